@@ -1,5 +1,5 @@
-//! Tells the program which commit it is built from: `MEMWARDEN_COMMIT` where a packager sets it, else the commit that is
-//! checked out, else `unknown`.
+//! Sets the commit of the build: `MEMWARDEN_COMMIT` where a packager sets it, else the commit that is checked out, else
+//! `unknown`.
 
 #[path = "build/commit.rs"]
 mod commit;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""memwarden beside the exporters people run today, on this machine, in one run.
+"""memwarden beside commonly used exporters, on this machine, in one run.
 
 Needs a build of profile dist (cargo build --profile dist --workspace) and, for the parts that
 are installed: prometheus-node-exporter, prometheus-process-exporter (Debian),
-nvitop-exporter (PyPI). What is missing is left out and said.
+nvitop-exporter (PyPI). Missing programs are left out and reported.
 
     benches/compare.py                      # the whole table, about 20 minutes
     benches/compare.py --seconds 10 --processes 500
@@ -74,7 +74,7 @@ def scrape(port, path):
 
 
 def measure(name, argv, port, seconds, env=None):
-    """Runs one program for `seconds` and returns its row, or nothing where it does not start."""
+    """Runs one program for `seconds` and returns its row, or nothing if it does not start."""
     log = tempfile.TemporaryFile()
     child = subprocess.Popen(argv, stdout=log, stderr=log, env=env)
     try:
@@ -128,7 +128,7 @@ def table(title, rows):
 
 
 def memwarden(port, *more):
-    # A socket of its own: the default one may be a daemon's in use.
+    # A separate socket: the default one may be in use by a daemon.
     socket_path = os.path.join(tempfile.gettempdir(), f"memwarden-compare-{os.getpid()}.sock")
     return [str(ROOT / "target/dist/memwarden"), "serve", "--web.listen-address", f"127.0.0.1:{port}",
             "--set", f"sources.training.socket={socket_path}", *more]
@@ -161,7 +161,7 @@ def with_processes(count, seconds):
         if process:
             port = free_port()
             with tempfile.NamedTemporaryFile("w", suffix=".yml") as names:
-                # What Debian's package ships: every process, by name.
+                # The default of Debian's package: every process, by name.
                 names.write("process_names:\n  - name: '{{.Comm}}'\n    cmdline: ['.+']\n")
                 names.flush()
                 argv = [process, f"--web.listen-address=127.0.0.1:{port}", f"--config.path={names.name}"]
@@ -179,7 +179,7 @@ def with_gpus(seconds):
     if not library.exists():
         print("the fake NVML is not built: the GPU part is left out", file=sys.stderr)
         return
-    # As many processes as a training node has.
+    # As many processes as on a training node.
     others = sum(1 for entry in os.listdir("/proc") if entry.isdigit())
     sleepers = [subprocess.Popen(["sleep", "86400"]) for _ in range(max(0, 200 - others))]
     try:

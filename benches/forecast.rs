@@ -1,6 +1,6 @@
-//! What 10,000 trackers cost at one sample a second and an assessment every ten.
+//! Cost of 10,000 trackers at one sample per second and one assessment every ten seconds.
 //!
-//! `cargo bench --bench forecast` prints CPU seconds for each second of samples, and bytes a tracker.
+//! `cargo bench --bench forecast` prints CPU seconds per second of samples, and bytes per tracker.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 #![expect(clippy::cast_precision_loss, reason = "counts")]
 
@@ -15,7 +15,7 @@ const SECONDS: u32 = 60;
 const ASSESS_EVERY: usize = 10;
 const HORIZONS: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
-/// A third leak, a third are sawteeth, a third are flat with noise.
+/// A third leak, a third are sawtooths, a third are constant with noise.
 fn sample(series: u32, second: u32) -> Sample {
     let t = f64::from(second);
     let noise = (series.wrapping_mul(2_654_435_761).wrapping_add(second.wrapping_mul(40_503)) >> 12) % 1000;

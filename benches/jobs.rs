@@ -1,7 +1,7 @@
-//! What hearing training jobs costs: 64 ranks that send 100 messages a second each, for ten seconds.
+//! Cost of receiving messages of training jobs: 64 ranks that send 100 messages per second each, for ten seconds.
 //!
-//! `cargo bench --bench jobs -- [RANKS] [MESSAGES A SECOND] [SECONDS]`. Tells the
-//! CPU time of the thread that hears, that of a sample a second, and what was lost.
+//! `cargo bench --bench jobs -- [RANKS] [MESSAGES A SECOND] [SECONDS]`. Prints the CPU time of the receiving thread,
+//! that of one sample per second, and the lost messages.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::io::{ErrorKind, Write as _};
@@ -30,8 +30,8 @@ fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("job.sock");
     let mut source = source(&socket)?;
-    let mut spoke = Vec::new();
-    sample(&mut *source, &mut spoke)?;
+    let mut reporting = Vec::new();
+    sample(&mut *source, &mut reporting)?;
     let mut streams = Vec::new();
     for rank in 0..ranks {
         let mut stream = connect(&socket)?;
@@ -43,29 +43,29 @@ fn main() -> anyhow::Result<()> {
     let thread = thread("job-socket")?;
     let (before, begun) = (spent(&thread)?, clock::now());
     let (mut sampling, mut sent, mut dropped) = (Duration::ZERO, ranks, 0_u64);
-    for turn in 0..rate * seconds {
+    for step in 0..rate * seconds {
         for stream in &mut streams {
-            match stream.write(line(turn, rate).as_bytes()) {
+            match stream.write(line(step, rate).as_bytes()) {
                 Ok(_) => sent += 1,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => dropped += 1,
                 Err(error) => return Err(error).context("cannot send"),
             }
         }
-        if turn % rate == rate - 1 {
+        if step % rate == rate - 1 {
             let begun = cpu();
-            sample(&mut *source, &mut spoke)?;
+            sample(&mut *source, &mut reporting)?;
             sampling += cpu().saturating_sub(begun);
         }
-        let due = Duration::from_secs(1) * u32::try_from(turn + 1)? / u32::try_from(rate)?;
+        let due = Duration::from_secs(1) * u32::try_from(step + 1)? / u32::try_from(rate)?;
         std::thread::sleep(due.saturating_sub(clock::now().since(begun)));
     }
     let took = clock::now().since(begun);
-    let hearing = spent(&thread)?.saturating_sub(before);
-    // What was sent last is heard a moment later.
-    let mut heard = 0.0;
+    let receiving = spent(&thread)?.saturating_sub(before);
+    // The last messages are received a moment later.
+    let mut received = 0.0;
     for _ in 0..50 {
-        let frame = sample(&mut *source, &mut spoke)?;
-        heard = frame
+        let frame = sample(&mut *source, &mut reporting)?;
+        received = frame
             .families
             .iter()
             .filter(|family| family.desc.name == "memwarden_training_messages_total")
@@ -73,17 +73,17 @@ fn main() -> anyhow::Result<()> {
             .map(|point| point.value)
             .sum();
         #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
-        if heard >= sent as f64 {
+        if received >= sent as f64 {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     println!("{ranks} ranks, {rate} messages a second each, {:.1} s", took.as_secs_f64());
-    println!("sent {sent}, heard {heard}, not taken by the socket {dropped}");
+    println!("sent {sent}, received {received}, not taken by the socket {dropped}");
     println!(
-        "hearing {:.2} % of a core, {:.2} us of CPU a message",
-        100.0 * hearing.as_secs_f64() / took.as_secs_f64(),
-        1e6 * hearing.as_secs_f64() / heard.max(1.0)
+        "receiving {:.2} % of a core, {:.2} us of CPU a message",
+        100.0 * receiving.as_secs_f64() / took.as_secs_f64(),
+        1e6 * receiving.as_secs_f64() / received.max(1.0)
     );
     println!(
         "sampling {:.2} % of a core, once a second",
@@ -92,24 +92,24 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A step, its phases, and now and then the allocator, as a client sends them.
-fn line(turn: u64, rate: u64) -> String {
+/// A step, its phases, and sometimes the allocator, as a client sends them.
+fn line(step: u64, rate: u64) -> String {
     let at = clock::now().unix().as_secs_f64();
-    if turn.is_multiple_of(rate) {
+    if step.is_multiple_of(rate) {
         return format!(
             "{{\"type\":\"mem\",\"t\":{at},\"devices\":{{\"0\":{{\"allocated\":61203283968,\"allocated_peak\":66571993088,\"active\":61303283968,\"reserved\":70866960384,\"reserved_peak\":70866960384,\"requested\":60813283968,\"inactive_split\":3221225472,\"releasable\":1073741824,\"largest_free\":536870912,\"retries\":0,\"ooms\":0,\"free\":9663676416,\"total\":85899345920}}}},\"pinned\":4294967296}}\n"
         );
     }
-    if turn.is_multiple_of(2) {
+    if step.is_multiple_of(2) {
         return format!(
-            "{{\"type\":\"phase\",\"t\":{at},\"name\":\"forward\",\"state\":\"end\",\"seconds\":{},\"count\":{turn},\"allocated_peak\":66571993088}}\n",
-            turn
+            "{{\"type\":\"phase\",\"t\":{at},\"name\":\"forward\",\"state\":\"end\",\"seconds\":{},\"count\":{step},\"allocated_peak\":66571993088}}\n",
+            step
         );
     }
     format!(
-        "{{\"type\":\"step\",\"t\":{at},\"step\":{turn},\"seconds\":0.012,\"tokens\":{},\"samples\":{},\"loss\":2.317,\"learning_rate\":0.0003,\"grad_norm\":1.04,\"skipped\":1,\"nan\":0,\"dropped\":0}}\n",
-        turn * 4096,
-        turn * 8
+        "{{\"type\":\"step\",\"t\":{at},\"step\":{step},\"seconds\":0.012,\"tokens\":{},\"samples\":{},\"loss\":2.317,\"learning_rate\":0.0003,\"grad_norm\":1.04,\"skipped\":1,\"nan\":0,\"dropped\":0}}\n",
+        step * 4096,
+        step * 8
     )
 }
 
@@ -128,13 +128,13 @@ fn source(socket: &Path) -> anyhow::Result<Box<dyn Source>> {
     Ok((training::REGISTRATION.build)(&config.sources["training"].settings, &context))
 }
 
-/// A sample; `spoke` is who spoke in the one before, as the engine keeps it.
-fn sample(source: &mut dyn Source, spoke: &mut Vec<ProcessKey>) -> anyhow::Result<Frame> {
+/// A sample; `reporting` has the processes that reported before it, as in the engine.
+fn sample(source: &mut dyn Source, reporting: &mut Vec<ProcessKey>) -> anyhow::Result<Frame> {
     let (at, mut batch) = (clock::now(), Batch::new());
-    batch.facts.spoke = std::mem::take(spoke);
+    batch.facts.reporting = std::mem::take(reporting);
     source.sample(at, &mut batch)?;
     let (families, _, facts) = batch.seal();
-    spoke.extend(facts.ranks.iter().filter_map(|rank| rank.key));
+    reporting.extend(facts.ranks.iter().filter_map(|rank| rank.key));
     let (timeline, outlook) = (facts.timeline, Outlook::default());
     Ok(Frame { sequence: 1, at, families, sources: Vec::new(), findings: Vec::new(), outlook, timeline })
 }
@@ -146,10 +146,10 @@ fn connect(socket: &Path) -> anyhow::Result<UnixStream> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    anyhow::bail!("nobody listens at {}", socket.display())
+    anyhow::bail!("no listener at {}", socket.display())
 }
 
-/// The folder of the thread of this name.
+/// The folder of the thread with this name.
 fn thread(name: &str) -> anyhow::Result<PathBuf> {
     for entry in std::fs::read_dir("/proc/self/task")? {
         let folder = entry?.path();

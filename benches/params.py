@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast `memwarden params` scans a file for NaN and Inf, from the page cache, beside torch.
+"""Rate at which `memwarden params` scans a file for NaN and Inf, from the page cache, beside torch.
 
     benches/params.py [MEMWARDEN] [--gib 1] [--dtype BF16] [--threads N]
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""memwarden's protection beside earlyoom: how soon memory that runs out becomes a signal, on this machine, in one run.
+"""memwarden's protection beside earlyoom: time from exhausted memory to a signal, on this machine, in one run.
 
-Needs root, a memory cgroup (v1 or v2), 4 GiB of available memory, and a build of profile dist; earlyoom (Debian) is left out,
-and that is said, where it is not installed. Takes twenty minutes.
+Needs root, a memory cgroup (v1 or v2), 4 GiB of available memory, and a build of profile dist; earlyoom (Debian) is
+left out, with a message, if it is not installed. Takes twenty minutes.
 
     sudo benches/protection.py                  # all of it
     sudo benches/protection.py --quick          # a tenth of it
@@ -10,8 +10,8 @@ and that is said, where it is not installed. Takes twenty minutes.
 One process takes memory, and both programs watch the host's MemAvailable for the same level, at the same time: so
 each crossing is seen by both. memwarden sends USR1, earlyoom TERM, and the process notes when it crossed the level
 (it reads /proc/meminfo after every 256 KiB) and when each signal came. The level is half a gibibyte under what is
-available; the process counts what it takes, a cgroup bounds it too, and earlyoom runs as a user that owns nothing
-else, so that nobody else is in danger. memwarden runs at the niceness of its systemd unit, earlyoom at that of its
+available; the process limits the memory that it takes, a cgroup bounds it too, and earlyoom runs as a user without other
+processes, so that no other process is in danger. memwarden runs at the niceness of its systemd unit, earlyoom at that of its
 option -p.
 """
 
@@ -33,12 +33,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
-# Owns nothing but what is started here.
+# Owns only processes started here.
 USER = 54321
 COMM = "memwarden-eater"
 NAME = f"memwarden-bench-{os.getpid()}"
 CHUNK = MIB // 4
-# From what is available at the start down to the level, how far from it a run begins, and how far it may go beyond.
+# Distance from the memory available at the start to the level, distance at which a run begins, and how far it may
+# exceed the level.
 DOWN, BEGIN, BEYOND = 512 * MIB, 96 * MIB, 640 * MIB
 HELD = []
 BARS = "bars: p50 <= 10 ms, p99 <= 25 ms"
@@ -59,7 +60,7 @@ def free():
 
 
 def ended(pid, limit):
-    """Waits for the end of a child; its status, or nothing where it is there still."""
+    """Waits for the exit of a child; its status, or nothing if it still runs."""
     until = time.monotonic() + limit
     while time.monotonic() < until:
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -70,7 +71,7 @@ def ended(pid, limit):
 
 
 class Group:
-    """A memory cgroup of our own."""
+    """A separate memory cgroup."""
 
     def __init__(self, limit):
         root = Path("/sys/fs/cgroup")
@@ -102,13 +103,13 @@ def become_nobody():
 
 
 def note(number, _):
-    """Makes the signal one that is caught; where it is waited for, this is not called."""
+    """Installs a handler for the signal; not called where the signal is waited for."""
 
 
 def eat(level, speed, wanted, group):
-    """What an eater does until the signals in `wanted` have come: takes memory across the level, and reports.
+    """Takes memory across the level until the signals in `wanted` have arrived, and reports.
 
-    One thread takes memory and another waits for signals, which a page that is long in coming does not hold up.
+    One thread takes memory and another waits for signals, which a slow page fault does not delay.
     """
     signals = {signal.SIGUSR1, signal.SIGTERM}
     for number in signals:
@@ -144,7 +145,7 @@ def eat(level, speed, wanted, group):
 
 
 class Eater:
-    """Takes memory; what it calls lets other threads go on meanwhile."""
+    """Takes memory; its calls let other threads run meanwhile."""
 
     def __init__(self, level):
         self.level = level
@@ -152,7 +153,7 @@ class Eater:
         self.most = min(max(0, available(self.meminfo) - level) + BEYOND, 1792 * MIB)
         memory = mmap.mmap(-1, self.most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        # Whoever stays after this keeps it.
+        # Processes that stay after this keep it.
         HELD.append(memory)
         self.taken = 0
         self.crossed = []
@@ -162,23 +163,23 @@ class Eater:
         ctypes.memset(self.start + self.taken, 1, CHUNK)
         self.taken += CHUNK
 
-    def room(self):
+    def within_bounds(self):
         return self.taken + CHUNK <= self.most
 
     def approach(self):
-        """Comes near the level; whether nobody else has crossed it."""
-        while available(self.meminfo) > self.level + BEGIN and self.room():
+        """Approaches the level; returns whether no other process has crossed it."""
+        while available(self.meminfo) > self.level + BEGIN and self.within_bounds():
             self.take()
-        # Both have to find it first.
+        # Both must find it first.
         time.sleep(0.3)
         return available(self.meminfo) > self.level
 
     def cross(self, speed):
         begun, at_first, below = time.monotonic(), self.taken, False
-        while self.room() and not self.enough:
+        while self.within_bounds() and not self.enough:
             self.take()
             before, below = below, available(self.meminfo) <= self.level
-            # Others give memory back too, so that it can be crossed more than once.
+            # Other processes release memory too, so that the level can be crossed more than once.
             if below and not before:
                 self.crossed.append(time.monotonic())
             if speed:
@@ -188,7 +189,7 @@ class Eater:
 
 
 def run_eater(*args, stays=0):
-    """Runs one, which stays for so many seconds after it has reported; gives its pid and where its report comes."""
+    """Runs an eater that stays for some seconds after its report; returns its pid and the pipe of its report."""
     out, into = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -208,7 +209,7 @@ def run_eater(*args, stays=0):
 
 
 def reported(pid, out):
-    """What it says; it is over where it says nothing."""
+    """The report; the run is over if there is none."""
     with open(out, "rb") as report:
         text = report.read()
     return json.loads(text) if text else {"disturbed": True}
@@ -236,7 +237,7 @@ protection:
 
 @contextlib.contextmanager
 def memwarden(binary, policy):
-    """A daemon with one target; gives its pid."""
+    """A daemon with one target; returns its pid."""
     with tempfile.TemporaryDirectory(prefix=NAME) as folder:
         config = Path(folder) / "memwarden.yaml"
         config.write_text(CONFIG.format(folder=folder, name=NAME, user=USER, policy=policy))
@@ -259,7 +260,7 @@ def memwarden(binary, policy):
 
 @contextlib.contextmanager
 def earlyoom(level):
-    """earlyoom with the same level; gives whether it runs."""
+    """earlyoom with the same level; returns whether it runs."""
     program = shutil.which("earlyoom")
     if not program:
         yield False
@@ -293,7 +294,7 @@ def busy(wanted):
 
 
 def guard_cpu(pid):
-    """Seconds of CPU that the guard's thread has had."""
+    """CPU seconds of the guard's thread."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().strip() == "guard":
             return int((task / "schedstat").read_text().split()[0]) / 1e9
@@ -320,43 +321,43 @@ def latency(binary, group, runs):
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     for speed, how in [(200 * MIB, "200 MiB/s"), (0, "as fast as it goes")]:
         for load in [False, True]:
-            ours, theirs, disturbed = crossings(binary, speed, load, group, runs)
+            memwarden_ms, earlyoom_ms, disturbed = crossings(binary, speed, load, group, runs)
             cores = "all busy" if load else "idle"
-            print(f"| {how} | {cores} | {spread(ours)} | {spread(theirs)} | {disturbed} |", flush=True)
+            print(f"| {how} | {cores} | {spread(memwarden_ms)} | {spread(earlyoom_ms)} | {disturbed} |", flush=True)
 
 
 def crossings(binary, speed, load, group, runs):
-    """Milliseconds from the crossing to the signal, ours and earlyoom's, and how many runs told nothing."""
-    ours, theirs, disturbed = [], [], 0
+    """Milliseconds from the crossing to the signal, of memwarden and of earlyoom, and the number of disturbed runs."""
+    memwarden_ms, earlyoom_ms, disturbed = [], [], 0
     with busy(load):
-        while len(ours) < runs and disturbed <= 3 * runs:
+        while len(memwarden_ms) < runs and disturbed <= 3 * runs:
             level = free() - DOWN
             policy = f'max_state: checkpoint\n      host: {{soft: {level // 1024}KiB, hard: ""}}\n      cgroup_headroom: {{soft: "", hard: ""}}'
             policy += "\n      hysteresis: 64MiB\n      for: 0s\n      checkpoint: {signal: USR1, request_interval: 0s}"
             with memwarden(binary, policy), earlyoom(level) as beside:
                 wanted = {"SIGUSR1", "SIGTERM"} if beside else {"SIGUSR1"}
-                # Where others took or gave much, both begin anew with another level.
-                while len(ours) < runs and abs(free() - level - DOWN) < DOWN / 2:
+                # If other processes took or released much memory, both start again with another level.
+                while len(memwarden_ms) < runs and abs(free() - level - DOWN) < DOWN / 2:
                     pid, out = run_eater(level, speed, wanted, group)
                     took = reported(pid, out).get("took", {})
                     ended(pid, 10)
-                    # Somebody else's memory moved the host across the level, or it never was crossed.
+                    # The memory of another process moved the host across the level, or the level was never crossed.
                     if not wanted <= took.keys():
                         disturbed += 1
                         break
-                    ours.append(took["SIGUSR1"])
+                    memwarden_ms.append(took["SIGUSR1"])
                     if beside:
-                        theirs.append(took["SIGTERM"])
-                    # earlyoom notices the end of its victim within this time.
+                        earlyoom_ms.append(took["SIGTERM"])
+                    # earlyoom detects the exit of its victim within this time.
                     time.sleep(0.15)
-    return ours, theirs, disturbed
+    return memwarden_ms, earlyoom_ms, disturbed
 
 
 def deaf(binary, group, runs):
-    """A job that hears TERM and stays; seconds from TERM to its end, which protection brings about."""
+    """A job that ignores TERM; seconds from TERM to its end by protection."""
 
     def once(level, patience):
-        """Whether it was asked at all, and when it was gone."""
+        """Whether TERM arrived, and when the process had exited."""
         pid, out = run_eater(level, 200 * MIB, {"SIGTERM"}, group, stays=60)
         came = reported(pid, out).get("came", {}).get("SIGTERM")
         code = ended(pid, patience) if came else None
@@ -385,7 +386,7 @@ def deaf(binary, group, runs):
 
 
 def idle(binary, group, seconds):
-    """What the guard's thread takes with a job that does nothing, far from every level and near one."""
+    """CPU use of the guard's thread with an idle job, far from every level and near one."""
 
     def enter():
         group.enter()
@@ -405,7 +406,7 @@ def idle(binary, group, seconds):
 
 
 def checkpoints(binary, group, runs):
-    """CPython with a checkpoint handler in a group of 256 MiB: checkpoints that are complete, of how many."""
+    """CPython with a checkpoint handler in a cgroup of 256 MiB: number of complete checkpoints, and of all."""
     good = 0
     with tempfile.TemporaryDirectory(prefix=NAME) as folder:
         os.chmod(folder, 0o755)

@@ -1,10 +1,8 @@
-//! How long a scrape of 10,000 series takes, over a real socket.
+//! Duration of a scrape of 10,000 series, over a real socket.
 //!
-//! `cargo bench --bench scrape -- 200` scrapes so often in each form, once
-//! where each scrape is the first of its frame and once where a frame was
-//! scraped before. The last column sets the median beside rendering the same
-//! frame as text, measured in the same run, so that it can be compared
-//! between machines.
+//! `cargo bench --bench scrape -- 200` makes 200 scrapes in each format, once where each scrape is the first of its
+//! frame and once where the frame was scraped before. The last column is the ratio of the median to rendering the same
+//! frame as text in the same run, so that results of different machines can be compared.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 mod series;
@@ -79,7 +77,7 @@ fn main() -> anyhow::Result<()> {
                 }
                 let begun = host::clock::now();
                 bytes = client.scrape(&headers)?;
-                // The first of all is the one that later ones are later than.
+                // The first frame, which all later ones follow.
                 if sequence > 0 {
                     took.push(host::clock::now().since(begun));
                 }
@@ -139,7 +137,7 @@ impl Reload for NoReload {
     }
 }
 
-/// One connection that stays, as a scraper's does.
+/// One connection that stays open, as a scraper's does.
 struct Client {
     writer: TcpStream,
     reader: BufReader<TcpStream>,
@@ -154,7 +152,7 @@ impl Client {
         Ok(Self { writer, reader, body: Vec::new() })
     }
 
-    /// Scrapes once; the length of the body.
+    /// Scrapes once; returns the length of the body.
     fn scrape(&mut self, headers: &str) -> anyhow::Result<usize> {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: bench\r\n{headers}\r\n");
         self.writer.write_all(request.as_bytes())?;

@@ -62,10 +62,10 @@ def made_up(path):
     path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [events]}, protocol=4))
 
 
-def peak_of_ours(binary, file):
-    """The highest resident set, in KiB, read while the whole report waits in a pipe that nobody empties.
+def peak_of_memwarden(binary, file):
+    """The highest resident set, in KiB, read while the whole report waits in a pipe that is not read.
 
-    wait4 would give the higher one of this interpreter, which the child was before it became memwarden.
+    wait4 would return that of this interpreter, which the child is before exec and which is higher.
     """
     process = subprocess.Popen([binary, "snapshot", file, "--format", "json"], stdout=subprocess.PIPE)
     with process.stdout as report:
@@ -76,7 +76,7 @@ def peak_of_ours(binary, file):
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 
-def ours(binary, file):
+def memwarden_time(binary, file):
     begun = time.perf_counter()
     process = subprocess.Popen([binary, "snapshot", file], stdout=subprocess.DEVNULL)
     if process.wait() != 0:
@@ -84,7 +84,7 @@ def ours(binary, file):
     return time.perf_counter() - begun
 
 
-def theirs(file):
+def pickle_time(file):
     return json.loads(subprocess.run([sys.executable, "-c", UNPICKLE, file], check=True, capture_output=True).stdout)
 
 
@@ -103,13 +103,13 @@ def main():
               "memwarden RSS | x file | CPython RSS (interpreter) |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for file in args.files:
-            # In turns, so that whatever else the machine does falls on both.
-            runs = [(ours(args.memwarden, file), theirs(file)) for _ in range(args.runs)]
+            # In turns, so that other load of the machine affects both.
+            runs = [(memwarden_time(args.memwarden, file), pickle_time(file)) for _ in range(args.runs)]
             our = sorted(run[0] * 1e3 for run in runs)
             their = sorted(run[1][0] * 1e3 for run in runs)
             middle = len(runs) // 2
             size = os.path.getsize(file)
-            rss = peak_of_ours(args.memwarden, file) * 1024
+            rss = peak_of_memwarden(args.memwarden, file) * 1024
             print(f"| {pathlib.Path(file).name} | {size / 1e6:.2f} | {our[0]:.1f}, {our[middle]:.1f} | "
                   f"{their[0]:.1f}, {their[middle]:.1f} | {their[middle] / our[middle]:.1f} | "
                   f"{rss / 1e6:.1f} MB | {rss / size:.1f} | {max(run[1][1] for run in runs) / 1e3:.1f} MB "

@@ -1,8 +1,7 @@
-//! What one tick and one encoding cost, on fixed input.
+//! Cost of one tick and one encoding, on fixed input.
 //!
-//! `cargo bench --bench tick -- 20` runs that many ticks on a node with 2,000
-//! processes, `-- encode 20` encodes 10,000 series that often. The sources of GPUs
-//! and of training jobs are off. `benches/instructions` counts instructions of the same.
+//! `cargo bench --bench tick -- 20` runs 20 ticks on a node with 2,000 processes, `-- encode 20` encodes 10,000 series
+//! 20 times. The sources of GPUs and of training jobs are off. `benches/instructions` counts the instructions of both.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 mod node;
@@ -74,7 +73,7 @@ fn ticks(count: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A source that fails would make a tick cheap; logs and snapshots are unavailable because the configuration names none.
+/// A failing source would make a tick cheap; logs and snapshots are unavailable because the configuration names none.
 fn check(frame: &Frame) -> anyhow::Result<()> {
     for report in &frame.sources {
         let why = report.why.as_deref().unwrap_or_default();
@@ -95,16 +94,16 @@ fn encoding(count: u32) {
     println!("series {series}, bytes {length}, {:.3} ms of CPU an encoding", 1e3 * took.as_secs_f64());
 }
 
-/// By its name callgrind knows when to count.
+/// callgrind counts between entry and exit of this function.
 #[inline(never)]
 fn tick(engine: &mut Engine, at: Timestamp) -> Arc<Frame> {
     let frame = engine.tick(at);
-    // Something after the call: a call in tail position is a jump, whose end callgrind does not see.
+    // A statement after the call: a call in tail position is a jump, whose end callgrind does not detect.
     black_box(&frame);
     frame
 }
 
-/// By its name callgrind knows when to count.
+/// callgrind counts between entry and exit of this function.
 #[inline(never)]
 fn encode_once(families: &[Family]) -> String {
     let text = encode(families, Format::OpenMetrics);

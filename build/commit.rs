@@ -1,27 +1,27 @@
-//! The commit that a source tree is of, read from the files of git without git.
+//! The commit of a source tree, read from the files of git without git.
 //!
-//! `build.rs` includes this file, and so do the tests: a build script has none of its own.
+//! `build.rs` and the tests include this file: a build script has no tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest name of a commit that a packager may give.
+/// Maximum length of the commit that a packager may give.
 const LONGEST: usize = 64;
 
-/// What is known of the commit.
+/// The commit and the files that determine it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The object name in hexadecimal; nothing where the tree is no checkout.
+    /// The object name in hexadecimal; nothing if the tree is not a checkout.
     pub(crate) commit: Option<String>,
-    /// The files and folders that change when another commit is checked out. Each of them exists: Cargo runs a build
-    /// script again at every build where one does not.
+    /// The files and folders that change when another commit is checked out. All of them exist: otherwise Cargo runs
+    /// the build script at every build.
     pub(crate) watched: Vec<PathBuf>,
 }
 
 /// Finds the commit that is checked out at `tree`.
 ///
-/// A repository that `tree` is merely somewhere inside of is not asked: a tree that was unpacked from an archive in
-/// another project's checkout is not of that project's commit.
+/// A repository in a parent folder of `tree` is ignored: a tree that was unpacked from an archive in another project's
+/// checkout is not of that project's commit.
 pub(crate) fn find(tree: &Path) -> Found {
     let mut found = Found::default();
     let Some(git) = git_folder(tree) else { return found };
@@ -51,7 +51,7 @@ pub(crate) fn find(tree: &Path) -> Found {
     found
 }
 
-/// The repository's folder: `.git` itself, or the one that the file `.git` of a worktree or submodule names.
+/// The repository's folder: `.git` itself, or the folder that the file `.git` of a worktree or submodule names.
 fn git_folder(tree: &Path) -> Option<PathBuf> {
     let git = tree.join(".git");
     if git.is_dir() {
@@ -74,7 +74,7 @@ fn object_name(text: &str) -> Option<String> {
 /// Checks the commit that a packager gives. It becomes a value of a label and a part of one line.
 ///
 /// # Errors
-/// What is wrong with it, as a sentence.
+/// A sentence on the problem.
 pub(crate) fn given(text: &str) -> Result<Option<String>, String> {
     let text = text.trim();
     if text.is_empty() {

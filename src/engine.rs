@@ -193,7 +193,7 @@ impl Engine {
             workload_of: std::mem::take(&mut self.facts.workload_of),
             ranks: std::mem::take(&mut self.facts.ranks),
         };
-        batch.facts.spoke = batch.facts.before.ranks.iter().filter_map(|rank| rank.key).collect();
+        batch.facts.reporting = batch.facts.before.ranks.iter().filter_map(|rank| rank.key).collect();
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {
             let report = running.sample(at, &self.context, self.control, &self.events, &mut batch);
@@ -339,7 +339,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 #[cfg(test)]
-#[expect(unreachable_pub, reason = "the macro declares for other rooms; here it declares for the test")]
+#[expect(unreachable_pub, reason = "the macro declares for other modules; here it declares for the test")]
 mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -352,11 +352,11 @@ mod tests {
     crate::metrics! {
         /// The largest value of the window.
         pub WAVE_MAX: Gauge<Bytes> = "memwarden_wave_max_bytes" {};
-        /// A value that comes and goes.
+        /// A value that appears and disappears.
         pub WAVE: Gauge<Bytes> = "memwarden_wave_bytes" {}.peak(&WAVE_MAX);
     }
 
-    /// What the source does, by the number of its sample since the start of the test.
+    /// The behavior of the source, by the number of its sample since the start of the test.
     struct Moody(&'static AtomicU64);
 
     impl Source for Moody {
@@ -416,7 +416,7 @@ mod tests {
         let events = Arc::new(Events::new());
         let config = config("sampling: {interval: 1s, peak_window: 2s}");
         let mut engine = Engine::new(only(&[&REGISTRATION]), &config, context.clone(), events);
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         for second in 0..6 {
             let frame = engine.tick(Timestamp::from_secs(second));
             let report = &frame.sources[0];
@@ -428,7 +428,7 @@ mod tests {
                     frame.value("memwarden_source_errors_total", &labels).unwrap()
                 })
                 .into();
-            told.push(format!(
+            shown.push(format!(
                 "{:?} {value} {peak} {errors:?} {:?}",
                 report.status,
                 report.age_seconds.unwrap()
@@ -441,7 +441,7 @@ mod tests {
             Failed 30 50 [1.0, 1.0] 2.0
             Unavailable 40 40 [1.0, 1.0] 3.0
             Ok 5 40 [1.0, 1.0] 0.0"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&shown.join("\n"));
         assert_eq!(BUILT.load(Ordering::Relaxed), 2, "built at the start and after the panic");
         engine.reconfigure(only(&[&REGISTRATION]), &config, context.clone());
         assert_eq!(BUILT.load(Ordering::Relaxed), 2, "an unchanged section keeps its source");
@@ -450,9 +450,9 @@ mod tests {
         assert!(engine.tick(Timestamp::from_secs(9)).sources.is_empty());
     }
 
-    static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    static REQUESTS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
-    /// Remembers what it is told, and panics in its first sample.
+    /// Records its requests, and panics in its first sample.
     struct Attentive(bool);
 
     impl Source for Attentive {
@@ -462,16 +462,16 @@ mod tests {
         }
 
         fn control(&mut self, request: Control) {
-            TOLD.lock().unwrap().push(format!("{request:?}"));
+            REQUESTS.lock().unwrap().push(format!("{request:?}"));
         }
 
         fn finish(&mut self) {
-            TOLD.lock().unwrap().push("finish".to_owned());
+            REQUESTS.lock().unwrap().push("finish".to_owned());
         }
     }
 
     #[test]
-    fn a_source_that_is_built_later_is_told_what_was_asked() {
+    fn a_source_that_is_built_later_gets_the_earlier_requests() {
         static ATTENTIVE: Registration = Registration {
             name: "moody",
             about: "A source for tests.",
@@ -495,7 +495,7 @@ mod tests {
         engine.reconfigure(only(&[&ATTENTIVE]), &off, context.clone());
         engine.reconfigure(only(&[&ATTENTIVE]), &config(""), context);
         drop(engine);
-        assert_eq!(*TOLD.lock().unwrap(), ["ReleaseGpu", "ReleaseGpu", "ReleaseGpu", "finish"]);
+        assert_eq!(*REQUESTS.lock().unwrap(), ["ReleaseGpu", "ReleaseGpu", "ReleaseGpu", "finish"]);
     }
 
     #[test]
@@ -517,14 +517,14 @@ mod tests {
             checkpoints: Arc::default(),
         };
         let mut engine = Engine::new(only(&[&CALM]), &config(""), context, Arc::new(Events::new()));
-        // The monotonic clock goes on by a second; the other is set back by a day, then forward by a year.
+        // The monotonic clock advances by a second; the other is set back by a day, then forward by a year.
         let day = 86_400;
         for (second, unix) in [(1, 100 * day), (2, 99 * day), (3, 465 * day)] {
             let at = Timestamp::new(Duration::from_secs(second), Duration::from_secs(unix));
             let frame = engine.tick(at);
             assert_eq!(frame.value("memwarden_sample_age_seconds", &[("source", "moody")]), Some(0.0));
-            let told = frame.value("memwarden_last_sample_timestamp_seconds", &[]).unwrap();
-            assert!((told - Duration::from_secs(unix).as_secs_f64()).abs() < 1e-6, "{told}");
+            let timestamp = frame.value("memwarden_last_sample_timestamp_seconds", &[]).unwrap();
+            assert!((timestamp - Duration::from_secs(unix).as_secs_f64()).abs() < 1e-6, "{timestamp}");
             assert_eq!(
                 frame.value("memwarden_wave_max_bytes", &[]),
                 [Some(5.0), Some(10.0), Some(50.0)][usize::try_from(second).unwrap() - 1]

@@ -6,14 +6,14 @@ use std::path::Path;
 use memwarden::host::roots::Roots;
 use tempfile::TempDir;
 
-/// Processes, all kinds together.
+/// Number of processes of all kinds.
 pub(crate) const PROCESSES: u32 = 2_000;
-/// The first pids are threads of the kernel.
+/// The first pids are kernel threads.
 const KERNEL_THREADS: u32 = 400;
-/// Then come those of services.
+/// The next pids are services.
 const IN_SERVICES: u32 = 600;
 const SERVICES: u32 = 60;
-/// The rest is in jobs, and uses the processor all the time.
+/// The other processes are in jobs and use the CPU all the time.
 const JOBS: u32 = 40;
 
 /// The folder of the fixture, removed when this is dropped.
@@ -24,7 +24,7 @@ impl Node {
     /// Writes all files.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn new() -> std::io::Result<Self> {
         let node = Self(TempDir::new()?);
         let Roots { proc, cgroup, kmsg, passwd, .. } = node.roots();
@@ -55,15 +55,15 @@ impl Node {
         Ok(node)
     }
 
-    /// Where it is.
+    /// The path of the fixture.
     pub(crate) fn roots(&self) -> Roots {
         Roots::under(self.0.path())
     }
 
-    /// Lets the processes of jobs work until this second.
+    /// Advances the processes of jobs to this second.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn work(&self, second: u64) -> std::io::Result<()> {
         let proc = self.roots().proc;
         (KERNEL_THREADS + IN_SERVICES + 1..=PROCESSES)
@@ -115,7 +115,7 @@ fn group(pid: u32) -> String {
     }
 }
 
-/// The first process starts all that are no kernel threads.
+/// The first process is the parent of all others except kernel threads.
 fn stat(pid: u32, cpu: u64) -> String {
     let (comm, flags, pages) = match pid {
         1 => ("systemd", 0x40_0100, 3_000),

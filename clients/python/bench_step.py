@@ -1,6 +1,6 @@
-"""What a step costs, in turns beside OpenTelemetry's SDK where it is installed, and what starting Python costs.
+"""Cost of a step, in turns beside OpenTelemetry's SDK if it is installed, and cost of starting Python.
 
-    python bench_step.py                          # a step, heard by the daemon (--daemon, by default target/dist)
+    python bench_step.py                          # a step, received by the daemon (--daemon, by default target/dist)
     python bench_step.py --start 50               # `python -c pass` with and without MEMWARDEN_AUTO
     python bench_step.py --train 10 -- ../../examples/train.py --steps 300 --threads 1
     python bench_step.py --loop 50                # the model of examples/train.py, hooks on and off in turns
@@ -27,20 +27,20 @@ GAUGES = 12
 
 
 def listen(path, daemon):
-    """Hears what is sent, in a process of its own: the daemon where there is one, else somebody who reads and forgets."""
+    """Receives messages in a separate process: the daemon if it exists, otherwise a process that only reads."""
     if daemon and os.access(daemon, os.X_OK):
         config = os.path.join(os.path.dirname(path), "memwarden.yaml")
         with open(config, "w") as file:
             file.write("sources: {gpu: {enabled: false}, training: {socket: %s, messages_per_second: 100000}}\n" % path)
             file.write('web: {listen_addresses: ["127.0.0.1:0"]}\n')
         command = [daemon, "serve", "--config.file", config]
-        heard = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        receiver = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         for _ in range(500):
             if os.path.exists(path):
-                return heard.pid
+                return receiver.pid
             time.sleep(0.01)
         sys.exit("%s does not listen at %s" % (daemon, path))
-    print("there is no %s: somebody who only reads stands in for it" % (daemon or "daemon"))
+    print("there is no %s: a process that only reads replaces it" % (daemon or "daemon"))
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     listener.listen(8)
@@ -88,7 +88,7 @@ def phases(path):
     return step, lambda: monitor.stop()
 
 
-def theirs(path):
+def opentelemetry_step(path):
     try:
         from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
         from opentelemetry.sdk.metrics import MeterProvider
@@ -123,7 +123,7 @@ def bench_steps(steps, daemon):
     path = os.path.join(folder, "s")
     listener = listen(path, daemon)
     contenders = {"memwarden step": ours(path), "memwarden step and 3 phases": phases(path)}
-    otel = theirs(path)
+    otel = opentelemetry_step(path)
     if otel is not None:
         contenders["OpenTelemetry SDK, %d gauges set and encoded" % GAUGES] = otel
     times = {name: [] for name in contenders}
@@ -131,7 +131,7 @@ def bench_steps(steps, daemon):
     for _ in range(500):
         for step, _ in contenders.values():
             step()
-    # In turns, with a little work between, as a training loop has.
+    # In turns, with a little work between steps, like a training loop.
     for _ in range(steps):
         for name in random.sample(list(contenders), len(contenders)):
             step = contenders[name][0]
@@ -155,7 +155,7 @@ def environment(on):
 
 
 def compare(command, rounds, seconds_of):
-    """In turns, in a random order, so that neither has the better times of the machine."""
+    """In turns and in random order, so that load of the machine affects both equally."""
     taken = {True: [], False: []}
     for _ in range(rounds):
         for on in random.sample([True, False], 2):
@@ -171,7 +171,7 @@ def wall(command, env):
 
 
 def processor(command, env):
-    """CPU seconds: other programs on the machine change them less than the time that passes."""
+    """CPU seconds: other programs on the machine change them less than elapsed time."""
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     assert status == 0
@@ -179,7 +179,7 @@ def processor(command, env):
 
 
 def bench_loop(rounds, daemon, block=20):
-    """Blocks of steps in one process, so that nothing else differs; CPU seconds of the training thread."""
+    """Blocks of steps in one process, so that all else is equal; CPU seconds of the training thread."""
     import importlib.util
 
     import torch
@@ -217,12 +217,12 @@ def bench_loop(rounds, daemon, block=20):
             _monitor._automatic._off = not on
             taken[on].append(steps())
     _monitor._automatic._off = False
-    told("a step, CPU", taken[False], taken[True], "ms", 1000)
+    show("a step, CPU", taken[False], taken[True], "ms", 1000)
     _monitor._automatic.stop()
     leave(listener, path)
 
 
-def told(name, off, on, unit, scale):
+def show(name, off, on, unit, scale):
     fewest = min(on) - min(off)
     differences = statistics.median(b - a for a, b in zip(off, on))
     print(
@@ -252,16 +252,16 @@ def main():
     parser.add_argument("--start", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--train", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--loop", type=int, default=0, metavar="ROUNDS")
-    parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/dist/memwarden"), help="who listens")
+    parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/dist/memwarden"), help="the receiving daemon")
     parser.add_argument("command", nargs="*")
     args = parser.parse_args()
     if args.start:
         for name, take in (("start, wall", wall), ("start, CPU", processor)):
-            told(name, *compare([sys.executable, "-c", "pass"], args.start, take), "ms", 1000)
+            show(name, *compare([sys.executable, "-c", "pass"], args.start, take), "ms", 1000)
     elif args.loop:
         bench_loop(args.loop, args.daemon)
     elif args.train:
-        told("train, CPU", *compare([sys.executable, *args.command], args.train, processor), "s", 1)
+        show("train, CPU", *compare([sys.executable, *args.command], args.train, processor), "s", 1)
     else:
         bench_steps(args.steps, args.daemon)
 

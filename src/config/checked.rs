@@ -346,7 +346,7 @@ impl Listen {
     /// An address from `host:port`, where the host is empty (all), `localhost`, or an IP address.
     ///
     /// # Errors
-    /// A sentence on what is wrong.
+    /// A sentence on the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("`{text}` is not an address; write host:port, such as 127.0.0.1:10636 or [::1]:10636");

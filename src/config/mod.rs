@@ -23,7 +23,7 @@ pub use read::{Override, parse, parse_str};
 /// Parses a size with its unit, as in the configuration and the options of commands.
 ///
 /// # Errors
-/// What is wrong with the text, and an example.
+/// The problem with the text, and an example.
 pub fn size(text: &str) -> Result<crate::model::units::Bytes, String> {
     value::size(text)
 }
@@ -31,7 +31,7 @@ pub fn size(text: &str) -> Result<crate::model::units::Bytes, String> {
 /// Parses a duration with its unit, as in the configuration and the options of commands.
 ///
 /// # Errors
-/// What is wrong with the text, and an example.
+/// The problem with the text, and an example.
 pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     value::duration(text)
 }

@@ -12,7 +12,7 @@ pub struct Problem {
     pub line: Option<usize>,
     /// The dotted key, empty for the whole file.
     pub key: String,
-    /// What is wrong, and what is expected.
+    /// The problem, and what is expected.
     pub what: String,
 }
 

@@ -119,7 +119,7 @@ impl Analyzers {
         batch: &mut Batch,
         sources: &[SourceReport],
     ) -> (Vec<Finding>, Outlook) {
-        let (mut said, mut findings, mut outlook) = (Batch::new(), Vec::new(), Outlook::default());
+        let (mut results, mut findings, mut outlook) = (Batch::new(), Vec::new(), Outlook::default());
         let mut shortages = Vec::new();
         for running in &mut self.running {
             let name = running.registration.name;
@@ -132,21 +132,21 @@ impl Analyzers {
             }));
             let took = clock::now().since(begun);
             running.failing &= outcome.is_err();
-            said.put(&ANALYZER_UP, &[name.into()], Flag(outcome.is_ok()));
+            results.put(&ANALYZER_UP, &[name.into()], Flag(outcome.is_ok()));
             // The results of a failed analyzer are discarded entirely: they may be incomplete.
             let analysis = outcome.unwrap_or_else(|panic| running.failed(&*panic));
-            said.put(&ANALYZER_DURATION, &[name.into()], took.into());
-            said.put(&ANALYZER_PANICS, &[name.into()], Count(running.panics));
+            results.put(&ANALYZER_DURATION, &[name.into()], took.into());
+            results.put(&ANALYZER_PANICS, &[name.into()], Count(running.panics));
             for severity in Severity::ALL {
                 let of = analysis.findings.iter().filter(|finding| finding.severity == severity);
-                said.put(&FINDINGS, &[name.into(), severity.label().into()], Count(of.count() as u64));
+                results.put(&FINDINGS, &[name.into(), severity.label().into()], Count(of.count() as u64));
             }
-            said.absorb(analysis.batch);
+            results.absorb(analysis.batch);
             findings.extend(analysis.findings);
             shortages.extend(analysis.shortages);
             outlook.absorb(analysis.outlook);
         }
-        batch.absorb(said);
+        batch.absorb(results);
         batch.facts.shortages.append(&mut shortages);
         (findings, outlook)
     }

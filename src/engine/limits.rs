@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_leaves_something_out_is_stated_until_it_no_longer_does() {
+    fn a_limit_is_reported_while_it_omits_something() {
         let mut limits = Limits::default();
         let mut state = |seconds: u64, left_out: u64| {
             let mut batch = Batch::new();

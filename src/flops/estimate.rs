@@ -44,7 +44,7 @@ pub fn estimate(shape: &Shape, layout: &Layout) -> Option<Estimate> {
     if tensor < 1.0 || pipeline < 1.0 || replicas < 1.0 || sizes.moe_layers > 0.0 {
         return None;
     }
-    let all = shape.told_parameters().or_else(|| super::parameters(shape, layout.sequence))?;
+    let all = shape.reported_parameters().or_else(|| super::parameters(shape, layout.sequence))?;
     let each = if layout.distributed_optimizer { 6.0 + 12.0 / replicas } else { 18.0 };
     let tokens = count(layout.sequence) * count(layout.micro_batch);
     let layer = tokens * sizes.hidden * (18.0 + 4.0 * sizes.ffn / sizes.hidden);

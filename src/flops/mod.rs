@@ -1,4 +1,4 @@
-//! Floating point operations of training: per token, per iteration and per GPU, and MFU, their share of the peak.
+//! Floating point operations of training: per token, per iteration and per GPU, and MFU, the share of the peak.
 //!
 //! Public tools count by different conventions: the same job prints 11 % less on Megatron 0.12 than on 0.11. So each
 //! value here names its [`Convention`], and is absent where a size of the model is missing.
@@ -105,7 +105,7 @@ pub fn flops_per_token(shape: &Shape, sequence: u64, convention: Convention) -> 
     })
 }
 
-/// Operations of one token, by what they are for.
+/// Operations of one token, by purpose.
 struct Parts {
     /// Products with the weights of the layers.
     weights: f64,
@@ -162,12 +162,12 @@ pub fn flops_per_gpu(
     positive(flops_per_token * rank_tokens_per_second * count(data_parallel) / count(world))
 }
 
-/// The share of the peak, 0 to 1; both in operations a second.
+/// The share of the peak, 0 to 1; both in operations per second.
 pub fn utilization(flops_per_second: f64, peak: f64) -> Option<f64> {
     if peak > 0.0 { positive(flops_per_second / peak) } else { None }
 }
 
-/// A quantity that has been measured or counted: neither zero nor beyond numbers.
+/// A measured or counted quantity that is finite and above zero.
 fn positive(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }

@@ -64,7 +64,7 @@ pub fn parameters(shape: &Shape, positions: u64) -> Option<f64> {
 ///
 /// Absent for a mixture of experts whose sizes are unknown.
 pub fn active_parameters(shape: &Shape) -> Option<f64> {
-    let all = shape.told_parameters().or_else(|| parameters(shape, 0))?;
+    let all = shape.reported_parameters().or_else(|| parameters(shape, 0))?;
     if shape.experts.is_none_or(|experts| experts == 0) {
         return Some(all);
     }

@@ -78,7 +78,7 @@ const ROWS: &[Row] = &[
     row("h100", &["pcie", "hbm2e"], HOPPER, 756.0),
     row("h100", &["nvl"], HOPPER, 835.0),
     row("h100", &["sxm", "sxm5", "hbm3"], HOPPER, 989.0),
-    // The export versions are the same chips with slower links: as H100.
+    // The export versions are the same chips with slower links, with the peak of the H100.
     row("h800", &["pcie", "hbm2e"], HOPPER, 756.0),
     row("h800", &["nvl"], HOPPER, 835.0),
     row("h800", &["sxm", "sxm5", "hbm3"], HOPPER, 989.0),
@@ -109,7 +109,7 @@ const ROWS: &[Row] = &[
     // PyTorch, torch/_inductor/analysis/device_info.py, after AMD's data sheets.
     row("mi300x", &[], &["oam", "vf", "192gb"], 1307.4),
     row("mi300a", &[], &[], 980.6),
-    // torchtitan: MI355X 2,500; MI325X as MI300X; MI250X for each of its two dies, which are devices of their own.
+    // torchtitan: MI355X 2,500; MI325X as MI300X; MI250X for each of its two dies, which are separate devices.
     row("mi325x", &[], &["oam", "256gb"], 1300.0),
     row("mi355x", &[], &["oam", "288gb"], 2500.0),
     row("mi250x", &[], &["mi250"], 191.5),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_knows_better() {
+    fn a_configured_peak_replaces_the_table() {
         let known = [
             Override { name: "ascend 910*".to_owned(), flops: 3.2e14 },
             Override { name: "NVIDIA L4".to_owned(), flops: 0.0 },
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fp8_has_no_share_of_a_bf16_peak() {
+    fn fp8_has_no_mfu_of_a_bf16_peak() {
         for name in ["fp8", "fp32", "tf32", "mxfp8", ""] {
             assert_eq!(Precision::from_name(name), None, "{name}");
         }

@@ -129,7 +129,7 @@ pub(super) struct Sizes {
 }
 
 /// A reported size, if it is valid.
-fn told(size: Option<u64>) -> Option<u64> {
+fn valid(size: Option<u64>) -> Option<u64> {
     size.filter(|size| (1..=LARGEST_DIMENSION).contains(size))
 }
 
@@ -140,7 +140,7 @@ fn number(size: u64) -> f64 {
 }
 
 /// A number of parameters or tokens as a float, for the formulas.
-#[expect(clippy::cast_precision_loss, reason = "what is counted here stays below 2^53")]
+#[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
 pub(super) const fn count(number: u64) -> f64 {
     number as f64
 }
@@ -153,28 +153,28 @@ impl Shape {
             return None;
         }
         let all = [self.layers, self.hidden, self.heads, self.vocab];
-        let [Some(layers), Some(hidden), Some(heads), Some(vocab)] = all.map(told) else { return None };
-        let head_dim = match told(self.head_dim) {
+        let [Some(layers), Some(hidden), Some(heads), Some(vocab)] = all.map(valid) else { return None };
+        let head_dim = match valid(self.head_dim) {
             Some(given) => given,
             None => hidden.is_multiple_of(heads).then_some(hidden / heads)?,
         };
-        let kv_heads = told(self.kv_heads).unwrap_or(heads);
+        let kv_heads = valid(self.kv_heads).unwrap_or(heads);
         let gated = match (self.gated, family) {
             (Some(gated), _) => gated,
             (None, Family::Gpt) => false,
             (None, Family::Unknown | Family::Foreign) => return None,
             (None, _) => true,
         };
-        let ffn = told(self.ffn).or((family == Family::Gpt).then_some(4 * hidden));
-        let experts = told(self.experts).unwrap_or(0);
-        let moe_layers = if experts == 0 { 0 } else { told(self.moe_layers).unwrap_or(layers) };
+        let ffn = valid(self.ffn).or((family == Family::Gpt).then_some(4 * hidden));
+        let experts = valid(self.experts).unwrap_or(0);
+        let moe_layers = if experts == 0 { 0 } else { valid(self.moe_layers).unwrap_or(layers) };
         let dense_layers = layers.checked_sub(moe_layers)?;
         let (chosen, expert_ffn, shared) = match moe_layers {
             0 => (0, 0, 0),
             _ => (
-                told(self.experts_per_token).filter(|chosen| *chosen <= experts)?,
-                told(self.expert_ffn).or(ffn)?,
-                told(self.shared_expert_ffn).unwrap_or(0),
+                valid(self.experts_per_token).filter(|chosen| *chosen <= experts)?,
+                valid(self.expert_ffn).or(ffn)?,
+                valid(self.shared_expert_ffn).unwrap_or(0),
             ),
         };
         let ffn = if dense_layers == 0 { 0 } else { ffn? };
@@ -198,7 +198,7 @@ impl Shape {
     }
 
     /// The reported number of parameters.
-    pub(super) fn told_parameters(&self) -> Option<f64> {
+    pub(super) fn reported_parameters(&self) -> Option<f64> {
         self.parameters.filter(|all| (1..=MOST_PARAMETERS).contains(all)).map(count)
     }
 

@@ -1,4 +1,4 @@
-//! Published figures, reproduced to the digit they were printed with.
+//! Published figures, reproduced to the printed digit.
 
 use super::published::{Gpt, palm, seconds_to_train, torchtitan};
 use super::*;
@@ -64,7 +64,7 @@ fn per_token() {
     // The reference adds three operations for each element of the gate, which Megatron does not count.
     assert_eq!(each(&qwen25, Convention::Full) + 3.0 * 28.0 * 18944.0, 47_355_807_744.0);
     assert_eq!(each(&qwen3(), Convention::Causal), 4_985_192_448.0);
-    // What assuming a head dimension of hidden / heads costs: FlagScale's figure, elements of the gate included.
+    // The result with a head dimension of hidden / heads: FlagScale's figure, with the elements of the gate.
     let assumed = Shape { head_dim: None, ..qwen3() };
     assert_eq!(each(&assumed, Convention::Full) + 3.0 * 28.0 * 3072.0, 4_456_968_192.0);
     assert_eq!(palm(123_587_328.0, 12.0, 12.0, 64.0, 1024.0), 854_770_176.0);
@@ -85,7 +85,7 @@ fn narayanan_2021() {
     // Megatron-LM's README: 175B on 1,024 A100, batch 1,536, 32 s: 138 TFLOP/s.
     let model = gpt(96.0, 12288.0);
     prints(1536.0 * model.narayanan96() / 32.0 / 1024.0 / 1e12, 2, "137.66");
-    // The same through the shape: full recomputation of a GPT is this formula.
+    // From the shape: full recomputation of a GPT is this formula.
     let shape = Shape { ffn: None, ..super::tests::model("gpt", [96, 12288, 1, 96, 96, 51200]) };
     let hardware = Convention::Hardware(Recompute::Full);
     prints(flops_per_iteration(&shape, 2048, 1536, hardware).unwrap() / 32.0 / 1024.0 / 1e12, 2, "137.66");
@@ -103,7 +103,7 @@ fn narayanan_2021() {
         (25600.0, 128.0, 3072.0, 163.0, "1008.0", 502.0),
     ] {
         prints(gpt(layers, hidden).parameters() / 1e9, 1, billions);
-        // TFLOP/s are printed rounded, so that their product with the GPUs is too.
+        // TFLOP/s are printed rounded, and so is their product with the GPUs.
         assert!((tera * gpus / 1e3 / peta - 1.0_f64).abs() < 0.005, "{hidden}");
     }
     let days = |tokens, parameters, gpus, flops| {
@@ -126,7 +126,7 @@ fn korthikanti_2022() {
         let share = |sequence: f64| 100.0 * shape::count(batch) * sequence / each;
         prints(share(model.model72()), 2, model_share);
         prints(share(model.selective72()), 2, hardware_share);
-        // The same through the shape.
+        // From the shape.
         let shape =
             Shape { ffn: None, ..super::tests::model("gpt", [layers, hidden, 1, heads, heads, 51200]) };
         for (convention, expected) in [
@@ -216,8 +216,8 @@ fn parameters_are_those_of_the_published_checkpoints() {
     }
     // GPT-2 with 1,024 positions.
     assert_eq!(parameters(&model("gpt2", [12, 768, 3072, 12, 12, 50257]), 1024), Some(124_439_808.0));
-    let told = Shape { parameters: Some(46_702_792_704), ..mixtral() };
-    assert_eq!(active_parameters(&told), Some(12_879_925_248.0));
+    let reported = Shape { parameters: Some(46_702_792_704), ..mixtral() };
+    assert_eq!(active_parameters(&reported), Some(12_879_925_248.0));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn shared_experts_and_dense_layers_count() {
     // Four times 1408 is 5632: so each token visits as much as two dense layers of 5632.
     let dense = model("qwen2", [24, 2048, 2 * 5632, 16, 16, 151_936]);
     assert_eq!(each(&all), each(&dense));
-    // One dense layer less its second half.
+    // One dense layer without its second half.
     let mixed = Shape { moe_layers: Some(23), ..all.clone() };
     assert_eq!(each(&all) - each(&mixed), 6.0 * 3.0 * 2048.0 * 5632.0);
 }
@@ -249,7 +249,7 @@ fn weights_that_are_not_trained_need_no_gradients() {
 }
 
 #[test]
-fn what_is_missing_or_contradicts_gives_nothing() {
+fn missing_or_contradictory_shapes_give_no_estimate() {
     let full = |shape: &Shape| flops_per_token(shape, 4096, Convention::Full);
     let good = llama3_8b();
     assert!(full(&good).is_some());
@@ -262,7 +262,7 @@ fn what_is_missing_or_contradicts_gives_nothing() {
         ("beyond belief", Shape { layers: Some(u64::MAX), ..good.clone() }),
         ("more mixtures than layers", Shape { moe_layers: Some(33), ..mixtral() }),
         ("more visited than there are", Shape { experts_per_token: Some(9), ..mixtral() }),
-        ("nobody knows whether gated", Shape { kind: None, ..good.clone() }),
+        ("unknown whether gated", Shape { kind: None, ..good.clone() }),
         ("latent attention", Shape { kind: Some("deepseek_v3".to_owned()), ..good.clone() }),
     ] {
         assert_eq!(full(&shape), None, "{what}");

@@ -272,8 +272,8 @@ impl Buckets {
         None
     }
 
-    /// Passes the closed buckets to `tell`, oldest first, each merged from `coarse` coarse buckets' worth of samples.
-    pub(super) fn in_groups_of(&self, coarse: u32, mut tell: impl FnMut(Bucket)) {
+    /// Passes the closed buckets to `each`, oldest first, each merged from `coarse` coarse buckets' worth of samples.
+    pub(super) fn in_groups_of(&self, coarse: u32, mut each: impl FnMut(Bucket)) {
         let (mut group, mut held) = (Gathering::default(), 0);
         let most = FOLD * usize::try_from(coarse).unwrap_or(usize::MAX).min(CAPACITY);
         for (i, bucket) in self.all.iter().enumerate() {
@@ -282,7 +282,7 @@ impl Buckets {
             group.take(bucket, fine as f64);
             held += fine;
             if held >= most || i + 1 == self.all.len() {
-                tell(self.absolute(&group.close()));
+                each(self.absolute(&group.close()));
                 (group, held) = (Gathering::default(), 0);
             }
         }
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_samples_are_kept_and_the_oldest_leave_in_order() {
+    fn the_newest_samples_are_kept_and_the_oldest_are_dropped_in_order() {
         let mut history = Buckets::default();
         let mut left: Vec<Bucket> = Vec::new();
         for i in 0..10_000_u32 {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_year_a_second_is_a_second() {
+    fn times_are_exact_after_a_year() {
         let mut history = Buckets::default();
         let year = 31_557_600.0;
         for i in 0..3_000_u32 {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_gone() {
+    fn removed_samples_are_gone() {
         let mut history = Buckets::default();
         for i in 0..500_u32 {
             history.push(f64::from(i), [Some(1.0), Some(2.0)]);

@@ -36,10 +36,10 @@ impl Life {
         &self.past
     }
 
-    /// Passes all buckets to `tell`, oldest first, the newest samples as coarse as the past.
-    pub fn whole(&self, mut tell: impl FnMut(Bucket)) {
-        self.past.all().for_each(&mut tell);
-        self.recent.in_groups_of(self.past.width(), tell);
+    /// Passes all buckets to `each`, oldest first, the newest samples as coarse as the past.
+    pub fn whole(&self, mut each: impl FnMut(Bucket)) {
+        self.past.all().for_each(&mut each);
+        self.recent.in_groups_of(self.past.width(), each);
     }
 
     /// Moves the newest samples before `at`, in seconds since the series began, into the past. A short history has no
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_life_fits_evenly_with_its_extremes_and_its_mean() {
+    fn a_long_history_fits_evenly_with_its_extremes_and_its_mean() {
         let mut life = Life::default();
         for i in 0..1_000_000_u32 {
             let value = if i == 31_415 { 9.0 } else { f64::from(i % 2) };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_life_has_no_past_and_an_old_one_keeps_it() {
+    fn only_a_long_history_has_older_values() {
         let mut life = Life::default();
         for i in 0..1_000_u32 {
             life.push(f64::from(i), [Some(1.0), None]);

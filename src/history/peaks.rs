@@ -21,7 +21,7 @@ pub struct Peaks {
 #[derive(Debug)]
 struct Series {
     candidates: VecDeque<(Timestamp, f64)>,
-    seen: Timestamp,
+    last_sample: Timestamp,
 }
 
 impl Peaks {
@@ -44,9 +44,9 @@ impl Peaks {
             Some(series) => series,
             None => known
                 .entry(labels.into())
-                .or_insert_with(|| Series { candidates: VecDeque::new(), seen: now }),
+                .or_insert_with(|| Series { candidates: VecDeque::new(), last_sample: now }),
         };
-        series.seen = now;
+        series.last_sample = now;
         while series.candidates.back().is_some_and(|(_, smaller)| *smaller <= value) {
             series.candidates.pop_back();
         }
@@ -60,7 +60,7 @@ impl Peaks {
     /// Removes every series that was not recorded at `now`.
     pub fn forget_unseen(&mut self, now: Timestamp) {
         self.metrics.retain(|_, known| {
-            known.retain(|_, series| series.seen == now);
+            known.retain(|_, series| series.last_sample == now);
             !known.is_empty()
         });
     }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_outside_is_told_apart() {
+    fn missing_and_outside_paths_are_distinguished() {
         let place = tempfile::tempdir().unwrap();
         let mut owners = Owners::new(place.path().to_path_buf());
         assert_eq!(owners.of("/slurm/job_7"), Owned::Unseen, "nothing is mounted");

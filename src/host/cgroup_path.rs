@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_container_is_its_own_affair() {
+    fn cgroups_below_a_container_are_ignored() {
         let check = |path: &str, expected: &str| {
             let path = expand(path);
             assert_eq!(shorten(outermost(&path)), expected);

@@ -88,9 +88,9 @@ pub fn read_output(
     patience: Duration,
 ) -> io::Result<Vec<u8>> {
     let (mut helper, input, output) = Helper::start(command, arguments)?;
-    let heard =
+    let output =
         output.map_or(Ok(Vec::new()), |output| read_until(output, largest, clock::now().plus(patience)));
-    if heard.is_err() {
+    if output.is_err() {
         helper.kill();
     }
     drop(input);
@@ -101,11 +101,11 @@ pub fn read_output(
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    heard
+    output
 }
 
 fn read_until(mut output: ChildStdout, largest: usize, deadline: Timestamp) -> io::Result<Vec<u8>> {
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     let mut chunk = [0; 4096];
     loop {
         let left = deadline.since(clock::now());
@@ -120,11 +120,11 @@ fn read_until(mut output: ChildStdout, largest: usize, deadline: Timestamp) -> i
             Err(error) => return Err(error.into()),
         }
         match output.read(&mut chunk)? {
-            0 => return Ok(said),
-            read if said.len() + read > largest => {
+            0 => return Ok(received),
+            read if received.len() + read > largest => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {largest} bytes")));
             }
-            read => said.extend_from_slice(&chunk[..read]),
+            read => received.extend_from_slice(&chunk[..read]),
         }
     }
 }

@@ -79,16 +79,16 @@ pub fn row(line: &[u8]) -> Option<(SocketAddr, SocketAddr, Socket)> {
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    let word = |place: usize| {
-        let word = ip.get(place * 8..place * 8 + 8)?;
-        Some(u32::from_str_radix(word, 16).ok()?.to_ne_bytes())
+    let word_at = |place: usize| {
+        let digits = ip.get(place * 8..place * 8 + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
     };
     let ip = match ip.len() {
-        8 => IpAddr::from(word(0)?),
+        8 => IpAddr::from(word_at(0)?),
         32 => {
             let mut octets = [0; 16];
             for (place, chunk) in octets.chunks_exact_mut(4).enumerate() {
-                chunk.copy_from_slice(&word(place)?);
+                chunk.copy_from_slice(&word_at(place)?);
             }
             IpAddr::from(octets)
         }
@@ -138,7 +138,7 @@ pub fn holder(proc: &Path, socket: Socket, among: &[ProcessKey], seen: Timestamp
         for entry in entries.flatten() {
             left = left.checked_sub(1)?;
             if std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == wanted.as_str()) {
-                return Some(key).filter(|key| lives(&root, *key));
+                return Some(key).filter(|key| is_running(&root, *key));
             }
         }
     }
@@ -146,7 +146,7 @@ pub fn holder(proc: &Path, socket: Socket, among: &[ProcessKey], seen: Timestamp
 }
 
 /// Whether the process with this key still exists.
-fn lives(root: &process::ProcRoot, key: ProcessKey) -> bool {
+fn is_running(root: &process::ProcRoot, key: ProcessKey) -> bool {
     let mut buffer = Vec::new();
     root.read(key.pid, "stat", &mut buffer)
         .is_ok_and(|text| process::stat(text).is_some_and(|stat| stat.start == key.start))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_end_is_found_however_it_connects() {
+    fn the_clients_connection_is_found_for_every_address() {
         let found = |peer, local| listed(peer, local).map(|socket| (socket.uid, socket.inode));
         assert_eq!(found("127.0.0.1:41394", "127.0.0.1:4317"), Some((1000, 4711)));
         assert_eq!(found("127.0.0.1:41395", "127.0.0.1:4317"), Some((1001, 4712)), "through IPv6");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_list_is_understood() {
+    fn the_kernels_list_is_parsed() {
         let proc = Path::new("/proc");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_holder_is_the_one_that_opened_it() {
+    fn the_oldest_holder_is_the_process_that_opened_it() {
         let tree = Tree::new();
         for (pid, start) in [(7, 900), (40, 100), (50, 50)] {
             tree.add(&Process::new(pid, "python").start(start));

@@ -59,7 +59,7 @@ pub fn write_atomically(
     let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".new");
     let beside = path.with_file_name(name);
-    // Removes what a crash left, or another process put there, so that it is never written through.
+    // Removes a file that a crash left or another process created, so that it is never written through.
     let _ = std::fs::remove_file(&beside);
     // The file may name users and jobs, so it is private.
     let file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;

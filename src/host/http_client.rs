@@ -87,7 +87,7 @@ impl HttpClient {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, Result<Bytes, HttpError>), HttpError> {
-        let asked = async {
+        let response = async {
             let answer = self.client.request(request).await.map_err(|error| {
                 match (untrusted(&error), error.source()) {
                     (Some(why), _) => HttpError::Certificate(why),
@@ -100,7 +100,7 @@ impl HttpClient {
             let body = body.map(|body| body.to_bytes()).map_err(|error| HttpError::Answer(error.to_string()));
             Ok((status, body))
         };
-        tokio::time::timeout(self.patience, asked).await.unwrap_or(Err(HttpError::Late(self.patience)))
+        tokio::time::timeout(self.patience, response).await.unwrap_or(Err(HttpError::Late(self.patience)))
     }
 }
 

@@ -17,7 +17,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 
 /// Signals that are forwarded, except those that were ignored at the start.
-const HANDED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// A command that runs or has run.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub enum Event {
     /// A signal that was sent to this process alone.
     Sent(i32),
     /// A signal of the terminal or the kernel, which the whole process group received.
-    Everybody(i32),
+    Group(i32),
 }
 
 /// Received signals.
@@ -54,7 +54,7 @@ impl Inbox {
     /// Errors of the operating system.
     pub fn open(proc: &Path) -> io::Result<Self> {
         let ignored = std::fs::read_to_string(proc.join("self/status")).map_or(0, |text| ignored(&text));
-        let wanted = HANDED_ON.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+        let wanted = FORWARDED.iter().copied().filter(|signal| ignored & (1 << (signal - 1)) == 0);
         let signals = SignalsInfo::new(wanted.chain([SIGCHLD]))?;
         Ok(Self { signals })
     }
@@ -64,7 +64,7 @@ impl Inbox {
         let events = self.signals.wait().map(|origin| match (origin.signal, origin.process) {
             (SIGCHLD, _) => Event::Child,
             (signal, Some(_)) => Event::Sent(signal),
-            (signal, None) => Event::Everybody(signal),
+            (signal, None) => Event::Group(signal),
         });
         events.collect()
     }
@@ -99,7 +99,7 @@ impl Job {
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
-            // It may have ended meanwhile, or run as another user now: neither can be helped.
+            // It may have exited meanwhile, or run as another user now; both are ignored.
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_mask() {
+    fn ignored_signals_are_read_from_the_mask() {
         assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\n"), 0x1001);
         assert_eq!(ignored(""), 0);
         assert_eq!(ignored("SigIgn:\tzz"), 0);

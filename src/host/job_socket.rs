@@ -1,6 +1,6 @@
 //! Creates the job socket; a socket file that a terminated daemon left is replaced, one of a running daemon never.
 //!
-//! The folder must be one that nobody else can change, which is checked on an open descriptor
+//! The folder must be one that no other user can change, which is checked on an open descriptor
 //! of it; all operations on the file are relative to that descriptor and follow no link.
 
 use std::ffi::{OsStr, OsString};
@@ -98,12 +98,13 @@ impl Drop for Bound {
 struct Place {
     folder: OwnedFd,
     name: OsString,
-    /// Whether others may have files in the folder, with which they cannot replace ours.
+    /// Whether others may have files in the folder, with which they cannot replace the socket.
     shared: bool,
 }
 
 impl Place {
-    /// Opens the folder, creates it if it does not exist, and checks that nobody else can change our files in it.
+    /// Opens the folder, creates it if it does not exist, and checks that no other user can change the daemon's files
+    /// in it.
     fn open(path: &Path) -> Result<Self, Problem> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let failed = |what, error| Problem::System { what, path: folder.to_path_buf(), error };
@@ -138,7 +139,7 @@ impl Place {
     }
 
     /// Whether this may be the socket file of a terminated daemon.
-    fn is_ours(&self, status: &Stat, access: Access) -> bool {
+    fn may_be_stale(&self, status: &Stat, access: Access) -> bool {
         let users = [Some(geteuid().as_raw()), access.owner.map(|(user, _)| user)];
         is_socket(status) && (!self.shared || users.contains(&Some(status.st_uid)))
     }
@@ -155,7 +156,7 @@ pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
     let listener = UnixListener::bind(path).map_err(failed("listen on"))?;
     // Until now the umask restricts the file: a client that connects too early tries again.
     // It was created in the folder as it is now, where it did not exist before and only we can create files:
-    // it is ours.
+    // it is the daemon's.
     let status = place.look().map_err(|error| failed("read the status of")(error.into()))?;
     if !is_socket(&status) || status.st_uid != geteuid().as_raw() || status.st_nlink != 1 {
         return Err(Problem::NoSocket(path.to_path_buf()));
@@ -185,7 +186,7 @@ fn clear(path: &Path, place: &Place, access: Access) -> Result<(), Problem> {
         error: error.into(),
     };
     match place.look() {
-        Ok(status) if place.is_ours(&status, access) => {}
+        Ok(status) if place.may_be_stale(&status, access) => {}
         Ok(_) => return Err(Problem::NoSocket(path.to_path_buf())),
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(error) => return Err(failed("read the status of", error)),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_stays() {
+    fn a_file_that_is_not_a_socket_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("job.sock");
         std::fs::write(&path, "precious").unwrap();
@@ -278,7 +279,7 @@ mod tests {
         let refused = bind(&path, ALL).unwrap_err().to_string();
         assert!(refused.contains("is writable by others"), "{refused}");
         assert!(!path.exists());
-        // If nobody can remove another user's file, ours is safe.
+        // If no other user can remove another user's file, the socket is safe.
         mode(0o1777);
         drop(bind(&path, ALL).unwrap());
         mode(0o755);
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn another_users_socket_in_a_shared_folder_stays() {
+    fn another_users_socket_in_a_shared_folder_is_kept() {
         if !geteuid().is_root() {
             return;
         }
@@ -322,8 +323,8 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         std::os::unix::fs::chown(&path, Some(61_002), None).unwrap();
         assert!(matches!(bind(&path, ALL).unwrap_err(), Problem::NoSocket(_)));
-        let theirs = Access { owner: Some((61_002, None)), ..ALL };
-        let bound = bind(&path, theirs).unwrap();
+        let other = Access { owner: Some((61_002, None)), ..ALL };
+        let bound = bind(&path, other).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().uid(), 61_002);
         drop(bound);
     }

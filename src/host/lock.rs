@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_one_process_at_a_time() {
+    fn a_folder_is_locked_by_one_process_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("state");
         let first = take(&folder).unwrap();

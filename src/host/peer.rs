@@ -33,11 +33,11 @@ pub struct Peer {
 /// Errors of the operating system.
 pub fn peer(stream: impl AsFd) -> io::Result<Peer> {
     // rustix represents the pid as a number that cannot be 0, which it is for a process of another pid namespace.
-    let told = getsockopt(&stream, PeerCredentials)?;
-    Ok(Peer { pid: u32::try_from(told.pid()).ok().filter(|pid| *pid != 0), uid: told.uid() })
+    let credentials = getsockopt(&stream, PeerCredentials)?;
+    Ok(Peer { pid: u32::try_from(credentials.pid()).ok().filter(|pid| *pid != 0), uid: credentials.uid() })
 }
 
-/// What the kernel knows of the process that connected.
+/// The process that connected, as reported by the kernel.
 #[derive(Debug)]
 enum Held {
     /// The process itself.
@@ -79,7 +79,7 @@ impl Peer {
         let uid = root.uid(pid).ok()?;
         // Checked last: no other process had the pid while this one existed.
         let certain = match held {
-            Held::Process(process) => lives(process),
+            Held::Process(process) => is_running(process),
             Held::Gone => false,
             Held::Unknown => start < process::ticks(quiet.monotonic()),
         };
@@ -88,7 +88,7 @@ impl Peer {
 }
 
 /// Whether a process has not ended; its descriptor becomes readable when it does.
-fn lives(process: &OwnedFd) -> bool {
+fn is_running(process: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_who_connects() {
+    fn the_peer_is_the_one_that_the_kernel_reports() {
         let (one, _other) = UnixStream::pair().unwrap();
         assert_eq!(peer(&one).unwrap(), own());
         let found = own().process(&one, real(), clock::now()).unwrap();
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_ended_is_nobody_whoever_has_its_pid() {
-        // As if the pid of a process that connected and ended were now that of this process.
+    fn a_process_that_has_ended_is_not_found_by_its_pid() {
+        // Simulates that the pid of a process that connected and exited is now that of this process.
         assert_eq!(own().proven(&Held::Gone, real(), clock::now()), None);
-        #[expect(clippy::disallowed_methods, reason = "a process that ends is what this is about")]
+        #[expect(clippy::disallowed_methods, reason = "a process that ends is the subject of the test")]
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_descriptor_only_who_was_there_before_counts() {
+    fn without_a_pidfd_only_a_process_older_than_the_connection_counts() {
         let tree = Tree::new();
         tree.add(&Process::new(7, "python").start(4_711));
         let at = |ticks: u64| {

@@ -93,16 +93,16 @@ mod tests {
         std::fs::create_dir(proc.path().join("self")).unwrap();
         // Another user also runs the program.
         make(4_000_004, &program, "memwarden\0serve\0", 1);
-        let strange = std::os::unix::fs::chown(proc.path().join("4000004"), Some(61_001), None);
-        if strange.is_err() {
+        let other_owner = std::os::unix::fs::chown(proc.path().join("4000004"), Some(61_001), None);
+        if other_owner.is_err() {
             std::fs::remove_dir_all(proc.path().join("4000004")).unwrap();
         }
         let mut found = peers(proc.path(), &program, None).unwrap();
         found.sort_by_key(|peer| peer.pid);
-        let told: Vec<String> =
+        let shown: Vec<String> =
             found.iter().map(|peer| format!("{} {} {}", peer.pid, peer.parent, peer.command)).collect();
-        assert_eq!(told, ["4000001 1 serve", "4000002 4000001 gpu-worker"]);
-        if strange.is_ok() {
+        assert_eq!(shown, ["4000001 1 serve", "4000002 4000001 gpu-worker"]);
+        if other_owner.is_ok() {
             assert_eq!(peers(proc.path(), &program, Some(4_000_004)).unwrap().len(), 3);
         }
     }

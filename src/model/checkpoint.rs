@@ -131,12 +131,12 @@ impl Checkpoints {
             return false;
         };
         let before = if known.is_some() { slot.count.load(Ordering::Relaxed) } else { 0 };
-        let word = match state {
+        let code = match state {
             State::Saving => 1,
             State::Saved => 2,
             State::Failed => 3,
         };
-        slot.write(key, word, heard_nanos, before.saturating_add(1));
+        slot.write(key, code, heard_nanos, before.saturating_add(1));
         true
     }
 
@@ -163,7 +163,7 @@ impl Checkpoints {
 
     /// The last acknowledgement of a process; absent before the first one. Never blocks.
     pub fn of(&self, key: ProcessKey) -> Option<Acknowledgement> {
-        self.all().find(|(known, _)| *known == key).map(|(_, said)| said)
+        self.all().find(|(known, _)| *known == key).map(|(_, acknowledgement)| acknowledgement)
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     const AGAIN: ProcessKey = ProcessKey { pid: 7, start: 200 };
 
     #[test]
-    fn the_last_word_of_each_process_counts() {
+    fn the_last_report_of_each_process_counts() {
         let table = Checkpoints::new();
         assert_eq!(table.of(ONE), None);
         assert!(table.note(ONE, State::Saving, 5));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so_and_has_room_again_when_one_ends() {
+    fn a_full_table_reports_it_and_accepts_entries_after_an_exit() {
         let table = Checkpoints::new();
         let key = |pid: usize| ProcessKey { pid: u32::try_from(pid).unwrap(), start: 1 };
         assert!((1..=SLOTS).all(|pid| table.note(key(pid), State::Saved, 1)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_never_sees_half_an_entry() {
+    fn a_reader_never_sees_a_partial_entry() {
         let table = Checkpoints::new();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

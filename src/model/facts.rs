@@ -45,7 +45,7 @@ pub struct Facts {
     /// disappeared.
     pub before: Before,
     /// The processes that were connected as ranks of a job in the previous tick, by the engine.
-    pub spoke: Vec<ProcessKey>,
+    pub reporting: Vec<ProcessKey>,
     /// The connected ranks, by the `training` source. Their points are already added, except for new ranks without a
     /// name.
     pub ranks: Vec<ToldRank>,

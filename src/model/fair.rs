@@ -29,7 +29,7 @@ pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
     owners.iter().map(place).map(|given| given.is_some()).collect()
 }
 
-/// Marks which of `asked`, in their order, get a place when each takes its given number of `most` slots.
+/// Marks which of `requested`, in their order, get a place when each takes its given number of `most` slots.
 ///
 /// Each user has the share that [`divide`] would give it. Slots that remain because an entry is larger than the rest
 /// of its user's share go to the first entries that fit.
@@ -37,57 +37,58 @@ pub fn divide<U: Ord + Copy>(owners: &[U], most: usize) -> Vec<bool> {
 /// ```
 /// use memwarden::model::fair;
 /// // User 1 requests four times two of seven slots, user 2 once three.
-/// let asked = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
-/// assert_eq!(fair::divide_sizes(&asked, 7), [true, true, false, false, true]);
+/// let requested = [(1, 2), (1, 2), (1, 2), (1, 2), (2, 3)];
+/// assert_eq!(fair::divide_sizes(&requested, 7), [true, true, false, false, true]);
 /// ```
-pub fn divide_sizes<U: Ord + Copy>(asked: &[(U, usize)], most: usize) -> Vec<bool> {
+pub fn divide_sizes<U: Ord + Copy>(requested: &[(U, usize)], most: usize) -> Vec<bool> {
     let mut users = BTreeMap::<U, usize>::new();
-    for (owner, size) in asked {
+    for (owner, size) in requested {
         let sum = users.entry(*owner).or_default();
         *sum = sum.saturating_add(*size);
     }
     let mut left = levels(users, most);
     let mut rest = most;
-    let within = |room: &mut usize, size: usize, rest: &mut usize| {
-        let fits = size <= *room && size <= *rest;
+    let within = |left: &mut usize, size: usize, rest: &mut usize| {
+        let fits = size <= *left && size <= *rest;
         if fits {
-            *room -= size;
+            *left -= size;
             *rest -= size;
         }
         fits
     };
-    let mut given: Vec<bool> = asked
+    let mut given: Vec<bool> = requested
         .iter()
         .map(|(owner, size)| left.get_mut(owner).is_some_and(|left| within(left, *size, &mut rest)))
         .collect();
-    for ((_, size), given) in asked.iter().zip(&mut given).filter(|(_, given)| !**given) {
-        let mut room = rest;
-        *given = within(&mut room, *size, &mut rest);
+    for ((_, size), given) in requested.iter().zip(&mut given).filter(|(_, given)| !**given) {
+        let mut left = rest;
+        *given = within(&mut left, *size, &mut rest);
     }
     given
 }
 
 /// Number of slots of each user.
 fn shares<U: Ord + Copy>(owners: &[U], most: usize) -> BTreeMap<U, usize> {
-    let mut asked = BTreeMap::<U, usize>::new();
+    let mut requested = BTreeMap::<U, usize>::new();
     for owner in owners {
-        *asked.entry(*owner).or_default() += 1;
+        *requested.entry(*owner).or_default() += 1;
     }
-    levels(asked, most)
+    levels(requested, most)
 }
 
 /// Number of slots of each user, by requested number.
-fn levels<U: Ord + Copy>(mut asked: BTreeMap<U, usize>, most: usize) -> BTreeMap<U, usize> {
-    let mut ascending: Vec<(usize, U)> = asked.iter().map(|(owner, asked)| (*asked, *owner)).collect();
+fn levels<U: Ord + Copy>(mut requested: BTreeMap<U, usize>, most: usize) -> BTreeMap<U, usize> {
+    let mut ascending: Vec<(usize, U)> =
+        requested.iter().map(|(owner, requested)| (*requested, *owner)).collect();
     ascending.sort_unstable();
     let (mut left, mut users) = (most, ascending.len());
-    for (asks, owner) in ascending {
-        let given = asks.min(left / users);
-        asked.insert(owner, given);
+    for (request, owner) in ascending {
+        let given = request.min(left / users);
+        requested.insert(owner, given);
         left -= given;
         users -= 1;
     }
-    asked
+    requested
 }
 
 /// The indexes of `owners` in round-robin order of their users: the first of each user, then the second of each.
@@ -154,7 +155,7 @@ impl<U: Ord + Copy + Hash> Shares<U> {
     }
 
     /// Records that `user` released a slot.
-    pub fn give_back(&mut self, user: U) {
+    pub fn release(&mut self, user: U) {
         let Some(held) = self.held.get_mut(&user) else { return };
         *held -= 1;
         self.total -= 1;
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_with_many_leaves_a_place_for_a_user_with_one() {
+    fn a_user_with_many_entries_leaves_a_place_for_a_user_with_one() {
         let owners: Vec<u32> = std::iter::repeat_n(7, 70).chain([9]).collect();
         let kept = divide(&owners, 64);
         assert!(kept[70]);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_from_who_has_most() {
+    fn a_full_table_evicts_from_the_user_with_the_most() {
         let mut shares = Shares::new(4);
         for _ in 0..4 {
             assert_eq!(shares.request(7), Answer::Free);
@@ -197,19 +198,19 @@ mod tests {
         }
         assert_eq!(shares.request(7), Answer::Refused);
         assert_eq!(shares.request(9), Answer::TakeFrom(7));
-        shares.give_back(7);
+        shares.release(7);
         shares.take(9);
         assert_eq!(shares.request(9), Answer::TakeFrom(7));
-        shares.give_back(7);
+        shares.release(7);
         shares.take(9);
         assert_eq!((shares.request(9), shares.request(7)), (Answer::Refused, Answer::Refused));
     }
 
     #[test]
-    fn what_fits_into_no_share_goes_to_who_fits() {
+    fn capacity_that_one_user_cannot_use_goes_to_another() {
         // Each has a share of ten: what takes fifteen does not fit, and the places go to the other.
-        let asked = [(7, 8), (7, 8), (9, 15), (7, 8)];
-        assert_eq!(divide_sizes(&asked, 20), [true, true, false, false]);
+        let requested = [(7, 8), (7, 8), (9, 15), (7, 8)];
+        assert_eq!(divide_sizes(&requested, 20), [true, true, false, false]);
         assert_eq!(divide_sizes(&[(9, 21), (7, 1)], 20), [false, true]);
         assert_eq!(divide_sizes(&[(9, usize::MAX), (9, usize::MAX), (7, 0)], 20), [false, false, true]);
     }
@@ -220,12 +221,12 @@ mod tests {
             owners in proptest::collection::vec(0_u32..6, 0..60),
             most in 0_usize..40,
         ) {
-            let asked: Vec<(u32, usize)> = owners.iter().map(|owner| (*owner, 1)).collect();
-            prop_assert_eq!(divide_sizes(&asked, most), divide(&owners, most));
+            let requested: Vec<(u32, usize)> = owners.iter().map(|owner| (*owner, 1)).collect();
+            prop_assert_eq!(divide_sizes(&requested, most), divide(&owners, most));
         }
 
         #[test]
-        fn all_places_are_used_and_nobody_has_less_than_another_who_asked_for_less(
+        fn all_places_are_used_and_no_user_has_less_than_a_user_who_requested_less(
             owners in proptest::collection::vec(0_u32..6, 0..60),
             most in 0_usize..40,
         ) {
@@ -236,7 +237,7 @@ mod tests {
             prop_assert_eq!(kept.iter().filter(|kept| **kept).count(), owners.len().min(most));
             for one in 0..6 {
                 for other in 0..6 {
-                    // Whoever was left out has at least as much as anybody else, but for one place.
+                    // A user with entries left out has at least as many as any other, minus one.
                     if count(one, true) < count(one, false) {
                         prop_assert!(count(one, true) + 1 >= count(other, true));
                     }

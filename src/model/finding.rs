@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_apply_is_not_shown() {
+    fn inapplicable_fields_are_not_shown() {
         let subject = Subject::gpu(&"3".into(), &"GPU-7".into());
         assert_eq!(subject.to_string(), "gpu 3");
         let json = serde_json::to_string(&subject).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_elsewhere_is_added() {
+    fn counts_of_another_histogram_are_added() {
         let mut buckets = Buckets::<-1, 3>::default();
         buckets.observe(0.75);
         buckets.merge(&[1, 2, 0], 3, 9.0);

@@ -1,4 +1,4 @@
-//! Locks that stay open when a thread panics.
+//! Locks that remain usable when a thread panics.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_elsewhere_closes_no_lock() {
+    fn a_panic_does_not_make_a_lock_unusable() {
         let mutex = Mutex::new(1);
         let panicked = std::thread::scope(|scope| {
             let held = scope.spawn(|| {

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_analyzer_that_does_not_run_is_not_one_that_foresees_nothing() {
+    fn a_missing_outlook_differs_from_an_empty_one() {
         let mut outlook = Outlook::default();
         outlook.absorb(Outlook { leaks: Some(Vec::new()), ..Outlook::default() });
         outlook.absorb(Outlook::default());

@@ -76,7 +76,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_fits_itself_and_its_parts_with_a_star(text in "[a-z]{0,20}", cut in 0_usize..20) {
+        fn a_text_matches_itself_and_its_parts_with_a_star(text in "[a-z]{0,20}", cut in 0_usize..20) {
             let cut = cut.min(text.len());
             proptest::prop_assert!(fits(&text, &text));
             let starred = format!("{}*", &text[..cut]);

@@ -257,7 +257,7 @@ mod tests {
     static SHARE: Gauge<Ratio> = Gauge::new("memwarden_share_ratio", "x", &[]);
 
     #[test]
-    fn what_exceeds_the_budget_is_counted() {
+    fn series_beyond_the_budget_are_counted() {
         let mut batch = Batch::new();
         for n in 0..5_u32 {
             batch.put(&SMALL, &[n.into()], Count(1));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_is_whole_or_not_there() {
+    fn a_histogram_is_complete_or_absent() {
         static TIMES: Histogram<Ratio> =
             Histogram::<Ratio>::new("memwarden_share_ratio", "x", &["a", "le"]).budget(7);
         let mut buckets = Buckets::<0, 2>::default();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_taken_over_from_the_tick_before() {
+    fn labels_are_reused_from_the_previous_tick() {
         static MANY: Gauge<Count> = Gauge::<Count>::new("memwarden_many", "x", &["a"]);
         let filled = |mut batch: Batch, names: &[u32]| {
             for name in names {
@@ -307,19 +307,19 @@ mod tests {
             frame(batch)
         };
         let before = filled(Batch::new(), &[1, 2, 3, 4, 5, 6, 7, 8]);
-        // 2 has gone, 9 has come, 8 stands elsewhere.
+        // Series 2 has disappeared, 9 is new, 8 has another position.
         let after = filled(Batch::like(Arc::clone(&before)), &[1, 8, 3, 4, 9, 5, 6, 7]);
         let same = |point: &Point| {
             let known = &before.families[0].points;
             known.iter().any(|other| Arc::ptr_eq(&other.labels, &point.labels))
         };
-        let told: Vec<_> =
+        let shown: Vec<_> =
             after.families[0].points.iter().map(|point| (point.labels[0].as_str(), same(point))).collect();
         assert_eq!(
-            told,
+            shown,
             ["1", "8", "3", "4", "9", "5", "6", "7"].map(|name| (name, name != "8" && name != "9"))
         );
-        // What repeats is found all the same, first or last.
+        // Duplicates are found at the start and at the end.
         for names in [[1, 1, 3], [1, 3, 1], [9, 9, 1]] {
             let mut batch = Batch::like(Arc::clone(&before));
             for name in names {

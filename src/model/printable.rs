@@ -105,7 +105,7 @@ mod tests {
     const HOSTILE: &str = "a\x1b]0;x\x07\r\n\tb\x7f\u{9b}2J\u{202e}c\u{200b}\u{2028}\u{feff}é\u{e0041}";
 
     #[test]
-    fn nothing_hidden_is_left() {
+    fn no_invisible_character_remains() {
         let shown = escaped(HOSTILE);
         assert_eq!(
             shown,
@@ -123,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn json_means_what_it_meant() {
-        let said: Vec<String> = vec![HOSTILE.to_owned()];
-        let text = serde_json::to_string_pretty(&said).unwrap();
+    fn escaped_json_has_the_same_value() {
+        let texts: Vec<String> = vec![HOSTILE.to_owned()];
+        let text = serde_json::to_string_pretty(&texts).unwrap();
         let shown = json(&text);
         assert!(!shown.contains(|letter| letter != '\n' && is_hidden(letter)), "{shown}");
-        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), said);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), texts);
     }
 }

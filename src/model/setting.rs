@@ -47,7 +47,7 @@ pub enum OptKind {
     Texts,
     /// A mapping from text to text, such as headers.
     Map,
-    /// A section with keys of its own.
+    /// A section with its own keys.
     Section(&'static [&'static Opt]),
     /// A list of sections with the same keys.
     Sections(&'static [&'static Opt]),

@@ -29,13 +29,13 @@ const USERS: usize = 32;
 
 /// Recently refused entries, for limits that are reached between ticks.
 #[derive(Debug)]
-pub struct TurnedAway {
+pub struct Refusals {
     limit: &'static str,
     /// Number of refused entries of each user since the limit was reached, and the time of the last one.
     users: BTreeMap<Option<u32>, (u64, Timestamp)>,
 }
 
-impl TurnedAway {
+impl Refusals {
     /// Creates an empty record for the limit of this name.
     pub const fn new(limit: &'static str) -> Self {
         Self { limit, users: BTreeMap::new() }
@@ -67,22 +67,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_turned_away_is_told_for_a_minute_and_of_few_users() {
-        let mut turned = TurnedAway::new("places");
-        let told = |turned: &mut TurnedAway, second| -> Vec<(Option<u32>, u64)> {
+    fn refusals_are_reported_for_a_minute_and_for_few_users() {
+        let mut refusals = Refusals::new("places");
+        let shown = |refusals: &mut Refusals, second| -> Vec<(Option<u32>, u64)> {
             let now = Timestamp::from_secs(second);
-            turned.shortages(4, now).map(|shortage| (shortage.user, shortage.left_out)).collect()
+            refusals.shortages(4, now).map(|shortage| (shortage.user, shortage.left_out)).collect()
         };
-        turned.note(Some(7), Timestamp::from_secs(100));
-        turned.note(Some(7), Timestamp::from_secs(130));
-        turned.note(Some(9), Timestamp::from_secs(120));
-        assert_eq!(told(&mut turned, 179), [(Some(7), 2), (Some(9), 1)]);
-        assert_eq!(told(&mut turned, 189), [(Some(7), 2)]);
-        assert_eq!(told(&mut turned, 190), []);
+        refusals.note(Some(7), Timestamp::from_secs(100));
+        refusals.note(Some(7), Timestamp::from_secs(130));
+        refusals.note(Some(9), Timestamp::from_secs(120));
+        assert_eq!(shown(&mut refusals, 179), [(Some(7), 2), (Some(9), 1)]);
+        assert_eq!(shown(&mut refusals, 189), [(Some(7), 2)]);
+        assert_eq!(shown(&mut refusals, 190), []);
         for user in 0..1_000 {
-            turned.note(Some(user), Timestamp::from_secs(200));
+            refusals.note(Some(user), Timestamp::from_secs(200));
         }
-        let told = told(&mut turned, 200);
-        assert_eq!((told.len(), told[0]), (USERS + 1, (None, 1_000 - USERS as u64)));
+        let shown = shown(&mut refusals, 200);
+        assert_eq!((shown.len(), shown[0]), (USERS + 1, (None, 1_000 - USERS as u64)));
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_no_quantity() {
+    fn values_that_are_not_finite_are_rejected() {
         assert_eq!(Ratio::new(f64::NAN), None);
         assert_eq!(Seconds::new(f64::INFINITY), None);
         assert_eq!(Bytes::new(1).share_of(Bytes::ZERO), None);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_success_is_told_from_a_whole_one() {
+    fn partial_and_complete_success_are_distinguished() {
         assert_eq!(taken(&[]), Ok(None));
         assert_eq!(taken(&response(0, "")), Ok(None));
         let partial = Partial { rejected: 7, message: "too old".to_owned() };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_protobuf_is_garbage() {
+    fn bytes_that_are_not_protobuf_are_an_error() {
         let whole = response(300, "a message");
         for cut in 1..whole.len() {
             assert_eq!(taken(&whole[..cut]), Err(Garbage), "{cut}");
@@ -181,7 +181,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_panic(bytes: Vec<u8>) {
             let _ = taken(&bytes);
             refused(&bytes);
             retry_delay(&bytes);

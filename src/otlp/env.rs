@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_encoding_is_undone_or_refused() {
+    fn percent_encoding_is_decoded_or_refused() {
         let decoded = |text| percent_decoded(text);
         assert_eq!(decoded("a%20b%2C%3D+c").as_deref(), Some("a b,=+c"));
         assert_eq!(decoded("%C3%A9").as_deref(), Some("é"));
@@ -172,7 +172,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in ".*") {
+        fn no_text_panics(text in ".*") {
             let read = |_: &str| Some(text.clone());
             let mut env = Env::new(&read);
             env.headers();

@@ -117,10 +117,10 @@ pub(super) fn judge(protocol: OtlpProtocol, answer: &Answer) -> Verdict {
             again: passing(status).then(|| retry_after(&answer.head.headers).unwrap_or_default()),
         },
         OtlpProtocol::Grpc => {
-            let told = Status::from_header_map(&answer.trailers)
+            let grpc_status = Status::from_header_map(&answer.trailers)
                 .or_else(|| Status::from_header_map(&answer.head.headers));
-            match told {
-                Some(told) => called(&told, &answer.body),
+            match grpc_status {
+                Some(grpc_status) => called(&grpc_status, &answer.body),
                 None if status.is_success() => Verdict::refused(
                     "the endpoint is not an OTLP collector: its response has no gRPC status".to_owned(),
                 ),
@@ -147,13 +147,13 @@ fn success(body: &[u8], status: &str) -> Verdict {
 }
 
 /// Interprets the status of a gRPC call.
-fn called(told: &Status, body: &[u8]) -> Verdict {
-    let code = told.code();
+fn called(status: &Status, body: &[u8]) -> Verdict {
+    let code = status.code();
     if code == Code::Ok {
         // The length is that of the body; it is not compressed, because the request does not accept compression.
         return success(body.get(5..).unwrap_or_default(), "OK");
     }
-    let wait = answer::retry_delay(told.details());
+    let wait = answer::retry_delay(status.details());
     let again = match code {
         Code::Cancelled
         | Code::DeadlineExceeded
@@ -165,7 +165,7 @@ fn called(told: &Status, body: &[u8]) -> Verdict {
         Code::ResourceExhausted => wait,
         _ => None,
     };
-    let message = answer::printable(told.message().as_bytes());
+    let message = answer::printable(status.message().as_bytes());
     Verdict::Refused { why: format!("the collector responded {code:?}: {message}"), again }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again_as_the_specification_says() {
+    fn transient_errors_are_retried_as_specified() {
         let http = |status, headers: &[(&'static str, &str)]| {
             again(OtlpProtocol::HttpProtobuf, &answer(status, headers, b"no"))
         };
@@ -239,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_a_call_cannot_write_to_a_terminal() {
-        let told = answer(200, &[("grpc-status", "3"), ("grpc-message", "a%1B[31m%0Ab")], b"");
+    fn control_characters_of_an_error_text_are_escaped() {
+        let refused = answer(200, &[("grpc-status", "3"), ("grpc-message", "a%1B[31m%0Ab")], b"");
         assert_eq!(
-            judge(OtlpProtocol::Grpc, &told),
+            judge(OtlpProtocol::Grpc, &refused),
             Verdict::refused("the collector responded InvalidArgument: a[31mb".to_owned())
         );
     }

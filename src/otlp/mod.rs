@@ -142,8 +142,8 @@ where
     F: Future<Output = Option<framing::Verdict>> + Send + 'static,
 {
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let (ends, asked) = tokio::sync::mpsc::unbounded_channel();
-    runtime.spawn(Pushing { push, resolved, events, stop: stopped }.run(asked));
+    let (ends, requests) = tokio::sync::mpsc::unbounded_channel();
+    runtime.spawn(Pushing { push, resolved, events, stop: stopped }.run(requests));
     Pusher { ends, stop }
 }
 

@@ -89,7 +89,7 @@ impl Sender {
     }
 }
 
-/// Exports until it is told to end.
+/// Exports until it is stopped.
 pub(super) struct Pushing<P> {
     /// Sends one export.
     pub(super) push: P,
@@ -104,7 +104,7 @@ where
     P: Fn() -> F,
     F: Future<Output = Option<Verdict>> + Send + 'static,
 {
-    /// Runs until it is told to end, or until all senders are dropped.
+    /// Runs until it is stopped, or until all senders are dropped.
     pub(super) async fn run(self, mut ends: UnboundedReceiver<End>) {
         let mut stop = self.stop.clone();
         let interval = self.resolved.interval;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_and_differ() {
+    fn retry_delays_grow_and_vary() {
         for (tried, most) in [(0, 1), (1, 2), (3, 8), (6, 60), (u32::MAX, 60)] {
             let most = Duration::from_secs(most);
             let waits: Vec<_> = (0..20).map(|_| backoff(tried)).collect();

@@ -1,11 +1,11 @@
-//! A log file that is turned over at a size, with so many older ones kept beside it.
+//! A log file that is rotated at a size, with a number of older files.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 
 use crate::host::user_files::Folder;
 
-/// A file that grows to `largest` bytes, then becomes `NAME.1`, which becomes `NAME.2`, up to `kept` of them.
+/// A file that grows to `largest` bytes, then becomes `NAME.1`, which becomes `NAME.2`, up to `kept` files.
 #[derive(Debug)]
 pub struct Rotating {
     name: String,
@@ -23,7 +23,7 @@ impl Rotating {
     /// Appends `line`; where the file is new, after `header`.
     ///
     /// # Errors
-    /// The operating system's, or what is there is not ours; the next write opens the file anew.
+    /// Errors of the operating system, or if the existing file is not accepted; the next write opens the file again.
     pub fn write(&mut self, folder: &Folder, header: impl FnOnce() -> String, line: &[u8]) -> io::Result<()> {
         let (mut file, mut bytes) = match self.open.take() {
             Some(open) => open,
@@ -31,7 +31,7 @@ impl Rotating {
         };
         if bytes > 0 && bytes.saturating_add(line.len() as u64) > self.largest {
             drop(file);
-            self.turn(folder)?;
+            self.rotate(folder)?;
             (file, bytes) = self.open(folder)?;
         }
         if bytes == 0 {
@@ -50,7 +50,7 @@ impl Rotating {
         Ok((file, bytes))
     }
 
-    fn turn(&self, folder: &Folder) -> io::Result<()> {
+    fn rotate(&self, folder: &Folder) -> io::Result<()> {
         if self.kept == 0 {
             return folder.remove(&self.name);
         }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_turned_over_and_the_oldest_goes() {
+    fn files_are_rotated_and_the_oldest_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let open = Folder::open(folder.path()).unwrap();
         let mut log = Rotating::new("perf.log", 10, 2);
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(read("perf.log.2").as_deref(), Some("h\ncccc\n"));
         assert_eq!(read("perf.log.3"), None);
 
-        // A restart goes on where the file ends.
+        // A restart continues at the end of the file.
         let mut log = Rotating::new("perf.log", 20, 2);
         log.write(&open, || "h\n".to_owned(), b"ffff\n").unwrap();
         assert_eq!(read("perf.log").as_deref(), Some("h\neeee\nffff\n"));

@@ -1,9 +1,9 @@
 //! Performance logs of training jobs: files for people and tools that read files.
 //!
-//! A [`Row`] is what one rank did at one step. [`table`] and [`text`] write it as a line, [`summary`] sums up all of
-//! them as JSON, [`tensorboard`] writes event files, and [`files`] keeps files from growing without end. The table and
-//! the names in the summary are those of FlagScale's performance monitor (xiaodouzi666/FlagScale-new-feature,
-//! flagscale/train/perf_monitor/perf_logger.py), so that what reads its files reads these.
+//! A [`Row`] is one step of a job. [`table`] and [`text`] write it as a line, [`summary`] collects all rows as JSON,
+//! [`tensorboard`] writes event files, and [`files`] rotates files. The table and the names in the summary are those of
+//! FlagScale's performance monitor (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py),
+//! so that programs that read its files can read these.
 
 pub mod files;
 pub mod rows;
@@ -14,7 +14,7 @@ pub mod text;
 
 use time::UtcDateTime;
 
-/// What one rank did, as known when its step was seen. What is not known is absent, in every format.
+/// One step of a job. Unknown values are absent, in every format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Seconds since 1970.
@@ -46,7 +46,7 @@ const GIB: f64 = 1_073_741_824.0;
 
 /// A time as `2025-06-24 11:27:20`, in UTC; a time beyond the years of four digits is written in seconds since 1970.
 fn stamp(unix_seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "saturates, and is then no time")]
+    #[expect(clippy::cast_possible_truncation, reason = "a saturated value is not a valid time")]
     let time = UtcDateTime::from_unix_timestamp((unix_seconds + 0.000_5).floor() as i64);
     let text = time.ok().filter(|time| (0..=9999).contains(&time.year())).map(|time| {
         let (hour, minute, second) = time.as_hms();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_a_date_where_the_calendar_has_one() {
+    fn times_outside_the_calendar_have_no_date() {
         let shown = [0.0, 1_709_249_400.999_9, -1.0, 1e12, f64::INFINITY].map(stamp);
         let expected =
             ["1970-01-01 00:00:00", "2024-02-29 23:30:01", "1969-12-31 23:59:59", "1000000000000", "inf"];

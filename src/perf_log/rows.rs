@@ -1,4 +1,4 @@
-//! From frames to rows: what the ranks of a workload told, taken together.
+//! Converts frames to rows: the values of all ranks of a workload.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ const RESERVED: &str = training::RESERVED.desc.name;
 /// Every metric that is read.
 pub const NAMES: &[&str] = &[STEP, STEP_SECONDS, TOKEN_RATE, SAMPLES, FLOPS, MFU, LOSS, ALLOCATED, RESERVED];
 
-/// Operations are told by the first of these conventions that is known: attention over all pairs, as published
+/// Operations are taken from the first of these conventions that is reported: attention over all pairs, as published
 /// figures count it, else six for each parameter.
 const CONVENTIONS: [&str; 2] = ["full", "6n"];
 
-/// What all ranks of a workload told in one frame.
+/// The values of all ranks of a workload in one frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadRow {
     row: Row,
@@ -33,7 +33,7 @@ pub struct WorkloadRow {
     samples: Option<f64>,
 }
 
-/// What is told of each workload that trains.
+/// The values of each workload that trains.
 pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
     let mut all: BTreeMap<Label, WorkloadRow> = BTreeMap::new();
     for family in &frame.families {
@@ -45,14 +45,14 @@ pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
             let (Some(workload), Some(value)) = (label(family, point, "workload"), Some(point.value)) else {
                 continue;
             };
-            let told = all.entry(workload.clone()).or_default();
-            let row = &mut told.row;
+            let values = all.entry(workload.clone()).or_default();
+            let row = &mut values.row;
             match name {
                 STEP => row.step = row.step.max(whole(value)),
-                // The slowest rank is what the others wait for.
+                // The other ranks wait for the slowest one.
                 STEP_SECONDS => most(&mut row.step_seconds, value),
                 TOKEN_RATE => sum(&mut row.tokens_per_second, value),
-                SAMPLES => sum(&mut told.samples, value),
+                SAMPLES => sum(&mut values.samples, value),
                 LOSS => {
                     let first = label(family, point, "rank").is_some_and(|rank| rank.as_str() == "0");
                     if first || row.loss.is_none() {
@@ -65,17 +65,17 @@ pub fn workload_rows(frame: &Frame) -> BTreeMap<Label, WorkloadRow> {
             }
         }
     }
-    for (workload, told) in &mut all {
-        told.row.unix_seconds = frame.at.unix().as_secs_f64();
+    for (workload, values) in &mut all {
+        values.row.unix_seconds = frame.at.unix().as_secs_f64();
         let by_convention = |name| CONVENTIONS.iter().find_map(|wanted| mean(frame, name, workload, wanted));
         if let Some((mean, ranks)) = by_convention(FLOPS) {
-            told.row.flops_per_gpu = Some(mean);
-            told.row.flops = Some(mean * ranks);
+            values.row.flops_per_gpu = Some(mean);
+            values.row.flops = Some(mean * ranks);
         }
-        told.row.mfu = by_convention(MFU).map(|(mean, _)| mean);
+        values.row.mfu = by_convention(MFU).map(|(mean, _)| mean);
     }
-    // Who told no step has nothing to log.
-    all.retain(|_, told| told.row.step > 0);
+    // Workloads without a step have nothing to log.
+    all.retain(|_, values| values.row.step > 0);
     all
 }
 
@@ -115,30 +115,30 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// One workload followed: a row for every so many steps.
+/// Selects the steps of one workload that are logged.
 #[derive(Debug, Default)]
 pub struct Follower {
     last: Option<WorkloadRow>,
 }
 
 impl Follower {
-    /// The row that is due, where the job is `every` steps further than at the last, or began anew.
-    pub fn row(&mut self, told: &WorkloadRow, every: u64) -> Option<Row> {
+    /// Returns a row if the job is `every` steps further than at the last row, or has restarted.
+    pub fn row(&mut self, values: &WorkloadRow, every: u64) -> Option<Row> {
         let Some(last) = &self.last else {
-            // The first one seen may be anywhere in a run; rates need two.
-            self.last = Some(told.clone());
-            return Some(told.row.clone());
+            // The first step may be anywhere in a run; rates need two.
+            self.last = Some(values.clone());
+            return Some(values.row.clone());
         };
-        let steps = told.row.step.checked_sub(last.row.step);
+        let steps = values.row.step.checked_sub(last.row.step);
         if steps.is_some_and(|steps| steps < every) {
             return None;
         }
-        let mut row = told.row.clone();
+        let mut row = values.row.clone();
         let seconds = row.unix_seconds - last.row.unix_seconds;
-        let samples = told.samples.zip(last.samples).map(|(now, before)| now - before);
+        let samples = values.samples.zip(last.samples).map(|(now, before)| now - before);
         row.samples_per_second =
             samples.filter(|samples| *samples >= 0.0 && seconds > 0.0).map(|samples| samples / seconds);
-        self.last = Some(told.clone());
+        self.last = Some(values.clone());
         Some(row)
     }
 }
@@ -147,15 +147,15 @@ impl Follower {
 mod tests {
     use super::*;
 
-    fn told(step: u64, at: f64, samples: f64) -> WorkloadRow {
+    fn values(step: u64, at: f64, samples: f64) -> WorkloadRow {
         WorkloadRow { row: Row { step, unix_seconds: at, ..Row::default() }, samples: Some(samples) }
     }
 
     #[test]
-    fn a_row_comes_every_so_many_steps_and_after_a_restart() {
+    fn rows_are_written_at_the_interval_and_after_a_restart() {
         let mut follower = Follower::default();
         let mut row = |step, at, samples| {
-            let row = follower.row(&told(step, at, samples), 10)?;
+            let row = follower.row(&values(step, at, samples), 10)?;
             Some((row.step, row.samples_per_second))
         };
         assert_eq!(row(7, 100.0, 70.0), Some((7, None)));

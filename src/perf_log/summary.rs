@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::{GIB, Row, TERA, stamp};
 
-/// So many of the newest steps are told one by one.
+/// Number of the newest steps that are listed.
 const KEPT: usize = 1_000;
 
-/// What is summed up while a run goes on.
+/// The values that are summarized while a run continues.
 #[derive(Debug)]
 pub struct Summary {
     workload: String,
@@ -79,7 +79,7 @@ struct Document<'a> {
 }
 
 impl Summary {
-    /// Nothing yet; `started` in seconds since 1970.
+    /// An empty summary; `started` in seconds since 1970.
     pub fn new(workload: &str, started: f64) -> Self {
         Self {
             workload: workload.to_owned(),
@@ -90,7 +90,7 @@ impl Summary {
         }
     }
 
-    /// Takes a step.
+    /// Adds a step.
     pub fn add(&mut self, row: &Row) {
         self.steps += 1;
         for (figure, (_, read)) in self.figures.iter_mut().zip(FIGURES) {
@@ -104,10 +104,10 @@ impl Summary {
         self.rows.push_back(row.clone());
     }
 
-    /// The document. What was never known has no key.
+    /// The document. Values that were never known have no key.
     ///
     /// # Errors
-    /// The serializer's.
+    /// Errors of the serializer.
     pub fn json(&self) -> serde_json::Result<Vec<u8>> {
         let mut statistics = serde_json::Map::new();
         for (figure, (name, _)) in self.figures.iter().zip(FIGURES).filter(|(figure, _)| figure.count > 0) {
@@ -136,7 +136,7 @@ fn entry(row: &Row) -> serde_json::Map<String, serde_json::Value> {
     entry.insert("iteration".to_owned(), row.step.into());
     entry.insert("timestamp".to_owned(), stamp(row.unix_seconds).into());
     for (name, read) in FIGURES {
-        // What is not finite has no JSON.
+        // JSON cannot represent values that are not finite.
         if let Some(value) = read(row).and_then(serde_json::Number::from_f64) {
             entry.insert(name.to_owned(), value.into());
         }

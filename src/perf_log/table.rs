@@ -1,6 +1,6 @@
-//! The realtime table: a line a step, in the columns of FlagScale's `perf_realtime.log`.
+//! The realtime table: one line per step, in the columns of FlagScale's `perf_realtime.log`.
 //!
-//! What is not known is `nan`, where that tool wrote 0.
+//! Unknown values are `nan`, where that tool wrote 0.
 
 use super::{GIB, Row, TERA, stamp};
 

@@ -1,10 +1,10 @@
-//! TensorBoard's event files: scalars, and nothing else of the format.
+//! TensorBoard's event files, with scalars only.
 //!
 //! A file is records; a record is its length (u64, little endian), a masked CRC-32C of the length, the payload, and a
 //! masked CRC-32C of the payload (TensorFlow, core/lib/io/record_writer.cc). A payload is an `Event`
 //! (core/util/event.proto): 1 wall_time double, 2 step int64, 3 file_version string, 5 summary; a summary is values
 //! (core/framework/summary.proto): 1 tag string, 2 simple_value float. Fields are written as the protocol buffer
-//! encoding says: a tag of number and wire type, then the value.
+//! encoding specifies: a tag of number and wire type, then the value.
 
 /// The first record of a file; `wall_time` in seconds since 1970.
 pub fn version(wall_time: f64) -> Vec<u8> {
@@ -14,7 +14,7 @@ pub fn version(wall_time: f64) -> Vec<u8> {
     record(&event)
 }
 
-/// One record with the scalars of a step; what is not finite is left out, for charts cannot show it.
+/// One record with the scalars of a step; values that are not finite are left out, because charts cannot show them.
 pub fn scalars(wall_time: f64, step: u64, values: &[(&str, f64)]) -> Vec<u8> {
     let mut summary = Vec::new();
     for (tag, value) in values.iter().filter(|(_, value)| value.is_finite()) {
@@ -71,7 +71,7 @@ fn record(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The checksum as the format hides it, so that data that holds checksums does not cancel itself out.
+/// The checksum as the format masks it, so that the checksum of data that contains checksums remains useful.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn the_first_record_is_as_tensorboard_writes_it() {
         // A record that torch.utils.tensorboard wrote at that time.
-        let theirs = "1800000000000000a37f4b22096c1f0eed42c0da411a0d627261696e2e4576656e743a32f8c8a558";
+        let expected = "1800000000000000a37f4b22096c1f0eed42c0da411a0d627261696e2e4576656e743a32f8c8a558";
         let at = f64::from_le_bytes([0x6c, 0x1f, 0x0e, 0xed, 0x42, 0xc0, 0xda, 0x41]);
-        assert_eq!(hex(&version(at)), theirs);
+        assert_eq!(hex(&version(at)), expected);
     }
 
     #[test]

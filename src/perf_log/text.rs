@@ -1,26 +1,26 @@
-//! The text log: a line a step, for people.
+//! The text log: one line per step, for people.
 
 use std::fmt::Write as _;
 
 use super::{GIB, Row, TERA, stamp};
 
-/// One line; what is not known is not in it.
+/// One line, without unknown values.
 pub fn line(row: &Row) -> String {
     let mut out = format!("[{} UTC] step {}", stamp(row.unix_seconds), row.step);
-    let mut say = |name: &str, value: Option<f64>, scale: f64, digits: usize, unit: &str| {
+    let mut add = |name: &str, value: Option<f64>, scale: f64, digits: usize, unit: &str| {
         if let Some(value) = value {
             // Writing to a string cannot fail.
             let _ = write!(out, " | {name} {:.digits$}{unit}", value / scale);
         }
     };
-    say("step time", row.step_seconds, 0.001, 1, " ms");
-    say("throughput", row.tokens_per_second, 1.0, 0, " tokens/s");
-    say("samples", row.samples_per_second, 1.0, 2, "/s");
-    say("compute", row.flops_per_gpu, TERA, 2, " TFLOP/s per GPU");
-    say("MFU", row.mfu, 0.01, 1, " %");
-    say("loss", row.loss, 1.0, 4, "");
-    say("allocated", row.allocated, GIB, 2, " GiB");
-    say("reserved", row.reserved, GIB, 2, " GiB");
+    add("step time", row.step_seconds, 0.001, 1, " ms");
+    add("throughput", row.tokens_per_second, 1.0, 0, " tokens/s");
+    add("samples", row.samples_per_second, 1.0, 2, "/s");
+    add("compute", row.flops_per_gpu, TERA, 2, " TFLOP/s per GPU");
+    add("MFU", row.mfu, 0.01, 1, " %");
+    add("loss", row.loss, 1.0, 4, "");
+    add("allocated", row.allocated, GIB, 2, " GiB");
+    add("reserved", row.reserved, GIB, 2, " GiB");
     out.push('\n');
     out
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_told() {
+    fn known_values_are_written() {
         let row = Row {
             unix_seconds: 1_750_764_440.0,
             step: 10,

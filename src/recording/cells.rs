@@ -1,14 +1,13 @@
-//! The rows of a CSV file (RFC 4180), each with the line that it begins in.
+//! The rows of a CSV file (RFC 4180), each with its first line.
 //!
-//! A quoted cell may hold commas, line ends and doubled quotation marks. White
-//! space around a cell is left out. Rows may differ in length; blank lines are
-//! passed over.
+//! A quoted cell may contain commas, line ends and doubled quotation marks. White space around a cell is removed. Rows
+//! may differ in length; blank lines are ignored.
 
 use std::io::{self, Read};
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
 
-/// Bytes that one row may take, at least: more is read only as far as the reader's buffer goes.
+/// Minimum of the bytes that one row may take; the limit is checked whenever the buffer is filled.
 const LONGEST_ROW: usize = 1 << 20;
 
 /// Reads rows one by one.
@@ -17,7 +16,7 @@ pub struct Rows<'a> {
     bytes: &'a [u8],
     reader: Reader<Allowance<'a>>,
     cells: StringRecord,
-    /// The newlines up to here are in `line`.
+    /// The newlines before this offset are counted in `line`.
     counted: usize,
     line: usize,
 }
@@ -26,28 +25,28 @@ pub struct Rows<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct RowError {
-    /// The line that the row begins in, from 1.
+    /// The first line of the row, from 1.
     pub line: usize,
-    /// Why.
+    /// The reason.
     pub problem: RowProblem,
 }
 
-/// Why a row cannot be read.
+/// The reason why a row cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowProblem {
-    /// A byte sequence is no text.
+    /// A byte sequence is not text.
     #[error("not UTF-8 text")]
     NotText,
-    /// A quoted cell goes on to the end of the file.
+    /// A quoted cell is not closed before the end of the file.
     #[error("a quotation mark is opened and never closed")]
     OpenQuote,
-    /// The row is longer than a row may be.
+    /// The row exceeds the maximum length.
     #[error("a row of more than 1 MiB")]
     TooLong,
 }
 
 impl<'a> Rows<'a> {
-    /// Reads `bytes`; a mark of the byte order at the front is passed over.
+    /// Reads `bytes`; a byte order mark at the start is ignored.
     pub fn new(bytes: &'a [u8]) -> Self {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         let reader = ReaderBuilder::new()
@@ -58,17 +57,17 @@ impl<'a> Rows<'a> {
         Self { bytes, reader, cells: StringRecord::new(), counted: 0, line: 1 }
     }
 
-    /// The next row with the line that it begins in, from 1; nothing after the last one.
+    /// The next row with its first line, from 1; nothing after the last row.
     ///
     /// # Errors
-    /// What [`RowProblem`] lists.
+    /// [`RowProblem`].
     pub fn next_row(&mut self) -> Result<Option<(usize, &StringRecord)>, RowError> {
         loop {
             self.reader.get_mut().left = LONGEST_ROW;
             let from = self.place();
             let read = self.reader.read_record(&mut self.cells);
             let to = self.place();
-            // The reader takes the ends of the lines before a row as the row's.
+            // The reader counts line ends before a row as part of the row.
             let ends = |byte: &&u8| matches!(byte, b'\r' | b'\n');
             let begin = from + self.bytes[from..].iter().take_while(ends).count();
             self.line += newlines(&self.bytes[self.counted..begin]);
@@ -90,7 +89,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// How many bytes were parsed.
+    /// Number of bytes parsed.
     fn place(&self) -> usize {
         usize::try_from(self.reader.position().byte()).map_or(self.bytes.len(), |at| at.min(self.bytes.len()))
     }
@@ -100,7 +99,7 @@ fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Bytes of which only so many can be read before the next row, so that no row takes memory without bound.
+/// Limits the bytes that are read before the next row, so that a row takes bounded memory.
 #[derive(Debug)]
 struct Allowance<'a> {
     rest: &'a [u8],
@@ -158,28 +157,28 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_the_line_it_begins_in() {
-        let said = |bytes: &[u8]| rows(bytes).unwrap_err();
-        assert_eq!(said(b"a,b\n\n1,\xff\n"), RowError { line: 3, problem: RowProblem::NotText });
-        assert_eq!(said(b"a,b\n1,\"2\n3,4\n5,6\n"), RowError { line: 2, problem: RowProblem::OpenQuote });
-        assert_eq!(said(b"a,\"b"), RowError { line: 1, problem: RowProblem::OpenQuote });
+    fn errors_have_the_line_where_the_row_starts() {
+        let error = |bytes: &[u8]| rows(bytes).unwrap_err();
+        assert_eq!(error(b"a,b\n\n1,\xff\n"), RowError { line: 3, problem: RowProblem::NotText });
+        assert_eq!(error(b"a,b\n1,\"2\n3,4\n5,6\n"), RowError { line: 2, problem: RowProblem::OpenQuote });
+        assert_eq!(error(b"a,\"b"), RowError { line: 1, problem: RowProblem::OpenQuote });
         let mut wide = b"a,b\n".to_vec();
         wide.resize(4 << 20, b',');
-        assert_eq!(said(&wide), RowError { line: 2, problem: RowProblem::TooLong });
+        assert_eq!(error(&wide), RowError { line: 2, problem: RowProblem::TooLong });
         let mut quoted = b"a,b\n\"".to_vec();
         quoted.resize(4 << 20, b'\n');
-        assert_eq!(said(&quoted), RowError { line: 2, problem: RowProblem::TooLong });
+        assert_eq!(error(&quoted), RowError { line: 2, problem: RowProblem::TooLong });
     }
 
     #[test]
-    fn a_long_file_of_short_rows_is_no_long_row() {
+    fn the_row_limit_does_not_apply_to_the_file() {
         let many = "1,2\n".repeat(1 << 20);
         assert_eq!(rows(many.as_bytes()).unwrap().len(), 1 << 20);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic_and_lines_rise(text in "[a,\"\n\r ]{0,60}", bytes: Vec<u8>) {
+        fn no_bytes_panic_and_line_numbers_increase(text in "[a,\"\n\r ]{0,60}", bytes: Vec<u8>) {
             let _ = rows(&bytes);
             if let Ok(found) = rows(text.as_bytes()) {
                 prop_assert!(found.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{found:?}");
@@ -187,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(cells in proptest::collection::vec("[a,\"\n]{1,5}x", 1..6)) {
+        fn written_values_are_read_back(cells in proptest::collection::vec("[a,\"\n]{1,5}x", 1..6)) {
             let mut writer = csv::Writer::from_writer(Vec::new());
             writer.write_record(&cells).unwrap();
             let text = writer.into_inner().unwrap();

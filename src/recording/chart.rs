@@ -1,4 +1,4 @@
-//! Files of any known form as charts, and several charts as one.
+//! Charts of files of any known format, and several charts as one.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::formats::older_logs::{self, Clock, Quantity, Recording};
 use crate::plot::report::{self, clock};
 use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
 
-/// The largest file read, in bytes: six days of ten columns at 1 Hz. What is read of it takes up to 40 times
-/// as much, where a hostile file is nothing but commas.
+/// Maximum size of a file in bytes: six days of ten columns at 1 Hz. Parsing takes up to 40 times as much memory if a
+/// hostile file consists of commas.
 const LARGEST: u64 = 64 << 20;
 
 /// How near its begin any schema makes an object a report, in bytes.
 const FRONT: usize = 4096;
 
-/// The chart of a file, whatever it holds.
+/// The chart of a file of any known format.
 pub(crate) fn read(path: &Path, columns: &[String]) -> Result<Chart, RecordingError> {
     let name = || path.display().to_string();
     let bytes = load(path).at(|| format!("cannot read {}", path.display()))?;
@@ -37,7 +37,7 @@ fn load(path: &Path) -> Result<Vec<u8>, RecordingError> {
 }
 
 fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
-    // A mark of the byte order, as editors on other systems write it.
+    // A byte order mark, as editors on other systems write it.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if is_report(bytes) {
         return Ok(report::read(bytes)?.chart());
@@ -48,16 +48,16 @@ fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
     Ok(logged(older_logs::read(bytes)?))
 }
 
-/// Whether this is, or begins as, an object with a schema: a damaged report is told as such. Where the schema is not
-/// near the front it must be one of ours: keys have no order, and large ones may stand before it.
+/// Whether this is, or starts as, an object with a schema; a damaged report is reported as such. If the schema is not
+/// near the start it must be one of memwarden's: keys have no order, and large ones may precede it.
 fn is_report(bytes: &[u8]) -> bool {
     const KEY: &[u8] = b"\"schema\"";
     let begins = |text: &[u8], with: &[u8]| text.trim_ascii_start().starts_with(with);
-    let is_ours = |rest: &[u8]| {
+    let is_memwardens = |rest: &[u8]| {
         rest.trim_ascii_start().strip_prefix(b":").is_some_and(|value| begins(value, b"\"memwarden."))
     };
     let mut places = bytes.windows(KEY.len()).enumerate().filter(|(_, window)| *window == KEY);
-    begins(bytes, b"{") && places.any(|(at, _)| at < FRONT || is_ours(&bytes[at + KEY.len()..]))
+    begins(bytes, b"{") && places.any(|(at, _)| at < FRONT || is_memwardens(&bytes[at + KEY.len()..]))
 }
 
 /// The chart of a recording's columns.
@@ -66,25 +66,26 @@ fn recorded(table: columns::Table, wanted: &[String]) -> Result<Chart, Recording
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
         return Err(RecordingError::NoColumn { wanted: unknown.clone(), known });
     }
-    let said = |value: &Option<f64>| value.is_some_and(|value| value != 0.0);
+    let nonzero = |value: &Option<f64>| value.is_some_and(|value| value != 0.0);
     let first = table.times.iter().copied().fold(f64::INFINITY, f64::min);
     let last = table.times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let (mut bytes, mut others, mut limit) = (Vec::new(), Vec::new(), None);
     for column in table.columns {
-        let asked = wanted.contains(&column.name);
+        let selected = wanted.contains(&column.name);
         let is_limit = matches!(column.name.as_str(), "limit" | "limit_bytes");
-        if is_limit && !asked {
-            // A limit that changes is best told by where it is now.
+        if is_limit && !selected {
+            // Of a limit that changes, the current value is shown.
             limit = column.values.iter().rev().find_map(|value| *value);
             continue;
         }
         let counts_bytes = columns::counts_bytes(&column.name);
-        let shown = if wanted.is_empty() { counts_bytes && column.values.iter().any(said) } else { asked };
+        let shown =
+            if wanted.is_empty() { counts_bytes && column.values.iter().any(nonzero) } else { selected };
         let line =
             Line { name: column.name, points: table.times.iter().copied().zip(column.values).collect() };
         match (shown, counts_bytes) {
             (true, true) => bytes.push(line),
-            // Columns of unknown unit have an axis each.
+            // Columns of unknown unit have separate axes.
             (shown, _) => others.push((shown, line)),
         }
     }
@@ -138,7 +139,7 @@ fn logged(recording: Recording) -> Chart {
     Chart { title: String::new(), subtitle: format!("logged by {}", recording.tool), time, panels }
 }
 
-/// Several charts as panels of one, on a time axis that all of them have.
+/// Several charts as panels of one, on a common time axis.
 pub(crate) fn together(mut charts: Vec<Chart>) -> Chart {
     if charts.len() == 1 {
         return charts.remove(0);

@@ -2,7 +2,7 @@
 
 use crate::recording::cells::{RowError, RowProblem, Rows};
 
-/// Names of the column of times; without one it is the first.
+/// Names of the column of times; without one, the first column has the times.
 const TIMES: [&str; 7] = ["t_s", "time_s", "time", "timestamp", "timestamp_s", "t", "seconds"];
 /// Names, or ends of names, of columns that count bytes.
 const BYTES: [&str; 20] = [
@@ -40,24 +40,24 @@ pub(crate) struct Table {
 /// One column of numbers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Column {
-    /// As the header has it.
+    /// The name in the header.
     pub(crate) name: String,
-    /// Empty cells are missing.
+    /// Empty cells are missing values.
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Why a file is no recording.
+/// The reason why a file is not a recording.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum CsvError {
     #[error("line {line}: {problem}")]
     Row { line: usize, problem: RowProblem },
     #[error("line {line}: {found} cells, but the header has {wanted}")]
     Cells { line: usize, found: usize, wanted: usize },
-    #[error("line {line}, column {column}: {cell:?} is no number")]
+    #[error("line {line}, column {column}: {cell:?} is not a number")]
     Number { line: usize, column: String, cell: String },
     #[error("line {line}: a row without a time")]
     Time { line: usize },
-    #[error("there is a header and nothing else")]
+    #[error("there are no rows after the header")]
     Empty,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
     Ok(Table { times, columns })
 }
 
-/// A number, or a missing one; nothing where the cell is neither.
+/// A number or a missing value; nothing if the cell is neither.
 fn number(cell: &str) -> Option<Option<f64>> {
     if cell.is_empty() {
         return Some(None);
@@ -141,7 +141,7 @@ fn number(cell: &str) -> Option<Option<f64>> {
 mod tests {
     use super::*;
 
-    fn said(bytes: &[u8]) -> String {
+    fn error(bytes: &[u8]) -> String {
         read(bytes).unwrap_err().to_string()
     }
 
@@ -162,23 +162,23 @@ mod tests {
         assert_eq!(names, ["rss, \"host\"", "b\ny"]);
         assert_eq!(table.columns[1].values, [Some(6.0)]);
         assert_eq!(
-            said(b"t_s,bytes\n\n\"1\n\",2\n3,\"x,y\"\n"),
-            "line 5, column bytes: \"x,y\" is no number"
+            error(b"t_s,bytes\n\n\"1\n\",2\n3,\"x,y\"\n"),
+            "line 5, column bytes: \"x,y\" is not a number"
         );
     }
 
     #[test]
-    fn damage_is_named_with_its_line() {
-        assert_eq!(said(b"t_s,bytes\n1,2\n\n3,x\n"), "line 4, column bytes: \"x\" is no number");
-        assert_eq!(said(b"t_s,bytes\n1,2\n3\n"), "line 3: 1 cells, but the header has 2");
-        assert_eq!(said(b"t_s,bytes\n1,2\n3,\xff\n"), "line 3: not UTF-8 text");
-        assert_eq!(said(b"t_s,bytes\n1,\"2\n3,4"), "line 2: a quotation mark is opened and never closed");
-        assert_eq!(said(b"t_s,bytes\n,2\n"), "line 2: a row without a time");
-        assert_eq!(said(b"t_s,bytes\n"), "there is a header and nothing else");
+    fn errors_have_the_line() {
+        assert_eq!(error(b"t_s,bytes\n1,2\n\n3,x\n"), "line 4, column bytes: \"x\" is not a number");
+        assert_eq!(error(b"t_s,bytes\n1,2\n3\n"), "line 3: 1 cells, but the header has 2");
+        assert_eq!(error(b"t_s,bytes\n1,2\n3,\xff\n"), "line 3: not UTF-8 text");
+        assert_eq!(error(b"t_s,bytes\n1,\"2\n3,4"), "line 2: a quotation mark is opened and never closed");
+        assert_eq!(error(b"t_s,bytes\n,2\n"), "line 2: a row without a time");
+        assert_eq!(error(b"t_s,bytes\n"), "there are no rows after the header");
     }
 
     #[test]
-    fn other_files_are_no_csv() {
+    fn other_files_are_not_csv() {
         assert!(is_csv(b"\nt_s,bytes\n") && is_csv(b"1,2\n") && is_csv(b"Time,rss\n"));
         assert!(
             !is_csv(b"2025-06-24 11:27:22,455 - INFO - x\n")

@@ -1,10 +1,9 @@
 //! A series from CSV: `t_s,bytes[,limit]`, or columns by their names.
 //!
-//! A header names the columns, in any order: `t_s`, `bytes`, and where there
-//! are any `limit`, `anon`, `shmem`, `alloc`; others are passed over. Without
-//! a header they are time, bytes and limit. An empty cell or `nan` is unknown.
-//! Rows out of order are sorted, of rows at one time the last one counts;
-//! both are remarked. What else is wrong is an error that names the line.
+//! A header names the columns, in any order: `t_s`, `bytes`, and optionally `limit`, `anon`, `shmem`, `alloc`; other
+//! columns are ignored. Without a header the columns are time, bytes and limit. An empty cell or `nan` is unknown. Rows
+//! out of order are sorted, and of rows at the same time the last one is used; both are noted. Other problems are
+//! errors that name the line.
 
 use std::collections::TryReserveError;
 
@@ -13,18 +12,18 @@ use csv::StringRecord;
 use super::cells::{RowError, RowProblem, Rows};
 use crate::model::series::{Row, Series};
 
-/// Rows that are read at most: 190 days at one a second.
+/// Maximum number of rows: 190 days at one per second.
 const MOST_ROWS: usize = 1 << 24;
-/// Bytes that a value may be: 8 PiB, below which a double is exact.
+/// Maximum value in bytes: 8 PiB, below which a double is exact.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
-/// Why a file is no recorded series. Lines count from 1.
+/// The reason why a file is not a recorded series. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CsvError {
-    /// There is no line.
+    /// The file has no line.
     #[error("{0}: the file is empty")]
     Empty(String),
-    /// There is a header or nothing at all, but no row with a value.
+    /// The file has no row with a value.
     #[error("{0}: there is no row with a value")]
     NoRow(String),
     /// A row cannot be read.
@@ -34,20 +33,20 @@ pub enum CsvError {
         name: String,
         /// The line that it begins in.
         line: usize,
-        /// Why.
+        /// The reason.
         problem: RowProblem,
     },
-    /// The header has no column that is needed, or one twice.
+    /// The header lacks a required column, or has one twice.
     #[error("{name}:{line}: {problem}")]
     Header {
         /// The file.
         name: String,
         /// The line.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A cell is no number, or none that can be.
+    /// A cell is not a number in the accepted range.
     #[error("{name}:{line}: {column} is {found:?}, expected {wanted}")]
     Cell {
         /// The file.
@@ -58,7 +57,7 @@ pub enum CsvError {
         column: &'static str,
         /// The cell, its first 40 characters.
         found: String,
-        /// What would be right.
+        /// What is expected.
         wanted: &'static str,
     },
     /// The file has more rows than are read.
@@ -69,17 +68,17 @@ pub enum CsvError {
         /// The line.
         line: usize,
     },
-    /// There is no memory for the rows.
+    /// Allocating memory for the rows failed.
     #[error("{name}: no memory for the rows: {why}")]
     Memory {
         /// The file.
         name: String,
-        /// What the allocator said.
+        /// The error of the allocator.
         why: TryReserveError,
     },
 }
 
-/// Where the columns are.
+/// The positions of the columns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Columns {
     at: usize,
@@ -90,10 +89,10 @@ struct Columns {
     alloc: Option<usize>,
 }
 
-/// Reads a series; `name` is where the bytes are from.
+/// Reads a series; `name` is the name of the file.
 ///
 /// # Errors
-/// What [`CsvError`] lists, with the first line that is wrong.
+/// [`CsvError`], with the first invalid line.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
     let broken = |RowError { line, problem }| CsvError::Row { name: name.to_owned(), line, problem };
     let mut rows = Rows::new(bytes);
@@ -157,7 +156,7 @@ fn put_in_order(series: &mut Series) {
     remark(series, before - kept, "at a time that comes again left out");
 }
 
-/// A first row whose first cell is no number is a header.
+/// Whether the first row is a header: its first cell is not a number.
 fn is_header(cells: &StringRecord) -> bool {
     cells.get(0).is_some_and(|first| !first.is_empty() && first.parse::<f64>().is_err())
 }
@@ -191,7 +190,7 @@ fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// One row, or nothing where its time or value is unknown.
+/// One row; nothing if its time or value is unknown.
 fn row(name: &str, line: usize, cells: &StringRecord, columns: &Columns) -> Result<Option<Row>, CsvError> {
     let number =
         |place: Option<usize>, column: &'static str, negative: bool| -> Result<Option<f64>, CsvError> {
@@ -210,7 +209,7 @@ fn row(name: &str, line: usize, cells: &StringRecord, columns: &Columns) -> Resu
             match value {
                 _ if value.is_nan() => Ok(None),
                 _ if value.is_infinite() => Err(wrong("a finite number")),
-                _ if value < 0.0 && !negative => Err(wrong("no negative number of bytes")),
+                _ if value < 0.0 && !negative => Err(wrong("a number of bytes that is not negative")),
                 _ if value.abs() > LARGEST => Err(wrong("at most 2^53")),
                 _ => Ok(Some(value)),
             }
@@ -224,7 +223,7 @@ fn row(name: &str, line: usize, cells: &StringRecord, columns: &Columns) -> Resu
     let limit = number(columns.limit, "limit", false)?.filter(|limit| *limit > 0.0);
     let (anon, shmem) = (number(columns.anon, "anon", false)?, number(columns.shmem, "shmem", false)?);
     let allocated = number(columns.alloc, "alloc", false)?;
-    // Shared memory without a column of its own is in none of the figures.
+    // If shared memory has no column, no value includes it.
     let shared = if columns.shmem.is_some() { shmem } else { Some(0.0) };
     let unreclaimable = anon.zip(shared).map(|(anon, shared)| anon + shared);
     Ok(at.zip(used).map(|(at, used)| Row { at, used, limit, unreclaimable, allocated }))
@@ -238,18 +237,18 @@ mod tests {
     use super::*;
 
     fn check(text: &[u8], wanted: Expect) {
-        let said = match read("run.csv", text) {
+        let shown = match read("run.csv", text) {
             Ok(series) => {
                 let rows: Vec<String> = series.rows.iter().map(|r| format!("{r:?}")).collect();
                 format!("{}\n{}", rows.join("\n"), series.remarks.join("\n"))
             }
             Err(error) => error.to_string(),
         };
-        wanted.assert_eq(&said);
+        wanted.assert_eq(&shown);
     }
 
     #[test]
-    fn columns_go_by_name_or_place() {
+    fn columns_are_selected_by_name_or_position() {
         check(
             b"t_s,bytes,limit\n0,10,100\n1,11,100\n",
             expect![[r#"
@@ -263,7 +262,7 @@ mod tests {
                 Row { at: 0.0, used: 10.0, limit: None, unreclaimable: Some(8.0), allocated: Some(5.0) }
             "#]],
         );
-        // A quoted cell of a column that is passed over holds a comma and a line end.
+        // A quoted cell of an ignored column contains a comma and a line end.
         check(
             b"t_s,note,bytes\n0,\"a, \"\"b\"\"\n\",\"10\"\n1,c,11\n",
             expect![[r#"
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_put_right_is_remarked() {
+    fn corrected_problems_are_noted() {
         check(
             b"t_s,bytes\n2,12\n1,11\n1,13\n3,nan\n4,\n",
             expect![[r#"
@@ -294,13 +293,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_have_the_line() {
         check(b"", expect!["run.csv: the file is empty"]);
         check(b"\n \n", expect!["run.csv: the file is empty"]);
         check(b"t_s,bytes\n", expect!["run.csv: there is no row with a value"]);
         check(b"t_s,rss\n0,1\n", expect!["run.csv:1: no column bytes; it has t_s, rss"]);
         check(b"t_s,bytes,bytes\n", expect!["run.csv:1: the column bytes is listed twice"]);
-        check(b"0,1\n1,-5\n", expect![[r#"run.csv:2: bytes is "-5", expected no negative number of bytes"#]]);
+        check(
+            b"0,1\n1,-5\n",
+            expect![[r#"run.csv:2: bytes is "-5", expected a number of bytes that is not negative"#]],
+        );
         check(b"0,1\n1,many\n", expect![[r#"run.csv:2: bytes is "many", expected a number"#]]);
         check(b"0,1\n1,1e300\n", expect![[r#"run.csv:2: bytes is "1e300", expected at most 2^53"#]]);
         check(b"0,1\ninf,1\n", expect![[r#"run.csv:2: t_s is "inf", expected a finite number"#]]);

@@ -1,4 +1,4 @@
-//! Why a recording or a checkpoint cannot be read.
+//! Errors of recordings and checkpoints.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use super::columns::CsvError;
 use crate::formats::older_logs::LogError;
 use crate::formats::parameters::ParameterError;
 
-/// Why a recording or a checkpoint cannot be read.
+/// A recording or a checkpoint that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
-    /// Where another error occurred.
+    /// An error with its location.
     #[error("{place}")]
     At {
-        /// A file, or a place in it.
+        /// A file, or a position in it.
         place: String,
         /// The error.
         source: Box<Self>,
@@ -20,25 +20,25 @@ pub(crate) enum RecordingError {
     /// The operating system's error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A file of parameters is wrong.
+    /// An invalid parameter file.
     #[error(transparent)]
     Parameters(#[from] ParameterError),
-    /// A recording of an older tool is wrong.
+    /// An invalid recording of an older tool.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A table is wrong.
+    /// An invalid table.
     #[error(transparent)]
     Csv(#[from] CsvError),
-    /// A report of memwarden's is wrong.
+    /// An invalid report of memwarden.
     #[error(transparent)]
     Report(#[from] serde_json::Error),
-    /// The file is larger than is read.
+    /// The file exceeds the maximum size.
     #[error("it is larger than {mib} MiB")]
     TooLarge {
         /// The limit.
         mib: u64,
     },
-    /// A column that was named does not exist.
+    /// A requested column does not exist.
     #[error("there is no column {wanted:?}; there are {}", .known.join(", "))]
     NoColumn {
         /// The name.
@@ -52,10 +52,10 @@ pub(crate) enum RecordingError {
     /// A checkpoint of `torch.distributed.checkpoint`.
     #[error("a distributed checkpoint (.distcp), whose format is not read")]
     Distributed,
-    /// A folder has no file of parameters.
+    /// A folder has no parameter file.
     #[error("no .safetensors, .bin, .pt or .pth file")]
     NoTensors,
-    /// A file of parameters has no known format.
+    /// A parameter file has no known format.
     #[error("neither a safetensors file nor an archive of torch.save")]
     UnknownFormat,
     /// A file was replaced or written while it was read.
@@ -63,9 +63,9 @@ pub(crate) enum RecordingError {
     Changed,
 }
 
-/// Says where an error occurred.
+/// Adds the location to an error.
 pub(super) trait Place<T> {
-    /// Puts the error at `place`, a file or a place in it.
+    /// Adds `place`, a file or a position in it, to the error.
     fn at(self, place: impl FnOnce() -> String) -> Result<T, RecordingError>;
 }
 

@@ -1,4 +1,4 @@
-//! Readers of what was recorded: series of values, and the parameters in checkpoints.
+//! Readers of recordings: series of values, and the parameters in checkpoints.
 
 pub mod cells;
 pub(crate) mod chart;

@@ -1,7 +1,7 @@
 //! Series from the answer of a Prometheus server to a range query.
 //!
 //! The format: <https://prometheus.io/docs/prometheus/latest/querying/api/#range-vectors>.
-//! Values are text; `NaN`, `+Inf` and `-Inf` are unknown and make no row.
+//! Values are text; `NaN`, `+Inf` and `-Inf` are unknown and ignored.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::model::series::{Row, Series};
 
-/// Why an answer holds no series.
+/// The reason why an answer has no series.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// It is no such JSON.
+    /// The answer is not JSON of the expected form.
     #[error("the answer is not that of a Prometheus server: {0}")]
     Shape(#[from] serde_json::Error),
     /// The server refused the query.
@@ -46,7 +46,7 @@ struct MatrixSeries {
     values: Vec<(f64, String)>,
 }
 
-/// The series in an answer, in its order; each row is of the time and the value.
+/// The series in an answer, in its order; each row has the time and the value.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -76,7 +76,7 @@ fn series(found: MatrixSeries) -> Series {
     }
     let mut remarks = Vec::new();
     if unknown > 0 {
-        remarks.push(format!("{unknown} values that are no amounts, or out of order, were left out"));
+        remarks.push(format!("{unknown} values that are not amounts, or out of order, were ignored"));
     }
     Series { name: name(&found.metric), rows, remarks }
 }
@@ -93,7 +93,7 @@ fn name(metric: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// Joins the answers for one stretch of time after the other.
+/// Joins the answers for consecutive periods.
 pub fn join(into: &mut Vec<Series>, more: Vec<Series>) {
     for found in more {
         match into.iter_mut().find(|series| series.name == found.name) {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_are_described() {
         let refused =
             read(br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#).unwrap_err();
         assert_eq!(refused.to_string(), "the server refused the query: parse error");

@@ -1,4 +1,4 @@
-//! Series from a report that memwarden wrote: what the report commands write as JSON.
+//! Series from a JSON report of memwarden.
 
 use crate::model::series::{Row, Series};
 use crate::plot::report;
@@ -6,7 +6,7 @@ use crate::plot::report;
 /// Every series of a report that counts bytes, with its limit.
 ///
 /// # Errors
-/// What the JSON lacks or where it is damaged, with line and column.
+/// The error in the JSON, with line and column.
 pub fn read(json: &[u8]) -> Result<Vec<Series>, serde_json::Error> {
     let report = report::read(json)?;
     let of_bytes = report.series.into_iter().filter(|series| series.unit == "bytes");
@@ -18,7 +18,7 @@ fn series(found: report::Series) -> Series {
     let mut rows: Vec<Row> = Vec::with_capacity(found.points.len());
     let mut left_out = 0;
     for (at, value) in found.points {
-        // A time without a value is a gap, which the times of the others tell.
+        // A time without a value is a gap, which the times of the other values show.
         let Some(used) = value else { continue };
         let follows = rows.last().is_none_or(|before| before.at < at);
         if used.is_finite() && used >= 0.0 && at.is_finite() && follows {
@@ -29,7 +29,7 @@ fn series(found: report::Series) -> Series {
     }
     let remarks = match left_out {
         0 => Vec::new(),
-        count => vec![format!("{count} points that are no amounts, or out of order, were left out")],
+        count => vec![format!("{count} points that are not amounts, or out of order, were ignored")],
     };
     Series { name: found.name, rows, remarks }
 }

@@ -1,4 +1,4 @@
-//! The default file, and one file per mistake with the message it must get.
+//! The default file, and one file per mistake with the expected message.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Compares a shipped file with what it must be; `UPDATE_EXPECT=1` writes it.
+/// Compares a shipped file with its expected content; `UPDATE_EXPECT=1` writes it.
 fn check_shipped(path: &Path, expected: &str) {
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(path, expected).unwrap();

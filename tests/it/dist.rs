@@ -1,4 +1,4 @@
-//! `deploy/build-dist`, on a small program in place of ours: what it leaves out of the program, and what it refuses.
+//! `deploy/build-dist`, on a small program: what it removes from the program, and what it refuses.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -6,14 +6,14 @@ use std::process::Output;
 use crate::harness::{on_path, program};
 use crate::skip::skip;
 
-/// A package of the name that the script builds, in a folder whose path must not come out.
+/// A package of the name that the script builds, in a folder whose path must not be in the output.
 struct Package {
     _folder: tempfile::TempDir,
     tree: PathBuf,
 }
 
 impl Package {
-    /// The package, or nothing where the script's tools are not installed.
+    /// The package, or nothing if the script's tools are not installed.
     fn new(main: &str) -> Option<Self> {
         for tool in ["objcopy", "addr2line", "bash"] {
             if on_path(tool).is_none() {
@@ -45,7 +45,7 @@ impl Package {
 
     fn build(&self) -> Output {
         let mut script = program(self.tree.join("deploy/build-dist"));
-        // The flags of the run that tests are not the script's.
+        // The flags of the test run do not apply to the script.
         for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CFLAGS", "CARGO_TARGET_DIR"] {
             script.env_remove(variable);
         }
@@ -61,7 +61,7 @@ fn own(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Its panic names its own file by an absolute path, as a dependency's does.
+/// Its panic names its source file by an absolute path, as in a dependency.
 const PANICS: &str = "\
 #[path = \"PLACE/src/inner.rs\"]
 mod inner;
@@ -77,7 +77,7 @@ pub fn fails(count: usize) {
 ";
 
 #[test]
-fn what_is_shipped_names_no_path_and_has_its_lines_beside_it() {
+fn shipped_programs_contain_no_build_path_and_have_separate_debug_lines() {
     let Some(package) = Package::new("") else { return };
     let place = package.tree.to_str().unwrap();
     std::fs::write(package.tree.join("src/main.rs"), PANICS.replace("PLACE", place)).unwrap();
@@ -90,19 +90,19 @@ fn what_is_shipped_names_no_path_and_has_its_lines_beside_it() {
         let named = bytes.windows(place.len()).any(|part| part == place.as_bytes());
         assert!(!named, "{name} names {place}");
     }
-    // The panic still says where, and the backtrace which line: the program finds the file beside it.
+    // The panic has the location, and the backtrace the lines: the program finds the separate file.
     let ran = program(package.shipped("memwarden")).env("RUST_BACKTRACE", "1").output().unwrap();
-    let said = String::from_utf8(ran.stderr).unwrap();
-    assert!(said.contains("panicked at memwarden/src/inner.rs:3:5"), "{said}");
+    let output = String::from_utf8(ran.stderr).unwrap();
+    assert!(output.contains("panicked at memwarden/src/inner.rs:3:5"), "{output}");
     let lines = |text: &str| text.matches("src/inner.rs:3").count();
-    assert_eq!(lines(&said), 2, "{said}");
+    assert_eq!(lines(&output), 2, "{output}");
     std::fs::rename(package.shipped("memwarden.debug"), package.shipped("elsewhere")).unwrap();
     let ran = program(package.shipped("memwarden")).env("RUST_BACKTRACE", "1").output().unwrap();
-    let said = String::from_utf8(ran.stderr).unwrap();
-    assert_eq!(lines(&said), 1, "the lines are in the other file: {said}");
-    assert!(said.contains("inner::fails"), "the names are not: {said}");
+    let output = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(lines(&output), 1, "the lines are in the other file: {output}");
+    assert!(output.contains("inner::fails"), "the names are not: {output}");
 
-    // What somebody does who has only an address: the one of the symbol is the function's first line.
+    // A lookup by address: the address of the symbol is the function's first line.
     let symbols = program("nm").arg(package.shipped("memwarden")).output().unwrap();
     let symbols = String::from_utf8(symbols.stdout).unwrap();
     let address =
@@ -120,11 +120,11 @@ fn a_program_that_names_the_machine_is_refused() {
         return;
     };
     let done = package.build();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(!done.status.success(), "{said}");
+    let output = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success(), "{output}");
     let place = package.tree.display();
     assert!(
-        said.contains(&format!("target/shipped/memwarden names {place}, a path of this machine")),
-        "{said}"
+        output.contains(&format!("target/shipped/memwarden names {place}, a path of this machine")),
+        "{output}"
     );
 }

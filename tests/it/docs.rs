@@ -258,7 +258,7 @@ fn every_command_line_of_the_documents_parses() {
 }
 
 #[test]
-fn shell_lines_are_taken_apart() {
+fn shell_lines_are_split() {
     let taken = |line: &str| -> Vec<Vec<String>> {
         words(line).iter().filter_map(|command| of_memwarden(command)).collect()
     };

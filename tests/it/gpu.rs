@@ -58,7 +58,7 @@ mod tests {
             Self { folder, source, settings, context, families, facts, outcome }
         }
 
-        /// What a reload does to a source whose section has changed.
+        /// Applies a reload of a source whose section has changed.
         fn rebuild(&mut self) {
             let begun = clock::now();
             self.source = (REGISTRATION.build)(&self.settings, &self.context);
@@ -91,7 +91,7 @@ mod tests {
             family.points.iter().find(matches).map(|point| point.value)
         }
 
-        /// Ticks until something holds.
+        /// Ticks until a condition holds.
         #[track_caller]
         fn until(&mut self, what: impl Fn(&Self) -> bool) {
             let begun = clock::now();
@@ -117,7 +117,7 @@ mod tests {
             self.value("memwarden_gpu_xid_errors_total", &[("gpu", "0"), ("xid", xid)])
         }
 
-        /// The workers' pids: the processes that have our scenario in their environment.
+        /// The workers' pids: the processes that have the scenario of this test in their environment.
         fn workers(&self) -> Vec<rustix::process::Pid> {
             let wanted = self.folder.path().to_str().unwrap().as_bytes().to_vec();
             let pids = std::fs::read_dir("/proc").unwrap().flatten();
@@ -146,7 +146,7 @@ mod tests {
     const ONE_LOST: &str = r#"{"devices": [{"state": "lost"}, {"utilization": 9}]}"#;
 
     #[test]
-    fn healthy_gpus_tell_everything() {
+    fn healthy_gpus_have_all_values() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
         assert!(node.outcome.is_ok(), "{:?}", node.outcome);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hung_gpu_holds_up_nobody_and_comes_back() {
+    fn a_hung_gpu_delays_no_other_and_recovers() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok") && node.gpu_is("1", "ok"));
         node.change(ONE_HANGS);
@@ -201,8 +201,8 @@ mod tests {
             node.change(&format!(r#"{{"devices": [{{"hang": ["{function}"]}}, {{"utilization": 9}}]}}"#));
             let labels = [("gpu", "0"), ("call", function)];
             node.until(|node| node.value("memwarden_gpu_hung_call_info", &labels) == Some(1.0));
-            let told = format!("{:?}", node.outcome);
-            assert!(told.contains(&format!("GPU 0: hung in {function}")), "{told}");
+            let outcome = format!("{:?}", node.outcome);
+            assert!(outcome.contains(&format!("GPU 0: hung in {function}")), "{outcome}");
             node.change(TWO);
         }
         node.until(|node| node.gpu_is("0", "ok"));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_gpu_is_said_and_may_return() {
+    fn a_lost_gpu_is_reported_and_may_return() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.change(ONE_LOST);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_and_unknown_are_said() {
+    fn unsupported_and_unknown_values_are_reported() {
         let scenario = r#"{"devices": [{"memory": null, "returns": {"nvmlDeviceGetPowerUsage": 4242,
             "nvmlDeviceGetTemperature": "no_permission"}, "churn": {"grow_between_calls": 8, "limit": 16},
             "processes": [{"pid": 5, "memory": null}]}]}"#;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn xids_of_both_roads_count_once() {
+    fn xids_of_both_sources_count_once() {
         let mut node = Node::new(r#"{"devices": [{"pci": "00000000:3B:00.0"}]}"#);
         node.until(|node| node.gpu_is("0", "ok"));
         assert_eq!(node.xids("31"), Some(0.0));
@@ -312,14 +312,14 @@ mod tests {
             r#"{"devices": [{"pci": "00000000:3B:00.0", "xids": [{"xid": 31}, {"xid": 31}, {"xid": 999}]}]}"#,
         );
         node.until(|node| node.xids("31") == Some(2.0) && node.xids("999") == Some(1.0));
-        let told = |xid| KernelXid { pci: "0000:3b:00".to_owned(), xid, kernel_us: 0 };
-        node.tick(vec![told(31), told(79)]);
+        let event = |xid| KernelXid { pci: "0000:3b:00".to_owned(), xid, kernel_us: 0 };
+        node.tick(vec![event(31), event(79)]);
         assert_eq!(node.xids("31"), Some(2.0));
         assert_eq!(node.xids("79"), Some(1.0));
     }
 
     #[test]
-    fn a_refused_registration_is_tried_again() {
+    fn a_refused_registration_is_retried() {
         let refused = r#"{"devices": [{"returns": {"nvmlDeviceRegisterEvents": 999}}]}"#;
         let mut node = Node::new(refused);
         let labels = [("field", "xids"), ("status", "error")];
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_for_xids_that_hangs_is_seen() {
+    fn a_hung_wait_for_xids_is_detected() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.change(&TWO.replacen('{', r#"{"hang": ["nvmlEventSetWait_v2"], "#, 1));
@@ -363,18 +363,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_waits_for_nobody_and_forgets_nothing() {
+    fn a_reload_does_not_wait_and_keeps_the_state() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         node.signal(rustix::process::Signal::KILL);
         node.until(|node| node.value("memwarden_gpu_worker_restarts_total", &[]) == Some(1.0));
-        // A value that only the new worker tells: by then it has registered for XIDs.
+        // A value that only the new worker reports: by then it has registered for XIDs.
         node.change(&TWO.replace("50", "51"));
         node.until(|node| node.value("memwarden_gpu_utilization_ratio", &[("gpu", "0")]) == Some(0.51));
         node.change(&TWO.replacen("\"utilization\"", "\"xids\": [{\"xid\": 31}], \"utilization\"", 1));
         node.until(|node| node.xids("31") == Some(1.0));
         let before = node.worker();
-        // A worker that does not leave holds up its successor, but not the sampler.
+        // A worker that does not exit delays its successor, but not the sampler.
         node.signal(rustix::process::Signal::STOP);
         node.rebuild();
         node.until(|node| {
@@ -406,36 +406,40 @@ mod tests {
         };
         let mut node = Node::new(&scenario(0, &["a", "b", "c", "d"]));
         node.until(|node| (0..4).all(|gpu| node.gpu_is(&gpu.to_string(), "ok")));
-        let told = |node: &Node, index: &str, uuid: &str, status: &str| {
+        let has_status = |node: &Node, index: &str, uuid: &str, status: &str| {
             let labels = [("gpu", index), ("uuid", uuid), ("status", status)];
             node.value("memwarden_gpu_status", &labels) == Some(1.0)
         };
         node.change(&scenario(1, &["b", "c", "d"]));
         node.until(|node| {
-            [("0", "GPU-b"), ("1", "GPU-c"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+            [("0", "GPU-b"), ("1", "GPU-c"), ("2", "GPU-d")]
+                .iter()
+                .all(|(at, who)| has_status(node, at, who, "ok"))
         });
-        assert!(told(&node, "0", "GPU-a", "lost"));
+        assert!(has_status(&node, "0", "GPU-a", "lost"));
         node.change(&scenario(2, &["c", "b", "d"]));
         node.until(|node| {
-            [("0", "GPU-c"), ("1", "GPU-b"), ("2", "GPU-d")].iter().all(|(at, who)| told(node, at, who, "ok"))
+            [("0", "GPU-c"), ("1", "GPU-b"), ("2", "GPU-d")]
+                .iter()
+                .all(|(at, who)| has_status(node, at, who, "ok"))
         });
-        assert!(told(&node, "0", "GPU-a", "lost"));
+        assert!(has_status(&node, "0", "GPU-a", "lost"));
         assert_eq!(node.value("memwarden_gpu_worker_bad_lines_total", &[]), Some(0.0));
     }
 
     #[test]
-    fn a_host_without_the_library_is_no_failure_unless_it_has_the_driver() {
+    fn a_host_without_the_library_is_a_failure_only_if_it_has_the_driver() {
         let mut node = Node::with("/nowhere/libnvidia-ml.so.1".into(), "");
         node.until(|node| node.nvml_is("library_absent"));
         assert!(matches!(node.outcome, Err(SourceError::Unavailable { .. })), "{:?}", node.outcome);
         std::fs::create_dir_all(node.folder.path().join("proc/driver/nvidia")).unwrap();
         std::fs::write(node.folder.path().join("proc/driver/nvidia/version"), "").unwrap();
-        // It is looked for now and then only.
+        // The driver is searched for at intervals.
         node.until(|node| matches!(node.outcome, Err(SourceError::Failed { .. })));
     }
 
     #[test]
-    fn the_worker_ends_with_its_source_and_tells_its_size() {
+    fn the_worker_exits_with_its_source_and_reports_its_memory() {
         let mut node = Node::new(TWO);
         node.until(|node| node.gpu_is("0", "ok"));
         let pid = node.worker();

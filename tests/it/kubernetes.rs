@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of all that kustomize reads, after `deploy/kubernetes/build`, with an overlay for each name that adds
+/// A copy of everything that kustomize reads, after `deploy/kubernetes/build`, with an overlay for each name that adds
 /// the components to `observe` or `enforce`.
 fn tree(overlays: &[(&str, &str, &[&str])]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ fn tree(overlays: &[(&str, &str, &[&str])]) -> tempfile::TempDir {
     folder
 }
 
-/// What kustomize makes of an overlay; None, with a message, where kubectl is not installed.
+/// The output of kustomize for an overlay; None, with a message, if kubectl is not installed.
 fn kustomize(tree: &Path, overlay: &str) -> Option<String> {
     let kubectl = crate::harness::tool("kubectl")?;
     let folder = tree.join("deploy/kubernetes/overlays").join(overlay);

@@ -1,10 +1,10 @@
-//! Who may import whom. The layers are kept here, not by crates.
+//! The permitted imports. The layers are checked here and not by crates.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// A room and the rooms it may name, those that come first in the order of reading first; a file's own room is always
-/// allowed. The wing `protection` has rooms of its own. `app` and `cli` bind everything.
+/// A module and the modules that it may name, in import order; the module of a file is always allowed. `protection` is
+/// divided into modules. `app` and `cli` may import everything.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("config", &["model"]),
@@ -90,7 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Rooms that read no clock, file or socket.
+/// Modules that read no clock, file or socket.
 const PURE: &[&str] = &[
     "model",
     "flops",
@@ -109,7 +109,7 @@ const PURE: &[&str] = &[
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 
-/// What opens, creates, renames or removes by a path.
+/// Calls that open, create, rename or remove by a path.
 const OPENERS: &[&str] = &[
     "File::open(",
     "File::create(",
@@ -144,7 +144,8 @@ const OPENERS: &[&str] = &[
     "write_atomically(",
 ];
 
-/// Who may, and why: `host/user_files` opens everything that a user can name. Everything else is no user's to name.
+/// The files that may use them, with the reason: `host/user_files` opens everything that a user can name. Users cannot
+/// name the other paths.
 const MAY_OPEN: &[(&str, &[&str])] = &[
     ("the module that opens what users can name", &["host/user_files/folder.rs", "host/user_files/walk.rs"]),
     ("functions for the files of the kernel and of the daemon itself", &["host/fs.rs"]),
@@ -215,8 +216,8 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Files of the commands that use standard output or error themselves; the others go through `cli/out.rs`, which lets
-/// no character through that moves a cursor.
+/// Files of the commands that use standard output or error directly; the others use `cli/out.rs`, which escapes
+/// characters that control a terminal.
 const MAY_WRITE: &[(&str, &str)] = &[
     ("cli/out.rs", "it is the one"),
     ("cli/report/screen.rs", "paints, and moves the cursor itself"),
@@ -226,7 +227,7 @@ const MAY_WRITE: &[(&str, &str)] = &[
     ("cli/snapshot_digest.rs", "answers the daemon"),
 ];
 
-/// Production lines a file may have, its inline tests not counted.
+/// Maximum number of production lines of a file, without inline tests.
 const LONGEST_FILE: usize = 500;
 
 fn root() -> PathBuf {
@@ -251,7 +252,7 @@ fn files(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// Files and folders that are compiled for tests only, by the names this house gives them.
+/// Files and folders that are compiled for tests only, by their names in this tree.
 fn is_test(path: &Path) -> bool {
     path.components().any(|part| {
         let name = part.as_os_str().to_str().unwrap();
@@ -266,7 +267,7 @@ fn all_files() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The module of a file, as its parts below the crate.
+/// The module path of a file, as its parts below the crate.
 fn module(path: &Path) -> Vec<String> {
     let text = path.with_extension("");
     let mut parts: Vec<String> =
@@ -277,17 +278,17 @@ fn module(path: &Path) -> Vec<String> {
     parts
 }
 
-/// The room of a module: its first part, and two in the wing.
-fn room_of(module: &[String]) -> String {
+/// The module of a path: its first part, and two parts in `protection`.
+fn module_group(module: &[String]) -> String {
     match module {
-        [wing, room, ..] if wing == "protection" => format!("{wing}/{room}"),
-        [room, ..] => room.clone(),
+        [wing, group, ..] if wing == "protection" => format!("{wing}/{group}"),
+        [group, ..] => group.clone(),
         [] => String::new(),
     }
 }
 
-fn room(path: &Path) -> String {
-    room_of(&module(path))
+fn group(path: &Path) -> String {
+    module_group(&module(path))
 }
 
 /// Every path of a `use` tree: `a::{b, c::d}` is `a::b` and `a::c::d`.
@@ -316,7 +317,7 @@ fn leaves(tree: &str, before: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The module that a path leads to from `own`, as parts below the crate; nothing where it leads out of the crate.
+/// The module that a path leads to from `own`, as parts below the crate; nothing outside of the crate.
 fn absolute(path: &str, own: &[String]) -> Option<Vec<String>> {
     let mut parts = path.split("::").map(str::to_owned).peekable();
     let mut at = match parts.next()?.as_str() {
@@ -332,7 +333,7 @@ fn absolute(path: &str, own: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// The rooms that a file names in code, whatever the way: `crate::`, `super::`, groups, in a `use` or in between.
+/// The modules that a file names in code, in any form: `crate::`, `super::`, groups, in a `use` or elsewhere.
 fn imports(path: &Path, text: &str) -> BTreeSet<String> {
     let own = module(path);
     let code = code(text);
@@ -355,12 +356,12 @@ fn imports(path: &Path, text: &str) -> BTreeSet<String> {
         paths.append(&mut found);
     }
     let macros = ["metrics"];
-    let rooms = paths.iter().filter_map(|path| absolute(path, &own)).map(|module| room_of(&module));
-    rooms.filter(|room| !room.is_empty() && !macros.contains(&room.as_str())).collect()
+    let groups = paths.iter().filter_map(|path| absolute(path, &own)).map(|module| module_group(&module));
+    groups.filter(|group| !group.is_empty() && !macros.contains(&group.as_str())).collect()
 }
 
 #[test]
-fn imports_are_seen_however_they_are_written() {
+fn imports_are_found_in_every_form() {
     let path = Path::new("protection/guard/mod.rs");
     let text = "use crate::{host::clock, model::{a, b::c as d}};\nuse super::super::serve;\n// crate::otlp\nfn f() { \
                 super::plan::go(); }\nuse crate::protection::{record, words::{self, step::Step}};\nuse self::own::X;\n";
@@ -378,15 +379,15 @@ fn imports_are_seen_however_they_are_written() {
 }
 
 #[test]
-fn every_room_imports_only_what_it_may() {
+fn every_module_imports_only_what_it_may() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
-        let own = room(&path);
+        let own = group(&path);
         if matches!(own.as_str(), "" | "main" | "cli" | "fuzzing" | "protection") {
             continue;
         }
         let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == own) else {
-            wrong.push(format!("{} is in no room that is listed", path.display()));
+            wrong.push(format!("{} is in no listed module", path.display()));
             continue;
         };
         for import in imports(&path, &text) {
@@ -399,16 +400,16 @@ fn every_room_imports_only_what_it_may() {
 }
 
 #[test]
-fn rooms_are_listed_after_those_that_they_import() {
-    for (place, (room, allowed)) in MAY_IMPORT.iter().enumerate() {
+fn modules_are_listed_after_those_that_they_import() {
+    for (place, (group, allowed)) in MAY_IMPORT.iter().enumerate() {
         for name in *allowed {
-            assert!(MAY_IMPORT[..place].iter().any(|(before, _)| before == name), "{room} before {name}");
+            assert!(MAY_IMPORT[..place].iter().any(|(before, _)| before == name), "{group} before {name}");
         }
     }
 }
 
 #[test]
-fn no_source_knows_another() {
+fn no_source_imports_another() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_str().unwrap()).collect();
@@ -430,9 +431,9 @@ fn no_source_knows_another() {
 }
 
 #[test]
-fn analyzers_know_sources_by_their_metrics_only() {
+fn analyzers_import_only_the_metrics_of_sources() {
     let mut wrong = Vec::new();
-    for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "analyzers") {
+    for (path, text) in all_files().into_iter().filter(|(path, _)| group(path) == "analyzers") {
         for line in text.lines().filter(|line| line.contains("crate::sources::")) {
             if !line.contains("::metrics")
                 && !line.contains("use crate::sources::{")
@@ -452,14 +453,14 @@ fn analyzers_know_sources_by_their_metrics_only() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What reads points. What the guard decides on it has from `Outlook` and `model::facts`: by identity, never by a label.
+/// Code that reads points. The guard uses `Outlook` and `model::facts` instead: identities and no labels.
 const POINT_WORDS: &[&str] =
     &[".labels", ".families", ".points", "frame.value(", "Family", "Point", "View", "::metrics::"];
 
 #[test]
 fn the_guard_reads_no_point() {
     let mut wrong = Vec::new();
-    for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "protection/guard") {
+    for (path, text) in all_files().into_iter().filter(|(path, _)| group(path) == "protection/guard") {
         let code = code(&text);
         for word in POINT_WORDS.iter().filter(|word| code.contains(**word)) {
             wrong.push(format!("{} has {word}", path.display()));
@@ -469,9 +470,9 @@ fn the_guard_reads_no_point() {
 }
 
 #[test]
-fn pure_rooms_read_no_clock_file_or_socket() {
+fn pure_modules_read_no_clock_file_or_socket() {
     let mut wrong = Vec::new();
-    for (path, text) in all_files().into_iter().filter(|(path, _)| PURE.contains(&room(path).as_str())) {
+    for (path, text) in all_files().into_iter().filter(|(path, _)| PURE.contains(&group(path).as_str())) {
         for word in IMPURE_WORDS.iter().filter(|word| text.contains(**word)) {
             wrong.push(format!("{} has {word}", path.display()));
         }
@@ -480,10 +481,10 @@ fn pure_rooms_read_no_clock_file_or_socket() {
 }
 
 #[test]
-fn kernel_paths_are_literal_in_one_place() {
+fn kernel_paths_are_literal_in_one_module() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
-        // A command that needs no configuration has its default beside its flag.
+        // A command without a configuration has its default beside its flag.
         if [Path::new("config/schema.rs"), Path::new("cli/gpu.rs")].contains(&path.as_path()) {
             continue;
         }
@@ -497,14 +498,14 @@ fn kernel_paths_are_literal_in_one_place() {
     assert!(wrong.is_empty(), "read under Roots instead:\n{}", wrong.join("\n"));
 }
 
-/// The code of a file, comments left out.
+/// The code of a file without comments.
 fn code(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn what_users_can_name_is_opened_in_one_place() {
+fn paths_that_users_can_name_are_opened_in_one_module() {
     let listed: BTreeSet<&str> = MAY_OPEN.iter().flat_map(|(_, files)| files.iter().copied()).collect();
     let mut wrong = Vec::new();
     let mut opening = BTreeSet::new();
@@ -526,9 +527,9 @@ fn what_users_can_name_is_opened_in_one_place() {
 }
 
 #[test]
-fn commands_write_through_one_place() {
+fn commands_write_through_one_module() {
     let mut wrong = Vec::new();
-    for (path, text) in all_files().into_iter().filter(|(path, _)| room(path) == "cli") {
+    for (path, text) in all_files().into_iter().filter(|(path, _)| group(path) == "cli") {
         let code = code(&text);
         let writes = code.contains("io::stdout()") || code.contains("io::stderr()");
         if writes && MAY_WRITE.iter().all(|(name, _)| Path::new(name) != path) {
@@ -542,7 +543,7 @@ fn commands_write_through_one_place() {
 fn only_commands_and_the_app_use_errors_without_a_type() {
     let mut wrong = Vec::new();
     for (path, text) in
-        all_files().into_iter().filter(|(path, _)| !["cli", "app", "main"].contains(&room(path).as_str()))
+        all_files().into_iter().filter(|(path, _)| !["cli", "app", "main"].contains(&group(path).as_str()))
     {
         if code(&text).contains("anyhow") {
             wrong.push(format!("{} names anyhow: its errors have a type of their own", path.display()));
@@ -552,7 +553,7 @@ fn only_commands_and_the_app_use_errors_without_a_type() {
 }
 
 #[test]
-fn every_file_can_be_read_in_one_sitting() {
+fn files_are_at_most_500_lines() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
         let lines = text.lines().count();
@@ -567,10 +568,10 @@ fn every_file_can_be_read_in_one_sitting() {
 }
 
 #[test]
-fn rooms_that_read_frames_name_metrics_by_their_declarations() {
+fn readers_of_frames_name_metrics_by_their_declarations() {
     let mut wrong = Vec::new();
     for (path, text) in all_files() {
-        if !["report", "serve", "perf_log", "cli"].contains(&room(&path).as_str()) {
+        if !["report", "serve", "perf_log", "cli"].contains(&group(&path).as_str()) {
             continue;
         }
         for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {

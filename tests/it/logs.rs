@@ -1,4 +1,4 @@
-//! A training job that tells nobody anything but its log is seen on the page.
+//! The page shows a training job that reports through its log only.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::harness::Daemon;
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_job_is_seen_through_its_log() {
+fn a_job_is_measured_through_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("train.log");
     let pipe = folder.path().join("pipe.log");
@@ -19,7 +19,7 @@ fn a_job_is_seen_through_its_log() {
     std::fs::write(&config, text).unwrap();
     let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
     let read = |page: &crate::harness::Page, name: &str| page.get(name, &[("workload", "gpt")]);
-    // The pipe has no writer and must hold up nobody; the log is not there yet.
+    // The pipe has no writer and must not block anything; the log does not exist yet.
     daemon.wait_page("the pipe's refusal", SOON, |page| {
         page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
     });
@@ -31,7 +31,7 @@ fn a_job_is_seen_through_its_log() {
     assert_eq!(read(&page, "memwarden_training_step"), Some(300.0));
     assert_eq!(read(&page, "memwarden_training_step_last_duration_seconds"), Some(0.13522));
     assert_eq!(read(&page, "memwarden_training_reported_mfu_ratio"), Some(0.3729));
-    // Rotated while the job goes on.
+    // Rotated while the job runs.
     std::fs::rename(&log, folder.path().join("train.log.1")).unwrap();
     std::fs::write(&log, "iter 310: loss nan, time 135.22ms, mfu 37.29%\n").unwrap();
     let page =

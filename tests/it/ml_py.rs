@@ -1,4 +1,4 @@
-//! NVIDIA's own Python bindings read from the same library what memwarden exports.
+//! NVIDIA's Python bindings read the values that memwarden exports from the same library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::harness::{Daemon, Page, fake_nvml, program};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A GPU with a value of its own for everything, a partitioned one, and one that tells next to nothing.
-/// Nothing moves, so that two readers at two moments must agree.
+/// A GPU with a different value for everything, a partitioned one, and one that supports almost nothing. Values are
+/// constant, so that two readers at different times agree.
 const SCENARIO: &str = r#"{"driver_version": "580.95.05", "epoch": 1750000000, "devices": [
   {"uuid": "GPU-rich", "pci": "00000000:1B:00.0", "serial": "1650123456789", "minor": 5,
    "memory": {"total": 85520809984, "reserved": 600000000, "used": 42949672960},
@@ -55,7 +55,7 @@ const SCENARIO: &str = r#"{"driver_version": "580.95.05", "epoch": 1750000000, "
    "returns": {"nvmlDeviceGetPowerUsage": 4242, "nvmlDeviceGetTemperature": "no_permission"},
    "processes": [{"pid": 3000007, "memory": null}]}]}"#;
 
-/// How their number becomes ours.
+/// Conversion of their number to memwarden's.
 #[derive(Clone, Copy)]
 enum How {
     /// Multiplied.
@@ -64,7 +64,7 @@ enum How {
     Bit(u64),
     /// The sum over the links.
     SumOfLinks,
-    /// How many links have a 1.
+    /// Number of links with a 1.
     LinksUp,
 }
 use How::{Bit, LinksUp, SumOfLinks, Times};
@@ -73,7 +73,7 @@ const KIB: f64 = 1024.0;
 const MHZ: f64 = 1e6;
 const NANO: f64 = 1e-9;
 
-/// Their key, how to convert it, our metric after `memwarden_gpu_`, our label.
+/// Their key, the conversion, memwarden's metric after `memwarden_gpu_`, its label.
 type Row = (&'static str, How, &'static str, &'static [(&'static str, &'static str)]);
 
 const ROWS: &[Row] = &[
@@ -168,7 +168,7 @@ const ROWS: &[Row] = &[
     ("mig_mode", Times(1.0), "mig_enabled", &[]),
 ];
 
-/// Of a MIG instance, our metric after `memwarden_gpu_mig_`.
+/// Of a MIG instance, memwarden's metric after `memwarden_gpu_mig_`.
 const INSTANCE_ROWS: &[(&str, &str)] = &[
     ("memory_total", "memory_total_bytes"),
     ("memory_used", "memory_used_bytes"),
@@ -176,7 +176,7 @@ const INSTANCE_ROWS: &[(&str, &str)] = &[
     ("memory_reserved", "memory_reserved_bytes"),
 ];
 
-/// Who a GPU is: their key, our label of `memwarden_gpu_info`.
+/// Identity of a GPU: their key, the label of `memwarden_gpu_info`.
 const IDENTITY: &[(&str, &str)] = &[
     ("name", "name"),
     ("serial", "serial"),
@@ -185,7 +185,7 @@ const IDENTITY: &[(&str, &str)] = &[
     ("index", "gpu"),
 ];
 
-/// The tests' Python, where it has the bindings.
+/// The Python of the tests, if it has the bindings.
 fn python() -> Option<PathBuf> {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
     let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").map_or_else(own, PathBuf::from);
@@ -197,7 +197,7 @@ fn python() -> Option<PathBuf> {
     None
 }
 
-/// What they read, by UUID.
+/// The values that they read, by UUID.
 fn theirs(mut python: Command, scenario: &Path) -> BTreeMap<String, Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-nvml/check_ml_py.py");
     python.arg(script).arg("--library").arg(fake_nvml()).arg("--scenario").arg(scenario);
@@ -206,7 +206,7 @@ fn theirs(mut python: Command, scenario: &Path) -> BTreeMap<String, Value> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Their number in our unit; nothing where they got an error.
+/// Their number in memwarden's unit; nothing if they got an error.
 #[track_caller]
 fn converted(gpu: &Value, key: &str, how: How) -> Option<f64> {
     let number = |key: &str| {
@@ -222,7 +222,7 @@ fn converted(gpu: &Value, key: &str, how: How) -> Option<f64> {
     }
 }
 
-/// Their processes: pid, and memory where it is told.
+/// Their processes: pid, and memory if reported.
 fn processes(gpu: &Value) -> BTreeMap<String, Option<f64>> {
     ["compute_processes", "graphics_processes", "mps_processes"]
         .iter()
@@ -232,7 +232,7 @@ fn processes(gpu: &Value) -> BTreeMap<String, Option<f64>> {
         .collect()
 }
 
-/// What was found, so that the test cannot pass by comparing nothing.
+/// Counts of what was compared, so that the test cannot pass without comparisons.
 #[derive(Default)]
 struct Tally {
     equal: usize,
@@ -244,8 +244,8 @@ struct Tally {
 
 impl Tally {
     fn compare(&mut self, page: &Page, name: &str, labels: &[(&str, &str)], theirs: Option<f64>) {
-        let ours = page.get(name, labels);
-        match (theirs, ours) {
+        let exported = page.get(name, labels);
+        match (theirs, exported) {
             (None, None) => self.absent += 1,
             // A product of two doubles may differ in its last bit.
             (Some(a), Some(b)) if (a - b).abs() <= a.abs() * 1e-12 => {
@@ -256,7 +256,7 @@ impl Tally {
                     .collect();
                 self.rows.insert(format!("{name}{more:?}"));
             }
-            _ => self.wrong.push(format!("{name} {labels:?}: they say {theirs:?}, we {ours:?}")),
+            _ => self.wrong.push(format!("{name} {labels:?}: they say {theirs:?}, we {exported:?}")),
         }
     }
 }
@@ -282,19 +282,19 @@ fn compare_gpu(tally: &mut Tally, page: &Page, uuid: &str, gpu: &Value) {
     let labels = [id];
     let info: Vec<_> = page.all("memwarden_gpu_info", &labels).collect();
     for (key, label) in IDENTITY {
-        let said = match &gpu[key] {
+        let expected = match &gpu[key] {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
             _ => String::new(),
         };
-        // What is not told is no label.
-        let ours = info[0].labels.get(*label).map_or("", String::as_str);
-        assert_eq!(ours, said, "{label} of {uuid}");
+        // Values that are not reported have no label.
+        let exported = info[0].labels.get(*label).map_or("", String::as_str);
+        assert_eq!(exported, expected, "{label} of {uuid}");
     }
 }
 
 #[test]
-fn what_nvidias_bindings_read_is_what_we_export() {
+fn nvidias_bindings_read_the_exported_values() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scenario.json");

@@ -1,10 +1,10 @@
-//! The oldest Rust that builds this is what `rust-version` says, and no more than the dependencies ask for.
+//! The oldest supported Rust is that of `rust-version`, and dependencies require no newer one.
 
 use serde_json::Value;
 
 use crate::harness::program;
 
-/// The numbers of a version; what is left out is 0.
+/// The numbers of a version; missing ones are 0.
 fn version(text: &str) -> [u32; 3] {
     let mut numbers = [0; 3];
     for (number, part) in numbers.iter_mut().zip(text.split('.')) {
@@ -44,7 +44,7 @@ fn no_dependency_asks_for_a_newer_rust() {
 }
 
 #[test]
-fn clippy_refuses_what_that_rust_has_not() {
+fn clippy_rejects_newer_library_features() {
     let lint = "\nincompatible_msrv = \"deny\"\n";
     assert!(manifest().split("[workspace.lints.clippy]").nth(1).unwrap().contains(lint));
     let clippy = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/clippy.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! The receiver of what jobs push, in the daemon: it pushes to itself, over both protocols. And what pushing costs.
+//! The OTLP receiver of the daemon: the daemon pushes to itself over both protocols. Also the memory cost of pushing.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use crate::harness::{Daemon, free_port};
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_daemon_that_pushes_to_itself_hears_no_echo() {
+fn a_daemon_that_pushes_to_itself_ignores_its_own_metrics() {
     for (protocol, name) in [("grpc", "grpc"), ("http/protobuf", "http")] {
         let port = free_port();
         let daemon = Daemon::start(&[
@@ -41,13 +41,13 @@ fn a_daemon_that_pushes_to_itself_hears_no_echo() {
     }
 }
 
-/// A collector that takes everything; its port.
+/// A collector that accepts everything; returns its port.
 fn collector() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // A daemon that ends in between is no matter of ours.
+            // A daemon that exits in between is not an error.
             let _ = take(stream);
         }
     });
@@ -70,7 +70,7 @@ fn take(stream: TcpStream) -> std::io::Result<()> {
     (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 }
 
-/// The memory of a process that is no file's, in KiB.
+/// The anonymous memory of a process, in KiB.
 fn anonymous(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -78,16 +78,16 @@ fn anonymous(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_daemon_that_pushes_has_what_it_knows_once() {
+fn a_daemon_that_pushes_to_itself_has_each_series_once() {
     let endpoint = format!("otlp.endpoint=http://127.0.0.1:{}", collector());
     let sets = ["otlp.enabled=true", "otlp.protocol=http/protobuf", "otlp.interval=200ms", &endpoint];
     let pushing = Daemon::start(&sets.map(|set| ["--set", set]).concat());
     let silent = Daemon::start(&[]);
     pushing.wait_page("30 pushes", SOON, |page| page.sum("memwarden_otlp_exports_total", &[]) >= 30.0);
-    // Both as old as each other, and both were asked.
+    // Both are equally old, and both were scraped.
     let frames = pushing.value("memwarden_frames_total").unwrap();
     silent.wait_page("as many frames", SOON, |page| page.sum("memwarden_frames_total", &[]) >= frames);
     let (with, without) = (anonymous(pushing.pid()), anonymous(silent.pid()));
-    // The SDK of OpenTelemetry took 6,500 KiB for it.
+    // The SDK of OpenTelemetry took 6,500 KiB.
     assert!(with < without + 3_000, "{with} KiB with pushing, {without} KiB without");
 }

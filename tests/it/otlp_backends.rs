@@ -1,4 +1,4 @@
-//! What `docs/otlp.md` says of databases that are pushed to: after it, every query of the dashboards returns data.
+//! The instructions of `docs/otlp.md` for databases: with them, every query of the dashboards returns data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -81,7 +81,7 @@ fn relabeled(mut labels: Labels) -> Labels {
                 let values: Vec<&str> = sources
                     .map(|name| labels.get(name.as_str().unwrap()).map_or("", String::as_str))
                     .collect();
-                // Of all these rules: the label is empty and the others are not.
+                // All these rules apply if the label is empty and the others are not.
                 let wanted = if values.len() == 3 { ";([^;]+);([^;]+)" } else { ";(.+)" };
                 assert_eq!(pattern, wanted);
                 assert_eq!(rule["replacement"].as_str(), (values.len() == 3).then_some("$1/$2"));
@@ -105,7 +105,7 @@ fn drops(part: &str, name: &str) -> bool {
 }
 
 #[test]
-fn the_shipped_relabeling_makes_job_and_instance_of_our_resource() {
+fn the_shipped_relabeling_sets_job_and_instance_from_the_resource() {
     let series = |metric: &str, mut labels: Labels| {
         labels.insert("__name__".to_owned(), metric.to_owned());
         labels.insert("otel_scope_name".to_owned(), "memwarden".to_owned());
@@ -126,10 +126,10 @@ fn the_shipped_relabeling_makes_job_and_instance_of_our_resource() {
     let own = series("process_cpu_seconds_total", resource.clone());
     assert_eq!(names(&own), names(&found));
 
-    // A resource that is configured.
+    // A configured resource.
     let named = pushed_resource("service.name=node,service.namespace=training");
     assert_eq!(series("memwarden_gpu_memory_used_bytes", named)["job"], "training/node");
-    // Without an instance the host is one, and what a sample has already stays.
+    // Without an instance the host is the instance, and labels of a sample are kept.
     let host: Labels = [("host_name".to_owned(), "node7".to_owned())].into();
     assert_eq!(series("memwarden_up", host)["instance"], "node7");
     let mut scraped = resource.clone();
@@ -138,11 +138,11 @@ fn the_shipped_relabeling_makes_job_and_instance_of_our_resource() {
     );
     let found = series("memwarden_up", scraped);
     assert_eq!((found["job"].as_str(), found["instance"].as_str()), ("scraped", "a:1"));
-    // Of others nothing is removed.
+    // Labels of other series are kept.
     assert!(series("http_requests_total", resource).contains_key("service_version"));
 }
 
-/// The binary of VictoriaMetrics, where there is one that gives OTLP the names of Prometheus.
+/// The binary of VictoriaMetrics, if one is installed that gives OTLP the names of Prometheus.
 fn victoria_metrics() -> Option<PathBuf> {
     let named = std::env::var_os("MEMWARDEN_TEST_VICTORIA_METRICS").map(PathBuf::from);
     let Some(binary) = named.or_else(|| on_path("victoria-metrics")) else {
@@ -167,14 +167,14 @@ fn every_dashboard_query_returns_data_from_victoria_metrics() {
             format!("-httpListenAddr={address}"),
             "-opentelemetry.usePrometheusNaming".to_owned(),
             format!("-relabelConfig={}", root("deploy/victoria-metrics-relabel.yaml").display()),
-            // What is asked is of now.
+            // Queries are for the current time.
             "-search.latencyOffset=0s".to_owned(),
             "-search.disableCache".to_owned(),
         ]
     });
     let endpoint = format!("otlp.endpoint=http://{}/opentelemetry", database.address);
     let node = pushing_node(&endpoint);
-    // What rules record, vmalert computes, which is another program.
+    // Recorded series are computed by vmalert, which is another program.
     let mut queries = node.queries();
     queries.retain(|query| !query.contains(":memwarden_"));
     assert!(queries.len() > 150, "only {} queries", queries.len());
@@ -211,7 +211,7 @@ fn pushing_node(endpoint: &str) -> BusyNode {
     BusyNode::start(&sets.iter().flat_map(|set| ["--set", *set]).collect::<Vec<_>>())
 }
 
-/// What is stored has the names, `job` and `instance` that a scrape would have given it.
+/// Stored series have the names, `job` and `instance` that a scrape would give them.
 fn check_identity(database: &Database, node: &BusyNode) {
     let found = database.query("memwarden_build_info");
     assert_eq!(found.len(), 1, "{found:?}");

@@ -1,4 +1,4 @@
-//! `memwarden params`, as a user runs it.
+//! `memwarden params`, run as a user runs it.
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ fn write(folder: &Path, name: &str, tensors: &[(&str, &[f32])]) -> PathBuf {
 }
 
 #[test]
-fn what_pytorch_saves_is_read() {
+fn checkpoints_of_pytorch_are_read() {
     let found = &report(&[&fixture("training.pt")])["checkpoints"][0]["summary"];
     assert_eq!((&found["tensors"], &found["tied_tensors"]), (&10.into(), &1.into()));
     assert_eq!(found["by_group"][0]["name"], "optimizer");
@@ -117,7 +117,7 @@ fn two_checkpoints_are_compared() {
 }
 
 #[test]
-fn an_adapter_is_told_with_its_base() {
+fn an_adapter_is_reported_with_its_base() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "adapter_model.safetensors", &[("q_proj.lora_A.weight", &[1.0; 2])]);
     std::fs::write(folder.path().join("adapter_config.json"), r#"{"peft_type":"LORA","r":2}"#).unwrap();
@@ -131,7 +131,7 @@ fn an_adapter_is_told_with_its_base() {
 }
 
 #[test]
-fn files_that_are_none_are_named() {
+fn other_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let (code, _, err) = run(&[path]);

@@ -1,4 +1,4 @@
-//! Performance logs of a job that speaks, as their readers read them: people, `memwarden plot`, TensorBoard.
+//! Performance logs of a connected job, read by their consumers: people, `memwarden plot`, TensorBoard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
@@ -11,10 +11,10 @@ use crate::harness::{Daemon, memwarden, now, program, wait_for};
 use crate::speaker::{SAMPLES, TOKENS, hello, say, step};
 
 const SOON: Duration = Duration::from_secs(30);
-/// How long the job says that its steps take.
+/// Step duration that the job reports.
 const SECONDS: f64 = 0.25;
 
-/// Reads event files as TensorBoard does: of each tag the steps and values.
+/// Reads event files as TensorBoard does: the steps and values of each tag.
 const READ: &str = "
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -24,21 +24,21 @@ scalars = {tag: [[event.step, event.value] for event in events.Scalars(tag)] for
 print(json.dumps({'version': events.file_version, 'scalars': scalars}))
 ";
 
-/// What a daemon wrote of one workload, until it was ended.
+/// The files that a daemon wrote for one workload.
 struct Logs {
     _folder: tempfile::TempDir,
     folder: PathBuf,
 }
 
 impl Logs {
-    /// A job that says `hello` first speaks until so many lines are in `perf.log`.
+    /// A job that sends `hello` first and reports until `perf.log` has enough lines.
     fn of(hello: &Value, lines: usize) -> Self {
         let parent = tempfile::tempdir().unwrap();
         let config = parent.path().join("memwarden.yaml");
         let settings = json!({
             "sampling": {"interval": "200ms"},
             "perf_logs": {"folder": parent.path().join("logs"), "every_steps": 4},
-            // Us under a name that may not be a folder's.
+            // This process under a name that is not valid for a folder.
             "sources": {"gpu": {"enabled": false}, "workload": {"trees": [format!("{} our/run", std::process::id())]}},
         });
         std::fs::write(&config, settings.to_string()).unwrap();
@@ -51,7 +51,7 @@ impl Logs {
             assert!(say(&mut job, &step(number, SECONDS)), "the daemon hears");
             std::thread::sleep(Duration::from_millis(50));
             let text = std::fs::read_to_string(logs.folder.join("perf.log")).unwrap_or_default();
-            // Rates need a second.
+            // Rates require a second.
             if text.matches("tokens/s").count() >= lines {
                 break;
             }
@@ -82,7 +82,7 @@ impl Logs {
         steps.collect()
     }
 
-    /// What `memwarden plot` draws of a file.
+    /// The data that `memwarden plot` draws for a file.
     fn plot(&self, name: &str) -> String {
         let mut command = memwarden(&["plot", name, "-o", "-"]);
         let done = command.current_dir(&self.folder).output().unwrap();
@@ -91,7 +91,7 @@ impl Logs {
     }
 }
 
-/// The tests' Python, where it has TensorBoard.
+/// The Python of the tests, if it has TensorBoard.
 fn python() -> Option<PathBuf> {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
     let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").map_or_else(own, PathBuf::from);
@@ -131,13 +131,13 @@ fn check_summary(logs: &Logs) {
     let (summary, steps) = (logs.summary(), logs.steps());
     assert_eq!(summary["session_info"]["workload"], "our/run");
     assert_eq!(summary["session_info"]["total_iterations"], steps.len());
-    let told: Vec<u64> = summary["iteration_logs"]
+    let logged: Vec<u64> = summary["iteration_logs"]
         .as_array()
         .unwrap()
         .iter()
         .map(|entry| entry["iteration"].as_u64().unwrap())
         .collect();
-    assert_eq!(told, steps);
+    assert_eq!(logged, steps);
     let figure =
         |name: &str| summary["statistics"][name]["last"].as_f64().unwrap_or_else(|| panic!("{name}"));
     assert!((figure("step_time_ms") - 250.0).abs() < 1e-6 && (figure("memory_GB") - 8.0).abs() < 1e-6);
@@ -147,7 +147,7 @@ fn check_summary(logs: &Logs) {
     let per_token = f64::from(6 * (4 * layer + 1024 * 32_000) + 12 * 4 * 1024 * 2048);
     let found = figure("TFLOPS_per_GPU") * 1e12 / figure("tokens_per_second");
     assert!((found / per_token - 1.0).abs() < 1e-6, "{found} and not {per_token}");
-    // Both rates are of the same steps, over windows of their own.
+    // Both rates are of the same steps, over different windows.
     let tokens = figure("samples_per_second") * f64::from(TOKENS / SAMPLES);
     assert!((0.5..2.0).contains(&(tokens / figure("tokens_per_second"))), "{summary}");
 }
@@ -175,7 +175,7 @@ fn a_job_is_logged_as_text_table_and_summary() {
 }
 
 #[test]
-fn what_a_job_does_not_tell_is_in_no_format() {
+fn unreported_values_are_in_no_format() {
     let mut hello = hello(0);
     hello.as_object_mut().unwrap().remove("model");
     let logs = Logs::of(&hello, 2);

@@ -88,8 +88,8 @@ fn what_is_wrong_names_the_file_and_the_line() {
     ]);
     for (args, expected) in [
         (&["empty.csv"][..], "memwarden: empty.csv: the file is empty\n"),
-        (&["bare.csv"], "memwarden: bare.csv: there is a header and nothing else\n"),
-        (&["bad.csv"], "memwarden: bad.csv: line 3, column bytes: \"many\" is no number\n"),
+        (&["bare.csv"], "memwarden: bare.csv: there are no rows after the header\n"),
+        (&["bad.csv"], "memwarden: bad.csv: line 3, column bytes: \"many\" is not a number\n"),
         (&["latin.csv"], "memwarden: latin.csv: line 3: not UTF-8 text\n"),
         (&["cut.json"], "memwarden: cut.json: EOF while parsing a list at line 2 column 25\n"),
         (

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes a memwarden with fake GPUs: every query of the dashboards returns data,
-//! every rule is evaluated, what is gone is gone, and no scrape fails.
+//! A real Prometheus scrapes a memwarden with fake GPUs: every query of the dashboards returns data, every rule is
+//! evaluated, series of exited processes disappear, and no scrape fails.
 
 use crate::database::{BusyNode, Database, dashboard_queries};
 use crate::harness::tool;
@@ -13,7 +13,7 @@ fn every_dashboard_query_returns_data() {
         format!("scrape_configs: [{{job_name: memwarden, static_configs: [{{targets: ['{target}']}}]}}]\n");
     let prometheus = Database::prometheus(&binary, &scrapes, &[]);
     prometheus.wait_for_all(node.queries());
-    // What may be empty must at least be understood.
+    // Queries that may be empty must at least be valid.
     for query in dashboard_queries() {
         prometheus.query(&query);
     }

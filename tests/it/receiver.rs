@@ -1,4 +1,4 @@
-//! A real OTLP receiver, and what it says it was sent.
+//! A real OTLP receiver, and its log of received pushes.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use crate::harness::{free_port, program, wait_for};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// The beginning of a push in the receiver's log.
+/// The first line of a push in the receiver's log.
 const PUSH: &str = "ResourceMetrics #0\n";
 
 /// One metric of a push.
@@ -22,7 +22,7 @@ pub(crate) struct Metric {
     pub(crate) unit: String,
     /// `Gauge` or `Sum`.
     pub(crate) shape: String,
-    /// Whether a sum only grows.
+    /// Whether a sum is monotonic.
     pub(crate) monotonic: bool,
     /// Attributes and value of each point.
     pub(crate) points: Vec<(BTreeMap<String, String>, f64)>,
@@ -32,7 +32,7 @@ pub(crate) struct Receiver {
     child: Child,
     pub(crate) grpc: u16,
     pub(crate) http: u16,
-    said: Arc<Mutex<Vec<u8>>>,
+    log: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Receiver {
@@ -40,7 +40,7 @@ impl Receiver {
         Self::start_at(free_port(), free_port())
     }
 
-    /// One that listens on these ports.
+    /// Starts a receiver on these ports.
     pub(crate) fn start_at(grpc: u16, http: u16) -> Option<Self> {
         let Some(binary) = rotel() else {
             crate::skip::skip("the OTLP receiver rotel is not installed (tests/run installs it)");
@@ -61,34 +61,34 @@ impl Receiver {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let (mut pipe, shared) = (child.stdout.take().unwrap(), Arc::clone(&said));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (mut pipe, shared) = (child.stdout.take().unwrap(), Arc::clone(&log));
         std::thread::spawn(move || {
             let mut buffer = [0; 65536];
             while let Ok(length @ 1..) = pipe.read(&mut buffer) {
                 shared.lock().unwrap().extend_from_slice(&buffer[..length]);
             }
         });
-        let receiver = Self { child, grpc, http, said };
+        let receiver = Self { child, grpc, http, log };
         for port in [grpc, http] {
             wait_for("the receiver", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
         }
         Some(receiver)
     }
 
-    /// The last push that it has told to its end.
+    /// The last push that is logged completely.
     pub(crate) fn last_push(&self) -> Option<Vec<Metric>> {
-        let said = self.said.lock().unwrap();
-        let said = String::from_utf8_lossy(&said);
-        // One has ended when the next begins.
-        let (before, _) = said.rsplit_once(PUSH)?;
+        let log = self.log.lock().unwrap();
+        let log = String::from_utf8_lossy(&log);
+        // A push is complete when the next one begins.
+        let (before, _) = log.rsplit_once(PUSH)?;
         let (_, push) = before.rsplit_once(PUSH)?;
         Some(parse(push))
     }
 
-    /// Forgets what it was sent so far.
+    /// Clears the log.
     pub(crate) fn forget(&self) {
-        self.said.lock().unwrap().clear();
+        self.log.lock().unwrap().clear();
     }
 }
 
@@ -119,7 +119,7 @@ fn parse(text: &str) -> Vec<Metric> {
             metrics.push(Metric::default());
             in_attributes = false;
         }
-        // What comes before is about the program that sends.
+        // The lines before are about the sender.
         let Some(metric) = metrics.last_mut() else { continue };
         if line.starts_with("NumberDataPoints") {
             attributes = BTreeMap::new();

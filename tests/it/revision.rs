@@ -1,4 +1,4 @@
-//! The commit in `--version` and in `memwarden_build_info`: where `build.rs` finds it, and when it looks again.
+//! The commit in `--version` and in `memwarden_build_info`: where `build.rs` finds it, and when it runs again.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -18,7 +18,7 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// What is found at `tree`: the commit, and the watched paths below `root`.
+/// The result for `tree`: the commit, and the watched paths below `root`.
 fn found(tree: &Path, root: &Path) -> (Option<String>, Vec<String>) {
     let found = commit::find(tree);
     let below = |path: PathBuf| {
@@ -58,7 +58,7 @@ fn the_commit_is_found_in_every_layout_of_git() {
     let watched = [".git/HEAD", ".git/refs/heads/area/topic"];
     assert_eq!(found(root, root), owned(ONE, &watched), "the loose one is newer");
 
-    // A worktree has a head of its own, and the branches of the repository.
+    // A worktree has a separate head, and the branches of the repository.
     let tree = root.join("tree");
     write(&tree.join(".git"), "gitdir: ../.git/worktrees/tree\n");
     write(&git.join("worktrees/tree/HEAD"), "ref: refs/heads/other\n");
@@ -89,7 +89,7 @@ fn a_packager_gives_a_commit_that_is_one_word() {
     }
 }
 
-/// A package with our build script, which prints the commit that it was told.
+/// A package with the build script of this tree, which prints its commit.
 struct Package {
     folder: tempfile::TempDir,
 }
@@ -135,8 +135,8 @@ impl Package {
         cargo.output().unwrap()
     }
 
-    /// What a build says it is of, and whether anything was compiled for it.
-    fn told(&self, tree: &Path, given: Option<&str>) -> (String, bool) {
+    /// The commit of a build, and whether anything was compiled for it.
+    fn build(&self, tree: &Path, given: Option<&str>) -> (String, bool) {
         let done = self.cargo(tree, given);
         let errors = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success(), "{errors}");
@@ -151,14 +151,14 @@ fn a_build_is_of_the_commit_that_is_checked_out() {
     }
     let package = Package::new();
     let tree = &package.tree();
-    assert_eq!(package.told(tree, None), ("unknown".to_owned(), true), "an archive");
-    assert_eq!(package.told(tree, None), ("unknown".to_owned(), false), "nothing changed");
-    assert_eq!(package.told(tree, Some("0.1-2")), ("0.1-2".to_owned(), true), "a packager's");
+    assert_eq!(package.build(tree, None), ("unknown".to_owned(), true), "an archive");
+    assert_eq!(package.build(tree, None), ("unknown".to_owned(), false), "nothing changed");
+    assert_eq!(package.build(tree, Some("0.1-2")), ("0.1-2".to_owned(), true), "a packager's");
     let wrong = package.cargo(tree, Some("two words"));
     assert!(!wrong.status.success());
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("MEMWARDEN_COMMIT must be "), "{wrong:?}");
 
-    // A build script that ran in an archive does not look for a repository: remove what it said.
+    // A build script that ran in an archive does not watch a repository: remove its output.
     std::fs::remove_dir_all(tree.join("target")).unwrap();
     write(&tree.join(".gitignore"), "/target/\n");
     package.git(tree, &["init", "-q", "-b", "area/topic"]);
@@ -168,24 +168,24 @@ fn a_build_is_of_the_commit_that_is_checked_out() {
     };
     package.git(tree, &["add", "."]);
     let first = commit(tree, &[]);
-    assert_eq!(package.told(tree, None), (first.clone(), true), "a checkout");
-    assert_eq!(package.told(tree, None), (first.clone(), false), "nothing changed");
+    assert_eq!(package.build(tree, None), (first.clone(), true), "a checkout");
+    assert_eq!(package.build(tree, None), (first.clone(), false), "nothing changed");
     let second = commit(tree, &[]);
-    assert_eq!(package.told(tree, None), (second.clone(), true), "the next commit");
+    assert_eq!(package.build(tree, None), (second.clone(), true), "the next commit");
     package.git(tree, &["pack-refs", "--all", "--prune"]);
-    assert_eq!(package.told(tree, None).0, second, "packed");
-    assert_eq!(package.told(tree, None), (second.clone(), false), "packed, and nothing changed");
+    assert_eq!(package.build(tree, None).0, second, "packed");
+    assert_eq!(package.build(tree, None), (second.clone(), false), "packed, and nothing changed");
     let third = commit(tree, &[]);
-    assert_eq!(package.told(tree, None), (third, true), "the commit after that");
+    assert_eq!(package.build(tree, None), (third, true), "the commit after that");
     package.git(tree, &["checkout", "-q", "--detach", &first]);
-    assert_eq!(package.told(tree, None), (first.clone(), true), "another one is checked out");
+    assert_eq!(package.build(tree, None), (first.clone(), true), "another one is checked out");
 
     let other = package.folder.path().join("other");
     package.git(tree, &["worktree", "add", "-q", "-b", "other", other.to_str().unwrap(), &second]);
-    assert_eq!(package.told(&other, None), (second, true), "a worktree");
+    assert_eq!(package.build(&other, None), (second, true), "a worktree");
     let fourth = commit(&other, &[]);
-    assert_eq!(package.told(&other, None), (fourth, true), "the next commit in it");
-    assert_eq!(package.told(tree, None), (first, false), "which is none here");
+    assert_eq!(package.build(&other, None), (fourth, true), "the next commit in it");
+    assert_eq!(package.build(tree, None), (first, false), "which is none here");
 }
 
 #[test]

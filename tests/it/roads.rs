@@ -1,5 +1,5 @@
-//! Pull and push say the same: every series of `/metrics` comes to a real OTLP receiver, by gRPC and by HTTP,
-//! under the name that the standard translation gives, with the same labels and value, and nothing else comes.
+//! `/metrics` and OTLP have the same values: every series of `/metrics` arrives at a real OTLP receiver, by gRPC and by
+//! HTTP, under the name of the standard translation, with the same labels and value, and no other series arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::receiver::{Metric, Receiver};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Metrics whose values go on while nothing happens: what memwarden does and costs, and how old samples are.
+/// Metrics whose values change while nothing happens: memwarden's own activity and cost, and the age of samples.
 const MOVING: &[&str] = &[
     "memwarden_frames_total",
     "memwarden_gpu_sample_age_seconds",
@@ -35,7 +35,7 @@ const MOVING: &[&str] = &[
     "process_virtual_memory_bytes",
 ];
 
-/// Beginnings of names: of each of them something must be compared.
+/// Prefixes of names; for each of them something must be compared.
 const ROOMS: &[&str] = &[
     "memwarden_cgroup_memory_",
     "memwarden_gpu_memory_",
@@ -54,7 +54,7 @@ const ROOMS: &[&str] = &[
     "process_",
 ];
 
-/// A machine where nothing happens: files that stay as they are, one Slurm job, two GPUs.
+/// A machine without changes: constant files, one Slurm job, two GPUs.
 struct Still {
     folder: tempfile::TempDir,
     job: Child,
@@ -73,7 +73,7 @@ impl Still {
         write("kmsg", "");
         write("passwd", "root:x:0:0::/:/bin/sh\n");
         write("proc/stat", "cpu 1 2\nbtime 1700000000\nprocesses 4321\nprocs_running 1\n");
-        // What memwarden itself costs is real.
+        // memwarden's own cost is real.
         std::os::unix::fs::symlink("/proc/self", root.join("proc/self")).unwrap();
 
         let job = program("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
@@ -121,7 +121,7 @@ impl Still {
         Self { folder, job }
     }
 
-    /// A memwarden on it, which pushes to a port of loopback.
+    /// A memwarden on this machine, which pushes to a port of loopback.
     fn daemon(&self, protocol: &str, port: u16) -> Daemon {
         let root = self.folder.path().display();
         let mut sets: Vec<String> =
@@ -139,7 +139,7 @@ impl Still {
         })
     }
 
-    /// The kernel says something, which is the last that happens.
+    /// Adds a kernel message, the last change.
     fn log(&self) {
         let text = "6,1,77000100,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task_memcg=/a\\x5cx2db \"c\",task=x,pid=9,uid=0\n\
             3,2,77000200,-;Out of memory: Killed process 9 (x) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB\n\
@@ -168,7 +168,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A series: its name, how it behaves, its labels; to its value, or to nothing where that moves.
+/// A series: its name, type and labels; with its value, or nothing if it changes.
 type All = BTreeMap<(String, &'static str, BTreeMap<String, String>), Option<f64>>;
 
 fn still(prometheus_name: &str, value: f64) -> Option<f64> {
@@ -204,7 +204,7 @@ fn kind(metric: &Metric) -> &'static str {
     }
 }
 
-/// What was pushed under our names, as Prometheus would have it, and what under those of the conventions.
+/// The pushed series with memwarden's names as Prometheus translates them, and those with the names of the conventions.
 fn pushed(push: &[Metric]) -> [All; 2] {
     let conventional: BTreeSet<&str> =
         catalog::all().filter_map(|desc| Some(desc.semconv.as_ref()?.name)).collect();
@@ -221,7 +221,7 @@ fn pushed(push: &[Metric]) -> [All; 2] {
     found
 }
 
-/// The same of `/metrics`: what it says itself, and what follows for the conventions.
+/// The corresponding series of `/metrics`, and those that follow for the conventions.
 fn pulled(text: &str) -> [All; 2] {
     let types: BTreeMap<&str, &str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
@@ -254,7 +254,7 @@ fn frame_of(push: &[Metric]) -> Option<f64> {
     frames.points.first().map(|(_, value)| *value)
 }
 
-/// What one has and the other has not, or has otherwise.
+/// The series that differ or exist on one side only.
 fn difference(pushed: &All, pulled: &All) -> Vec<String> {
     let keys: BTreeSet<_> = pushed.keys().chain(pulled.keys()).collect();
     let differ = keys.into_iter().filter(|key| pushed.get(*key) != pulled.get(*key));
@@ -262,7 +262,7 @@ fn difference(pushed: &All, pulled: &All) -> Vec<String> {
 }
 
 #[test]
-fn pull_and_push_say_the_same() {
+fn pull_and_push_have_the_same_values() {
     let Some(receiver) = Receiver::start() else { return };
     for (protocol, port) in [("grpc", receiver.grpc), ("http/protobuf", receiver.http)] {
         let machine = Still::new();
@@ -276,8 +276,8 @@ fn pull_and_push_say_the_same() {
         daemon.wait_value("memwarden_kernel_log_records_total", |records| records == 4.0);
         receiver.forget();
         let begun = now();
-        // A push is told of whole only when the next one begins, and may be of a frame that is no longer the newest:
-        // what it has is compared with what was pulled of the same frame.
+        // A push is complete only when the next one begins, and may be of a frame that is no longer the newest: it is
+        // compared with the scrape of the same frame.
         let mut pulls = BTreeMap::new();
         let mut differ = vec!["nothing was pushed of a frame that was pulled".to_owned()];
         let (own, conventional) = loop {
@@ -295,7 +295,7 @@ fn pull_and_push_say_the_same() {
                     break (own, conventional);
                 }
             }
-            // The first pushes may be of a frame before the last thing happened.
+            // The first pushes may be of a frame before the last change.
             assert!(begun.elapsed() < SOON, "by {protocol}:\n{}", differ.join("\n"));
             std::thread::sleep(Duration::from_millis(100));
         };

@@ -1,4 +1,4 @@
-//! Says what a test skipped, where people see it: test runners swallow what a passing test prints.
+//! Reports skipped tests: test runners capture the output of a passing test.
 
 use std::io::Write as _;
 

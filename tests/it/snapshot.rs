@@ -1,4 +1,4 @@
-//! `memwarden snapshot`, as a user runs it.
+//! `memwarden snapshot`, run as a user runs it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn a_leak_is_named_with_its_line() {
 }
 
 #[test]
-fn a_failure_of_fragmentation_is_told_from_a_full_device() {
+fn fragmentation_and_a_full_device_are_distinguished() {
     let (code, out, _) = run(&["--format", "json", "--request-size", "4MiB", &fixture("fragmented.pickle")]);
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let found = &report["snapshots"][0];
@@ -90,7 +90,7 @@ fn two_snapshots_are_compared() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_the_others_are_told() {
+fn unreadable_files_are_errors_and_the_others_are_reported() {
     let (code, out, err) = run(&[&fixture("hostile.pickle"), &fixture("leak.pickle")]);
     assert_eq!(code, 1);
     assert!(err.contains("hostile.pickle: cannot read the pickle: byte 45 (STACK_GLOBAL): refused"), "{err}");
@@ -128,10 +128,10 @@ fn a_watched_folder_is_read_as_snapshots_appear() {
 
     std::fs::write(runs.join("rank4.pickle"), b"\x80\x04cos\nsystem\n").unwrap();
     line("memwarden_snapshot_errors_total{folder=\"sft\"} 1");
-    let said = wait_for("the reason", limit, || {
+    let reason = wait_for("the reason", limit, || {
         daemon.log().lines().find(|line| line.contains("Cannot read an")).map(str::to_owned)
     });
-    assert!(said.contains("rank4.pickle") && said.contains("byte 2"), "{said}");
+    assert!(reason.contains("rank4.pickle") && reason.contains("byte 2"), "{reason}");
 
     std::fs::remove_file(runs.join("rank3.pickle")).unwrap();
     wait_for("the end of the rank", limit, || {

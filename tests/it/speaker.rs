@@ -1,4 +1,4 @@
-//! A small training job: says everything that the protocol of jobs knows, step after step.
+//! A small training job that sends every message of the protocol, step after step.
 
 use std::io::{BufRead as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{program, wait_for};
 
-/// Which rank the started process is to be, of how many.
+/// The rank of the started process, and the number of ranks.
 const RANK: &str = "MEMWARDEN_TEST_RANK";
 const WORLD: u64 = 2;
 /// Between two steps.
 const STEP: Duration = Duration::from_millis(200);
-/// What one step trains on.
+/// Tokens of one step.
 pub(crate) const TOKENS: u32 = 8_192;
-/// The same in samples.
+/// Samples of one step.
 pub(crate) const SAMPLES: u32 = 4;
 
 /// The UUID of the fake GPU that a rank is on.
@@ -25,7 +25,7 @@ pub(crate) fn uuid(rank: u64) -> String {
     format!("GPU-00000000-0000-0000-0000-00000000000{rank}")
 }
 
-/// What a rank says first: all that is known of a small LLaMA.
+/// The first message of a rank: the description of a small LLaMA.
 pub(crate) fn hello(rank: u64) -> Value {
     json!({
         "type": "hello", "v": 1, "client": "speaker.rs", "rank": rank, "local_rank": rank, "world": WORLD,
@@ -41,7 +41,7 @@ pub(crate) fn hello(rank: u64) -> Value {
     })
 }
 
-/// What a rank says once.
+/// Messages that a rank sends once.
 fn once() -> [Value; 3] {
     [
         json!({
@@ -55,12 +55,12 @@ fn once() -> [Value; 3] {
     ]
 }
 
-/// What a rank says at each step, which is about `seconds` long.
+/// Messages that a rank sends at each step, which takes about `seconds`.
 pub(crate) fn step(step: u64, seconds: f64) -> Vec<Value> {
     #[expect(clippy::cast_precision_loss, reason = "a few steps")]
     let so_far = step as f64;
     let phases = [("loader", 0.1), ("forward", 0.3), ("backward", 0.4), ("optimizer", 0.1)];
-    let mut said: Vec<Value> = phases
+    let mut messages: Vec<Value> = phases
         .iter()
         .flat_map(|(name, share)| {
             let (seconds, peak) = (so_far * seconds * share, 9_u64 << 30);
@@ -71,7 +71,7 @@ pub(crate) fn step(step: u64, seconds: f64) -> Vec<Value> {
             ]
         })
         .collect();
-    said.push(json!({
+    messages.push(json!({
         "type": "step", "step": step, "seconds": seconds, "tokens": step * u64::from(TOKENS),
         "samples": step * u64::from(SAMPLES),
         "loss": 10.0 / so_far.max(1.0), "learning_rate": 3e-4, "grad_norm": 1.5, "skipped": step / 50,
@@ -83,28 +83,29 @@ pub(crate) fn step(step: u64, seconds: f64) -> Vec<Value> {
         "inactive_split": 1_u64 << 30, "releasable": 2_000_000_000, "largest_free": 512 << 20,
         "retries": step / 40, "ooms": step / 100, "free": 60_u64 << 30, "total": 80_u64 << 30
     });
-    said.push(json!({"type": "mem", "devices": {"0": device}, "pinned": 256 << 20}));
+    messages.push(json!({"type": "mem", "devices": {"0": device}, "pinned": 256 << 20}));
     let state = ["saving", "saved", "saved"].get(usize::try_from(step % 30).unwrap());
-    said.extend(state.map(|state| json!({"type": "checkpoint", "state": state, "step": step, "path": "/x"})));
-    // After an evaluation, as it were, and in none of the phases.
-    said.push(json!({"type": "phase", "name": "waiting", "state": "begin"}));
-    said
+    messages
+        .extend(state.map(|state| json!({"type": "checkpoint", "state": state, "step": step, "path": "/x"})));
+    // Outside of all phases, as after an evaluation.
+    messages.push(json!({"type": "phase", "name": "waiting", "state": "begin"}));
+    messages
 }
 
-/// Says all of `messages`; whether anybody listens.
+/// Sends all of `messages`; returns whether the socket has a listener.
 pub(crate) fn say(job: &mut UnixStream, messages: &[Value]) -> bool {
     let lines: String = messages.iter().map(|message| format!("{message}\n")).collect();
     job.write_all(lines.as_bytes()).is_ok()
 }
 
-/// A rank in a process of its own, so that the driver can tell it from the others.
+/// A rank in a separate process, so that the driver can distinguish it from the others.
 pub(crate) struct Rank(Child);
 
 impl Rank {
     /// Starts a process that waits for the path of a socket.
     pub(crate) fn start(rank: u64) -> Self {
         let child = program(std::env::current_exe().unwrap())
-            .args(["--exact", "speaker::a_rank_speaks", "--ignored", "--nocapture"])
+            .args(["--exact", "speaker::a_rank_reports", "--ignored", "--nocapture"])
             .env(RANK, rank.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -116,7 +117,7 @@ impl Rank {
         self.0.id()
     }
 
-    /// Lets it speak.
+    /// Lets the rank connect and report.
     pub(crate) fn speak(&mut self, socket: &Path) {
         writeln!(self.0.stdin.as_mut().unwrap(), "{}", socket.display()).unwrap();
     }
@@ -132,7 +133,7 @@ impl Drop for Rank {
 
 #[test]
 #[ignore = "other tests start it as a process of its own"]
-fn a_rank_speaks() {
+fn a_rank_reports() {
     let Some(rank) = std::env::var(RANK).ok().and_then(|rank| rank.parse().ok()) else { return };
     let mut socket = String::new();
     std::io::stdin().lock().read_line(&mut socket).unwrap();

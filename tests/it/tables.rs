@@ -1,4 +1,4 @@
-//! The registry and the catalog: tables that every later addition must fit.
+//! The registry and the catalog: rules for every entry.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use memwarden::model::setting::{Opt, OptKind};
 use memwarden::sources::{Context, REGISTRY};
 use memwarden::{app, catalog, config};
 
-/// Names without our prefix: what Prometheus client libraries call the metrics of their own process.
+/// Names without the prefix: those that Prometheus client libraries give the metrics of their own process.
 const STANDARD: &[&str] = &[
     "process_cpu_seconds_total",
     "process_max_fds",
@@ -21,7 +21,7 @@ const STANDARD: &[&str] = &[
     "process_virtual_memory_bytes",
 ];
 
-/// Whether a metric of this name is ours.
+/// Whether a metric of this name is declared by memwarden.
 pub(crate) fn is_ours(name: &str) -> bool {
     name.starts_with("memwarden_") || STANDARD.contains(&name)
 }
@@ -49,7 +49,7 @@ fn names_are_unique_and_have_our_prefix_or_are_standard() {
 }
 
 #[test]
-fn what_performance_logs_read_exists() {
+fn metrics_of_performance_logs_exist() {
     for name in memwarden::perf_log::rows::NAMES {
         assert!(catalog().iter().any(|desc| desc.name == *name), "{name} is no metric");
     }
@@ -65,7 +65,7 @@ fn a_name_ends_in_its_unit() {
                 assert!(base.is_none(), "{} is no counter and ends in _total", desc.name);
             }
         }
-        // A largest value keeps its unit before the `_max`… it does not: the unit stays last.
+        // The unit stays last, after `_max`.
         let base = base.unwrap_or(desc.name);
         assert!(base.ends_with(desc.suffix), "{} has the unit {}", desc.name, desc.suffix);
         let units = ["_bytes", "_seconds", "_ratio", "_celsius", "_watts", "_joules", "_hertz"];
@@ -118,7 +118,7 @@ fn no_label_belongs_to_prometheus() {
     }
 }
 
-/// First words that lean on a text before them, which a reader of `/metrics` or of one option does not have.
+/// First words that refer to a text before them, which a reader of `/metrics` or of one option does not have.
 const LEANING: &[&str] = &[
     "The same",
     "The rest",
@@ -145,7 +145,7 @@ const LEANING: &[&str] = &[
     "Told",
 ];
 
-/// Figures of speech and terms of our own where the field has a standard term.
+/// Figures of speech and private terms where a standard term exists.
 const FIGURES: &[&str] = &[
     "acted so",
     "begins anew",
@@ -173,7 +173,7 @@ const FIGURES: &[&str] = &[
     "whoever",
 ];
 
-/// What keeps a text from being understood by itself; `names` are the words that may begin it in lower case.
+/// Problems that keep a text from being understood alone; `names` are the words that may begin it in lower case.
 fn faults(text: &str, names: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
     let first = text.split([' ', ',', ':']).next().unwrap_or_default();
@@ -203,7 +203,7 @@ fn faults(text: &str, names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn faults_of_a_text_are_seen() {
+fn faults_of_a_text_are_detected() {
     const NONE: [&str; 0] = [];
     assert_eq!(faults("Memory of the GPU that can be allocated.", &[]), NONE);
     assert_eq!(faults("systemd units that are workloads.", &["systemd"]), NONE);
@@ -234,7 +234,7 @@ fn help_is_understood_alone() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every key of the configuration, whole, with its text.
+/// Every complete key of the configuration, with its text.
 fn options() -> Vec<(String, &'static str)> {
     fn below(path: &str, opt: &'static Opt, found: &mut Vec<(String, &'static str)>) {
         let path = if path.is_empty() { opt.key.to_owned() } else { format!("{path}.{}", opt.key) };
@@ -281,7 +281,7 @@ fn texts_of_commands() -> Vec<(String, String)> {
         let path = format!("{path} {}", command.get_name());
         let mut add = |whose: String, text: Option<&clap::builder::StyledStr>| {
             if let Some(text) = text {
-                // The parser takes the period from texts of one sentence.
+                // The parser removes the period from texts of one sentence.
                 let text = text.to_string();
                 found.push((whose, format!("{}.", text.trim_end_matches('.'))));
             }
@@ -344,7 +344,7 @@ fn texts_name_only_keys_and_metrics_that_exist() {
 }
 
 #[test]
-fn a_dimensionless_number_says_what_it_counts() {
+fn a_dimensionless_name_states_what_it_counts() {
     for desc in catalog().into_iter().filter(|desc| desc.suffix.is_empty()) {
         assert!(desc.ucum.starts_with('{') && desc.ucum.ends_with('}'), "{} has {:?}", desc.name, desc.ucum);
         assert_ne!(desc.ucum, "{item}", "{} does not say what it counts", desc.name);
@@ -352,7 +352,7 @@ fn a_dimensionless_number_says_what_it_counts() {
 }
 
 #[test]
-fn a_peak_has_the_labels_of_what_it_remembers() {
+fn a_peak_has_the_labels_of_its_gauge() {
     for desc in catalog() {
         if let Some(peak) = desc.peak {
             assert_eq!(peak.labels, desc.labels, "{} and {}", desc.name, peak.name);
@@ -389,7 +389,7 @@ fn every_source_is_harmless_on_an_empty_host() {
     let folder = tempfile::tempdir().unwrap();
     let context =
         Context { roots: Arc::new(Roots::under(folder.path())), worker: None, checkpoints: Arc::default() };
-    // What jobs connect to is no part of the host that is looked at.
+    // The socket that jobs connect to is not part of the host.
     let looks = |name| !["gpu", "training", "otlp"].contains(&name);
     for registration in REGISTRY.iter().filter(|registration| looks(registration.name)) {
         let mut source = (registration.build)(&config.sources[registration.name].settings, &context);

@@ -1,4 +1,4 @@
-//! A training job speaks to the daemon over the job socket, and is seen on every page.
+//! A training job reports to the daemon over the job socket, and is shown on every page.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
 }
 
 #[test]
-fn a_job_is_seen_while_it_speaks_and_vanishes_with_its_stream() {
+fn a_job_has_series_while_it_is_connected() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     let mut job = connect(&daemon);
     let hello = r#"{"type":"hello","v":1,"rank":1,"world":2,"job":"test","framework":"none"}"#;
@@ -46,22 +46,22 @@ fn a_job_is_seen_while_it_speaks_and_vanishes_with_its_stream() {
     assert_eq!(wrong.unwrap().value, 1.0);
     assert_eq!(daemon.logged(&["training job", "json"]).len(), 1, "{}", daemon.log());
     let answer = daemon.get("/api/v1/timeline?rank=1");
-    let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    let timeline: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
     let kinds: Vec<&str> =
-        told["entries"].as_array().unwrap().iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+        timeline["entries"].as_array().unwrap().iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["start", "first_step", "event"], "{}", answer.body);
-    assert_eq!(told["entries"][2]["detail"]["note"], "ä");
+    assert_eq!(timeline["entries"][2]["detail"]["note"], "ä");
     drop(job);
     daemon.wait_page("the job's end", SOON, |page| {
         !page.0.iter().any(|series| series.labels.contains_key("rank"))
     });
     let answer = daemon.get("/api/v1/timeline?after=3");
-    let told: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
-    assert_eq!(told["entries"][0]["kind"], "end", "{}", answer.body);
+    let timeline: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(timeline["entries"][0]["kind"], "end", "{}", answer.body);
     assert_eq!(daemon.get("/api/v1/timeline?since=x").code, 400);
 }
 
-/// Says that it is rank 0, and stays for as long as the daemon does.
+/// Reports as rank 0, and stays until the daemon ends.
 const RANK: &str = r#"
 import socket, sys
 job = socket.socket(socket.AF_UNIX)
@@ -71,12 +71,12 @@ job.recv(1)
 "#;
 
 #[test]
-fn two_jobs_that_nobody_configured_are_two_workloads() {
+fn two_unconfigured_jobs_are_two_workloads() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     drop(connect(&daemon));
     let socket = daemon.job_socket();
     for _ in 0..2 {
-        // Each with a tree of its own: its parent ends at once.
+        // Each with a separate tree: its parent exits at once.
         let mut job = program("setsid");
         job.args(["--fork", "python3", "-c", RANK]).arg(&socket);
         if !job.status().is_ok_and(|status| status.success()) {
@@ -88,22 +88,22 @@ fn two_jobs_that_nobody_configured_are_two_workloads() {
         page.0.iter().filter(|series| series.name == "memwarden_training_step").count() == 2
     });
     let steps = page.0.iter().filter(|series| series.name == "memwarden_training_step");
-    let told: BTreeSet<(&str, bool)> = steps
+    let reported: BTreeSet<(&str, bool)> = steps
         .map(|series| (series.labels["rank"].as_str(), series.labels.contains_key("workload")))
         .collect();
-    assert_eq!(told, BTreeSet::from([("0", true)]));
+    assert_eq!(reported, BTreeSet::from([("0", true)]));
     let kinds = page.0.iter().filter(|series| series.name == "memwarden_workload_info");
     assert_eq!(kinds.filter(|series| series.labels["kind"] == "job").count(), 2);
 }
 
 #[test]
-fn the_socket_goes_with_the_daemon_and_comes_back_with_a_reload() {
+fn the_socket_is_removed_at_shutdown_and_created_by_a_reload() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("memwarden.yaml");
     std::fs::write(&file, "sampling: {interval: 200ms}\n").unwrap();
     let mut daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
     let first = connect(&daemon);
-    // Else "none" below may be said before anybody was counted.
+    // Otherwise "none" below may be reported before any process was counted.
     daemon.wait_value("memwarden_training_clients", |clients| clients == 1.0);
     std::fs::write(&file, "sampling: {interval: 200ms}\nsources: {training: {max_clients: 3}}\n").unwrap();
     daemon.signal("HUP");

@@ -1,5 +1,5 @@
-//! `deploy/memwarden.service`: the daemon, its worker and its hooks do their work with the system calls and capabilities
-//! that the unit leaves them.
+//! `deploy/memwarden.service`: the daemon, its worker and its hooks work with the system calls and capabilities that
+//! the unit allows.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ fn unit() -> String {
     std::fs::read_to_string(own("deploy/memwarden.service")).unwrap()
 }
 
-/// What starts a program as the unit with its drop-in does, where a call that is not allowed ends its process; nothing where
-/// that cannot be done.
+/// Starts a program as the unit with its drop-in does, where a call that is not allowed ends its process; nothing if
+/// this is not possible.
 fn confined() -> Option<[String; 4]> {
     let files = ["deploy/memwarden.service", "deploy/memwarden-perf.conf"]
         .map(|name| own(name).display().to_string());
@@ -47,7 +47,7 @@ fn confined() -> Option<[String; 4]> {
 }
 
 #[test]
-fn a_call_that_the_unit_does_not_allow_is_noticed() {
+fn a_call_that_the_unit_does_not_allow_is_detected() {
     let Some(starter) = confined() else { return };
     let script = "import ctypes; ctypes.CDLL(None).reboot(0)";
     let done = program(&starter[0]).args(&starter[1..]).args(["python3", "-c", script]).output().unwrap();
@@ -60,7 +60,7 @@ fn a_call_that_the_unit_does_not_allow_is_noticed() {
     assert!(!status.contains("CapEff:\t000001ff"), "{status}");
 }
 
-/// A hook as people write them: a shell, Python with a thread and a process of its own, and an HTTP client.
+/// A typical hook: a shell, Python with a thread and a child process, and an HTTP client.
 fn hook(room: &Room, told: &Path) -> PathBuf {
     let path = room.path("hook");
     let curl = on_path("curl").map_or_else(|| "true".to_owned(), |curl| curl.display().to_string());
@@ -172,7 +172,7 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
 }
 
 #[test]
-fn what_the_documents_name_below_the_log_folder_may_be_written() {
+fn documented_paths_below_the_log_folder_are_writable() {
     let page = std::fs::read_to_string(own("docs/jobs.md")).unwrap();
     assert!(page.contains("folder: /var/log/memwarden/"), "the example is elsewhere: change the unit");
     assert!(unit().lines().any(|line| line == "LogsDirectory=memwarden"));

@@ -25,7 +25,7 @@ def start_auto() -> None:
             return
         monitor = _Auto(phase_memory=mode != "steps")
         watch = _Watch(monitor)
-        # `torch.optim` deletes the name of this module of its own.
+        # `torch.optim` deletes the name of its own module.
         optimizer = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
         optimizer.register_optimizer_step_post_hook(watch.after_step)
         if mode != "steps":
@@ -42,7 +42,7 @@ def start_auto() -> None:
 
 
 class _Auto(_monitor.Monitor):
-    """Speaks only once there is something to say: workers that merely import torch stay unseen."""
+    """Connects only when there is something to report: workers that only import torch are not reported."""
 
     def _phase_begins(self, name: str) -> Any:
         # Evaluation and inference have loaders too.

@@ -1,4 +1,4 @@
-"""What all modules share: limits, error handling, JSON values, text tables."""
+"""Shared by all modules: limits, error handling, JSON values, text tables."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PROTOCOL = 1
 DEFAULT_SOCKET = "/run/memwarden/job.sock"
 DEFAULT_URL = "http://127.0.0.1:10636"
 LONGEST_LINE = 65536
-# Lines that wait for a connection: acknowledgements and failures, not figures.
+# Lines that wait for a connection: acknowledgements and failures, not measured values.
 MOST_KEPT = 64
 MOST_PHASES = 64
 MOST_ENTRIES = 10000
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
-# Raises instead of hiding what goes wrong; for tests.
+# Raises errors instead of hiding them; for tests.
 DEBUG = os.environ.get("MEMWARDEN_DEBUG", "") not in ("", "0")
 
 _log = logging.getLogger("memwarden")
@@ -33,7 +33,7 @@ _getpid, _now, _clock = os.getpid, time.time, time.perf_counter
 
 
 def _hide(error: BaseException, where: str) -> None:
-    """What went wrong in our own code: raised under DEBUG, else told to whoever listens to the log."""
+    """Handles an error of this package: raises it under DEBUG, otherwise logs it."""
     if DEBUG:
         raise error
     try:
@@ -43,7 +43,7 @@ def _hide(error: BaseException, where: str) -> None:
 
 
 def _guarded(default: Any = None) -> Callable[[Function], Function]:
-    """The method never raises; it gives `default` (or what it makes, where it is a type) instead."""
+    """The method never raises; it returns `default` (or a new one, where it is a type) instead."""
 
     def decorate(method: Function) -> Function:
         @functools.wraps(method)
@@ -63,7 +63,7 @@ def _guarded(default: Any = None) -> Callable[[Function], Function]:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON can hold it; never reads a tensor of a device, never raises."""
+    """`value` as JSON; never reads a tensor of a device, never raises."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -93,7 +93,7 @@ def _encode(message: JSON) -> bytes:
     line = text.encode("utf-8", "replace") + b"\n"
     if len(line) <= LONGEST_LINE:
         return line
-    # What people add is what can be long.
+    # Values of users can be long.
     short = {key: each for key, each in message.items() if key not in ("detail", "by_group", "model", "devices")}
     if "detail" in message:
         short["detail"] = {"truncated": True}
@@ -102,7 +102,7 @@ def _encode(message: JSON) -> bytes:
 
 
 def _number(value: Any) -> Optional[float]:
-    """A number; None for what would have to be fetched from a device, which would wait for it."""
+    """A number; None for a value on a device, because reading it would wait for the device."""
     if value is None or type(value) is float or type(value) is int:
         return value
     device = getattr(value, "device", None)
@@ -112,14 +112,14 @@ def _number(value: Any) -> Optional[float]:
 
 
 def _real(value: float) -> str:
-    """As the protocol writes reals: JSON has neither NaN nor infinity."""
+    """A real in the protocol's form: JSON has neither NaN nor infinity."""
     if value - value == 0.0:
         return repr(value)
     return '"nan"' if value != value else ('"inf"' if value > 0 else '"-inf"')
 
 
 def _plain_whole(value: Any) -> Any:
-    """As `_plain`, without its limits: the export is complete."""
+    """Like `_plain`, without its limits: the export is complete."""
     if isinstance(value, Mapping):
         return {str(key): _plain_whole(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ from ._process import _torch
 
 
 class _Watch:
-    """Steps, tokens and phases from hooks. Every hook is guarded, and silent while a compiler traces it."""
+    """Steps, tokens and phases from hooks. Every hook is guarded, and does nothing while a compiler traces it."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
@@ -28,7 +28,7 @@ class _Watch:
         self._forward: Any = None
         self._optimizer: Any = None
 
-    # Hooks of the optimizer: one process may have several, and the one that steps most counts.
+    # Hooks of the optimizer: a process may have several, and the one with the most steps counts.
 
     @_guarded()
     def before_step(self, *_: Any) -> None:
@@ -38,7 +38,7 @@ class _Watch:
     def after_step(self, optimizer: Any, *_: Any) -> None:
         self.monitor._phase_ends("optimizer", self._optimizer)
         self._optimizer = None
-        # A call that raised has left it where it was.
+        # A call that raised has not reset it.
         self.depth = 0
         count = self.counts.get(optimizer, 0) + 1
         if count == 1:
@@ -53,8 +53,9 @@ class _Watch:
         if self.searches == 1:
             self._after_first(optimizer)
 
-    # The model: the modules that hold most of what the optimizer trains. Of those that are called within each other
-    # the outermost counts. Hooks of theirs, not global ones: those would make torch.compile warn, and cost each call.
+    # The model: the modules that hold most of the parameters that the optimizer trains. Of nested modules the outermost
+    # counts. The hooks are those of the modules: global hooks would make torch.compile warn, and cost time in each
+    # call.
 
     def await_optimizer(self, kind: Any) -> None:
         original = kind.__init__
@@ -69,7 +70,7 @@ class _Watch:
 
     @_guarded()
     def search(self, optimizer: Any) -> None:
-        """Once when the first optimizer is made; and once more where nothing that was found was ever called."""
+        """Called when the first optimizer is made, and again if no module that was found was ever called."""
         for module in _owners(optimizer):
             self.searches = 1
             if not any(known() is module for known in self.followed):
@@ -120,7 +121,7 @@ class _Watch:
             self.monitor._phase_ends("forward", begun)
 
     def _count(self, inputs: Any, kwargs: Any) -> None:
-        """Whole numbers in two dimensions are tokens, sequence by sequence; anything else only has samples."""
+        """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples."""
         given = kwargs.get("input_ids")
         if given is None:
             given = kwargs.get("inputs_embeds")
@@ -138,7 +139,7 @@ class _Watch:
             if facts["sequence_length"] is None:
                 facts["sequence_length"] = int(given.shape[1])
 
-    # Backward and the loader have no hook of their own.
+    # Backward and the loader have no hooks.
 
     def wrap(self, owner: Any, name: str, phase: str) -> None:
         original = getattr(owner, name)
@@ -163,7 +164,7 @@ def _owners(optimizer: Any) -> List[Any]:
     trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
     found = []
     for each in gc.get_objects():
-        # `isinstance` would ask objects that pretend to be of another class.
+        # `isinstance` would query objects that imitate another class.
         if issubclass(type(each), kind):
             held = {id(parameter) for parameter in each.parameters()}
             if trained and len(held & trained) * 2 >= len(trained):
@@ -173,9 +174,9 @@ def _owners(optimizer: Any) -> List[Any]:
 
 @_guarded(0)
 def _steps_before(optimizer: Any) -> int:
-    """After the first step: those that the checkpoint had which the optimizer was loaded from, where its state counts."""
+    """After the first step: the steps in the checkpoint that the optimizer was loaded from, if its state counts them."""
     first: Any = next(iter((getattr(optimizer, "state", None) or {}).values()), {})
-    # Fused and capturable optimizers count on the device: that is not read.
+    # Fused and capturable optimizers count on the device, which is not read.
     steps = _number(first.get("step"))
     return 0 if steps is None else max(0, int(steps) - 1)
 

@@ -76,7 +76,7 @@ class HuggingFaceCallback(_Base):
 
     @_guarded()
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keeps the step until its loss is logged, and asks for a checkpoint where one is requested."""
+        """Keeps the step until its loss is logged, and saves a checkpoint if one is requested."""
         total = self._tokens(state)
         tokens, self._seen = (total - self._seen, total) if total is not None else (None, self._seen)
         samples = getattr(args, "per_device_train_batch_size", 0) * getattr(args, "gradient_accumulation_steps", 1)

@@ -10,7 +10,7 @@ from ._monitor import Monitor
 
 
 def _callback_class() -> Any:
-    """Lightning's `Callback`, of the one of its two packages that the program has imported; else of one installed."""
+    """Lightning's `Callback`, from that of its two packages that the program has imported; otherwise an installed one."""
     names = ("lightning.pytorch", "pytorch_lightning")
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try:
@@ -65,7 +65,7 @@ class LightningCallback(_Base):
             self._samples += int(ids.shape[0])
             if len(ids.shape) == 2 and not ids.is_floating_point():
                 self._tokens += int(ids.shape[0]) * int(ids.shape[1])
-        # Accumulation: several batches make a step.
+        # Accumulation: one step has several batches.
         if trainer.global_step == self._last:
             return
         self._last = int(trainer.global_step)

@@ -1,4 +1,4 @@
-"""The connection to the daemon: a Unix stream socket to which no call ever blocks."""
+"""The connection to the daemon: a Unix stream socket whose calls never block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._base import DEFAULT_SOCKET, FIRST_RETRY, LAST_RETRY, MOST_KEPT, SEND_FLAG
 
 
 class _Link:
-    """Whole lines to the daemon, in order, without ever waiting.
+    """Sends whole lines to the daemon, in order, without waiting.
 
     Whoever has the lock sends; others leave their line in the queue, and the one with the lock takes it along.
     A line that does not fit is dropped and counted; of a line that went out in part, the rest goes first.
@@ -40,14 +40,14 @@ class _Link:
         return self._socket is not None
 
     def send(self, line: bytes, keep: bool = False) -> None:
-        """Sends a line, or drops it; one to `keep` waits for the next connection."""
+        """Sends a line, or drops it; a line with `keep` waits for the next connection."""
         if self._pid != _getpid():
             self.forked()
         current = self._socket
         if not line or (current is None and not keep):
             self.dropped += 1
             return
-        # The short way, which is nearly always open.
+        # The fast path, which is nearly always possible.
         if current is not None and not self._queue and self._lock.acquire(False):
             try:
                 if not self._rest and not self._queue and self._socket is current:
@@ -79,11 +79,11 @@ class _Link:
                 self._lock.release()
 
     def _flush(self) -> bool:
-        """Whether everything went out; with the lock held."""
+        """Whether all lines were sent; with the lock held."""
         queue = self._queue
         if self._rest:
             sent = self._write(self._rest)
-            # Empty by now where the connection was lost.
+            # Empty by now if the connection was lost.
             self._rest = self._rest[sent:]
             if self._rest or self._socket is None:
                 return self._shed()
@@ -115,7 +115,7 @@ class _Link:
             return 0
 
     def _shed(self) -> bool:
-        """Drops what nobody keeps; always False."""
+        """Drops lines without `keep`; always False."""
         keep = []
         for _ in range(len(self._queue)):
             line = self._queue.popleft()
@@ -129,14 +129,14 @@ class _Link:
 
     def _lose(self) -> None:
         lost, self._socket = self._socket, None
-        # The rest of a torn line means nothing to the next connection.
+        # The rest of an incomplete line has no meaning for the next connection.
         self.dropped += 1 if self._rest else 0
         self._rest = b""
         if lost is not None:
             lost.close()
 
     def connect(self) -> bool:
-        """Connects where it is not and the last failure is long enough ago. Off the hot path."""
+        """Connects if not connected and the last failure is long enough ago. Not on the hot path."""
         if self._pid != _getpid():
             self.forked()
         if self._socket is not None:
@@ -162,7 +162,7 @@ class _Link:
         return self._socket is not None
 
     def keep_up(self) -> None:
-        """Once in a while: notices the daemon's end, connects again, finishes what was sent in part."""
+        """Called at intervals: detects the daemon's exit, connects again, sends the rest of incomplete lines."""
         current = self._socket
         if current is not None:
             poll = select.poll()
@@ -174,7 +174,7 @@ class _Link:
         self.drain()
 
     def forked(self) -> None:
-        """In a child: the parent's connection is the parent's, and its lines as well."""
+        """In a child: drops the connection and the lines of the parent."""
         inherited, self._socket = self._socket, None
         if inherited is not None:
             inherited.close()
@@ -192,14 +192,14 @@ class _Link:
 
 
 class _Links:
-    """Several sockets, each of which gets everything: under `memwarden run` its own and the daemon's."""
+    """Several sockets, each of which receives all lines: under `memwarden run` its own and the daemon's."""
 
     def __init__(self, paths: Sequence[str], greeting: Callable[[], List[bytes]]) -> None:
         self.links = [_Link(path, greeting) for path in paths]
 
     @property
     def dropped(self) -> int:
-        # Of one that nobody ever listened to nobody misses anything.
+        # Lines for a socket that never had a listener are not counted as lost.
         return max((link.dropped for link in self.links if link.connections), default=self.links[0].dropped)
 
     @property

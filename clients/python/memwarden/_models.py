@@ -28,14 +28,14 @@ def _group(name: str) -> str:
 
 def _describe_tensor(name: str, tensor: Any) -> JSON:
     shape = [int(size) for size in getattr(tensor, "shape", ())]
-    told: JSON = {"name": name, "shape": shape, "dtype": _dtype(getattr(tensor, "dtype", "?"))}
-    told["device"] = str(getattr(tensor, "device", "?"))
-    told["bytes"] = _bytes(tensor) if hasattr(tensor, "element_size") else None
-    return told
+    result: JSON = {"name": name, "shape": shape, "dtype": _dtype(getattr(tensor, "dtype", "?"))}
+    result["device"] = str(getattr(tensor, "device", "?"))
+    result["bytes"] = _bytes(tensor) if hasattr(tensor, "element_size") else None
+    return result
 
 
 def _unwrap(model: Any) -> Any:
-    """The user's own module under what compiles, distributes and adapts it."""
+    """The user's own module inside wrappers that compile, distribute or adapt it."""
     for _ in range(8):
         inner = None
         for name in ("_orig_mod", "_fsdp_wrapped_module", "module"):
@@ -50,7 +50,7 @@ def _unwrap(model: Any) -> Any:
 
 
 def analyze_model(model: Any, optimizer: Any = None, check_values: bool = True) -> JSON:
-    """What a model is made of and what it takes in memory; parameters shared between modules count once.
+    """The parameters and the memory of a model; parameters shared between modules count once.
 
     With `check_values`, the names of parameters and gradients (`NAME.grad`) that hold NaN or infinity: one reduction
     a tensor and one synchronization in all; only where a NaN is found does it look again for infinity beside it.
@@ -101,7 +101,7 @@ def analyze_model(model: Any, optimizer: Any = None, check_values: bool = True) 
 
 
 def _not_finite(tensors: List[Tuple[str, Any]]) -> Tuple[List[str], List[str], List[str]]:
-    """Names of those with NaN, with infinity, and that could not be looked at."""
+    """Names of tensors with NaN, with infinity, and of unreadable ones."""
     torch = _torch()
     names: List[str] = []
     highest: List[Any] = []
@@ -115,7 +115,7 @@ def _not_finite(tensors: List[Tuple[str, Any]]) -> Tuple[List[str], List[str], L
             if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
                 continue
             try:
-                # The largest magnitude: NaN where there is one, infinite where there is no NaN but an infinity.
+                # The largest magnitude: NaN if there is one, infinite if there is an infinity and no NaN.
                 highest.append(torch.linalg.vector_norm(tensor, ord=float("inf")).float())
             except Exception:  # 8-bit floats and meta tensors.
                 unchecked.append(name)
@@ -147,7 +147,7 @@ def estimate_training_memory(
     recompute: str = "none",
     flash_attention: bool = True,
 ) -> JSON:
-    """What training the model will take on this rank, in bytes: parameters, gradients, optimizer, activations.
+    """The memory that training takes on this rank, in bytes: parameters, gradients, optimizer, activations.
 
     Without an optimizer, Adam's. Activations only where `batch` (of this rank) and `sequence` are given and the model
     is a transformer of known shape: s b h (34 + 5 a s / h) bytes a layer at 16 bits, without the second term under
@@ -160,8 +160,8 @@ def estimate_training_memory(
     states: Optional[int] = next((many for name, many in _STATES.items() if kind == name or kind.endswith(name)), None)
     if optimizer is not None and kind == "sgd":
         states = 1 if any(group.get("momentum") for group in optimizer.param_groups) else 0
-    told: JSON = {"parameter_bytes": weights, "gradient_bytes": trained}
-    told["optimizer_bytes"] = None if states is None else states * trained
+    result: JSON = {"parameter_bytes": weights, "gradient_bytes": trained}
+    result["optimizer_bytes"] = None if states is None else states * trained
     shape = describe_model(model)
     activations = None
     if batch and sequence and shape.get("layers") and shape.get("hidden") and shape.get("heads"):
@@ -170,10 +170,10 @@ def estimate_training_memory(
         factor = 2.0 if recompute == "full" else 34.0 + scores
         width = max((each.element_size() for each in parameters), default=2) / 2
         activations = int(token_bytes * factor * shape["layers"] * width)
-    told["activation_bytes"] = activations
-    known = [told[key] for key in ("parameter_bytes", "gradient_bytes", "optimizer_bytes")]
-    told["total_bytes"] = None if None in known else sum(known) + (activations or 0)
-    return told
+    result["activation_bytes"] = activations
+    known = [result[key] for key in ("parameter_bytes", "gradient_bytes", "optimizer_bytes")]
+    result["total_bytes"] = None if None in known else sum(known) + (activations or 0)
+    return result
 
 
 def describe_model(model: Any) -> JSON:
@@ -217,7 +217,7 @@ def describe_model(model: Any) -> JSON:
 
 
 def _complete_shape(shape: JSON, parameters: List[Tuple[str, Any]], look: Callable[..., Optional[int]]) -> None:
-    """What a configuration leaves unsaid: by the families' conventions, and from the weights themselves."""
+    """Values missing in a configuration: by the families' conventions, and from the weights."""
     hidden, heads = shape.get("hidden"), shape.get("heads")
     if hidden and heads:
         shape.setdefault("kv_heads", heads)
@@ -243,7 +243,7 @@ def _complete_shape(shape: JSON, parameters: List[Tuple[str, Any]], look: Callab
 
 
 def compare_configurations(variants: Mapping[str, Callable[[], Any]]) -> List[JSON]:
-    """Runs each variant and tells time and memory of each, the least memory first; one that fails is told as such.
+    """Runs each variant and returns time and memory of each, the least memory first; a failed one has an error.
 
     Empties the devices' caches and resets their peaks before each. `compare_text` makes a table of it.
     """
@@ -261,22 +261,22 @@ def compare_configurations(variants: Mapping[str, Callable[[], Any]]) -> List[JS
             run()
             if _accelerator() is not None:
                 _accelerator().synchronize()
-        except Exception as problem:  # Running out of memory is one of the answers.
+        except Exception as problem:  # Running out of memory is one of the results.
             error = "%s: %s" % (type(problem).__name__, str(problem).split("\n")[0][:200])
         seconds = _clock() - begun
         devices, rss = _devices(), _host_memory()[0]
-        told: JSON = {"name": name, "seconds": seconds, "error": error}
+        result: JSON = {"name": name, "seconds": seconds, "error": error}
         for key in ("allocated_peak", "reserved_peak"):
-            told[key + "_bytes"] = sum(each[key] for each in devices.values()) if devices else None
-        told["host_growth_bytes"] = rss - rss_before if rss is not None and rss_before is not None else None
-        results.append(told)
+            result[key + "_bytes"] = sum(each[key] for each in devices.values()) if devices else None
+        result["host_growth_bytes"] = rss - rss_before if rss is not None and rss_before is not None else None
+        results.append(result)
     return sorted(
         results, key=lambda each: (each["error"] is not None, each["allocated_peak_bytes"] or 0, each["seconds"])
     )
 
 
 def compare_text(results: List[JSON]) -> str:
-    """What `compare_configurations` gives, as a table."""
+    """The result of `compare_configurations` as a table."""
     rows = [["variant", "seconds", "allocated peak", "reserved peak", "host growth", "error"]]
     for each in results:
         sizes = [_size(each[key]) for key in ("allocated_peak_bytes", "reserved_peak_bytes", "host_growth_bytes")]

@@ -81,30 +81,30 @@ class _Phase:
 
 
 class _Total:
-    """What is known of a phase so far."""
+    """The state of a phase."""
 
-    __slots__ = ("seconds", "count", "peak", "open_since", "changed", "said_open")
+    __slots__ = ("seconds", "count", "peak", "open_since", "changed", "reported_open")
 
     def __init__(self) -> None:
         self.seconds, self.count = 0.0, 0
         self.peak: Optional[int] = None
         self.open_since: Optional[float] = None
-        self.changed = self.said_open = False
+        self.changed = self.reported_open = False
 
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
-# The monitor of a program that was instrumented without a change to it.
+# The monitor of a program that is instrumented without a change.
 _automatic: Optional["Monitor"] = None
 
 
 class Monitor:
-    """One training process, as the daemon is told of it.
+    """Reports one training process to the daemon.
 
-    `monitor_steps` such as `[1, [5, 10]]` limits what is told and recorded to those steps; totals go on counting.
+    `monitor_steps` such as `[1, [5, 10]]` limits reports and records to those steps; totals continue.
     `interval` is the seconds between two readings of the allocator (0: none), `min_interval` those between two step
-    messages, `log_file` a file that gets every line that is sent (`log_bytes` each, `log_files` of them),
-    `oom_snapshot` a folder for a snapshot of the allocator when it gives up. What describes the run (`rank`,
-    `world`, `data_parallel`, `sequence_length`, `global_batch`, `precision`, `recompute`) is found where it can be.
+    messages, `log_file` a file that receives every sent line (`log_bytes` each, `log_files` of them),
+    `oom_snapshot` a folder for a snapshot of the allocator when it fails. The description of the run (`rank`,
+    `world`, `data_parallel`, `sequence_length`, `global_batch`, `precision`, `recompute`) is detected where possible.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Monitor:
         _monitors.add(self)
 
     def _clear(self) -> None:
-        """The totals of a process that has done nothing yet."""
+        """The totals at the start of the process."""
         self._pid = _getpid()
         self._began = _clock()
         self._step = 0
@@ -192,12 +192,12 @@ class Monitor:
 
     @_guarded()
     def start(self) -> "Monitor":
-        """Connects and begins to read the allocator; called by the first `step` where nobody does."""
+        """Connects and begins to read the allocator; called by the first `step` if not called before."""
         global _automatic
         if self._ready or self._off:
             return self
         if _automatic is not None and _automatic is not self:
-            # The program speaks for itself.
+            # The program reports itself.
             retired, _automatic = _automatic, None
             retired._retire()
         self._ready, self._stopped = True, False
@@ -212,7 +212,7 @@ class Monitor:
 
     @_guarded()
     def stop(self, reason: str = "finished") -> None:
-        """Says goodbye; the series of this rank end."""
+        """Sends the last message; the series of this rank end."""
         if not self._ready or self._pid != _getpid():
             return
         self._wake.set()
@@ -231,7 +231,7 @@ class Monitor:
         self.stop("finished" if kind is None else getattr(kind, "__name__", "error"))
 
     def _retire(self) -> None:
-        """Another monitor of this process takes over."""
+        """Another monitor of this process replaces this one."""
         self._off, self._ready = True, False
         self._wake.set()
         self._link.close()
@@ -251,10 +251,10 @@ class Monitor:
 
     @property
     def connected(self) -> bool:
-        """Whether a daemon listens."""
+        """Whether a daemon is connected."""
         return bool(self._link.connected)
 
-    # -- what is sent
+    # -- messages
 
     def _send(self, message: JSON, keep: bool = False) -> None:
         self._send_line(_encode(message), keep)
@@ -267,7 +267,7 @@ class Monitor:
         self._link.send(line, keep)
 
     def _greeting(self) -> List[bytes]:
-        """What a new connection begins with: all that is cumulative."""
+        """The first lines of a new connection: all cumulative values."""
         self._hello_sent = self._hello()
         lines = [_encode(self._hello_sent)]
         if self._params is not None:
@@ -320,20 +320,20 @@ class Monitor:
         return named
 
     def _say_hello_again(self) -> None:
-        """Where what describes us has changed: the process group was made, a model was built."""
+        """Called when the identity changes: the process group was created, a model was built."""
         if self._link.connected and self._hello() != self._hello_sent:
             self._hello_sent = self._hello()
             self._send(self._hello_sent)
 
     @_guarded()
     def describe(self, model: Any = None, **facts: Any) -> None:
-        """Adds what is known later: the model, or any of the facts that `Monitor` takes."""
+        """Adds values that are known later: the model, or any of the arguments of `Monitor`."""
         unknown = set(facts) - set(self._facts)
         if unknown:
             raise TypeError("no such fact: %s" % ", ".join(sorted(unknown)))
         self._facts.update(facts)
         if model is not None:
-            from ._models import describe_model  # Late: few programs need it.
+            from ._models import describe_model  # Imported here: few programs need it.
 
             self._model = describe_model(model)
         self._say_hello_again()
@@ -354,7 +354,7 @@ class Monitor:
     ) -> None:
         """After each optimizer step: its number, and the tokens and samples that this rank trained on in it.
 
-        A tensor that lives on a device is not read, which would wait for the device: hand over numbers.
+        A tensor on a device is not read, because that would wait for the device: pass numbers.
         """
         if self._off:
             return
@@ -435,7 +435,7 @@ class Monitor:
             self._send_line(self._last_line)
         for name, total in list(self._phases.items()):
             if total.changed:
-                total.changed = total.said_open = False
+                total.changed = total.reported_open = False
                 self._send_line(self._phase_line(name, total))
 
     # -- phases
@@ -465,7 +465,7 @@ class Monitor:
         return found
 
     def _probe(self) -> Optional[Tuple[int, int]]:
-        """The allocator's figures, for the first phases and then for every tenth."""
+        """The allocator's values, for the first phases and then for every tenth."""
         if not self._phase_memory:
             return None
         self._probes += 1
@@ -500,7 +500,7 @@ class Monitor:
             if begun[1] is not None:
                 after = _allocated()
                 if after is not None:
-                    # Without resetting the job's own peaks: one that rose meanwhile was reached in this phase.
+                    # The job's own peaks are not reset: a peak that rose meanwhile was reached in this phase.
                     highest = after[1] if after[1] > begun[1][1] else max(after[0], begun[1][0])
                     total.peak = max(total.peak or 0, highest)
         except Exception as error:
@@ -558,12 +558,12 @@ class Monitor:
         self._send(message)
 
     def _say_open_phases(self) -> None:
-        """A phase that takes long is told while it lasts."""
+        """A long phase is reported while it is open."""
         now = _clock()
         for name, total in list(self._phases.items()):
             since = total.open_since
-            if since is not None and now - since > 0.5 and not total.said_open:
-                total.said_open = True
+            if since is not None and now - since > 0.5 and not total.reported_open:
+                total.reported_open = True
                 self._send({"type": "phase", "t": _now() - (now - since), "name": name[:16], "state": "begin"})
 
     # -- out of memory
@@ -574,7 +574,7 @@ class Monitor:
         torch = _torch()
         attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
         cuda = getattr(torch, "cuda", None)
-        # Before initialization there is no allocator of any device to attach to.
+        # Before initialization no device has an allocator to attach to.
         if attach is None or cuda is None or not cuda.is_initialized():
             return
         self._observed = True
@@ -608,7 +608,7 @@ class Monitor:
 
     @property
     def checkpoint_requested(self) -> bool:
-        """Whether somebody asks for a checkpoint, until one is saved or has failed."""
+        """Whether a checkpoint is requested, until one is saved or has failed."""
         return self._checkpoint_requested
 
     @_guarded(False)
@@ -630,28 +630,28 @@ class Monitor:
 
     @_guarded()
     def request_checkpoint(self) -> None:
-        """Sets `checkpoint_requested`, as a signal would; for callbacks of `on_risk`."""
+        """Sets `checkpoint_requested` like a signal; for callbacks of `on_risk`."""
         self._checkpoint_requested = True
 
     @_guarded()
     def checkpoint_saving(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
-        """Says that a checkpoint is being written: protection then waits for it."""
+        """Reports that a checkpoint is being written: protection then waits for it."""
         self._checkpoint("saving", path, step)
 
     @_guarded()
     def checkpoint_saved(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
-        """Says that the checkpoint is complete and on its disk: protection may go on."""
+        """Reports that the checkpoint is complete and on its disk: protection may continue."""
         self._checkpoint_requested = False
         self._checkpoint("saved", path, step)
 
     @_guarded()
     def checkpoint_failed(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
-        """Says that it could not be written."""
+        """Reports that the checkpoint could not be written."""
         self._checkpoint_requested = False
         self._checkpoint("failed", path, step)
 
     def checkpoint(self, path: Optional[str] = None, step: Optional[int] = None) -> "_Checkpoint":
-        """`with monitor.checkpoint(path): torch.save(...)`: saving, then saved, or failed where it raises."""
+        """`with monitor.checkpoint(path): torch.save(...)`: saving, then saved, or failed if it raises."""
         return _Checkpoint(self, path, step)
 
     def _checkpoint(self, state: str, path: Optional[str], step: Optional[int]) -> None:
@@ -692,14 +692,14 @@ class Monitor:
 
     @_guarded(dict)
     def record(self, event: str, extra: Any = None) -> JSON:
-        """Puts a point on the timeline, with the memory as it is now; gives the point."""
+        """Adds a point with the current memory to the timeline; returns the point."""
         if self._off or not self._wants(self._step):
             return {}
         return self._add(self._entry(event, extra))
 
     @_guarded(dict)
     def record_detailed(self, event: str, tensors: Any = None, model: Any = None, extra: Any = None) -> JSON:
-        """As `record`, with the size, type and place of tensors and what a model holds."""
+        """Like `record`, with the size, type and device of tensors and the content of a model."""
         if self._off or not self._wants(self._step):
             return {}
         entry = self._entry(event, extra)
@@ -728,7 +728,7 @@ class Monitor:
 
     @_guarded(list)
     def timeline(self) -> List[JSON]:
-        """The points so far, the oldest first; at most the last 10,000."""
+        """The points, the oldest first; at most the last 10,000."""
         return list(self._entries)
 
     @_guarded("")
@@ -744,7 +744,7 @@ class Monitor:
 
     @_guarded(dict)
     def timeline_summary(self) -> JSON:
-        """The point with the most memory, what grew from the first point to the last, and the mean of each event."""
+        """The point with the most memory, the growth from the first point to the last, and the mean of each event."""
         entries = [entry for entry in list(self._entries) if "event" in entry]
         if not entries:
             return {}
@@ -762,27 +762,27 @@ class Monitor:
 
     @_guarded("")
     def report(self) -> str:
-        """For a console: memory now, the phases, the timeline, its peak and what grew."""
+        """For a console: current memory, the phases, the timeline, its peak and the growth."""
         now = self._entry("now", None)
-        told = ["Rank %d, step %d" % (self._hello()["rank"], self._step)]
+        lines = ["Rank %d, step %d" % (self._hello()["rank"], self._step)]
         sizes = ("allocated", "allocated_peak", "reserved", "reserved_peak", "host_rss", "host_rss_peak")
-        told += ["  %-15s %s" % (name.replace("_", " "), _size(now[name + "_bytes"])) for name in sizes]
+        lines += ["  %-15s %s" % (name.replace("_", " "), _size(now[name + "_bytes"])) for name in sizes]
         rows = [["phase", "count", "seconds", "mean", "allocated peak"]]
         for name, phase in self.phases().items():
             mean = phase["seconds"] / phase["count"] if phase["count"] else 0.0
             figures = ["%.3f" % phase["seconds"], "%.6f" % mean, _size(phase["allocated_peak_bytes"])]
             rows.append([name, str(phase["count"]), *figures])
         if len(rows) > 1:
-            told += ["", _table(rows)]
+            lines += ["", _table(rows)]
         summary = self.timeline_summary()
         if summary:
-            told += ["", self.timeline_text(), ""]
+            lines += ["", self.timeline_text(), ""]
             peak, grown = summary["peak"], summary["growth"].get(summary["of"])
             if peak is not None:
-                told.append("Most at `%s`, step %d: %s" % (peak["event"], peak["step"], _size(peak[summary["of"]])))
+                lines.append("Most at `%s`, step %d: %s" % (peak["event"], peak["step"], _size(peak[summary["of"]])))
             if grown is not None:
-                told.append("From the first point to the last: %s%s" % ("+" if grown >= 0 else "", _size(grown)))
-        return "\n".join(told)
+                lines.append("From the first point to the last: %s%s" % ("+" if grown >= 0 else "", _size(grown)))
+        return "\n".join(lines)
 
     @_guarded()
     def print_timeline(self, file: Any = None) -> None:
@@ -791,7 +791,7 @@ class Monitor:
 
     @_guarded(False)
     def export_json(self, path: str) -> bool:
-        """Writes everything recorded to a file, as a whole or not at all. The names carry the units."""
+        """Writes everything recorded to a file, completely or not at all. The names contain the units."""
         everything = {
             "schema_version": 1,
             "hello": self._hello_sent or self._hello(),
@@ -832,11 +832,11 @@ class Monitor:
             with open(self._log_path, "ab") as file:
                 file.write(b"".join(lines))
 
-    # -- snapshots of the figures
+    # -- snapshots of memory values
 
     @_guarded(dict)
     def memory_snapshot(self, name: str) -> JSON:
-        """Remembers the memory as it is now under a name; gives it."""
+        """Stores the current memory under a name; returns it."""
         if self._off:
             return {}
         name = _text(name)
@@ -847,7 +847,7 @@ class Monitor:
 
     @_guarded(dict)
     def compare(self, before: Union[str, JSON], after: Union[str, JSON]) -> JSON:
-        """What grew between two snapshots (names, or points of the timeline): bytes and seconds, after less before."""
+        """The growth between two snapshots (names, or points of the timeline): bytes and seconds, after minus before."""
         first = self._snapshots[before] if isinstance(before, str) else before
         second = self._snapshots[after] if isinstance(after, str) else after
         growth: JSON = {"from": first["event"], "to": second["event"]}
@@ -860,7 +860,7 @@ class Monitor:
             index: {
                 key: value - first["devices"].get(index, {}).get(key, 0)
                 for key, value in second["devices"].get(index, {}).items()
-                # A device that was not in use before held nothing of ours.
+                # A device that was not in use before held no memory of this process.
                 if key != "total_bytes"
             }
             for index in sorted(both)
@@ -868,13 +868,13 @@ class Monitor:
         return growth
 
     def monitor_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls it within a stage of its name and gives what it gives; raises what it raises."""
+        """Calls the function within a stage of its name; returns its result and raises its exceptions."""
         with self.profile_stage(getattr(function, "__name__", "function")):
             return function(*args, **kwargs)
 
     @_guarded(dict)
     def stage_growth(self, name: str) -> JSON:
-        """What grew in the last run of a stage, or of a function that was monitored."""
+        """The growth in the last run of a stage, or of a monitored function."""
         return self.compare(name + ":begin", name + ":end")
 
     @_guarded(dict)
@@ -898,17 +898,17 @@ class Monitor:
         used, limit, _ = _cgroup_memory()
         if used is not None and limit is not None:
             parts["cgroup"] = (used, limit)
-        told = {
+        parts = {
             name: {"used_bytes": used, "total_bytes": total, "used_ratio": used / total}
             for name, (used, total) in parts.items()
             if total
         }
-        over = [name for name, part in told.items() if part["used_ratio"] > threshold]
-        return {"ok": not over, "threshold": threshold, "over": over, "parts": told}
+        over = [name for name, part in parts.items() if part["used_ratio"] > threshold]
+        return {"ok": not over, "threshold": threshold, "over": over, "parts": parts}
 
     @_guarded(dict)
     def cleanup(self) -> JSON:
-        """Collects garbage and gives cached memory of the devices back; what that freed. Waits for the devices."""
+        """Collects garbage and releases cached memory of the devices; returns the freed memory. Waits for the devices."""
         before = self._entry("before cleanup", None)
         gc.collect()
         module = _accelerator()
@@ -954,7 +954,7 @@ class Monitor:
             optimizer.register_step_pre_hook(watch.before_step)
             optimizer.register_step_post_hook(watch.after_step)
 
-    # -- what the daemon foresees
+    # -- findings of the daemon
 
     @_guarded()
     def on_risk(
@@ -965,11 +965,11 @@ class Monitor:
         everything: bool = False,
         interval: float = 5.0,
     ) -> None:
-        """Calls back, on a thread of its own, when the daemon states something of this level or a worse one.
+        """Calls back, on a separate thread, when the daemon reports a finding of this level or a more severe one.
 
         Levels are `info`, `warning` and `critical`. The callback gets the finding (analyzer, subject, state, severity,
-        summary, evidence, advice), once each time that it appears or gets worse. Findings that cannot be about this
-        process are left out, but with `everything`. The daemon is asked at `url` or `MEMWARDEN_URL`.
+        summary, evidence, advice), once each time that it appears or becomes more severe. Findings that cannot be about this
+        process are left out unless `everything` is set. The daemon is queried at `url` or `MEMWARDEN_URL`.
         """
         self._risks.append((_LEVELS[level], callback, everything, {}))
         self._risk_interval = max(0.05, interval)
@@ -987,16 +987,16 @@ class Monitor:
             self._risk_thread.start()
 
     def _watch_risks(self, wake: threading.Event) -> None:
-        import urllib.request  # Late: it takes 20 ms, and few need it.
+        import urllib.request  # Imported here: it takes 20 ms, and few programs need it.
 
-        # The daemon is near: no proxy.
+        # The daemon is local: no proxy.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while True:
             try:
                 with opener.open(self._url + "/api/v1/findings", timeout=2.0) as answer:
                     self._dispatch(json.loads(answer.read(16 << 20)).get("findings", []))
             except OSError:
-                pass  # No daemon, or not now.
+                pass  # No daemon is reachable now.
             except Exception as error:
                 _hide(error, "findings")
             if wake.wait(self._risk_interval):
@@ -1040,7 +1040,7 @@ _LEVELS = {"info": 0, "warning": 1, "critical": 2}
 
 
 def _wanted_steps(steps: Any) -> Optional[Tuple[Set[int], List[Tuple[int, int]]]]:
-    """`[1, [5, 10]]`: 1, and 5 to 10 with both ends."""
+    """`[1, [5, 10]]`: 1, and 5 to 10 inclusive."""
     if steps is None:
         return None
     single: Set[int] = set()
@@ -1060,14 +1060,14 @@ def _own_subjects() -> Tuple[str, Set[str], str]:
 
 
 def _concerns(subject: JSON, own: Tuple[str, Set[str], str]) -> bool:
-    """Whether a finding can be about this process; what cannot be told apart counts as ours."""
+    """Whether a finding may be about this process, including findings that cannot be attributed."""
     pid, uuids, cgroup = own
     if subject.get("pid") and subject["pid"] != pid:
         return False
     if subject.get("uuid") and uuids and subject["uuid"] not in uuids:
         return False
     theirs = subject.get("cgroup")
-    # In a container our own path looks like the root.
+    # In a container, the own path appears as the root.
     if theirs and cgroup not in ("", "/"):
         return cgroup == theirs or cgroup.startswith(theirs.rstrip("/") + "/")
     return True
@@ -1082,7 +1082,7 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    # What an uncaught exception leaves; SystemExit is none.
+    # Set for an uncaught exception; SystemExit is not one.
     kind = getattr(sys, "last_type", None)
     for monitor in list(_monitors):
         monitor.stop("finished" if kind is None else getattr(kind, "__name__", "error"))

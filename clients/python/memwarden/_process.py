@@ -1,4 +1,4 @@
-"""What this process is and uses: its rank, the allocator of torch, host and cgroup memory."""
+"""The identity and use of this process: its rank, the allocator of torch, host and cgroup memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._base import JSON
 
 
 def launcher_rank(environment: Optional[Mapping[str, str]] = None) -> Tuple[int, int, int]:
-    """Rank, local rank and world size, from torchrun, Slurm, Open MPI, MPICH and what else speaks PMI.
+    """Rank, local rank and world size, from torchrun, Slurm, Open MPI, MPICH and other PMI launchers.
 
     Where nobody launched it, 0, 0 and 1.
     """
@@ -57,7 +57,7 @@ def _torch() -> Any:
 
 
 def _bytes(tensor: Any) -> int:
-    """Of the part that this process holds."""
+    """The part that this process holds."""
     local = _local(tensor)
     return int(local.numel()) * int(local.element_size())
 
@@ -81,7 +81,7 @@ def _accelerator() -> Any:
 
 
 def _devices() -> Dict[str, JSON]:
-    """The allocator's figures by device, under the protocol's names. Reads counters only: nothing waits."""
+    """The allocator's values by device, under the protocol's names. Reads counters only and never waits."""
     module = _accelerator()
     found: Dict[str, JSON] = {}
     if module is None:
@@ -89,7 +89,7 @@ def _devices() -> Dict[str, JSON]:
     for index in range(module.device_count()):
         stats = module.memory_stats(index)
         figures = {name: int(stats[key]) for name, key in _MEMORY_KEYS if key in stats}
-        # A process sees every device of the node and uses one or a few.
+        # A process has access to every device of the node and uses one or a few.
         if not figures.get("reserved_peak") and not figures.get("ooms"):
             continue
         total = _device_total(module, index)
@@ -117,7 +117,7 @@ def _device_total(module: Any, index: int) -> Optional[int]:
 
 
 def _allocated() -> Optional[Tuple[int, int]]:
-    """Bytes allocated now and at most since the process began, over all devices; about 20 us a device."""
+    """Bytes allocated now and at most since the process began, on all devices; about 20 us per device."""
     module = _accelerator()
     if module is None:
         return None
@@ -150,7 +150,7 @@ def _read(path: str) -> Optional[str]:
 
 
 def _host_memory() -> Tuple[Optional[int], Optional[int]]:
-    """This process's resident memory now and at most."""
+    """This process's current and peak resident memory."""
     found: Dict[str, int] = {}
     for line in (_read("/proc/self/status") or "").splitlines():
         key, _, rest = line.partition(":")
@@ -160,7 +160,7 @@ def _host_memory() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _cgroup_memory() -> Tuple[Optional[int], Optional[int], str]:
-    """What the tightest cgroup of version 2 on our path uses, its limit, and our path."""
+    """Usage and limit of the cgroup of version 2 with the least headroom on the process's path, and the path."""
     own = next((line[3:] for line in (_read("/proc/self/cgroup") or "").splitlines() if line.startswith("0::")), "")
     path = own
     best: Tuple[Optional[int], Optional[int]] = (None, None)

@@ -1,7 +1,7 @@
 //! `memwarden-manuals FOLDER`: writes the man pages and the shell completions, from the definitions of the command line
 //! and of the configuration.
 //!
-//! This is a program of its own, so that the daemon neither links the generators nor has a subcommand for them.
+//! This is a separate program, so that the daemon neither links the generators nor has a subcommand for them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -93,7 +93,7 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// The page of a command that is shown, and those of its subcommands.
+    /// The pages of a visible command and of its subcommands.
     fn expected(command: &clap::Command, name: &str, pages: &mut BTreeSet<String>) {
         pages.insert(format!("{name}.1"));
         for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_the_configuration_has_every_line_of_the_default_file() {
+    fn the_manual_of_the_configuration_has_every_line_of_the_default_file() {
         let page = super::configuration();
         let plain = page.replace("\\-", "-").replace("\\&", "").replace("\\*(Aq", "'").replace("\\e", "\\");
         for line in memwarden::config::default_file::write(&memwarden::app::schema()).lines() {

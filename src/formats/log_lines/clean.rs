@@ -54,9 +54,9 @@ impl Splitter {
     }
 
     fn hold(&mut self, bytes: &[u8]) {
-        let room = LONGEST - self.partial.len();
-        self.partial.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if bytes.len() > room && !std::mem::replace(&mut self.over, true) {
+        let free = LONGEST - self.partial.len();
+        self.partial.extend_from_slice(&bytes[..bytes.len().min(free)]);
+        if bytes.len() > free && !std::mem::replace(&mut self.over, true) {
             self.cut += 1;
         }
     }
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_with_either_and_come_in_pieces() {
+    fn lines_end_with_lf_or_cr_and_arrive_in_pieces() {
         let expected = ["one", "two", "three"].map(str::to_owned);
         assert_eq!(lines(&[b"one\ntwo\r\nthree\rfour"]).0, expected);
         assert_eq!(lines(&[b"on", b"e\r", b"\ntw", b"o\n\n\nthree\n"]).0, expected);
     }
 
     #[test]
-    fn a_line_without_end_is_cut_and_the_next_is_whole() {
+    fn a_line_without_end_is_truncated_and_the_next_is_complete() {
         let long = vec![b'x'; LONGEST + 1];
         let (found, cut) = lines(&[&long, &long, b"y\nnext\n", &long, b"\nlast\n"]);
         assert_eq!(found.iter().map(String::len).collect::<Vec<_>>(), [LONGEST, 4, LONGEST, 4]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_launchers_add_is_taken_off() {
+    fn launcher_prefixes_are_removed() {
         for (raw, text, rank) in [
             ("plain", "plain", None),
             ("[default3]:step: 1", "step: 1", Some(3)),
@@ -225,7 +225,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_change_nothing(bytes in proptest::collection::vec(proptest::sample::select(b"ab\r\n".to_vec()), 0..60), cut in 0_usize..60) {
+        fn division_into_pieces_does_not_change_the_lines(bytes in proptest::collection::vec(proptest::sample::select(b"ab\r\n".to_vec()), 0..60), cut in 0_usize..60) {
             let cut = cut.min(bytes.len());
             proptest::prop_assert_eq!(lines(&[&bytes[..cut], &bytes[cut..]]), lines(&[&bytes]));
         }

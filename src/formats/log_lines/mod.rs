@@ -1,7 +1,6 @@
 //! The log lines of training frameworks, and the out-of-memory messages of PyTorch.
 //!
-//! One file per framework, which names the source of its line format. Lines of unknown formats are ignored: logs have
-//! many others.
+//! One file per framework, which names the source of its line format. Lines of unknown formats are ignored.
 
 mod clean;
 mod deepspeed;

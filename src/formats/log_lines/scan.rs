@@ -37,9 +37,9 @@ pub(super) fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 pub(super) fn front(text: &str) -> Option<(Number, &str)> {
     let text = text.trim_start().trim_start_matches(['\'', '"']);
     let unsigned = text.trim_start_matches(['-', '+']);
-    for word in ["nan", "infinity", "inf"] {
-        if unsigned.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word)) {
-            return Some((Number::NotFinite, &unsigned[word.len()..]));
+    for special in ["nan", "infinity", "inf"] {
+        if unsigned.get(..special.len()).is_some_and(|start| start.eq_ignore_ascii_case(special)) {
+            return Some((Number::NotFinite, &unsigned[special.len()..]));
         }
     }
     let end = end(text.as_bytes());

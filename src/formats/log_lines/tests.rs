@@ -7,29 +7,29 @@ use expect_test::{Expect, expect};
 use super::oom::{self, Cause};
 use super::*;
 
-/// Everything that a reading says.
-fn said(reading: &Reading) -> String {
+/// The values of a reading as text.
+fn values(reading: &Reading) -> String {
     let shown = format!("{:?}", Reading { phases: [None; 3], ..reading.clone() });
     let fields = shown
         .trim_start_matches("Reading { ")
         .trim_end_matches(" }")
         .replace("phases: [None, None, None], ", "");
-    let told = fields.split(", ").filter(|field| !field.ends_with(": None") && !field.ends_with(": false"));
-    let mut told: Vec<String> = told.map(|field| field.replace("Some(", "").replace(')', "")).collect();
+    let values = fields.split(", ").filter(|field| !field.ends_with(": None") && !field.ends_with(": false"));
+    let mut values: Vec<String> = values.map(|field| field.replace("Some(", "").replace(')', "")).collect();
     for (name, seconds) in PHASES.iter().zip(reading.phases) {
-        told.extend(seconds.map(|seconds| format!("{name}: {seconds:.3}")));
+        values.extend(seconds.map(|seconds| format!("{name}: {seconds:.3}")));
     }
-    told.join(" ")
+    values.join(" ")
 }
 
-/// What each line says, and by whom it is recognized.
+/// Checks the values of each line and the framework that recognizes it.
 #[track_caller]
 fn check(lines: &str, expected: &Expect) {
     let mut shown = String::new();
     for line in lines.lines() {
         match read(&clean(line.as_bytes()).text) {
             Some((framework, reading)) => {
-                shown.push_str(&format!("{} {}\n", framework.name(), said(&reading)))
+                shown.push_str(&format!("{} {}\n", framework.name(), values(&reading)))
             }
             None => shown.push_str("-\n"),
         }
@@ -266,7 +266,7 @@ fn only_a_confirmed_bar_counts_steps() {
 }
 
 #[test]
-fn the_lowest_rank_speaks_and_every_rank_fails() {
+fn values_are_those_of_the_lowest_rank_and_failures_those_of_all() {
     let step =
         |rank: u32, step: u32| format!("[rank{rank}]:step: {step}  loss: 1.5  memory: 1.00GiB(1%)  tps: 10");
     let oom = format!("[rank5]: {NEW}");
@@ -281,7 +281,7 @@ fn the_lowest_rank_speaks_and_every_rank_fails() {
 }
 
 #[test]
-fn losses_that_are_no_numbers_are_counted_and_replace() {
+fn losses_that_are_not_finite_are_counted_and_replace_the_value() {
     let tracker = followed(
         None,
         &[
@@ -296,7 +296,7 @@ fn losses_that_are_no_numbers_are_counted_and_replace() {
 }
 
 #[test]
-fn names_lead_back() {
+fn frameworks_are_found_by_their_names() {
     for framework in Framework::ALL {
         assert_eq!(Framework::from_name(framework.name()), Some(framework));
     }
@@ -307,7 +307,7 @@ proptest::proptest! {
     #[test]
     fn never_panics(bytes: Vec<u8>, text in "[ -~é█]{0,80}", place in 0_usize..600) {
         let _ = followed(None, &[(0, &String::from_utf8_lossy(&bytes)), (1, &text)]);
-        // A known line, cut anywhere, with other text behind it.
+        // A known line, truncated anywhere, followed by other text.
         for known in [NEW, "iteration 4/ 25 | elapsed time per iteration (ms): 2.4 | lm loss: 2 | grad norm: 1",
             "[Rank 0] step=10, skipped=4, lr=[1.0]", "{'loss': 0.4, 'learning_rate': 1} 12%|█▏ | 120/1000 [01:32<11:20, 1.29it/s]",
             "Epoch 0: : 100%|█| 100/100 [10:48<00:00, loss=0.1, global_step=99.00]", "step: 2 loss: 1 tps: 4 mfu: 2%",

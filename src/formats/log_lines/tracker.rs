@@ -34,7 +34,7 @@ pub struct Tracker {
     latest: Reading,
     counts: Counts,
     /// When a value was last read.
-    spoke: Option<Duration>,
+    last_value: Option<Duration>,
     /// Mean time between two values.
     usual: Option<Duration>,
     /// A progress bar that is not yet confirmed as the Trainer's.
@@ -70,14 +70,14 @@ impl Tracker {
         }
         // Of several ranks in one log, the lowest represents the job.
         match (self.latest.rank, reading.rank) {
-            (Some(heard), Some(other)) if other > heard => return,
-            (Some(heard), Some(other)) if other < heard => self.latest = Reading::default(),
+            (Some(current), Some(other)) if other > current => return,
+            (Some(current), Some(other)) if other < current => self.latest = Reading::default(),
             _ => {}
         }
         self.count(&reading);
         self.found = Some(framework);
         self.latest.update(&reading);
-        self.heard(at);
+        self.record_interval(at);
     }
 
     /// Whether a progress bar is the Trainer's. Other programs and evaluations print the same format: a bar is
@@ -112,19 +112,19 @@ impl Tracker {
         }
     }
 
-    fn heard(&mut self, at: Duration) {
-        let since = self.spoke.map(|before| at.saturating_sub(before)).filter(|since| !since.is_zero());
+    fn record_interval(&mut self, at: Duration) {
+        let since = self.last_value.map(|before| at.saturating_sub(before)).filter(|since| !since.is_zero());
         if let Some(since) = since {
             // An exponential mean with a weight of 1/4 for new values.
             self.usual = Some(self.usual.map_or(since, |usual| (usual * 3 + since) / 4));
         }
-        self.spoke = Some(at);
+        self.last_value = Some(at);
     }
 
     fn oom(&mut self, rank: Option<u32>, oom: Oom, at: Duration) {
         self.counts.recognized += 1;
         self.remembered.retain(|(when, ..)| at.saturating_sub(*when) < SAME_EVENT);
-        if self.remembered.iter().any(|(_, who, known)| *who == rank && *known == oom) {
+        if self.remembered.iter().any(|(_, known_rank, known)| *known_rank == rank && *known == oom) {
             return;
         }
         for (count, cause) in self.counts.ooms.iter_mut().zip(Cause::ALL) {
@@ -152,8 +152,8 @@ impl Tracker {
     }
 
     /// When a value was last read; absent after [`Self::forget`].
-    pub fn spoke(&self) -> Option<Duration> {
-        self.spoke
+    pub fn last_value(&self) -> Option<Duration> {
+        self.last_value
     }
 
     /// Mean time between two values; absent before the second.
@@ -167,6 +167,6 @@ impl Tracker {
         self.bar = None;
         self.bar_steps = None;
         self.usual = None;
-        self.spoke = None;
+        self.last_value = None;
     }
 }

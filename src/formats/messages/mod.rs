@@ -46,7 +46,7 @@ pub enum Problem {
     Key {
         /// The key, with the key that contains it: `devices.allocated`.
         key: String,
-        /// What is wrong with it.
+        /// The problem with the value.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Values of keys: whole numbers, measures, times, texts and words. `null` is equivalent to a missing key.
+//! Values of keys: whole numbers, measures, times, texts and keywords. `null` is equivalent to a missing key.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ macro_rules! keywords {
     };
 }
 
-/// One of a few words.
+/// One of a fixed set of values.
 pub(super) trait Keyword: Sized {
     fn of(text: &str) -> Option<Self>;
     fn words() -> String;
@@ -106,7 +106,7 @@ pub(super) struct Measured;
 pub(super) struct Truth;
 /// Text of at most that many bytes.
 pub(super) struct Text(pub(super) usize);
-/// One of the words of a type.
+/// One of the values of a type.
 pub(super) struct OneOf<T>(std::marker::PhantomData<T>);
 
 impl<T> OneOf<T> {
@@ -156,12 +156,12 @@ seed!(() Whole => u64, |_, f| f.write_str("a whole number, at least 0"), {
     }
 });
 
-#[expect(clippy::cast_precision_loss, reason = "more than 2^53 of anything is told well enough")]
+#[expect(clippy::cast_precision_loss, reason = "counts above 2^53 may be rounded")]
 const fn real(value: u64) -> f64 {
     value as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "more than 2^53 of anything is told well enough")]
+#[expect(clippy::cast_precision_loss, reason = "counts above 2^53 may be rounded")]
 const fn signed(value: i64) -> f64 {
     value as f64
 }

@@ -1,4 +1,4 @@
-//! Every example of the protocol, and what must be refused.
+//! Every example of the protocol, and messages that must be refused.
 
 use expect_test::{Expect, expect};
 
@@ -13,13 +13,13 @@ fn examples() -> Vec<&'static str> {
 }
 
 #[test]
-fn every_example_of_the_document_is_understood() {
-    let mut seen = std::collections::BTreeSet::new();
+fn every_example_of_the_document_is_parsed() {
+    let mut kinds = std::collections::BTreeSet::new();
     for line in examples() {
         let message = parse(line.as_bytes()).unwrap_or_else(|problem| panic!("{problem}: {line}"));
         assert_ne!(message.body, Body::Unknown, "{line}");
-        seen.insert(message.body.kind());
-        // The order of keys means nothing.
+        kinds.insert(message.body.kind());
+        // The order of keys has no meaning.
         let mut value: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
         let kind = value.remove("type").unwrap();
         value.insert("type".to_owned(), kind);
@@ -28,15 +28,15 @@ fn every_example_of_the_document_is_understood() {
         if !matches!(message.body, Body::Event(_) | Body::Hello(_) | Body::Params(_)) {
             assert_eq!(again, message, "{turned}");
         }
-        // Torn anywhere, it says nothing.
+        // A truncated line is not a message.
         for cut in 0..line.len() {
             let _ = parse(&line.as_bytes()[..cut]).unwrap_err();
         }
     }
-    assert_eq!(seen.len() + 1, Body::TYPES.len(), "{seen:?}");
+    assert_eq!(kinds.len() + 1, Body::TYPES.len(), "{kinds:?}");
 }
 
-/// No key of an example is lost: each, made text or an object where it was not, is noticed and named.
+/// Replaces each value of an example by text or an object: the key is reported.
 #[test]
 fn every_key_of_the_document_is_read() {
     for line in examples() {
@@ -59,15 +59,15 @@ fn every_key_of_the_document_is_read() {
 }
 
 fn check(line: &str, expected: Expect) {
-    let said = match parse(line.as_bytes()) {
+    let shown = match parse(line.as_bytes()) {
         Ok(message) => format!("{:?}", message.body),
         Err(problem) => format!("{}: {problem}", problem.kind()),
     };
-    expected.assert_eq(&said);
+    expected.assert_eq(&shown);
 }
 
 #[test]
-fn a_step_may_say_little() {
+fn keys_of_a_step_are_optional() {
     check(
         r#"{"type":"step","step":7,"loss":"nan","tokens":null,"grad_norm":"-inf","color":{"a":[1,{}]}}"#,
         expect![
@@ -84,7 +84,7 @@ fn a_step_may_say_little() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_key() {
     check(
         r#"{"type":"step","step":-1}"#,
         expect!["key: `step` invalid type: integer `-1`, expected a whole number, at least 0"],
@@ -153,10 +153,10 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_cause_is_short_and_has_no_control_characters() {
+fn an_error_is_short_and_has_no_control_characters() {
     let line = format!(r#"{{"type":"step","step":"{}\n"}}"#, "é".repeat(10_000));
-    let said = parse(line.as_bytes()).unwrap_err().to_string();
-    assert!(said.len() < 200 && !said.contains(char::is_control), "{said}");
+    let error = parse(line.as_bytes()).unwrap_err().to_string();
+    assert!(error.len() < 200 && !error.contains(char::is_control), "{error}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn history(document: &Value) -> Option<Recording> {
     found.known()
 }
 
-/// One GPU's memory under the names that a tool gives allocated, reserved and total, in MiB.
+/// One GPU's memory under a tool's names of allocated, reserved and total, in MiB.
 fn gpu_point(found: &mut Recording, gpu: &Value, at: f64, names: [&str; 3]) {
     let Some(index) = gpu.get("device_id").and_then(Value::as_u64) else { return };
     let [allocated, reserved, total] = names.map(|name| number(gpu, name));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_client() {
+    fn memwarden_client() {
         let found = found(
             r#"{"schema_version": 1, "snapshots": {}, "timeline": [
                  {"event": "start", "unix_seconds": 1.7e9, "allocated_bytes": null, "host_rss_bytes": 5},
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_nothing() {
+    fn unknown_documents_have_no_series() {
         for text in [
             "{}",
             "[]",

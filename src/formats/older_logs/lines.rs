@@ -24,28 +24,29 @@ enum LogLine<'a> {
 /// # Errors
 /// [`LogError::Unknown`] or [`LogError::NotText`] where no line has a known format.
 pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
-    let mut strange = None;
-    let mut said = Vec::new();
+    let mut not_text = None;
+    let mut recognized = Vec::new();
     // Progress bars end their lines with carriage returns.
     for line in bytes.split(|byte| matches!(byte, b'\n' | b'\r')) {
         let line = &line[..line.len().min(LONGEST)];
         let text = plain(&String::from_utf8_lossy(line));
-        if strange.is_none() && std::str::from_utf8(line).is_err_and(|error| error.error_len().is_some()) {
+        if not_text.is_none() && std::str::from_utf8(line).is_err_and(|error| error.error_len().is_some()) {
             let before = line.as_ptr().addr() - bytes.as_ptr().addr();
-            strange = Some(1 + bytes[..before].iter().filter(|byte| **byte == b'\n').count());
+            not_text = Some(1 + bytes[..before].iter().filter(|byte| **byte == b'\n').count());
         }
         if parse(&text).is_some() {
-            said.push(text);
+            recognized.push(text);
         }
     }
-    recording(&said).ok_or_else(|| strange.map_or(LogError::Unknown, |line| LogError::NotText { line }))
+    recording(&recognized)
+        .ok_or_else(|| not_text.map_or(LogError::Unknown, |line| LogError::NotText { line }))
 }
 
 /// The first recognized line determines the tool.
 fn recording(lines: &[String]) -> Option<Recording> {
     let stamps: Vec<Option<f64>> = lines.iter().map(|line| stamp::find(line)).collect();
     let all: Vec<LogLine<'_>> = lines.iter().filter_map(|line| parse(line)).collect();
-    let elapsed = || all.iter().any(|said| matches!(said, LogLine::Total { elapsed: Some(_), .. }));
+    let elapsed = || all.iter().any(|line| matches!(line, LogLine::Total { elapsed: Some(_), .. }));
     let clock = match stamps.iter().all(Option::is_some) {
         true => Clock::Local,
         false if elapsed() => Clock::Elapsed,
@@ -60,12 +61,12 @@ fn recording(lines: &[String]) -> Option<Recording> {
     let mut order = 0.0;
     let mut latest = 0.0;
     let mut totals = BTreeMap::new();
-    for (said, stamp) in all.iter().zip(stamps) {
+    for (line, stamp) in all.iter().zip(stamps) {
         // The lines of the GPUs belong to the total before them.
-        if !matches!(said, LogLine::Gpu { .. }) {
+        if !matches!(line, LogLine::Gpu { .. }) {
             order += 1.0;
         }
-        if let LogLine::Total { elapsed: Some(elapsed), .. } = said {
+        if let LogLine::Total { elapsed: Some(elapsed), .. } = line {
             latest = *elapsed;
         }
         let time = match clock {
@@ -73,7 +74,7 @@ fn recording(lines: &[String]) -> Option<Recording> {
             Clock::Elapsed => latest,
             Clock::Order => order,
         };
-        match said {
+        match line {
             LogLine::Host { used, processes } => {
                 found.push("host used", Quantity::Bytes, time, *used);
                 found.push("active processes", Quantity::Bytes, time, *processes);

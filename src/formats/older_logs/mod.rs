@@ -169,15 +169,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_said() {
-        let said = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
-        assert_eq!(said(b" \n "), "the file is empty");
+        let error = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
+        assert_eq!(error(b" \n "), "the file is empty");
         assert_eq!(
-            said(b"{\"snapshots\": {\n\"0\": [{"),
+            error(b"{\"snapshots\": {\n\"0\": [{"),
             "line 2, column 7: not JSON: EOF while parsing an object"
         );
-        assert!(said(b"{}").starts_with("no line is of a known form"));
-        assert!(said(b"hello\nworld\n").starts_with("no line is of a known form"));
-        assert_eq!(said(b"hello\n\xff\xfe\n"), "line 2 is not UTF-8 text, and no line is of a known form");
+        assert!(error(b"{}").starts_with("no line is of a known form"));
+        assert!(error(b"hello\nworld\n").starts_with("no line is of a known form"));
+        assert_eq!(error(b"hello\n\xff\xfe\n"), "line 2 is not UTF-8 text, and no line is of a known form");
     }
 
     proptest::proptest! {

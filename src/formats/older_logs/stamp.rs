@@ -11,8 +11,8 @@ const FORM: &[BorrowedFormatItem<'_>] = format_description!(
     "[year]-[month]-[day][first [ ][T]][hour]:[minute]:[second][optional [[first [.][,]][subsecond]]]"
 );
 
-/// Seconds since 1970 of the first `YYYY-MM-DD HH:MM:SS` (or with a `T`) in a text, a fraction after a dot or
-/// comma counted; a zone is not, since these tools log none.
+/// Seconds since 1970 of the first `YYYY-MM-DD HH:MM:SS` (or with a `T`) in a text, with a fraction after a dot or
+/// comma. A zone is ignored, because these tools log none.
 pub(super) fn find(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     // A timestamp is at the beginning, after a prefix such as a rank; a later one belongs to the message.
@@ -42,7 +42,7 @@ mod tests {
         assert_eq!(
             find("run -2024-02-29 23:30:00.5.1"),
             Some(1_709_249_400.5),
-            "a dash is no sign of the year"
+            "a dash is not a sign of the year"
         );
         let comma = find("2024-02-29 23:30:00,455 - INFO").unwrap();
         assert!((comma - 1_709_249_400.455).abs() < 1e-6);

@@ -53,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_peft_writes_is_read() {
+    fn configurations_of_peft_are_read() {
         let written = br#"{"base_model_name_or_path":"meta-llama/Llama-3.1-8B","lora_alpha":32,"peft_type":"LORA","r":16,
             "target_modules":["v_proj","q_proj"],"modules_to_save":null,"bias":"none","rank_pattern":{}}"#;
         let found = read_config(written).unwrap();

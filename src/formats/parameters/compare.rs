@@ -18,7 +18,7 @@ pub struct Comparison<'a> {
     pub same: usize,
     /// Differences of values, largest first; absent where they were not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub values: Option<Vec<Moved<'a>>>,
+    pub values: Option<Vec<ValueChange<'a>>>,
     /// Number of tensors whose values were compared; absent where none were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<usize>,
@@ -48,7 +48,7 @@ pub struct Change<'a> {
 
 /// A tensor whose values differ.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Moved<'a> {
+pub struct ValueChange<'a> {
     /// Its name.
     pub name: &'a str,
     /// The difference.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_went_and_changed_is_found() {
+    fn added_removed_and_changed_tensors_are_found() {
         let (a, b, c) = (tensor(Dtype::F32, &[2]), tensor(Dtype::BF16, &[2]), tensor(Dtype::F32, &[2, 1]));
         let found = compare(
             &[("x", &a), ("y", &a), ("z", &a), ("s", &a)],

@@ -2,7 +2,7 @@
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are those of safetensors, which says no more about them")]
+#[expect(missing_docs, reason = "the names are those of safetensors, which does not describe them")]
 pub enum Dtype {
     Bool,
     F4E2M1,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fill_bytes_or_fit_has_no_size() {
+    fn partial_bytes_and_overflows_have_no_size() {
         assert_eq!(Dtype::F4E2M1.bytes_of(2), Some(1));
         assert_eq!(Dtype::F6E2M3.bytes_of(3), None);
         assert_eq!(Dtype::F64.bytes_of(u64::MAX / 8), None);

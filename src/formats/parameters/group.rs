@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_known_models_find_their_group() {
+    fn names_of_known_models_have_a_group() {
         let expected = [
             ("model.embed_tokens.weight", Group::Embedding),
             ("model.layers.0.self_attn.q_proj.weight", Group::Attention),

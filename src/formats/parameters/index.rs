@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_leads_nowhere_else() {
+    fn an_index_does_not_name_files_outside_its_folder() {
         for file in ["../secret", "/etc/passwd", "", ".hidden"] {
             let index = format!(r#"{{"weight_map":{{"a":"{file}"}}}}"#);
             assert!(read_index(index.as_bytes()).is_err(), "{file}");

@@ -57,7 +57,7 @@ pub struct Tensor {
     pub row_major: bool,
     /// Whether it was saved as a parameter; absent where the format does not store it.
     pub parameter: Option<bool>,
-    /// Whether gradients were asked for; absent where the format does not store it.
+    /// Whether it requires gradients; absent where the format does not store it.
     pub requires_grad: Option<bool>,
 }
 

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_what_the_standard_says() {
+    fn half_precision_follows_the_standard() {
         let known = [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 5.960_464_477_539_063e-8)];
         for (bits, value) in known {
             assert_eq!(half(bits), value, "{bits:#x}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_become_numbers() {
+    fn elements_are_converted_to_numbers() {
         let of = |dtype, bytes: &[u8]| numbers(dtype, bytes).map(Iterator::collect::<Vec<f64>>);
         assert_eq!(of(Dtype::BF16, &[0x80, 0x3f, 0, 0xc0]), Some(vec![1.0, -2.0]));
         assert_eq!(of(Dtype::I8, &[0xff, 1]), Some(vec![-1.0, 1.0]));

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_lies_is_told_by_tensor() {
+    fn an_inconsistent_header_is_an_error_with_the_tensor() {
         let entry = |dtype: &str, shape: &str, offsets: &str| {
             format!(r#"{{"w":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)
         };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_said_to_be_none() {
+    fn other_files_are_rejected() {
         check(b"", expect!["the length of the header ends at byte 8, and the file has 0; it was cut off"]);
         check(
             &u64::MAX.to_le_bytes(),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_anywhere_is_an_error() {
+    fn a_file_truncated_anywhere_is_an_error() {
         let whole = header(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 8);
         assert!(read_header(&whole[..]).is_ok());
         for len in 0..whole.len() {

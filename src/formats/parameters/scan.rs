@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_are_told_apart() {
+    fn bf16_and_f16_are_distinguished() {
         let half = [0x0000, 0x8000, 0x7c00, 0xfc00, 0x7c01, 0xffff, 0x7bff];
         assert_eq!(scan(Dtype::F16, &halves(&half)), found(2, 2, true));
         let brain = [0x7f80, 0xff80, 0x7f81, 0x7f7f, 0xffc0];
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_the_eight_bit_formats_is_right() {
+    fn every_byte_of_the_eight_bit_formats_is_classified() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(scan(Dtype::F8E5M2, &all), found(6, 2, true));
         assert_eq!(scan(Dtype::F8E4M3, &all), found(2, 0, true));

@@ -247,8 +247,8 @@ fn trainable(items: &[&Item<'_>], options: &Options) -> Trainable {
         let ratio = of_elements.and_then(|all| ratio(elements, all));
         return Trainable::Adapter { elements, of_elements, ratio };
     }
-    let told = |tensor: &Tensor| tensor.requires_grad == Some(true) || tensor.parameter == Some(true);
-    if !items.iter().any(|item| model(item.tensor) && told(item.tensor)) {
+    let is_trainable = |tensor: &Tensor| tensor.requires_grad == Some(true) || tensor.parameter == Some(true);
+    if !items.iter().any(|item| model(item.tensor) && is_trainable(item.tensor)) {
         return Trainable::NotTold;
     }
     let elements = count(items, |tensor| model(tensor) && tensor.requires_grad == Some(true));
@@ -288,15 +288,15 @@ mod tests {
         let items: Vec<Item<'_>> =
             tensors.iter().map(|tensor| Item { file: 0, tensor, found: Some(bad) }).collect();
         let summary = summarize(&items, &OPTIONS);
-        let seen = (summary.tensors, summary.tied_tensors, summary.elements, summary.bytes.get());
-        assert_eq!(seen, (3, 1, 40, 160));
+        let counts = (summary.tensors, summary.tied_tensors, summary.elements, summary.bytes.get());
+        assert_eq!(counts, (3, 1, 40, 160));
         assert_eq!(summary.values.as_ref().unwrap().nan_elements, 4);
         assert_eq!(summary.trainable, Trainable::NotTold);
         expect![[r#"{"tensors":3,"tied_tensors":1,"elements":40,"bytes":160,"by_dtype":[{"name":"F32","tensors":2,"elements":40,"bytes":160,"ratio":1.0}],"by_group":[{"name":"mlp","tensors":1,"elements":30,"bytes":120,"ratio":0.75},{"name":"embedding","tensors":1,"elements":10,"bytes":40,"ratio":0.25}],"largest":[{"name":"model.layers.0.mlp.up_proj.weight","file":0,"dtype":"F32","shape":[30],"bytes":120,"group":"mlp","nan":2,"inf":0},{"name":"model.embed_tokens.weight","file":0,"dtype":"F32","shape":[10],"bytes":40,"group":"embedding","nan":2,"inf":0}],"values":{"scanned_tensors":2,"not_scanned":{},"nan_elements":4,"inf_elements":0,"bad_tensors":2,"bad":[{"name":"model.embed_tokens.weight","file":0,"dtype":"F32","shape":[10],"bytes":40,"group":"embedding","nan":2,"inf":0},{"name":"model.layers.0.mlp.up_proj.weight","file":0,"dtype":"F32","shape":[30],"bytes":120,"group":"mlp","nan":2,"inf":0}],"zero_tensors":0,"zero":[]},"trainable":{"from":"not_told"}}"#]].assert_eq(&serde_json::to_string(&summary).unwrap());
     }
 
     #[test]
-    fn what_was_not_scanned_is_not_said_to_be_good() {
+    fn values_that_were_not_scanned_are_absent() {
         let tensors = [tensor("a", 1, 0, None)];
         let items: Vec<Item<'_>> =
             tensors.iter().map(|tensor| Item { file: 0, tensor, found: None }).collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trainable_share_is_said_where_it_is_known() {
+    fn the_trainable_share_is_stated_where_it_is_known() {
         let tensors = [
             tensor("w", 30, 0, Some(true)),
             tensor("b", 70, 120, Some(false)),

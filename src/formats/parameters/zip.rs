@@ -67,7 +67,7 @@ pub(super) fn read_archive(file: &(impl ReadAt + ?Sized)) -> Result<Archive, Par
         return Err(ParameterError::TooLarge { what: "the zip directory", len, limit: DIRECTORY_BYTES });
     }
     if start.checked_add(len).is_none_or(|end| end > end_at) {
-        return Err(ParameterError::zip(end_at, "the zip directory lies beyond the end of the file"));
+        return Err(ParameterError::zip(end_at, "the zip directory extends beyond the end of the file"));
     }
     let directory = read(file, start, len)?;
     let mut entries = BTreeMap::new();
@@ -224,7 +224,7 @@ mod tests {
         zip(&[("m/data.pkl", b"abc"), ("m/data/0", &[7; 100])])
     }
 
-    /// The file with `bytes` in the place of what follows the last `mark`, by so far.
+    /// The file with `bytes` written `by` bytes after the last `mark`.
     fn changed(mark: &[u8], by: usize, bytes: &[u8]) -> Vec<u8> {
         let mut file = small();
         let at = file.windows(4).rposition(|window| window == mark).unwrap() + by;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_is_told() {
+    fn inconsistent_records_are_errors() {
         check(b"", expect!["byte 0: not a zip archive as torch.save writes since 1.6"]);
         check(
             b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
@@ -296,7 +296,7 @@ mod tests {
         );
         check(
             &changed(b"PK\x05\x06", 16, &[0xf0, 0xff]),
-            expect!["byte 338: the zip directory lies beyond the end of the file"],
+            expect!["byte 338: the zip directory extends beyond the end of the file"],
         );
         check(
             &changed(b"PK\x05\x06", 12, &[0, 0, 0, 0x10]),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_anywhere_is_an_error() {
+    fn a_file_truncated_anywhere_is_an_error() {
         let whole = small();
         for len in 0..whole.len() {
             assert!(read_archive(&whole[..len]).is_err(), "cut to {len} of {} bytes", whole.len());

@@ -10,7 +10,7 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Total memory in use at any time, in bytes: the file itself, the arena, and the decoded data.
     pub memory_bytes: u64,
-    /// Containers that may be open at once. The deepest thing in a snapshot is a frame, at 10.
+    /// Maximum number of containers open at once. The deepest value of a snapshot is a frame, at 10.
     pub open: usize,
     /// Maximum number of values on the stack. PyTorch's C++ pickler writes a list of any length at once.
     pub waiting: usize,

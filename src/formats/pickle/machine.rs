@@ -115,9 +115,9 @@ impl<'a> Machine<'a, '_> {
     /// left to [`Self::step`], which also reports the error of an invalid one.
     #[inline]
     fn recall_many(&mut self) {
-        let room = self.stack.capacity().min(self.limits.waiting);
+        let limit = self.stack.capacity().min(self.limits.waiting);
         let mut rest = &self.file[self.at..];
-        while self.stack.len() < room {
+        while self.stack.len() < limit {
             let (number, after) = match rest {
                 [op::BINGET, number, after @ ..] => (u32::from(*number), after),
                 [op::LONG_BINGET, a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),

@@ -1,9 +1,9 @@
 //! A reader of pickles that executes nothing and uses a bounded amount of memory.
 //!
-//! It knows the opcodes that build plain data and no others, so there is no code path from a file to a call. Values
-//! live in one arena and refer to each other by number: a value is never copied, whatever refers to it, so cycles and
-//! "billion laughs" take memory in proportion to their bytes. Nothing here recurses. [`read_symbols`] reads only the
-//! text of calls: names and arguments.
+//! Only the opcodes that build plain data are implemented, so there is no code path from a file to a call. Values are
+//! stored in one arena and refer to each other by number. A value is never copied, so cycles and "billion laughs" take
+//! memory in proportion to their bytes. Nothing recurses. [`read_symbols`] reads only the text of calls: names and
+//! arguments.
 
 mod arena;
 mod budget;

@@ -45,7 +45,7 @@ opcodes! {
 }
 
 // Opcodes that `torch.save` writes besides plain data (torch/_weights_only_unpickler.py lists the same). They are
-// read as symbols, where the caller asks for symbols, and refused otherwise.
+// read as symbols, where the caller requests symbols, and refused otherwise.
 opcodes! {
     SYMBOLS:
     GLOBAL b'c'

@@ -59,7 +59,7 @@ pub(crate) fn write(value: &Py, protocol: u8) -> Vec<u8> {
 
 struct Writer {
     out: Vec<u8>,
-    /// What was remembered; texts are written once, as both picklers do.
+    /// Texts already in the memo; each text is written once, as both picklers do.
     memo: Vec<Option<String>>,
     protocol: u8,
 }

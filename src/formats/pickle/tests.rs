@@ -1,4 +1,4 @@
-//! Good pickles, cut ones, and hostile ones.
+//! Valid, truncated and hostile pickles.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn read_all(file: &[u8]) -> Result<Arena<'_>, PickleError> {
     arena
 }
 
-/// The value as Python would show it, so deep and no deeper.
+/// The value as Python would print it, to a depth of `deep`.
 fn shown(arena: &Arena<'_>, id: Id, deep: usize) -> String {
     if deep == 0 {
         return "...".to_owned();
@@ -84,7 +84,7 @@ fn every_kind() -> Py {
 }
 
 #[test]
-fn every_kind_is_read_in_both_dialects() {
+fn every_kind_is_read_in_both_protocols() {
     let text = || {
         expect![[
             r#"{"none": None, "flags": [true, false], "ints": [0, 255, 256, 65536, 1099511627776, 9223372036854775808, 18446744073709551615], "negative": [-1, -40000, -1099511627776, -9223372036854775808], "float": 0.5, "tuple": (1, "none"), "empty": []}"#
@@ -95,7 +95,7 @@ fn every_kind_is_read_in_both_dialects() {
 }
 
 #[test]
-fn what_is_added_later_is_found_in_order() {
+fn items_added_later_are_in_order() {
     // Two lists that grow in turns, as a pickler does that writes in batches.
     check(
         b"\x80\x02]q\x00]q\x01\x86q\x02h\x00K\x01ah\x01K\x02ah\x00(K\x03K\x04e0.",
@@ -112,7 +112,7 @@ fn what_is_added_later_is_found_in_order() {
 }
 
 #[test]
-fn what_executes_is_refused_by_name() {
+fn opcodes_that_execute_are_refused_by_name() {
     check(
         b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.",
         expect![
@@ -147,7 +147,7 @@ fn what_executes_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_pickle_is_said_to_be_none() {
+fn other_files_are_not_pickles() {
     check(b"", expect!["byte 0: the file ends here; it was cut off"]);
     check(
         b"PK\x03\x04",
@@ -164,7 +164,7 @@ fn what_is_no_pickle_is_said_to_be_none() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_have_the_offset_and_the_opcode() {
     check(b"\x80\x02.", expect!["byte 2 (STOP): takes a value from an empty stack"]);
     check(b"\x80\x02](K\x01.", expect!["1"]);
     check(b"\x80\x02](.", expect!["byte 4 (STOP): takes a value from an empty stack"]);
@@ -201,7 +201,7 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_is_an_error() {
+fn a_file_truncated_anywhere_is_an_error() {
     for protocol in [2, 4] {
         let file = write(&every_kind(), protocol);
         for len in 0..file.len() {
@@ -212,7 +212,7 @@ fn a_file_that_is_cut_anywhere_is_an_error() {
 }
 
 #[test]
-fn a_value_that_holds_itself_is_harmless() {
+fn cyclic_values_are_accepted() {
     check(b"\x80\x02]q\x00h\x00a.", expect!["[[[[[[...]]]]]]"]);
     check(
         b"\x80\x02}q\x00X\x01\x00\x00\x00ah\x00s.",
@@ -221,7 +221,7 @@ fn a_value_that_holds_itself_is_harmless() {
 }
 
 #[test]
-fn a_billion_laughs_cost_their_bytes() {
+fn repeated_references_take_memory_in_proportion_to_their_bytes() {
     let mut file = b"\x80\x02]q\x00(K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01K\x01e".to_vec();
     for level in 1..60 {
         file.extend([b']', b'q', level, b'(']);
@@ -236,7 +236,7 @@ fn a_billion_laughs_cost_their_bytes() {
 }
 
 #[test]
-fn what_would_not_fit_ends_within_the_bound() {
+fn reading_stops_at_the_memory_limit() {
     let mut nested = b"\x80\x02)".to_vec();
     nested.resize(4 << 20, 0x85);
     check(
@@ -268,7 +268,7 @@ fn a_file_that_is_too_large_is_not_read() {
     expect!["byte 0: the file has 4 bytes, and at most 3 are read"].assert_eq(&error.to_string());
 }
 
-/// Bytes that are more like a pickle than random ones.
+/// Bytes that resemble a pickle more than random ones.
 fn likely() -> impl Strategy<Value = Vec<u8>> {
     let op =
         prop::sample::select(b"(.NJKM\x8aGX\x8c]ae)t\x85\x86\x87}suhjqr\x94\x88\x89\x00\x01\x02".to_vec());
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics_on_what_looks_like_a_pickle(bytes in likely()) {
+    fn never_panics_on_likely_pickles(bytes in likely()) {
         if let Ok(arena) = read_all(&bytes) {
             let _ = shown(&arena, arena.root(), 4);
         }
@@ -313,7 +313,7 @@ fn check_symbols(file: &[u8], expected: Expect) {
 }
 
 #[test]
-fn symbols_are_read_where_asked_for_and_refused_otherwise() {
+fn symbols_are_read_only_on_request() {
     check(
         &state_dict(),
         expect![
@@ -333,7 +333,7 @@ fn symbols_are_read_where_asked_for_and_refused_otherwise() {
 }
 
 #[test]
-fn damaged_symbols_are_told_with_their_place() {
+fn damaged_symbols_are_errors_with_their_offset() {
     check_symbols(b"\x80\x02cos\nsystem", expect!["byte 2 (GLOBAL): the file ends here; it was cut off"]);
     check_symbols(
         b"\x80\x02K\x01K\x02\x93.",

@@ -109,8 +109,8 @@ fn request(request: &analysis::Request) -> Option<Request> {
 }
 
 fn suspects(found: &Analysis<'_>) -> Option<u64> {
-    let told = found.traces.iter().filter(|trace| trace.leaks.conclusive);
-    let sums = told.map(|trace| {
+    let traces = found.traces.iter().filter(|trace| trace.leaks.conclusive);
+    let sums = traces.map(|trace| {
         let suspects = trace.leaks.stacks.iter().filter(|stack| stack.suspect);
         suspects.map(|stack| stack.live_bytes.get()).sum::<u64>()
     });

@@ -1,4 +1,4 @@
-//! Snapshots of every era, damaged ones, and real ones.
+//! Snapshots of every supported format, damaged ones, and recorded ones.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn limits(file: &[u8]) -> Limits {
     Limits::for_file(u64::try_from(file.len()).unwrap(), Limits::MEMORY_BYTES)
 }
 
-/// Decodes and analyzes; the error as people see it.
+/// Decodes and analyzes; returns the error as it is displayed.
 fn both<R>(value: &Py, look: impl FnOnce(&Snapshot<'_>, &Analysis<'_>) -> R) -> Result<R, String> {
     let file = write(value, 4);
     let limits = limits(&file);
@@ -72,7 +72,7 @@ fn snapshot(segments: Vec<Py>, events: Vec<Py>) -> Py {
 }
 
 #[test]
-fn a_hole_between_live_blocks_is_stuck_and_a_free_segment_is_not() {
+fn a_gap_between_live_blocks_is_not_releasable_and_a_free_segment_is() {
     let base = 0x7f00_0000_0000;
     let segments = vec![
         segment(
@@ -116,7 +116,7 @@ fn a_hole_between_live_blocks_is_stuck_and_a_free_segment_is_not() {
 }
 
 #[test]
-fn free_pages_of_an_expandable_segment_can_be_given_back() {
+fn free_pages_of_an_expandable_segment_are_releasable() {
     // Free from 10 to 70 MiB: of pages of 20 MiB, 20 to 60 are whole.
     let blocks = vec![
         block(0, 10 * MIB, 10 * MIB, "active_allocated", "first"),
@@ -132,8 +132,9 @@ fn free_pages_of_an_expandable_segment_can_be_given_back() {
 }
 
 #[test]
-fn a_peak_counts_what_was_there_before_the_trace() {
-    // 4 MiB live on from before; 2 MiB from before go in the trace; 8 MiB come and go.
+fn a_peak_includes_memory_allocated_before_the_trace() {
+    // 4 MiB stay allocated from before the trace, 2 MiB from before are freed in it, 8 MiB are allocated and freed in
+    // it.
     let blocks = vec![
         block(0, 4 * MIB, 4 * MIB, "active_allocated", "weights"),
         block(4 * MIB, MIB, MIB, "active_allocated", "loss"),
@@ -154,15 +155,15 @@ fn a_peak_counts_what_was_there_before_the_trace() {
         assert_eq!((trace.peak.live_bytes, trace.peak.event), (Bytes::new(14 * MIB), 1));
         assert_eq!(trace.unknown_frees, 1);
         assert_eq!(trace.span_seconds, Some(0.5));
-        let who: Vec<&str> = trace.peak.holders.iter().map(|holder| holder.stack.short.as_str()).collect();
+        let stacks: Vec<&str> = trace.peak.holders.iter().map(|holder| holder.stack.short.as_str()).collect();
         assert_eq!(
-            who,
+            stacks,
             ["activation train.py:7 < main train.py:1", "weights train.py:7", "no stack recorded"]
         );
         let failure = &trace.failures[0];
         assert_eq!(failure.requested_bytes, Bytes::new(64 * MIB));
         assert_eq!(failure.device_free_bytes, Bytes::new(MIB));
-        assert!(!trace.leaks.conclusive, "one step in progress tells nothing");
+        assert!(!trace.leaks.conclusive, "one step in progress is not conclusive");
         let advice = &analysis.advice.iter().map(|advice| advice.setting.as_str()).collect::<Vec<_>>();
         assert!(advice.contains(&"a smaller batch, activation checkpointing, or sharding"), "{advice:?}");
     })
@@ -188,7 +189,7 @@ fn steps(kept: u64) -> Py {
 }
 
 #[test]
-fn what_every_step_leaves_behind_is_suspected() {
+fn memory_left_by_every_step_is_suspect() {
     both(&steps(1000), |_, analysis| {
         let leaks = &analysis.traces[0].leaks;
         assert!(leaks.conclusive && leaks.whole_steps >= 8, "{leaks:?}");
@@ -205,7 +206,7 @@ fn what_every_step_leaves_behind_is_suspected() {
 }
 
 #[test]
-fn growth_between_snapshots_is_told_by_stack() {
+fn growth_between_snapshots_is_reported_by_stack() {
     let files = [steps(0), steps(1000)].map(|value| write(&value, 2));
     let limits = files.each_ref().map(|file| limits(file));
     let before = decode(&files[0], &limits[0]).unwrap();
@@ -217,8 +218,8 @@ fn growth_between_snapshots_is_told_by_stack() {
 }
 
 #[test]
-fn a_snapshot_of_the_oldest_form_is_read() {
-    // A bare list; blocks without addresses, their owners in `history`.
+fn a_snapshot_of_the_oldest_release_is_read() {
+    // A list without a dictionary; blocks without addresses, their owners in `history`.
     let owner = dict([
         ("addr", 0x1000.into()),
         ("real_size", 900.into()),
@@ -247,7 +248,7 @@ fn a_snapshot_of_the_oldest_form_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_place() {
+fn errors_name_the_position() {
     let error = |value: Py| both(&value, |_, _| ()).unwrap_err();
     let with = |blocks| dict([("segments", list([segment(0, 512, false, blocks)]))]);
     expect!["segments[0].blocks[1].size: missing"].assert_eq(&error(with(vec![
@@ -274,7 +275,7 @@ fn what_is_wrong_is_named_by_its_place() {
 }
 
 #[test]
-fn odd_files_are_told_and_the_largest_numbers_do_not_overflow() {
+fn anomalies_are_noted_and_the_largest_numbers_do_not_overflow() {
     let most = u64::MAX;
     let blocks = || {
         vec![
@@ -295,8 +296,8 @@ fn odd_files_are_told_and_the_largest_numbers_do_not_overflow() {
 }
 
 #[test]
-fn a_record_that_is_named_often_ends_within_the_bound() {
-    // One trace of 1,000 times the same event, named 1,000 times: a million events in a few kilobytes.
+fn a_record_that_is_referenced_often_stays_within_the_limit() {
+    // One trace with 1,000 references to one event, referenced 1,000 times: a million events in a few kilobytes.
     let mut file = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces](".to_vec();
     file.extend(b"](}(X\x06\0\0\0actionX\x05\0\0\0allocX\x04\0\0\0addrK\x01uq\x01");
     for _ in 0..999 {
@@ -314,7 +315,7 @@ fn a_record_that_is_named_often_ends_within_the_bound() {
 }
 
 #[test]
-fn a_cut_file_is_an_error_wherever_it_is_cut() {
+fn a_truncated_file_is_an_error() {
     let file = write(&steps(1000), 4);
     for len in 0..file.len() {
         let cut = &file[..len];
@@ -335,7 +336,7 @@ proptest! {
     }
 }
 
-/// The recorded snapshots beside the repository, or nothing where they are not there.
+/// The recorded snapshots beside the repository, if present.
 fn recorded() -> Option<std::path::PathBuf> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/snapshots");
     if !folder.is_dir() {
@@ -394,7 +395,7 @@ fn recorded_snapshots_give_the_expected_figures() {
 }
 
 #[test]
-fn a_recorded_snapshot_cut_anywhere_is_an_error() {
+fn a_recorded_snapshot_truncated_anywhere_is_an_error() {
     let Some(folder) = recorded() else { return };
     let file = std::fs::read(folder.join("maphsge4.pickle")).unwrap();
     assert!(decode(&file, &limits(&file)).is_ok());

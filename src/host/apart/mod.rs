@@ -41,16 +41,16 @@ mod tests {
         let kept = fs::File::open("/proc/self/stat").unwrap();
         let shown = format!("/proc/thread-self/fd/{}", kept.as_raw_fd());
         assert!(fs::symlink_metadata(&shown).is_ok());
-        let (tell, told) = channel();
-        let theirs = shown.clone();
+        let (sender, receiver) = channel();
+        let path = shown.clone();
         let thread = spawn("apart", move || {
-            let still = fs::symlink_metadata(&theirs).is_ok();
+            let still = fs::symlink_metadata(&path).is_ok();
             let opened = fs::read_to_string("/proc/self/comm").unwrap();
-            tell.send((still, opened.is_empty())).unwrap();
+            sender.send((still, opened.is_empty())).unwrap();
         });
         let thread = thread.unwrap();
         if raw::leave_descriptors_is_known() {
-            assert_eq!(told.recv().unwrap(), (false, false));
+            assert_eq!(receiver.recv().unwrap(), (false, false));
         }
         thread.join().unwrap();
         assert!(fs::symlink_metadata(&shown).is_ok());

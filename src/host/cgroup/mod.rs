@@ -106,9 +106,9 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Errors of the operating system, or `InvalidData` for a file that is far too long.
 pub fn read(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     /// A `memory.stat` has about 2 KiB.
-    const ROOM: usize = 8192;
+    const CHUNK: usize = 8192;
     buffer.clear();
-    buffer.reserve(ROOM);
+    buffer.reserve(CHUNK);
     // Reads into the spare capacity: zeroing it first took a third of a tick's instructions.
     rustix::io::pread(file, rustix::buffer::spare_capacity(buffer), 0)?;
     if buffer.len() == buffer.capacity() {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_layout_is_told_apart() {
+    fn each_layout_is_detected() {
         let v1 = ("memory/memory.usage_in_bytes", "1\n");
         check(&[("cgroup.controllers", "cpuset cpu io memory pids\n")], Ok((Version::V2, "")));
         check(&[v1, ("cpu/cpu.shares", "1024\n")], Ok((Version::V1, "memory")));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_the_controller_says_so() {
+    fn a_host_without_the_controller_is_an_error() {
         check(&[], Err("no memory controller under ROOT"));
         check(
             &[("cgroup.controllers", "cpu memory_recursiveprot pids\n")],

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_found_in_whatever_hierarchy_names_it() {
+    fn a_job_is_found_in_any_hierarchy() {
         let job = Some("/slurm/uid_1000/job_77/step_0");
         check(
             "9:memory:/system.slice/slurmd.service\n5:devices:/slurm/uid_1000/job_77/step_0\n\
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_left_out() {
+    fn invalid_lines_are_ignored() {
         check("", None, None);
         check("0:", None, None);
         check("0::relative\nx\n::\n", None, None);

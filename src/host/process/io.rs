@@ -34,7 +34,7 @@ mod tests {
         write_bytes: 323932160\ncancelled_write_bytes: 7\n";
 
     #[test]
-    fn storage_is_read_and_half_a_number_is_not() {
+    fn storage_is_read_and_a_truncated_number_is_not() {
         let whole = Io { read: Some(Bytes::new(4096)), written: Some(Bytes::new(323_932_160)) };
         assert_eq!(io(TEXT), whole);
         let cut = TEXT.len() - b"160\ncancelled_write_bytes: 7\n".len();

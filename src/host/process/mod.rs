@@ -17,7 +17,7 @@ pub(crate) mod fixture;
 pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};
 pub use limit::descriptor_limit;
-pub use root::{Listed, Population, ProcFile, ProcRoot, died};
+pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
 pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
 pub use status::{Status, pss, status, users};
 

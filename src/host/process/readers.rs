@@ -58,9 +58,9 @@ impl Pace {
     };
 }
 
-/// What is read, and of which process.
+/// The file or call that is read, and its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReadTarget {
     /// The process.
     pub key: ProcessKey,
     /// Its user.
@@ -74,8 +74,8 @@ pub struct Asked {
 /// A read that does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hanging {
-    /// What is read, and of which process.
-    pub asked: Asked,
+    /// The read.
+    pub target: ReadTarget,
     /// When it began.
     pub since: Timestamp,
 }
@@ -92,12 +92,12 @@ pub struct Look {
 }
 
 struct Job {
-    asked: Asked,
+    target: ReadTarget,
     run: Box<dyn FnOnce() + Send>,
 }
 
 struct Running {
-    asked: Asked,
+    target: ReadTarget,
     since: Timestamp,
     hangs: bool,
 }
@@ -148,7 +148,7 @@ impl State {
     }
 
     fn slow_of(&self, uid: u32, now: Timestamp, pace: &Pace) -> usize {
-        self.slow(now, pace).filter(|running| running.asked.uid == uid).count()
+        self.slow(now, pace).filter(|running| running.target.uid == uid).count()
     }
 
     /// Most threads that the processes of one user may block now.
@@ -181,8 +181,8 @@ impl State {
             if jobs.is_empty() {
                 self.waiting.remove(&uid);
             }
-            let key = job.as_ref()?.asked.key;
-            let hangs = self.slow(now, pace).any(|running| running.asked.key == key);
+            let key = job.as_ref()?.target.key;
+            let hangs = self.slow(now, pace).any(|running| running.target.key == key);
             let rests = self.resting.get(&key).is_some_and(|until| until.since(now) > Duration::ZERO);
             if !hangs && !rests {
                 return job;
@@ -198,7 +198,7 @@ impl State {
     /// Whether a read is pending that is worth waiting for: of a user without slow processes.
     fn awaited(&self, now: Timestamp, pace: &Pace) -> bool {
         let fresh = self.running.values().filter(|running| now.since(running.since) < pace.slow);
-        let fresh = fresh.map(|running| running.asked.uid);
+        let fresh = fresh.map(|running| running.target.uid);
         fresh.chain(self.waiting.keys().copied()).any(|uid| self.slow_of(uid, now, pace) == 0)
     }
 
@@ -230,9 +230,9 @@ impl Pool {
         let mut state = self.lock();
         state.mark(now, &self.pace);
         let hanging = state.running.values().filter(|running| running.hangs);
-        let hanging = hanging.map(|running| Hanging { asked: running.asked.clone(), since: running.since });
+        let hanging = hanging.map(|running| Hanging { target: running.target.clone(), since: running.since });
         let mut hanging: Vec<_> = hanging.collect();
-        hanging.sort_by_key(|hanging| hanging.asked.key);
+        hanging.sort_by_key(|hanging| hanging.target.key);
         let most = state.most_of_user(now, &self.pace);
         let held_up = state.waiting.iter().filter(|(uid, _)| state.slow_of(**uid, now, &self.pace) >= most);
         let held_up = held_up.map(|(uid, jobs)| (*uid, jobs.len() as u64)).collect();
@@ -242,7 +242,7 @@ impl Pool {
     fn take(self: &Arc<Self>, jobs: Vec<Job>) {
         let mut state = self.lock();
         for job in jobs {
-            state.waiting.entry(job.asked.uid).or_default().push_back(job);
+            state.waiting.entry(job.target.uid).or_default().push_back(job);
         }
         self.hire(&mut state, clock::now());
     }
@@ -250,7 +250,7 @@ impl Pool {
     /// Drops the reads of these processes that have not begun.
     fn withdraw(&self, keys: &BTreeSet<ProcessKey>) {
         self.lock().waiting.retain(|_, jobs| {
-            jobs.retain(|job| !keys.contains(&job.asked.key));
+            jobs.retain(|job| !keys.contains(&job.target.key));
             !jobs.is_empty()
         });
     }
@@ -285,9 +285,9 @@ impl Pool {
             // Woken, or just started.
             state.called = state.called.saturating_sub(1);
             let mut now = clock::now();
-            while let Some(Job { asked, run }) = state.next(now, &self.pace) {
-                let key = asked.key;
-                state.running.insert(number, Running { asked, since: now, hangs: false });
+            while let Some(Job { target, run }) = state.next(now, &self.pace) {
+                let key = target.key;
+                state.running.insert(number, Running { target, since: now, hangs: false });
                 drop(state);
                 // The caller sees that there is no result.
                 let _ = catch_unwind(AssertUnwindSafe(run));
@@ -340,7 +340,7 @@ type Inbox<R> = Arc<Mutex<Vec<(ProcessKey, Option<R>)>>>;
 /// Requests one kind of read from a pool, with at most one pending read per process.
 pub struct ReadRequests<R> {
     pool: Arc<Pool>,
-    asked: Vec<Job>,
+    target: Vec<Job>,
     out: BTreeSet<ProcessKey>,
     inbox: Inbox<R>,
 }
@@ -368,7 +368,7 @@ impl<R> Drop for Reply<R> {
 impl<R: Send + 'static> ReadRequests<R> {
     /// A desk without requests.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, asked: Vec::new(), out: BTreeSet::new(), inbox: Arc::default() }
+        Self { pool, target: Vec::new(), out: BTreeSet::new(), inbox: Arc::default() }
     }
 
     /// The pool.
@@ -382,16 +382,16 @@ impl<R: Send + 'static> ReadRequests<R> {
     }
 
     /// Requests a read, unless one of this process is pending.
-    pub fn request(&mut self, asked: Asked, read: impl FnOnce() -> R + Send + 'static) {
-        if !self.out.insert(asked.key) {
+    pub fn request(&mut self, target: ReadTarget, read: impl FnOnce() -> R + Send + 'static) {
+        if !self.out.insert(target.key) {
             return;
         }
-        let reply = Reply { key: asked.key, answer: None, inbox: Arc::clone(&self.inbox) };
+        let reply = Reply { key: target.key, answer: None, inbox: Arc::clone(&self.inbox) };
         let run = move || {
             let mut reply = reply;
             reply.answer = Some(read());
         };
-        self.asked.push(Job { asked, run: Box::new(run) });
+        self.target.push(Job { target, run: Box::new(run) });
     }
 
     /// The results since the last call, after a bounded wait; nothing as the result of a read that was dropped.
@@ -400,8 +400,8 @@ impl<R: Send + 'static> ReadRequests<R> {
         if self.out.is_empty() {
             return Vec::new();
         }
-        if !self.asked.is_empty() {
-            self.pool.take(std::mem::take(&mut self.asked));
+        if !self.target.is_empty() {
+            self.pool.take(std::mem::take(&mut self.target));
         }
         self.pool.wait();
         let answers = std::mem::take(&mut *lock(&self.inbox));
@@ -434,14 +434,14 @@ mod tests {
         patience: Duration::from_secs(30),
     };
 
-    fn asked(pid: u32, uid: u32) -> Asked {
-        Asked { key: ProcessKey { pid, start: 1 }, uid, comm: "p".into(), what: "cmdline" }
+    fn target(pid: u32, uid: u32) -> ReadTarget {
+        ReadTarget { key: ProcessKey { pid, start: 1 }, uid, comm: "p".into(), what: "cmdline" }
     }
 
     /// A read that returns only once the sender is dropped.
     fn hang(requests: &mut ReadRequests<u32>, pid: u32, uid: u32) -> Sender<()> {
         let (release, held): (Sender<()>, Receiver<()>) = channel();
-        requests.request(asked(pid, uid), move || {
+        requests.request(target(pid, uid), move || {
             let _ = held.recv();
             pid
         });
@@ -470,7 +470,7 @@ mod tests {
         let mut requests = ReadRequests::new(Arc::clone(&pool));
         for round in 0..3 {
             for pid in 0..2_000 {
-                requests.request(asked(pid, pid % 7), move || pid + round);
+                requests.request(target(pid, pid % 7), move || pid + round);
             }
             let mut found = until(&mut requests, |_, found| found.len() == 2_000);
             found.sort_unstable();
@@ -485,40 +485,40 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_named_and_the_others_are_read() {
+    fn a_read_that_hangs_is_reported_and_the_others_complete() {
         let pool = Arc::new(Pool::new(HASTY));
         let mut requests = ReadRequests::new(Arc::clone(&pool));
         let release = hang(&mut requests, 1, 1000);
         for pid in 2..50 {
-            requests.request(asked(pid, 1000 + pid), move || pid);
+            requests.request(target(pid, 1000 + pid), move || pid);
         }
         let found = until(&mut requests, |_, found| found.len() == 48);
         assert!(found.iter().all(|(pid, answer)| *answer == Some(*pid) && *pid != 1));
         until(&mut requests, |requests, _| requests.pool.look().hanging.len() == 1);
         let look = pool.look();
-        assert_eq!(look.hanging[0].asked, asked(1, 1000));
+        assert_eq!(look.hanging[0].target, target(1, 1000));
         assert!(look.hung >= 1);
-        assert!(requests.waits_for(asked(1, 1).key) && !requests.waits_for(asked(2, 1).key));
+        assert!(requests.waits_for(target(1, 1).key) && !requests.waits_for(target(2, 1).key));
         // Another read of the process is not tried.
         let mut other = ReadRequests::new(Arc::clone(&pool));
-        other.request(asked(1, 1000), || 0);
+        other.request(target(1, 1000), || 0);
         assert_eq!(until(&mut other, |_, found| found.len() == 1), [(1, None)]);
         drop(release);
         assert_eq!(until(&mut requests, |_, found| !found.is_empty()), [(1, Some(1))]);
         until(&mut requests, |requests, _| requests.pool.look().hanging.is_empty());
         // The process may be read again.
-        requests.request(asked(1, 1000), || 0);
+        requests.request(target(1, 1000), || 0);
         assert_eq!(until(&mut requests, |_, found| found.len() == 1), [(1, None)]);
     }
 
     #[test]
-    fn one_user_holds_up_a_few_threads_and_no_other_user() {
+    fn one_user_blocks_at_most_a_few_threads() {
         let pool = Arc::new(Pool::new(HASTY));
         let mut requests = ReadRequests::new(Arc::clone(&pool));
         let mut held: Vec<_> = (0..40).map(|pid| hang(&mut requests, pid, 1000)).collect();
         let many = MOST_OF_USER as u64;
         until(&mut requests, |requests, _| requests.pool.look().held_up == [(1000, 40 - many)]);
-        requests.request(asked(99, 1001), || 99);
+        requests.request(target(99, 1001), || 99);
         assert_eq!(until(&mut requests, |_, found| !found.is_empty()), [(99, Some(99))]);
         // Others block as many threads as they can: one thread remains for users who block none.
         held.extend(
@@ -536,11 +536,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_no_answer() {
+    fn a_panic_is_not_an_answer() {
         let mut requests = ReadRequests::new(Arc::new(Pool::new(HASTY)));
-        requests.request(asked(1, 1), || -> u32 { panic!("a defect") });
+        requests.request(target(1, 1), || -> u32 { panic!("a defect") });
         assert_eq!(until(&mut requests, |_, found| found.len() == 1), [(1, None)]);
-        requests.request(asked(1, 1), || 5);
+        requests.request(target(1, 1), || 5);
         let found = until(&mut requests, |_, found| found.len() == 1);
         assert!(found == [(1, Some(5))] || found == [(1, None)], "slow on a busy machine: {found:?}");
     }

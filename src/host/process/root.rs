@@ -113,7 +113,7 @@ impl ProcRoot {
     /// Opens a file of one process.
     ///
     /// # Errors
-    /// Errors of the operating system; [`died`] recognizes the end of the process.
+    /// Errors of the operating system; [`has_exited`] recognizes the end of the process.
     pub fn open(&self, pid: u32, name: &str) -> io::Result<ProcFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(ProcFile(rfs::openat(self.folder()?, format!("{pid}/{name}"), flags, Mode::empty())?))
@@ -237,7 +237,7 @@ fn population(text: &[u8]) -> Option<Population> {
 }
 
 /// Whether an error means that the process has ended.
-pub fn died(error: &io::Error) -> bool {
+pub fn has_exited(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::SRCH | Errno::NOENT))
 }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_birth_and_an_end_both_change_the_population() {
+    fn starts_and_exits_change_the_population() {
         let of = |text: &str| population(text.as_bytes());
         let before = of("0.33 1.21 1.29 1/520 22221\n");
         assert_eq!(before, of("9.99 1.21 1.29 7/520 22221\n"));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixture_has_no_population_to_go_by() {
+    fn a_fixture_has_no_population() {
         let tree = Tree::new();
         std::fs::write(tree.proc().join("loadavg"), "0.33 1.21 1.29 1/520 22221\n").unwrap();
         let mut root = ProcRoot::new(tree.proc());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_whole_and_an_empty_one_is_a_death() {
+    fn files_are_read_completely_and_an_empty_one_means_an_exited_process() {
         let tree = Tree::new();
         tree.add(
             &Process::new(5, "a")
@@ -302,8 +302,8 @@ mod tests {
         root.connect().unwrap();
         let mut buffer = Vec::new();
         assert_eq!(root.read(5, "status", &mut buffer).unwrap().len(), 9000);
-        assert!(died(&root.read(5, "io", &mut buffer).unwrap_err()));
-        assert!(died(&root.read(6, "stat", &mut buffer).unwrap_err()));
+        assert!(has_exited(&root.read(5, "io", &mut buffer).unwrap_err()));
+        assert!(has_exited(&root.read(6, "stat", &mut buffer).unwrap_err()));
         assert_eq!(root.open_files(5).unwrap(), 2);
     }
 }

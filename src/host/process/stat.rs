@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_and_a_reaped_process_are_understood() {
+    fn kernel_threads_and_reaped_processes_are_parsed() {
         let kthread = BASH.replace("4194304", "2129984");
         assert!(stat(kthread.as_bytes()).unwrap().kernel);
         let reaped = BASH.replace("S 1200 1234 1234 34816", "X 0 -1 -1 0");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_not_half_understood() {
+    fn truncated_lines_are_not_parsed_in_part() {
         let complete = BASH.find(" 18446744073709551615").unwrap();
         for end in 0..=complete {
             assert_eq!(stat(&BASH.as_bytes()[..end]), None, "{end}");

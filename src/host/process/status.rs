@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_signal_is_seen() {
+    fn a_pending_signal_is_detected() {
         for line in ["SigPnd:\t0000000000000000", "ShdPnd:\t0000000000000000"] {
             let signalled = PYTHON.replace(line, &line.replace("0000000000000000", "0000000000004000"));
             assert!(status(signalled.as_bytes()).signalled, "{line}");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_odd_is_absent() {
+    fn missing_and_invalid_values_are_absent() {
         assert_eq!(status(b"Name:\tz\nState:\tZ (zombie)\n"), Status::default());
         assert_eq!(status(b"VmHWM:\t  512000 kB\nRssAnon:\t  30000").anon, None);
         assert_eq!(status(b"VmHWM:\t99999999999999999999 kB\n").peak, None);

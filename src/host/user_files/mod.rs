@@ -11,7 +11,7 @@
 //! - Only regular files are opened, without blocking (`O_NONBLOCK`) and without acquiring a controlling terminal
 //!   (`O_NOCTTY`); the open descriptor is checked again before the first byte is read or written.
 //! - Reading in a folder that others can write: a file that is not readable by everybody is accepted only if it has a
-//!   single hard link (so that it is not a link to somebody's private file) and belongs neither to root nor
+//!   single hard link (so that it is not a link to a user's private file) and belongs neither to root nor
 //!   to the user of this process. So memwarden discloses nothing that the owner of a file keeps private.
 //! - Files that grant something (`owned`) are accepted only from the given users, and from root in a trusted folder.
 //! - Appending: the file must belong to the user of this process and have a single hard link.
@@ -49,7 +49,7 @@ pub enum Refusal {
     /// It belongs to a user who is not accepted.
     #[error("it belongs to another user than permitted")]
     Owner,
-    /// It is not readable by everybody, and the user who named it may not be permitted to read it.
+    /// It is not readable by all users, and the user who named it may not be permitted to read it.
     #[error(
         "it is a private file in a folder that others can write: not everybody may read it, and it belongs to \
          root or has a second hard link; \
@@ -95,7 +95,7 @@ pub fn status(path: &Path) -> io::Result<Metadata> {
 pub fn writable_folder(path: &Path) -> Option<String> {
     let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
     folders.reverse();
-    // As long as nobody else can write, no symbolic link on the path was created by another user.
+    // As long as no other user can write, no symbolic link on the path was created by one.
     for folder in folders {
         let (owner, group, mode) = walk::owned(folder)?;
         if !walk::is_safe_mode(owner, group, mode) {
@@ -115,7 +115,7 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     read_at(&place)
 }
 
-/// Opens a regular file of one of these users for reading; also one of root if nobody else can write its path.
+/// Opens a regular file of one of these users for reading; also one of root if no other user can write its path.
 ///
 /// # Errors
 /// A [`Refusal`], or an error of the operating system.
@@ -168,11 +168,11 @@ fn read_at(place: &Place) -> io::Result<(File, Metadata)> {
     let file = walk::open(&place.folder, &place.name, OFlags::RDONLY)?;
     let status = file.metadata()?;
     regular(&status)?;
-    let ours = status.uid() == 0 || status.uid() == rustix::process::geteuid().as_raw();
-    let everybodys = status.mode() & 0o004 != 0;
-    // A file in a trusted folder was put there by us or root, wherever the folder was moved to.
+    let trusted = status.uid() == 0 || status.uid() == rustix::process::geteuid().as_raw();
+    let public = status.mode() & 0o004 != 0;
+    // A file in a trusted folder was put there by this user or root, regardless of where the folder was moved to.
     let placed = place.trusted || walk::is_safe(&place.folder)?;
-    if !placed && !everybodys && (ours || status.nlink() != 1) {
+    if !placed && !public && (trusted || status.nlink() != 1) {
         return Err(Refusal::Private.into());
     }
     Ok((file, status))

@@ -10,7 +10,7 @@ use crate::skip::skip;
 const ALICE: u32 = 61_001;
 const MALLORY: u32 = 61_002;
 
-/// A folder that belongs to Alice and that only she can write; nothing without root.
+/// A folder that only Alice can write; nothing without root.
 fn alices() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         skip("files of other users need root");
@@ -76,7 +76,7 @@ fn a_users_link_is_not_followed_wherever_it_is_on_the_way() {
 }
 
 #[test]
-fn an_old_kernel_is_walked_the_same() {
+fn an_old_kernel_gives_the_same_results() {
     let Some(folder) = alices() else { return };
     std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
     symlink("b", folder.path().join("a/link")).unwrap();
@@ -92,7 +92,7 @@ fn an_old_kernel_is_walked_the_same() {
 }
 
 #[test]
-fn nothing_but_a_regular_file_is_opened_and_nothing_is_waited_for() {
+fn only_regular_files_are_opened_and_no_open_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     fifo(&pipe);
@@ -107,7 +107,7 @@ fn nothing_but_a_regular_file_is_opened_and_nothing_is_waited_for() {
 }
 
 #[test]
-fn nobodys_private_file_becomes_known() {
+fn private_files_of_others_are_not_revealed() {
     let Some(folder) = alices() else { return };
     let elsewhere = tempfile::tempdir().unwrap();
     let link = |from: &Path, name: &str| {
@@ -130,7 +130,7 @@ fn nobodys_private_file_becomes_known() {
 }
 
 #[test]
-fn a_word_counts_from_those_it_is_expected_of() {
+fn files_are_accepted_only_from_expected_owners() {
     let Some(folder) = alices() else { return };
     let path = file(folder.path(), "saved", 0o644, ALICE);
     assert!(owned(&path, &[MALLORY, ALICE]).is_ok());
@@ -140,7 +140,7 @@ fn a_word_counts_from_those_it_is_expected_of() {
 }
 
 #[test]
-fn a_file_is_put_beside_and_then_in_its_place() {
+fn a_file_is_written_beside_and_then_renamed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
     put(&path, b"one").unwrap();
@@ -165,7 +165,7 @@ fn a_file_is_put_beside_and_then_in_its_place() {
 }
 
 #[test]
-fn nothing_is_appended_to_what_is_not_ours_alone() {
+fn nothing_is_appended_to_files_that_others_can_write() {
     let Some(folder) = alices() else { return };
     let elsewhere = tempfile::tempdir().unwrap();
     let target = file(elsewhere.path(), "target", 0o600, 0);

@@ -34,7 +34,7 @@ pub(super) enum Last {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) folder: OwnedFd,
-    /// Whether nobody but root and the calling user could have changed anything on the path.
+    /// Whether only root and the calling user could have changed anything on the path.
     pub(super) trusted: bool,
     /// A single component; `.` for the folder itself.
     pub(super) name: OsString,
@@ -144,7 +144,7 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     })
 }
 
-/// Whether nobody but root and the calling user may change the entries of a folder.
+/// Whether only root and the calling user may change the entries of a folder.
 pub(super) fn is_safe(folder: impl AsFd) -> io::Result<bool> {
     let status = rfs::fstat(folder)?;
     Ok(is_safe_mode(status.st_uid, status.st_gid, status.st_mode))
@@ -156,7 +156,7 @@ pub(super) fn owned(folder: &Path) -> Option<(u32, u32, u32)> {
     Some((status.st_uid, status.st_gid, status.st_mode))
 }
 
-/// Whether nobody but root and the calling user may change the entries of a folder with this owner, group and mode.
+/// Whether only root and the calling user may change the entries of a folder with this owner, group and mode.
 pub(super) fn is_safe_mode(owner: u32, group: u32, mode: u32) -> bool {
     let owned = owner == 0 || owner == rustix::process::geteuid().as_raw();
     // The permissions of an access control list are in the group's bits.

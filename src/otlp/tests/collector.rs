@@ -1,4 +1,4 @@
-//! A collector on loopback, with a runtime of its own, so that dropping it closes every connection.
+//! A collector on loopback with a separate runtime, so that dropping it closes every connection.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,9 +27,9 @@ use tonic::transport::server::TcpIncoming;
 use super::secure::Authority;
 use crate::config::OtlpProtocol;
 
-/// How it behaves.
+/// Behavior of the collector.
 #[derive(Clone, Debug)]
-pub(super) enum Mood {
+pub(super) enum Behavior {
     Takes,
     TakesPart,
     /// An HTTP status or a gRPC code.
@@ -39,7 +39,7 @@ pub(super) enum Mood {
     Silent,
 }
 
-/// One push, as it came.
+/// One push as received.
 #[derive(Debug)]
 pub(super) struct Push {
     pub(super) path: String,
@@ -50,14 +50,14 @@ pub(super) struct Push {
 pub(super) struct Collector {
     pub(super) address: SocketAddr,
     pub(super) pushes: Receiver<Push>,
-    pub(super) mood: Arc<Mutex<Mood>>,
+    pub(super) behavior: Arc<Mutex<Behavior>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 #[derive(Clone)]
 struct CollectorState {
     out: Sender<Push>,
-    mood: Arc<Mutex<Mood>>,
+    behavior: Arc<Mutex<Behavior>>,
 }
 
 impl Collector {
@@ -71,8 +71,8 @@ impl Collector {
         let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
         let address = listener.local_addr().unwrap();
         let (out, pushes) = channel();
-        let mood = Arc::new(Mutex::new(Mood::Takes));
-        let desk = CollectorState { out, mood: Arc::clone(&mood) };
+        let behavior = Arc::new(Mutex::new(Behavior::Takes));
+        let desk = CollectorState { out, behavior: Arc::clone(&behavior) };
         match protocol {
             OtlpProtocol::Grpc => {
                 let mut server = tonic::transport::Server::builder();
@@ -87,18 +87,18 @@ impl Collector {
                 drop(runtime.spawn(http(listener, tls.map(Authority::acceptor), desk)))
             }
         }
-        Self { address, pushes, mood, runtime: Some(runtime) }
+        Self { address, pushes, behavior, runtime: Some(runtime) }
     }
 
-    pub(super) fn is(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+    pub(super) fn is(&self, behavior: Behavior) {
+        *self.behavior.lock().unwrap() = behavior;
     }
 
     pub(super) fn next(&self) -> Push {
-        self.pushes.recv_timeout(Duration::from_secs(20)).expect("a push comes")
+        self.pushes.recv_timeout(Duration::from_secs(20)).expect("a push arrives")
     }
 
-    /// The first push from now on that `wanted` accepts.
+    /// The next push that `wanted` accepts.
     pub(super) fn next_where(&self, wanted: impl Fn(&Push) -> bool) -> Push {
         for _ in 0..200 {
             let push = self.next();
@@ -130,14 +130,14 @@ impl MetricsService for CollectorState {
         &self,
         request: tonic::Request<ExportMetricsServiceRequest>,
     ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
-        let mood = self.mood.lock().unwrap().clone();
+        let behavior = self.behavior.lock().unwrap().clone();
         let (metadata, _, request) = request.into_parts();
         let _ = self.out.send(Push { path: String::new(), headers: metadata.into_headers(), request });
-        match mood {
-            Mood::Takes => Ok(tonic::Response::new(ExportMetricsServiceResponse::default())),
-            Mood::TakesPart => Ok(tonic::Response::new(partial())),
-            Mood::Refuses(_, code) => Err(tonic::Status::new(code.into(), "refused by test")),
-            Mood::Garbage | Mood::Endless | Mood::Silent => std::future::pending().await,
+        match behavior {
+            Behavior::Takes => Ok(tonic::Response::new(ExportMetricsServiceResponse::default())),
+            Behavior::TakesPart => Ok(tonic::Response::new(partial())),
+            Behavior::Refuses(_, code) => Err(tonic::Status::new(code.into(), "refused by test")),
+            Behavior::Garbage | Behavior::Endless | Behavior::Silent => std::future::pending().await,
         }
     }
 }
@@ -167,7 +167,7 @@ async fn answer(
     request: Request<Incoming>,
     desk: &CollectorState,
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let mood = desk.mood.lock().unwrap().clone();
+    let behavior = desk.behavior.lock().unwrap().clone();
     let (parts, body) = request.into_parts();
     let mut body = body.collect().await?.to_bytes();
     if parts.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip") {
@@ -177,13 +177,13 @@ async fn answer(
     }
     let request = ExportMetricsServiceRequest::decode(body).unwrap();
     let _ = desk.out.send(Push { path: parts.uri.path().to_owned(), headers: parts.headers, request });
-    let (status, body) = match mood {
-        Mood::Takes => (200, Bytes::new()),
-        Mood::TakesPart => (200, partial().encode_to_vec().into()),
-        Mood::Refuses(status, _) => (status, Bytes::from_static(b"no access with s3cret")),
-        Mood::Garbage => (200, Bytes::from_static(b"<html>please sign in</html>")),
-        Mood::Endless => (200, vec![b'x'; 16 << 20].into()),
-        Mood::Silent => std::future::pending().await,
+    let (status, body) = match behavior {
+        Behavior::Takes => (200, Bytes::new()),
+        Behavior::TakesPart => (200, partial().encode_to_vec().into()),
+        Behavior::Refuses(status, _) => (status, Bytes::from_static(b"no access with s3cret")),
+        Behavior::Garbage => (200, Bytes::from_static(b"<html>please sign in</html>")),
+        Behavior::Endless => (200, vec![b'x'; 16 << 20].into()),
+        Behavior::Silent => std::future::pending().await,
     };
     Ok(Response::builder().status(status).body(Full::new(body)).unwrap())
 }

@@ -1,4 +1,4 @@
-//! Collectors that are down, slow, refusing, or no collectors at all.
+//! Collectors that are down, slow, refusing, or not collectors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::begin;
 use super::super::framing::Verdict;
 use super::super::resolve::resolve;
-use super::collector::{Collector, Mood};
+use super::collector::{Behavior, Collector};
 use super::world::{BOTH, SHARE, World, eventually, pushing};
 use crate::config::{Otlp, OtlpProtocol};
 use crate::host::clock;
@@ -38,7 +38,7 @@ fn pushing_resumes_when_the_collector_is_back() {
 }
 
 #[test]
-fn refusals_and_nonsense_are_failures_and_no_end() {
+fn refusals_and_invalid_answers_are_failures_and_pushing_continues() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         let world = world();
@@ -47,33 +47,33 @@ fn refusals_and_nonsense_are_failures_and_no_end() {
             ..pushing(protocol, format!("http://{}", collector.address))
         };
         let pusher = world.start(&config).unwrap().unwrap();
-        for mood in [
-            Mood::Refuses(400, tonic::Code::InvalidArgument.into()),
-            Mood::Refuses(503, tonic::Code::Unavailable.into()),
-            Mood::Refuses(302, tonic::Code::Unauthenticated.into()),
-            Mood::TakesPart,
-            Mood::Garbage,
-            Mood::Endless,
-            Mood::Silent,
+        for behavior in [
+            Behavior::Refuses(400, tonic::Code::InvalidArgument.into()),
+            Behavior::Refuses(503, tonic::Code::Unavailable.into()),
+            Behavior::Refuses(302, tonic::Code::Unauthenticated.into()),
+            Behavior::TakesPart,
+            Behavior::Garbage,
+            Behavior::Endless,
+            Behavior::Silent,
         ] {
-            collector.is(mood.clone());
-            // A push that was on its way may still be taken.
+            collector.is(behavior.clone());
+            // A push in progress may still be accepted.
             let failed = world.failed();
-            eventually(&format!("{protocol:?} {mood:?} is counted"), || world.failed() >= failed + 2.0);
-            collector.is(Mood::Takes);
+            eventually(&format!("{protocol:?} {behavior:?} is counted"), || world.failed() >= failed + 2.0);
+            collector.is(Behavior::Takes);
             let taken = world.taken();
-            eventually(&format!("{protocol:?} works after {mood:?}"), || world.taken() > taken);
+            eventually(&format!("{protocol:?} works after {behavior:?}"), || world.taken() > taken);
         }
         pusher.shutdown(Duration::from_secs(5));
     }
 }
 
 #[test]
-fn the_reason_of_a_failure_is_told() {
-    let reasons = |protocol: OtlpProtocol, mood: Mood| {
+fn the_reason_of_a_failure_is_reported() {
+    let reasons = |protocol: OtlpProtocol, behavior: Behavior| {
         let collector = Collector::start(protocol);
-        let patience = if matches!(mood, Mood::Silent) { 200 } else { 20_000 };
-        collector.is(mood);
+        let patience = if matches!(behavior, Behavior::Silent) { 200 } else { 20_000 };
+        collector.is(behavior);
         let world = world();
         let config = Otlp {
             timeout: Some(Duration::from_millis(patience)),
@@ -86,23 +86,27 @@ fn the_reason_of_a_failure_is_told() {
         };
         resolve(&config, &|_| None).unwrap().0.unwrap().hide(&why)
     };
-    for (protocol, mood, reason) in [
-        (BOTH[0], Mood::TakesPart, "the collector rejected 3 points of the export: too old"),
-        (BOTH[1], Mood::TakesPart, "the collector rejected 3 points of the export: too old"),
-        (BOTH[1], Mood::Refuses(400, 3), "the collector responded 400 Bad Request: no access with (hidden)"),
-        (BOTH[0], Mood::Refuses(400, 3), "InvalidArgument"),
-        (BOTH[1], Mood::Garbage, "is not an OTLP collector"),
-        (BOTH[0], Mood::Silent, "no response within 200ms"),
-        (BOTH[1], Mood::Silent, "no response within 200ms"),
+    for (protocol, behavior, reason) in [
+        (BOTH[0], Behavior::TakesPart, "the collector rejected 3 points of the export: too old"),
+        (BOTH[1], Behavior::TakesPart, "the collector rejected 3 points of the export: too old"),
+        (
+            BOTH[1],
+            Behavior::Refuses(400, 3),
+            "the collector responded 400 Bad Request: no access with (hidden)",
+        ),
+        (BOTH[0], Behavior::Refuses(400, 3), "InvalidArgument"),
+        (BOTH[1], Behavior::Garbage, "is not an OTLP collector"),
+        (BOTH[0], Behavior::Silent, "no response within 200ms"),
+        (BOTH[1], Behavior::Silent, "no response within 200ms"),
     ] {
-        let text = reasons(protocol, mood.clone());
-        assert!(text.contains(reason), "{protocol:?} {mood:?}: {text}");
+        let text = reasons(protocol, behavior.clone());
+        assert!(text.contains(reason), "{protocol:?} {behavior:?}: {text}");
         assert!(!text.contains("s3cret"), "{text}");
     }
 }
 
 #[test]
-fn something_that_does_not_speak_the_protocol_is_a_failure() {
+fn a_server_of_another_protocol_is_a_failure() {
     for protocol in BOTH {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -120,10 +124,10 @@ fn something_that_does_not_speak_the_protocol_is_a_failure() {
 }
 
 #[test]
-fn shutdown_keeps_its_deadline() {
+fn shutdown_ends_within_its_deadline() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
-        collector.is(Mood::Silent);
+        collector.is(Behavior::Silent);
         let world = world();
         let pusher =
             world.start(&pushing(protocol, format!("http://{}", collector.address))).unwrap().unwrap();
@@ -137,7 +141,7 @@ fn shutdown_keeps_its_deadline() {
 }
 
 #[test]
-fn a_push_that_panics_is_counted_and_not_the_last() {
+fn a_push_that_panics_is_counted_and_pushing_continues() {
     let world = world();
     let resolved = resolve(&pushing(BOTH[1], "http://127.0.0.1:1".to_owned()), &|_| None).unwrap().0.unwrap();
     let pushes = Arc::new(AtomicU32::new(0));
@@ -151,12 +155,12 @@ fn a_push_that_panics_is_counted_and_not_the_last() {
     };
     world.events.otlp_started("test", "test");
     let pusher = begin(push, Arc::new(resolved), Arc::clone(&world.events), world.runtime.handle());
-    eventually("pushing goes on", || pushes.load(Ordering::SeqCst) > 2 && world.taken() > 0.0);
+    eventually("pushing continues", || pushes.load(Ordering::SeqCst) > 2 && world.taken() > 0.0);
     assert_eq!(world.failed(), 1.0);
     pusher.shutdown(Duration::from_secs(5));
 }
 
-/// Pushes that end as told, by the milliseconds on a clock that stands still when each began.
+/// Pushes with the given results; returns the start of each in milliseconds on a paused clock.
 async fn times(interval: Duration, verdicts: Vec<Verdict>) -> Vec<Duration> {
     let config = Otlp { interval: Some(interval), ..pushing(BOTH[1], "http://127.0.0.1:1".to_owned()) };
     let resolved = resolve(&config, &|_| None).unwrap().0.unwrap();
@@ -178,7 +182,7 @@ async fn times(interval: Duration, verdicts: Vec<Verdict>) -> Vec<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again_before_the_next_push() {
+async fn transient_failures_are_retried_before_the_next_push() {
     let seconds = Duration::from_secs;
     let refused = |again| Verdict::Refused { why: "no".to_owned(), again };
     let at =
@@ -187,9 +191,9 @@ async fn what_may_pass_is_tried_again_before_the_next_push() {
     let waits = [at[1] - at[0], at[2] - at[1]];
     assert!((seconds(1) / 2..=seconds(2)).contains(&waits[0]), "{at:?}");
     assert!((seconds(1)..=seconds(3)).contains(&waits[1]), "{at:?}");
-    // What comes after is as regular as if nothing had been.
+    // Later pushes follow the regular interval.
     assert_eq!(at[3].as_secs(), 120, "{at:?}");
-    // A collector that asks for time is given it, and what is of no use is not done.
+    // The delay that a collector requests is kept, and failures that cannot succeed are not retried.
     let at = times(seconds(10), vec![refused(Some(seconds(25))), refused(None), Verdict::Taken]).await;
     assert_eq!([0, 1, 2].map(|place| at[place].as_secs()), [10, 35, 45], "{at:?}");
     let at = times(seconds(10), vec![refused(Some(seconds(86_400)))]).await;

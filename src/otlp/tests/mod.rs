@@ -1,4 +1,4 @@
-//! Pushing, seen by the collector: in-process receivers of both transports.
+//! Tests of pushing with in-process collectors of both transports.
 
 mod collector;
 mod failures;
@@ -6,5 +6,5 @@ mod names;
 mod secure;
 mod settings;
 mod values;
-#[expect(unreachable_pub, reason = "the macro declares metrics for rooms that the catalog reads")]
+#[expect(unreachable_pub, reason = "the macro declares metrics for modules that the catalog reads")]
 mod world;

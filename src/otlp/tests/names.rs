@@ -1,4 +1,4 @@
-//! One name on both roads: the standard translation of each instrument gives the pull name back.
+//! The standard translation of each instrument's name gives the name of the scraped metric.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::catalog;
 use crate::config::OtlpNames;
 use crate::model::desc::{Desc, Instrument, Kind};
 
-/// What Prometheus makes of a name, as its `UnderscoreEscapingWithSuffixes` does.
+/// The name in Prometheus, as its `UnderscoreEscapingWithSuffixes` translates it.
 fn translated(name: &str, unit: &str, kind: Instrument) -> String {
     let mut tokens: Vec<String> = name
         .split(|character: char| !character.is_ascii_alphanumeric())
@@ -67,7 +67,7 @@ fn every_metric_translates_back_to_its_pull_name() {
 }
 
 #[test]
-fn the_translation_is_the_measured_one() {
+fn names_are_translated_as_measured() {
     for (name, unit, kind, expected) in [
         ("t.gpu.memory.used", "By", Instrument::Gauge, "t_gpu_memory_used_bytes"),
         ("t.gpu.utilization", "1", Instrument::Gauge, "t_gpu_utilization_ratio"),
@@ -84,7 +84,7 @@ fn the_translation_is_the_measured_one() {
 }
 
 #[test]
-fn metrics_of_one_convention_can_be_told_apart() {
+fn metrics_of_one_convention_are_distinguishable() {
     let mut conventions: BTreeMap<&str, Vec<&Desc>> = BTreeMap::new();
     for desc in everything() {
         let Some(semconv) = &desc.semconv else { continue };
@@ -107,11 +107,11 @@ fn metrics_of_one_convention_can_be_told_apart() {
             .map(|desc| (desc.ucum, desc.semconv.as_ref().map(|semconv| format!("{:?}", semconv.instrument))))
             .collect();
         assert_eq!(shapes.len(), 1, "{name} has several units or instruments: {shapes:?}");
-        // A label may tell two apart as well as a fixed attribute, but not nothing at all.
-        let told: BTreeSet<_> = descs
+        // Two metrics may be distinguished by a label or by a fixed attribute, but one of them is required.
+        let distinguished: BTreeSet<_> = descs
             .iter()
             .map(|desc| (desc.labels, desc.semconv.as_ref().map(|semconv| (semconv.fixed, semconv.renamed))))
             .collect();
-        assert_eq!(told.len(), descs.len(), "{name} is declared twice with the same attributes");
+        assert_eq!(distinguished.len(), descs.len(), "{name} is declared twice with the same attributes");
     }
 }

@@ -1,4 +1,4 @@
-//! TLS, with our own authorities and client certificates.
+//! TLS with authorities and client certificates of the test.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::world::{BOTH, SHARE, World, eventually, pushing, silent};
 use crate::config::{Otlp, OtlpProtocol};
 use crate::model::units::Ratio;
 
-/// An authority with one server and one client that it certifies.
+/// An authority, and the server and the client that it certifies.
 pub(super) struct Authority {
     folder: TempDir,
     root: Certificate,
@@ -78,7 +78,7 @@ impl Authority {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// A file that trusts this authority and shows its client certificate.
+    /// A file that trusts this authority and presents its client certificate.
     fn config(&self, protocol: OtlpProtocol, endpoint: String) -> Otlp {
         Otlp {
             certificate: Some(self.file("ca.pem")),
@@ -135,7 +135,7 @@ fn the_environment_names_the_certificates_too() {
                     format!("https://localhost:{}", collector.address.port())
                 }
                 "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL" if protocol == OtlpProtocol::Grpc => "grpc".to_owned(),
-                // Without a file of its own, the authority is found as one of the distribution's.
+                // Without a configured file, the authority is found among those of the distribution.
                 "SSL_CERT_FILE" if protocol == OtlpProtocol::Grpc => file("ca.pem"),
                 "OTEL_EXPORTER_OTLP_CERTIFICATE" if protocol == OtlpProtocol::HttpProtobuf => file("ca.pem"),
                 "OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE" => file("client.pem"),

@@ -1,4 +1,4 @@
-//! Which of the file, the variables and the defaults decides.
+//! The precedence of the file, the environment variables and the defaults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn on() -> Otlp {
     Otlp { enabled: true, ..silent() }
 }
 
-/// What differs from the defaults, one line each, then the warnings.
+/// The differences from the defaults, one per line, then the warnings.
 fn show(config: &Otlp, variables: &[(&str, &str)]) -> String {
     let (found, warnings) = resolved(config, variables);
     let mut lines = Vec::new();
@@ -64,7 +64,7 @@ fn check(config: &Otlp, variables: &[(&str, &str)], expected: &str) {
 const HTTP: &str = "http http://localhost:4318/v1/metrics";
 
 #[test]
-fn pushing_is_off_until_somebody_asks() {
+fn pushing_is_off_by_default() {
     check(&silent(), &[], "off");
     check(&silent(), &[("EXPORTER_OTLP_PROTOCOL", "grpc"), ("EXPORTER_OTLP_ENDPOINT", " ")], "off");
     check(&silent(), &[("METRICS_EXPORTER", "console")], "off");
@@ -73,7 +73,7 @@ fn pushing_is_off_until_somebody_asks() {
 }
 
 #[test]
-fn the_environment_can_forbid_it() {
+fn the_environment_can_disable_pushing() {
     let off = "off\n! the OTLP export is disabled: ";
     check(&on(), &[("SDK_DISABLED", "TRUE")], &format!("{off}OTEL_SDK_DISABLED is true"));
     check(&on(), &[("SDK_DISABLED", "false")], HTTP);
@@ -128,7 +128,7 @@ fn endpoints_are_taken_as_the_specification_says() {
     let (found, _) = resolved(&silent(), &own("http://c/p?api-key=s3cret"));
     assert_eq!(found.unwrap().shown(), "http://c/p");
     assert!(show(&silent(), &generic("http://")).starts_with(HTTP));
-    // One that cannot be used leaves the word to the next.
+    // An unusable value leaves the next one in effect.
     assert!(
         show(&silent(), &[own("nonsense"), generic("http://a:1")].concat())
             .starts_with("http http://a:1/v1/metrics\n! OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
@@ -225,7 +225,7 @@ fn protocols_times_and_compression_follow_their_order() {
 }
 
 #[test]
-fn headers_are_decoded_merged_and_never_told() {
+fn headers_are_decoded_merged_and_never_shown() {
     let generic = ("EXPORTER_OTLP_HEADERS", "authorization=Basic%20YTpi, x-tenant = a");
     check(&on(), &[generic], &format!("{HTTP}\nauthorization: Basic YTpi\nx-tenant: a"));
     check(&on(), &[generic, ("EXPORTER_OTLP_METRICS_HEADERS", "only=this")], &format!("{HTTP}\nonly: this"));

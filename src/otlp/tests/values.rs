@@ -1,4 +1,4 @@
-//! What arrives: names, values, attributes, and what no longer arrives.
+//! Received names, values and attributes, and series that are no longer sent.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn names_follow_the_setting() {
 }
 
 #[test]
-fn a_vanished_series_is_not_sent_again() {
+fn a_series_that_disappeared_is_not_sent_again() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         let world = World::new();
@@ -104,7 +104,7 @@ fn nothing_is_sent_before_the_first_frame() {
 }
 
 #[test]
-fn a_metric_with_a_large_budget_arrives_whole() {
+fn a_metric_with_a_large_budget_arrives_complete() {
     let collector = Collector::start(BOTH[1]);
     let world = World::new();
     world.show(|batch| {
@@ -185,21 +185,21 @@ fn resource_headers_and_gzip_arrive() {
     }
 }
 
-/// Also run by the next test, with variables of the process that say otherwise.
+/// Also run by the next test, with contradicting variables of the process.
 #[test]
-fn only_our_headers_arrive() {
+fn only_configured_headers_arrive() {
     for protocol in BOTH {
         let collector = Collector::start(protocol);
         let world = World::new();
         world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
         let config = Otlp {
-            headers: [("tenant".to_owned(), "ours".to_owned())].into(),
+            headers: [("tenant".to_owned(), "own".to_owned())].into(),
             ..pushing(protocol, format!("http://{}", collector.address))
         };
         let pusher = world.start(&config).unwrap().unwrap();
         let push = collector.next();
         pusher.shutdown(Duration::from_secs(5));
-        assert_eq!(push.headers.get_all("tenant").iter().collect::<Vec<_>>(), ["ours"]);
+        assert_eq!(push.headers.get_all("tenant").iter().collect::<Vec<_>>(), ["own"]);
         assert!(!push.headers.contains_key("stray"));
         let names = resource(&push.request);
         assert!(names.contains(&"service.name=\"memwarden\"".to_owned()), "{names:?}");
@@ -208,25 +208,25 @@ fn only_our_headers_arrive() {
 }
 
 #[test]
-fn no_variable_is_read_but_through_the_settings() {
+fn variables_are_read_only_through_the_settings() {
     #[expect(clippy::disallowed_methods, reason = "the environment of this process cannot be changed")]
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "otlp::tests::values::only_our_headers_arrive"])
-        .env("OTEL_EXPORTER_OTLP_HEADERS", "tenant=theirs,stray=1")
+        .args(["--exact", "otlp::tests::values::only_configured_headers_arrive"])
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "tenant=other,stray=1")
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         .env("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
-        .env("OTEL_SERVICE_NAME", "theirs")
+        .env("OTEL_SERVICE_NAME", "other")
         .env("OTEL_RESOURCE_ATTRIBUTES", "stray=1")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && told.contains("1 passed"), "{told}");
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && output.contains("1 passed"), "{output}");
 }
 
 #[test]
-fn a_dropped_pusher_pushes_no_more() {
+fn a_dropped_pusher_stops_pushing() {
     let collector = Collector::start(BOTH[1]);
     let world = World::new();
     world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
@@ -265,7 +265,7 @@ fn one_push_is_of_one_frame() {
 }
 
 #[test]
-fn deltas_are_what_was_added_since_the_push_that_was_taken() {
+fn deltas_are_relative_to_the_last_accepted_push() {
     let collector = Collector::start(BOTH[1]);
     let world = World::new();
     let address = collector.address;
@@ -301,16 +301,16 @@ fn deltas_are_what_was_added_since_the_push_that_was_taken() {
     };
     let first = collector.next();
     assert_eq!(values(&first), expected(&[(1, 10)]));
-    // A sum that may fall stays cumulative.
+    // A sum that may decrease stays cumulative.
     assert!(lines(&first.request)[0].ends_with("sum(false, AGGREGATION_TEMPORALITY_CUMULATIVE) By"));
     collector.next_where(|push| values(push) == expected(&[(1, 0)]));
-    // What the collector does not take is told again, with what came since; who began anew counts from zero.
-    collector.is(super::collector::Mood::Refuses(400, 3));
+    // Rejected deltas are sent again with later ones; a client that restarted counts from zero.
+    collector.is(super::collector::Behavior::Refuses(400, 3));
     show(&[(1, 13), (2, 7)]);
     collector.next_where(|push| values(push) == expected(&[(1, 3), (2, 7)]));
     show(&[(1, 4), (2, 9)]);
     collector.next_where(|push| values(push) == expected(&[(1, 4), (2, 9)]));
-    collector.is(super::collector::Mood::Takes);
+    collector.is(super::collector::Behavior::Takes);
     collector.next_where(|push| values(push) == expected(&[(1, 0), (2, 0)]));
     pusher.shutdown(Duration::from_secs(5));
 }

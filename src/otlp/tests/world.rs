@@ -25,7 +25,7 @@ crate::metrics! {
     /// Memory in use.
     pub USED: Gauge<Bytes> = "memwarden_test_memory_used_bytes" {uuid, gpu}
         .semconv("hw.gpu.memory.usage", Instrument::UpDownCounter, &[("hw.type", "gpu")], &[("uuid", "hw.id")]);
-    /// The share in use; the same name as USED but for its unit.
+    /// The share in use; the same name as USED except for its unit.
     pub SHARE: Gauge<Ratio> = "memwarden_test_memory_used_ratio" {};
     /// Faults.
     pub FAULTS: Counter<Count> = "memwarden_test_faults_total" {pid}.counting("{fault}").budget(5_000)
@@ -37,7 +37,7 @@ crate::metrics! {
 
 pub(super) const BOTH: [OtlpProtocol; 2] = [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf];
 
-/// A silent configuration file.
+/// A configuration file without values.
 pub(super) fn silent() -> Otlp {
     Otlp {
         enabled: false,
@@ -55,7 +55,7 @@ pub(super) fn silent() -> Otlp {
     }
 }
 
-/// One that pushes to `endpoint` 20 times a second.
+/// A configuration that pushes to `endpoint` 20 times per second.
 pub(super) fn pushing(protocol: OtlpProtocol, endpoint: String) -> Otlp {
     Otlp {
         enabled: true,
@@ -117,7 +117,7 @@ impl World {
         self.frames.send_replace(Some(Arc::new(frame)));
     }
 
-    /// What pushes once, as `config` says.
+    /// A client that pushes once with `config`.
     pub(super) fn sender(&self, config: &Otlp) -> Sender {
         let resolved = resolve(config, &|_| None).unwrap().0.unwrap();
         let resource = resource::resource(&resolved.resource, "127.0.0.1:10636".to_owned());
@@ -162,7 +162,7 @@ pub(super) fn eventually(what: &str, done: impl Fn() -> bool) {
     panic!("not within 20 s: {what}");
 }
 
-/// One line a point, sorted: `name{attributes} value kind unit`.
+/// One line per point, sorted: `name{attributes} value kind unit`.
 pub(super) fn lines(request: &ExportMetricsServiceRequest) -> Vec<String> {
     let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
     let mut lines = Vec::new();

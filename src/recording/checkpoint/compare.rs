@@ -1,15 +1,15 @@
-//! Two checkpoints compared.
+//! Comparison of two checkpoints.
 
 use std::collections::BTreeMap;
 
 use super::Checkpoint;
 use super::scan::{Pair, Progress, compare_all};
 use crate::formats::parameters::Tensor;
-use crate::formats::parameters::compare::{self as parameters, Comparison, Moved};
+use crate::formats::parameters::compare::{self as parameters, Comparison, ValueChange};
 use crate::recording::error::RecordingError;
 
-/// What differs between two checkpoints whose tensors have these names, and by how much their values differ where
-/// somebody is told of the progress of reading them.
+/// The differences of two checkpoints whose tensors have these names. Values are compared if the progress of reading
+/// them is reported.
 pub(crate) fn compare<'a>(
     both: [&'a Checkpoint; 2],
     names: [&'a [String]; 2],
@@ -33,15 +33,15 @@ pub(crate) fn compare<'a>(
     }
     let (found, _) = compare_all(both, &pairs, threads, progress)?;
     comparison.compared = Some(found.iter().flatten().count());
-    let moved = same.iter().zip(found).filter_map(|(name, difference)| {
+    let changes = same.iter().zip(found).filter_map(|(name, difference)| {
         let difference = difference.filter(|difference| difference.differing > 0)?;
-        Some(Moved { name, difference })
+        Some(ValueChange { name, difference })
     });
-    let mut moved: Vec<Moved<'a>> = moved.collect();
-    moved.sort_by(|a, b| {
-        let of = |moved: &Moved<'_>| moved.difference.max_abs.unwrap_or(-1.0);
+    let mut changes: Vec<ValueChange<'a>> = changes.collect();
+    changes.sort_by(|a, b| {
+        let of = |change: &ValueChange<'_>| change.difference.max_abs.unwrap_or(-1.0);
         of(b).total_cmp(&of(a))
     });
-    comparison.values = Some(moved);
+    comparison.values = Some(changes);
     Ok(comparison)
 }

@@ -1,8 +1,7 @@
-//! Reading without harm: a checkpoint does not push the job's pages out of memory.
+//! Reads checkpoints without evicting pages of a job from the page cache.
 //!
-//! What the page cache holds already is read from there and stays. What it does
-//! not hold is read without readahead and dropped at once. `preadv2(RWF_NOWAIT)`
-//! tells the two apart; a file system that does not know it is read plainly.
+//! Pages in the page cache are read from it and stay. Other pages are read without readahead and dropped afterwards.
+//! `preadv2(RWF_NOWAIT)` distinguishes them; on a file system without it, files are read normally.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -15,9 +14,9 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::formats::parameters::ReadAt;
 
-/// What is read at once from the page cache, in bytes: the scan finds it in the second cache.
+/// Maximum size of one read from the page cache, in bytes: the data fit into the second-level cache for the scan.
 const HOT: usize = 256 << 10;
-/// What is read at once from elsewhere, in bytes.
+/// Maximum size of one read from elsewhere, in bytes.
 pub(crate) const COLD: usize = 1 << 20;
 
 /// A regular file, open for reading.
@@ -25,13 +24,13 @@ pub(crate) const COLD: usize = 1 << 20;
 pub(crate) struct Gentle {
     file: File,
     size: u64,
-    /// What tells this file from another of the same name: device, inode, size, time of the last change.
+    /// Identifies the file among others of the same name: device, inode, size, time of the last change.
     identity: [u64; 4],
     page: u64,
 }
 
 impl Gentle {
-    /// Opens it. Never waits for a pipe.
+    /// Opens the file. Never blocks on a pipe.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -40,7 +39,7 @@ impl Gentle {
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
-        // Readahead would fetch pages that nobody could tell from the job's. Advice may be refused: then it is not taken.
+        // Readahead would fetch pages that cannot be distinguished from the job's. A file system may refuse the advice.
         let _ = fadvise(&file, 0, None, Advice::Random);
         let changed = metadata.mtime_nsec().unsigned_abs() ^ metadata.mtime().unsigned_abs() << 30;
         Ok(Self {
@@ -55,7 +54,7 @@ impl Gentle {
         self.identity
     }
 
-    /// Reads some of the bytes from `offset` on, at most all of `buffer` and at least one.
+    /// Reads at least one byte from `offset` on, at most all of `buffer`.
     pub(crate) fn read_some(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let hot = buffer.len().min(HOT);
         let cached = match preadv2(
@@ -82,20 +81,20 @@ impl Gentle {
         Ok(end)
     }
 
-    /// Where to stop reading: at the end of a page if it can be, so that the next piece begins with a page of its own.
+    /// The end of a read: at a page boundary if possible, so that the next read starts with a separate page.
     fn cold_end(&self, from: u64, to: u64) -> u64 {
         let page_end = to - to % self.page;
         if page_end > from { page_end } else { to }
     }
 
-    /// Lets the page cache forget what it did not have before.
+    /// Drops the pages that were not in the page cache before.
     ///
-    /// A page that the next piece shares stays: dropped, it would make that piece look as if it had not been cached.
+    /// A page that the next read shares stays: otherwise that read would find it not cached.
     fn drop_pages(&self, from: u64, to: u64) {
         let start = from - from % self.page;
         let end = if to >= self.size { to.next_multiple_of(self.page) } else { to - to % self.page };
         if let Some(len) = end.checked_sub(start).and_then(NonZeroU64::new) {
-            // It is advice: refused, the pages stay until the kernel needs them.
+            // If the advice is refused, the pages stay until the kernel reclaims them.
             let _ = fadvise(&self.file, start, Some(len), Advice::DontNeed);
         }
     }
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// Which pages the page cache holds.
+    /// The pages in the page cache.
     fn cached(path: &Path, pages: u64) -> Vec<bool> {
         let file = File::open(path).unwrap();
         fadvise(&file, 0, None, Advice::Random).unwrap();
@@ -146,8 +145,8 @@ mod tests {
         (0..pages).map(probe).collect()
     }
 
-    /// How many of the job's 512 pages the page cache has after three readings, and how many others; nothing where it
-    /// keeps what it is told to forget.
+    /// How many of the job's 512 pages are in the page cache after three readings, and how many others; nothing if the
+    /// file system does not drop pages on request.
     fn kept() -> Option<(usize, usize)> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
@@ -159,9 +158,9 @@ mod tests {
         if rustix::param::page_size() != 4096 || cached(&path, 1) == [true] {
             return None;
         }
-        // Asking fetches the page that was asked for.
+        // Querying a page fetches it.
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-        // What the job has read.
+        // The pages that the job has read.
         file.read_exact_at(&mut vec![0; 2 << 20], 3 << 20).unwrap();
         let gentle = Gentle::open(&path).unwrap();
         for _ in 0..3 {
@@ -174,16 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn the_page_cache_is_as_it_was() {
-        // What another processor holds for a moment is not dropped, or looks as if it were not cached; on a busy
-        // machine that may be so at one time, and not at every time.
+    fn the_page_cache_is_unchanged() {
+        // Pages that another CPU holds at this moment are not dropped, or appear not to be cached; on a busy machine
+        // this may happen in some tries, but not in all.
         let mut tries = Vec::new();
         for _ in 0..10 {
             let Some((inside, outside)) = kept() else {
-                let why = "the file system of the temporary folder keeps what it is told to forget";
+                let why = "the file system of the temporary folder does not drop pages on request";
                 return crate::skip::skip(why);
             };
-            // A piece that begins cold and ends in the job's pages costs up to a MiB of them, at the first of its ends.
+            // A read that starts outside the cache and ends in the job's pages drops up to a MiB of them, at the first
+            // of its ends.
             if inside >= 255 && outside <= 8 {
                 return;
             }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn only_regular_files_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Gentle::open(folder.path()).is_err());
         assert!(Gentle::open(Path::new("/dev/zero")).is_err());

@@ -1,4 +1,4 @@
-//! What a path stands for: one file, a folder of shards, an adapter.
+//! The content of a path: one file, a folder of shards, an adapter.
 
 pub(crate) mod compare;
 mod file;
@@ -14,17 +14,17 @@ use crate::formats::parameters::index::{Index, read_index};
 use crate::formats::parameters::{Group, Part, Place, ReadAt as _, Tensor, group_of, safetensors, torch};
 use crate::host::fs::read_bounded;
 
-/// The largest index or configuration that is read, in bytes.
+/// Maximum size of an index or a configuration, in bytes.
 const JSON_BYTES: u64 = 100_000_000;
 /// The configuration beside the tensors of an adapter.
 const ADAPTER: &str = "adapter_config.json";
 
-/// A checkpoint of one file or many.
+/// A checkpoint of one or more files.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) path: PathBuf,
     pub(crate) files: Vec<Shard>,
-    /// What is odd about it, a sentence each.
+    /// Anomalies, a sentence each.
     pub(crate) notes: Vec<String>,
     pub(crate) adapter: Option<Adapter>,
 }
@@ -44,7 +44,7 @@ enum Kind {
     Torch,
 }
 
-/// The format that a file's name promises.
+/// The format according to the name of the file.
 fn promised(path: &Path) -> Option<Kind> {
     match path.extension()?.to_str()? {
         "safetensors" => Some(Kind::Safetensors),
@@ -54,7 +54,7 @@ fn promised(path: &Path) -> Option<Kind> {
 }
 
 impl Checkpoint {
-    /// Reads what a path holds, but no values.
+    /// Reads everything except values.
     pub(crate) fn open(path: &Path, options: &torch::Options) -> Result<Self, RecordingError> {
         let is_folder = std::fs::metadata(path).at(|| path.display().to_string())?.is_dir();
         let mut found = Self { path: path.to_owned(), files: Vec::new(), notes: Vec::new(), adapter: None };
@@ -169,7 +169,7 @@ impl Checkpoint {
         numbered.flat_map(|(file, shard)| shard.part.tensors.iter().map(move |tensor| (file, tensor)))
     }
 
-    /// The elements of a model, without optimizer state and what is tied.
+    /// The elements of a model, without optimizer state and tied tensors.
     pub(crate) fn elements(&self) -> u64 {
         let mut places = std::collections::HashSet::new();
         let counted = self.tensors().filter(|(file, tensor)| {
@@ -180,7 +180,7 @@ impl Checkpoint {
         counted.fold(0, |sum, (_, tensor)| sum.saturating_add(tensor.elements))
     }
 
-    /// The names of all tensors; shards of one name (of tensor parallelism) are told apart by their file.
+    /// The names of all tensors; shards of the same name (tensor parallelism) are distinguished by their file.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut times: BTreeMap<&str, usize> = BTreeMap::new();
         self.tensors().for_each(|(_, tensor)| *times.entry(&tensor.name).or_default() += 1);

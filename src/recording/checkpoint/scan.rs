@@ -1,4 +1,4 @@
-//! Values read by several threads of low priority.
+//! Reads values with several threads of low priority.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,17 +17,17 @@ use crate::model::lock::lock;
 use crate::model::units::Bytes;
 use crate::recording::error::{Place as _, RecordingError};
 
-/// What one thread takes at once, in bytes; a multiple of every element's size.
+/// Size of the segment that one thread reads at once, in bytes; a multiple of every element's size.
 const SEGMENT: u64 = 16 << 20;
 /// The largest element, in bytes.
 const ELEMENT: usize = 16;
-/// The lowest priority there is: the job goes first.
+/// The lowest priority, so that the job is scheduled first.
 const NICE: i32 = 19;
 
-/// Told from time to time how many bytes were read, and how many there are.
+/// Called at intervals with the number of bytes read and the total.
 pub(crate) type Progress<'p> = dyn FnMut(u64, u64) + 'p;
 
-/// How fast values were read.
+/// The rate of reading values.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(crate) struct Speed {
     pub(crate) bytes: u64,
@@ -43,7 +43,7 @@ impl fmt::Display for Speed {
     }
 }
 
-/// A part of a tensor: the tensor's number, and where it begins and ends within its bytes.
+/// A part of a tensor: the tensor's number, and the range within its bytes.
 struct Segment {
     tensor: usize,
     begin: u64,
@@ -58,7 +58,7 @@ fn segments(sizes: impl Iterator<Item = (usize, u64)>) -> Vec<Segment> {
     sizes.flat_map(cut).collect()
 }
 
-/// The files that a thread has open: one a checkpoint, as it goes through them in order.
+/// The files that a thread has open: one for each checkpoint, because files are read in order.
 #[derive(Default)]
 struct OpenFiles {
     open: Vec<(PathBuf, Gentle)>,
@@ -96,17 +96,17 @@ pub(crate) fn scan_all(
     let speed = run(&segments, threads, 1, progress, |files, segment, buffers, done| {
         let (file, tensor) = tensors[segment.tensor];
         let shard = &checkpoint.files[file];
-        let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
-        let file = files.file(0, shard).at(told)?;
+        let location = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
+        let file = files.file(0, shard).at(location)?;
         let start = place(tensor).unwrap_or(0);
         let width = usize::try_from(tensor.dtype.bits() / 8).unwrap_or(1).clamp(1, ELEMENT);
         let (mut at, mut sum) = (segment.begin, ScanResult::default());
-        // Pieces end where pages do, which may be within an element.
+        // Pieces end at page boundaries, which may be within an element.
         let mut carried = 0;
         while at < segment.end {
             let wanted = usize::try_from(segment.end - at).unwrap_or(COLD).min(COLD);
             let read = file.read_some(&mut buffers[0][carried..carried + wanted], start + at);
-            let read = read.at(|| format!("at byte {}", start + at)).at(told)?;
+            let read = read.at(|| format!("at byte {}", start + at)).at(location)?;
             let filled = carried + read;
             let whole = filled - filled % width;
             sum = sum.and(scan(tensor.dtype, &buffers[0][..whole]));
@@ -156,9 +156,9 @@ pub(crate) fn compare_all(
             for side in 0..2 {
                 let (file, tensor) = pair[side];
                 let shard = &both[side].files[file];
-                let told = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
-                let file = files.file(side, shard).at(told)?;
-                file.read_exact_at(&mut buffers[side][..wanted], place[side] + at).at(told)?;
+                let location = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
+                let file = files.file(side, shard).at(location)?;
+                file.read_exact_at(&mut buffers[side][..wanted], place[side] + at).at(location)?;
             }
             sum = sum.and(difference(pair[0].1.dtype, &buffers[0][..wanted], &buffers[1][..wanted]));
             at += wanted as u64;
@@ -171,7 +171,7 @@ pub(crate) fn compare_all(
     Ok((found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect(), speed))
 }
 
-/// Does every segment once, on so many threads, until all are done or one fails.
+/// Processes every segment once, on `threads` threads, until all are done or one fails.
 fn run(
     segments: &[Segment],
     threads: usize,
@@ -191,7 +191,7 @@ fn run(
             scope.spawn({
                 let (next, read, stop, failed, work) = (&next, &read, &stop, &failed, &work);
                 move || {
-                    // On Linux this is the thread's own. Refused, it is as it was.
+                    // On Linux this sets the priority of the thread only. If it is refused, the priority is unchanged.
                     let _ = rustix::process::nice(NICE);
                     let mut files = OpenFiles::default();
                     let mut buffers = vec![vec![0; COLD + ELEMENT]; sides];

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_line_fails_and_the_others_speak() {
+    fn a_truncated_line_fails_and_the_others_are_read() {
         let text =
             "Node 0, zone  DMA32  4  2  1  0 \nNode 1, zone Normal  0  0  0  0 \nNode 1, zone Movable  7  1";
         check(
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_empty_file_is_said() {
+    fn a_missing_or_empty_file_is_an_error() {
         check(
             &SMALL_PAGES,
             root(&[]),

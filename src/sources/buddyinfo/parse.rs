@@ -26,11 +26,11 @@ pub fn buddyinfo(text: &str) -> impl Iterator<Item = Result<Zone<'_>, Malformed>
 }
 
 fn zone(line: &str) -> Option<Zone<'_>> {
-    let mut words = line.strip_suffix('\n')?.strip_prefix("Node ")?.split_ascii_whitespace();
-    let node = words.next()?.strip_suffix(',')?;
+    let mut fields = line.strip_suffix('\n')?.strip_prefix("Node ")?.split_ascii_whitespace();
+    let node = fields.next()?.strip_suffix(',')?;
     node.parse::<u32>().ok()?;
-    let name = words.next().filter(|word| *word == "zone").and_then(|_| words.next())?;
-    let blocks: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let name = fields.next().filter(|word| *word == "zone").and_then(|_| fields.next())?;
+    let blocks: Vec<u64> = fields.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let zone = Zone { node, name, blocks };
     // Checks that all derived values fit into 64 bits.
     (!zone.blocks.is_empty()).then_some(())?;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_whole_or_malformed() {
+    fn a_line_is_complete_or_malformed() {
         let whole = "Node 0, zone   Normal   1926    915   1225 \n";
         assert_eq!(buddyinfo(whole).collect::<Vec<_>>(), [Ok(of(&[1926, 915, 1225]))]);
         for end in 1..whole.len() {
@@ -139,8 +139,8 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(text: String, words in "Node [0-9]{0,3}, zone [A-Z]{0,3}( [0-9]{0,22}){0,70}\n") {
-            for zone in buddyinfo(&text).chain(buddyinfo(&words)).flatten() {
+        fn never_panics(text: String, fields in "Node [0-9]{0,3}, zone [A-Z]{0,3}( [0-9]{0,22}){0,70}\n") {
+            for zone in buddyinfo(&text).chain(buddyinfo(&fields)).flatten() {
                 zone.unusable().count();
                 zone.free(65_536);
                 zone.largest(65_536);

@@ -59,15 +59,15 @@ pub struct Bounds {
     /// The smallest limit.
     pub limit: Bound,
     /// The smallest headroom below one of the limits.
-    pub room: Bound,
+    pub headroom: Bound,
 }
 
 impl Bounds {
     /// Limits above the topmost visible cgroup.
-    pub const NONE: Self = Self { limit: Bound::Unbounded, room: Bound::Unbounded };
+    pub const NONE: Self = Self { limit: Bound::Unbounded, headroom: Bound::Unbounded };
 
     /// Limits of a parent that could not be read.
-    pub const UNKNOWN: Self = Self { limit: Bound::Unknown, room: Bound::Unknown };
+    pub const UNKNOWN: Self = Self { limit: Bound::Unknown, headroom: Bound::Unknown };
 
     /// The limits of a cgroup whose parent has the limits `self`.
     ///
@@ -77,7 +77,7 @@ impl Bounds {
     pub fn below(self, reading: &Reading) -> Self {
         let working_set = reading.working_set();
         // v1 reports the smallest limit on the path, including ancestors outside a
-        // container. Their usage is at least ours, so ours gives an upper bound of the headroom.
+        // container. Their usage is at least that of the cgroup, which gives an upper bound of the headroom.
         let hidden = reading.stat.hierarchical_limit.map_or(Bound::Unbounded, Bound::from);
         let both_used = reading
             .both_usage
@@ -85,8 +85,8 @@ impl Bounds {
             .map(|(used, cache)| used.saturating_sub(cache));
         Self {
             limit: self.limit.tighter(reading.limit).tighter(hidden),
-            room: self
-                .room
+            headroom: self
+                .headroom
                 .tighter(reading.limit.minus(working_set))
                 .tighter(hidden.minus(working_set))
                 .tighter(reading.both_limit.minus(both_used)),
@@ -114,13 +114,13 @@ mod tests {
 
     /// The limits of the last of these cgroups, each of which is below the one before.
     #[track_caller]
-    fn check(path: &[Reading], limit: Bound, room: Bound) {
+    fn check(path: &[Reading], limit: Bound, headroom: Bound) {
         let found = path.iter().fold(Bounds::NONE, Bounds::below);
-        assert_eq!(found, Bounds { limit, room });
+        assert_eq!(found, Bounds { limit, headroom });
     }
 
     #[test]
-    fn the_smallest_limit_need_not_leave_the_least() {
+    fn the_smallest_limit_may_leave_more_headroom() {
         let parent = || reading(at(100), 95, Some(0));
         check(&[parent(), reading(at(50), 10, Some(0))], at(50), at(5));
         check(&[parent(), reading(Bound::Unbounded, 10, Some(0))], at(100), at(5));
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn reclaimable_cache_is_room_and_excess_is_none() {
+    fn reclaimable_cache_is_headroom_and_excess_usage_is_not() {
         check(&[reading(at(100), 90, Some(60))], at(100), at(70));
         check(&[reading(at(100), 130, Some(0))], at(100), at(0));
         check(&[reading(at(100), 10, Some(60))], at(100), at(100));
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn unknown_headroom_is_absent() {
         check(
             &[reading(Bound::Unknown, 1, Some(0)), reading(at(9), 1, Some(0))],
             Bound::Unknown,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_with_swap_can_be_what_runs_out() {
+    fn memory_with_swap_can_be_the_bound() {
         let mut swapped = reading(at(100), 60, Some(0));
         swapped.both_limit = at(100);
         swapped.both_usage = Some(Bytes::new(90));

@@ -23,7 +23,7 @@ impl Default for RepeatedLabels {
 }
 
 /// Puts the values of one cgroup.
-pub fn put(out: &mut Batch, words: &RepeatedLabels, label: &Label, reading: &Reading, bounds: &Bounds) {
+pub fn put(out: &mut Batch, repeated: &RepeatedLabels, label: &Label, reading: &Reading, bounds: &Bounds) {
     let cgroup = std::slice::from_ref(label);
     let stat = &reading.stat;
     for (metric, value) in [
@@ -41,18 +41,18 @@ pub fn put(out: &mut Batch, words: &RepeatedLabels, label: &Label, reading: &Rea
         (&m::SWAP_LIMIT, reading.swap_limit),
         (&m::BOTH_LIMIT, reading.both_limit.bytes()),
         (&m::EFFECTIVE_LIMIT, bounds.limit.bytes()),
-        (&m::HEADROOM, bounds.room.bytes()),
+        (&m::HEADROOM, bounds.headroom.bytes()),
     ] {
         out.put_some(metric, cgroup, value);
     }
     out.put_some(&m::TASKS, cgroup, reading.tasks.map(Count));
-    for (event, count) in words.events.iter().zip(reading.events) {
+    for (event, count) in repeated.events.iter().zip(reading.events) {
         if let Some(count) = count {
             out.put(&m::EVENTS, &[label.clone(), event.clone()], Count(count));
         }
     }
-    put_stall(out, label, &words.some, reading.pressure.some);
-    put_stall(out, label, &words.full, reading.pressure.full);
+    put_stall(out, label, &repeated.some, reading.pressure.some);
+    put_stall(out, label, &repeated.full, reading.pressure.full);
 }
 
 fn put_stall(out: &mut Batch, cgroup: &Label, kind: &Label, stall: Option<Stall>) {

@@ -20,13 +20,13 @@ pub struct Reader {
     /// Number of descriptors that may still be kept; without one, a file is opened for each read.
     pub allowance: usize,
     /// The first file that could not be read or parsed.
-    pub trouble: Option<(Failure, String)>,
+    pub error: Option<(Failure, String)>,
 }
 
 impl Reader {
     /// A reader that keeps no descriptors, with an earlier error.
-    pub fn with_trouble(trouble: Option<(Failure, String)>) -> Self {
-        Self { trouble, ..Self::default() }
+    pub fn with_error(error: Option<(Failure, String)>) -> Self {
+        Self { error, ..Self::default() }
     }
 
     /// Records a file with invalid content, if it is the first error.
@@ -36,9 +36,9 @@ impl Reader {
 
     /// Records an error, if it is the first.
     pub fn note(&mut self, path: &Path, error: &io::Error) {
-        if self.trouble.is_none() {
+        if self.error.is_none() {
             let why = format!("cannot read {}: {error}", path.display());
-            self.trouble = Some((Failure::of(error), why));
+            self.error = Some((Failure::of(error), why));
         }
     }
 }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_paths_stay_apart() {
+    fn long_paths_have_different_labels() {
         let long = "/pod".repeat(100);
         let (one, two) = (label(&format!("{long}/a")), label(&format!("{long}/b")));
         assert_ne!(one, two);

@@ -70,7 +70,7 @@ struct Cgroups {
     hierarchy: Option<Hierarchy>,
     walk: Option<Walk>,
     walk_begun: Option<Timestamp>,
-    walk_trouble: Option<(Failure, String)>,
+    walk_error: Option<(Failure, String)>,
     /// Whether a walk of this hierarchy was completed.
     is_surveyed: bool,
     /// Number of cgroups that are not exposed, and of those not visited, by owner.
@@ -81,7 +81,7 @@ struct Cgroups {
     /// The owners of exposed cgroups, except root.
     users: Arc<BTreeMap<Label, u32>>,
     reader: Reader,
-    words: RepeatedLabels,
+    repeated_labels: RepeatedLabels,
 }
 
 impl Cgroups {
@@ -93,14 +93,14 @@ impl Cgroups {
             hierarchy: None,
             walk: None,
             walk_begun: None,
-            walk_trouble: None,
+            walk_error: None,
             is_surveyed: false,
             omitted: BTreeMap::new(),
             unvisited: BTreeMap::new(),
             groups: Vec::new(),
             users: Arc::default(),
             reader: Reader::default(),
-            words: RepeatedLabels::default(),
+            repeated_labels: RepeatedLabels::default(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Cgroups {
         };
         self.walk = None;
         self.walk_begun = None;
-        self.walk_trouble = None;
+        self.walk_error = None;
         self.is_surveyed = false;
         Ok(self.hierarchy.insert(found).clone())
     }
@@ -177,7 +177,7 @@ impl Cgroups {
         self.users = users.into();
         self.omitted = chosen.omitted;
         self.unvisited.clone_from(&walk.unvisited);
-        self.walk_trouble.clone_from(&walk.trouble);
+        self.walk_error.clone_from(&walk.error);
         self.groups = groups;
     }
 
@@ -203,7 +203,7 @@ impl Cgroups {
             let bounds = self.above(group, &all).below(reading);
             all.push(bounds);
             if group.shown {
-                expose::put(out, &self.words, &group.label, reading, &bounds);
+                expose::put(out, &self.repeated_labels, &group.label, reading, &bounds);
             }
         }
     }
@@ -246,7 +246,7 @@ impl Source for Cgroups {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let hierarchy = self.locate()?;
         self.survey(&hierarchy, at);
-        self.reader.trouble = self.walk_trouble.clone();
+        self.reader.error = self.walk_error.clone();
         let readings = self.read();
         self.put(&readings, out);
         out.facts.cgroup_users = Arc::clone(&self.users);
@@ -261,7 +261,7 @@ impl Source for Cgroups {
             out,
         );
         report_shortage("cgroup_walk", walk::PER_WALK, self.unvisited.iter(), out);
-        match self.reader.trouble.take() {
+        match self.reader.error.take() {
             Some((kind, why)) => Err(SourceError::failed(kind, why)),
             None => Ok(()),
         }

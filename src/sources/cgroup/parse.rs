@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_v1_events_are_right() {
+    fn the_positions_of_v1_events_are_correct() {
         assert_eq!((EVENTS[EVENT_MAX], EVENTS[EVENT_OOM_KILL]), ("max", "oom_kill"));
     }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_garbled_line_is_absent_not_zero() {
+    fn a_truncated_or_garbled_line_is_absent_not_zero() {
         let found = stat(b"anon 4096\nfile \nkernel 12x\nslab\n\nshmem 1 2\ninactive_file 40", Version::V2);
         let expected = Stat { anon: Some(Bytes::new(4096)), ..Stat::default() };
         assert_eq!(found, expected);
@@ -301,7 +301,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_stat_never_shows_another_number(cut in 0_usize..60) {
+        fn a_truncated_stat_never_gives_another_number(cut in 0_usize..60) {
             let text = b"anon 123456789\nfile 987654321\ninactive_file 55555555\n";
             let whole = stat(text, Version::V2);
             let part = stat(&text[..cut.min(text.len())], Version::V2);

@@ -101,24 +101,24 @@ impl Subject {
         (text, outcome.err())
     }
 
-    /// The lines of a complete tick that contain one of these words.
+    /// The lines of a complete tick that contain one of these parts.
     #[track_caller]
-    fn check(&mut self, second: u64, words: &[&str], expected: Expect) {
+    fn check(&mut self, second: u64, parts: &[&str], expected: Expect) {
         let (text, error) = self.sample(second);
         assert!(error.is_none(), "{error:?}");
-        expected.assert_eq(&only(&text, words));
+        expected.assert_eq(&only(&text, parts));
     }
 }
 
-fn only(text: &str, words: &[&str]) -> String {
+fn only(text: &str, parts: &[&str]) -> String {
     text.lines()
-        .filter(|line| words.iter().any(|word| line.contains(word)))
+        .filter(|line| parts.iter().any(|word| line.contains(word)))
         .flat_map(|line| [line, "\n"])
         .collect()
 }
 
 #[test]
-fn v2_says_everything() {
+fn all_values_of_v2() {
     let tree = Tree::v2();
     tree.group("/job", 5000, 1000, Some(8000));
     let stat = "anon 3000\nfile 1500\nkernel 400\nshmem 200\nslab 300\ninactive_file 1000\n";
@@ -170,7 +170,7 @@ fn v2_says_everything() {
 }
 
 #[test]
-fn v1_says_what_it_can() {
+fn available_values_of_v1() {
     let tree = Tree::v1();
     tree.group("/job", 5000, 1000, Some(8000));
     tree.write("/job", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
@@ -354,7 +354,7 @@ fn v1_without_hierarchical_limits_is_not_bound_by_its_parent() {
 }
 
 #[test]
-fn an_unreadable_limit_above_leaves_headroom_unsaid() {
+fn an_unreadable_limit_above_leaves_headroom_absent() {
     let tree = Tree::v2();
     tree.group("/pod", 900, 0, Some(1000));
     tree.group("/pod/leaf", 10, 0, Some(500));
@@ -374,7 +374,7 @@ fn an_unreadable_limit_above_leaves_headroom_unsaid() {
 }
 
 #[test]
-fn a_cut_stat_takes_only_what_needs_it() {
+fn a_truncated_stat_removes_only_values_that_need_it() {
     let tree = Tree::v2();
     tree.group("/a", 900, 0, Some(1000));
     tree.write("/a", "memory.stat", "anon 5\nfile 6\ninactive_file 7");
@@ -394,7 +394,7 @@ fn a_cut_stat_takes_only_what_needs_it() {
 }
 
 #[test]
-fn a_vanished_cgroup_vanishes_at_once_and_a_new_one_is_read_anew() {
+fn removed_cgroups_disappear_and_new_ones_are_read() {
     for descriptors in [0, 1_000] {
         let tree = Tree::v2();
         tree.group("/a", 10, 0, None);
@@ -419,7 +419,7 @@ fn a_vanished_cgroup_vanishes_at_once_and_a_new_one_is_read_anew() {
 }
 
 #[test]
-fn values_are_read_anew_each_tick_and_descriptors_stay_within_their_number() {
+fn values_are_read_every_tick_and_descriptors_are_bounded() {
     let tree = Tree::v2();
     for name in ["/a", "/b", "/c"] {
         tree.group(name, 10, 0, None);
@@ -435,7 +435,7 @@ fn values_are_read_anew_each_tick_and_descriptors_stay_within_their_number() {
 }
 
 #[test]
-fn the_controller_may_be_taken_away_and_come_back() {
+fn the_controller_may_disappear_and_return() {
     let tree = Tree::v2();
     tree.group("/a", 10, 0, None);
     tree.write("/b", "memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
@@ -538,7 +538,7 @@ fn forbid(path: &Path, mode: u32) {
 }
 
 #[test]
-fn what_is_forbidden_is_named_and_the_rest_is_kept() {
+fn unreadable_files_are_named_and_the_others_are_read() {
     let tree = Tree::v2();
     forbid(tree.root.path(), 0o755);
     tree.group("/a", 10, 0, None);
@@ -636,15 +636,15 @@ fn a_user_who_makes_many_groups_leaves_places_to_others_and_is_named() {
     let shown: std::collections::BTreeSet<_> =
         shown.filter_map(|point| point.labels.first()).map(ToString::to_string).collect();
     assert!(shown.contains("/slurm/uid_1001/job_7") && shown.contains("/user/1002/g299"), "{shown:?}");
-    let told = Shortage { limit: "cgroups", user: Some(1002), left_out: 281, most: 20 };
-    assert_eq!(out.facts.shortages, [told]);
+    let shortage = Shortage { limit: "cgroups", user: Some(1002), left_out: 281, most: 20 };
+    assert_eq!(out.facts.shortages, [shortage]);
     let users = &out.facts.cgroup_users;
     assert_eq!(users.get(&"/user/1002/g299".into()), Some(&1002));
     assert_eq!(users.values().filter(|user| **user == 1002).count(), 19);
 }
 
 #[test]
-fn a_user_with_more_groups_than_a_walk_visits_ends_the_walk_for_nobody_else() {
+fn a_user_with_more_groups_than_a_walk_visits_leaves_the_groups_of_others_visited() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

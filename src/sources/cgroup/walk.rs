@@ -57,7 +57,7 @@ pub struct Walk {
     /// Folders that were left out because of the limits, by user; a lower bound.
     pub unvisited: BTreeMap<u32, u64>,
     /// The first folder or file that could not be read.
-    pub trouble: Option<(Failure, String)>,
+    pub error: Option<(Failure, String)>,
 }
 
 impl Walk {
@@ -72,18 +72,18 @@ impl Walk {
             of_users: BTreeMap::new(),
             found: Vec::new(),
             unvisited: BTreeMap::new(),
-            trouble: None,
+            error: None,
         }
     }
 
     /// Continues for one tick; returns true when the walk is complete.
     pub fn step(&mut self) -> bool {
-        let mut reader = Reader::with_trouble(self.trouble.take());
+        let mut reader = Reader::with_error(self.error.take());
         for _ in 0..PER_TICK {
             let Some(next) = self.queue.pop_front() else { break };
             self.visit(next, &mut reader);
         }
-        self.trouble = reader.trouble;
+        self.error = reader.error;
         self.queue.is_empty()
     }
 

@@ -146,13 +146,13 @@ mod tests {
                         18446744073709551615 1 1 0 0 0 0 0 4096 17 0 0 0 17 1 0 0 0 0 0\n";
 
     #[test]
-    fn a_name_with_a_parenthesis_is_no_trap() {
+    fn a_name_may_contain_a_parenthesis() {
         let own = Own { cpu_ticks: 42, threads: 5, start_ticks: 81_523, virtual_bytes: 253_952_000 };
         assert_eq!(parse(STAT.as_bytes()), Some(own));
     }
 
     #[test]
-    fn a_truncated_line_is_not_understood() {
+    fn a_truncated_line_is_rejected() {
         // Up to the end of the virtual memory, where its last digits may be missing.
         for end in 0..=STAT.find(" 3141").unwrap() {
             assert_eq!(parse(&STAT.as_bytes()[..end]), None, "cut at {end}");

@@ -60,16 +60,17 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
 
 /// Puts the GPU's identity (`memwarden_gpu_info`).
 pub fn info(gpu: &Gpu, out: &mut Batch) {
-    let who = &gpu.identity;
+    let identity = &gpu.identity;
     let mig = match gpu.sample.as_ref().and_then(|sample| value(sample, Field::MigMode)) {
         Some(0) => "disabled",
         Some(_) => "enabled",
         None => "",
     };
-    let minor = who.minor.map_or_else(String::new, |minor| minor.to_string());
-    let told = [&who.name, &who.serial, &who.pci, &minor, &who.vbios, &who.architecture];
+    let minor = identity.minor.map_or_else(String::new, |minor| minor.to_string());
+    let values =
+        [&identity.name, &identity.serial, &identity.pci, &minor, &identity.vbios, &identity.architecture];
     let mut labels = gpu.labels.to_vec();
-    labels.extend(told.map(Label::from));
+    labels.extend(values.map(Label::from));
     labels.push(mig.into());
     out.put(&m::INFO, &labels, Flag(true));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::options::Options;
 use super::protocol::{LONGEST, Line, RELEASE, Status};
 use super::state::World;
-use super::supervisor::{Order, Seen, Supervisor};
+use super::supervisor::{Order, Supervisor, WorkerObservation};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
@@ -20,42 +20,42 @@ use crate::model::time::Timestamp;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// If two checks are further apart than this, the daemon itself was stopped, and the silence is not the worker's.
-const STOOD_STILL: Duration = Duration::from_millis(1_500);
+const PAUSED: Duration = Duration::from_millis(1_500);
 
 /// How long the daemon's shutdown waits for the worker to shut NVML down; the source has one second to finish.
 const FAREWELL: Duration = Duration::from_millis(900);
 
 /// State that successive keepers of one worker share, so that a reload keeps everything known about the GPUs.
 #[derive(Clone, Debug, Default)]
-pub struct Estate {
+pub struct WorkerState {
     /// The state of the GPUs.
     pub world: Arc<Mutex<World>>,
     /// Workers that could not be killed; locked by the keeper that currently runs.
     abandoned: Arc<Mutex<Vec<Helper>>>,
 }
 
-type Owned = (WorkerCommand, PathBuf, Estate);
+type WorkerEntry = (WorkerCommand, PathBuf, WorkerState);
 
 /// One entry for each command and proc path; it grows only when these paths change.
-static ESTATES: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
+static WORKER_STATES: Mutex<Vec<WorkerEntry>> = Mutex::new(Vec::new());
 
-impl Estate {
+impl WorkerState {
     /// The state that earlier keepers of this worker left, or a new one.
     pub fn of(command: &WorkerCommand, proc: &Path) -> Self {
-        let mut estates = lock(&ESTATES);
-        let known = estates.iter().find(|known| known.0 == *command && known.1 == proc);
-        if let Some((.., estate)) = known {
-            return estate.clone();
+        let mut states = lock(&WORKER_STATES);
+        let known = states.iter().find(|known| known.0 == *command && known.1 == proc);
+        if let Some((.., shared)) = known {
+            return shared.clone();
         }
-        let estate = Self::default();
-        estates.push((command.clone(), proc.to_path_buf(), estate.clone()));
-        estate
+        let shared = Self::default();
+        states.push((command.clone(), proc.to_path_buf(), shared.clone()));
+        shared
     }
 }
 
 /// A request from the source to the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum DriverUse {
     /// Run a worker.
     Acquire,
     /// Stop the worker.
@@ -65,7 +65,7 @@ pub enum Wish {
 /// The source's handle of the keeper's thread.
 #[derive(Debug)]
 pub struct Keeper {
-    wishes: Sender<Wish>,
+    requests: Sender<DriverUse>,
     ended: Receiver<()>,
 }
 
@@ -75,45 +75,45 @@ impl Keeper {
     /// # Errors
     /// The operating system's error if no thread can be created.
     pub fn start(
-        estate: &Estate,
+        shared: &WorkerState,
         command: WorkerCommand,
         options: Options,
         proc: PathBuf,
-        wish: Wish,
+        driver_use: DriverUse,
     ) -> std::io::Result<Self> {
-        let (wishes, heard) = channel();
+        let (requests, last_message) = channel();
         let (end, ended) = channel();
-        let estate = estate.clone();
+        let shared = shared.clone();
         let run = move || {
-            let mut turn = lock(&estate.abandoned);
+            let mut abandoned = lock(&shared.abandoned);
             let now = clock::now();
             let mut keeping = Keeping {
-                earlier: lock(&estate.world).keeper_started(now),
-                world: Arc::clone(&estate.world),
+                earlier: lock(&shared.world).keeper_started(now),
+                world: Arc::clone(&shared.world),
                 command,
                 options,
                 proc,
-                supervisor: Supervisor::new(now, wish == Wish::Acquire),
+                supervisor: Supervisor::new(now, driver_use == DriverUse::Acquire),
                 worker: None,
-                abandoned: std::mem::take(&mut *turn),
+                abandoned: std::mem::take(&mut *abandoned),
                 ending: false,
                 looked: None,
-                told: None,
+                logged_status: None,
             };
-            keeping.run(&heard);
-            *turn = std::mem::take(&mut keeping.abandoned);
-            drop(turn);
+            keeping.run(&last_message);
+            *abandoned = std::mem::take(&mut keeping.abandoned);
+            drop(abandoned);
             // The receiver may have been dropped.
             let _ = end.send(());
         };
         std::thread::Builder::new().name("gpu-keeper".to_owned()).spawn(run)?;
-        Ok(Self { wishes, ended })
+        Ok(Self { requests, ended })
     }
 
     /// Sends a request to the thread.
-    pub fn wish(&self, wish: Wish) {
+    pub fn driver_use(&self, driver_use: DriverUse) {
         // The thread ends only when this value is dropped.
-        let _ = self.wishes.send(wish);
+        let _ = self.requests.send(driver_use);
     }
 
     /// Asks the worker to shut NVML down and waits for it: killing a worker inside a driver call can leave a
@@ -121,8 +121,8 @@ impl Keeper {
     ///
     /// If the handle is only dropped, the thread does this on its own.
     pub fn finish(self) {
-        let Self { wishes, ended } = self;
-        drop(wishes);
+        let Self { requests, ended } = self;
+        drop(requests);
         let _ = ended.recv_timeout(FAREWELL);
     }
 }
@@ -146,16 +146,16 @@ struct Keeping {
     ending: bool,
     looked: Option<Timestamp>,
     /// The NVML status that was logged at the last orderly exit.
-    told: Option<Status>,
+    logged_status: Option<Status>,
 }
 
 impl Keeping {
-    fn run(&mut self, wishes: &Receiver<Wish>) {
+    fn run(&mut self, requests: &Receiver<DriverUse>) {
         let mut buffer = Vec::new();
         // Requests may have queued up while the previous keeper waited for its worker to exit.
         loop {
-            match wishes.try_recv() {
-                Ok(wish) => self.supervisor.want(wish == Wish::Acquire),
+            match requests.try_recv() {
+                Ok(driver_use) => self.supervisor.want(driver_use == DriverUse::Acquire),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return,
             }
@@ -169,8 +169,8 @@ impl Keeping {
                 std::thread::sleep(LOOK / 25);
                 continue;
             }
-            match wishes.recv_timeout(LOOK) {
-                Ok(wish) => self.supervisor.want(wish == Wish::Acquire),
+            match requests.recv_timeout(LOOK) {
+                Ok(driver_use) => self.supervisor.want(driver_use == DriverUse::Acquire),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.ending = true;
@@ -182,10 +182,10 @@ impl Keeping {
 
     fn step(&mut self, buffer: &mut Vec<u8>) {
         let now = clock::now();
-        let still = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.since(looked));
-        if still > STOOD_STILL {
-            self.supervisor.stood_still(still);
-            lock(&self.world).stood_still(now);
+        let elapsed = self.looked.replace(now).map_or(Duration::ZERO, |looked| now.since(looked));
+        if elapsed > PAUSED {
+            self.supervisor.exclude_pause(elapsed);
+            lock(&self.world).exclude_pause(now);
         }
         self.abandoned.retain_mut(|helper| helper.ended().is_none());
         let ended = match &mut self.worker {
@@ -198,11 +198,11 @@ impl Keeping {
             }
             None => None,
         };
-        let seen = {
+        let observation = {
             let mut world = lock(&self.world);
             world.abandoned = self.abandoned.len();
-            Seen {
-                heard: world.heard,
+            WorkerObservation {
+                last_message: world.last_message,
                 started: world.has_reported(),
                 hung: world.hung(now, self.options.interval),
                 ended: ended.as_ref().map(|(orderly, _)| *orderly),
@@ -212,8 +212,8 @@ impl Keeping {
         if let Some((orderly, why)) = ended {
             self.end(orderly, why);
         }
-        let order = self.supervisor.next(now, seen);
-        self.carry_out(order, seen);
+        let order = self.supervisor.next(now, observation);
+        self.carry_out(order, observation);
         let resident = self.worker.as_mut().and_then(|worker| resident(worker.statm.read(buffer).ok()?));
         let mut world = lock(&self.world);
         world.resident = resident;
@@ -231,30 +231,30 @@ impl Keeping {
             return;
         }
         if world.state.status == Status::Ok {
-            self.told = None;
+            self.logged_status = None;
         }
         world.worker_ended(orderly, why.clone());
         let status = world.state.status;
         drop(world);
-        if self.told.replace(status) != Some(status) || !orderly {
+        if self.logged_status.replace(status) != Some(status) || !orderly {
             tracing::info!(why, nvml = status.label(), "The GPU worker exited.");
         }
     }
 
-    fn carry_out(&mut self, order: Order, seen: Seen) {
+    fn carry_out(&mut self, order: Order, observation: WorkerObservation) {
         match order {
             Order::Nothing => {}
             Order::Start => self.start(),
-            Order::AskToLeave => {
+            Order::RequestExit => {
                 if let Some(worker) = &mut self.worker {
-                    // Closing the input also tells the worker to exit if its pipe is full.
+                    // Closing the input makes the worker exit even if its pipe is full.
                     let _ = worker.input.take().map(|mut input| input.write_all(RELEASE));
                 }
             }
             Order::Kill => {
                 tracing::warn!(
-                    told = seen.started,
-                    hung_seconds = seen.hung.map(|hung| hung.as_secs()),
+                    reported = observation.started,
+                    hung_seconds = observation.hung.map(|hung| hung.as_secs()),
                     calls = lock(&self.world).lasting(),
                     "The GPU worker does not respond; killing it."
                 );
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_wherever_the_pipe_cut_them() {
+    fn lines_are_joined_from_pieces_of_the_pipe() {
         let mut lines = Lines::default();
         let mut found = Vec::new();
         for chunk in ["ab", "c\nd", "\n\n", "e"] {

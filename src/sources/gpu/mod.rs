@@ -22,7 +22,7 @@ pub mod xid;
 
 use std::path::PathBuf;
 
-use self::keeper::{Estate, Keeper, Wish};
+use self::keeper::{DriverUse, Keeper, WorkerState};
 use self::options::Options;
 use crate::host::child::WorkerCommand;
 use crate::model::lock::lock;
@@ -44,17 +44,17 @@ pub static REGISTRATION: Registration = Registration {
     needs: &[],
     check: |_| Vec::new(),
     build: |settings, context| {
-        let estate = match &context.worker {
-            Some(command) => Estate::of(command, &context.roots.proc),
-            None => Estate::default(),
+        let shared = match &context.worker {
+            Some(command) => WorkerState::of(command, &context.roots.proc),
+            None => WorkerState::default(),
         };
         Box::new(Gpus {
             options: Options::read(settings),
             command: context.worker.clone(),
             proc: context.roots.proc.clone(),
-            estate,
+            shared,
             keeper: None,
-            wish: Wish::Acquire,
+            driver_use: DriverUse::Acquire,
             samples: 0,
             driver: false,
         })
@@ -65,9 +65,9 @@ struct Gpus {
     options: Options,
     command: Option<WorkerCommand>,
     proc: PathBuf,
-    estate: Estate,
+    shared: WorkerState,
     keeper: Option<Keeper>,
-    wish: Wish,
+    driver_use: DriverUse,
     samples: u64,
     /// Whether a driver was loaded at the last check.
     driver: bool,
@@ -83,7 +83,7 @@ impl Gpus {
             .clone()
             .ok_or_else(|| SourceError::unavailable("the GPU worker is disabled in this process"))?;
         let (options, proc) = (self.options.clone(), self.proc.clone());
-        let keeper = Keeper::start(&self.estate, command, options, proc, self.wish);
+        let keeper = Keeper::start(&self.shared, command, options, proc, self.driver_use);
         let failed = |error: std::io::Error| {
             SourceError::failed(
                 Failure::of(&error),
@@ -104,7 +104,7 @@ impl Source for Gpus {
         }
         self.samples += 1;
         let kernel = std::mem::take(&mut out.facts.kernel_xids);
-        let mut world = lock(&self.estate.world);
+        let mut world = lock(&self.shared.world);
         world.take_kernel(at, &kernel);
         let result = report::put(&world, at, self.options.interval, self.driver, out);
         drop(world);
@@ -113,12 +113,12 @@ impl Source for Gpus {
     }
 
     fn control(&mut self, request: Control) {
-        self.wish = match request {
-            Control::ReleaseGpu => Wish::Release,
-            Control::AcquireGpu => Wish::Acquire,
+        self.driver_use = match request {
+            Control::ReleaseGpu => DriverUse::Release,
+            Control::AcquireGpu => DriverUse::Acquire,
         };
         if let Some(keeper) = &self.keeper {
-            keeper.wish(self.wish);
+            keeper.driver_use(self.driver_use);
         }
     }
 

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let odd = OsString::from_vec(b"/opt/\xff lib.so".to_vec());
         for (library, processes, field_values) in
             [(None, true, true), (Some(PathBuf::from(odd)), false, true), (None, true, false)]

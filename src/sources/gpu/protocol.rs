@@ -11,7 +11,7 @@ pub const LONGEST: usize = 256 * 1024;
 /// The most GPUs accepted, more than any node has; a larger count is an invalid message.
 pub const MOST_GPUS: u32 = 256;
 
-/// What the parent writes to make the worker shut NVML down and exit.
+/// Written by the parent to make the worker shut NVML down and exit.
 pub const RELEASE: &[u8] = b"release\n";
 
 /// One message of the worker.
@@ -57,7 +57,7 @@ pub enum Status {
     Released,
     /// The worker cannot be started, crashed, or does not respond.
     WorkerFailed,
-    /// NVML returned an error that has no status of its own.
+    /// NVML returned an error without a specific status.
     UnknownError,
 }
 
@@ -322,7 +322,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_survive_the_pipe() {
+    fn lines_are_read_back_unchanged() {
         let lines = [
             Line::alive(),
             Line::Beat { lasting: vec![Lasting { gpu: Some(1), function: "nvmlDeviceGetName".into() }] },
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_refused() {
+    fn unknown_lines_are_refused() {
         for hostile in [
             &b""[..],
             b"{}",

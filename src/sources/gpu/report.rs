@@ -15,7 +15,7 @@ use crate::model::units::{Bytes, Count, Flag};
 /// An initialization that takes longer is reported as a failure.
 const SLOW_START: Duration = Duration::from_secs(30);
 
-/// Puts all points and returns what is wrong. `driver` is whether the kernel has loaded the driver.
+/// Puts all points and returns the problem. `driver` is whether the kernel has loaded the driver.
 pub fn put(
     world: &World,
     now: Timestamp,
@@ -55,7 +55,7 @@ pub fn put(
 }
 
 fn worker(world: &World, now: Timestamp, out: &mut Batch) {
-    let silent = world.heard.filter(|_| world.running).map(|heard| now.since(heard));
+    let silent = world.last_message.filter(|_| world.running).map(|last_message| now.since(last_message));
     out.put(&m::WORKER_UP, &[], Flag(world.answers(now)));
     out.put_some(&m::WORKER_SILENT, &[], silent.map(Into::into));
     out.put(&m::WORKER_RESTARTS, &[], Count(world.restarts));

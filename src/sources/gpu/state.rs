@@ -7,7 +7,7 @@ use super::protocol::{
 };
 use super::unplaced::Unplaced;
 use super::unwrapped::Unwrapped;
-use super::xid::{Road, Xids, pci};
+use super::xid::{XidSource, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -15,7 +15,7 @@ use crate::model::time::Timestamp;
 /// A GPU's sample is stale after this many intervals.
 const STALE: u32 = 5;
 
-/// A sweep of an idle GPU can take a second, so a shorter time is no sign of a hanging GPU.
+/// A sweep of an idle GPU can take a second, so a shorter time does not mean that the GPU hangs.
 const SHORTEST_STALE: Duration = Duration::from_secs(3);
 
 /// After this silence of a worker, which sends a heartbeat every second, its GPUs are unobserved; shorter than the
@@ -55,9 +55,9 @@ impl Condition {
 
 /// How reliable a GPU's index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seat {
+enum Placement {
     /// The GPU reported it to the current worker.
-    Told,
+    Reported,
     /// An earlier worker reported it, or the GPU has not reported its UUID, and nothing contradicts it.
     Assumed,
     /// The driver has no index for the GPU, or an index that is not known yet.
@@ -79,7 +79,7 @@ pub struct Gpu {
     pub pcie_sent: Unwrapped,
     /// Bytes received over PCIe.
     pub pcie_received: Unwrapped,
-    seat: Seat,
+    placement: Placement,
     /// Since when the current worker could have reported it.
     since: Timestamp,
     /// When the newest sample was received.
@@ -99,7 +99,7 @@ impl Gpu {
             xids: Xids::default(),
             pcie_sent: Unwrapped::default(),
             pcie_received: Unwrapped::default(),
-            seat: Seat::Assumed,
+            placement: Placement::Assumed,
             since: at,
             sampled: None,
             trouble: None,
@@ -119,8 +119,8 @@ impl Gpu {
 
     /// Time since the current worker last reported anything about it.
     fn silence(&self, now: Timestamp) -> Duration {
-        let told = [self.sampled, self.trouble.map(|trouble| trouble.0)];
-        let newest = told.into_iter().flatten().map(|told| now.since(told)).min();
+        let reports = [self.sampled, self.trouble.map(|trouble| trouble.0)];
+        let newest = reports.into_iter().flatten().map(|report| now.since(report)).min();
         let looked_at = now.since(self.since);
         newest.map_or(looked_at, |newest| newest.min(looked_at))
     }
@@ -132,7 +132,7 @@ pub struct World {
     /// The state of NVML.
     pub state: State,
     /// Whether the newest worker reported `state`.
-    told: bool,
+    reported: bool,
     /// Whether the worker was stopped on request.
     pub released: bool,
     /// GPUs, by index.
@@ -142,7 +142,7 @@ pub struct World {
     /// XIDs of the kernel log whose GPU is not known yet.
     pub unplaced: Unplaced,
     /// When the worker last sent a message.
-    pub heard: Option<Timestamp>,
+    pub last_message: Option<Timestamp>,
     /// Whether a worker runs.
     pub running: bool,
     /// Workers started after the previous one failed.
@@ -172,10 +172,10 @@ impl World {
     pub fn worker_started(&mut self, at: Timestamp) -> u64 {
         self.generation += 1;
         self.beat(&[]);
-        self.told = false;
+        self.reported = false;
         self.running = true;
         self.released = false;
-        self.heard = Some(at);
+        self.last_message = Some(at);
         if matches!(self.state.status, Status::Ok | Status::Released) {
             self.state = State::default();
         }
@@ -187,7 +187,7 @@ impl World {
         self.running = false;
         self.resident = None;
         self.generation += 1;
-        let typed = self.told && !matches!(self.state.status, Status::Ok | Status::Initializing);
+        let typed = self.reported && !matches!(self.state.status, Status::Ok | Status::Initializing);
         if !typed {
             let status = if orderly { Status::Initializing } else { Status::WorkerFailed };
             self.state = State { status, why, ..State::default() };
@@ -205,7 +205,7 @@ impl World {
 
     /// Whether the worker has reported the state of NVML.
     pub fn has_reported(&self) -> bool {
-        self.told
+        self.reported
     }
 
     /// Processes one message of the worker with this number.
@@ -213,11 +213,11 @@ impl World {
         if generation != self.generation {
             return;
         }
-        if self.heard.is_some_and(|heard| at.since(heard) > SILENT) {
+        if self.last_message.is_some_and(|last_message| at.since(last_message) > SILENT) {
             // Messages that were queued meanwhile arrive only now.
-            self.stood_still(at);
+            self.exclude_pause(at);
         }
-        self.heard = Some(at);
+        self.last_message = Some(at);
         let accepted = match line {
             Line::Beat { lasting } => self.beat(&lasting),
             Line::State(state) => self.begin(at, state),
@@ -227,7 +227,7 @@ impl World {
                 self.gpu(gpu).map(|gpu| gpu.trouble = Some((at, refusal))).is_some()
             }
             Line::Xid(Xid { gpu, xid }) => {
-                self.gpu(gpu).map(|gpu| gpu.xids.record(at, Road::Nvml, xid)).is_some()
+                self.gpu(gpu).map(|gpu| gpu.xids.record(at, XidSource::Nvml, xid)).is_some()
             }
         };
         self.bad_lines += u64::from(!accepted);
@@ -235,29 +235,29 @@ impl World {
 
     /// Records that the daemon or the worker was stopped until now, so that this time is not counted as
     /// silence of the GPUs.
-    pub fn stood_still(&mut self, now: Timestamp) {
+    pub fn exclude_pause(&mut self, now: Timestamp) {
         if self.running {
-            self.heard = Some(now);
+            self.last_message = Some(now);
         }
         self.gpus.iter_mut().for_each(|gpu| gpu.since = now);
     }
 
     /// Counts XIDs from the kernel log.
     pub fn take_kernel(&mut self, at: Timestamp, xids: &[KernelXid]) {
-        for told in xids {
-            let address = pci(&told.pci);
+        for event in xids {
+            let address = pci(&event.pci);
             let is_it = |gpu: &&mut Gpu| address.is_some() && pci(&gpu.identity.pci) == address;
             // After a GPU was removed, its slot may hold another one.
-            match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.seat != Seat::None) {
-                Some(gpu) => gpu.xids.record(at, Road::Kernel, told.xid),
-                None => self.unplaced.record(told),
+            match self.gpus.iter_mut().filter(is_it).max_by_key(|gpu| gpu.placement != Placement::None) {
+                Some(gpu) => gpu.xids.record(at, XidSource::Kernel, event.xid),
+                None => self.unplaced.record(event),
             }
         }
     }
 
     /// Whether the worker runs and has sent a message recently.
     pub fn answers(&self, now: Timestamp) -> bool {
-        self.running && self.heard.is_some_and(|heard| now.since(heard) <= SILENT)
+        self.running && self.last_message.is_some_and(|last_message| now.since(last_message) <= SILENT)
     }
 
     /// The current condition of a GPU.
@@ -265,9 +265,9 @@ impl World {
         if self.state.status != Status::Ok || !self.answers(now) {
             return Condition::Unobserved;
         }
-        if gpu.seat == Seat::None {
+        if gpu.placement == Placement::None {
             // It may be at any index whose GPU has not reported its UUID.
-            let nameless = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.uuid.is_empty();
+            let nameless = |gpu: &Gpu| gpu.placement != Placement::None && gpu.identity.uuid.is_empty();
             return if self.gpus.iter().any(nameless) { Condition::Unobserved } else { Condition::Lost };
         }
         if gpu.silence(now) > stale_after(interval) {
@@ -320,26 +320,26 @@ impl World {
     }
 
     fn gpu(&mut self, index: u32) -> Option<&mut Gpu> {
-        self.gpus.iter_mut().find(|gpu| gpu.seat != Seat::None && gpu.identity.gpu == index)
+        self.gpus.iter_mut().find(|gpu| gpu.placement != Placement::None && gpu.identity.gpu == index)
     }
 
     fn begin(&mut self, at: Timestamp, state: State) -> bool {
         if state.gpus > MOST_GPUS || matches!(state.status, Status::Released | Status::WorkerFailed) {
             return false;
         }
-        self.told = true;
+        self.reported = true;
         if state.status == Status::Ok {
             for gpu in &mut self.gpus {
                 gpu.since = at;
                 gpu.trouble = None;
-                if gpu.seat == Seat::Told {
-                    gpu.seat = Seat::Assumed;
+                if gpu.placement == Placement::Reported {
+                    gpu.placement = Placement::Assumed;
                 }
             }
             if self.counted.replace(state.gpus) != Some(state.gpus) {
                 self.doubt();
             }
-            self.seat_nameless(at);
+            self.place_nameless(at);
         }
         self.state = state;
         true
@@ -348,18 +348,20 @@ impl World {
     /// Drops indices that the current worker has not confirmed, because indices have shifted.
     fn doubt(&mut self) {
         for gpu in &mut self.gpus {
-            if gpu.seat == Seat::Assumed {
-                gpu.seat = Seat::None;
+            if gpu.placement == Placement::Assumed {
+                gpu.placement = Placement::None;
             }
         }
     }
 
     /// Adds a GPU without UUID for each index that has no GPU, and removes such GPUs that have no index.
-    fn seat_nameless(&mut self, at: Timestamp) {
-        self.gpus.retain(|gpu| gpu.seat != Seat::None || !gpu.identity.uuid.is_empty());
+    fn place_nameless(&mut self, at: Timestamp) {
+        self.gpus.retain(|gpu| gpu.placement != Placement::None || !gpu.identity.uuid.is_empty());
         // A GPU that disappeared stays as lost; the number of GPUs is bounded by the limit.
         while self.gpus.len() > MOST_GPUS as usize {
-            let Some(vanished) = self.gpus.iter().position(|gpu| gpu.seat == Seat::None) else { break };
+            let Some(vanished) = self.gpus.iter().position(|gpu| gpu.placement == Placement::None) else {
+                break;
+            };
             self.gpus.remove(vanished);
         }
         for index in 0..self.counted.unwrap_or(0) {
@@ -377,38 +379,38 @@ impl World {
         if self.state.status != Status::Ok || !counted || identity.uuid.is_empty() {
             return false;
         }
-        let sits = |gpu: &Gpu| gpu.seat != Seat::None && gpu.identity.gpu == index;
+        let at_index = |gpu: &Gpu| gpu.placement != Placement::None && gpu.identity.gpu == index;
         let is_it = |gpu: &Gpu| gpu.identity.uuid == identity.uuid;
         let shifted = self.gpus.iter().any(|gpu| {
             // Another GPU has its index, or it has another index.
-            gpu.seat != Seat::None
+            gpu.placement != Placement::None
                 && !gpu.identity.uuid.is_empty()
-                && sits(gpu) != is_it(gpu)
-                && (sits(gpu) || is_it(gpu))
+                && at_index(gpu) != is_it(gpu)
+                && (at_index(gpu) || is_it(gpu))
         });
         if shifted {
             self.doubt();
         }
         let place = self.gpus.iter().position(is_it);
         let place =
-            place.or_else(|| self.gpus.iter().position(|gpu| sits(gpu) && gpu.identity.uuid.is_empty()));
+            place.or_else(|| self.gpus.iter().position(|gpu| at_index(gpu) && gpu.identity.uuid.is_empty()));
         let place = place.unwrap_or_else(|| {
             self.gpus.push(Gpu::new(index, at));
             self.gpus.len() - 1
         });
-        for gpu in self.gpus.iter_mut().filter(|gpu| sits(gpu)) {
-            gpu.seat = Seat::None;
+        for gpu in self.gpus.iter_mut().filter(|gpu| at_index(gpu)) {
+            gpu.placement = Placement::None;
         }
         let gpu = &mut self.gpus[place];
         gpu.labels = [index.into(), identity.uuid.as_str().into()];
         gpu.identity = identity;
-        gpu.seat = Seat::Told;
+        gpu.placement = Placement::Reported;
         gpu.since = at;
         gpu.trouble = None;
         for (xid, events) in pci(&gpu.identity.pci).map(|own| self.unplaced.place(own)).unwrap_or_default() {
             gpu.xids.add(xid, events);
         }
-        self.seat_nameless(at);
+        self.place_nameless(at);
         true
     }
 

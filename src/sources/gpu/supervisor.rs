@@ -10,11 +10,11 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Longest initialization of NVML, which takes tens of seconds on large nodes without persistence mode.
 const START: Duration = Duration::from_secs(120);
 
-/// After a GPU has hung for this time, one new worker is tried: a call on a dead connection may never return.
+/// After a GPU has hung for this time, one new worker is tried: a call on a lost connection may never return.
 const HUNG: Duration = Duration::from_secs(300);
 
 /// How long a worker may take to shut NVML down, or to exit after SIGKILL.
-const LEAVE: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pause before the first restart; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub enum Order {
     /// Start a worker.
     Start,
     /// Ask the worker to shut NVML down and exit.
-    AskToLeave,
+    RequestExit,
     /// Kill the worker.
     Kill,
     /// Abandon the worker: SIGKILL does not end it.
@@ -45,9 +45,9 @@ pub enum Order {
 
 /// The observed state of the worker.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct WorkerObservation {
     /// When it last sent a message.
-    pub heard: Option<Timestamp>,
+    pub last_message: Option<Timestamp>,
     /// Whether it has reported the state of NVML.
     pub started: bool,
     /// The longest time for which one of its GPUs has hung.
@@ -62,8 +62,8 @@ pub struct Seen {
 enum Phase {
     Pausing { until: Timestamp },
     Running { since: Timestamp },
-    Leaving { since: Timestamp },
-    Dying { since: Timestamp },
+    Exiting { since: Timestamp },
+    Killed { since: Timestamp },
     Released,
 }
 
@@ -104,8 +104,8 @@ impl Supervisor {
     }
 
     /// Excludes a time in which the daemon itself was stopped from all limits.
-    pub fn stood_still(&mut self, time: Duration) {
-        if let Phase::Running { since } | Phase::Leaving { since } | Phase::Dying { since } = &mut self.phase
+    pub fn exclude_pause(&mut self, time: Duration) {
+        if let Phase::Running { since } | Phase::Exiting { since } | Phase::Killed { since } = &mut self.phase
         {
             *since = since.plus(time);
         }
@@ -122,7 +122,7 @@ impl Supervisor {
     }
 
     /// Returns what to do now. The caller must carry the order out.
-    pub fn next(&mut self, now: Timestamp, seen: Seen) -> Order {
+    pub fn next(&mut self, now: Timestamp, observation: WorkerObservation) -> Order {
         match self.phase {
             Phase::Released if self.wanted => {
                 self.phase = Phase::Pausing { until: now };
@@ -135,49 +135,49 @@ impl Supervisor {
                 Order::Nothing
             }
             Phase::Pausing { until } => {
-                if now.monotonic() < until.monotonic() || seen.abandoned >= MOST_ABANDONED {
+                if now.monotonic() < until.monotonic() || observation.abandoned >= MOST_ABANDONED {
                     return Order::Nothing;
                 }
                 self.phase = Phase::Running { since: now };
                 self.restarts += u64::from(self.failed);
                 Order::Start
             }
-            Phase::Running { since } => self.watch(now, since, seen),
-            Phase::Leaving { .. } | Phase::Dying { .. } if seen.ended.is_some() => {
-                self.rest(now, seen.ended == Some(true))
+            Phase::Running { since } => self.watch(now, since, observation),
+            Phase::Exiting { .. } | Phase::Killed { .. } if observation.ended.is_some() => {
+                self.rest(now, observation.ended == Some(true))
             }
-            Phase::Leaving { since } if now.since(since) >= LEAVE => {
-                self.phase = Phase::Dying { since: now };
+            Phase::Exiting { since } if now.since(since) >= EXIT_TIMEOUT => {
+                self.phase = Phase::Killed { since: now };
                 Order::Kill
             }
-            Phase::Dying { since } if now.since(since) >= LEAVE => {
+            Phase::Killed { since } if now.since(since) >= EXIT_TIMEOUT => {
                 self.rest(now, false);
                 Order::Abandon
             }
-            Phase::Leaving { .. } | Phase::Dying { .. } => Order::Nothing,
+            Phase::Exiting { .. } | Phase::Killed { .. } => Order::Nothing,
         }
     }
 
-    fn watch(&mut self, now: Timestamp, since: Timestamp, seen: Seen) -> Order {
-        if now.since(since) >= HEALTHY && seen.started {
+    fn watch(&mut self, now: Timestamp, since: Timestamp, observation: WorkerObservation) -> Order {
+        if now.since(since) >= HEALTHY && observation.started {
             self.pause = FIRST_PAUSE;
         }
-        if let Some(orderly) = seen.ended {
+        if let Some(orderly) = observation.ended {
             return self.rest(now, orderly);
         }
         if !self.wanted {
-            self.phase = Phase::Leaving { since: now };
-            return Order::AskToLeave;
+            self.phase = Phase::Exiting { since: now };
+            return Order::RequestExit;
         }
-        let hung = seen.hung.is_some_and(|hung| hung >= HUNG);
-        if seen.hung.is_none() && seen.started && now.since(since) >= HUNG {
+        let hung = observation.hung.is_some_and(|hung| hung >= HUNG);
+        if observation.hung.is_none() && observation.started && now.since(since) >= HUNG {
             self.replaced = false;
         }
-        let silent = now.since(seen.heard.unwrap_or(since)) > SILENCE;
-        let late = !seen.started && now.since(since) > START;
+        let silent = now.since(observation.last_message.unwrap_or(since)) > SILENCE;
+        let late = !observation.started && now.since(since) > START;
         if silent || late || (hung && !self.replaced) {
             self.replaced |= hung;
-            self.phase = Phase::Dying { since: now };
+            self.phase = Phase::Killed { since: now };
             return Order::Kill;
         }
         Order::Nothing
@@ -207,10 +207,10 @@ mod tests {
     /// `.` the worker sends a heartbeat, `i` a heartbeat while NVML is initializing, `h` a GPU has hung for
     /// long, `-` no message, `x` the worker has exited, `R` release is requested, `Q` the GPU is requested
     /// again, `2` two workers are abandoned.
-    /// Orders: `S`tart, `A`sk to leave, `K`ill, a`B`andon.
+    /// Orders: `S`tart, `A`sk to exit, `K`ill, a`B`andon.
     fn check(story: &str, expected: Expect) {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
-        let mut heard = None;
+        let mut last_message = None;
         let mut orders = String::new();
         for (second, letter) in story.chars().enumerate() {
             let now = Timestamp::from_secs(second as u64);
@@ -220,22 +220,22 @@ mod tests {
                 _ => {}
             }
             if !matches!(letter, '-' | 'x' | '2') {
-                heard = Some(now);
+                last_message = Some(now);
             }
-            let seen = Seen {
-                heard,
+            let observation = WorkerObservation {
+                last_message,
                 started: letter != 'i',
                 hung: (letter == 'h').then_some(HUNG),
                 ended: (letter == 'x').then_some(false),
                 abandoned: if letter == '2' { 2 } else { 0 },
             };
-            orders.push(match supervisor.next(now, seen) {
+            orders.push(match supervisor.next(now, observation) {
                 Order::Nothing => '.',
                 Order::Start => {
-                    heard = Some(now);
+                    last_message = Some(now);
                     'S'
                 }
-                Order::AskToLeave => 'A',
+                Order::RequestExit => 'A',
                 Order::Kill => 'K',
                 Order::Abandon => 'B',
             });
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_dies_is_started_with_growing_pauses() {
+    fn a_worker_that_exits_is_restarted_with_growing_pauses() {
         check(
             ".x.x..x....x........",
             expect![[r#"
@@ -255,13 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_pause_is_a_minute_and_health_shortens_it() {
+    fn pauses_are_at_most_a_minute_and_reset_by_a_healthy_worker() {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let mut starts = Vec::new();
         for second in 0..400 {
             let now = Timestamp::from_secs(second);
             let ended = supervisor.running().then_some(second % 2 == 0);
-            if supervisor.next(now, Seen { ended, ..Seen::default() }) == Order::Start {
+            if supervisor.next(now, WorkerObservation { ended, ..WorkerObservation::default() })
+                == Order::Start
+            {
                 starts.push(second);
             }
         }
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_worker_is_killed_and_left_behind_where_it_cannot_die() {
+    fn a_silent_worker_is_killed_and_abandoned_if_it_cannot_exit() {
         check(
             "..------x...",
             expect![[r#"
@@ -307,28 +309,40 @@ mod tests {
     #[test]
     fn a_worker_is_not_blamed_for_a_stopped_daemon() {
         let at = Timestamp::from_secs;
-        let seen = |second| Seen { heard: Some(at(second)), started: true, ..Seen::default() };
-        for told in [true, false] {
+        let observation = |second| WorkerObservation {
+            last_message: Some(at(second)),
+            started: true,
+            ..WorkerObservation::default()
+        };
+        for started in [true, false] {
             let mut supervisor = Supervisor::new(at(0), true);
-            assert_eq!(supervisor.next(at(0), seen(0)), Order::Start);
-            assert_eq!(supervisor.next(at(1), Seen { started: told, ..seen(1) }), Order::Nothing);
-            supervisor.stood_still(Duration::from_secs(299));
-            assert_eq!(supervisor.next(at(300), Seen { started: told, ..seen(300) }), Order::Nothing);
+            assert_eq!(supervisor.next(at(0), observation(0)), Order::Start);
+            assert_eq!(
+                supervisor.next(at(1), WorkerObservation { started, ..observation(1) }),
+                Order::Nothing
+            );
+            supervisor.exclude_pause(Duration::from_secs(299));
+            assert_eq!(
+                supervisor.next(at(300), WorkerObservation { started, ..observation(300) }),
+                Order::Nothing
+            );
         }
         let mut supervisor = Supervisor::new(at(0), true);
-        supervisor.next(at(0), seen(0));
+        supervisor.next(at(0), observation(0));
         supervisor.want(false);
-        assert_eq!(supervisor.next(at(1), seen(1)), Order::AskToLeave);
-        supervisor.stood_still(Duration::from_secs(7));
-        assert_eq!(supervisor.next(at(8), seen(8)), Order::Nothing);
+        assert_eq!(supervisor.next(at(1), observation(1)), Order::RequestExit);
+        supervisor.exclude_pause(Duration::from_secs(7));
+        assert_eq!(supervisor.next(at(8), observation(8)), Order::Nothing);
     }
 
     #[test]
-    fn a_slow_start_is_waited_for_but_not_for_ever() {
+    fn a_slow_start_is_waited_for_within_a_limit() {
         let mut supervisor = Supervisor::new(Timestamp::from_secs(0), true);
         let killed = (0..200).find(|second| {
             let now = Timestamp::from_secs(*second);
-            supervisor.next(now, Seen { heard: Some(now), ..Seen::default() }) == Order::Kill
+            supervisor
+                .next(now, WorkerObservation { last_message: Some(now), ..WorkerObservation::default() })
+                == Order::Kill
         });
         assert_eq!(killed, Some(121));
     }

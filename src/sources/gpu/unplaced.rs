@@ -20,9 +20,9 @@ pub struct Unplaced {
 
 impl Unplaced {
     /// Counts one event.
-    pub fn record(&mut self, told: &KernelXid) {
+    pub fn record(&mut self, event: &KernelXid) {
         let full = self.counts.len() >= MOST;
-        match pci(&told.pci).map(|address| (address, told.xid)) {
+        match pci(&event.pci).map(|address| (address, event.xid)) {
             Some(key) if !full || self.counts.contains_key(&key) => *self.counts.entry(key).or_default() += 1,
             _ => self.others += 1,
         }
@@ -56,15 +56,15 @@ impl Unplaced {
 mod tests {
     use super::*;
 
-    fn told(pci: &str, xid: u32) -> KernelXid {
+    fn event(pci: &str, xid: u32) -> KernelXid {
         KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 }
     }
 
     #[test]
-    fn what_is_placed_is_no_longer_here() {
+    fn placed_events_are_removed() {
         let mut unplaced = Unplaced::default();
         for (pci, xid) in [("0000:3b:00", 79), ("0000:3b:00", 79), ("0000:5e:00", 119), ("0000:3b:00", 0)] {
-            unplaced.record(&told(pci, xid));
+            unplaced.record(&event(pci, xid));
         }
         assert_eq!(unplaced.place((0, 0x3b, 0)), [(0, 1), (79, 2)]);
         assert_eq!(unplaced.place((0, 0x3b, 0)), []);
@@ -72,10 +72,10 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_bounded_and_still_counted() {
+    fn many_events_are_bounded_and_counted() {
         let mut unplaced = Unplaced::default();
-        (0..1_000).for_each(|xid| unplaced.record(&told("0000:3b:00", xid)));
-        unplaced.record(&told("no address", 79));
+        (0..1_000).for_each(|xid| unplaced.record(&event("0000:3b:00", xid)));
+        unplaced.record(&event("no address", 79));
         assert_eq!((unplaced.counts().count(), unplaced.others()), (MOST, 745));
     }
 }

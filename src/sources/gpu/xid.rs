@@ -136,7 +136,7 @@ pub fn severity(xid: u32) -> Severity {
 
 /// The source that reported an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Road {
+pub enum XidSource {
     /// NVML's event set.
     Nvml,
     /// The kernel log.
@@ -156,7 +156,7 @@ const MOST_UNPAIRED: usize = 256;
 #[derive(Debug)]
 pub struct Xids {
     counts: BTreeMap<u32, u64>,
-    unpaired: VecDeque<(Timestamp, Road, u32)>,
+    unpaired: VecDeque<(Timestamp, XidSource, u32)>,
 }
 
 impl Default for Xids {
@@ -167,9 +167,9 @@ impl Default for Xids {
 
 impl Xids {
     /// Counts one event, unless the other source reported it within the last five seconds.
-    pub fn record(&mut self, at: Timestamp, road: Road, xid: u32) {
-        self.unpaired.retain(|(told, ..)| at.since(*told) <= SAME);
-        let other = self.unpaired.iter().position(|(_, by, what)| *by != road && *what == xid);
+    pub fn record(&mut self, at: Timestamp, source: XidSource, xid: u32) {
+        self.unpaired.retain(|(reported, ..)| at.since(*reported) <= SAME);
+        let other = self.unpaired.iter().position(|(_, by, what)| *by != source && *what == xid);
         if let Some(place) = other {
             self.unpaired.remove(place);
             return;
@@ -177,7 +177,7 @@ impl Xids {
         if self.unpaired.len() == MOST_UNPAIRED {
             self.unpaired.pop_front();
         }
-        self.unpaired.push_back((at, road, xid));
+        self.unpaired.push_back((at, source, xid));
         self.add(xid, 1);
     }
 
@@ -216,22 +216,22 @@ mod tests {
     /// `n` is an event reported by NVML, `k` one by the kernel, at the given tenths of a second; all are XID 31.
     fn check(story: &[(u64, char)], events: u64) {
         let mut xids = Xids::default();
-        for (tenths, road) in story {
+        for (tenths, source) in story {
             let at = Timestamp::from_secs(0).plus(Duration::from_millis(tenths * 100));
-            xids.record(at, if *road == 'n' { Road::Nvml } else { Road::Kernel }, 31);
+            xids.record(at, if *source == 'n' { XidSource::Nvml } else { XidSource::Kernel }, 31);
         }
         assert_eq!(xids.counts().find(|(xid, _)| *xid == 31), Some((31, events)), "{story:?}");
     }
 
     #[test]
-    fn an_event_that_two_roads_tell_counts_once() {
+    fn an_event_from_both_sources_counts_once() {
         check(&[(0, 'n'), (9, 'k')], 1);
         check(&[(0, 'k'), (9, 'n')], 1);
         check(&[(0, 'n'), (50, 'k')], 1);
     }
 
     #[test]
-    fn equal_events_of_one_road_all_count() {
+    fn equal_events_from_one_source_all_count() {
         check(&[(0, 'n'), (1, 'n')], 2);
         check(&[(0, 'n'), (1, 'n'), (9, 'k'), (9, 'k')], 2);
         check(&[(0, 'n'), (9, 'k'), (9, 'k')], 2);
@@ -247,7 +247,7 @@ mod tests {
     fn numbers_from_outside_are_bounded() {
         let mut xids = Xids::default();
         for xid in 1_000..2_000 {
-            xids.record(Timestamp::from_secs(1), Road::Nvml, xid);
+            xids.record(Timestamp::from_secs(1), XidSource::Nvml, xid);
         }
         assert_eq!(xids.counts().count(), KNOWN.len() + MOST_UNKNOWN);
         assert_eq!(xids.unpaired.len(), MOST_UNPAIRED);

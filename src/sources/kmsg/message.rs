@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_pose_as_the_rest_of_the_line() {
+    fn a_process_name_cannot_imitate_the_rest_of_the_line() {
         check(
             "Out of memory: Killed process 5 (a) total-vm:9kB) total-vm:4kB, anon-rss:1kB, file-rss:2kB, shmem-rss:0kB, UID:0",
             expect![[
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_that_is_cut_still_counts() {
+    fn a_truncated_kill_counts() {
         check(
             "Memory cgroup out of memory: Killed process 991 (pt_da",
             expect!["Kill(Kill { scope: Cgroup, victim: None })"],
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_resembles_is_left_alone() {
+    fn similar_lines_are_ignored() {
         for message in [
             "NVRM: Xid (PCI:0000:3b:00): , pid=1",
             "NVRM: Xid (PCI:0000:3b:00): 99999999999",

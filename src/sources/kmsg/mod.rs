@@ -35,7 +35,7 @@ pub static REGISTRATION: Registration = Registration {
             log: KernelLog::new(context.roots.kmsg.clone()),
             last_sequence: None,
             chosen: None,
-            seen: None,
+            counters: None,
         })
     },
 };
@@ -49,14 +49,14 @@ struct Kmsg {
     /// The selected process, between the line that names it and the kill.
     chosen: Option<Chosen>,
     /// Absent until the log was opened once: nothing was counted before.
-    seen: Option<Seen>,
+    counters: Option<Counters>,
 }
 
 /// A victim's pid, its cgroup, and the cgroup whose limit was reached.
 type Chosen = (u32, [Label; 2]);
 
 #[derive(Default)]
-struct Seen {
+struct Counters {
     kills: [u64; Scope::ALL.len()],
     warnings: [u64; Warning::ALL.len()],
     records: u64,
@@ -81,8 +81,8 @@ struct Named {
 impl Source for Kmsg {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let outcome = self.read(at, &out.facts.before, &mut out.facts.kernel_xids);
-        if let Some(seen) = &self.seen {
-            seen.put(out);
+        if let Some(counters) = &self.counters {
+            counters.put(out);
         }
         outcome
     }
@@ -93,7 +93,7 @@ impl Kmsg {
         if let Err(error) = self.log.open() {
             return Err(not_open(&self.log, &error));
         }
-        let seen = self.seen.get_or_insert_default();
+        let counters = self.counters.get_or_insert_default();
         let mut malformed = false;
         for _ in 0..MOST {
             let bytes = match self.log.poll() {
@@ -102,7 +102,7 @@ impl Kmsg {
                 // The gap in the sequence numbers gives the number of lost records; without an earlier record
                 // it is at least one.
                 Ok(Next::Overwritten) => {
-                    seen.lost += u64::from(self.last_sequence.is_none());
+                    counters.lost += u64::from(self.last_sequence.is_none());
                     continue;
                 }
                 Err(error) => return Err(fs::failed(self.log.path(), &error)),
@@ -111,22 +111,22 @@ impl Kmsg {
                 malformed = true;
                 continue;
             };
-            seen.records += 1;
+            counters.records += 1;
             let expected = self.last_sequence.map_or(record.sequence, |last| last.saturating_add(1));
-            seen.lost = seen.lost.saturating_add(record.sequence.saturating_sub(expected));
+            counters.lost = counters.lost.saturating_add(record.sequence.saturating_sub(expected));
             self.last_sequence = Some(record.sequence);
             let event = if record.from_kernel { message::recognize(&record.message) } else { None };
             match event {
                 Some(Event::Choice(choice)) => {
                     self.chosen = Some((choice.pid, [choice.cgroup, choice.limit].map(printable)));
                 }
-                Some(Event::Kill(kill)) => seen.killed(&kill, self.chosen.take(), before, at),
+                Some(Event::Kill(kill)) => counters.killed(&kill, self.chosen.take(), before, at),
                 Some(Event::Xid { pci, xid }) => {
                     let pci = pci.to_ascii_lowercase();
                     xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
                 }
                 Some(Event::Warning(warning)) => {
-                    for (count, kind) in seen.warnings.iter_mut().zip(Warning::ALL) {
+                    for (count, kind) in counters.warnings.iter_mut().zip(Warning::ALL) {
                         *count += u64::from(*kind == warning);
                     }
                 }
@@ -166,7 +166,7 @@ fn printable(name: &str) -> Label {
     if name.contains(char::is_control) { name.replace(char::is_control, "?").into() } else { name.into() }
 }
 
-impl Seen {
+impl Counters {
     fn killed(&mut self, kill: &Kill<'_>, chosen: Option<Chosen>, before: &Before, at: Timestamp) {
         for (count, scope) in self.kills.iter_mut().zip(Scope::ALL) {
             *count += u64::from(scope == kill.scope);
@@ -232,7 +232,7 @@ mod tests {
         3,902,77000200,-;Memory cgroup out of memory: Killed process 48213 (python3) total-vm:300kB, anon-rss:200kB, file-rss:20kB, shmem-rss:2kB, UID:1000 pgtables:9kB oom_score_adj:0\n";
 
     #[test]
-    fn before_anything_happens_the_counters_are_zero() {
+    fn counters_start_at_zero() {
         check_log(
             KILL,
             &[],
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_is_told_with_the_workload_it_was_in() {
+    fn a_victim_has_the_workload_it_belonged_to() {
         use crate::model::facts::{ProcessRow, ProcessTable};
         use crate::model::ids::ProcessKey;
 
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_writes_into_the_log_kills_nobody() {
+    fn lines_written_by_processes_are_not_kills() {
         let faked = KILL.replace("3,902", "11,902");
         check_log(
             "",
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_and_malformed_records_are_said() {
+    fn lost_and_malformed_records_are_counted() {
         check_log(
             "",
             &["6,10,1,-;a\n6,14,2,-;b\n6,15,3,-;INFO: task x:1 blocked for more than 120 seconds.\n??\n"],
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_hidden_or_forbidden_is_said() {
+    fn an_unreadable_log_is_reported() {
         let log = KernelLog::new("ROOT/kmsg".into());
         let say = |kind: io::ErrorKind| format!("{:?}", not_open(&log, &kind.into()));
         expect![[r#"Failed { kind: Permission, why: "cannot read ROOT/kmsg: permission denied; CAP_SYSLOG is required if kernel.dmesg_restrict is 1" }"#]].assert_eq(&say(io::ErrorKind::PermissionDenied));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_read_over_several_ticks() {
+    fn many_records_are_read_over_several_ticks() {
         let storm: String = (0..MOST + 1).map(|n| format!("6,{n},1,-;x\n")).collect();
         let read = |samples: usize| {
             let root = root(&[("kmsg", "")]);

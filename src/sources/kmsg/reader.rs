@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_appended_is_news() {
+    fn only_appended_records_are_read() {
         let root = root(&[("kmsg", "6,1,2,-;old\n")]);
         let mut log = KernelLog::new(root.path().join("kmsg"));
         assert_eq!(all(&mut log), [""; 0]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_let_go() {
+    fn an_endless_line_is_dropped() {
         let root = root(&[("kmsg", "")]);
         let mut log = KernelLog::new(root.path().join("kmsg"));
         log.open().unwrap();

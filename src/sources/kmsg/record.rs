@@ -26,7 +26,7 @@ pub fn record(bytes: &[u8]) -> Option<Record<'_>> {
     let priority: u64 = head.next()?.parse().ok()?;
     let sequence = head.next()?.parse().ok()?;
     let kernel_us = head.next()?.parse().ok()?;
-    // The flags tell whether it continues another record; newer kernels add fields after them.
+    // The flags show whether it continues another record; newer kernels add fields after them.
     head.next()?;
     // The low three bits are the level, the rest is the facility, 0 for the kernel.
     Some(Record {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone() {
+    fn escapes_are_decoded() {
         check(
             br"6,1,2,-;caf\xc3\xa9 a\x5cx2db \x0a \xff \xg1 \x4",
             expect![[
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_cannot_speak_for_the_kernel() {
+    fn records_of_processes_are_not_those_of_the_kernel() {
         check(
             b"12,1,2,-;Out of memory: Killed process 1 (x)\n",
             expect![[
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_before_the_message_is_no_record() {
+    fn records_truncated_before_the_message_are_invalid() {
         for text in [
             "",
             ";",

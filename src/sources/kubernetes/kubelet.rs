@@ -1,4 +1,4 @@
-//! Asks the kubelet over its pod-resources socket which devices the containers of this node have.
+//! Queries the kubelet over its pod-resources socket for the devices of the containers of this node.
 //!
 //! The messages are those of pkg/apis/podresources/v1/api.proto of kubernetes/kubelet at 63b3249 (July 2026), without the
 //! fields that are not used here: CPUs, memory, topology, CDI names and shares. The answer has no pod UIDs.
@@ -78,7 +78,7 @@ struct ClaimResource {
 /// device.
 pub(super) type Device = [Label; 8];
 
-/// Why the kubelet gave no usable answer.
+/// The reason why there is no usable answer of the kubelet.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KubeletError {
     #[error("{0}")]
@@ -97,8 +97,8 @@ pub(super) enum KubeletError {
 
 /// The GPUs of the containers on this node.
 pub(super) async fn gpus(socket: &Path, patience: Duration) -> Result<BTreeSet<Device>, KubeletError> {
-    let asked = tokio::time::timeout(patience, list(socket)).await;
-    asked.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer))
+    let answer = tokio::time::timeout(patience, list(socket)).await;
+    answer.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer))
 }
 
 async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
@@ -110,7 +110,7 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
     let http = |error: hyper::Error| KubeletError::Http(error.to_string());
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(http)?;
-    // It ends with the runtime, which lives for one request.
+    // It ends with the runtime, which exists for one request.
     tokio::spawn(connection);
     let request = Request::post("http://localhost/v1.PodResourcesLister/List")
         .header(header::CONTENT_TYPE, "application/grpc")
@@ -140,7 +140,7 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
         return Err(KubeletError::Answer("its length is wrong, or it is compressed"));
     }
     ListPodResourcesResponse::decode(message)
-        .map_err(|_| KubeletError::Answer("it is no ListPodResourcesResponse"))
+        .map_err(|_| KubeletError::Answer("it is not a ListPodResourcesResponse"))
 }
 
 fn status(headers: &http::HeaderMap) -> Option<String> {
@@ -189,7 +189,7 @@ fn is_gpu(name: &str) -> bool {
     is_id(name) && (name.contains("gpu") || name.contains("/mig-"))
 }
 
-/// Whether a text is an ID of a device, a pool or a resource, and no text for a terminal.
+/// Whether a text is an ID of a device, a pool or a resource, without characters that control a terminal.
 fn is_id(text: &str) -> bool {
     (1..=253).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -252,7 +252,7 @@ pub(super) mod tests {
         framed(&pod("team", "llama-0", &of))
     }
 
-    /// Serves each connection with `body` and the gRPC status `code`; with none, it never answers.
+    /// Serves each connection with `body` and the gRPC status `code`; without a status, it never answers.
     pub(crate) fn serve(
         socket: PathBuf,
         body: Vec<u8>,
@@ -269,8 +269,8 @@ pub(super) mod tests {
                     async move {
                         assert_eq!(request.uri().path(), "/v1.PodResourcesLister/List");
                         assert_eq!(request.headers()["content-type"], "application/grpc");
-                        let asked = request.into_body().collect().await.unwrap().to_bytes();
-                        assert_eq!(&asked[..], &[0; PREFIX]);
+                        let request_body = request.into_body().collect().await.unwrap().to_bytes();
+                        assert_eq!(&request_body[..], &[0; PREFIX]);
                         let Some(code) = code else { return std::future::pending().await };
                         let mut trailers = HeaderMap::new();
                         trailers.insert("grpc-status", code.parse().unwrap());
@@ -286,8 +286,8 @@ pub(super) mod tests {
         })
     }
 
-    /// What a kubelet with this answer is understood as.
-    fn asked(body: Vec<u8>, code: Option<&'static str>, patience: u64) -> Result<Vec<String>, String> {
+    /// Queries a kubelet with this answer and returns the result.
+    fn query(body: Vec<u8>, code: Option<&'static str>, patience: u64) -> Result<Vec<String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("kubelet.sock");
@@ -304,7 +304,7 @@ pub(super) mod tests {
     const PATIENT: u64 = 60_000;
 
     #[test]
-    fn devices_of_plugins_and_claims_are_told() {
+    fn devices_of_plugins_and_claims_are_listed() {
         let first = container(
             "train",
             &[
@@ -316,7 +316,7 @@ pub(super) mod tests {
             ],
         );
         let body = [pod("team", "llama-0", &first), pod("team", "web", &container("nginx", &[]))].concat();
-        let found = asked(framed(&body), Some("0"), PATIENT).unwrap();
+        let found = query(framed(&body), Some("0"), PATIENT).unwrap();
         assert_eq!(
             found,
             [
@@ -338,28 +338,28 @@ pub(super) mod tests {
             pod("team", "a", &container("\u{202e}", &[plugin("nvidia.com/gpu", &["GPU-1"])])),
             pod("team", "b", &of),
         ];
-        let found = asked(framed(&bodies.concat()), Some("0"), PATIENT).unwrap();
+        let found = query(framed(&bodies.concat()), Some("0"), PATIENT).unwrap();
         assert_eq!(found, ["team,b,train,nvidia.com/gpu,GPU-2,,,GPU-2"]);
     }
 
     #[test]
-    fn an_answer_that_is_none_is_an_error() {
-        let error = |body: Vec<u8>, code| asked(body, code, PATIENT).unwrap_err();
+    fn an_invalid_answer_is_an_error() {
+        let error = |body: Vec<u8>, code| query(body, code, PATIENT).unwrap_err();
         assert!(error(Vec::new(), Some("0")).contains("too short"));
         assert!(error(one_gpu(), Some("12")).contains("gRPC status 12"));
         let mut longer = one_gpu();
         longer.push(0);
         assert!(error(longer, Some("0")).contains("length is wrong"));
         assert!(
-            error(framed(b"\x0a\xff\xff\xff\xff\x0f"), Some("0")).contains("no ListPodResourcesResponse")
+            error(framed(b"\x0a\xff\xff\xff\xff\x0f"), Some("0")).contains("not a ListPodResourcesResponse")
         );
-        assert!(error(framed(&pod("\u{fffd}", "a", &[0xff])), Some("0")).contains("no ListPod"));
+        assert!(error(framed(&pod("\u{fffd}", "a", &[0xff])), Some("0")).contains("not a ListPod"));
         assert!(error(vec![0; LARGEST + 1], Some("0")).contains("length limit"));
     }
 
     #[test]
     fn a_kubelet_that_does_not_answer_is_not_waited_for() {
-        let error = asked(Vec::new(), None, 50).unwrap_err();
+        let error = query(Vec::new(), None, 50).unwrap_err();
         assert_eq!(error, "no answer within 0.05 s");
     }
 

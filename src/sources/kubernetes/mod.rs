@@ -1,6 +1,6 @@
 //! Names of pods and containers, and the GPUs that the kubelet assigned to them.
 //!
-//! A separate thread reads the names of the kubelet's log folders and asks the kubelet, so that neither a disk nor the kubelet
+//! A separate thread reads the names of the kubelet's log folders and queries the kubelet, so that neither a disk nor the kubelet
 //! delays a sample. The names are display text: what belongs to a pod is decided by its cgroup.
 
 mod kubelet;
@@ -85,7 +85,7 @@ impl Places {
     }
 }
 
-/// Why something is not known: absent, or an error.
+/// The reason why something is unknown: it does not exist, or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Trouble {
     kind: Failure,
@@ -101,12 +101,12 @@ struct World {
     gpus: Arc<BTreeSet<Device>>,
     /// When the kubelet last answered.
     answered: Option<Timestamp>,
-    /// What the last round could not read.
+    /// The errors of the last round.
     troubles: Vec<Trouble>,
 }
 
 impl World {
-    /// Reads everything once. What cannot be read keeps its last value.
+    /// Reads everything once. Values that cannot be read are kept.
     fn turn(&mut self, places: &Places, patience: Duration) {
         self.troubles.clear();
         self.complete = true;
@@ -118,8 +118,8 @@ impl World {
             }
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let asked = runtime.map_err(KubeletError::Connect);
-        match asked.and_then(|runtime| runtime.block_on(kubelet::gpus(&places.socket, patience))) {
+        let runtime = runtime.map_err(KubeletError::Connect);
+        match runtime.and_then(|runtime| runtime.block_on(kubelet::gpus(&places.socket, patience))) {
             Ok(gpus) => (self.gpus, self.answered) = (Arc::new(gpus), Some(clock::now())),
             Err(error) => {
                 let kind = match &error {
@@ -171,7 +171,7 @@ impl Kubernetes {
     fn world(&mut self) -> Result<World, SourceError> {
         if self.watcher.is_none() {
             let started = Watcher::start(self.places.clone()).map_err(|error| {
-                let why = format!("cannot create the thread that asks the kubelet: {error}");
+                let why = format!("cannot create the thread that queries the kubelet: {error}");
                 SourceError::failed(Failure::of(&error), why)
             })?;
             self.watcher = Some(started);
@@ -181,7 +181,7 @@ impl Kubernetes {
     }
 }
 
-/// Puts what is known, and the reason for what is not.
+/// Puts the known values, and returns the reason for unknown ones.
 fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
     if !world.complete {
         return Err(SourceError::unavailable("the names of pods have not been read yet"));
@@ -198,7 +198,7 @@ fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Resu
         }
     }
     out.facts.pods = world.names;
-    // An error comes before something that this node may not have.
+    // An error takes precedence over a missing feature of the node.
     let absent = |trouble: &&Trouble| trouble.kind == Failure::NotFound;
     let failed = world.troubles.iter().find(|trouble| !absent(trouble));
     match failed.or(world.troubles.first()) {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_kubelet_is_unavailable_and_a_kubelet_that_starts_is_asked() {
+    fn the_source_is_unavailable_until_a_kubelet_runs() {
         let root = tempfile::tempdir().unwrap();
         let places = places(root.path());
         let mut world = World::default();
@@ -281,7 +281,7 @@ mod tests {
         with_kubelet(&mut world, &places, Some("0"), PATIENT);
         let answered = world.answered.unwrap();
         assert_eq!(status(&world, answered), ("ok".to_owned(), 1));
-        // It restarts: the socket is there, and nobody listens. The last answer is used until it is old.
+        // It restarts: the socket exists without a listener. The last answer is used until it is old.
         world.turn(&places, PATIENT);
         let (text, gpus) = status(&world, answered);
         assert!(text.starts_with("failed Io: cannot ask the kubelet") && gpus == 1, "{text}");

@@ -34,13 +34,13 @@ pub(super) fn read(pods: &Path, containers: &Path) -> io::Result<PodNames> {
     Ok(names)
 }
 
-/// The names in a folder of root, or of the user of this process, which nobody else can write.
+/// The names in a folder of root, or of the user of this process, that no other user can write.
 fn list(path: &Path) -> io::Result<Vec<String>> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let folder = Folder::open(path).map_err(at)?;
     let about = folder.entry(".".as_ref()).map_err(at)?;
-    let ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
-    if !ours || about.mode() & 0o022 != 0 {
+    let trusted = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
+    if !trusted || about.mode() & 0o022 != 0 {
         let what = format!("{} can be written by others than root", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
@@ -88,7 +88,7 @@ mod tests {
     const UID: &str = "1a2b3c4d-0000-1111-2222-0123456789ab";
 
     #[test]
-    fn names_are_taken_apart() {
+    fn names_are_split() {
         let id = "0123456789abcdef".repeat(4);
         let (uid, pod) = pod_folder("kube-system_etcd-node1_0123456789abcdef0123456789abcdef").unwrap();
         assert_eq!((uid.len(), pod.namespace.as_str(), pod.pod.as_str()), (32, "kube-system", "etcd-node1"));

@@ -1,9 +1,9 @@
-//! Converts what was read from logs to points.
+//! Converts values from logs to points.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::metrics;
-use super::watch::{Seen, View};
+use super::watch::{LogState, View};
 use crate::formats::log_lines::PHASES;
 use crate::formats::log_lines::oom::Cause;
 use crate::model::desc::{Desc, Metric};
@@ -16,12 +16,12 @@ use crate::sources::logs::file::Refusal;
 use crate::sources::training::metrics as training;
 
 /// Puts the state of following one path.
-pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {
+pub(super) fn put_state(log: &Label, put_state: &LogState, now: Timestamp, out: &mut Batch) {
     let of = std::slice::from_ref(log);
-    let Some(passed) = seen.passed else { return };
-    let totals = &seen.totals;
+    let Some(passed) = put_state.passed else { return };
+    let totals = &put_state.totals;
     out.put(&metrics::PASS_AGE, of, now.since(passed).into());
-    out.put(&metrics::FILES, of, Count(seen.followed as u64));
+    out.put(&metrics::FILES, of, Count(put_state.followed as u64));
     out.put(&metrics::LINES, of, Count(totals.lines));
     out.put(&metrics::RECOGNIZED, of, Count(totals.recognized));
     out.put(&metrics::CUT, of, Count(totals.cut));
@@ -32,18 +32,19 @@ pub(super) fn state(log: &Label, seen: &Seen, now: Timestamp, out: &mut Batch) {
         out.put(&metrics::ERRORS, &[log.clone(), kind.into()], Count(*count));
     }
     let known: HashSet<(&Label, &str)> =
-        seen.views.iter().filter_map(|view| Some((&view.workload, view.framework?.name()))).collect();
+        put_state.views.iter().filter_map(|view| Some((&view.workload, view.framework?.name()))).collect();
     for (workload, framework) in known {
         out.put(&metrics::INFO, &[log.clone(), workload.clone(), framework.into()], Flag(true));
     }
 }
 
 /// Puts out-of-memory messages, summed over all paths.
-pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
+pub(super) fn ooms(all: &[LogState], out: &mut Batch) {
     let mut counts: BTreeMap<&Label, [u64; Cause::ALL.len()]> = BTreeMap::new();
-    for seen in all {
-        let living = seen.views.iter().map(|view| (&view.workload, &view.counts.ooms));
-        for (workload, ooms) in living.chain(seen.gone.iter().map(|(workload, ooms)| (workload, ooms))) {
+    for put_state in all {
+        let current = put_state.views.iter().map(|view| (&view.workload, &view.counts.ooms));
+        for (workload, ooms) in current.chain(put_state.gone.iter().map(|(workload, ooms)| (workload, ooms)))
+        {
             counts.entry(workload).or_default().iter_mut().zip(ooms).for_each(|(count, more)| *count += more);
         }
     }
@@ -56,16 +57,16 @@ pub(super) fn ooms(all: &[Seen], out: &mut Batch) {
 
 /// Puts the values read from the logs of all jobs. Of several logs with the same labels, the one with the newest value
 /// counts. For a workload whose ranks report over the job socket or OTLP, only metrics that no rank reports are added.
-pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
-    let told = ReportedByJobs::by_jobs(all, out);
+pub(super) fn figures(all: &[LogState], now: Timestamp, out: &mut Batch) {
+    let reported = ReportedByJobs::by_jobs(all, out);
     let mut views: Vec<&View> =
-        all.iter().flat_map(|seen| &seen.views).filter(|view| view.spoke.is_some()).collect();
-    views.sort_by_key(|view| std::cmp::Reverse(view.spoke));
+        all.iter().flat_map(|put_state| &put_state.views).filter(|view| view.last_value.is_some()).collect();
+    views.sort_by_key(|view| std::cmp::Reverse(view.last_value));
     let mut ranks = HashSet::new();
     let mut jobs = HashSet::new();
     for view in views {
         if ranks.insert((&view.workload, &view.rank)) {
-            rank(view, &told, now, out);
+            rank(view, &reported, now, out);
             report_allocator(view, &mut out.facts);
         }
         if jobs.insert(&view.workload) {
@@ -78,11 +79,11 @@ pub(super) fn figures(all: &[Seen], now: Timestamp, out: &mut Batch) {
 struct ReportedByJobs(HashSet<(&'static str, Label)>);
 
 impl ReportedByJobs {
-    fn by_jobs(all: &[Seen], out: &Batch) -> Self {
+    fn by_jobs(all: &[LogState], out: &Batch) -> Self {
         let logged: HashSet<&Label> =
-            all.iter().flat_map(|seen| &seen.views).map(|view| &view.workload).collect();
-        let ours = |desc: &Desc| training::METRICS.iter().any(|own| std::ptr::eq(*own, desc));
-        let families = out.families().iter().filter(|family| ours(family.desc));
+            all.iter().flat_map(|put_state| &put_state.views).map(|view| &view.workload).collect();
+        let by_job = |desc: &Desc| training::METRICS.iter().any(|own| std::ptr::eq(*own, desc));
+        let families = out.families().iter().filter(|family| by_job(family.desc));
         let points = families.flat_map(|family| family.points.iter().map(|point| (family.desc, point)));
         let named = points.filter_map(|(desc, point)| Some((desc.name, point.labels.first()?)));
         Self(
@@ -104,10 +105,10 @@ impl ReportedByJobs {
 }
 
 /// Puts the values of the rank whose log it is.
-fn rank(view: &View, told: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
+fn rank(view: &View, reported: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
     let View { reading, counts, .. } = view;
     let of = [view.workload.clone(), view.rank.clone()];
-    let silent = view.spoke.map(|spoke| now.monotonic().saturating_sub(spoke));
+    let silent = view.last_value.map(|last_value| now.monotonic().saturating_sub(last_value));
     out.put_some(&metrics::AGE, &of, silent.map(Seconds::from));
     out.put_some(&metrics::LOSS_SCALE, &of, reading.loss_scale.and_then(Number::new));
     for (phase, seconds) in PHASES.iter().zip(reading.phases) {
@@ -118,23 +119,23 @@ fn rank(view: &View, told: &ReportedByJobs, now: Timestamp, out: &mut Batch) {
             seconds.and_then(Seconds::new),
         );
     }
-    told.add(&training::STEP, &of, reading.step.map(Count), out);
-    told.add(&training::STEP_LAST, &of, reading.step_seconds.and_then(Seconds::new), out);
-    told.add(&training::LOSS, &of, reading.loss.and_then(Number::new), out);
-    told.add(&training::LEARNING_RATE, &of, reading.learning_rate.and_then(Number::new), out);
-    told.add(&training::GRAD_NORM, &of, reading.grad_norm.and_then(Number::new), out);
-    told.add(&training::SKIPPED, &of, reading.skipped.or(counts.skipped).map(Count), out);
-    told.add(&training::NAN, &of, counts.nan.map(Count), out);
+    reported.add(&training::STEP, &of, reading.step.map(Count), out);
+    reported.add(&training::STEP_LAST, &of, reading.step_seconds.and_then(Seconds::new), out);
+    reported.add(&training::LOSS, &of, reading.loss.and_then(Number::new), out);
+    reported.add(&training::LEARNING_RATE, &of, reading.learning_rate.and_then(Number::new), out);
+    reported.add(&training::GRAD_NORM, &of, reading.grad_norm.and_then(Number::new), out);
+    reported.add(&training::SKIPPED, &of, reading.skipped.or(counts.skipped).map(Count), out);
+    reported.add(&training::NAN, &of, counts.nan.map(Count), out);
     // Frameworks print the memory of the device that the rank runs on, without naming the device.
     let [workload, rank] = of;
     let device = [workload, rank, Label::default(), Label::default()];
     let bytes = |amount: Option<u64>| amount.map(Bytes::new);
-    told.add(&training::ALLOCATED, &device, bytes(reading.allocated), out);
-    told.add(&training::ALLOCATED_PEAK, &device, bytes(reading.allocated_peak), out);
-    told.add(&training::RESERVED, &device, bytes(reading.reserved), out);
-    told.add(&training::RESERVED_PEAK, &device, bytes(reading.reserved_peak), out);
-    told.add(&training::RETRIES, &device, reading.retries.map(Count), out);
-    told.add(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count), out);
+    reported.add(&training::ALLOCATED, &device, bytes(reading.allocated), out);
+    reported.add(&training::ALLOCATED_PEAK, &device, bytes(reading.allocated_peak), out);
+    reported.add(&training::RESERVED, &device, bytes(reading.reserved), out);
+    reported.add(&training::RESERVED_PEAK, &device, bytes(reading.reserved_peak), out);
+    reported.add(&training::RETRIES, &device, reading.retries.map(Count), out);
+    reported.add(&training::ALLOCATOR_OOMS, &device, reading.ooms.map(Count), out);
 }
 
 /// Passes the allocator statistics in a log to the analyzers; they are not attributed to a process.

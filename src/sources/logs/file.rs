@@ -113,7 +113,7 @@ pub struct Follower {
     /// Identity and size of a file without text: it is not read again until it is replaced or truncated.
     binary: Option<((u64, u64), u64)>,
     /// Why the last pass was refused, if it was.
-    said: Option<Refusal>,
+    last_refusal: Option<Refusal>,
     fresh: bool,
     /// Whether a pass has been made: what exists at the first pass was written before.
     begun: bool,
@@ -129,7 +129,7 @@ impl Follower {
             path,
             open: None,
             binary: None,
-            said: None,
+            last_refusal: None,
             fresh: false,
             begun: false,
             buffer: Vec::new(),
@@ -168,8 +168,8 @@ impl Follower {
     pub fn pass(&mut self, take: impl FnMut(Piece<'_>)) -> PassResult {
         let found = self.look(take);
         let why = if let PassResult::Refused(why) = found { Some(why) } else { None };
-        self.fresh = why.is_some() && why != self.said;
-        self.said = why;
+        self.fresh = why.is_some() && why != self.last_refusal;
+        self.last_refusal = why;
         found
     }
 

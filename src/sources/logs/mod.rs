@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use file::Refusal;
 use options::Rules;
-use watch::{Hold, Seen};
+use watch::{Hold, LogState};
 
 use crate::model::facts::Membership;
 use crate::model::label::Label;
@@ -64,14 +64,14 @@ impl Source for Logs {
         if self.tails.is_empty() {
             self.tails = self.rules.logs.iter().map(|log| Tail::start(log, &self.rules)).collect();
         }
-        let mut all: Vec<Seen> = self
+        let mut all: Vec<LogState> = self
             .tails
             .iter()
-            .map(|tail| tail.hold.as_ref().map_or_else(Seen::default, |hold| lock(&hold.seen).clone()))
+            .map(|tail| tail.hold.as_ref().map_or_else(LogState::default, |hold| lock(&hold.state).clone()))
             .collect();
-        tell_apart(&mut all, &out.facts.workload_of);
+        add_owners(&mut all, &out.facts.workload_of);
         put(&self.tails, &all, at, out);
-        out.facts.shortages.extend(all.iter().flat_map(|seen| seen.left_out.iter().cloned()));
+        out.facts.shortages.extend(all.iter().flat_map(|state| state.left_out.iter().cloned()));
         outcome(&self.tails, &all, began, at)
     }
 }
@@ -85,8 +85,8 @@ impl Tail {
 
 /// Adds the owner to a workload name that comes from a file name, so that no user can report values for
 /// another user's workload.
-fn tell_apart(all: &mut [Seen], members: &[Membership]) {
-    for view in all.iter_mut().flat_map(|seen| &mut seen.views) {
+fn add_owners(all: &mut [LogState], members: &[Membership]) {
+    for view in all.iter_mut().flat_map(|state| &mut state.views) {
         let Some(owner) = view.owner.filter(|owner| *owner != 0) else { continue };
         let of = members.iter().find(|member| member.workload.name == view.workload);
         if of.is_some_and(|member| member.workload.user != owner) {
@@ -95,33 +95,33 @@ fn tell_apart(all: &mut [Seen], members: &[Membership]) {
     }
 }
 
-fn put(tails: &[Tail], all: &[Seen], at: Timestamp, out: &mut Batch) {
-    for (tail, seen) in tails.iter().zip(all) {
-        expose::state(&tail.path, seen, at, out);
+fn put(tails: &[Tail], all: &[LogState], at: Timestamp, out: &mut Batch) {
+    for (tail, state) in tails.iter().zip(all) {
+        expose::put_state(&tail.path, state, at, out);
     }
     expose::ooms(all, out);
     expose::figures(all, at, out);
 }
 
 /// The most severe error: a path without thread, a file system that does not respond, or a file that is not followed.
-fn outcome(tails: &[Tail], all: &[Seen], began: Timestamp, at: Timestamp) -> Result<(), SourceError> {
+fn outcome(tails: &[Tail], all: &[LogState], began: Timestamp, at: Timestamp) -> Result<(), SourceError> {
     let mut there = false;
     let mut refused = None;
-    for (tail, seen) in tails.iter().zip(all) {
+    for (tail, state) in tails.iter().zip(all) {
         if tail.hold.is_none() {
             return Err(SourceError::failed(
                 Failure::Io,
                 format!("cannot create the thread that follows {}", tail.path),
             ));
         }
-        let silent = at.since(seen.passed.unwrap_or(began));
+        let silent = at.since(state.passed.unwrap_or(began));
         if silent > SLOW {
             let why =
                 format!("the file system of {} has not responded for {} s", tail.path, silent.as_secs());
             return Err(SourceError::failed(Failure::Timeout, why));
         }
-        there |= seen.followed > 0 || seen.passed.is_none();
-        refused = refused.or(seen.refused.as_ref().map(|refused| (refused, seen.folder.as_deref())));
+        there |= state.followed > 0 || state.passed.is_none();
+        refused = refused.or(state.refused.as_ref().map(|refused| (refused, state.folder.as_deref())));
     }
     if let Some(((path, why), folder)) = refused {
         let (kind, what) = match why {

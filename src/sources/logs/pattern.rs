@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit() {
+    fn patterns_match_names() {
         for (pattern, name, expected) in [
             ("worker_*.log", "worker_3.log", true),
             ("worker_*.log", "worker_3.log.1", false),
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn wildcards_belong_into_the_last_component() {
-        let said = |path: &str| Pattern::new(path.into()).map(|pattern| pattern.wild);
-        assert_eq!(said("/var/log/train-*.log"), Ok(true));
-        assert_eq!(said("/var/log/train.log"), Ok(false));
-        assert_eq!(said("/var/*/train.log"), Err("may have wildcards only in its last component"));
-        assert_eq!(said("train.log"), Err("must be absolute"));
-        assert_eq!(said("/"), Err("must be the path of a file"));
+        let wild = |path: &str| Pattern::new(path.into()).map(|pattern| pattern.wild);
+        assert_eq!(wild("/var/log/train-*.log"), Ok(true));
+        assert_eq!(wild("/var/log/train.log"), Ok(false));
+        assert_eq!(wild("/var/*/train.log"), Err("may have wildcards only in its last component"));
+        assert_eq!(wild("train.log"), Err("must be absolute"));
+        assert_eq!(wild("/"), Err("must be the path of a file"));
     }
 
     #[test]
@@ -167,10 +167,10 @@ mod tests {
         assert_eq!(found, [folder.path().join("a.log"), folder.path().join("c.log")]);
         if rustix::process::geteuid().is_root() {
             // The file of another user, which is older than both, keeps its share.
-            let theirs = folder.path().join("b.log");
-            std::os::unix::fs::chown(&theirs, Some(61_001), None).unwrap();
+            let other = folder.path().join("b.log");
+            std::os::unix::fs::chown(&other, Some(61_001), None).unwrap();
             let files = Pattern::new(folder.path().join("*.log")).unwrap().files(2).unwrap();
-            assert_eq!(files.found, [folder.path().join("a.log"), theirs]);
+            assert_eq!(files.found, [folder.path().join("a.log"), other]);
             assert_eq!(files.left_out.len(), 1);
             assert_eq!(files.left_out[0].user, Some(0));
         }

@@ -1,4 +1,4 @@
-//! Files as loggers, log rotation and users leave them.
+//! Files in the states that loggers, log rotation and users produce.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn rotation_loses_nothing() {
 }
 
 #[test]
-fn a_file_that_is_cut_is_read_anew() {
+fn a_truncated_file_is_read_from_its_start() {
     let root = root(&[("log", "")]);
     let log = root.path().join("log");
     let mut follower = follower(&root);
@@ -105,7 +105,7 @@ fn a_file_that_is_cut_is_read_anew() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_once_and_never_waited_for() {
+fn other_files_are_refused_once_without_blocking() {
     let root = root(&[("binary", "x")]);
     let path = |name: &str| root.path().join(name);
     rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -133,7 +133,7 @@ fn what_is_no_log_is_refused_once_and_never_waited_for() {
 }
 
 #[test]
-fn a_log_that_becomes_binary_is_let_go() {
+fn a_log_that_becomes_binary_is_no_longer_followed() {
     let root = root(&[("log", "text\n")]);
     let mut follower = follower(&root);
     assert_eq!(taken(&mut follower), "");
@@ -185,9 +185,9 @@ fn at(second: u64) -> Timestamp {
 }
 
 /// The series of these paths, without HELP and TYPE; `before` is what other sources put.
-fn shown(all: &[(&str, Seen)], now: Timestamp, mut before: Batch) -> String {
+fn shown(all: &[(&str, LogState)], now: Timestamp, mut before: Batch) -> String {
     let tails: Vec<Tail> = all.iter().map(|(path, _)| Tail { path: (*path).into(), hold: None }).collect();
-    let seen: Vec<Seen> = all.iter().map(|(_, seen)| seen.clone()).collect();
+    let seen: Vec<LogState> = all.iter().map(|(_, seen)| seen.clone()).collect();
     put(&tails, &seen, now, &mut before);
     let (families, dropped, _) = before.seal();
     assert!(dropped.is_empty(), "{dropped:?}");
@@ -247,11 +247,11 @@ fn a_log_becomes_series_and_goes_stale() {
         "#]],
     );
     // If a rank reports over the socket or OTLP, only metrics that it does not report are added.
-    let mut told = Batch::new();
+    let mut batch = Batch::new();
     let rank = |workload: &str| [Label::from(workload), "0".into()];
-    told.put(&training::metrics::STEP, &rank("llama"), Count(9));
-    told.put(&training::metrics::LOSS, &rank("another"), Number::new(1.0).unwrap());
-    let text = shown(&[("/train.log", seen)], at(4), told);
+    batch.put(&training::metrics::STEP, &rank("llama"), Count(9));
+    batch.put(&training::metrics::LOSS, &rank("another"), Number::new(1.0).unwrap());
+    let text = shown(&[("/train.log", seen)], at(4), batch);
     assert_eq!(text.matches("memwarden_training_step{workload=\"llama\"").count(), 1, "{text}");
     assert!(text.contains("memwarden_training_step{workload=\"llama\",rank=\"0\"} 9"));
     assert!(text.contains("memwarden_training_job_samples"));
@@ -289,7 +289,7 @@ fn of_several_files_each_is_a_rank() {
 }
 
 #[test]
-fn no_process_answers_for_the_allocator_that_a_log_tells_of() {
+fn allocator_values_of_a_log_have_no_process() {
     let root = root(&[("train.log", "")]);
     let mut watch = watch(&root.path().join("train.log"), Some("llama"));
     watch.pass(at(1));
@@ -297,22 +297,22 @@ fn no_process_answers_for_the_allocator_that_a_log_tells_of() {
     root.append("train.log", STEP);
     root.append("train.log", line);
     let seen = [watch.pass(at(2))];
-    let told = |workload: &str| {
+    let facts_of = |workload: &str| {
         let mut batch = Batch::new();
         let member = Membership::named(crate::model::ids::ProcessKey { pid: 10, start: 1 }, workload);
         batch.facts.workload_of.push(member);
         put(&[], &seen, at(2), &mut batch);
         batch.facts
     };
-    let facts = told("llama");
+    let facts = facts_of("llama");
     let [allocator] = &facts.allocators[..] else { panic!("{:?}", facts.allocators) };
     assert_eq!(allocator.workload.as_ref(), Some(&facts.workload_of[0].workload.key));
     assert_eq!((allocator.process, allocator.age), (None, None));
-    assert_eq!(told("another").allocators, []);
+    assert_eq!(facts_of("another").allocators, []);
 }
 
 #[test]
-fn a_file_of_another_user_speaks_for_no_workload() {
+fn a_file_of_another_user_has_no_workload() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -326,14 +326,14 @@ fn a_file_of_another_user_speaks_for_no_workload() {
         let workload = crate::model::facts::Workload { user: 1001, ..(*named.workload).clone() };
         Membership { workload: workload.into(), ..named }
     };
-    tell_apart(&mut all, &[member(10, "slurm-7"), member(11, "slurm-8")]);
+    add_owners(&mut all, &[member(10, "slurm-7"), member(11, "slurm-8")]);
     let mut names: Vec<_> = all[0].views.iter().map(|view| view.workload.to_string()).collect();
     names.sort();
     assert_eq!(names, ["slurm-7@1002", "slurm-8"]);
 }
 
 #[test]
-fn what_went_wrong_is_said() {
+fn failures_are_reported() {
     let root = root(&[("folder/x", "")]);
     let path = root.path().join("folder");
     let mut refusing = watch(&path, None);
@@ -343,19 +343,20 @@ fn what_went_wrong_is_said() {
         settings(),
     );
     let tails = [tail(hold.ok())];
-    let said = |seen: Seen, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
+    let result =
+        |seen: LogState, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
     refusing.pass(at(1));
     let seen = refusing.pass(at(2));
     assert_eq!(seen.totals.refused, [1, 0, 0, 0, 0]);
-    let why = said(seen, 2).unwrap_err();
+    let why = result(seen, 2).unwrap_err();
     assert!(why.ends_with("/folder is not followed: it is not a regular file"), "{why}");
-    assert_eq!(said(Seen::default(), 2), Ok(()));
+    assert_eq!(result(LogState::default(), 2), Ok(()));
     assert_eq!(
-        said(Seen::default(), 40).unwrap_err(),
+        result(LogState::default(), 40).unwrap_err(),
         "the file system of /folder has not responded for 39 s"
     );
-    let missing = Seen { passed: Some(at(2)), ..Seen::default() };
-    assert_eq!(said(missing, 2).unwrap_err(), "none of the configured logs exists yet");
+    let missing = LogState { passed: Some(at(2)), ..LogState::default() };
+    assert_eq!(result(missing, 2).unwrap_err(), "none of the configured logs exists yet");
 }
 
 #[test]

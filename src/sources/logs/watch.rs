@@ -37,7 +37,7 @@ pub(super) struct View {
     pub(super) reading: Reading,
     pub(super) counts: log_lines::Counts,
     /// When a value was last read, on the monotonic clock; nothing once the values have expired.
-    pub(super) spoke: Option<Duration>,
+    pub(super) last_value: Option<Duration>,
 }
 
 /// Counters over all files of a path, including removed ones.
@@ -53,7 +53,7 @@ pub(super) struct Totals {
 
 /// The results of the thread, read by the sampler.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct LogState {
     /// When the last pass over all files ended.
     pub(super) passed: Option<Timestamp>,
     pub(super) views: Vec<View>,
@@ -114,7 +114,7 @@ impl Watch {
     }
 
     /// Makes one pass over all files.
-    pub(super) fn pass(&mut self, now: Timestamp) -> Seen {
+    pub(super) fn pass(&mut self, now: Timestamp) -> LogState {
         if self.listed.is_none_or(|listed| now.since(listed) >= LIST_EVERY) {
             self.list(now);
         }
@@ -177,10 +177,10 @@ impl Watch {
         add(&mut self.left, watched);
         let ooms = watched.tracker.counts().ooms;
         let workload = self.workload(watched.follower.path());
-        let room = self.gone.len() < MOST_GONE;
+        let has_capacity = self.gone.len() < MOST_GONE;
         match self.gone.iter_mut().find(|(known, _)| *known == workload) {
             Some((_, counts)) => counts.iter_mut().zip(ooms).for_each(|(count, more)| *count += more),
-            None if ooms.iter().any(|count| *count > 0) && room => {
+            None if ooms.iter().any(|count| *count > 0) && has_capacity => {
                 self.gone.push((workload, ooms));
             }
             None => {}
@@ -193,7 +193,7 @@ impl Watch {
         self.log.workload.clone().unwrap_or_else(name)
     }
 
-    fn seen(&self, now: Timestamp) -> Seen {
+    fn seen(&self, now: Timestamp) -> LogState {
         let mut totals = self.left;
         let mut views = Vec::with_capacity(self.files.len());
         for watched in &self.files {
@@ -210,7 +210,7 @@ impl Watch {
                 framework: tracker.framework(),
                 reading: tracker.latest().clone(),
                 counts: *tracker.counts(),
-                spoke: tracker.spoke(),
+                last_value: tracker.last_value(),
             });
         }
         let refused = self.files.iter().find_map(|watched| match watched.found {
@@ -220,7 +220,7 @@ impl Watch {
         let unlisted = || self.unlisted.map(|why| (self.log.pattern.path().to_owned(), why));
         let refused = refused.or_else(unlisted);
         let untrusted = refused.as_ref().filter(|(_, why)| matches!(why, Refusal::Untrusted(_)));
-        Seen {
+        LogState {
             folder: untrusted.and_then(|(path, _)| user_files::writable_folder(path)),
             passed: Some(now),
             views,
@@ -246,7 +246,7 @@ impl Watched {
                 break;
             }
         }
-        let silent = tracker.spoke().map(|spoke| now.monotonic().saturating_sub(spoke));
+        let silent = tracker.last_value().map(|last_value| now.monotonic().saturating_sub(last_value));
         let hold = if tracker.latest().finished { AFTER_END } else { rules.hold(tracker.usual()) };
         if silent.is_some_and(|silent| silent > hold) {
             tracker.forget();
@@ -280,7 +280,7 @@ fn last_number(path: &Path) -> Option<u32> {
 /// Handle of a thread; dropping it ends the thread at its next pass.
 #[derive(Debug)]
 pub(super) struct Hold {
-    pub(super) seen: Arc<Mutex<Seen>>,
+    pub(super) state: Arc<Mutex<LogState>>,
     _stop: Sender<()>,
 }
 
@@ -291,21 +291,21 @@ impl Hold {
     /// The operating system's error if no thread can be created.
     pub(super) fn start(log: Log, rules: Rules) -> io::Result<Self> {
         let (stop, stopped) = channel();
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let shared = Arc::clone(&seen);
+        let state = Arc::new(Mutex::new(LogState::default()));
+        let shared = Arc::clone(&state);
         let interval = rules.interval;
         let mut watch = Watch::new(log, rules);
         let run = move || run(&mut watch, &shared, &stopped, interval);
         apart::spawn("log-tail", run)?;
-        Ok(Self { seen, _stop: stop })
+        Ok(Self { state, _stop: stop })
     }
 }
 
-fn run(watch: &mut Watch, shared: &Mutex<Seen>, stopped: &Receiver<()>, interval: Duration) {
+fn run(watch: &mut Watch, shared: &Mutex<LogState>, stopped: &Receiver<()>, interval: Duration) {
     loop {
-        let seen = watch.pass(clock::now());
+        let state = watch.pass(clock::now());
         // The lock is not held while files are read.
-        *lock(shared) = seen;
+        *lock(shared) = state;
         match stopped.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,

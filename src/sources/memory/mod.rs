@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_empty_file_is_said() {
+    fn a_missing_or_empty_file_is_an_error() {
         check(
             &HERE,
             root(&[]),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_line_is_left_out() {
+    fn a_truncated_line_is_ignored() {
         let found = meminfo(b"MemTotal:       24684092 kB\nMemFree:        2436 kB\nMemAvailable:   24310");
         assert_eq!(found.total, Bytes::from_kib(24_684_092));
         assert_eq!(found.available, None);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_absent() {
+    fn invalid_amounts_are_absent() {
         for value in ["-1 kB", "1 MB", "1", "kB", "", "18446744073709551615 kB", "1 2 kB", "\u{0663} kB"] {
             let text = format!("MemTotal: {value}\nHugePages_Total: {value}x\n");
             assert_eq!(meminfo(text.as_bytes()), Meminfo::default(), "{value}");

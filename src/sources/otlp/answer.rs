@@ -278,7 +278,7 @@ fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> 
 /// Decompresses, weighs, decodes and applies arbitrary bytes.
 #[cfg(any(fuzzing, test))]
 pub(super) fn fuzz(bytes: &[u8]) {
-    use super::speakers::{Asks, Shared, Speaker};
+    use super::senders::{PushSender, RequestOrigin, Shared};
     use crate::model::time::Timestamp;
     let _ = unzip(bytes);
     if weigh::weigh(bytes).is_err() {
@@ -294,8 +294,11 @@ pub(super) fn fuzz(bytes: &[u8]) {
     let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &rules);
     for second in [1, 2] {
         let now = Timestamp::from_secs(second);
-        let tally =
-            shared.receive(&request, Asks { user: None, speaker: Speaker::Nobody, formerly: None }, now);
+        let tally = shared.receive(
+            &request,
+            RequestOrigin { user: None, sender: PushSender::Unknown, previous_sender: None },
+            now,
+        );
         let ranks = shared.ranks(now, |_| true);
         assert!(ranks.len() <= 4, "more ranks than the limit");
         let numbers = ranks.values().flat_map(|rank| rank.figures.numbers().map(|(_, _, value)| value));

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::intake::Tally;
-use super::speakers::{Asks, Shared, Speaker};
+use super::senders::{PushSender, RequestOrigin, Shared};
 use crate::host::clock;
 use crate::host::connection::{self, Socket};
 use crate::model::ids::ProcessKey;
@@ -187,15 +187,15 @@ impl Caller {
         if !known_before {
             self.look(now);
         }
-        let user = self.socket.map_or(Speaker::Nobody, |socket| Speaker::User(socket.uid));
+        let user = self.socket.map_or(PushSender::Unknown, |socket| PushSender::User(socket.uid));
         let mut found = lock(&self.found);
-        let speaker = found.process.map_or(user, Speaker::Process);
+        let sender = found.process.map_or(user, PushSender::Process);
         // What was pushed before the process was known belongs to the process.
-        let formerly = (found.by_user && speaker != user).then_some(user);
-        found.by_user = speaker == user;
+        let previous_sender = (found.by_user && sender != user).then_some(user);
+        found.by_user = sender == user;
         drop(found);
-        let asks = Asks { user: self.payer, speaker, formerly };
-        self.shared.receive(request, asks, now)
+        let origin = RequestOrigin { user: self.payer, sender, previous_sender };
+        self.shared.receive(request, origin, now)
     }
 
     /// Looks up which process owns the socket.

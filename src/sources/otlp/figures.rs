@@ -114,9 +114,9 @@ impl Figures {
             return Outcome::Refused;
         }
         let key = (known.desc.name, extra);
-        let room = self.series.len() < SERIES;
+        let has_capacity = self.series.len() < SERIES;
         let Some(series) = self.series.get_mut(&key) else {
-            if !room {
+            if !has_capacity {
                 return Outcome::Refused;
             }
             self.series.insert(key, Series { desc: known.desc, value, last: value, times });
@@ -218,7 +218,7 @@ impl Counted {
 
     /// Converts explicit bounds, which `factor` converts to seconds: `bounds[i]` is the upper bound of `counts[i]`.
     ///
-    /// Counts by our bounds exist only if each of our bounds is one of theirs; counts are never estimated.
+    /// Counts by memwarden's bounds exist only if each of these is a pushed bound; counts are never estimated.
     pub(super) fn explicit(
         count: u64,
         sum: Option<f64>,
@@ -231,12 +231,12 @@ impl Counted {
         let exact = bounds.len() <= MOST_BOUNDS
             && counts.len() == bounds.len() + 1
             && bounds.is_sorted()
-            && Durations::bounds().all(|ours| bounds.iter().any(|theirs| near(theirs * factor, ours)));
+            && Durations::bounds().all(|own| bounds.iter().any(|pushed| near(pushed * factor, own)));
         let buckets = exact.then(|| {
             let mut buckets = [0_u64; BOUNDS + 1];
             let ends = bounds.iter().map(|bound| bound * factor).chain([f64::INFINITY]);
             for (end, count) in ends.zip(counts) {
-                let place = Durations::bounds().position(|ours| end <= ours || near(end, ours));
+                let place = Durations::bounds().position(|own| end <= own || near(end, own));
                 let bucket = &mut buckets[place.unwrap_or(BOUNDS)];
                 *bucket = bucket.saturating_add(*count);
             }
@@ -247,7 +247,7 @@ impl Counted {
 
     /// Converts exponential buckets in seconds: the first is above `2^(offset / 2^scale)`, `zero` values are below all.
     ///
-    /// With a scale of 0 or more their bounds include ours (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
+    /// With a scale of 0 or more their bounds include those of memwarden (opentelemetry-proto 1.x, `ExponentialHistogramDataPoint`).
     pub(super) fn exponential(
         count: u64,
         sum: Option<f64>,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_never_falls() {
+    fn totals_never_decrease() {
         use Temporality::{Cumulative, Delta};
         assert_eq!(
             totals(&[
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_are_ours_or_finer_are_merged() {
+    fn equal_or_finer_bounds_are_merged() {
         let mut figures = Figures::default();
         let mut finer = powers();
         finer.push(0.75);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_give_a_mean_and_no_guess() {
+    fn other_bounds_give_only_a_mean() {
         let mut figures = Figures::default();
         let counted = Counted::explicit(4, Some(2_600.0), &[500.0, 750.0], &[0, 4, 0], 1e-3);
         assert_eq!(figures.steps(counted, Temporality::Delta, times(1, 1)), Outcome::Taken);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn exponential_buckets_divide_ours() {
+    fn exponential_buckets_are_merged() {
         let of = |scale, offset, counts: &[u64]| {
             let counted = Counted::exponential(counts.iter().sum(), Some(1.0), 0, (scale, offset), counts);
             let mut figures = Figures::default();
@@ -413,6 +413,6 @@ mod tests {
         assert_eq!(of(2, -1, &[3, 4]), Some(vec![(1.0, 3), (2.0, 4)]));
         assert_eq!(of(20, i32::MIN, &[1]), Some(vec![(1.0 / 512.0, 1)]));
         assert_eq!(of(0, i32::MAX, &[1]), Some(vec![(f64::INFINITY, 1)]));
-        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of ours");
+        assert_eq!(of(-1, 0, &[1]), None, "one that spans several of memwarden's");
     }
 }

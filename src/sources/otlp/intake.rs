@@ -85,20 +85,20 @@ impl RankAttributes {
 }
 
 /// Storage of the values of ranks.
-pub(super) trait Room {
+pub(super) trait FiguresByRank {
     /// The values of a rank; nothing if the limit is reached.
-    fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures>;
+    fn figures(&mut self, reported: &RankAttributes) -> Option<&mut Figures>;
 }
 
 /// Applies a request.
-pub(super) fn take(request: &ExportMetricsServiceRequest, room: &mut impl Room) -> Tally {
+pub(super) fn take(request: &ExportMetricsServiceRequest, ranks: &mut impl FiguresByRank) -> Tally {
     let mut tally = Tally::default();
     for metrics in &request.resource_metrics {
         let attributes = metrics.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
-        let told = RankAttributes::of(attributes);
+        let reported = RankAttributes::of(attributes);
         for metric in metrics.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
             match names::known(&metric.name, &metric.unit) {
-                Some(known) => take_metric(metric, &known, &told, room, &mut tally),
+                Some(known) => take_metric(metric, &known, &reported, ranks, &mut tally),
                 None => tally.add(Outcome::Unknown, points(metric)),
             }
         }
@@ -109,19 +109,19 @@ pub(super) fn take(request: &ExportMetricsServiceRequest, room: &mut impl Room) 
 fn take_metric(
     metric: &Metric,
     known: &Known,
-    told: &RankAttributes,
-    room: &mut impl Room,
+    reported: &RankAttributes,
+    ranks: &mut impl FiguresByRank,
     tally: &mut Tally,
 ) {
     let mut at = |attributes: &[KeyValue],
                   flags: u32,
                   take: &mut dyn FnMut(&mut Figures, &RankAttributes, Label) -> Outcome| {
-        let outcome = match place(attributes, known, told) {
+        let outcome = match place(attributes, known, reported) {
             // The job marks the point as having no value.
             _ if flags & DataPointFlags::NoRecordedValueMask as u32 != 0 => Outcome::Refused,
             Err(outcome) => outcome,
-            Ok((told, extra)) => {
-                room.figures(&told).map_or(Outcome::Refused, |figures| take(figures, &told, extra))
+            Ok((reported, extra)) => {
+                ranks.figures(&reported).map_or(Outcome::Refused, |figures| take(figures, &reported, extra))
             }
         };
         tally.add(outcome, 1);
@@ -130,8 +130,8 @@ fn take_metric(
     match &metric.data {
         Some(Data::Gauge(gauge)) if kind == Kind::Gauge => {
             for point in &gauge.data_points {
-                at(&point.attributes, point.flags, &mut |figures, told, extra| {
-                    take_number(figures, known, told, extra, point, Temporality::Gauge)
+                at(&point.attributes, point.flags, &mut |figures, reported, extra| {
+                    take_number(figures, known, reported, extra, point, Temporality::Gauge)
                 });
             }
         }
@@ -144,8 +144,8 @@ fn take_metric(
             };
             let Some(temporality) = temporality else { return tally.add(Outcome::Unknown, points(metric)) };
             for point in &sum.data_points {
-                at(&point.attributes, point.flags, &mut |figures, told, extra| {
-                    take_number(figures, known, told, extra, point, temporality)
+                at(&point.attributes, point.flags, &mut |figures, reported, extra| {
+                    take_number(figures, known, reported, extra, point, temporality)
                 });
             }
         }
@@ -189,7 +189,7 @@ fn take_metric(
 fn take_number(
     figures: &mut Figures,
     known: &Known,
-    told: &RankAttributes,
+    reported: &RankAttributes,
     extra: Label,
     point: &NumberDataPoint,
     temporality: Temporality,
@@ -201,7 +201,7 @@ fn take_number(
         None => return Outcome::Refused,
     };
     #[expect(clippy::cast_precision_loss, reason = "a number of processes")]
-    let value = match told.data_parallel {
+    let value = match reported.data_parallel {
         Some(parts) if known.of_all => value / parts as f64,
         _ => value,
     };
@@ -213,7 +213,7 @@ fn take_number(
 fn place(
     attributes: &[KeyValue],
     known: &Known,
-    told: &RankAttributes,
+    reported: &RankAttributes,
 ) -> Result<(RankAttributes, Label), Outcome> {
     let understood = |key: &str| RANK.contains(&key) || LOCAL_RANK.contains(&key) || LABELS.contains(&key);
     // Two points that differ only in attributes without a label would be one series.
@@ -221,16 +221,16 @@ fn place(
         return Err(Outcome::Unknown);
     }
     // The rank's own share is not known.
-    if known.of_all && told.data_parallel.is_none_or(|parts| parts == 0) {
+    if known.of_all && reported.data_parallel.is_none_or(|parts| parts == 0) {
         return Err(Outcome::Unknown);
     }
     let own = RankAttributes::of(attributes);
-    let told = RankAttributes {
-        rank: own.rank.or(told.rank),
-        local_rank: own.local_rank.or(told.local_rank),
-        ..*told
+    let reported = RankAttributes {
+        rank: own.rank.or(reported.rank),
+        local_rank: own.local_rank.or(reported.local_rank),
+        ..*reported
     };
-    if !told.is_possible() {
+    if !reported.is_possible() {
         return Err(Outcome::Refused);
     }
     let text = |name| match find(attributes, name) {
@@ -241,7 +241,7 @@ fn place(
         Extra::None => Label::default(),
         Extra::Device => {
             let device = find(attributes, "device").map(number);
-            match device.unwrap_or(told.local_rank) {
+            match device.unwrap_or(reported.local_rank) {
                 Some(device) if device <= MOST_DEVICE => device.into(),
                 None if device.is_none() => Label::default(),
                 _ => return Err(Outcome::Refused),
@@ -256,7 +256,7 @@ fn place(
             convention.into()
         }
     };
-    Ok((told, extra))
+    Ok((reported, extra))
 }
 
 fn find<'a>(attributes: &'a [KeyValue], name: &str) -> Option<&'a Value> {
@@ -306,20 +306,20 @@ mod tests {
 
     /// Every rank, with its values.
     #[derive(Default)]
-    struct Everybody(std::collections::BTreeMap<u64, Figures>);
+    struct AllRanks(std::collections::BTreeMap<u64, Figures>);
 
-    impl Room for Everybody {
-        fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures> {
-            Some(self.0.entry(told.rank.unwrap_or(0)).or_default())
+    impl FiguresByRank for AllRanks {
+        fn figures(&mut self, reported: &RankAttributes) -> Option<&mut Figures> {
+            Some(self.0.entry(reported.rank.unwrap_or(0)).or_default())
         }
     }
 
     /// Points accepted, unknown and refused, and each series as rank, name, label and value.
     fn check(request: &ExportMetricsServiceRequest, expected: &str) {
-        let mut everybody = Everybody::default();
-        let Tally { taken, unknown, refused } = take(request, &mut everybody);
+        let mut all_ranks = AllRanks::default();
+        let Tally { taken, unknown, refused } = take(request, &mut all_ranks);
         let mut found = format!("{taken} {unknown} {refused}");
-        for (rank, figures) in everybody.0 {
+        for (rank, figures) in all_ranks.0 {
             for (desc, extra, value) in figures.numbers() {
                 let name = desc.name.trim_start_matches("memwarden_training_");
                 found.push_str(&format!(", {rank} {name} [{extra}] {value}"));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_found_where_it_is_told() {
+    fn a_rank_is_found_in_its_attributes() {
         let loss = |attributes: &[KeyValue]| vec![gauge("megatron.training.loss", 2.0, attributes)];
         for (attributes, rank) in [
             (vec![int("dl.rank", 3), int("rank", 4)], 3),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_label_is_not_mixed_with_what_has() {
+    fn points_with_and_without_a_label_are_separate() {
         let metrics = vec![
             gauge("megatron.training.loss", 1.0, &[text("split", "validation")]),
             gauge("megatron.training.loss", 2.0, &[]),
@@ -372,9 +372,9 @@ mod tests {
         let expected = "2 0 1, 0 allocator_active_bytes [1] 6, 0 allocator_active_bytes [2] 6";
         check(&request(&[int("local_rank", 5)], metrics), expected);
         let peak = || vec![gauge("megatron.training.memory_allocated_gb", 0.5, &[])];
-        let told = "allocator_allocated_peak_bytes";
-        check(&request(&[int("dl.local_rank", 5)], peak()), &format!("1 0 0, 0 {told} [5] 536870912"));
-        check(&request(&[], peak()), &format!("1 0 0, 0 {told} [] 536870912"));
+        let reported = "allocator_allocated_peak_bytes";
+        check(&request(&[int("dl.local_rank", 5)], peak()), &format!("1 0 0, 0 {reported} [5] 536870912"));
+        check(&request(&[], peak()), &format!("1 0 0, 0 {reported} [] 536870912"));
     }
 
     #[test]

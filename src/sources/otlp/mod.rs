@@ -15,7 +15,7 @@ pub mod metrics;
 mod names;
 mod options;
 mod receiver;
-mod speakers;
+mod senders;
 #[cfg(test)]
 mod tests;
 mod weigh;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use options::Rules;
 use receiver::Hold;
-use speakers::{Rank, Shared, Speaker};
+use senders::{PushSender, Rank, Shared};
 
 use crate::host::subordinate::Subordinates;
 use crate::model::desc::{Desc, Metric as _};
@@ -119,35 +119,35 @@ fn put_peers(metric: &'static crate::model::desc::Gauge<Count>, known: u64, unkn
 fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     let facts = std::mem::take(&mut out.facts);
     let table = facts.processes.clone();
-    let lives = |key: ProcessKey| {
+    let is_running = |key: ProcessKey| {
         table.as_ref().is_none_or(|table| table.get(key.pid).is_some_and(|row| row.key == key))
     };
     let by_socket: HashSet<(&Label, &Label)> =
-        facts.ranks.iter().map(|told| (&told.workload, &told.rank)).collect();
-    let socket_keys: HashSet<ProcessKey> = facts.ranks.iter().filter_map(|told| told.key).collect();
-    let ranks = shared.ranks(at, lives);
+        facts.ranks.iter().map(|rank| (&rank.workload, &rank.rank)).collect();
+    let socket_keys: HashSet<ProcessKey> = facts.ranks.iter().filter_map(|rank| rank.key).collect();
+    let ranks = shared.ranks(at, is_running);
     let mut sorted: Vec<_> = ranks.iter().collect();
     // The process that first had a rank keeps it.
-    sorted.sort_by_key(|((speaker, number), rank)| (rank.since.monotonic(), order(*speaker), *number));
+    sorted.sort_by_key(|((sender, number), rank)| (rank.since.monotonic(), order(*sender), *number));
     let (mut known, mut unknown, mut hidden) = (0, 0, 0);
     let mut taken: HashMap<(Label, u64), ()> = HashMap::new();
     let mut shown = Vec::with_capacity(sorted.len());
-    let mut told = Vec::new();
-    for ((speaker, number), rank) in sorted {
-        let identity = identity(*speaker, &facts);
-        match speaker {
-            Speaker::Process(_) => known += 1,
-            Speaker::User(_) | Speaker::Nobody => unknown += 1,
+    let mut pushed_allocators = Vec::new();
+    for ((sender, number), rank) in sorted {
+        let identity = identity(*sender, &facts);
+        match sender {
+            PushSender::Process(_) => known += 1,
+            PushSender::User(_) | PushSender::Unknown => unknown += 1,
         }
         let first = taken.insert((identity.workload.clone(), *number), ()).is_none();
         let label = if first { Label::from(*number) } else { format!("{number}@{}", identity.name).into() };
-        let same_process = matches!(speaker, Speaker::Process(key) if socket_keys.contains(key));
+        let same_process = matches!(sender, PushSender::Process(key) if socket_keys.contains(key));
         if same_process || by_socket.contains(&(&identity.workload, &label)) {
             hidden += 1;
             continue;
         }
         if let Some(key) = &identity.key {
-            told.extend(allocators(rank, key));
+            pushed_allocators.extend(allocators(rank, key));
         }
         shown.push((rank, [identity.workload, label], identity.gpu));
     }
@@ -161,13 +161,13 @@ fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
     put_peers(&metrics::RANKS, known, unknown, out);
     out.put(&metrics::HIDDEN, &[], Count(hidden));
     out.facts = facts;
-    out.facts.allocators.append(&mut told);
+    out.facts.allocators.append(&mut pushed_allocators);
     out.facts.shortages.extend(shared.shortages(at));
 }
 
 fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut Batch) {
     let [workload, name] = labels;
-    out.put(&shown::MESSAGE_AGE, labels, at.since(rank.heard).into());
+    out.put(&shown::MESSAGE_AGE, labels, at.since(rank.last_push).into());
     for (desc, extra, value) in rank.figures.numbers() {
         match desc.labels.len() {
             2 => out.add(desc, labels, value),
@@ -208,10 +208,10 @@ struct RankIdentity {
     gpu: Label,
 }
 
-fn identity(speaker: Speaker, facts: &Facts) -> RankIdentity {
-    let Speaker::Process(key) = speaker else {
-        let name = match speaker {
-            Speaker::User(uid) => format!("u{uid}"),
+fn identity(sender: PushSender, facts: &Facts) -> RankIdentity {
+    let PushSender::Process(key) = sender else {
+        let name = match sender {
+            PushSender::User(uid) => format!("u{uid}"),
             _ => "unknown".to_owned(),
         };
         return RankIdentity { workload: Label::default(), key: None, name, gpu: Label::default() };
@@ -229,10 +229,10 @@ fn identity(speaker: Speaker, facts: &Facts) -> RankIdentity {
 }
 
 /// Sorts peers in an order that does not change between ticks.
-const fn order(speaker: Speaker) -> (u8, u32, u64) {
-    match speaker {
-        Speaker::Process(key) => (0, key.pid, key.start),
-        Speaker::User(uid) => (1, uid, 0),
-        Speaker::Nobody => (2, 0, 0),
+const fn order(sender: PushSender) -> (u8, u32, u64) {
+    match sender {
+        PushSender::Process(key) => (0, key.pid, key.start),
+        PushSender::User(uid) => (1, uid, 0),
+        PushSender::Unknown => (2, 0, 0),
     }
 }

@@ -1,4 +1,4 @@
-//! Maps pushed metrics to ours: Megatron-LM's by a table, our own by their OTLP name.
+//! Maps pushed metrics to those of memwarden: Megatron-LM's by a table, memwarden's own by their OTLP name.
 //!
 //! What Megatron-LM's metrics measure is taken from the code that fills them:
 //! `megatron/core/telemetry/training_metrics.py`, called by `training_log` in
@@ -100,7 +100,7 @@ fn own() -> &'static HashMap<String, Known> {
     static OWN: OnceLock<HashMap<String, Known>> = OnceLock::new();
     OWN.get_or_init(|| {
         // Metrics that the daemon itself measures or computes for a rank.
-        let ours =
+        let computed =
             [&m::MESSAGE_AGE.desc, &m::DROPPED.desc, &m::MFU.desc, &m::PHASE_NOW.desc, &m::PROCESS_RSS.desc];
         let tellable = |desc: &&&'static Desc| {
             let labels = match desc.labels {
@@ -109,7 +109,7 @@ fn own() -> &'static HashMap<String, Known> {
             };
             desc.name.starts_with("memwarden_training_")
                 && matches!(labels, [] | ["le"] | ["device", "gpu"] | ["phase"] | ["convention"])
-                && !ours.iter().any(|other| other.name == desc.name)
+                && !computed.iter().any(|other| other.name == desc.name)
         };
         m::METRICS.iter().filter(tellable).map(|desc| (desc.otlp_name(), Known::new(desc))).collect()
     })
@@ -134,7 +134,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn our_own_names_are_those_a_job_can_know() {
+    fn only_metrics_that_a_job_can_measure_are_accepted() {
         let mut names: Vec<String> = own()
             .iter()
             .map(|(name, known)| format!("{name} [{}] {:?}", known.desc.ucum, known.extra))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_another_is_not_taken() {
+    fn other_units_are_not_accepted() {
         let taken = |name, unit| known(name, unit).map(|known| (known.desc.name, known.factor));
         assert_eq!(
             taken("megatron.training.step_duration_ms", "ms"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_is_whole_and_only_a_loss_is_signed() {
+    fn counts_are_whole_and_only_a_loss_is_signed() {
         let of = |name| known(name, "").map(|known| (known.whole, known.signed));
         assert_eq!(of("megatron.training.loss"), Some((false, true)));
         assert_eq!(of("megatron.training.skipped_iters"), Some((true, false)));

@@ -1,4 +1,4 @@
-//! The receiver's thread: a tokio runtime of its own, separate from the sampler and the daemon's HTTP server.
+//! The receiver's thread with a tokio runtime, separate from the sampler and the daemon's HTTP server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use super::answer;
 use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Rules;
-use super::speakers::{Limit, Shared, State};
+use super::senders::{Limit, Shared, State};
 use crate::host::{clock, process};
 use crate::model::fair::{Answer, Shares};
 use crate::model::lock::lock;
@@ -137,7 +137,7 @@ async fn accept(
             Ok(()) => drop(tokio::spawn(serve(stream, caller, Arc::clone(callers)))),
             Err(why) => {
                 context.shared.counts.closed(why);
-                context.shared.turned_away(Limit::Connections, caller.payer(), begun);
+                context.shared.note_refusal(Limit::Connections, caller.payer(), begun);
             }
         }
         rest(begun).await;
@@ -150,9 +150,9 @@ impl Callers {
         let user = caller.payer();
         let mut here = lock(&self.here);
         let mut shares = Shares::new(most);
-        let living = here.iter().filter_map(|(number, caller)| Some((*number, caller.upgrade()?)));
-        let living: Vec<(u64, Arc<Caller>)> = living.collect();
-        living.iter().for_each(|(_, other)| shares.take(other.payer()));
+        let connected = here.iter().filter_map(|(number, caller)| Some((*number, caller.upgrade()?)));
+        let connected: Vec<(u64, Arc<Caller>)> = connected.collect();
+        connected.iter().for_each(|(_, other)| shares.take(other.payer()));
         if shares.of(user) >= most.div_ceil(2) {
             return Err(Closed::User);
         }
@@ -160,11 +160,12 @@ impl Callers {
             Answer::Free => {}
             Answer::Refused => return Err(Closed::Connections),
             Answer::TakeFrom(other) => {
-                if let Some((number, newest)) = living.iter().rfind(|(_, caller)| caller.payer() == other) {
+                if let Some((number, newest)) = connected.iter().rfind(|(_, caller)| caller.payer() == other)
+                {
                     newest.close();
                     here.remove(number);
                     shared.counts.closed(Closed::Share);
-                    shared.turned_away(Limit::Connections, other, clock::now());
+                    shared.note_refusal(Limit::Connections, other, clock::now());
                 }
             }
         }

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
 };
 use prost::Message as _;
 
-use super::speakers::Asks;
+use super::senders::RequestOrigin;
 use super::*;
 use crate::host::{clock, process};
 use crate::model::facts::{GpuProcess, ProcessTable, ToldRank};
@@ -29,7 +29,7 @@ struct World {
     /// Whether this process belongs to a workload.
     is_member: bool,
     by_socket: Vec<ToldRank>,
-    living: bool,
+    running: bool,
 }
 
 fn rules(max_ranks: usize, max_connections: usize) -> Rules {
@@ -67,7 +67,7 @@ impl World {
             own,
             is_member: true,
             by_socket: Vec::new(),
-            living: true,
+            running: true,
         };
         world.sample(Duration::ZERO);
         world
@@ -75,14 +75,14 @@ impl World {
 
     /// Every series at `later` after now, with the pid of this process as `PID`.
     fn sample(&mut self, later: Duration) -> String {
-        self.told(later).0
+        self.sample_facts(later).0
     }
 
     /// Every series as text, and the facts.
-    fn told(&mut self, later: Duration) -> (String, Facts) {
+    fn sample_facts(&mut self, later: Duration) -> (String, Facts) {
         let mut batch = Batch::new();
         let mut rows = Vec::new();
-        if self.living {
+        if self.running {
             rows.push(crate::model::facts::ProcessRow {
                 key: self.own,
                 parent: 1,
@@ -140,7 +140,7 @@ impl World {
         lines.join("\n")
     }
 
-    /// The receiver's own series, once no connection is open: an ended one counts until its task has noticed the end.
+    /// The receiver's own series, once no connection is open: a closed one counts until its task has detected the end.
     fn settled(&mut self) -> String {
         for _ in 0..5_000 {
             if !self.health().contains("\nconnections{") {
@@ -197,7 +197,7 @@ fn grpc<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn megatrons_metrics_come_by_http_under_their_workload_and_gpu() {
+fn megatron_metrics_by_http_have_their_workload_and_gpu() {
     let mut world = World::new();
     let response = world.push(&fixture::megatron(5));
     // The norm that is not finite.
@@ -220,7 +220,7 @@ fn megatrons_metrics_come_by_http_under_their_workload_and_gpu() {
 }
 
 #[test]
-fn the_generated_client_pushes_by_grpc_zipped_or_not() {
+fn the_generated_client_pushes_by_grpc_with_and_without_gzip() {
     let mut world = World::new();
     grpc(async {
         let endpoint = tonic::transport::Endpoint::new(format!("http://{}", world.address)).unwrap();
@@ -313,23 +313,23 @@ fn the_sdk_pushes_by_grpc() {
 }
 
 #[test]
-fn the_job_socket_wins_and_so_does_who_came_first() {
+fn the_job_socket_and_the_first_process_take_precedence() {
     let mut world = World::new();
     world.push(&fixture::megatron(5));
-    let told = |key, rank: &str| ToldRank { key, workload: "slurm/17".into(), rank: rank.into() };
+    let reported = |key, rank: &str| ToldRank { key, workload: "slurm/17".into(), rank: rank.into() };
     let shown = |world: &mut World| world.sample(Duration::ZERO).contains("memwarden_training_loss{");
     assert!(shown(&mut world));
-    world.by_socket = vec![told(None, "5")];
-    assert!(!shown(&mut world), "another process told that rank");
-    world.by_socket = vec![told(Some(world.own), "0")];
-    assert!(!shown(&mut world), "the process itself told another rank");
+    world.by_socket = vec![reported(None, "5")];
+    assert!(!shown(&mut world), "another process reported that rank");
+    world.by_socket = vec![reported(Some(world.own), "0")];
+    assert!(!shown(&mut world), "the process itself reported another rank");
     assert!(world.health().contains("ranks_hidden 1"));
-    world.by_socket = vec![told(None, "4")];
+    world.by_socket = vec![reported(None, "4")];
     assert!(shown(&mut world));
 }
 
 #[test]
-fn no_process_answers_for_an_allocator_that_is_pushed() {
+fn pushed_allocator_values_have_no_process() {
     let mut world = World::new();
     let of = |figure: &str, device, value| {
         let name = format!("memwarden.training.{figure}");
@@ -345,7 +345,7 @@ fn no_process_answers_for_an_allocator_that_is_pushed() {
     ];
     world.push(&fixture::request(&[fixture::int("rank", 5)], figures));
     let workload = crate::model::facts::Membership::named(world.own, "slurm/17").workload.key.clone();
-    let told = |allocated, reserved: Option<u64>, free: Option<u64>| Allocator {
+    let pushed = |allocated, reserved: Option<u64>, free: Option<u64>| Allocator {
         process: None,
         workload: Some(workload.clone()),
         allocated: Bytes::new(allocated),
@@ -353,14 +353,14 @@ fn no_process_answers_for_an_allocator_that_is_pushed() {
         free: free.map(Bytes::new),
         age: None,
     };
-    let all = world.told(Duration::ZERO).1.allocators;
-    assert_eq!(all, [told(50, None, None), told(60, Some(70), Some(10))]);
+    let all = world.sample_facts(Duration::ZERO).1.allocators;
+    assert_eq!(all, [pushed(50, None, None), pushed(60, Some(70), Some(10))]);
     world.is_member = false;
-    assert_eq!(world.told(Duration::ZERO).1.allocators, []);
+    assert_eq!(world.sample_facts(Duration::ZERO).1.allocators, []);
 }
 
 #[test]
-fn what_is_silent_or_has_ended_is_gone() {
+fn series_of_silent_or_exited_ranks_disappear() {
     let mut world = World::new();
     world.push(&fixture::megatron(5));
     let series = |text: &str| text.lines().filter(|line| line.starts_with("memwarden_training")).count();
@@ -370,12 +370,12 @@ fn what_is_silent_or_has_ended_is_gone() {
     assert_eq!(series(&world.sample(Duration::from_secs(62))), 0);
     world.push(&fixture::megatron(5));
     assert_ne!(series(&world.sample(Duration::ZERO)), 0);
-    world.living = false;
+    world.running = false;
     assert_eq!(series(&world.sample(Duration::ZERO)), 0);
 }
 
 #[test]
-fn who_is_in_no_workload_has_none_until_it_is() {
+fn a_rank_has_no_workload_until_its_process_has_one() {
     let mut world = World::new();
     world.is_member = false;
     world.sample(Duration::ZERO);
@@ -405,12 +405,12 @@ fn ranks_are_bounded() {
 }
 
 #[test]
-fn one_user_leaves_room_for_anothers_ranks() {
+fn one_user_leaves_places_for_anothers_ranks() {
     let shared = Shared::new("proc".into(), Subordinates::default(), &rules(8, 16));
     let push = |user, process, rank| {
-        let speaker = Speaker::Process(ProcessKey { pid: process, start: 1 });
-        let asks = Asks { user: Some(user), speaker, formerly: None };
-        shared.receive(&fixture::megatron(rank), asks, Timestamp::from_secs(u64::from(process)))
+        let sender = PushSender::Process(ProcessKey { pid: process, start: 1 });
+        let origin = RequestOrigin { user: Some(user), sender, previous_sender: None };
+        shared.receive(&fixture::megatron(rank), origin, Timestamp::from_secs(u64::from(process)))
     };
     for process in 1..=10 {
         push(61_002, process, 0);
@@ -422,8 +422,9 @@ fn one_user_leaves_room_for_anothers_ranks() {
     let of = |user| ranks.values().filter(|rank| rank.user == Some(user)).count();
     assert_eq!((of(61_001), of(61_002), ranks.len()), (1, 7, 8));
     drop(ranks);
-    let told: Vec<_> = shared.shortages(now).into_iter().map(|told| (told.limit, told.user)).collect();
-    assert_eq!(told, [("otlp_ranks", Some(61_002))]);
+    let shortages: Vec<_> =
+        shared.shortages(now).into_iter().map(|shortage| (shortage.limit, shortage.user)).collect();
+    assert_eq!(shortages, [("otlp_ranks", Some(61_002))]);
 }
 
 #[test]
@@ -468,9 +469,9 @@ fn hostile_requests_are_answered_and_counted() {
 #[test]
 fn other_signals_by_grpc_are_unimplemented() {
     let world = World::new();
-    let asked = "POST /opentelemetry.proto.collector.trace.v1.TraceService/Export HTTP/1.1\r\nhost: x\r\n\
+    let request = "POST /opentelemetry.proto.collector.trace.v1.TraceService/Export HTTP/1.1\r\nhost: x\r\n\
         connection: close\r\ncontent-type: application/grpc\r\ncontent-length: 5\r\n\r\n\0\0\0\0\0";
-    let answer = String::from_utf8(world.exchange(asked.as_bytes())).unwrap();
+    let answer = String::from_utf8(world.exchange(request.as_bytes())).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("grpc-status: 12\r\n"), "{answer}");
 }
 

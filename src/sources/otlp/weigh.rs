@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_real_push_is_light_and_a_bomb_is_not_decoded() {
+    fn a_real_push_is_accepted_and_an_oversized_one_is_not_decoded() {
         let push = fixture::push("loss", 2_000).encode_to_vec();
         let weight = weigh(&push).unwrap();
         assert!(weight > push.len() && weight < MOST / 2, "{weight} for {}", push.len());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_is_larger_than_it_is_weighed() {
+    fn no_decoded_message_exceeds_its_estimate() {
         use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
         use opentelemetry_proto::tonic::metrics::v1::{
             Exemplar, ExponentialHistogramDataPoint, HistogramDataPoint, Metric, NumberDataPoint,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_within_lists_have_an_end() {
+    fn nested_lists_are_bounded() {
         let mut nested = Vec::new();
         for field in [5, 1].into_iter().cycle().take(41).chain([2, 1, 1, 1_u8]) {
             let mut outer = vec![field << 3 | 2];
@@ -228,12 +228,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_light_is_light(bytes in proptest::collection::vec(0_u8..40, 0..300)) {
+        fn small_messages_have_small_estimates(bytes in proptest::collection::vec(0_u8..40, 0..300)) {
             let _ = weigh(&bytes);
         }
 
         #[test]
-        fn what_prost_reads_is_not_refused(count in 0_usize..40) {
+        fn messages_that_prost_reads_are_accepted(count in 0_usize..40) {
             let push = fixture::push("loss", count).encode_to_vec();
             proptest::prop_assert!(weigh(&push).is_ok());
         }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tally::{Open, Tally};
 
 use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
-use crate::host::process::readers::{self, Asked, Pool, ReadRequests};
+use crate::host::process::readers::{self, Pool, ReadRequests, ReadTarget};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
 use crate::model::facts::{Membership, ProcessTable, Workload};
@@ -135,14 +135,14 @@ impl Counters {
             self.processes.keys().filter(|key| !present.contains_key(key)).copied().collect();
         gone.into_iter().for_each(|key| self.close(key));
         self.openings.keep(|key| present.contains_key(&key));
-        for (Membership { process, workload }, room) in self.divide(members, table, events) {
-            if !room {
+        for (Membership { process, workload }, fits) in self.divide(members, table, events) {
+            if !fits {
                 self.close(*process);
-                self.leave_out(workload);
+                self.count_left_out(workload);
             } else if let Some(attached) = self.processes.get_mut(process) {
                 attached.workload.clone_from(&workload.name);
             } else if !self.openings.waits_for(*process) {
-                self.ask(*process, table, events);
+                self.open_counters(*process, table, events);
             }
         }
         for (key, counters) in self.openings.answers() {
@@ -153,7 +153,7 @@ impl Counters {
                 // It has more threads now than before, or other counters are not closed yet: it is tried again.
                 Err(NoRoom) => {
                     let member = members.iter().find(|member| member.process == key);
-                    member.into_iter().for_each(|member| self.leave_out(&member.workload));
+                    member.into_iter().for_each(|member| self.count_left_out(&member.workload));
                     continue;
                 }
             };
@@ -180,7 +180,7 @@ impl Counters {
     }
 
     /// Records that a process of this workload is not counted for lack of descriptors.
-    fn leave_out(&mut self, workload: &Workload) {
+    fn count_left_out(&mut self, workload: &Workload) {
         // A workload without any counted process is still exposed, with its uncounted processes.
         self.tallies.entry(workload.name.clone()).or_default();
         *self.left_out.entry((workload.name.clone(), workload.user)).or_default() += 1;
@@ -204,14 +204,14 @@ impl Counters {
             let counted = self.processes.get(process).map(|attached| attached.counters.len());
             (workload.user, counted.unwrap_or_else(|| threads.saturating_mul(events.len())))
         };
-        let asked: Vec<(u32, usize)> = order.iter().map(|member| need(member)).collect();
+        let needs: Vec<(u32, usize)> = order.iter().map(|member| need(member)).collect();
         let most = self.rules.descriptors.saturating_sub(self.host.len());
-        order.into_iter().zip(fair::divide_sizes(&asked, most)).collect()
+        order.into_iter().zip(fair::divide_sizes(&needs, most)).collect()
     }
 
-    fn ask(&mut self, key: ProcessKey, table: Option<&ProcessTable>, events: &Arc<[Event]>) {
+    fn open_counters(&mut self, key: ProcessKey, table: Option<&ProcessTable>, events: &Arc<[Event]>) {
         let row = table.and_then(|table| table.get(key.pid));
-        let asked = Asked {
+        let target = ReadTarget {
             key,
             uid: row.map_or(0, |row| row.uid),
             comm: row.map_or_else(Label::default, |row| row.comm.clone()),
@@ -220,7 +220,7 @@ impl Counters {
         let folder = self.roots.proc.join(key.pid.to_string());
         let (kernel, events) = (Arc::clone(&self.kernel), Arc::clone(events));
         let (open, most) = (Arc::clone(&self.descriptors), self.rules.descriptors);
-        self.openings.request(asked, move || {
+        self.openings.request(target, move || {
             let counters =
                 attach(&*kernel, &folder, key, &events, most.saturating_sub(open.load(Ordering::Relaxed)));
             open.fetch_add(counters.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
@@ -337,13 +337,13 @@ impl Source for Counters {
     }
 }
 
-/// Opens counters on every thread of a process, at most `room`: on all threads or on none. This may hang.
+/// Opens counters on every thread of a process, at most `most`: on all threads or on none. This may hang.
 fn attach(
     kernel: &dyn Perf,
     folder: &Path,
     key: ProcessKey,
     events: &[Event],
-    room: usize,
+    most: usize,
 ) -> Result<Vec<Open>, NoRoom> {
     let mut counters = Vec::new();
     let mut known = HashSet::new();
@@ -353,7 +353,7 @@ fn attach(
         if fresh.is_empty() {
             break;
         }
-        if counters.len() + fresh.len() * events.len() > room {
+        if counters.len() + fresh.len() * events.len() > most {
             return Err(NoRoom);
         }
         for thread in fresh {

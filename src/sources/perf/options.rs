@@ -44,13 +44,13 @@ pub(super) struct Rules {
 
 impl Rules {
     pub(super) fn new(settings: &Settings) -> Self {
-        let asked = usize::try_from(settings.count(&DESCRIPTORS)).unwrap_or(usize::MAX);
+        let configured = usize::try_from(settings.count(&DESCRIPTORS)).unwrap_or(usize::MAX);
         Self {
             host: settings.bool(&HOST),
             workloads: settings.bool(&WORKLOADS),
             hardware: settings.bool(&HARDWARE),
             // The rest is needed by other sources and connections.
-            descriptors: asked.min(process::descriptor_limit() / 4),
+            descriptors: configured.min(process::descriptor_limit() / 4),
         }
     }
 }

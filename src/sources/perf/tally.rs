@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_turns_is_scaled_and_what_did_not_run_is_unknown() {
+    fn multiplexed_counters_are_scaled_and_unscheduled_ones_are_unknown() {
         assert_eq!(step(reading(100, 50, 50), reading(160, 80, 80)), Some(60));
         assert_eq!(step(reading(100, 100, 50), reading(160, 200, 75)), Some(240));
         assert_eq!(step(reading(100, 100, 50), reading(100, 200, 50)), None);

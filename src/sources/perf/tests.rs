@@ -134,7 +134,7 @@ fn value(shown: &[String], name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_process_that_cannot_be_opened_keeps_no_other_from_being_counted() {
+fn a_process_that_cannot_be_opened_does_not_affect_others() {
     let lock = Arc::new(Mutex::new(()));
     let held = lock.lock().unwrap();
     let hang = Some((Target::Thread(8), Arc::clone(&lock)));
@@ -160,7 +160,7 @@ fn a_process_that_cannot_be_opened_keeps_no_other_from_being_counted() {
 }
 
 #[test]
-fn totals_are_scaled_and_go_on_after_a_process_has_ended() {
+fn totals_are_scaled_and_include_exited_processes() {
     let (root, kernel) = (host(), Fake { hardware: true, ..Fake::default() });
     let mut source = source(&root, RULES, &kernel);
     let (shown, outcome) = tick(&mut source, &[7, 9]);
@@ -194,7 +194,7 @@ fn totals_are_scaled_and_go_on_after_a_process_has_ended() {
 }
 
 #[test]
-fn missing_hardware_is_said_and_not_zero() {
+fn missing_hardware_is_reported_and_not_zero() {
     let (root, kernel) = (host(), Fake::default());
     let (shown, outcome) = tick(&mut source(&root, RULES, &kernel), &[9]);
     assert!(outcome.is_ok());
@@ -230,7 +230,7 @@ fn missing_hardware_is_said_and_not_zero() {
 }
 
 #[test]
-fn what_is_refused_or_too_much_is_said() {
+fn refused_and_excess_counters_are_reported() {
     let root = host();
     let own = Target::Thread(std::process::id());
     let refusing = Fake { refuse: Some((own, 13)), ..Fake::default() };
@@ -269,17 +269,21 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
             let point = family.unwrap().points.iter().find(|point| point.labels[0].as_str() == name);
             point.map(|point| point.value)
         };
-        let told = out.facts.shortages.iter().map(|told| (told.limit, told.user, told.left_out, told.most));
-        (uncounted("mallory"), uncounted("alice"), told.collect::<Vec<_>>())
+        let shortages = out
+            .facts
+            .shortages
+            .iter()
+            .map(|shortage| (shortage.limit, shortage.user, shortage.left_out, shortage.most));
+        (uncounted("mallory"), uncounted("alice"), shortages.collect::<Vec<_>>())
     };
     // Four of six processes with four counters each: a single user may use all descriptors.
-    let (mallory, _, told) = shown(&mut source, &mallorys);
-    assert_eq!((mallory, told), (Some(2.0), vec![("perf_descriptors", Some(61_002), 2, 16)]));
+    let (mallory, _, shortages) = shown(&mut source, &mallorys);
+    assert_eq!((mallory, shortages), (Some(2.0), vec![("perf_descriptors", Some(61_002), 2, 16)]));
     // Another user's process with two threads gets its share, for which counters of the first user are closed.
     let both: Vec<_> = [(7, "alice", 61_001)].into_iter().chain(mallorys.clone()).collect();
-    let (mallory, alice, told) = shown(&mut source, &both);
+    let (mallory, alice, shortages) = shown(&mut source, &both);
     assert_eq!((mallory, alice), (Some(4.0), Some(0.0)));
-    assert_eq!(told, [("perf_descriptors", Some(61_002), 4, 16)]);
+    assert_eq!(shortages, [("perf_descriptors", Some(61_002), 4, 16)]);
     assert_eq!(kernel.open.lock().unwrap().len(), 16);
     let alices = kernel
         .open
@@ -292,8 +296,8 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
     // Released descriptors are used again.
     let (mallory, _, _) = shown(&mut source, &mallorys);
     assert_eq!(mallory, Some(2.0));
-    let (_, _, told) = shown(&mut source, &mallorys[..4]);
-    assert!(told.is_empty());
+    let (_, _, shortages) = shown(&mut source, &mallorys[..4]);
+    assert!(shortages.is_empty());
 }
 
 #[test]
@@ -302,7 +306,7 @@ fn a_pid_in_use_again_is_not_counted() {
     root.write("proc/9/stat", "9 (other) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 78 0 0 0\n");
     let (shown, _) = tick(&mut source(&root, options::Rules { host: false, ..RULES }, &kernel), &[9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"));
-    assert!(kernel.open.lock().unwrap().is_empty(), "nothing stays open on a stranger");
+    assert!(kernel.open.lock().unwrap().is_empty(), "no counter stays open on another process");
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Resource {
     fn sample(&mut self, buffer: &mut Vec<u8>, out: &mut Batch) -> Result<(), SourceError> {
         let found = match self.file.read(buffer) {
             Ok(bytes) => parse::pressure(bytes),
-            Err(error) if tells_of_no_psi(&error) => {
+            Err(error) if means_no_psi(&error) => {
                 let path = self.file.path().display();
                 return Err(SourceError::unavailable(format!(
                     "{path} does not exist, although other files of its folder do"
@@ -98,7 +98,7 @@ impl Resource {
 }
 
 /// Without PSI the files do not exist; with `psi=0` they may exist but reading is not supported.
-fn tells_of_no_psi(error: &io::Error) -> bool {
+fn means_no_psi(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error())
 }
 
@@ -189,12 +189,12 @@ mod tests {
             unavailable: the kernel provides no pressure stall information (PSI is not built in, or disabled)
         "#]],
         );
-        assert!(tells_of_no_psi(&Errno::OPNOTSUPP.into()));
-        assert!(!tells_of_no_psi(&Errno::ACCESS.into()));
+        assert!(means_no_psi(&Errno::OPNOTSUPP.into()));
+        assert!(!means_no_psi(&Errno::ACCESS.into()));
     }
 
     #[test]
-    fn one_file_that_is_missing_is_a_failure() {
+    fn one_missing_file_is_a_failure() {
         let root = root(&[("proc/pressure/cpu", LINES)]);
         check(
             &REGISTRATION,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_fails_and_the_others_speak() {
+    fn a_truncated_file_fails_and_the_others_are_read() {
         let root = root(&[
             ("proc/pressure/memory", LINES),
             ("proc/pressure/cpu", "some avg10=2.00 avg60=1.00 avg300=0.50 total=15"),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_whole_or_absent() {
+    fn a_line_is_complete_or_absent() {
         let text = "some avg10=1.50 avg60=0.43 avg300=0.42 total=17347535\n";
         let some = pressure(text.as_bytes()).some.unwrap();
         assert_eq!(some.shares.map(Ratio::get), [0.015, 0.0043, 0.0042]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_absent() {
+    fn invalid_shares_are_absent() {
         for avg10 in ["NaN", "inf", "-0.01", "100.01", "1e400", "", "1", "1.5", "1.-5", "99999999999.00"] {
             let text = format!("full avg10={avg10} avg60=0.00 avg300=0.00 total=1\n");
             assert_eq!(pressure(text.as_bytes()), Pressure::default(), "{avg10}");
@@ -82,9 +82,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics(text: Vec<u8>, words in "(some|full) avg10=\\PC{0,9} avg60=[0-9.]{0,5}\n") {
+        fn never_panics(text: Vec<u8>, line in "(some|full) avg10=\\PC{0,9} avg60=[0-9.]{0,5}\n") {
             pressure(&text);
-            pressure(words.as_bytes());
+            pressure(line.as_bytes());
         }
     }
 }

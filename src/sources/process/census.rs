@@ -1,9 +1,9 @@
-//! The list of all processes, merged with what is known of them, with bounded work and descriptors.
+//! The list of all processes, merged with their known state, with bounded work and descriptors.
 
 use std::io;
 
 use super::entry::{Entry, Outcome, Reading};
-use crate::host::process::{Listed, Population, ProcRoot, died};
+use crate::host::process::{Listed, Population, ProcRoot, has_exited};
 use crate::model::attention;
 use crate::model::facts::ProcessRow;
 
@@ -115,7 +115,7 @@ impl Census {
             new += 1;
             match discover(*listed, self.started, &self.root, &mut self.reading) {
                 Ok(entry) => self.entries.push(entry),
-                Err(error) if died(&error) => self.races += 1,
+                Err(error) if has_exited(&error) => self.races += 1,
                 // A refusal costs one call; the limit is for processes that can be read.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     new -= 1;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// Samples until process 9 is seen to have gained a tick, after `rest` samples without activity.
-    fn seen_after(rest: u32, pages: u64) -> u32 {
+    fn samples_until_seen(rest: u32, pages: u64) -> u32 {
         let tree = Tree::new();
         tree.add(&Process::new(9, "p").pages(pages));
         let mut census = census(&tree, 10, 10);
@@ -195,16 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_small_process_that_does_nothing_is_read_seldom() {
+    fn only_small_idle_processes_are_read_seldom() {
         const LARGE: u64 = (64 << 20) / 4096;
-        assert!((0..8).all(|rest| seen_after(rest, 10) == 1));
-        let waits: std::collections::BTreeSet<_> = (8..16).map(|rest| seen_after(rest, 10)).collect();
+        assert!((0..8).all(|rest| samples_until_seen(rest, 10) == 1));
+        let waits: std::collections::BTreeSet<_> = (8..16).map(|rest| samples_until_seen(rest, 10)).collect();
         assert_eq!(waits, (1..=4).collect());
-        assert!((8..16).all(|rest| seen_after(rest, LARGE) == 1));
+        assert!((8..16).all(|rest| samples_until_seen(rest, LARGE) == 1));
     }
 
     #[test]
-    fn the_dead_are_gone_and_their_descriptors_too() {
+    fn exited_processes_and_their_descriptors_are_removed() {
         let tree = Tree::new();
         for pid in 1..=20 {
             tree.add(&Process::new(pid, "p"));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_dies_between_listing_and_reading_is_a_race() {
+    fn a_process_that_exits_between_listing_and_reading_is_not_an_error() {
         let tree = Tree::new();
         tree.add(&Process::new(1, "init"));
         std::fs::create_dir(tree.proc().join("2")).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_taken_up_in_portions() {
+    fn many_new_processes_are_added_in_portions() {
         let tree = Tree::new();
         for pid in 1..=25 {
             tree.add(&Process::new(pid, "p"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_refuse_take_no_place_and_are_seldom_asked() {
+    fn unreadable_processes_take_no_place_and_are_seldom_retried() {
         let tree = Tree::new();
         for pid in 1..=23 {
             tree.add(&Process::new(pid, "p"));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn exec_and_youth_have_the_cgroup_read_again() {
+    fn exec_and_a_recent_start_cause_another_read_of_the_cgroup() {
         let tree = Tree::new();
         tree.add(&Process::new(1, "init"));
         let mut census = census(&tree, 10, 10);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_counted_and_kernel_threads_apart() {
+    fn all_processes_are_counted_and_kernel_threads_separately() {
         let tree = Tree::new();
         tree.add(&Process::new(1, "init"));
         let mut kthread = Process::new(2, "kworker/0:1").pages(0);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_processes_are_said() {
+    fn hidden_processes_are_reported() {
         let tree = Tree::new();
         tree.add(&Process::new(77, "own"));
         let mut source = source(&tree);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_read_is_a_failure_that_names_the_path() {
+    fn an_unreadable_proc_is_a_failure_that_names_the_path() {
         let tree = Tree::new();
         let mut out = Batch::new();
         let error = source(&tree).sample(Timestamp::from_secs(1), &mut out).unwrap_err().to_string();

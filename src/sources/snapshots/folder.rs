@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_folder_of_several_users_the_ranks_process_says_whose_snapshot_counts() {
+    fn in_a_shared_folder_the_snapshot_of_the_ranks_user_counts() {
         let owners = BTreeMap::from([("0".to_owned(), 61_001)]);
         let counts = |shared, folder, rank, user| Rule { owners: &owners, folder, shared }.counts(rank, user);
         let (alice, mallory) = (61_001, 61_002);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_file_of_another_user_is_left_aside_and_counted() {
+    fn a_newer_file_of_another_user_is_ignored_and_counted() {
         use std::os::unix::fs::{PermissionsExt as _, chown};
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_leaves_room_for_anothers_ranks() {
+    fn one_user_leaves_places_for_anothers_ranks() {
         let stamp = |user: u32| Newest {
             path: PathBuf::new(),
             stamp: Stamp { inode: 1, bytes: 1, written: Duration::ZERO },

@@ -215,7 +215,7 @@ mod tests {
     use crate::model::ids::ProcessKey;
 
     #[test]
-    fn a_rank_is_of_whose_process_said_first_that_it_is_it() {
+    fn a_rank_belongs_to_the_first_process_that_reported_it() {
         let row = |pid, uid| ProcessRow {
             key: ProcessKey { pid, start: 1 },
             parent: 1,
@@ -232,7 +232,7 @@ mod tests {
             cgroup: None,
             naming_cgroup: None,
         };
-        let told = |key: Option<(u32, u64)>, rank: &str| ToldRank {
+        let reported = |key: Option<(u32, u64)>, rank: &str| ToldRank {
             key: key.map(|(pid, start)| ProcessKey { pid, start }),
             workload: "job".into(),
             rank: rank.into(),
@@ -241,13 +241,13 @@ mod tests {
         let mut facts =
             Facts { processes: Some(Arc::new(ProcessTable { rows, boot: None })), ..Facts::default() };
         facts.before.ranks = vec![
-            told(Some((7, 1)), "0"),
-            told(Some((8, 1)), "0"),
-            told(Some((9, 1)), "1@9"),
+            reported(Some((7, 1)), "0"),
+            reported(Some((8, 1)), "0"),
+            reported(Some((9, 1)), "1@9"),
             // A different process than the one that reported, one that is not known, and one that has not reported.
-            told(Some((8, 2)), "2"),
-            told(None, "3"),
-            told(Some((8, 1)), ""),
+            reported(Some((8, 2)), "2"),
+            reported(None, "3"),
+            reported(Some((8, 1)), ""),
         ];
         let expected = [("0".to_owned(), 61_001), ("1".to_owned(), 61_001)];
         assert_eq!(owners(&facts), Owners::from(expected));

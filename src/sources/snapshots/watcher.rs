@@ -84,9 +84,9 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
             "--".into(),
             file.as_os_str().to_owned(),
         ];
-        let said =
+        let output =
             child::read_output(&command, &arguments, LONGEST, PATIENCE).map_err(|error| error.to_string())?;
-        serde_json::from_slice::<Result<Digest, String>>(&said).unwrap_or_else(|_| {
+        serde_json::from_slice::<Result<Digest, String>>(&output).unwrap_or_else(|_| {
             Err("the reader process ended without a result; it may have run out of memory".to_owned())
         })
     })
@@ -105,7 +105,7 @@ impl Watcher {
         let world = Arc::new(Mutex::new(Arc::new(World::default())));
         let shared = Arc::clone(&world);
         let owners = Arc::new(Mutex::new(Owners::default()));
-        let told = Arc::clone(&owners);
+        let shared_owners = Arc::clone(&owners);
         let (stop, stopped) = channel();
         apart::spawn("snapshots", move || {
             let mut rounds: Vec<(Watch, Round)> =
@@ -113,7 +113,7 @@ impl Watcher {
             loop {
                 for place in 0..rounds.len() {
                     let (watch, round) = &mut rounds[place];
-                    let owners = lock(&told).clone();
+                    let owners = lock(&shared_owners).clone();
                     round.turn(watch, &reader, owners);
                     let known = |(watch, round): &(Watch, Round)| Watched {
                         name: watch.name.clone(),
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_once_it_rests_and_forgotten_with_it() {
+    fn a_file_is_read_when_it_stops_changing_and_dropped_when_it_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let watch = Watch { name: "runs".into(), path: folder.path().to_path_buf() };
         let reader: Reader = Box::new(|path, _| match std::fs::read(path) {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(known(&round), (2, 1, 1));
         let gone = Watch { name: "gone".into(), path: folder.path().join("none") };
         round.turn(&gone, &reader, Owners::new());
-        assert_eq!(known(&round), (2, 1, 0), "what is gone is gone");
+        assert_eq!(known(&round), (2, 1, 0), "files of a removed folder are dropped");
         assert!(matches!(round.known.problem, Some((Failure::NotFound, _))));
     }
 }

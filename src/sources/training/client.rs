@@ -13,7 +13,7 @@ use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{self, Checkpoints};
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
-use crate::model::shortage::{Shortage, TurnedAway};
+use crate::model::shortage::{Refusals, Shortage};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
@@ -114,7 +114,7 @@ pub struct Shared {
     /// In the order of connecting; ended ones stay until the sampler has read them.
     clients: Mutex<Vec<Arc<Client>>>,
     /// The users whose connections were refused or closed.
-    turned: Mutex<TurnedAway>,
+    refusals: Mutex<Refusals>,
     subordinates: Subordinates,
 }
 
@@ -127,7 +127,7 @@ impl Shared {
             most,
             state: Mutex::new(State::Opening),
             clients: Mutex::default(),
-            turned: Mutex::new(TurnedAway::new("job_connections")),
+            refusals: Mutex::new(Refusals::new("job_connections")),
             subordinates,
         }
     }
@@ -143,13 +143,13 @@ impl Shared {
     }
 
     /// Records that a connection of this user was refused or closed.
-    pub(super) fn turned_away(&self, user: u32, now: Timestamp) {
-        lock(&self.turned).note(Some(user), now);
+    pub(super) fn note_refusal(&self, user: u32, now: Timestamp) {
+        lock(&self.refusals).note(Some(user), now);
     }
 
     /// The users whose connections were recently refused or closed.
     pub(super) fn shortages(&self, now: Timestamp) -> Vec<Shortage> {
-        lock(&self.turned).shortages(self.most, now).collect()
+        lock(&self.refusals).shortages(self.most, now).collect()
     }
 
     /// The state of the socket.

@@ -56,8 +56,8 @@ fn world(hello: &Hello) -> u64 {
 
 /// Number of replicas of the model; a process without other ranks is one replica, reported or not.
 pub(super) fn replicas(hello: &Hello) -> Option<u64> {
-    let told = hello.data_parallel.or_else(|| (world(hello) == 1).then_some(1));
-    told.filter(|replicas| *replicas > 0 && world(hello).is_multiple_of(*replicas))
+    let replicas = hello.data_parallel.or_else(|| (world(hello) == 1).then_some(1));
+    replicas.filter(|replicas| *replicas > 0 && world(hello).is_multiple_of(*replicas))
 }
 
 /// The peak of the rank's device at its precision; nothing if its devices differ.

@@ -42,7 +42,7 @@ kinds! {
         /// A key is missing or has an invalid value.
         Key = "key",
         /// A total decreased.
-        Falling = "falling",
+        Decreased = "falling",
         /// A message before the first `hello`.
         NoHello = "no_hello",
         /// A rank outside its world, or changed too often.
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_bad_lines_is_no_flood_in_the_log() {
+    fn many_invalid_lines_are_logged_at_a_limited_rate() {
         let counts = Counts::default();
         let logged = |second| (0..1_000).filter(|_| counts.may_log(Timestamp::from_secs(second))).count();
         assert_eq!([logged(100), logged(159), logged(160)], [10, 0, 10]);

@@ -129,6 +129,6 @@ mod tests {
         };
         assert_eq!(cost(1, &[7, 8]), None);
         assert_eq!(cost(11, &[7, 8]), Some(0.5));
-        assert_eq!(cost(12, &[7, 8, 9]), None, "somebody else is on it");
+        assert_eq!(cost(12, &[7, 8, 9]), None, "another workload uses it");
     }
 }

@@ -1,4 +1,4 @@
-//! Converts what a rank reported to points.
+//! Converts the values that a rank reported to points.
 
 use super::metrics as m;
 use super::rank::{Rank, printable};
@@ -26,7 +26,11 @@ pub(super) fn put(
 ) {
     let labels = identity.labels();
     out.put(&m::INFO, &info(hello, identity, pid), Flag(true));
-    out.put_some(&m::MESSAGE_AGE, &labels, rank.heard.map(|heard| at.since(heard).into()));
+    out.put_some(
+        &m::MESSAGE_AGE,
+        &labels,
+        rank.last_message.map(|last_message| at.since(last_message).into()),
+    );
     put_steps(rank, &labels, at, out);
     put_phases(rank, &labels, out);
     for (ordinal, device) in &rank.devices {
@@ -72,17 +76,17 @@ pub(super) fn report_allocators(
     at: Timestamp,
     out: &mut Batch,
 ) {
-    let told = rank.devices.values().filter_map(|device| {
+    let allocators = rank.devices.values().filter_map(|device| {
         Some(Allocator {
             process,
             workload: identity.key.clone(),
             allocated: Bytes::new(device.allocated?),
             reserved: device.reserved.map(Bytes::new),
             free: device.free.map(Bytes::new),
-            age: rank.heard.map(|heard| at.since(heard)),
+            age: rank.last_message.map(|last_message| at.since(last_message)),
         })
     });
-    out.facts.allocators.extend(told);
+    out.facts.allocators.extend(allocators);
 }
 
 fn and([workload, rank]: &[Label; 2], last: Label) -> [Label; 3] {

@@ -18,9 +18,9 @@ pub struct Lines {
     since: Option<Timestamp>,
 }
 
-/// How much may be kept.
+/// How many bytes may be kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct LineLimits {
     /// Bytes of a line, its newline included.
     pub line: usize,
     /// Bytes of the incomplete line that the limit of its user still allows.
@@ -38,7 +38,7 @@ impl Lines {
     pub fn feed(
         &mut self,
         piece: &[u8],
-        room: Room,
+        limits: LineLimits,
         now: Timestamp,
         mut each: impl FnMut(Result<&[u8], Wrong>),
     ) {
@@ -50,7 +50,7 @@ impl Lines {
             if std::mem::take(&mut self.skipping) {
                 continue;
             }
-            if self.tail.len() + line.len() >= room.line {
+            if self.tail.len() + line.len() >= limits.line {
                 each(Err(Wrong::Length));
             } else if self.tail.is_empty() {
                 each(Ok(line));
@@ -58,15 +58,15 @@ impl Lines {
                 self.tail.extend_from_slice(line);
                 each(Ok(&self.tail));
             }
-            self.let_go();
+            self.release();
         }
         if rest.is_empty() || self.skipping {
             return;
         }
         let long = self.tail.len() + rest.len();
-        let wrong = if long >= room.line {
+        let wrong = if long >= limits.line {
             Wrong::Length
-        } else if long > room.tail {
+        } else if long > limits.tail {
             Wrong::Memory
         } else {
             self.tail.extend_from_slice(rest);
@@ -94,11 +94,11 @@ impl Lines {
     fn skip(&mut self) {
         self.skipping = true;
         self.since = None;
-        self.let_go();
+        self.release();
     }
 
     /// Frees the buffer: most pieces end with a line, so that an idle client uses no memory.
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         self.tail = Vec::new();
     }
 }
@@ -108,26 +108,26 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    const ROOM: Room = Room { line: 8, tail: 100 };
+    const LIMITS: LineLimits = LineLimits { line: 8, tail: 100 };
 
-    fn check(pieces: &[&str], room: Room, expected: Expect) {
+    fn check(pieces: &[&str], limits: LineLimits, expected: Expect) {
         let mut lines = Lines::default();
-        let mut told = String::new();
+        let mut found_lines = String::new();
         for piece in pieces {
-            lines.feed(piece.as_bytes(), room, Timestamp::from_secs(1), |line| match line {
-                Ok(line) => told.push_str(&format!("{} ", String::from_utf8_lossy(line))),
-                Err(wrong) => told.push_str(&format!("<{}> ", wrong.label())),
+            lines.feed(piece.as_bytes(), limits, Timestamp::from_secs(1), |line| match line {
+                Ok(line) => found_lines.push_str(&format!("{} ", String::from_utf8_lossy(line))),
+                Err(wrong) => found_lines.push_str(&format!("<{}> ", wrong.label())),
             });
-            told.push_str(&format!("[{}]\n", lines.kept()));
+            found_lines.push_str(&format!("[{}]\n", lines.kept()));
         }
-        expected.assert_eq(&told);
+        expected.assert_eq(&found_lines);
     }
 
     #[test]
     fn lines_come_in_any_pieces() {
         check(
             &["one\ntwo\nth", "re", "e\n\nfour\n", ""],
-            ROOM,
+            LIMITS,
             expect![[r#"
                 one two [2]
                 [4]
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_takes_no_memory() {
+    fn a_line_without_end_takes_no_memory() {
         check(
             &[
                 "1234567\n12345678\nok\n",
@@ -148,7 +148,7 @@ mod tests {
                 "67\nafter\n12345678",
                 "9\nx\n",
             ],
-            ROOM,
+            LIMITS,
             expect![[r#"
                 1234567 <length> ok [0]
                 [4]
@@ -160,7 +160,7 @@ mod tests {
         );
         check(
             &["123456", "7\nok\n12", "345", "6\nx\n"],
-            Room { line: 8, tail: 4 },
+            LineLimits { line: 8, tail: 4 },
             expect![[r#"
                 <memory> [0]
                 ok [2]
@@ -171,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_stalls_is_let_go() {
+    fn a_line_that_stalls_is_dropped() {
         let mut lines = Lines::default();
         let feed = |lines: &mut Lines, piece: &str, second| {
             let mut found = 0;
-            lines.feed(piece.as_bytes(), ROOM, Timestamp::from_secs(second), |_| found += 1);
+            lines.feed(piece.as_bytes(), LIMITS, Timestamp::from_secs(second), |_| found += 1);
             found
         };
         assert_eq!(feed(&mut lines, "ab", 10), 0);
@@ -187,13 +187,13 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn pieces_make_no_difference(text in "[a\n]{0,60}", cuts: Vec<proptest::sample::Index>) {
+        fn division_into_pieces_does_not_change_the_lines(text in "[a\n]{0,60}", cuts: Vec<proptest::sample::Index>) {
             let whole = |pieces: &[&str]| {
                 let mut lines = Lines::default();
                 let mut found = Vec::new();
                 for piece in pieces {
-                    lines.feed(piece.as_bytes(), ROOM, Timestamp::from_secs(1), |line| found.push(line.map(<[u8]>::to_vec)));
-                    proptest::prop_assert!(lines.kept() < ROOM.line);
+                    lines.feed(piece.as_bytes(), LIMITS, Timestamp::from_secs(1), |line| found.push(line.map(<[u8]>::to_vec)));
+                    proptest::prop_assert!(lines.kept() < LIMITS.line);
                 }
                 Ok(found)
             };

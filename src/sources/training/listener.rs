@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::client::{Client, Shared, State};
 use super::counts::{Refused, Wrong};
-use super::lines::{Lines, Room};
+use super::lines::{LineLimits, Lines};
 use super::options::Rules;
 use super::queue::{self, Read, Ready};
 use crate::host::clock;
@@ -40,7 +40,7 @@ const LONGEST_REST: Duration = Duration::from_millis(400);
 const SHARE: u32 = 3;
 /// Bytes per read of one client.
 const PIECE: usize = 16 * 1024;
-/// Most reads of one client in one round; it gets more than one only after everybody else had a turn.
+/// Most reads of one client in one round; it gets more than one only after all others had a turn.
 const PIECES: usize = 4;
 /// Budget of reads in one round, in bytes; the last read may exceed it. 64 ranks that send a thousand messages of
 /// 150 bytes per second need less than half of it.
@@ -73,7 +73,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Tells the thread to stop.
+    /// Stops the thread.
     pub(super) fn wake(&self) {
         // The counter is full only if this was called before.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
@@ -145,8 +145,8 @@ pub(super) struct Listener {
     look: Duration,
     /// Until when no client is accepted, for lack of descriptors.
     without: Option<Timestamp>,
-    /// When the socket's file was last seen.
-    seen: Timestamp,
+    /// When the socket's file was last checked.
+    checked: Timestamp,
     connections: HashMap<u64, Connection>,
     shares: Shares<u32>,
     /// Bytes of incomplete lines by user.
@@ -184,7 +184,7 @@ impl Listener {
             quiet: clock(),
             look: if certain { AGAIN } else { QUIET },
             without: None,
-            seen: clock(),
+            checked: clock(),
             connections: HashMap::new(),
             kept: HashMap::new(),
             paused: Vec::new(),
@@ -199,8 +199,8 @@ impl Listener {
         self.listen();
         let before = (self.clock)();
         // Large enough for all connections, so that one call returns everything that is ready.
-        let room = self.connections.len() + 3;
-        let mut events: Vec<Event> = Vec::with_capacity(room);
+        let capacity = self.connections.len() + 3;
+        let mut events: Vec<Event> = Vec::with_capacity(capacity);
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
@@ -232,10 +232,10 @@ impl Listener {
     fn listen(&mut self) {
         if let Some(bound) = &self.bound {
             let now = (self.clock)();
-            if now.since(self.seen) < AGAIN {
+            if now.since(self.checked) < AGAIN {
                 return;
             }
-            self.seen = now;
+            self.checked = now;
             if bound.in_place() {
                 return;
             }
@@ -304,14 +304,14 @@ impl Listener {
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
         let payer = self.shared.payer(peer.uid, now);
         if self.shares.of(payer) >= self.rules.max_clients_per_user {
-            self.shared.turned_away(payer, now);
+            self.shared.note_refusal(payer, now);
             return Err(Refused::User);
         }
         match self.shares.request(payer) {
             Answer::Free => {}
             Answer::TakeFrom(other) => self.take_from(other, now),
             Answer::Refused => {
-                self.shared.turned_away(payer, now);
+                self.shared.note_refusal(payer, now);
                 return Err(Refused::Clients);
             }
         }
@@ -340,7 +340,7 @@ impl Listener {
         let Some(newest) = own.map(|(number, _)| *number).max() else { return };
         self.part(newest);
         self.shared.counts.refused(Refused::Share);
-        self.shared.turned_away(user, now);
+        self.shared.note_refusal(user, now);
     }
 
     /// The connection that can be read; nothing if it has been closed.
@@ -370,10 +370,11 @@ impl Listener {
         let now = (self.clock)();
         let kept = self.kept.entry(connection.client.payer).or_default();
         let taken = kept.saturating_sub(connection.lines.kept());
-        let room = Room { line: self.rules.max_line_size, tail: self.rules.memory.saturating_sub(taken) };
+        let limits =
+            LineLimits { line: self.rules.max_line_size, tail: self.rules.memory.saturating_sub(taken) };
         let mut lines = std::mem::take(&mut connection.lines);
         let (mut count, mut cost) = (0.0, READ_COST + read);
-        lines.feed(&self.buffer[..read], room, now, |line| {
+        lines.feed(&self.buffer[..read], limits, now, |line| {
             count += 1.0;
             cost += LINE_COST;
             let outcome = match line {
@@ -440,7 +441,7 @@ impl Listener {
             self.shared.counts.wrong(Wrong::Torn);
         }
         let user = connection.client.payer;
-        self.shares.give_back(user);
+        self.shares.release(user);
         if self.shares.of(user) == 0 {
             self.kept.remove(&user);
         } else if let Some(kept) = self.kept.get_mut(&user) {
@@ -452,7 +453,7 @@ impl Listener {
 
 #[cfg(test)]
 impl Listener {
-    /// Makes the newest connection one of another user, as if the kernel had said so.
+    /// Makes the newest connection one of another user, as if the kernel had reported it.
     pub(super) fn give_newest_to(&mut self, user: u32) {
         let newest = self.connections.keys().max().copied().unwrap();
         let connection = self.connections.get_mut(&newest).unwrap();

@@ -82,7 +82,7 @@ struct Training {
     passwd: PathBuf,
     checkpoints: Arc<Checkpoints>,
     /// Whether the lower limit of connections was logged.
-    said: bool,
+    limit_logged: bool,
     /// Started by the first sample.
     thread: Option<(Arc<Shared>, Option<Hold>)>,
     ring: Ring,
@@ -96,8 +96,8 @@ struct Training {
 /// The OOM errors of one workload.
 struct Remembered {
     ooms: u64,
-    /// When one of its ranks was last seen.
-    seen: Timestamp,
+    /// When one of its ranks was last connected.
+    last_connected: Timestamp,
     user: u32,
 }
 
@@ -109,7 +109,7 @@ impl Training {
             proc,
             passwd,
             checkpoints,
-            said: false,
+            limit_logged: false,
             thread: None,
             ring,
             known: HashMap::new(),
@@ -148,7 +148,7 @@ impl Training {
     /// Maximum number of connections: the configured one, and at most a quarter of the daemon's limit on open files.
     fn places(&mut self) -> usize {
         let allowed = (process::descriptor_limit() / 4).max(1);
-        if allowed < self.rules.max_clients && !std::mem::replace(&mut self.said, true) {
+        if allowed < self.rules.max_clients && !std::mem::replace(&mut self.limit_logged, true) {
             let wanted = self.rules.max_clients;
             tracing::warn!(
                 wanted,
@@ -182,8 +182,8 @@ impl Training {
         let known = self.known.remove(&client.number);
         let counted = known.as_ref().map_or(0, |(_, counted)| *counted);
         let shown = known.is_some();
-        let living = if ended { None } else { identities.of(client, &hello, &out.facts) };
-        let identity = match (&living, known) {
+        let current = if ended { None } else { identities.of(client, &hello, &out.facts) };
+        let identity = match (&current, known) {
             (Some(identity), _) => identity.clone(),
             (None, Some((identity, _))) => identity,
             // It connected and ended between two samples, so that no other process can have had its rank.
@@ -199,49 +199,49 @@ impl Training {
             }
         };
         self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
-        let entry = |told: rank::ReportedEvent| Entry {
+        let entry = |event: rank::ReportedEvent| Entry {
             sequence: 0,
-            unix_seconds: told.unix_seconds,
-            kind: told.kind,
+            unix_seconds: event.unix_seconds,
+            kind: event.kind,
             workload: identity.workload.clone(),
             rank: identity.rank.clone(),
             pid: client.pid.unwrap_or(0),
-            name: told.name,
-            step: told.step,
-            detail: told.detail,
+            name: event.name,
+            step: event.step,
+            detail: event.detail,
         };
-        for told in rank.take_told() {
-            self.ring.push(client.payer, entry(told));
+        for event in rank.take_events() {
+            self.ring.push(client.payer, entry(event));
         }
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
             let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
             let why = rank.bye.as_ref().filter(|why| !why.is_empty());
-            let told = rank::ReportedEvent {
+            let event = rank::ReportedEvent {
                 unix_seconds,
                 kind: Kind::End,
                 name: name.into(),
                 step: rank.step,
                 detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
             };
-            self.ring.push(client.payer, entry(told));
+            self.ring.push(client.payer, entry(event));
             // What it reported after the previous sample is exposed once, unless another process has its labels now.
-            if shown && identities.claim(&identity) {
+            if shown && identities.reserve(&identity) {
                 expose::put(&rank, &hello, &identity, client.pid, at, out);
                 // No process has these allocators any more.
                 expose::report_allocators(&rank, &identity, None, at, out);
             }
             return None;
         }
-        if living.is_some() {
+        if current.is_some() {
             let RankIdentity { workload, rank, .. } = identity.clone();
             out.facts.ranks.push(ToldRank { key: client.key, workload, rank });
         }
         self.known.insert(client.number, (identity, rank.ooms));
-        living
+        current
     }
 
-    /// Puts what a connected client has reported.
+    /// Puts the values that a connected client has reported.
     fn show(
         &self,
         client: &Client,
@@ -265,12 +265,14 @@ impl Training {
             self.ooms.values().for_each(|known| shares.take(known.user));
             let Answer::TakeFrom(other) = shares.request(user) else { return };
             let own = self.ooms.iter().filter(|(_, known)| known.user == other);
-            let oldest = own.min_by_key(|(_, known)| known.seen.monotonic()).map(|(label, _)| label.clone());
+            let oldest =
+                own.min_by_key(|(_, known)| known.last_connected.monotonic()).map(|(label, _)| label.clone());
             oldest.map(|label| self.ooms.remove(&label));
         }
-        let known = self.ooms.entry(workload.clone()).or_insert(Remembered { ooms: 0, seen: at, user });
+        let known =
+            self.ooms.entry(workload.clone()).or_insert(Remembered { ooms: 0, last_connected: at, user });
         known.ooms = known.ooms.saturating_add(more);
-        known.seen = at;
+        known.last_connected = at;
     }
 }
 
@@ -285,15 +287,15 @@ impl Source for Training {
         let connected = clients.iter().filter(|(_, ended)| !ended).count() as u64;
         let mut identities = RankIdentities::default();
         let mut efforts = BTreeMap::new();
-        let mut living = Vec::with_capacity(clients.len());
+        let mut current = Vec::with_capacity(clients.len());
         for (client, ended) in &clients {
             let identity = self.see(client, *ended, at, &mut identities, out);
-            living.extend(identity.map(|identity| (client, identity)));
+            current.extend(identity.map(|identity| (client, identity)));
         }
         let mut cut = BTreeMap::<u32, u64>::new();
         // If a metric exceeds its maximum number of series, the first ranks of each user are kept.
-        for place in fair::turns(living.iter().map(|(client, _)| client.payer)) {
-            let (client, identity) = &living[place];
+        for place in fair::turns(current.iter().map(|(client, _)| client.payer)) {
+            let (client, identity) = &current[place];
             let before = out.over_budget();
             self.show(client, identity, at, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
@@ -309,7 +311,7 @@ impl Source for Training {
         }));
         out.facts.shortages.extend(shared.shortages(at));
         self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
-        self.ooms.retain(|_, known| at.since(known.seen) < REMEMBERED);
+        self.ooms.retain(|_, known| at.since(known.last_connected) < REMEMBERED);
         for (workload, ranks) in &identities.ranks {
             out.put(&metrics::RANKS, std::slice::from_ref(workload), Count(*ranks));
         }

@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn who_was_read_longest_ago_is_first() {
+    fn the_connection_read_longest_ago_is_first() {
         let all =
             [ready(1001, 10, 1, 9), ready(1002, 20, 2, 8), ready(1002, 20, 3, 2), ready(1002, 21, 4, 7)];
         assert_eq!(order(&all, 100), [4, 1, 3, 2]);
     }
 
     #[test]
-    fn what_is_full_is_read_again_after_the_others_had_their_turn() {
+    fn a_full_connection_is_read_again_after_the_others() {
         let all = [ready(1001, 10, 1, 0), ready(1001, 10, 2, 0), ready(1002, 20, 3, 0)];
         let mut order = Vec::new();
         let done = take_turns(all.to_vec(), 2, 100, |number| {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_full_connections_cost_another_user_no_round() {
+    fn many_full_connections_do_not_delay_another_user_by_a_round() {
         // The cost of reading a full connection, with a budget of 16 of them.
         let read = |number| Read { cost: if number == 1_000 { 1 } else { 16 }, more: number != 1_000 };
         let mut last_read = BTreeMap::new();
@@ -163,14 +163,14 @@ mod tests {
             if round == 50 {
                 all.push(ready(1001, 10, 1_000, reads));
             }
-            let mut heard = false;
+            let mut received = false;
             take_turns(all, 4, 256, |number| {
                 reads += 1;
                 last_read.insert(number, reads);
-                heard |= number == 1_000;
+                received |= number == 1_000;
                 read(number)
             });
-            assert_eq!(heard, round == 50, "in the round in which it came");
+            assert_eq!(received, round == 50, "in the round in which it came");
         }
         // All were read equally often: 16 reads per round of 500 connections.
         assert!((0..500).all(|number| last_read[&number] + 500 > reads), "{last_read:?}");
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_is_read_in_a_number_of_rounds_that_others_connections_do_not_change(
+        fn the_rounds_until_a_user_is_read_do_not_depend_on_connections_of_others(
             others in proptest::collection::vec((1_u32..4, 0_u32..3), 0..200),
             budget in 4_usize..20,
         ) {

@@ -27,7 +27,7 @@ const DEPTH: usize = 16;
 const CHANGES: u32 = 3;
 /// Most events that wait for the next sample.
 const WAITING: usize = 64;
-/// A sender's clock is used if it differs from ours by at most a day, in seconds.
+/// A sender's clock is used if it differs from the daemon's by at most a day, in seconds.
 const BELIEVED: f64 = 86_400.0;
 
 /// An event for the timeline.
@@ -111,8 +111,8 @@ pub struct Rank {
     /// The reason in its `bye` message, once received.
     pub bye: Option<String>,
     /// When its last message was received.
-    pub heard: Option<Timestamp>,
-    told: Vec<ReportedEvent>,
+    pub last_message: Option<Timestamp>,
+    events: Vec<ReportedEvent>,
 }
 
 impl Rank {
@@ -125,16 +125,16 @@ impl Rank {
         if self.hello.is_none() && !matches!(body, Body::Hello(_)) {
             return Err((Wrong::NoHello, "message before the first hello".to_owned()));
         }
-        self.heard = Some(now);
-        let ours = now.unix().as_secs_f64();
-        let at = t.filter(|t| (t - ours).abs() <= BELIEVED).unwrap_or(ours);
-        let mut fallen = Fallen(None);
-        fallen.raise("dropped", &mut self.dropped, dropped);
+        self.last_message = Some(now);
+        let received = now.unix().as_secs_f64();
+        let at = t.filter(|t| (t - received).abs() <= BELIEVED).unwrap_or(received);
+        let mut decreased = Decreased(None);
+        decreased.raise("dropped", &mut self.dropped, dropped);
         match body {
             Body::Hello(hello) => self.hello(hello, at, now)?,
-            Body::Step(step) => self.step(step, at, now, &mut fallen)?,
-            Body::Mem(mem) => self.mem(mem, &mut fallen),
-            Body::Phase(phase) => self.phase(phase, &mut fallen)?,
+            Body::Step(step) => self.step(step, at, now, &mut decreased)?,
+            Body::Mem(mem) => self.mem(mem, &mut decreased),
+            Body::Phase(phase) => self.phase(phase, &mut decreased)?,
             Body::Event(event) => self.event(event, at)?,
             Body::Oom(oom) => self.oom(&oom, at)?,
             Body::Checkpoint(checkpoint) => self.checkpoint(&checkpoint, at)?,
@@ -142,8 +142,8 @@ impl Rank {
             Body::Bye(bye) => self.bye = Some(bye.reason.unwrap_or_default()),
             Body::Unknown => {}
         }
-        match fallen.0 {
-            Some(key) => Err((Wrong::Falling, format!("the total `{key}` decreased"))),
+        match decreased.0 {
+            Some(key) => Err((Wrong::Decreased, format!("the total `{key}` decreased"))),
             None => Ok(()),
         }
     }
@@ -183,12 +183,12 @@ impl Rank {
         step: Step,
         at: f64,
         now: Timestamp,
-        fallen: &mut Fallen,
+        decreased: &mut Decreased,
     ) -> Result<(), (Wrong, String)> {
-        fallen.raise("tokens", &mut self.tokens, step.tokens);
-        fallen.raise("samples", &mut self.samples, step.samples);
-        fallen.raise("skipped", &mut self.skipped, step.skipped);
-        fallen.raise("nan", &mut self.nan, step.nan);
+        decreased.raise("tokens", &mut self.tokens, step.tokens);
+        decreased.raise("samples", &mut self.samples, step.samples);
+        decreased.raise("skipped", &mut self.skipped, step.skipped);
+        decreased.raise("nan", &mut self.nan, step.nan);
         if let Some(tokens) = self.tokens.filter(|_| step.tokens.is_some()) {
             self.token_rate.push(now, tokens);
         }
@@ -196,9 +196,9 @@ impl Rank {
             self.durations.observe(seconds);
             self.last_duration = Some(seconds);
         }
-        let replace = |known: &mut Option<f64>, told: Option<Measure>| {
-            if let Some(told) = told {
-                *known = told.finite();
+        let replace = |known: &mut Option<f64>, reported: Option<Measure>| {
+            if let Some(reported) = reported {
+                *known = reported.finite();
             }
         };
         replace(&mut self.loss, step.loss);
@@ -218,28 +218,28 @@ impl Rank {
         if first { self.add_event(at, Kind::FirstStep, "step", Some(number), None) } else { Ok(()) }
     }
 
-    fn mem(&mut self, mem: Mem, fallen: &mut Fallen) {
+    fn mem(&mut self, mem: Mem, decreased: &mut Decreased) {
         self.pinned = mem.pinned.or(self.pinned);
-        for (ordinal, mut told) in mem.devices.into_iter().flatten() {
+        for (ordinal, mut reported) in mem.devices.into_iter().flatten() {
             let known = self.devices.entry(ordinal).or_default();
             let (mut retries, mut ooms) = (known.retries, known.ooms);
-            fallen.raise("devices.retries", &mut retries, told.retries);
-            fallen.raise("devices.ooms", &mut ooms, told.ooms);
-            (told.retries, told.ooms) = (retries, ooms);
-            *known = told;
+            decreased.raise("devices.retries", &mut retries, reported.retries);
+            decreased.raise("devices.ooms", &mut ooms, reported.ooms);
+            (reported.retries, reported.ooms) = (retries, ooms);
+            *known = reported;
         }
     }
 
-    fn phase(&mut self, phase: Phase, fallen: &mut Fallen) -> Result<(), (Wrong, String)> {
+    fn phase(&mut self, phase: Phase, decreased: &mut Decreased) -> Result<(), (Wrong, String)> {
         let Some((name, turn)) = phase.name.zip(phase.state) else { return Ok(()) };
         let name = printable(&name);
         if self.phases.len() >= PHASES && !self.phases.contains_key(&name) {
             return Err((Wrong::Excess, format!("more than {PHASES} phases")));
         }
         let totals = self.phases.entry(name.clone()).or_default();
-        fallen.raise("seconds", &mut totals.seconds, phase.seconds);
-        fallen.raise("count", &mut totals.count, phase.count);
-        fallen.raise("allocated_peak", &mut totals.allocated_peak, phase.allocated_peak);
+        decreased.raise("seconds", &mut totals.seconds, phase.seconds);
+        decreased.raise("count", &mut totals.count, phase.count);
+        decreased.raise("allocated_peak", &mut totals.allocated_peak, phase.allocated_peak);
         match turn {
             // A phase that never ends must not hide the others.
             Turn::Begin => {
@@ -295,10 +295,10 @@ impl Rank {
         step: Option<u64>,
         detail: Option<Box<RawValue>>,
     ) -> Result<(), (Wrong, String)> {
-        if self.told.len() == WAITING {
+        if self.events.len() == WAITING {
             return Err((Wrong::Excess, format!("more than {WAITING} events since the last sample")));
         }
-        self.told.push(ReportedEvent { unix_seconds, kind, name: printable(name), step, detail });
+        self.events.push(ReportedEvent { unix_seconds, kind, name: printable(name), step, detail });
         Ok(())
     }
 
@@ -308,20 +308,20 @@ impl Rank {
     }
 
     /// Returns and removes the events since the previous call.
-    pub fn take_told(&mut self) -> Vec<ReportedEvent> {
-        std::mem::take(&mut self.told)
+    pub fn take_events(&mut self) -> Vec<ReportedEvent> {
+        std::mem::take(&mut self.events)
     }
 }
 
 /// The key of a total that decreased.
-struct Fallen(Option<&'static str>);
+struct Decreased(Option<&'static str>);
 
-impl Fallen {
+impl Decreased {
     /// Adopts a total that does not decrease.
-    fn raise<T: PartialOrd>(&mut self, key: &'static str, known: &mut Option<T>, told: Option<T>) {
-        match told {
-            Some(told) if known.as_ref().is_some_and(|known| told < *known) => self.0 = Some(key),
-            Some(told) => *known = Some(told),
+    fn raise<T: PartialOrd>(&mut self, key: &'static str, known: &mut Option<T>, reported: Option<T>) {
+        match reported {
+            Some(reported) if known.as_ref().is_some_and(|known| reported < *known) => self.0 = Some(key),
+            Some(reported) => *known = Some(reported),
             None => {}
         }
     }
@@ -357,7 +357,7 @@ mod tests {
     const HELLO: &str = r#"{"type":"hello","v":1,"rank":3,"world":8}"#;
 
     #[test]
-    fn totals_do_not_fall_and_steps_are_counted_over_gaps() {
+    fn totals_do_not_decrease_and_steps_are_counted_over_gaps() {
         let (rank, wrong) = rank(&[
             HELLO,
             r#"{"type":"step","step":100,"tokens":50,"seconds":0.5,"loss":2.5}"#,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_within_its_world_and_hardly_changes() {
+    fn a_rank_is_below_the_world_size_and_changes_are_bounded() {
         let (found, wrong) = rank(&[
             r#"{"type":"step","step":1}"#,
             r#"{"type":"hello","v":1,"rank":8,"world":8}"#,
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_told_once_and_in_bounds() {
+    fn events_are_reported_once_and_bounded() {
         let (mut found, _) = rank(&[
             HELLO,
             r#"{"type":"step","t":1700000000.5,"step":7}"#,
@@ -436,12 +436,12 @@ mod tests {
             r#"{"type":"checkpoint","state":"saved","step":6,"path":"/x"}"#,
             r#"{"type":"step","step":8}"#,
         ]);
-        let told: Vec<String> = found
-            .take_told()
+        let shown: Vec<String> = found
+            .take_events()
             .iter()
-            .map(|told| {
-                let detail = told.detail.as_ref().map_or("", |detail| detail.get());
-                format!("{} {:?} {} {:?} {detail}\n", told.unix_seconds, told.kind, told.name, told.step)
+            .map(|event| {
+                let detail = event.detail.as_ref().map_or("", |detail| detail.get());
+                format!("{} {:?} {} {:?} {detail}\n", event.unix_seconds, event.kind, event.name, event.step)
             })
             .collect();
         expect![[r#"
@@ -451,15 +451,15 @@ mod tests {
             1700000003 Oom oom Some(7) {"allocated":null,"device":"0","free":null,"requested":5,"reserved":null,"snapshot":null,"total":null}
             1700000004 Checkpoint saved Some(6) {"path":"/x"}
         "#]]
-        .assert_eq(&told.concat());
+        .assert_eq(&shown.concat());
         assert_eq!((found.ooms, found.saved_unix), (1, Some(1_700_000_004.0)));
         let event = parse(br#"{"type":"event","name":"x"}"#).unwrap();
         let taken = (0..200).filter(|_| found.apply(event.clone(), at(9)).is_ok()).count();
-        assert_eq!((taken, found.take_told().len(), found.take_told().len()), (WAITING, WAITING, 0));
+        assert_eq!((taken, found.take_events().len(), found.take_events().len()), (WAITING, WAITING, 0));
     }
 
     #[test]
-    fn the_allocators_counters_do_not_fall() {
+    fn the_allocators_counters_do_not_decrease() {
         let (found, wrong) = rank(&[
             HELLO,
             r#"{"type":"mem","devices":{"0":{"allocated":9,"retries":3},"1":{"allocated":1}},"pinned":7}"#,

@@ -33,8 +33,8 @@ impl RankIdentity {
     /// The index of the GPU that the process calls `ordinal`; nothing if the driver does not confirm it.
     pub(super) fn gpu(&self, hello: &Hello, ordinal: u16) -> Option<&Label> {
         let devices = hello.devices.as_deref().unwrap_or_default();
-        let told = devices.iter().find(|(other, _)| *other == ordinal);
-        if let Some(uuid) = told.and_then(|(_, device)| device.uuid.as_deref()) {
+        let device = devices.iter().find(|(other, _)| *other == ordinal);
+        if let Some(uuid) = device.and_then(|(_, device)| device.uuid.as_deref()) {
             // PyTorch omits the prefix that NVML's UUIDs have.
             let same = |other: &Label| {
                 let other = other.as_str();
@@ -61,7 +61,7 @@ fn gpus(process: ProcessKey, facts: &Facts) -> Vec<(Label, Label)> {
 
 /// Whether the process is newly known as a rank, so that the next sample may assign it to a workload.
 pub(super) fn is_new(key: ProcessKey, facts: &Facts) -> bool {
-    facts.member(key).is_none() && !facts.spoke.contains(&key)
+    facts.member(key).is_none() && !facts.reporting.contains(&key)
 }
 
 /// The identities of one sample.
@@ -78,11 +78,11 @@ pub(super) struct RankIdentities {
 
 impl RankIdentities {
     /// Reserves the labels of a connection that has ended; returns whether they were free.
-    pub(super) fn claim(&mut self, identity: &RankIdentity) -> bool {
+    pub(super) fn reserve(&mut self, identity: &RankIdentity) -> bool {
         self.taken.insert(identity.labels())
     }
 
-    /// The identity of a connection whose process exists; the first one asked for keeps its rank number.
+    /// The identity of a connection whose process exists; the first one requested keeps its rank number.
     pub(super) fn of(&mut self, client: &Client, hello: &Hello, facts: &Facts) -> Option<RankIdentity> {
         if let (Some(table), Some(key)) = (&facts.processes, client.key)
             && table.get(key.pid).is_none_or(|row| row.key != key)

@@ -81,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_stands_still_gets_slower() {
+    fn the_rate_of_a_stalled_job_decreases() {
         let mut rate = Rate::default();
         assert_eq!(rate.per_second(ms(0)), None);
         rate.push(ms(0), 0);
         rate.push(ms(500), 10);
-        assert_eq!(rate.per_second(ms(600)), None, "less than a second says little");
+        assert_eq!(rate.per_second(ms(600)), None, "less than a second is too short");
         for second in 1..=30 {
             rate.push(ms(second * 1_000), second * 100);
         }

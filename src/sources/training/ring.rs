@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_noisy_user_forgets_its_own() {
+    fn a_user_with_many_events_loses_its_own() {
         let mut ring = Ring::new(10);
         ring.push(7, entry("quiet", 1));
         ring.push(7, entry("quiet", 1));

@@ -56,7 +56,7 @@ struct World {
     checkpoints: Arc<Checkpoints>,
     /// This process, from which all streams come, in the form of a fixture.
     own: ProcessKey,
-    living: bool,
+    running: bool,
 }
 
 impl World {
@@ -83,7 +83,7 @@ impl World {
             Listener::new(path, rules, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
         source.thread = Some((Arc::clone(&shared), None));
-        Self { folder, _tree: tree, listener, source, shared, checkpoints, own, living: true }
+        Self { folder, _tree: tree, listener, source, shared, checkpoints, own, running: true }
     }
 
     fn connect(&mut self) -> UnixStream {
@@ -119,7 +119,7 @@ impl World {
             cgroup: None,
             naming_cgroup: None,
         };
-        let rows = if self.living { vec![row] } else { Vec::new() };
+        let rows = if self.running { vec![row] } else { Vec::new() };
         let gpu = GpuProcess {
             pid: self.own.pid,
             gpu: "2".into(),
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// The facts of one sample.
-    fn told(&mut self) -> Facts {
+    fn sample_facts(&mut self) -> Facts {
         let mut batch = Batch::new();
         batch.facts = self.facts();
         self.source.sample(now(), &mut batch).unwrap();
@@ -188,7 +188,7 @@ fn examples() -> String {
 }
 
 #[test]
-fn the_examples_become_series_and_vanish_with_the_stream() {
+fn the_examples_become_series_until_the_connection_closes() {
     let mut world = World::new();
     world.source.rules.max_line_size = 65_536;
     let mut stream = world.connect();
@@ -265,14 +265,17 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
     pass(1);
     let (shown, timeline) = world.sample();
     let phases = "memwarden_training_phases_total{workload=\"slurm/17\",rank=\"3\",phase=\"forward\"} 123";
-    assert!(shown.contains(phases) && !shown.contains("memwarden_training_ranks"), "its last word: {shown}");
+    assert!(
+        shown.contains(phases) && !shown.contains("memwarden_training_ranks"),
+        "its last series: {shown}"
+    );
     check(
         &world.sample().0,
         expect![[r#"
             memwarden_training_ooms_total{workload="slurm/17"} 1
         "#]],
     );
-    let told: Vec<String> = timeline
+    let events: Vec<String> = timeline
         .entries
         .iter()
         .map(|entry| {
@@ -283,7 +286,7 @@ fn the_examples_become_series_and_vanish_with_the_stream() {
         })
         .collect();
     check(
-        &told.join("\n"),
+        &events.join("\n"),
         expect![[r#"
             1 Start slurm/17/3 hello None
             2 FirstStep slurm/17/3 step Some(120)
@@ -304,7 +307,7 @@ impl World {
 }
 
 #[test]
-fn two_of_one_rank_are_both_seen_and_told_apart() {
+fn two_processes_of_one_rank_are_distinguished() {
     let mut world = World::new();
     let mut streams: Vec<UnixStream> = (0..3).map(|_| world.connect()).collect();
     for stream in &mut streams {
@@ -342,23 +345,23 @@ fn two_of_one_rank_are_both_seen_and_told_apart() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_not_shown_though_its_stream_is_held_open() {
+fn an_exited_process_is_not_shown_while_its_connection_is_open() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
     assert!(world.sample().0.contains("memwarden_rank_info"));
-    world.living = false;
+    world.running = false;
     assert!(!world.sample().0.contains("rank=\"3\""), "{}", world.sample().0);
 }
 
 #[test]
-fn an_allocator_is_that_of_the_process_that_speaks_until_it_ends() {
+fn allocator_values_belong_to_the_sender_until_it_exits() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
     let mem = "{\"type\":\"mem\",\"devices\":{\"0\":{\"allocated\":50,\"reserved\":70,\"free\":10},\"1\":{\"reserved\":9}}}";
     world.send(&mut stream, &format!("{mem}\n"));
-    let living = crate::model::facts::Allocator {
+    let current = crate::model::facts::Allocator {
         process: Some(world.own),
         workload: Some(world.facts().members[0].workload.key.clone()),
         allocated: Bytes::new(50),
@@ -366,16 +369,16 @@ fn an_allocator_is_that_of_the_process_that_speaks_until_it_ends() {
         free: Some(Bytes::new(10)),
         age: Some(Duration::ZERO),
     };
-    assert_eq!(world.told().allocators, std::slice::from_ref(&living));
+    assert_eq!(world.sample_facts().allocators, std::slice::from_ref(&current));
     drop(stream);
     world.turn();
-    let ended = crate::model::facts::Allocator { process: None, ..living };
-    assert_eq!(world.told().allocators, [ended]);
-    assert_eq!(world.told().allocators, []);
+    let ended = crate::model::facts::Allocator { process: None, ..current };
+    assert_eq!(world.sample_facts().allocators, [ended]);
+    assert_eq!(world.sample_facts().allocators, []);
 }
 
 #[test]
-fn why_a_job_ended_is_told() {
+fn the_reason_of_an_end_is_reported() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
@@ -389,7 +392,7 @@ fn why_a_job_ended_is_told() {
 }
 
 #[test]
-fn a_checkpoint_can_be_asked_for_without_waiting() {
+fn a_checkpoint_is_requested_without_waiting() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
@@ -403,7 +406,7 @@ fn a_checkpoint_can_be_asked_for_without_waiting() {
 }
 
 #[test]
-fn garbage_costs_its_sender_that_line_only() {
+fn an_invalid_line_is_dropped_and_the_next_is_read() {
     let mut world = World::new();
     let (mut bad, mut good) = (world.connect(), world.connect());
     world.send(&mut good, HELLO);
@@ -429,7 +432,7 @@ fn garbage_costs_its_sender_that_line_only() {
 }
 
 #[test]
-fn a_line_that_stalls_and_many_that_do_cost_little_memory() {
+fn stalled_lines_take_little_memory() {
     let mut world = World::new();
     let mut streams: Vec<UnixStream> = (0..6).map(|_| world.connect()).collect();
     for stream in &mut streams {
@@ -447,7 +450,7 @@ fn a_line_that_stalls_and_many_that_do_cost_little_memory() {
 }
 
 #[test]
-fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
+fn a_client_over_its_rate_is_paused_and_the_others_are_read() {
     let mut world = World::new();
     let (mut flood, mut good) = (world.connect(), world.connect());
     world.send(&mut flood, HELLO);
@@ -459,25 +462,25 @@ fn a_client_that_floods_is_left_alone_and_the_others_are_heard() {
         sent += more;
     }
     world.turn();
-    let heard = world.count("memwarden_training_messages_total{kind=\"step\"}");
-    assert!((201.0..4_000.0).contains(&heard), "{heard}");
+    let received = world.count("memwarden_training_messages_total{kind=\"step\"}");
+    assert!((201.0..4_000.0).contains(&received), "{received}");
     for _ in 0..5 {
         world.turn();
     }
-    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), heard, "it is not read");
+    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), received, "it is not read");
     world.send(&mut good, "{\"type\":\"step\",\"step\":2}\n");
-    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), heard + 1.0);
+    assert_eq!(world.count("memwarden_training_messages_total{kind=\"step\"}"), received + 1.0);
     pass(6);
     world.turn();
     world.turn();
-    assert!(world.count("memwarden_training_messages_total{kind=\"step\"}") > heard + 100.0);
+    assert!(world.count("memwarden_training_messages_total{kind=\"step\"}") > received + 100.0);
     assert_eq!(world.count("memwarden_training_client_pauses_total"), 2.0);
     drop(flood);
     for _ in 0..200 {
         pass(6);
         world.turn();
     }
-    assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is heard at last");
+    assert_eq!(world.count("memwarden_training_clients"), 1.0, "its end is detected");
 }
 
 /// Sends messages until the socket is full.
@@ -491,7 +494,7 @@ fn fill(stream: &mut UnixStream) {
 }
 
 #[test]
-fn connections_that_are_kept_full_cost_another_user_no_round() {
+fn full_connections_do_not_delay_another_user_by_a_round() {
     let many =
         |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
     let mut world = World::with(many);
@@ -512,19 +515,19 @@ fn connections_that_are_kept_full_cost_another_user_no_round() {
     world.listener.give_newest_to(61_001);
     for step in 1..=5 {
         flood.iter_mut().for_each(fill);
-        let heard = world.count("memwarden_training_messages_total{kind=\"event\"}");
+        let received = world.count("memwarden_training_messages_total{kind=\"event\"}");
         other.write_all(format!("{HELLO}{{\"type\":\"event\",\"name\":\"{step}\"}}\n").as_bytes()).unwrap();
         world.turn();
         assert_eq!(
             world.count("memwarden_training_messages_total{kind=\"event\"}"),
-            heard + 1.0,
+            received + 1.0,
             "in one round"
         );
     }
 }
 
 #[test]
-fn everybody_who_keeps_a_connection_full_is_read() {
+fn every_user_with_a_full_connection_is_read() {
     let many =
         |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
     let mut world = World::with(many);
@@ -548,7 +551,7 @@ fn everybody_who_keeps_a_connection_full_is_read() {
 }
 
 #[test]
-fn too_many_clients_are_turned_away() {
+fn too_many_clients_are_refused() {
     let mut world = World::new();
     let streams: Vec<UnixStream> = (0..9).map(|_| world.connect()).collect();
     assert_eq!(world.count("memwarden_training_clients_refused_total{reason=\"user\"}"), 3.0);
@@ -560,16 +563,16 @@ fn too_many_clients_are_turned_away() {
 }
 
 #[test]
-fn one_user_with_many_series_leaves_room_for_anothers() {
+fn one_user_with_many_series_leaves_places_for_anothers() {
     let mut world = World::new();
-    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let (own, _other) = UnixStream::pair().unwrap();
     let phases: String = (0..32)
         .map(|phase| format!("{{\"type\":\"phase\",\"name\":\"p{phase}\",\"state\":\"end\",\"count\":1}}\n"))
         .collect();
     for number in 1..=300 {
         let uid = if number == 300 { 61_001 } else { 61_002 };
         let peer = crate::host::peer::Peer { pid: None, uid };
-        let client = world.shared.greet(1_000 + number, peer, uid, &ours, now());
+        let client = world.shared.greet(1_000 + number, peer, uid, &own, now());
         let hello = format!("{{\"type\":\"hello\",\"v\":1,\"rank\":{number},\"world\":1000}}");
         for line in [hello.as_str()].into_iter().chain(phases.lines()) {
             client.receive(line.as_bytes(), now(), &world.shared.counts, &world.checkpoints).unwrap();
@@ -589,7 +592,7 @@ fn one_user_with_many_series_leaves_room_for_anothers() {
 }
 
 #[test]
-fn failures_of_many_workloads_of_one_user_leave_room_for_anothers() {
+fn failures_of_many_workloads_of_one_user_leave_places_for_anothers() {
     let mut world = World::new();
     for number in 0..MOST_REMEMBERED as u64 + 10 {
         world.source.remember(&Label::from(number), 61_002, 1, Timestamp::from_secs(number));
@@ -602,7 +605,7 @@ fn failures_of_many_workloads_of_one_user_leave_room_for_anothers() {
 }
 
 #[test]
-fn a_rank_that_lies_again_and_again_has_one_series() {
+fn a_process_that_changes_its_rank_has_one_series() {
     let mut world = World::new();
     let mut stream = world.connect();
     for rank in 0..150 {
@@ -614,7 +617,7 @@ fn a_rank_that_lies_again_and_again_has_one_series() {
 }
 
 #[test]
-fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
+fn a_socket_in_use_is_reported_and_opened_when_it_is_free() {
     let world = World::new();
     let path = world.folder.path().join("run/job.sock");
     let shared = Arc::new(Shared::new("proc".into(), Subordinates::default(), 8));
@@ -634,7 +637,7 @@ fn a_socket_that_is_taken_is_said_and_taken_over_when_it_is_free() {
 }
 
 #[test]
-fn a_socket_whose_file_is_removed_is_made_again_and_nobody_is_cut_off() {
+fn a_removed_socket_file_is_created_again_and_connections_stay_open() {
     let mut world = World::new();
     let mut before = world.connect();
     world.send(&mut before, HELLO);
@@ -653,7 +656,7 @@ fn a_socket_whose_file_is_removed_is_made_again_and_nobody_is_cut_off() {
 }
 
 #[test]
-fn the_thread_hears_and_ends() {
+fn the_thread_reads_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.sock");
     let shared = Arc::new(Shared::new(folder.path().to_path_buf(), Subordinates::default(), 8));
@@ -674,7 +677,7 @@ fn the_thread_hears_and_ends() {
 }
 
 #[test]
-fn flops_are_told_by_their_convention_and_a_share_only_of_a_known_peak() {
+fn flops_have_their_convention_and_mfu_needs_a_known_peak() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.source.rules.peaks = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_5_4_tells_refaults_of_files_only() {
+    fn linux_5_4_counts_refaults_of_files_only() {
         check(
             &LARGE_PAGES,
             fixture("host/5.4"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_strange_file_is_said() {
+    fn a_missing_or_invalid_file_is_an_error() {
         check(
             &LARGE_PAGES,
             root(&[]),

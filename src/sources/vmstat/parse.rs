@@ -20,7 +20,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_lines_we_know_count() {
+    fn only_complete_known_lines_count() {
         check("nr_free_pages 5\noom_kill 3\npgfault 92715", &[("oom_kill", 3)]);
         check("oom_kill -1\noom_kill \noom_kill\noom_kill 1 2\noom_kill 99999999999999999999\n", &[]);
         check("\0\noom_kill\t3\n oom_kill 3\nOOM_KILL 3\noom_kill_x 3\n", &[]);

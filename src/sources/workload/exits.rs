@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::fair::{Answer, Shares};
 use crate::model::label::Label;
-use crate::model::shortage::{Shortage, TurnedAway};
+use crate::model::shortage::{Refusals, Shortage};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -20,7 +20,7 @@ pub(super) struct Exits {
     workloads: BTreeMap<Label, Ended>,
     shares: Shares<u32>,
     /// Workloads that were removed recently. This happens when others end, so not at every sample.
-    evicted: TurnedAway,
+    evicted: Refusals,
 }
 
 /// The ended processes of one workload.
@@ -33,7 +33,7 @@ struct Ended {
 
 impl Default for Exits {
     fn default() -> Self {
-        let (workloads, evicted) = (BTreeMap::new(), TurnedAway::new("exited_workload_peaks"));
+        let (workloads, evicted) = (BTreeMap::new(), Refusals::new("exited_workload_peaks"));
         Self { workloads, shares: Shares::new(MOST_WORKLOADS), evicted }
     }
 }
@@ -77,7 +77,7 @@ impl Exits {
             return false;
         };
         self.workloads.remove(&oldest);
-        self.shares.give_back(user);
+        self.shares.release(user);
         true
     }
 
@@ -89,7 +89,7 @@ impl Exits {
                 peaks.pop_front();
             }
             if peaks.is_empty() {
-                shares.give_back(*user);
+                shares.release(*user);
             }
             !peaks.is_empty()
         });
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_exits_stays_small_and_the_largest_stays_shown() {
+    fn many_exits_take_little_memory_and_the_largest_is_shown() {
         let job = Label::from("job");
         let mut exits = Exits::default();
         for second in 0..600 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn more_workloads_than_fit_push_out_the_oldest() {
+    fn more_workloads_than_fit_evict_the_oldest() {
         let name = |number: u64| Label::from(format!("job-{number}"));
         let mut exits = Exits::default();
         for number in 0..1_500 {
@@ -154,20 +154,26 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whose_workloads_end_one_after_another_pushes_out_its_own() {
+    fn a_user_with_many_ended_workloads_evicts_its_own() {
         let mut exits = Exits::default();
         exits.record(&"ada".into(), 1001, Bytes::new(7), at(0));
         for number in 0..3_000 {
             exits.record(&format!("eve-{number}").into(), 1002, Bytes::new(7), at(1 + number));
         }
         assert!(exits.workloads.contains_key(&Label::from("ada")));
-        let mut told = |second| -> Vec<_> {
-            exits.shortages(at(second)).map(|told| (told.limit, told.user, told.left_out)).collect()
+        let mut shortages_at = |second| -> Vec<_> {
+            exits
+                .shortages(at(second))
+                .map(|shortage| (shortage.limit, shortage.user, shortage.left_out))
+                .collect()
         };
         let stated = vec![("exited_workload_peaks", Some(1002), 2_001)];
         // It is reported also while nothing ends, so that the finding does not appear and disappear.
-        assert_eq!([told(3_000), told(3_001), told(3_059)], [stated.clone(), stated.clone(), stated]);
-        assert!(told(3_060).is_empty());
+        assert_eq!(
+            [shortages_at(3_000), shortages_at(3_001), shortages_at(3_059)],
+            [stated.clone(), stated.clone(), stated]
+        );
+        assert!(shortages_at(3_060).is_empty());
         exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));
         assert!(exits.workloads.contains_key(&Label::from("bob")));
         exits.forget(at(20_000), HOLD);

@@ -27,11 +27,11 @@ impl Workloads {
         }
         out.facts.environment_ranks.extend_from_slice(self.ranks.ranks());
         for (id, workload) in self.roster.workloads.iter_mut().filter(|(_, workload)| workload.watched) {
-            let user = self.users.name(workload.told.user);
+            let user = self.users.name(workload.facts.user);
             let run = self.ranks.run_of(*id);
             put_info(workload, (user, run), self.slurm.of(&workload.identity), &self.pods, out);
             put_sums(workload, self.rules.pss, table.boot, out);
-            out.facts.workloads.push(Arc::clone(&workload.told));
+            out.facts.workloads.push(Arc::clone(&workload.facts));
             out.facts.workload_names.push(Arc::clone(&workload.names));
         }
         self.put_members(table, out);
@@ -42,13 +42,13 @@ impl Workloads {
 
     /// Publishes in the facts which process belongs to which workload.
     fn put_members(&self, table: &ProcessTable, out: &mut Batch) {
-        let claimed =
-            self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.claim?, row.key)));
-        let told = claimed.filter_map(|(claim, process)| {
-            let workload = self.roster.workloads.get(&claim.id).filter(|workload| workload.watched)?;
-            Some(Membership { process, workload: Arc::clone(&workload.told) })
+        let assigned =
+            self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.assignment?, row.key)));
+        let members = assigned.filter_map(|(assignment, process)| {
+            let workload = self.roster.workloads.get(&assignment.id).filter(|workload| workload.watched)?;
+            Some(Membership { process, workload: Arc::clone(&workload.facts) })
         });
-        out.facts.members.extend(told);
+        out.facts.members.extend(members);
     }
 
     /// The largest peak of the ended processes of each workload.
@@ -62,10 +62,10 @@ impl Workloads {
         let mut sums: BTreeMap<[Label; 3], (u64, Option<Bytes>)> = BTreeMap::new();
         for process in &out.facts.gpu_processes {
             let place = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid);
-            let claim = place.ok().and_then(|place| self.seen[place].claim);
-            let workload = claim.and_then(|claim| self.roster.workloads.get(&claim.id));
+            let assignment = place.ok().and_then(|place| self.seen[place].assignment);
+            let workload = assignment.and_then(|assignment| self.roster.workloads.get(&assignment.id));
             let Some(workload) = workload.filter(|workload| workload.watched) else { continue };
-            let labels = [workload.told.name.clone(), process.gpu.clone(), process.uuid.clone()];
+            let labels = [workload.facts.name.clone(), process.gpu.clone(), process.uuid.clone()];
             let (count, memory) = sums.entry(labels).or_default();
             *count += 1;
             if let Some(more) = process.memory {
@@ -82,7 +82,8 @@ impl Workloads {
         let candidates = self.seen.iter().zip(&table.rows).enumerate();
         let candidates = candidates.filter(|(_, (_, row))| !row.kernel).map(|(place, (seen, row))| {
             let watched = |id| self.roster.workloads.get(&id).is_some_and(|workload| workload.watched);
-            let workload = seen.claim.map(|claim| claim.id).filter(|id| watched(*id)).unwrap_or(0);
+            let workload =
+                seen.assignment.map(|assignment| assignment.id).filter(|id| watched(*id)).unwrap_or(0);
             Candidate { workload, rss: seen.rss(row), shown: seen.shown, place }
         });
         let (top, host_top) = (self.rules.top, self.rules.host_top);
@@ -90,7 +91,7 @@ impl Workloads {
         self.seen.iter_mut().for_each(|seen| seen.shown = false);
         for chosen in chosen {
             let workload = self.roster.workloads.get(&chosen.workload);
-            let name = workload.map(|workload| workload.told.name.clone()).unwrap_or_default();
+            let name = workload.map(|workload| workload.facts.name.clone()).unwrap_or_default();
             for place in chosen.places {
                 self.seen[place].shown = true;
                 let row = &table.rows[place];
@@ -127,7 +128,7 @@ fn put_info(
     let (cgroup, slurm_job_id) = (identity.cgroup.clone(), identity.slurm_job.clone());
     let names = WorkloadNames { user, cgroup, slurm_job_id, pod, run };
     let labels = [
-        workload.told.name.clone(),
+        workload.facts.name.clone(),
         identity.kind.label().into(),
         names.run.name.clone(),
         names.user.clone(),
@@ -150,7 +151,7 @@ fn put_info(
 }
 
 fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) {
-    let name = &workload.told.name;
+    let name = &workload.facts.name;
     let label = std::slice::from_ref(name);
     let (now, totals) = (&workload.now, &workload.totals);
     out.put(&metrics::RSS, label, now.rss);

@@ -16,9 +16,9 @@ pub(super) fn put(look: &Look, at: Timestamp, out: &mut Batch) {
     out.put(&metrics::HUNG, &[], Count(look.hung));
     let mut users = BTreeMap::<u32, u64>::new();
     for hanging in &look.hanging {
-        *users.entry(hanging.asked.uid).or_default() += 1;
+        *users.entry(hanging.target.uid).or_default() += 1;
         let known = &out.facts.workload_of;
-        let place = known.binary_search_by_key(&hanging.asked.key, |member| member.process);
+        let place = known.binary_search_by_key(&hanging.target.key, |member| member.process);
         let workload = place.map_or_else(|_| Label::default(), |place| known[place].workload.name.clone());
         out.facts.findings.push(finding(hanging, &workload, at));
     }
@@ -35,9 +35,9 @@ pub(super) fn put(look: &Look, at: Timestamp, out: &mut Batch) {
 }
 
 fn finding(hanging: &Hanging, workload: &Label, at: Timestamp) -> Finding {
-    let Hanging { asked, since } = hanging;
-    let mut subject = Subject::process(workload, &asked.key.pid.into());
-    subject.user = asked.uid.into();
+    let Hanging { target, since } = hanging;
+    let mut subject = Subject::process(workload, &target.key.pid.into());
+    subject.user = target.uid.into();
     Finding {
         analyzer: "process",
         subject,
@@ -46,7 +46,7 @@ fn finding(hanging: &Hanging, workload: &Label, at: Timestamp) -> Finding {
         since_unix_seconds: since.unix().as_secs_f64(),
         summary: format!(
             "Process {} ({}) of user {} cannot be read: {} does not return.",
-            asked.key.pid, asked.comm, asked.uid, asked.what
+            target.key.pid, target.comm, target.uid, target.what
         ),
         evidence: vec![Evidence { what: "waited_seconds", value: at.since(*since).as_secs_f64() }],
         advice: "Check what the process's memory waits for, such as a FUSE file system whose server does not respond. Until the read returns, the process is measured and matched without the file.",
@@ -56,13 +56,13 @@ fn finding(hanging: &Hanging, workload: &Label, at: Timestamp) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::readers::Asked;
+    use crate::host::process::readers::ReadTarget;
     use crate::model::facts::Membership;
     use crate::model::ids::ProcessKey;
 
     #[test]
     fn a_process_that_cannot_be_read_is_named_and_counted() {
-        let asked = |pid, uid| Asked {
+        let target = |pid, uid| ReadTarget {
             key: ProcessKey { pid, start: 7 },
             uid,
             comm: "train".into(),
@@ -70,7 +70,7 @@ mod tests {
         };
         let since = Timestamp::from_secs(40);
         let hanging =
-            [(5, 1000), (6, 1000), (9, 1001)].map(|(pid, uid)| Hanging { asked: asked(pid, uid), since });
+            [(5, 1000), (6, 1000), (9, 1001)].map(|(pid, uid)| Hanging { target: target(pid, uid), since });
         let look = Look { hanging: hanging.into(), held_up: vec![(1000, 12)], hung: 4 };
         let mut out = Batch::new();
         out.facts.workload_of = vec![Membership::named(ProcessKey { pid: 6, start: 7 }, "job")];

@@ -146,22 +146,22 @@ pub(super) struct Unknown;
 /// # Errors
 /// [`Unknown`] if the path would name one, but the owners of its folders cannot be determined.
 pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Option<Named>, Unknown> {
-    let Some(claimed) = claimed(path, rules) else { return Ok(None) };
+    let Some(found) = by_path(path, rules) else { return Ok(None) };
     let (managed, user) = match owners.of(path) {
-        Owned::Managed => return Ok(Some(claimed)),
+        Owned::Managed => return Ok(Some(found)),
         Owned::User { end, user } => (&path[..end], Some(user)),
         // Inside a container the owners cannot be determined either.
         Owned::Unseen => (cgroup_path::outermost(path), None),
         Owned::Unknown => return Err(Unknown),
     };
-    let lawful = self::claimed(managed, rules);
-    Ok(lawful.or_else(|| of_user(claimed, managed, user?)))
+    let allowed = by_path(managed, rules);
+    Ok(allowed.or_else(|| of_user(found, managed, user?)))
 }
 
 /// A workload created by a user's own container engine or service manager in that user's folder. Schedulers
 /// do not run as users.
-fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
-    let Named { identity, part } = claimed;
+fn of_user(named: Named, folder: &str, user: u32) -> Option<Named> {
+    let Named { identity, part } = named;
     let mut identity = Arc::unwrap_or_clone(identity);
     let own = matches!(&identity.key.anchor, Anchor::Group(path) if path.len() > folder.len());
     if !own || !matches!(identity.kind, Kind::Container | Kind::Unit) {
@@ -171,8 +171,8 @@ fn of_user(claimed: Named, folder: &str, user: u32) -> Option<Named> {
     Some(Named { identity: Arc::new(identity), part })
 }
 
-/// The workload that a path names, whoever created its folders.
-fn claimed(path: &str, rules: &Rules) -> Option<Named> {
+/// The workload that a path names, regardless of the owners of its folders.
+fn by_path(path: &str, rules: &Rules) -> Option<Named> {
     let empty = Label::default;
     let (identity, part) = match cgroup_path::place(path) {
         Place::Slurm { job, step, path } if rules.slurm => {

@@ -1,4 +1,4 @@
-//! Configured workloads: their conditions, and what is read of a process to evaluate them.
+//! Configured workloads: their conditions, and the properties of a process that they evaluate.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::texts::{Answer, Budget, LONGEST};
 use super::users::Users;
-use crate::host::process::{ProcRoot, died, status};
+use crate::host::process::{ProcRoot, has_exited, status};
 use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
@@ -29,8 +29,8 @@ pub(super) struct Matcher {
 pub(super) enum Verdict {
     /// Index of its matcher.
     Known(Option<usize>),
-    /// Indices of matchers that may hold, up to the first that holds whatever the texts are.
-    Ask(Vec<usize>),
+    /// Indices of matchers that may hold, up to the first that holds regardless of the texts.
+    Compare(Vec<usize>),
 }
 
 impl Matcher {
@@ -49,7 +49,7 @@ impl Matcher {
     }
 
     /// Whether it needs command line or environment, which are in the process's memory.
-    pub(super) const fn asks_memory(&self) -> bool {
+    pub(super) const fn reads_memory(&self) -> bool {
         self.command_line.is_some() || self.environment.is_some()
     }
 }
@@ -83,16 +83,16 @@ pub(super) fn quick(
             });
         if holds {
             places.push(place);
-            if !matcher.asks_memory() {
+            if !matcher.reads_memory() {
                 break;
             }
         }
     }
-    let unreadable = path.is_some_and(|path| path.is_err_and(|error| !died(&error)));
+    let unreadable = path.is_some_and(|path| path.is_err_and(|error| !has_exited(&error)));
     let verdict = match *places {
         [] => Verdict::Known(None),
-        [only] if !matchers[only].asks_memory() => Verdict::Known(Some(only)),
-        _ => Verdict::Ask(places),
+        [only] if !matchers[only].reads_memory() => Verdict::Known(Some(only)),
+        _ => Verdict::Compare(places),
     };
     (verdict, unreadable)
 }
@@ -108,7 +108,7 @@ pub(super) fn compare(
     budget: &Budget,
 ) -> Answer {
     let mut buffer = Vec::new();
-    // Reading these texts takes the lock of the process's memory, so a process with a pending signal is left alone.
+    // Reading these texts takes the lock of the process's memory, so a process with a pending signal is not read.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| status(text).signalled);
     let mut read = |name: &str| -> Result<Vec<u8>, Answer> {
         if signalled {
@@ -125,7 +125,7 @@ pub(super) fn compare(
             Ok(text) => Ok(text),
             Err(error) if interrupted(&error) => Err(Answer::Busy),
             Err(error) => {
-                unreadable |= !died(&error);
+                unreadable |= !has_exited(&error);
                 Ok(Vec::new())
             }
         }
@@ -165,7 +165,7 @@ pub(super) fn compare(
     Answer::Read { found, unreadable }
 }
 
-/// Whether the kernel interrupted the read, which says nothing about the process.
+/// Whether the kernel interrupted the read, which is not a property of the process.
 fn interrupted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN))
 }

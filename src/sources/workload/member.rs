@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::host::process::readers::{Asked, Pool, ReadRequests};
-use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, died};
+use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
+use crate::host::process::{self, Io, ProcFile, ProcRoot, Status, has_exited};
 use crate::model::facts::ProcessRow;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -49,7 +49,7 @@ pub(super) struct Member {
     io_file: Option<Arc<ProcFile>>,
     io_refused: bool,
     files_refused: bool,
-    seen: (u8, Bytes, u64, u64, u64),
+    last_stat: (u8, Bytes, u64, u64, u64),
     age: u32,
 }
 
@@ -98,7 +98,7 @@ impl Files {
     }
 
     /// Requests `io`; the read waits for a process that is in execve.
-    fn ask_io(&mut self, row: &ProcessRow, kept: &mut Option<Arc<ProcFile>>) {
+    fn request_io(&mut self, row: &ProcessRow, kept: &mut Option<Arc<ProcFile>>) {
         let pid = row.key.pid;
         if kept.is_none()
             && self.kept < self.most_kept
@@ -108,7 +108,7 @@ impl Files {
             self.kept += 1;
         }
         let (file, root) = (kept.clone(), Arc::clone(&self.root));
-        self.io.request(asked(row, "io"), move || {
+        self.io.request(target(row, "io"), move || {
             let mut buffer = Vec::new();
             match file {
                 Some(file) => file.read(&mut buffer),
@@ -119,9 +119,9 @@ impl Files {
     }
 
     /// Requests the proportional set size; the read waits for the lock of the process's memory.
-    fn ask_pss(&mut self, row: &ProcessRow) {
+    fn request_pss(&mut self, row: &ProcessRow) {
         let (pid, root) = (row.key.pid, Arc::clone(&self.root));
-        self.pss.request(asked(row, "smaps_rollup"), move || {
+        self.pss.request(target(row, "smaps_rollup"), move || {
             root.read(pid, "smaps_rollup", &mut Vec::new()).ok().and_then(process::pss)
         });
     }
@@ -133,8 +133,8 @@ impl Files {
     }
 }
 
-fn asked(row: &ProcessRow, what: &'static str) -> Asked {
-    Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
+fn target(row: &ProcessRow, what: &'static str) -> ReadTarget {
+    ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
 }
 
 impl Member {
@@ -146,8 +146,8 @@ impl Member {
         // Spread by pid, so that many inactive processes are not read at the same sample.
         let turn = self.age.wrapping_add(pid);
         let due = self.age == 0 || turn.is_multiple_of(QUIET_EVERY);
-        let changed = now != self.seen;
-        self.seen = now;
+        let changed = now != self.last_stat;
+        self.last_stat = now;
         if (due || changed || shown || turn.is_multiple_of(MEMORY_EVERY))
             && let Ok(status) = files.status(pid, &mut self.status_file)
         {
@@ -155,12 +155,12 @@ impl Member {
             self.peak = self.status.peak.or(self.peak);
         }
         if (due || changed) && (!self.io_refused || turn.is_multiple_of(REFUSED_EVERY)) {
-            files.ask_io(row, &mut self.io_file);
+            files.request_io(row, &mut self.io_file);
         }
         if due && (!self.files_refused || self.age == 0 || turn.is_multiple_of(REFUSED_EVERY)) {
             match files.root.open_files(pid) {
                 Ok(count) => (self.open_files, self.files_refused) = (Some(count), false),
-                Err(error) => self.files_refused |= !died(&error),
+                Err(error) => self.files_refused |= !has_exited(&error),
             }
         }
         self.age = self.age.saturating_add(1);
@@ -170,7 +170,7 @@ impl Member {
     pub(super) fn take_io(&mut self, answer: Option<io::Result<Io>>) {
         match answer {
             Some(Ok(io)) => (self.io, self.io_refused) = (Some(io), false),
-            Some(Err(error)) => self.io_refused |= !died(&error),
+            Some(Err(error)) => self.io_refused |= !has_exited(&error),
             None => self.io_refused = true,
         }
     }
@@ -191,7 +191,7 @@ impl Member {
     }
 
     /// Requests the proportional set size if it is due and harmless; returns whether it was requested.
-    pub(super) fn ask_pss(&mut self, row: &ProcessRow, at: Timestamp, files: &mut Files) -> bool {
+    pub(super) fn request_pss(&mut self, row: &ProcessRow, at: Timestamp, files: &mut Files) -> bool {
         if self.pss_at.is_some_and(|before| at.since(before) < PSS_EVERY) {
             return false;
         }
@@ -203,7 +203,7 @@ impl Member {
         if self.status.signalled || !small || !matches!(row.state, b'R' | b'S') {
             return false;
         }
-        files.ask_pss(row);
+        files.request_pss(row);
         true
     }
 }

@@ -37,7 +37,7 @@ use options::Rules;
 use ranks::Ranks;
 use roster::Roster;
 use seen::Seen;
-use settle::Claim;
+use settle::Assignment;
 use slurm::SlurmJobs;
 use texts::Texts;
 use tree::Trees;
@@ -120,10 +120,10 @@ impl Workloads {
         self.started = true;
         for mut process in gone {
             let Some(member) = process.member.take() else { continue };
-            if let Some(workload) = self.roster.watched_mut(process.claim) {
+            if let Some(workload) = self.roster.watched_mut(process.assignment) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
-                    self.exits.record(&workload.told.name, workload.told.user, peak, at);
+                    self.exits.record(&workload.facts.name, workload.facts.user, peak, at);
                 }
             }
             self.files.release(*member);
@@ -131,14 +131,14 @@ impl Workloads {
         self.exits.forget(at, self.rules.exited_peak_hold);
     }
 
-    /// The claim of each process on its own: by matcher, or by the name of its cgroup.
-    fn claims(&mut self, table: &ProcessTable) -> Vec<Option<Claim>> {
+    /// The assignment of each process on its own: by matcher, or by the name of its cgroup.
+    fn assignments(&mut self, table: &ProcessTable) -> Vec<Option<Assignment>> {
         self.names.turn();
         let Self { rules, roster, seen, names, trees, .. } = self;
-        let mut claims = Vec::with_capacity(table.rows.len());
+        let mut assignments = Vec::with_capacity(table.rows.len());
         for (seen, row) in seen.iter_mut().zip(&table.rows) {
             if row.kernel {
-                claims.push(None);
+                assignments.push(None);
                 continue;
             }
             if seen.to_name {
@@ -149,11 +149,11 @@ impl Workloads {
                 seen.unresolved = named.is_err();
                 seen.named = named.unwrap_or_default();
             }
-            let known = seen.direct.and_then(|claim| roster.again(claim));
+            let known = seen.direct.and_then(|assignment| roster.again(assignment));
             seen.direct = known.or_else(|| direct(seen, row, rules, trees, roster));
-            claims.push(seen.direct);
+            assignments.push(seen.direct);
         }
-        claims
+        assignments
     }
 
     /// Determines the workload of every process.
@@ -161,57 +161,59 @@ impl Workloads {
         &mut self,
         table: &ProcessTable,
         gpu_processes: &[GpuProcess],
-        spoke: &[ProcessKey],
+        reporting: &[ProcessKey],
         at: Timestamp,
     ) {
         self.texts.turn(&mut self.seen, table, &self.files.root, &mut self.users, at);
-        let mut direct = self.claims(table);
-        let remembered: Vec<_> = self.seen.iter().map(|seen| seen.claim).collect();
+        let mut direct = self.assignments(table);
+        let remembered: Vec<_> = self.seen.iter().map(|seen| seen.assignment).collect();
         let parents = settle::parents(table);
         let roster = &mut self.roster;
-        let settle = |roster: &mut Roster, direct: &[Option<Claim>]| {
-            settle::settle(table, &parents, direct, &remembered, |claim, uid| roster.counterpart(claim, uid))
+        let settle = |roster: &mut Roster, direct: &[Option<Assignment>]| {
+            settle::settle(table, &parents, direct, &remembered, |assignment, uid| {
+                roster.counterpart(assignment, uid)
+            })
         };
         let mut settled = settle(roster, &direct);
         let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
         let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
-        let speaks = spoke.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
-        let speaks = speaks.filter(|_| self.rules.job_trees);
-        for (kind, pid, key) in on_gpus.chain(speaks) {
+        let reporters = reporting.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
+        let reporters = reporters.filter(|_| self.rules.job_trees);
+        for (kind, pid, key) in on_gpus.chain(reporters) {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
-            if let Some(claim) = settled[place].filter(|_| kind == Kind::Gpu) {
-                roster.uses_gpu(claim);
+            if let Some(assignment) = settled[place].filter(|_| kind == Kind::Gpu) {
+                roster.uses_gpu(assignment);
             }
             if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
                 continue;
             }
             let root = settle::root_of(table, &parents, place);
             let identity = Identity::of_tree(kind, &table.rows[root], &self.rules);
-            direct[root] = Some(roster.claim(&identity.key.clone(), || identity));
+            direct[root] = Some(roster.assignment(&identity.key.clone(), || identity));
             settled = settle(roster, &direct);
         }
-        for (seen, claim) in self.seen.iter_mut().zip(settled) {
-            seen.claim = claim;
+        for (seen, assignment) in self.seen.iter_mut().zip(settled) {
+            seen.assignment = assignment;
         }
         self.slurm.turn(&self.seen, table, &parents, &self.files.root, at);
         self.slurm.name_jobs(&self.seen, &mut self.roster);
         self.roster.name_pods(&self.pods);
-        let claimed = self.seen.iter().zip(&table.rows);
-        let claims = claimed.filter_map(|(seen, row)| Some((seen.claim?, row)));
+        let assigned_rows = self.seen.iter().zip(&table.rows);
+        let assignments = assigned_rows.filter_map(|(seen, row)| Some((seen.assignment?, row)));
         let users = &mut self.users;
-        self.left_out = self.roster.turn(claims, self.rules.max_workloads, |uid| users.name(uid));
+        self.left_out = self.roster.turn(assignments, self.rules.max_workloads, |uid| users.name(uid));
         let read = (&self.files.root, &*self.pods);
         self.ranks.turn(&self.seen, table, &parents, &self.roster, read, at);
     }
 
     /// Passes on which process belongs to which workload, and which users are affected by the limit.
-    fn tell(&mut self, at: Timestamp, out: &mut Batch) {
-        let told = self.seen.iter().filter_map(|seen| {
-            let workload = self.roster.workloads.get(&seen.claim?.id)?;
-            Some(Membership { process: seen.key, workload: Arc::clone(&workload.told) })
+    fn publish(&mut self, at: Timestamp, out: &mut Batch) {
+        let members = self.seen.iter().filter_map(|seen| {
+            let workload = self.roster.workloads.get(&seen.assignment?.id)?;
+            Some(Membership { process: seen.key, workload: Arc::clone(&workload.facts) })
         });
-        out.facts.workload_of = told.collect();
+        out.facts.workload_of = members.collect();
         let most = self.rules.max_workloads as u64;
         out.facts.shortages.extend(self.left_out.iter().map(|(user, left_out)| Shortage {
             limit: "workloads",
@@ -224,11 +226,11 @@ impl Workloads {
 
     /// Reads the members in detail and computes the sums.
     fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
-        let mut may_ask_pss = self.rules.pss;
+        let mut may_read_pss = self.rules.pss;
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
         self.files.io.keep(|key| place_of(&self.seen, key).is_some());
         for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
-            if self.roster.watched_mut(seen.claim).is_none() {
+            if self.roster.watched_mut(seen.assignment).is_none() {
                 if let Some(member) = seen.member.take() {
                     self.files.release(*member);
                 }
@@ -237,9 +239,9 @@ impl Workloads {
             attention::attend(row.key.pid);
             let member = seen.member.get_or_insert_with(Box::<Member>::default);
             member.observe(row, seen.shown, &mut self.files);
-            if may_ask_pss && member.ask_pss(row, at, &mut self.files) {
+            if may_read_pss && member.request_pss(row, at, &mut self.files) {
                 // One per sample: each may take 20 ms.
-                may_ask_pss = false;
+                may_read_pss = false;
             }
         }
         attention::rest();
@@ -259,7 +261,7 @@ impl Workloads {
             let active = matches!(row.state, b'R' | b'D')
                 || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
             seen.cpu_ticks = Some(row.cpu_ticks);
-            let Some(workload) = self.roster.watched_mut(seen.claim) else { continue };
+            let Some(workload) = self.roster.watched_mut(seen.assignment) else { continue };
             let Some(member) = &mut seen.member else { continue };
             let part = seen.named.as_ref().map(|named| &named.part);
             workload.add(row, member, active, part);
@@ -270,8 +272,14 @@ impl Workloads {
     }
 }
 
-/// The claim of a process by a configured tree or matcher, or by its cgroup.
-fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &mut Roster) -> Option<Claim> {
+/// The assignment of a process by a configured tree or matcher, or by its cgroup.
+fn direct(
+    seen: &Seen,
+    row: &ProcessRow,
+    rules: &Rules,
+    trees: &Trees,
+    roster: &mut Roster,
+) -> Option<Assignment> {
     // A tree that is requested by its pid contains only descendants of that process.
     let tree = trees.name_of(row.key).map(|name| (name, None, None));
     let user = if row.uid == 0 { seen.user } else { row.uid };
@@ -279,10 +287,10 @@ fn direct(seen: &Seen, row: &ProcessRow, rules: &Rules, trees: &Trees, roster: &
     let matched = matched.map(|matcher| (&matcher.name, matcher.run.as_ref(), Some(user)));
     if let Some((name, run, user)) = tree.or(matched) {
         let identity = Identity::of_rule(name, run, user, row);
-        return Some(roster.claim(&identity.key.clone(), || identity));
+        return Some(roster.assignment(&identity.key.clone(), || identity));
     }
     let identity = &seen.named.as_ref()?.identity;
-    Some(roster.claim(&identity.key, || Identity::clone(identity)))
+    Some(roster.assignment(&identity.key, || Identity::clone(identity)))
 }
 
 impl Source for Workloads {
@@ -302,8 +310,8 @@ impl Source for Workloads {
         }
         self.follow(&table, at);
         self.pods = Arc::clone(&out.facts.pods);
-        self.settle(&table, &out.facts.gpu_processes, &out.facts.spoke, at);
-        self.tell(at, out);
+        self.settle(&table, &out.facts.gpu_processes, &out.facts.reporting, at);
+        self.publish(at, out);
         self.observe(&table, at);
         self.expose(&table, out);
         hanging::put(&self.texts.pool().look(), at, out);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_that_look_alike_is_told_by_its_user_then_by_what_it_is() {
+    fn equal_names_are_distinguished_by_user_then_by_key() {
         let mut taken = HashSet::new();
         let mut give = |identity: &Identity, user: &str, number| {
             let name = name(identity, &user.into(), number, |name| !taken.contains(name));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_a_long_name_is_not_cut() {
+    fn suffixes_of_long_names_are_not_truncated() {
         let long = identity(Anchor::Rule("r".into()), Some(7), &"é".repeat(200));
         let name = name(&long, &"ada".into(), 1, |name| name.as_str().contains('@'));
         assert!(name.as_str().ends_with("é@ada") && name.as_str().len() <= LONGEST);

@@ -13,7 +13,7 @@ use super::roster::Roster;
 use super::seen::Seen;
 use super::texts::{Budget, LONGEST};
 use crate::formats::rank_environment::{self, EnvironmentRank, RankEnvironment};
-use crate::host::process::readers::{Asked, Pool, ReadRequests};
+use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
 use crate::model::facts::{self, PodNames, ProcessRow, ProcessTable, Run};
 use crate::model::ids::ProcessKey;
@@ -64,7 +64,7 @@ impl Ranks {
         at: Timestamp,
     ) {
         let place_of = |key| seen.binary_search_by_key(&key, |seen: &Seen| seen.key).ok();
-        self.known.retain(|key, _| place_of(*key).is_some_and(|place| seen[place].claim.is_some()));
+        self.known.retain(|key, _| place_of(*key).is_some_and(|place| seen[place].assignment.is_some()));
         self.requests.keep(|key| place_of(key).is_some());
         for (key, answer) in self.requests.answers() {
             if let (Some(known), Some(Some(environment))) = (self.known.get_mut(&key), answer) {
@@ -72,8 +72,8 @@ impl Ranks {
             }
         }
         for (place, (seen, row)) in seen.iter().zip(&table.rows).enumerate() {
-            let Some(claim) = seen.claim else { continue };
-            let workload = roster.workloads.get(&claim.id).filter(|workload| workload.watched);
+            let Some(assignment) = seen.assignment else { continue };
+            let workload = roster.workloads.get(&assignment.id).filter(|workload| workload.watched);
             if workload.is_some_and(|workload| workload.identity.kind != Kind::Unit) {
                 let inherits = self.is_below_a_rank(place, table, parents);
                 self.read(row, inherits, root, at);
@@ -96,9 +96,9 @@ impl Ranks {
             return;
         }
         known.reads += 1;
-        let asked = Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "environ" };
+        let target = ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "environ" };
         let (root, budget, key, uid) = (Arc::clone(root), Arc::clone(&self.budget), row.key, row.uid);
-        self.requests.request(asked, move || environment(&root, key, uid, &budget));
+        self.requests.request(target, move || environment(&root, key, uid, &budget));
     }
 
     fn rank_of(&self, row: &ProcessRow) -> Option<EnvironmentRank> {
@@ -131,7 +131,7 @@ impl Ranks {
         let mut launchers = vec![false; table.rows.len()];
         let mut found = Vec::new();
         for (place, row) in table.rows.iter().enumerate() {
-            let Some(rank) = self.rank_of(row).filter(|_| seen[place].claim.is_some()) else { continue };
+            let Some(rank) = self.rank_of(row).filter(|_| seen[place].assignment.is_some()) else { continue };
             if rank.is_task {
                 found.push((place, rank));
             } else if !self.is_below_a_rank(place, table, parents) {
@@ -154,10 +154,10 @@ impl Ranks {
             .filter(|(place, rank)| !rank.is_task || (!launchers[*place] && !is_below_a_task(*place, *rank)));
         let ranks = ranks.filter_map(|(place, rank)| {
             let workload =
-                roster.workloads.get(&seen[*place].claim?.id).filter(|workload| workload.watched)?;
+                roster.workloads.get(&seen[*place].assignment?.id).filter(|workload| workload.watched)?;
             Some(facts::EnvironmentRank {
                 process: table.rows[*place].key,
-                workload: Arc::clone(&workload.told),
+                workload: Arc::clone(&workload.facts),
                 rank: rank.rank,
                 local_rank: rank.local_rank,
                 world: rank.world,

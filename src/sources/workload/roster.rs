@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::identity::{Identity, Kind};
 use super::member::{Counted, Member};
 use super::naming;
-use super::settle::Claim;
+use super::settle::Assignment;
 use crate::model::facts::{self, PodNames, ProcessRow};
 use crate::model::fair;
 use crate::model::ids::{Anchor, WorkloadKey};
@@ -28,7 +28,7 @@ pub(super) struct Roster {
 pub(super) struct Workload {
     pub(super) identity: Identity,
     /// The facts that others receive; it has no name before the first count.
-    pub(super) told: Arc<facts::Workload>,
+    pub(super) facts: Arc<facts::Workload>,
     /// The names that are published with the facts.
     pub(super) names: Arc<facts::WorkloadNames>,
     pub(super) watched: bool,
@@ -64,48 +64,52 @@ pub(super) struct Sums {
 }
 
 impl Roster {
-    /// The claim on the workload with this key; `identity` creates the identity of a new one.
-    pub(super) fn claim(&mut self, key: &WorkloadKey, identity: impl FnOnce() -> Identity) -> Claim {
+    /// The assignment to the workload with this key; `identity` creates the identity of a new one.
+    pub(super) fn assignment(
+        &mut self,
+        key: &WorkloadKey,
+        identity: impl FnOnce() -> Identity,
+    ) -> Assignment {
         let known = self.by_key.get(key).and_then(|id| Some((*id, self.workloads.get(id)?)));
         if let Some((id, workload)) = known {
-            return claim(&workload.identity, id);
+            return assignment(&workload.identity, id);
         }
         self.last += 1;
         let workload = Workload::new(identity());
-        let claim = claim(&workload.identity, self.last);
+        let assignment = assignment(&workload.identity, self.last);
         self.by_key.insert(key.clone(), self.last);
         self.workloads.insert(self.last, workload);
-        claim
+        assignment
     }
 
-    /// The same claim, if its workload still exists.
-    pub(super) fn again(&self, before: Claim) -> Option<Claim> {
-        self.workloads.get(&before.id).map(|workload| claim(&workload.identity, before.id))
+    /// The same assignment, if its workload still exists.
+    pub(super) fn again(&self, before: Assignment) -> Option<Assignment> {
+        self.workloads.get(&before.id).map(|workload| assignment(&workload.identity, before.id))
     }
 
-    /// The claim on the corresponding workload of another user.
-    pub(super) fn counterpart(&mut self, claim: Claim, uid: u32) -> Claim {
-        let Some(workload) = self.workloads.get(&claim.id) else { return claim };
+    /// The assignment to the corresponding workload of another user.
+    pub(super) fn counterpart(&mut self, assignment: Assignment, uid: u32) -> Assignment {
+        let Some(workload) = self.workloads.get(&assignment.id) else { return assignment };
         let mut identity = workload.identity.clone();
         identity.key.user = Some(uid);
-        self.claim(&identity.key.clone(), || identity)
+        self.assignment(&identity.key.clone(), || identity)
     }
 
     /// Changes the kind of a workload that was found as a job tree and that uses a GPU, as if the GPU had
     /// been seen first.
-    pub(super) fn uses_gpu(&mut self, claim: Claim) {
-        let spoke = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
-        if let Some(workload) = self.workloads.get_mut(&claim.id).filter(spoke) {
+    pub(super) fn uses_gpu(&mut self, assignment: Assignment) {
+        let from_socket = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
+        if let Some(workload) = self.workloads.get_mut(&assignment.id).filter(from_socket) {
             workload.identity.kind = Kind::Gpu;
         }
     }
 
     /// Sets the id of a Slurm job whose cgroup does not contain it. The workload is named again, for its id.
-    pub(super) fn set_slurm_job(&mut self, claim: Claim, job: &Label) {
+    pub(super) fn set_slurm_job(&mut self, assignment: Assignment, job: &Label) {
         let unknown = |workload: &&mut Workload| {
             workload.identity.kind == Kind::Slurm && workload.identity.slurm_job.is_empty()
         };
-        let Some(workload) = self.workloads.get_mut(&claim.id).filter(unknown) else { return };
+        let Some(workload) = self.workloads.get_mut(&assignment.id).filter(unknown) else { return };
         workload.identity.slurm_job = job.clone();
         workload.rename(format!("slurm-{job}").into(), &mut self.names);
     }
@@ -126,7 +130,7 @@ impl Roster {
     /// tracked. Returns the number of workloads that are not tracked, by user.
     pub(super) fn turn<'r>(
         &mut self,
-        claims: impl Iterator<Item = (Claim, &'r ProcessRow)>,
+        assignments: impl Iterator<Item = (Assignment, &'r ProcessRow)>,
         most: usize,
         user: impl FnMut(u32) -> Label,
     ) -> BTreeMap<u32, u64> {
@@ -134,46 +138,46 @@ impl Roster {
             workload.live = 0;
             workload.now = Sums::default();
         }
-        for (claim, row) in claims {
-            if let Some(workload) = self.workloads.get_mut(&claim.id) {
+        for (assignment, row) in assignments {
+            if let Some(workload) = self.workloads.get_mut(&assignment.id) {
                 workload.live += 1;
                 workload.now.meet(row);
             }
         }
         let Self { workloads, by_key, names, .. } = self;
         workloads.retain(|_, workload| {
-            let lives = workload.live > 0;
-            if !lives {
+            let has_members = workload.live > 0;
+            if !has_members {
                 by_key.remove(&workload.identity.key);
-                names.remove(&workload.told.name);
+                names.remove(&workload.facts.name);
             }
-            lives
+            has_members
         });
-        self.tell(user);
+        self.update_names(user);
         self.watch(most)
     }
 
     /// Publishes the user of each workload, and names new ones.
-    fn tell(&mut self, mut user: impl FnMut(u32) -> Label) {
+    fn update_names(&mut self, mut user: impl FnMut(u32) -> Label) {
         let mut new = Vec::new();
         for (id, workload) in &mut self.workloads {
             let oldest = workload.now.oldest_user.map_or(0, |(_, uid)| uid);
             let owner = workload.identity.key.user.unwrap_or(oldest);
-            if workload.told.user != owner {
-                workload.told =
-                    facts::Workload { user: owner, ..facts::Workload::clone(&workload.told) }.into();
+            if workload.facts.user != owner {
+                workload.facts =
+                    facts::Workload { user: owner, ..facts::Workload::clone(&workload.facts) }.into();
             }
-            if workload.told.name.is_empty() {
+            if workload.facts.name.is_empty() {
                 new.push((naming::rank(&workload.identity), workload.now.oldest, *id));
             }
         }
         new.sort_unstable();
         for (_, _, id) in new {
             let Some(workload) = self.workloads.get_mut(&id) else { continue };
-            let owner = user(workload.told.user);
+            let owner = user(workload.facts.user);
             let name = naming::name(&workload.identity, &owner, id, |name| !self.names.contains(name));
             self.names.insert(name.clone());
-            workload.told = facts::Workload { name, ..facts::Workload::clone(&workload.told) }.into();
+            workload.facts = facts::Workload { name, ..facts::Workload::clone(&workload.facts) }.into();
         }
     }
 
@@ -181,15 +185,15 @@ impl Roster {
     fn watch(&mut self, most: usize) -> BTreeMap<u32, u64> {
         let places = self.workloads.iter();
         let mut order: Vec<_> = places
-            .map(|(id, workload)| (!workload.watched, workload.identity.kind, *id, workload.told.user))
+            .map(|(id, workload)| (!workload.watched, workload.identity.kind, *id, workload.facts.user))
             .collect();
         order.sort_unstable();
         // Any process can report over the job socket: workloads found only by it may use at most half of the limit.
-        let speaks = |kind: Kind| kind == Kind::Job;
+        let from_socket = |kind: Kind| kind == Kind::Job;
         let jobs: Vec<u32> =
-            order.iter().filter(|(_, kind, ..)| speaks(*kind)).map(|(.., user)| *user).collect();
+            order.iter().filter(|(_, kind, ..)| from_socket(*kind)).map(|(.., user)| *user).collect();
         let mut jobs = fair::divide(&jobs, most.div_ceil(2)).into_iter();
-        order.retain(|(_, kind, ..)| !speaks(*kind) || jobs.next() == Some(true));
+        order.retain(|(_, kind, ..)| !from_socket(*kind) || jobs.next() == Some(true));
         let users: Vec<u32> = order.iter().map(|(.., user)| *user).collect();
         let placed = order.iter().zip(fair::divide(&users, most)).filter(|(_, placed)| *placed);
         let placed: HashSet<u32> = placed.map(|((_, _, id, _), _)| *id).collect();
@@ -202,7 +206,7 @@ impl Roster {
             }
             workload.watched = watched;
             if !watched {
-                *left_out.entry(workload.told.user).or_default() += 1;
+                *left_out.entry(workload.facts.user).or_default() += 1;
             }
         }
         left_out
@@ -213,17 +217,17 @@ impl Roster {
         self.workloads.values().filter(|workload| workload.watched).count()
     }
 
-    /// The workload of a claim, if it is tracked.
-    pub(super) fn watched_mut(&mut self, claim: Option<Claim>) -> Option<&mut Workload> {
-        self.workloads.get_mut(&claim?.id).filter(|workload| workload.watched)
+    /// The workload of an assignment, if it is tracked.
+    pub(super) fn watched_mut(&mut self, assignment: Option<Assignment>) -> Option<&mut Workload> {
+        self.workloads.get_mut(&assignment?.id).filter(|workload| workload.watched)
     }
 }
 
-/// The claim on a workload.
-fn claim(identity: &Identity, id: u32) -> Claim {
+/// The assignment to a workload.
+fn assignment(identity: &Identity, id: u32) -> Assignment {
     // Membership in a cgroup is decided by the managers of the host, or by its owner.
     let user = identity.key.user.filter(|_| !matches!(identity.key.anchor, Anchor::Group(_)));
-    Claim { kind: identity.kind, id, user }
+    Assignment { kind: identity.kind, id, user }
 }
 
 impl Sums {
@@ -243,7 +247,7 @@ impl Workload {
         let (key, plain) = (identity.key.clone(), identity.plain.clone());
         let user = key.user.unwrap_or(0);
         Self {
-            told: facts::Workload { key, name: Label::default(), plain, user }.into(),
+            facts: facts::Workload { key, name: Label::default(), plain, user }.into(),
             identity,
             names: Arc::default(),
             watched: false,
@@ -257,10 +261,10 @@ impl Workload {
 
     /// Gives it another name, which is made unique when names are next assigned.
     fn rename(&mut self, plain: Label, names: &mut HashSet<Label>) {
-        names.remove(&self.told.name);
+        names.remove(&self.facts.name);
         self.identity.plain = plain.clone();
-        let told = facts::Workload::clone(&self.told);
-        self.told = facts::Workload { name: Label::default(), plain, ..told }.into();
+        let published = facts::Workload::clone(&self.facts);
+        self.facts = facts::Workload { name: Label::default(), plain, ..published }.into();
     }
 
     /// Adds one member. `active` is whether it was active since the last sample.

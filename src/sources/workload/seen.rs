@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::identity::Named;
 use super::member::Member;
-use super::settle::Claim;
+use super::settle::Assignment;
 use crate::host::process::{ProcRoot, users};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
@@ -14,8 +14,8 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
 /// A process is compared with the matchers this often without delay when there is a reason, and then at this interval.
-const ASKED_AT_ONCE: u32 = 4;
-const ASKED_EVERY: Duration = Duration::from_secs(10);
+const COMPARED_AT_ONCE: u32 = 4;
+const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
 /// One process at the previous sample.
 pub(super) struct Seen {
@@ -28,22 +28,22 @@ pub(super) struct Seen {
     /// Whether it must be compared with the matchers.
     pub(super) to_match: bool,
     /// How often it was compared, and when last.
-    asked: u32,
-    asked_at: Option<Timestamp>,
+    compared: u32,
+    compared_at: Option<Timestamp>,
     /// Whether the workload of its cgroup must be determined at this sample.
     pub(super) to_name: bool,
     /// Index of its matcher.
     pub(super) matched: Option<usize>,
-    /// Index of the matcher that it meets whatever its command line and environment are.
+    /// Index of the matcher that it meets regardless of its command line and environment.
     pub(super) otherwise: Option<usize>,
     /// The user who started it, if it met the matcher with root privileges.
     pub(super) user: u32,
     pub(super) named: Option<Named>,
     /// Whether the owners of its cgroup's folders could not be determined.
     pub(super) unresolved: bool,
-    /// The claim by matcher or cgroup.
-    pub(super) direct: Option<Claim>,
-    pub(super) claim: Option<Claim>,
+    /// The assignment by matcher or cgroup.
+    pub(super) direct: Option<Assignment>,
+    pub(super) assignment: Option<Assignment>,
     pub(super) cpu_ticks: Option<u64>,
     /// Whether it was exposed individually.
     pub(super) shown: bool,
@@ -77,8 +77,8 @@ impl Seen {
             age: 0,
             elder,
             to_match: true,
-            asked: 0,
-            asked_at: None,
+            compared: 0,
+            compared_at: None,
             to_name: true,
             matched: None,
             otherwise: None,
@@ -86,7 +86,7 @@ impl Seen {
             named: None,
             unresolved: false,
             direct: None,
-            claim: None,
+            assignment: None,
             cpu_ticks: None,
             shown: false,
             member: None,
@@ -132,26 +132,26 @@ impl Seen {
     }
 
     /// Whether it is compared now: a process may change its name at each sample, which must not cause as many reads.
-    pub(super) fn asks(&mut self, at: Timestamp) -> bool {
-        let seldom = self.asked >= ASKED_AT_ONCE;
-        let early = self.asked_at.is_some_and(|before| at.since(before) < ASKED_EVERY);
+    pub(super) fn is_due(&mut self, at: Timestamp) -> bool {
+        let seldom = self.compared >= COMPARED_AT_ONCE;
+        let early = self.compared_at.is_some_and(|before| at.since(before) < COMPARE_EVERY);
         if !self.to_match || (seldom && early) {
             return false;
         }
         self.to_match = false;
-        self.asked = self.asked.saturating_add(1);
-        self.asked_at = Some(at);
+        self.compared = self.compared.saturating_add(1);
+        self.compared_at = Some(at);
         true
     }
 
     /// Whether it was never compared.
-    pub(super) const fn never_asked(&self) -> bool {
-        self.asked == 0
+    pub(super) const fn never_compared(&self) -> bool {
+        self.compared == 0
     }
 
     /// Does not count a comparison that was postponed.
     pub(super) const fn defer(&mut self) {
         self.to_match = true;
-        self.asked = self.asked.saturating_sub(1);
+        self.compared = self.compared.saturating_sub(1);
     }
 }

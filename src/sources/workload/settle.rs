@@ -1,6 +1,6 @@
-//! Assigns processes to workloads. Pure: the result depends on the table, the direct claims and the previous ones.
+//! Assigns processes to workloads. Pure: the result depends on the table, the direct assignments and the previous ones.
 //!
-//! A process is in one workload. Of its own claim, its previous one and that of its
+//! A process is in one workload. Of its own assignment, its previous one and that of its
 //! parent, the one with the highest precedence counts; among equals, its own comes
 //! before the previous one, and that before the parent's. So a child of a member is a
 //! member, and an orphan stays in its workload when init becomes its parent. In a
@@ -9,16 +9,16 @@
 use super::identity::Kind;
 use crate::model::facts::{ProcessRow, ProcessTable};
 
-/// A claim: the number of a workload, with the precedence of its kind.
+/// A workload that a process may be assigned to: its number, with the precedence of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Claim {
+pub(super) struct Assignment {
     pub(super) kind: Kind,
     pub(super) id: u32,
     /// If set, the only user whose processes it takes, besides root's.
     pub(super) user: Option<u32>,
 }
 
-impl Claim {
+impl Assignment {
     /// Whether a process of this user cannot belong to it; a root process started for a user counts as the user's.
     const fn bars(self, uid: u32) -> bool {
         matches!(self.user, Some(user) if user != uid && uid != 0)
@@ -56,14 +56,14 @@ pub(super) fn parents(table: &ProcessTable) -> Vec<Option<usize>> {
     table.rows.iter().map(place).collect()
 }
 
-/// The workload of each row, in the order of the rows. `counterpart` returns the corresponding claim for another user.
+/// The workload of each row, in the order of the rows. `counterpart` returns the corresponding assignment for another user.
 pub(super) fn settle(
     table: &ProcessTable,
     parents: &[Option<usize>],
-    direct: &[Option<Claim>],
-    remembered: &[Option<Claim>],
-    mut counterpart: impl FnMut(Claim, u32) -> Claim,
-) -> Vec<Option<Claim>> {
+    direct: &[Option<Assignment>],
+    remembered: &[Option<Assignment>],
+    mut counterpart: impl FnMut(Assignment, u32) -> Assignment,
+) -> Vec<Option<Assignment>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
         Open,
@@ -71,7 +71,7 @@ pub(super) fn settle(
         Settled,
     }
     let mut marks = vec![Mark::Open; table.rows.len()];
-    let mut settled: Vec<Option<Claim>> = vec![None; table.rows.len()];
+    let mut settled: Vec<Option<Assignment>> = vec![None; table.rows.len()];
     let mut path = Vec::new();
     for start in 0..table.rows.len() {
         // Climbs to an ancestor that is settled; a cycle, which only an inconsistent read has, ends at a visited one.
@@ -86,12 +86,13 @@ pub(super) fn settle(
                 parents[place].filter(|up| marks[*up] == Mark::Settled).and_then(|up| settled[up]);
             marks[place] = Mark::Settled;
             if !table.rows[place].kernel {
-                let claims = [direct[place], remembered[place], inherited];
+                let assignments = [direct[place], remembered[place], inherited];
                 // Among equals the first is kept.
-                let claim = claims.into_iter().flatten().min_by_key(|claim| claim.kind);
+                let assignment = assignments.into_iter().flatten().min_by_key(|assignment| assignment.kind);
                 let uid = table.rows[place].uid;
-                settled[place] =
-                    claim.map(|claim| if claim.bars(uid) { counterpart(claim, uid) } else { claim });
+                settled[place] = assignment.map(|assignment| {
+                    if assignment.bars(uid) { counterpart(assignment, uid) } else { assignment }
+                });
             }
         }
     }
@@ -157,20 +158,22 @@ mod tests {
         }
     }
 
-    fn claim(kind: Kind, id: u32) -> Option<Claim> {
-        Some(Claim { kind, id, user: None })
+    fn assignment(kind: Kind, id: u32) -> Option<Assignment> {
+        Some(Assignment { kind, id, user: None })
     }
 
-    /// The resulting workload numbers, with `-` for none; claims are given by row.
+    /// The resulting workload numbers, with `-` for none; assignments are given by row.
     fn check(
         rows: &[(u32, u32, &str)],
-        direct: &[Option<Claim>],
-        remembered: &[Option<Claim>],
+        direct: &[Option<Assignment>],
+        remembered: &[Option<Assignment>],
         expected: &str,
     ) {
         let table = table(rows);
-        let settled = settle(&table, &parents(&table), direct, remembered, |claim, _| claim);
-        let ids = settled.iter().map(|claim| claim.map_or("-".to_owned(), |claim| claim.id.to_string()));
+        let settled = settle(&table, &parents(&table), direct, remembered, |assignment, _| assignment);
+        let ids = settled
+            .iter()
+            .map(|assignment| assignment.map_or("-".to_owned(), |assignment| assignment.id.to_string()));
         assert_eq!(ids.collect::<Vec<_>>().join(" "), expected);
     }
 
@@ -178,7 +181,7 @@ mod tests {
     fn children_follow_and_orphans_stay() {
         let rows =
             [(1, 0, "init"), (10, 1, "a"), (11, 10, "b"), (12, 11, "c"), (13, 1, "orphan"), (14, 13, "d")];
-        let slurm = claim(Kind::Slurm, 7);
+        let slurm = assignment(Kind::Slurm, 7);
         check(&rows, &[None, slurm, None, None, None, None], &[None; 6], "- 7 7 7 - -");
         check(&rows, &[None; 6], &[None, None, None, None, slurm, None], "- - - - 7 7");
     }
@@ -186,8 +189,8 @@ mod tests {
     #[test]
     fn precedence_then_own_then_remembered_then_inherited() {
         let rows = [(1, 0, "init"), (10, 1, "a"), (11, 10, "b")];
-        let (matcher, other) = (claim(Kind::Matcher, 1), claim(Kind::Matcher, 2));
-        let (slurm, gpu) = (claim(Kind::Slurm, 3), claim(Kind::Gpu, 4));
+        let (matcher, other) = (assignment(Kind::Matcher, 1), assignment(Kind::Matcher, 2));
+        let (slurm, gpu) = (assignment(Kind::Slurm, 3), assignment(Kind::Gpu, 4));
         check(&rows, &[None, matcher, slurm], &[None; 3], "- 1 1");
         check(&rows, &[None, slurm, matcher], &[None; 3], "- 3 1");
         check(&rows, &[None, matcher, other], &[None, None, matcher], "- 1 2");
@@ -196,29 +199,30 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_user_belongs_to_that_users_counterpart_and_roots_stays() {
+    fn a_process_of_another_user_belongs_to_that_users_workload_and_roots_stays() {
         let rows = [(1, 0, "init"), (10, 1, "hub"), (11, 10, "one"), (12, 10, "two"), (13, 12, "su")];
         let mut table = table(&rows);
         for (place, uid) in [(0, 0), (1, 0), (2, 1001), (3, 1002), (4, 0)] {
             table.rows[place].uid = uid;
         }
-        let of = |user: u32| Some(Claim { kind: Kind::Matcher, id: user, user: Some(user) });
-        let counterpart = |claim: Claim, uid| Claim { id: uid, user: Some(uid), ..claim };
+        let of = |user: u32| Some(Assignment { kind: Kind::Matcher, id: user, user: Some(user) });
+        let counterpart = |assignment: Assignment, uid| Assignment { id: uid, user: Some(uid), ..assignment };
         let parents = parents(&table);
         let settled = settle(&table, &parents, &[None, of(0), None, None, None], &[None; 5], counterpart);
         assert_eq!(settled, [None, of(0), of(1001), of(1002), of(1002)]);
-        // Also the claim that it had before, as root, before it dropped its privileges.
+        // Also the assignment that it had before, as root, before it dropped its privileges.
         let settled = settle(&table, &parents, &[None; 5], &[None, None, of(0), of(1001), None], counterpart);
         assert_eq!(settled, [None, None, of(1001), of(1002), of(1002)]);
     }
 
     #[test]
-    fn a_circle_or_a_younger_parent_hold_nobody() {
-        let slurm = claim(Kind::Slurm, 7);
+    fn cyclic_and_younger_parents_are_ignored() {
+        let slurm = assignment(Kind::Slurm, 7);
         let mut circle = table(&[(10, 11, "a"), (11, 10, "b")]);
         circle.rows[1].key.start = 10;
         circle.rows.iter_mut().for_each(|row| row.session = 10);
-        let settled = settle(&circle, &parents(&circle), &[slurm, None], &[None, None], |claim, _| claim);
+        let settled =
+            settle(&circle, &parents(&circle), &[slurm, None], &[None, None], |assignment, _| assignment);
         assert_eq!(settled[0], slurm);
         assert_eq!(root_of(&circle, &parents(&circle), 0), 0);
         check(&[(10, 20, "a"), (20, 1, "reused")], &[None, slurm], &[None; 2], "- 7");
@@ -274,7 +278,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_parents_settle(links in proptest::collection::vec(0_u32..12, 12), claimed in 0_usize..12) {
+        fn any_parents_terminate(links in proptest::collection::vec(0_u32..12, 12), assigned in 0_usize..12) {
             let rows: Vec<_> = links.iter().zip(1..).map(|(parent, pid)| {
                 let mut row = row(pid, *parent, "p");
                 row.key.start = 5;
@@ -283,9 +287,9 @@ mod tests {
             let table = ProcessTable { rows, boot: None };
             let parents = parents(&table);
             let mut direct = vec![None; 12];
-            direct[claimed] = claim(Kind::Slurm, 1);
-            let settled = settle(&table, &parents, &direct, &[None; 12], |claim, _| claim);
-            proptest::prop_assert_eq!(settled[claimed], direct[claimed]);
+            direct[assigned] = assignment(Kind::Slurm, 1);
+            let settled = settle(&table, &parents, &direct, &[None; 12], |assignment, _| assignment);
+            proptest::prop_assert_eq!(settled[assigned], direct[assigned]);
             for place in 0..12 {
                 let _ = root_of(&table, &parents, place);
             }

@@ -1,4 +1,4 @@
-//! What the processes of a Slurm job say of it that the path of its cgroup does not.
+//! Properties of Slurm jobs that the path of a cgroup does not contain, from the processes of the job.
 //!
 //! Since Slurm 26.05, the cgroup of a job is named for the job's SLUID. The job's id is in the title of its slurmstepd,
 //! `slurmstepd: [77.0]` (`_set_job_log_prefix` in src/slurmd/slurmstepd/slurmstepd.c). Only root can run a process
@@ -14,7 +14,7 @@ use super::identity::{Identity, Kind};
 use super::roster::Roster;
 use super::seen::Seen;
 use super::texts::{Budget, LONGEST};
-use crate::host::process::readers::{Asked, Pool, ReadRequests};
+use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::ids::{Anchor, WorkloadKey};
@@ -31,7 +31,7 @@ const LONGEST_TITLE: usize = 4096;
 /// Longest name of an account or a partition that is shown.
 const LONGEST_NAME: usize = 64;
 
-/// What is known of one job; empty where it is not.
+/// The known properties of one job; empty where unknown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SlurmJob {
     /// Its id, from the title of its slurmstepd.
@@ -44,7 +44,7 @@ pub(super) struct SlurmJob {
     environment: Attempts,
 }
 
-/// Reads so far.
+/// Number of reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Attempts {
     made: u32,
@@ -52,7 +52,7 @@ struct Attempts {
 }
 
 impl Attempts {
-    fn may(&self, at: Timestamp) -> bool {
+    fn may_read(&self, at: Timestamp) -> bool {
         self.made < READ_AT_ONCE || self.last.is_none_or(|last| at.since(last) >= READ_EVERY)
     }
 
@@ -84,12 +84,12 @@ impl SlurmJobs {
         Self { requests, budget, jobs, unknown: SlurmJob::default() }
     }
 
-    /// What is known of the job with this identity.
+    /// The known properties of the job with this identity.
     pub(super) fn of(&self, identity: &Identity) -> &SlurmJob {
         self.jobs.get(&identity.key).unwrap_or(&self.unknown)
     }
 
-    /// Reads what is missing of each job.
+    /// Reads the missing properties of each job.
     pub(super) fn turn(
         &mut self,
         seen: &[Seen],
@@ -114,19 +114,19 @@ impl SlurmJobs {
             let Anchor::Group(path) = &key.anchor else { continue };
             let path = Arc::clone(path);
             let (root, pid, uid) = (Arc::clone(root), row.key.pid, row.uid);
-            if stepd && identity.slurm_job.is_empty() && job.id.is_empty() && job.title.may(at) {
+            if stepd && identity.slurm_job.is_empty() && job.id.is_empty() && job.title.may_read(at) {
                 job.title.count(at);
-                self.requests.request(asked(row, "cmdline"), move || title(&root, pid, &path));
+                self.requests.request(target(row, "cmdline"), move || title(&root, pid, &path));
             } else if !stepd
                 && started
                 && !job.environment_read
                 && self.budget.allows(uid)
-                && job.environment.may(at)
+                && job.environment.may_read(at)
             {
                 job.environment.count(at);
                 let budget = Arc::clone(&self.budget);
                 let read = move || environment(&root, (pid, uid), &path, &budget);
-                self.requests.request(asked(row, "environ"), read);
+                self.requests.request(target(row, "environ"), read);
             }
         }
         let place_of = |key| seen.binary_search_by_key(&key, |seen: &Seen| seen.key).ok();
@@ -149,9 +149,10 @@ impl SlurmJobs {
         for seen in seen {
             let Some(named) = &seen.named else { continue };
             let known = |job: &&SlurmJob| !job.id.is_empty() && named.identity.slurm_job.is_empty();
-            if let (Some(job), Some(claim)) = (self.jobs.get(&named.identity.key).filter(known), seen.direct)
+            if let (Some(job), Some(assignment)) =
+                (self.jobs.get(&named.identity.key).filter(known), seen.direct)
             {
-                roster.set_slurm_job(claim, &job.id);
+                roster.set_slurm_job(assignment, &job.id);
             }
         }
     }
@@ -168,8 +169,8 @@ fn rows<'s>(
     })
 }
 
-fn asked(row: &ProcessRow, what: &'static str) -> Asked {
-    Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
+fn target(row: &ProcessRow, what: &'static str) -> ReadTarget {
+    ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
 }
 
 /// The job's id in the title of the slurmstepd with this pid, if the process is in the cgroup at `path`.
@@ -200,7 +201,7 @@ fn job_in(title: &str) -> Option<Label> {
 /// Account and partition in the environment of a process, if it is in the cgroup at `path`.
 fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Budget) -> Answer {
     let mut buffer = Vec::new();
-    // The read takes the lock of the process's memory, so a process with a pending signal is left alone.
+    // The read takes the lock of the process's memory, so a process with a pending signal is not read.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| process::status(text).signalled);
     if signalled || !budget.allows(uid) {
         return Answer::Nothing;
@@ -221,14 +222,14 @@ fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Bud
     Answer::Names { account, partition }
 }
 
-/// The name of an account or a partition; nothing for a text that is none.
+/// The name of an account or a partition; nothing for an invalid name.
 fn shown(value: &[u8]) -> Option<Label> {
     let text = std::str::from_utf8(value).ok().filter(|text| (1..=LONGEST_NAME).contains(&text.len()))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-@,:".contains(&byte);
     text.bytes().all(plain).then(|| text.into())
 }
 
-/// Whether the process with this pid is in the cgroup at `path`, or below it. Another process may have the pid by now.
+/// Whether the process with this pid is in the cgroup at `path` or below it. The pid may have been reused.
 fn is_in(root: &ProcRoot, pid: u32, path: &str) -> bool {
     let mut buffer = Vec::new();
     let naming = root.read(pid, "cgroup", &mut buffer).ok().and_then(|text| process::cgroups(text).naming);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_slurm_would_not_give_is_not_shown() {
+    fn invalid_slurm_names_are_not_shown() {
         for (value, expected) in [
             (&b"physics"[..], Some("physics")),
             (b"gpu,cpu", Some("gpu,cpu")),

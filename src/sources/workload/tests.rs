@@ -18,7 +18,7 @@ struct Host {
     process: Box<dyn Source>,
     workload: Workloads,
     gpus: Vec<GpuProcess>,
-    spoke: Vec<ProcessKey>,
+    reporting: Vec<ProcessKey>,
     pods: Arc<PodNames>,
     second: u64,
 }
@@ -37,7 +37,15 @@ impl Host {
         // Processes that a test adds start while the daemon runs.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
         let workload = Workloads::new(rules, &tree.roots(), 1_000, &patient());
-        Self { tree, process, workload, gpus: Vec::new(), spoke: Vec::new(), pods: Arc::default(), second: 0 }
+        Self {
+            tree,
+            process,
+            workload,
+            gpus: Vec::new(),
+            reporting: Vec::new(),
+            pods: Arc::default(),
+            second: 0,
+        }
     }
 
     fn add(&self, process: &Process) -> &Self {
@@ -56,7 +64,7 @@ impl Host {
         let at = Timestamp::from_secs(self.second);
         self.process.sample(at, &mut out).unwrap();
         out.facts.gpu_processes.clone_from(&self.gpus);
-        out.facts.spoke.clone_from(&self.spoke);
+        out.facts.reporting.clone_from(&self.reporting);
         out.facts.pods = Arc::clone(&self.pods);
         self.workload.sample(at, &mut out).unwrap();
         out
@@ -71,10 +79,13 @@ impl Host {
             .workloads
             .iter()
             .map(|(id, workload)| {
-                let of =
-                    self.workload.seen.iter().filter(|seen| seen.claim.is_some_and(|claim| claim.id == *id));
+                let of = self
+                    .workload
+                    .seen
+                    .iter()
+                    .filter(|seen| seen.assignment.is_some_and(|assignment| assignment.id == *id));
                 let pids: Vec<_> = of.map(|seen| seen.key.pid.to_string()).collect();
-                format!("{}: {}", workload.told.name, pids.join(" "))
+                format!("{}: {}", workload.facts.name, pids.join(" "))
             })
             .collect();
         lines.sort();
@@ -155,7 +166,7 @@ fn orphans_and_new_sessions_stay_with_their_workload() {
     host.add(&Process::new(13, "grandchild").parent(1));
     assert_eq!(host.members(), "slurm-7: 13");
     // The same pid, started later, is another process.
-    host.add(&Process::new(13, "stranger").start(999));
+    host.add(&Process::new(13, "other").start(999));
     assert_eq!(host.members(), "");
 }
 
@@ -195,7 +206,7 @@ fn a_gpu_process_brings_its_tree() {
 }
 
 #[test]
-fn a_process_that_speaks_as_a_rank_brings_its_tree() {
+fn a_process_that_reports_as_a_rank_brings_its_tree() {
     let mut host = Host::new(rules());
     host.add(&Process::new(21, "torchrun"));
     host.add(&Process::new(22, "python").parent(21));
@@ -203,9 +214,9 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     let key = |pid, start| ProcessKey { pid, start };
     let start = host.sample().facts.processes.unwrap().get(22).unwrap().key.start;
     // The pid of a process that has ended, and a process that is in a workload already.
-    host.spoke = vec![key(22, start + 1), key(30, start)];
+    host.reporting = vec![key(22, start + 1), key(30, start)];
     assert_eq!(host.members(), "slurm-7: 30");
-    host.spoke.push(key(22, start));
+    host.reporting.push(key(22, start));
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     expect_test::expect![[r#"
         memwarden_workload_info slurm-7,slurm,slurm-7,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
@@ -214,10 +225,10 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
     .assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     // A job connects before it uses its GPU.
     host.gpu(22, None);
-    let told = values(&host.sample(), "memwarden_workload_info");
-    assert!(told.contains("memwarden_workload_info torchrun-21,gpu,"), "{told}");
+    let shown = values(&host.sample(), "memwarden_workload_info");
+    assert!(shown.contains("memwarden_workload_info torchrun-21,gpu,"), "{shown}");
     // It remains one when the connection ends.
-    host.spoke.clear();
+    host.reporting.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     // Workloads found only by the job socket leave half of the limit to others.
     let mut small = Host::new(Rules { max_workloads: 4, ..rules() });
@@ -225,12 +236,12 @@ fn a_process_that_speaks_as_a_rank_brings_its_tree() {
         small.add(&Process::new(pid, "python"));
     }
     let table = small.sample().facts.processes.unwrap();
-    small.spoke = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
+    small.reporting = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
     small.sample();
     assert_eq!(small.workload.roster.watched(), 2);
     let mut off = Host::new(Rules { job_trees: false, ..rules() });
     off.add(&Process::new(22, "python"));
-    off.spoke = vec![key(22, start)];
+    off.reporting = vec![key(22, start)];
     assert_eq!(off.members(), "");
 }
 
@@ -336,7 +347,7 @@ fn uid_name() -> String {
 }
 
 #[test]
-fn counters_never_fall_and_the_dead_leave_their_peak() {
+fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
     let mut host = Host::new(rules());
     let of = |pid: u32| Process::new(pid, "python").cgroup(JOB);
     let cpu = |out: &Batch| value(out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]).unwrap();
@@ -461,7 +472,7 @@ fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
 }
 
 #[test]
-fn memory_that_stat_does_not_see_change_is_seen_all_the_same() {
+fn memory_is_read_though_stat_does_not_change() {
     let mut host = Host::new(rules());
     for pid in 10..14 {
         host.add(&estimated(pid, 5, [u64::from(pid) * 100, 0, 0]));
@@ -499,7 +510,7 @@ fn too_many_workloads_are_counted_and_the_first_stay() {
 }
 
 #[test]
-fn a_move_to_another_workload_counts_nothing_twice() {
+fn a_process_that_changes_its_workload_is_not_counted_twice() {
     let mut host = Host::new(rules());
     host.add(&Process::new(10, "p").cpu(500));
     host.gpu(10, None);
@@ -511,7 +522,7 @@ fn a_move_to_another_workload_counts_nothing_twice() {
 }
 
 #[test]
-fn members_beyond_the_descriptor_limit_are_read_all_the_same() {
+fn members_beyond_the_descriptor_limit_are_read() {
     let mut host = Host::new(rules());
     host.workload = Workloads::new(rules(), &host.tree.roots(), 1, &patient());
     for pid in 10..20 {
@@ -523,7 +534,7 @@ fn members_beyond_the_descriptor_limit_are_read_all_the_same() {
 }
 
 #[test]
-fn pss_is_read_only_where_it_harms_nobody() {
+fn pss_is_read_only_where_it_blocks_no_process() {
     let mut host = Host::new(Rules { pss: true, ..rules() });
     let small =
         |pid| Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).file("smaps_rollup", "Pss:  3 kB\n");
@@ -565,7 +576,7 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
 }
 
 #[test]
-fn what_the_kernel_does_not_show_is_absent_and_said() {
+fn values_hidden_by_the_kernel_are_absent_and_reported() {
     let mut host = Host::new(rules());
     // A folder in place of a file cannot be read, not even by root.
     host.add(&Process::new(10, "p").cgroup(JOB).file("io/x", "").file("fd/0", ""));
@@ -588,7 +599,7 @@ fn of_line(name: &str, part: &str) -> matcher::Matcher {
 fn processes_that_change_their_names_are_not_read_each_time() {
     const PROCESSES: u32 = 36;
     let mut host = Host::new(Rules { matchers: vec![of_line("job", "train.py")], ..rules() });
-    // More than is read of one process, and together more than is read at once.
+    // More than the limit for one process, and together more than the limit for one read.
     let line = format!("python\0train.py\0{}", "x".repeat(texts::LONGEST + 50_000));
     let call = |host: &Host, name| {
         for pid in 10..10 + PROCESSES {
@@ -619,7 +630,7 @@ fn processes_that_change_their_names_are_not_read_each_time() {
 }
 
 #[test]
-fn a_process_whose_command_line_never_comes_is_named_and_keeps_nobody_waiting() {
+fn a_command_line_that_cannot_be_read_is_reported_and_delays_no_tick() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
@@ -668,7 +679,7 @@ fn pending(mask: &str) -> String {
 }
 
 #[test]
-fn a_process_with_a_pending_signal_is_compared_once_that_is_delivered() {
+fn a_process_with_a_pending_signal_is_matched_after_its_delivery() {
     let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
     for (more, before, after) in [(None, "", "job: 10"), (Some(others), "others: 10", "job: 10")] {
         let matchers = std::iter::once(of_line("job", "train.py")).chain(more).collect();
@@ -681,7 +692,7 @@ fn a_process_with_a_pending_signal_is_compared_once_that_is_delivered() {
             assert_eq!(host.members(), before);
         }
         let deferred = value(&host.sample(), "memwarden_workload_match_deferred_total", &[]).unwrap();
-        assert!((8.0..=12.0).contains(&deferred), "asked {deferred} times in a minute");
+        assert!((8.0..=12.0).contains(&deferred), "compared {deferred} times in a minute");
         host.add(&process("0000000000000000"));
         let met = (0..12).any(|_| host.members() == after);
         assert!(met, "{}", host.members());
@@ -708,17 +719,17 @@ impl Host {
 }
 
 #[test]
-fn a_name_that_a_process_gives_itself_joins_no_job() {
+fn a_process_name_does_not_make_it_a_member_of_a_job() {
     let mut host = Host::new(rules());
     host.add(&Process::new(7, "slurm"));
     let start = host.sample().facts.processes.unwrap().get(7).unwrap().key.start;
-    host.spoke.push(ProcessKey { pid: 7, start });
+    host.reporting.push(ProcessKey { pid: 7, start });
     assert_eq!(host.members(), "tree-slurm-7: 7");
     host.add(&Process::new(30, "python").cgroup(JOB));
     assert_eq!(host.members(), "slurm-7: 30\ntree-slurm-7: 7");
     let facts = host.sample().facts;
-    let told: Vec<_> = facts.workload_of.iter().map(|member| member.workload.key.clone()).collect();
-    let (anchors, users): (Vec<_>, Vec<_>) = told.into_iter().map(|key| (key.anchor, key.user)).unzip();
+    let keys: Vec<_> = facts.workload_of.iter().map(|member| member.workload.key.clone()).collect();
+    let (anchors, users): (Vec<_>, Vec<_>) = keys.into_iter().map(|key| (key.anchor, key.user)).unzip();
     let tree = Anchor::Tree(ProcessKey { pid: 7, start });
     assert_eq!(anchors, [tree, Anchor::Group("/slurm/uid_1000/job_7".into())]);
     assert_eq!(users[1], None);
@@ -727,7 +738,7 @@ fn a_name_that_a_process_gives_itself_joins_no_job() {
 }
 
 #[test]
-fn folders_of_a_user_name_no_job_and_no_pod() {
+fn cgroups_of_a_user_do_not_identify_jobs_or_pods() {
     if !may_chown() {
         return;
     }
@@ -754,7 +765,7 @@ fn folders_of_a_user_name_no_job_and_no_pod() {
 }
 
 #[test]
-fn a_job_whose_folder_cannot_be_looked_at_is_found_when_it_can() {
+fn a_job_whose_cgroup_is_unreadable_is_found_when_it_is_readable() {
     let mut host = Host::new(rules());
     host.add(&Process::new(10, "python").cgroup(JOB));
     std::fs::remove_dir_all(host.tree.group("/slurm")).unwrap();
@@ -794,7 +805,7 @@ fn a_matcher_without_a_user_makes_a_workload_for_each() {
 }
 
 #[test]
-fn a_process_that_hides_its_owner_or_has_the_rights_of_root_is_its_users() {
+fn a_process_with_a_hidden_owner_or_root_rights_belongs_to_its_user() {
     if !may_chown() {
         return;
     }
@@ -889,24 +900,24 @@ fn a_job_with_a_sluid_has_the_id_in_the_title_of_its_slurmstepd() {
 }
 
 #[test]
-fn a_job_with_a_sluid_is_named_for_its_id_once_that_is_known() {
+fn a_job_with_a_sluid_is_named_by_its_id_when_it_is_known() {
     let mut host = Host::new(rules());
     host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
-    let key = host.workload.roster.workloads.values().next().unwrap().told.key.clone();
+    let key = host.workload.roster.workloads.values().next().unwrap().facts.key.clone();
     // Before it has a title, and then with it.
     host.add(&stepd(10, "77").file("cmdline", "/usr/sbin/slurmstepd\0"));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
     host.add(&stepd(10, "77"));
     assert_eq!(slurm_labels(&mut host), "slurm-77,slurm,77,0,,");
-    assert_eq!(host.workload.roster.workloads.values().next().unwrap().told.key, key);
-    assert_eq!(host.workload.roster.workloads.values().next().unwrap().told.plain.as_str(), "slurm-77");
+    assert_eq!(host.workload.roster.workloads.values().next().unwrap().facts.key, key);
+    assert_eq!(host.workload.roster.workloads.values().next().unwrap().facts.plain.as_str(), "slurm-77");
 }
 
 #[test]
 fn no_process_of_a_user_gives_its_job_the_id_of_another() {
     let task = format!("{SLUID_STEP}/user/task_0");
-    let claim = "SLURM_JOB_ID=7\0SLURM_JOBID=7\0SLURM_JOB_ACCOUNT=a b\0SLURM_JOB_PARTITION=\x1b[2J\0";
+    let environ = "SLURM_JOB_ID=7\0SLURM_JOBID=7\0SLURM_JOB_ACCOUNT=a b\0SLURM_JOB_PARTITION=\x1b[2J\0";
     for forged in [
         // The name and the title of a slurmstepd, without root.
         with_users(11, "slurmstepd", 10, "1000\t1000\t1000\t1000").exe("/usr/sbin/slurmstepd"),
@@ -920,7 +931,7 @@ fn no_process_of_a_user_gives_its_job_the_id_of_another() {
         stepd(11, "7").file("status", "Name:\tx\nUid:\t0\t0\t0\t0\nSigPnd:\t0000000000000100\n"),
     ] {
         let mut host = Host::new(rules());
-        host.add(&forged.cgroup(&task).file("cmdline", "slurmstepd: [7.0]\0").file("environ", claim));
+        host.add(&forged.cgroup(&task).file("cmdline", "slurmstepd: [7.0]\0").file("environ", environ));
         // The job that has this id.
         host.add(&Process::new(20, "python").cgroup(JOB));
         let labels = slurm_labels(&mut host);
@@ -942,7 +953,7 @@ fn the_environment_of_a_process_that_slurm_did_not_start_or_that_is_signalled_is
 }
 
 #[test]
-fn a_pod_is_named_for_its_namespace_and_name_and_its_key_stays() {
+fn a_pod_is_named_by_namespace_and_name_and_its_key_stays() {
     let uid = "1a2b3c4d-0000-1111-2222-0123456789ab";
     let (large, small) = ("a".repeat(64), "b".repeat(64));
     let mut host = Host::new(rules());
@@ -951,7 +962,7 @@ fn a_pod_is_named_for_its_namespace_and_name_and_its_key_stays() {
     host.add(&Process::new(11, "sidecar").cgroup(&group(&small)).memory(40, 0, 0, 40));
     let shown = |host: &mut Host| labels(host, &["workload", "namespace", "pod", "container"]);
     assert_eq!(shown(&mut host), format!("pod-{uid},,,"));
-    let key = |host: &Host| host.workload.roster.workloads.values().next().unwrap().told.key.clone();
+    let key = |host: &Host| host.workload.roster.workloads.values().next().unwrap().facts.key.clone();
     let before = key(&host);
     // Of a container without a name, the pod is known.
     let mut pods = PodNames::default();
@@ -963,7 +974,7 @@ fn a_pod_is_named_for_its_namespace_and_name_and_its_key_stays() {
     host.pods = Arc::new(pods);
     assert_eq!(shown(&mut host), "team/llama-0,team,llama-0,train");
     assert_eq!(key(&host), before);
-    // A process with such a name is no pod, and the names of a pod that ended change nothing.
+    // A process with such a name is not a pod, and the names of a pod that ended change nothing.
     host.add(&Process::new(20, "team/llama"));
     host.gpu(20, None);
     assert_eq!(host.members(), "team/llama-0: 10 11\ntree-team/llama-20: 20");

@@ -13,7 +13,7 @@ use super::matcher::{self, Matcher, Verdict};
 use super::seen::Seen;
 use super::users::Users;
 use crate::host::process::ProcRoot;
-use crate::host::process::readers::{Asked, Pool, ReadRequests};
+use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
@@ -117,13 +117,13 @@ impl Texts {
         // If the user's share does not suffice for all, processes that were never compared come first.
         for never in [true, false] {
             for (seen, row) in seen.iter_mut().zip(&table.rows) {
-                if row.kernel || seen.never_asked() != never || !seen.to_match {
+                if row.kernel || seen.never_compared() != never || !seen.to_match {
                     continue;
                 }
                 if !self.budget.allows(row.uid) {
                     self.deferred += 1;
-                } else if !self.requests.waits_for(row.key) && seen.asks(at) {
-                    self.ask(seen, row, root, users);
+                } else if !self.requests.waits_for(row.key) && seen.is_due(at) {
+                    self.request(seen, row, root, users);
                 }
             }
         }
@@ -146,20 +146,20 @@ impl Texts {
                 Some(Answer::Busy) => {
                     self.deferred += 1;
                     seen.to_match = true;
-                    belongs_otherwise(seen, &table.rows[place], root);
+                    assign_otherwise(seen, &table.rows[place], root);
                 }
                 None => seen.to_match = true,
             }
         }
         // A process whose reads hang is assigned without its texts.
         for hanging in self.requests.pool().look().hanging {
-            if let Some(place) = place_of(seen, hanging.asked.key) {
-                belongs_otherwise(&mut seen[place], &table.rows[place], root);
+            if let Some(place) = place_of(seen, hanging.target.key) {
+                assign_otherwise(&mut seen[place], &table.rows[place], root);
             }
         }
     }
 
-    fn ask(&mut self, seen: &mut Seen, row: &ProcessRow, root: &Arc<ProcRoot>, users: &mut Users) {
+    fn request(&mut self, seen: &mut Seen, row: &ProcessRow, root: &Arc<ProcRoot>, users: &mut Users) {
         let (verdict, unreadable) = matcher::quick(&self.matchers, row, root, users);
         let places = match verdict {
             Verdict::Known(found) => {
@@ -169,19 +169,20 @@ impl Texts {
                 }
                 return;
             }
-            Verdict::Ask(places) => places,
+            Verdict::Compare(places) => places,
         };
-        seen.otherwise = places.last().copied().filter(|place| !self.matchers[*place].asks_memory());
-        let asked = Asked { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "cmdline or environ" };
+        seen.otherwise = places.last().copied().filter(|place| !self.matchers[*place].reads_memory());
+        let target =
+            ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "cmdline or environ" };
         let (matchers, root) = (Arc::clone(&self.matchers), Arc::clone(root));
-        let (budget, whose) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
+        let (budget, user) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
         self.requests
-            .request(asked, move || matcher::compare(&matchers, &places, &root, whose, unreadable, &budget));
+            .request(target, move || matcher::compare(&matchers, &places, &root, user, unreadable, &budget));
     }
 }
 
 /// Assigns a process whose texts are not known to the workload that it has without them.
-fn belongs_otherwise(seen: &mut Seen, row: &ProcessRow, root: &ProcRoot) {
+fn assign_otherwise(seen: &mut Seen, row: &ProcessRow, root: &ProcRoot) {
     if let Some(otherwise) = seen.otherwise.filter(|_| seen.matched.is_none()) {
         seen.meet(otherwise, row, root);
     }
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_a_share_that_comes_back() {
+    fn each_user_has_a_share_that_is_released() {
         let budget = Budget::default();
         budget.spend(1, usize::try_from(MOST_AT_ONCE).unwrap() - 1);
         assert!(budget.allows(1));

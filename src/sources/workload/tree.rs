@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_a_pid_and_perhaps_a_name() {
+    fn a_tree_is_a_pid_with_an_optional_name() {
         let tree = |pid, name: &str| Ok(Tree { pid, name: name.into() });
         assert_eq!(parse("7"), tree(7, "pid-7"));
         assert_eq!(parse(" 7  my run "), tree(7, "my run"));

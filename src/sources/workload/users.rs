@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_and_others_stay_numbers() {
+    fn known_users_have_names_and_others_numbers() {
         let text =
             "root:x:0:0:root:/root:/bin/sh\n# no\n:x:5:\nada:x:1000:1::/:/\ntoor:x:0:0\nbad:x:-1:\ncut:x";
         let names = parse(text);

@@ -1,4 +1,4 @@
-//! The only place that reads the time.
+//! The only module that reads the time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Event sets: which GPUs they watch and what they have delivered.
+//! Event sets: the watched GPUs and the delivered events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ pub(crate) fn free_all() {
 }
 
 impl EventSet {
-    /// Watches a GPU from now on: what has happened before is not delivered.
+    /// Watches a GPU from now on: earlier events are not delivered.
     pub(crate) fn watch(&self, target: &Target, kinds: u64) {
         let Some(slot) = target.loaded.slot(target.place) else { return };
         let past = happened(&target.gpu().xids, target.t).map(|(seq, _)| seq);

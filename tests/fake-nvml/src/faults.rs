@@ -35,24 +35,24 @@ impl Faults<'_> {
         self.hang.iter().any(|hang| hang == "*" || hang == name)
     }
 
-    /// How long the function is to take, if the file says so.
+    /// Duration of the function, if the file sets it.
     pub(crate) fn latency(self, name: &str) -> Option<Duration> {
         let milliseconds = *rule(self.latency_ms, name)?;
         Duration::try_from_secs_f64(milliseconds / 1e3).ok()
     }
 
-    /// The code the function is to answer; a rule that says success lets it proceed.
+    /// The return code of the function, if the file sets it; a rule with success lets the call proceed.
     pub(crate) fn refuse(self, name: &str) -> Answer {
         rule(self.returns, name).map_or(Ok(()), |code| code.check())
     }
 }
 
-/// The rule of a name goes before the one of `*`.
+/// The rule of a name takes precedence over that of `*`.
 fn rule<'a, T>(rules: &'a BTreeMap<String, T>, name: &str) -> Option<&'a T> {
     rules.get(name).or_else(|| rules.get("*"))
 }
 
-/// Sleeps for as long as `hangs` says, holding nothing.
+/// Sleeps while `hangs` returns true, without holding a lock.
 pub(crate) fn hang_while(mut hangs: impl FnMut() -> bool) {
     while hangs() {
         thread::sleep(HANG_POLL);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_goes_before_the_star() {
+    fn a_name_takes_precedence_over_the_star() {
         let text = r#"{
             "returns": {"*": 3, "nvmlA": "success", "nvmlB": 27},
             "latency_ms": {"*": 5, "nvmlA": 50},

@@ -1,4 +1,4 @@
-//! A scenario with what the library keeps beside it: handles' slots and counters of calls.
+//! A scenario with the state of the library for it: slots of handles and counters of calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Place {
     pub(crate) instance: Option<usize>,
 }
 
-/// What the library keeps for one GPU of the scenario.
+/// The state of the library for one GPU of the scenario.
 #[derive(Debug)]
 struct Gpu {
     slot: u32,
@@ -31,7 +31,7 @@ struct Gpu {
     counters: Arc<Counters>,
 }
 
-/// What has been asked of a GPU; kept over reloads that leave its state and churn as they were.
+/// Number of calls for a GPU; kept over reloads that do not change its state and churn.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) calls: AtomicU64,

@@ -1,4 +1,4 @@
-//! The scenario in force, read again when its file has changed.
+//! The scenario in effect, read again when its file has changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +35,7 @@ struct Machine {
     file: Mutex<File>,
 }
 
-/// What was last seen of the file.
+/// The file at the last check.
 #[derive(Debug, Default)]
 struct File {
     signature: Option<Signature>,
@@ -80,7 +80,7 @@ impl Machine {
         if now.saturating_sub(last) < CHECK_EVERY_NANOS {
             return;
         }
-        // Whoever is reading the file already does this for everyone.
+        // The thread that reads the file does this for all.
         let Ok(mut file) = self.file.try_lock() else { return };
         self.checked.store(now, Ordering::Relaxed);
         let Some(scenario) = file.read(path) else { return };
@@ -121,10 +121,10 @@ impl File {
         }
     }
 
-    /// Prints a message once, however often the file is looked at.
+    /// Prints a message once, however often the file is checked.
     #[expect(
         clippy::print_stderr,
-        reason = "the library has no other way to tell a test's author what is wrong with the file"
+        reason = "the library has no other way to report an error of the file to a test's author"
     )]
     fn complain(&mut self, path: &Path, message: String) {
         if self.complaint != message {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_file_is_skipped_until_it_is_whole() {
+    fn an_invalid_file_is_ignored_until_it_is_complete() {
         let path = std::env::temp_dir().join(format!("fake-nvml-{}.json", std::process::id()));
         let mut file = File::default();
         let mut read = |text: &str| {

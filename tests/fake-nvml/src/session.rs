@@ -10,14 +10,14 @@ static SESSION: AtomicU64 = AtomicU64::new(0);
 
 const ONE: u64 = 1 << 32;
 
-/// Takes a reference; only the first one sees the driver's present generation.
+/// Takes a reference; only the first one adopts the driver's current generation.
 pub(crate) fn enter(loaded: &Loaded) {
     let generation = u64::from(loaded.scenario.driver_generation);
     let next = |session: u64| Some(if session < ONE { ONE | generation } else { session + ONE });
     let _ = SESSION.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
 }
 
-/// Gives a reference back and says whether it was the last; `UNINITIALIZED` if there was none.
+/// Releases a reference and returns whether it was the last; `UNINITIALIZED` if there was none.
 pub(crate) fn leave() -> Result<bool, Code> {
     let next = |session: u64| session.checked_sub(ONE);
     match SESSION.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) {

@@ -1,4 +1,4 @@
-//! What a call is about: the GPU or instance behind a handle, after the scenario's faults.
+//! The target of a call: the GPU or instance of a handle, after the scenario's faults.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ pub(crate) struct Target {
     pub(crate) t: f64,
 }
 
-/// Passes the faults of a call that takes no device.
+/// Applies the faults of a call without a device.
 pub(crate) fn enter_system(name: &str) -> Result<Arc<Loaded>, Code> {
     session::check(&machine::current())?;
     let loaded = suffer(name);
@@ -34,7 +34,7 @@ pub(crate) fn enter_system(name: &str) -> Result<Arc<Loaded>, Code> {
     Ok(loaded)
 }
 
-/// Hangs and waits as the faults without a device say.
+/// Hangs and waits according to the faults without a device.
 pub(crate) fn suffer(name: &str) -> Arc<Loaded> {
     hang_while(|| Faults::from(&machine::current().scenario).hangs(name));
     if let Some(latency) = Faults::from(&machine::current().scenario).latency(name) {
@@ -86,7 +86,7 @@ impl Target {
         &self.loaded.scenario.devices[self.place.device]
     }
 
-    /// The GPU, for calls that know no instances.
+    /// The GPU, for calls that do not support instances.
     pub(crate) fn physical(&self) -> Result<&Device, Code> {
         match self.place.instance {
             None => Ok(self.gpu()),
@@ -106,7 +106,7 @@ impl Target {
         handle_at(&self.loaded, parent).ok_or(Code::UNKNOWN)
     }
 
-    /// What has been asked of the GPU.
+    /// The call counters of the GPU.
     pub(crate) fn counters(&self) -> Arc<Counters> {
         self.loaded.counters(self.place).unwrap_or_default()
     }

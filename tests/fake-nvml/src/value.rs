@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay() {
+    fn constants_do_not_change() {
         check("85899345920", &[(0.0, 85_899_345_920), (1e9, 85_899_345_920)]);
         check("12.9", &[(5.0, 12)]);
         check("18446744073709551615", &[(0.0, u64::MAX)]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn ramps_may_fall_but_not_below_zero() {
+    fn ramps_may_decrease_but_not_below_zero() {
         check(r#"{"ramp": {"from": 10, "per_second": -4}}"#, &[(1.0, 6), (3.0, 0)]);
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn sawtooths_fall_back() {
+    fn sawtooths_reset() {
         let saw = r#"{"sawtooth": {"low": 10, "high": 20, "period_s": 4}}"#;
         check(saw, &[(0.0, 10), (2.0, 15), (4.0, 10), (7.0, 17)]);
     }

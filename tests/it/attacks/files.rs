@@ -17,7 +17,7 @@ use crate::speaker::{hello, say, step};
 const SOON: Duration = Duration::from_secs(30);
 const CSV: &str = "t_s,bytes\n0,1073741824\n60,2147483648\n120,1610612736\n";
 
-/// A folder in which Alice can do as she likes; nothing without root.
+/// A folder that Alice owns; nothing without root.
 fn alices() -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         skip("files of other users need root");
@@ -38,11 +38,11 @@ fn snapshot() -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Runs a command, which must end by itself.
+/// Runs a command, which must exit without help.
 #[track_caller]
 fn run(folder: &Path, args: &[&str]) -> Output {
     let mut child = memwarden(args).current_dir(folder).spawn().unwrap();
-    // What these commands say fits into their pipes.
+    // The output of these commands fits into their pipes.
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         wait_for(&format!("the end of {args:?}"), SOON, || child.try_wait().unwrap())
     }));
@@ -70,14 +70,14 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
     let pipe = folder.path().join("rank2.pickle");
     fifo(&pipe);
     for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "not a regular file")] {
-        // As the daemon starts it, when the file that it saw was replaced since.
+        // As the daemon starts it, if the file was replaced since the check.
         let path = path.to_str().unwrap();
         let done = run(
             folder.path(),
             &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", path],
         );
-        let said: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
-        assert!(said["Err"].as_str().is_some_and(|text| text.contains(why)), "{path}: {said}");
+        let output: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert!(output["Err"].as_str().is_some_and(|text| text.contains(why)), "{path}: {output}");
     }
     chown(&second, Some(ALICE), None).unwrap();
     std::fs::remove_file(&secret).unwrap();
@@ -86,14 +86,14 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
         &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", second.to_str().unwrap()],
     );
     assert!(text(&done.stdout).contains("\"Ok\""), "her own is read: {}", text(&done.stdout));
-    for (owner, said) in [(ALICE, "\"Ok\""), (ALICE + 1, "belongs to another user")] {
-        // The file was another's when the daemon looked, and was replaced since.
+    for (owner, output) in [(ALICE, "\"Ok\""), (ALICE + 1, "belongs to another user")] {
+        // The file belonged to another user when the daemon checked it, and was replaced since.
         let (owner, path) = (owner.to_string(), second.to_str().unwrap());
         let arguments =
             ["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--owner", &owner];
         let arguments: Vec<&str> = arguments.into_iter().chain(["--", path]).collect();
         let done = run(folder.path(), &arguments);
-        assert!(text(&done.stdout).contains(said), "{}", text(&done.stdout));
+        assert!(text(&done.stdout).contains(output), "{}", text(&done.stdout));
     }
 }
 
@@ -120,8 +120,8 @@ fn performance_logs_are_not_written_through_a_linked_folder() {
         number += 1;
         say(&mut job, &step(number, 0.25));
         std::thread::sleep(Duration::from_millis(50));
-        let said = daemon.logged(&["Performance logs cannot be written", "symbolic link"]);
-        (!said.is_empty() || std::fs::read_dir(victim.path()).unwrap().count() > 0).then_some(())
+        let output = daemon.logged(&["Performance logs cannot be written", "symbolic link"]);
+        (!output.is_empty() || std::fs::read_dir(victim.path()).unwrap().count() > 0).then_some(())
     });
     assert_eq!(std::fs::read_dir(victim.path()).unwrap().count(), 0, "written through the link");
     std::fs::remove_file(&config).unwrap();
@@ -143,7 +143,7 @@ fn a_log_is_not_followed_through_a_users_link() {
     symlink("/dev/ptmx", at("terminal.log")).unwrap();
     fifo(&at("pipe.log"));
     std::fs::write(at("good.log"), "").unwrap();
-    // Hers alone, and read: she put it there for that.
+    // A private file of Alice that she put there herself is read.
     std::fs::set_permissions(at("good.log"), Permissions::from_mode(0o600)).unwrap();
     chown(at("good.log"), Some(ALICE), None).unwrap();
     let names = [
@@ -168,7 +168,7 @@ fn a_log_is_not_followed_through_a_users_link() {
         page.sum("memwarden_log_errors_total", &[("kind", "untrusted")]) == 6.0
             && page.sum("memwarden_log_errors_total", &[("kind", "not_regular")]) == 1.0
     });
-    // What is refused stays refused while another log is read.
+    // A refused file stays refused while another log is read.
     std::fs::write(&private, format!("{line}{line}")).unwrap();
     std::fs::write(at("good.log"), line.replace("2.4512", "1.5")).unwrap();
     let page = daemon.wait_page("the log that is none of these", SOON, |page| {
@@ -179,7 +179,7 @@ fn a_log_is_not_followed_through_a_users_link() {
 }
 
 #[test]
-fn what_a_command_writes_goes_through_no_link_and_into_no_pipe() {
+fn commands_write_through_no_link_and_into_no_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("run.csv"), CSV).unwrap();
@@ -200,13 +200,13 @@ fn what_a_command_writes_goes_through_no_link_and_into_no_pipe() {
             &["snapshot", "leak.pickle", "--output", &json],
         ] {
             let done = run(folder.path(), args);
-            let said = text(&done.stderr);
-            assert!(!done.status.success() && said.contains("cannot write"), "{args:?}: {said}");
+            let output = text(&done.stderr);
+            assert!(!done.status.success() && output.contains("cannot write"), "{args:?}: {output}");
         }
     }
     assert_eq!(std::fs::read(at("target")).unwrap(), b"precious");
     if let Some(alices) = alices() {
-        // Root writes where Alice has put a link in the place of a folder.
+        // Root writes to a path where Alice has replaced a folder by a link.
         symlink(folder.path(), alices.path().join("out")).unwrap();
         let path = alices.path().join("out/new.svg");
         let done = run(folder.path(), &["plot", "run.csv", "-o", path.to_str().unwrap()]);
@@ -215,7 +215,7 @@ fn what_a_command_writes_goes_through_no_link_and_into_no_pipe() {
 }
 
 #[test]
-fn a_command_writes_no_file_that_nobody_named() {
+fn a_command_writes_no_unnamed_file() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("run.csv"), CSV).unwrap();
@@ -223,7 +223,7 @@ fn a_command_writes_no_file_that_nobody_named() {
     let done = run(folder.path(), &["plot", "run.csv"]);
     assert!(done.status.success() && done.stdout.starts_with(b"<svg"), "{}", text(&done.stderr));
     assert_eq!(std::fs::read(at("run.svg")).unwrap(), b"mine");
-    // Who names it means it.
+    // A path that is named explicitly is used.
     assert!(run(folder.path(), &["plot", "run.csv", "-o", "run.svg"]).status.success());
     assert!(std::fs::read(at("run.svg")).unwrap().starts_with(b"<svg"));
     let done = run(folder.path(), &["snapshot", "--help"]);
@@ -236,7 +236,7 @@ fn a_command_writes_no_file_that_nobody_named() {
     assert_eq!(names.len(), 3, "nothing is left beside: {names:?}");
 }
 
-/// Moves cursors, rings, goes back to the begin of the line, reorders, hides, and begins a line of its own.
+/// Moves cursors, rings the bell, returns to the start of the line, reorders, hides, and starts a new line.
 const HOSTILE: &str = "h\u{1b}[2J\u{1b}]0;x\u{7}\r\u{9b}2J\u{7f}\u{202e}\u{200b}\u{2028}\nFORGED";
 
 #[track_caller]
@@ -270,7 +270,7 @@ fn safetensors() -> Vec<u8> {
 }
 
 #[test]
-fn no_command_prints_what_a_terminal_would_obey() {
+fn no_command_prints_terminal_escapes() {
     let folder = tempfile::tempdir().unwrap();
     let write = |end: &str, bytes: &[u8]| {
         let name = format!("{HOSTILE}{end}");
@@ -354,7 +354,7 @@ fn no_command_prints_what_a_terminal_would_obey() {
 }
 
 #[test]
-fn no_log_page_or_answer_shows_it_raw() {
+fn no_log_page_or_answer_has_terminal_escapes() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join(format!("{HOSTILE}.log"));
     fifo(&log);

@@ -11,15 +11,15 @@ use crate::skip::skip;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Connections of the one user.
+/// Connections of the first user.
 const CONNECTIONS: u32 = 400;
-/// What of its messages may be read before another user's, as the kernel counts the memory of both: one round of the
-/// reader takes 1 MiB at most, which is counted as less than 4 MiB. All connections hold some 80 MiB.
+/// Maximum amount of its messages that may be read before another user's, as the kernel counts the memory of both: one
+/// round of the reader reads at most 1 MiB, which is counted as less than 4 MiB. All connections hold some 80 MiB.
 const READ_BEFORE: u64 = 16 << 20;
 
-/// Connects so many times as one user and once as another. By `fill` it sends on each connection of the one until it is
-/// full, and then one message of the other, and says how much is unread; by `wait` it waits until that message was read,
-/// and says how much less of the one is unread then.
+/// Connects many times as one user and once as another. On `fill` it sends on each connection of the first user until
+/// it is full, then one message of the other, and prints how much is unread; on `wait` it waits until that message was
+/// read, and prints how much less of the first user's is unread.
 const FLOOD: &str = r#"
 import fcntl, os, resource, socket, struct, sys, termios
 path, many, one, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -74,7 +74,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Starts it and waits until all connections are made; `None` where that cannot be done here, which is said.
+    /// Starts it and waits until all connections are made; `None`, with a message, if this is not possible here.
     fn start(daemon: &Daemon) -> Option<Self> {
         let mut command = as_user(0, "python3")?;
         let socket = daemon.job_socket();
@@ -96,10 +96,10 @@ impl Flood {
         line.trim().to_owned()
     }
 
-    /// What it answers, in bytes.
+    /// Its answer, in bytes.
     fn ask(&mut self, what: &str) -> u64 {
         writeln!(self.to, "{what}").unwrap();
-        // More may have been sent meanwhile than was read, where the daemon had not stopped yet.
+        // More may have been sent than was read meanwhile, if the daemon had not stopped yet.
         self.line().parse::<i64>().unwrap().max(0).unsigned_abs()
     }
 }
@@ -127,7 +127,7 @@ fn a_user_who_keeps_hundreds_of_connections_full_delays_anothers_message_by_a_ro
     let Some(mut flood) = Flood::start(&daemon) else { return };
     let connected = f64::from(CONNECTIONS + 1);
     daemon.wait_value("memwarden_training_clients", |clients| clients >= connected);
-    // The reader goes on while this machine is busy with something else than to look; it cannot each time.
+    // The reader continues while this machine is too busy to check; this cannot happen each time.
     let mut least = u64::MAX;
     let mut rounds = 0_u32;
     while least > READ_BEFORE && rounds < 30 {

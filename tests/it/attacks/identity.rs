@@ -1,4 +1,4 @@
-//! Workloads and ranks that claim to be another's.
+//! Workloads and ranks that imitate those of others.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::people::{ALICE, MALLORY, as_user};
 use crate::harness::{Daemon, Page, wait_for};
 
-/// Generous: the machine may be busy with other tests.
+/// A generous limit: the machine may be busy with other tests.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A process of somebody, ended with the test.
+/// A process of a user, killed at the end of the test.
 struct Kept(Child);
 
 impl Drop for Kept {
@@ -24,7 +24,7 @@ impl Drop for Kept {
     }
 }
 
-/// Names itself, says that it has, and speaks on the job socket that it is told: that no memory is left.
+/// Changes its name, prints a line, and reports an out-of-memory error on the job socket whose path it reads.
 const SPEAKER: &str = r#"
 import socket, sys
 open("/proc/self/comm", "w").write("slurm")
@@ -36,7 +36,7 @@ job.sendall(b'{"type":"mem","devices":{"0":{"allocated":800,"reserved":800,"free
 job.recv(1)
 "#;
 
-/// A process of Mallory's that is called `slurm` and waits to be told the socket.
+/// A process of Mallory's that is named `slurm` and waits for the path of the socket.
 fn speaker(marker: &str) -> Option<Kept> {
     let mut command = as_user(MALLORY, "python3")?;
     command.args(["-c", SPEAKER, marker]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -51,10 +51,10 @@ fn speaker(marker: &str) -> Option<Kept> {
     Some(child)
 }
 
-/// Tells it the daemon's socket, which other users can reach.
+/// Sends it the path of the daemon's socket, which other users can reach.
 fn speak(speaker: &mut Kept, daemon: &Daemon) {
     let socket = daemon.job_socket();
-    // It accepts connections before its file has its mode, and the speaker tries once.
+    // The socket accepts connections before its file has its mode, and the client tries once.
     let open = || Some(std::fs::metadata(&socket).ok()?.permissions().mode() & 0o002 != 0);
     wait_for("the job socket", SOON, || open().filter(|open| *open));
     std::fs::set_permissions(socket.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -64,7 +64,7 @@ fn speak(speaker: &mut Kept, daemon: &Daemon) {
 
 const RESERVED: &str = "memwarden_training_allocator_reserved_bytes";
 
-/// The workload that Mallory's figures are shown under, once they are.
+/// The workload of Mallory's values, once they are shown.
 fn accused(page: &Page) -> Option<String> {
     let series = page.0.iter().find(|series| series.name == RESERVED)?;
     series.labels.get("workload").cloned()
@@ -93,7 +93,7 @@ fn process(root: &Path, pid: u32, user: u32, stat: &str, group: &str) {
 }
 
 #[test]
-fn neither_a_name_nor_a_folder_of_ones_own_makes_a_process_part_of_anothers_job() {
+fn neither_a_name_nor_an_own_cgroup_makes_a_process_a_member_of_anothers_job() {
     let Some(mut mallory) = speaker("x") else { return };
     let pid = mallory.0.id();
     let host = tempfile::tempdir().unwrap();
@@ -105,14 +105,14 @@ fn neither_a_name_nor_a_folder_of_ones_own_makes_a_process_part_of_anothers_job(
     std::fs::write(root.join("passwd"), format!("alice:x:{ALICE}:0::/:\nmallory:x:{MALLORY}:0::/:\n"))
         .unwrap();
     std::fs::write(root.join("proc/stat"), "cpu 1 2\nbtime 1700000000\nprocesses 4\n").unwrap();
-    // What the kernel says of the speaker; the others are made of it.
+    // The values that the kernel reports for the client; the other processes are derived from them.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.split_once(") ").unwrap();
     let forged = format!("/user/{MALLORY}/slurm/uid_{ALICE}/job_{pid}/step_0");
     let container = format!("/docker/{}/slurm/job_{pid}", "a".repeat(64));
     process(root, 1, 0, &format!("1 (init) {rest}"), "/init.scope");
     process(root, pid, MALLORY, &stat, "/user.slice");
-    // The job's number is the pid of Mallory's process, which is called `slurm`.
+    // The job's number is the pid of Mallory's process, which is named `slurm`.
     let [job, other, inner] = [pid + 1, pid + 2, pid + 3];
     process(
         root,
@@ -123,7 +123,7 @@ fn neither_a_name_nor_a_folder_of_ones_own_makes_a_process_part_of_anothers_job(
     );
     process(root, other, MALLORY, &format!("{other} (python) {rest}"), &forged);
     process(root, inner, MALLORY, &format!("{inner} (python) {rest}"), &container);
-    // Folders that were delegated to Mallory.
+    // Folders delegated to Mallory.
     for folder in [format!("user/{MALLORY}"), format!("docker/{}", "a".repeat(64))] {
         chown(root.join("cgroup").join(folder), Some(MALLORY), Some(MALLORY)).unwrap();
     }
@@ -137,9 +137,9 @@ fn neither_a_name_nor_a_folder_of_ones_own_makes_a_process_part_of_anothers_job(
     assert_eq!(accused(&page), Some(format!("tree-slurm-{pid}")));
     let job = format!("slurm-{pid}");
     assert_eq!(page.sum("memwarden_workload_processes", &[("workload", &job)]), 1.0, "only its own process");
-    let told = workloads(&page);
-    assert_eq!(told["alice"], [job]);
-    assert!(!told["mallory"].iter().any(|name| name.starts_with("slurm-")), "{told:?}");
+    let names = workloads(&page);
+    assert_eq!(names["alice"], [job]);
+    assert!(!names["mallory"].iter().any(|name| name.starts_with("slurm-")), "{names:?}");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_matcher_without_a_user_takes_each_user_apart() {
     let daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
     speak(&mut mallory, &daemon);
     let (alice, user) = (ALICE.to_string(), MALLORY.to_string());
-    // Until its arguments were read, a process belongs to its tree; other processes of the two are none of ours.
+    // Until its arguments are read, a process belongs to its tree; other processes of the two users are ignored.
     let trains = |page: &Page| {
         let mut all = workloads(page);
         all.values_mut().for_each(|names| names.retain(|name| name.starts_with("train")));
@@ -164,15 +164,15 @@ fn a_matcher_without_a_user_takes_each_user_apart() {
         all
     };
     let page = daemon.wait_page("both workloads and the figures", SOON, |page| {
-        let told = trains(page);
-        told.contains_key(&alice)
-            && told.contains_key(&user)
+        let shown = trains(page);
+        shown.contains_key(&alice)
+            && shown.contains_key(&user)
             && accused(page).is_some_and(|name| name.starts_with("train"))
     });
-    let told = trains(&page);
-    assert_eq!(told[&alice].len(), 1, "{told:?}");
-    assert_eq!(told[&user], [accused(&page).unwrap()], "{told:?}");
-    assert_ne!(told[&alice], told[&user], "{told:?}");
-    let alices = told[&alice][0].as_str();
+    let shown = trains(&page);
+    assert_eq!(shown[&alice].len(), 1, "{shown:?}");
+    assert_eq!(shown[&user], [accused(&page).unwrap()], "{shown:?}");
+    assert_ne!(shown[&alice], shown[&user], "{shown:?}");
+    let alices = shown[&alice][0].as_str();
     assert_eq!(page.sum("memwarden_workload_processes", &[("workload", alices)]), 1.0);
 }

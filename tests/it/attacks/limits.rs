@@ -1,4 +1,4 @@
-//! One user who takes every place of a table, or forks until a pid is another's.
+//! One user who takes every place of a table, or forks until a pid is reused.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -14,11 +14,11 @@ use crate::skip::skip;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A process that says one line once it has done what it is for, and stays; killed when dropped.
+/// A process that prints one line when it is ready, and stays; killed when dropped.
 struct Player(Child);
 
 impl Player {
-    /// Runs a Python script as this user; `None` where that cannot be done here, which is said.
+    /// Runs a Python script as this user; `None`, with a message, if this is not possible here.
     fn start(user: u32, script: &str, arguments: &[&str]) -> Option<(Self, String)> {
         let mut command = as_user(user, "python3")?;
         command.arg("-c").arg(script).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -26,9 +26,9 @@ impl Player {
             skip("python3 is needed");
             return None;
         };
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        Some((Self(child), said.trim().to_owned()))
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Some((Self(child), line.trim().to_owned()))
     }
 }
 
@@ -40,10 +40,10 @@ impl Drop for Player {
     }
 }
 
-/// Lets every user reach the job socket, whose folder is the test's own.
+/// Lets every user reach the job socket, which is in the test's folder.
 fn open_to_all(daemon: &Daemon) {
     let socket = daemon.job_socket();
-    // The mode is the last thing it is given.
+    // The mode is set last.
     let ready =
         || std::fs::metadata(&socket).is_ok_and(|status| status.permissions().mode() & 0o777 == 0o666);
     wait_for("the job socket", SOON, || ready().then_some(()));
@@ -71,7 +71,7 @@ fn wait_named(daemon: &Daemon, limit: &str, user: u32) {
     });
 }
 
-/// Connects so many times, says a hello on each, and keeps them open.
+/// Connects several times, sends a hello on each, and keeps them open.
 const STUFF: &str = r#"
 import resource, socket, sys
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -89,7 +89,7 @@ print("done", flush=True)
 sys.stdin.read()
 "#;
 
-/// Says that it is rank 7 and did step 77, and stays.
+/// Reports as rank 7 with step 77, and stays.
 const RANK: &str = r#"
 import os, socket, sys, time
 # Before Linux 6.5 only a process that was there for a while is known.
@@ -102,7 +102,7 @@ sys.stdin.read()
 "#;
 
 #[test]
-fn a_user_who_stuffs_the_job_socket_leaves_room_for_another() {
+fn a_user_who_fills_the_job_socket_leaves_places_for_another() {
     let places = ["sources.training.max_clients=64", "sources.training.max_clients_per_user=64"];
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms", "--set", places[0], "--set", places[1]]);
     open_to_all(&daemon);
@@ -115,13 +115,13 @@ fn a_user_who_stuffs_the_job_socket_leaves_room_for_another() {
     let page = daemon.wait_page("another user's job", SOON, |page| {
         page.all("memwarden_training_step", &[]).any(|series| series.value.to_bits() == 77_f64.to_bits())
     });
-    let told = page.all("memwarden_rank_info", &[("pid", &pid)]).count();
-    assert_eq!(told, 1, "the job has the pid that the kernel tells");
+    let ranks = page.all("memwarden_rank_info", &[("pid", &pid)]).count();
+    assert_eq!(ranks, 1, "the job has the pid that the kernel reports");
     assert_eq!(page.get("memwarden_training_clients", &[]), Some(64.0));
     wait_named(&daemon, "job_connections", MALLORY);
 }
 
-/// Connects once as each of so many users, which only root can, and stays.
+/// Connects once as each of several users, which requires root, and stays.
 const CROWD: &str = r#"
 import os, socket, sys
 first, count = int(sys.argv[2]), int(sys.argv[3])
@@ -178,7 +178,7 @@ fn the_ids_that_a_user_may_use_in_a_namespace_are_that_user() {
     wait_named(&daemon, "job_connections", MALLORY);
 }
 
-/// Says something, leaves the stream to a child, and ends.
+/// Sends a message, leaves the connection to a child, and exits.
 const LEAVE: &str = r#"
 import os, socket, sys
 job = socket.socket(socket.AF_UNIX)
@@ -193,7 +193,7 @@ print(heir, flush=True)
 os._exit(0)
 "#;
 
-/// A process that has this pid, which nobody has; `None` where it is always another's.
+/// A process with this free pid; `None` if another process always takes it.
 fn with_pid(pid: u32) -> Option<Player> {
     for _ in 0..200 {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
@@ -207,12 +207,12 @@ fn with_pid(pid: u32) -> Option<Player> {
 }
 
 #[test]
-fn figures_are_not_put_under_whoever_has_the_pid_of_one_that_ended() {
+fn values_of_an_exited_process_are_not_attributed_to_a_new_one_with_its_pid() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     open_to_all(&daemon);
     let socket = socket_of(&daemon);
     daemon.wait_value("memwarden_frames_total", |frames| frames >= 2.0);
-    // What a full queue and a busy thread would do: the connection is looked at late.
+    // As with a full queue and a busy thread: the connection is accepted late.
     daemon.signal("STOP");
     let Some((mut mallory, heir)) = Player::start(MALLORY, LEAVE, &[&socket]) else { return };
     let pid = mallory.0.id();
@@ -236,23 +236,23 @@ fn figures_are_not_put_under_whoever_has_the_pid_of_one_that_ended() {
 }
 
 #[test]
-fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
+fn jobs_are_read_with_few_descriptors_and_after_a_shortage() {
     let shell = ["sh", "-c", "ulimit -n 64 && exec \"$0\" \"$@\""];
     let binary = Path::new(env!("CARGO_BIN_EXE_memwarden"));
     let daemon = Daemon::start_by(&shell, binary, &["--set", "sampling.interval=200ms"]);
     let up = |daemon: &Daemon| daemon.wait_value("memwarden_source_up{source=\"training\"}", |up| up == 1.0);
     up(&daemon);
     open_to_all(&daemon);
-    let said = || daemon.logged(&["allows fewer training processes to connect"]).len();
-    wait_for("the line about the limit", SOON, || (said() > 0).then_some(()));
+    let warnings = || daemon.logged(&["allows fewer training processes to connect"]).len();
+    wait_for("the line about the limit", SOON, || (warnings() > 0).then_some(()));
     let speak = |step: u32| -> Option<UnixStream> {
         let mut job = UnixStream::connect(daemon.job_socket()).ok()?;
         let hello = "{\"type\":\"hello\",\"v\":1,\"rank\":1,\"world\":2}\n";
-        // It is closed where there is no place for it.
+        // It is closed if there is no place for it.
         let _ = job.write_all(format!("{hello}{{\"type\":\"step\",\"step\":{step}}}\n").as_bytes());
         Some(job)
     };
-    let heard = |step: f64| {
+    let wait_for_step = |step: f64| {
         let is = |page: &Page| {
             page.all("memwarden_training_step", &[]).any(|series| series.value.to_bits() == step.to_bits())
         };
@@ -265,20 +265,20 @@ fn with_few_descriptors_jobs_are_heard_and_so_they_are_after_there_were_none() {
         }
     };
     let jobs: Vec<_> = (0..40).filter_map(|_| speak(1)).collect();
-    heard(1.0);
+    wait_for_step(1.0);
     drop(jobs);
     daemon.wait_value("memwarden_training_clients", |clients| clients == 0.0);
-    // Whatever is left of the descriptors goes to connections of the web server.
+    // The remaining descriptors are used by connections of the web server.
     let web: Vec<_> = (0..100).filter_map(|_| TcpStream::connect(daemon.address).ok()).collect();
     let _job = speak(2).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     drop(web);
-    heard(2.0);
+    wait_for_step(2.0);
     up(&daemon);
-    assert_eq!(said(), 1);
+    assert_eq!(warnings(), 1);
 }
 
-/// Connects so many times and pushes nothing once on each, which is a push; stays. Says how many were answered.
+/// Connects several times and pushes an empty request on each; stays. Prints how many were answered.
 const PUSH: &str = r#"
 import socket, sys
 request = (b"POST /v1/metrics HTTP/1.1\r\nHost: localhost\r\n"
@@ -299,7 +299,7 @@ sys.stdin.read()
 "#;
 
 #[test]
-fn users_who_hold_every_connection_for_pushes_leave_room_for_another() {
+fn users_who_hold_every_connection_for_pushes_leave_one_for_another() {
     let port = crate::harness::free_port();
     let settings = [
         "sampling.interval=200ms".to_owned(),

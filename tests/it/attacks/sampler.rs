@@ -1,4 +1,4 @@
-//! Processes that no file of /proc answers for.
+//! Processes whose files in /proc cannot be read.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,16 +13,16 @@ use crate::protection::room::Room;
 /// Long enough for a loaded machine; nothing waits so long unless it fails.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A user whom no other test has, also none of another run on this machine.
+/// A user that no other test uses, including other runs on this machine.
 fn stranger(number: u32) -> u32 {
     2_000_000 + 2 * std::process::id() + number
 }
 
-/// A process that ends with its input, or when dropped.
+/// A process that exits with its input, or when dropped.
 struct Helper(Child);
 
 impl Helper {
-    /// Starts it and waits for its first line, which is "ready" or why it cannot.
+    /// Starts it and waits for its first line, which is "ready" or the reason of a failure.
     fn start(command: &mut Command) -> Result<Self, String> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -38,13 +38,13 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It may have ended already, which is what we want.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A file system whose file is answered for, or never. What waits for it goes on when this is dropped.
+/// A file system whose file is served or never. Blocked reads continue when this is dropped.
 struct Fuse {
     server: Option<Helper>,
     holder: Option<Helper>,
@@ -53,7 +53,7 @@ struct Fuse {
 }
 
 impl Fuse {
-    /// Mounts it for this user; says so where that cannot be.
+    /// Mounts it for this user; prints a message if this is not possible.
     fn mount(user: u32, how: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             crate::skip::skip("attacks of another user need root");
@@ -74,14 +74,14 @@ impl Fuse {
         Some(fuse)
     }
 
-    /// A process of another user, with these words in its command line, that is about to wait for the file.
+    /// A process of another user, with these words in its command line, that will read the file.
     fn hold(&mut self, words: &[&str]) -> u32 {
         let mut command = script();
         command.arg("hold").arg(self.folder.path().join("file")).arg(self.user.to_string()).args(words);
         self.holder.insert(Helper::start(&mut command).unwrap()).0.id()
     }
 
-    /// Has it wait, with the lock of its memory.
+    /// Lets it read, with the lock of its memory.
     fn hang(&mut self) {
         let holder = &mut self.holder.as_mut().unwrap().0;
         holder.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
@@ -90,7 +90,7 @@ impl Fuse {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             stat.contains("(mapper) D")
         };
-        // It may wait for something else for a moment.
+        // It may be blocked elsewhere for a moment.
         let mut times = 0;
         wait_for("a process that hangs", SOON, || {
             let hangs = std::fs::read_dir(&tasks).unwrap().flatten().any(hangs);
@@ -102,7 +102,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // The end of the server ends all waiting.
+        // All reads end with the server.
         self.server = None;
         self.holder = None;
         let _ = program("umount").arg("-l").arg(self.folder.path()).stderr(Stdio::null()).status();
@@ -115,7 +115,7 @@ fn script() -> Command {
     command
 }
 
-/// A group that can be stopped as a whole, and goes on when dropped.
+/// A cgroup that can be frozen, and is thawed when dropped.
 struct Freezer {
     folder: PathBuf,
     file: &'static str,
@@ -123,7 +123,7 @@ struct Freezer {
 }
 
 impl Freezer {
-    /// Stops this process; says so where that cannot be.
+    /// Freezes this process; prints a message if this is not possible.
     fn freeze(pid: u32) -> Option<Self> {
         let name = format!("memwarden-attack-{}-{pid}", std::process::id());
         let older = ("/sys/fs/cgroup/freezer", "freezer.state", ["FROZEN", "THAWED"]);
@@ -150,7 +150,7 @@ impl Freezer {
     }
 
     fn thaw(&self) {
-        // It may be gone, which is what we want.
+        // It may have exited already.
         let _ = std::fs::write(self.folder.join(self.file), self.words[1]);
     }
 }
@@ -181,14 +181,14 @@ fn sleeper(mark: &str) -> Helper {
     Helper::start(command.args(["-c", "echo ready; read end", mark])).unwrap()
 }
 
-/// The threads of all that have the mark, whichever user's workload they are.
+/// The threads of all processes with the mark, of any user's workload.
 fn members(daemon: &Daemon) -> f64 {
     let page = daemon.page();
     let marked = page.all("memwarden_workload_threads", &[]);
     marked.filter(|series| series.labels["workload"].starts_with("marked")).map(|series| series.value).sum()
 }
 
-/// Waits until so many threads have the mark.
+/// Waits until a number of threads have the mark.
 #[track_caller]
 fn wait_members(daemon: &Daemon, count: f64) {
     wait_for("members", SOON, || (members(daemon) >= count).then_some(()));
@@ -198,7 +198,7 @@ fn hanging(user: u32) -> String {
     format!("memwarden_process_reads_hanging{{user=\"{user}\"}}")
 }
 
-/// What the daemon does while the command line of a process of this user does not answer.
+/// Checks the daemon while the command line of a process of this user cannot be read.
 #[track_caller]
 fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
     let subject = format!("\"pid\":\"{pid}\"");
@@ -207,7 +207,7 @@ fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
         (findings.contains("\"not_readable\"") && findings.contains(&subject)).then_some(())
     });
     daemon.wait_frames(5.0);
-    // A frame may be late on a busy machine, but not for good.
+    // A frame may be late on a busy machine, but must arrive.
     wait_for("readiness", SOON, || (daemon.get("/-/ready").code == 200).then_some(()));
     assert_eq!(daemon.value(&hanging(user)), Some(1.0));
     assert_eq!(daemon.logged(&["cannot be read", &format!("Process {pid} ")]).len(), 1, "{}", daemon.log());
@@ -218,11 +218,11 @@ fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
 }
 
 #[test]
-fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor() {
+fn an_unreadable_command_line_blocks_neither_the_sampler_nor_its_successor() {
     let mark = format!("never-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let config = watching(folder.path(), &mark);
-    // What is dropped first ends the waiting, so that the daemon can end.
+    // This is dropped first and ends the blocked reads, so that the daemon can exit.
     let mut daemon;
     let user = stranger(0);
     let Some(mut fuse) = Fuse::mount(user, "silent") else { return };
@@ -231,7 +231,7 @@ fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor()
     daemon = Daemon::start(&["--config.file", &config]);
     let _other = goes_on(&daemon, user, holder, &mark);
 
-    // The thread that waits keeps the process, and nothing else: another daemon takes the address over.
+    // The blocked thread keeps the process, but no descriptor: another daemon can use the address.
     daemon.signal("TERM");
     let address = daemon.address;
     wait_for("the end of serving", SOON, || std::net::TcpStream::connect(address).is_err().then_some(()));
@@ -255,12 +255,12 @@ fn a_command_line_that_never_comes_stops_neither_the_sampler_nor_its_successor()
     drop(waiting);
 }
 
-/// Reading a file that nobody answers for is not ended by SIGKILL.
+/// SIGKILL does not end the read of a file that is not served.
 #[test]
-fn a_daemon_that_is_killed_while_reads_hang_leaves_its_port_its_socket_and_its_folder_to_the_next() {
+fn a_daemon_killed_while_reads_hang_releases_its_port_socket_and_folder() {
     let room = Room::staged();
     let job = Job::start(&room, &witness());
-    // What is dropped first ends the waiting, so that the first daemon can end.
+    // This is dropped first and ends the blocked reads, so that the first daemon can exit.
     let mut first;
     let next;
     let Some(mut fuse) = Fuse::mount(0, "silent") else { return };
@@ -284,7 +284,7 @@ fn a_daemon_that_is_killed_while_reads_hang_leaves_its_port_its_socket_and_its_f
     wait_for("a process that cannot be read", SOON, || {
         named(&first.get("/api/v1/findings").body).then_some(())
     });
-    // It waits in a way that a signal could end, while no signal came.
+    // The wait is interruptible, while no signal is sent.
     let reads = |task: std::fs::DirEntry| {
         let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         comm.trim() == "log-tail"
@@ -323,7 +323,7 @@ fn a_daemon_that_is_killed_while_reads_hang_leaves_its_port_its_socket_and_its_f
     drop(next);
 }
 
-/// The next daemon; killed when dropped, after what it waits for.
+/// The next daemon; killed when dropped, after the process that it waits for.
 struct Waiting(Child);
 
 impl Drop for Waiting {
@@ -333,7 +333,7 @@ impl Drop for Waiting {
 }
 
 #[test]
-fn a_file_system_that_is_frozen_is_waited_for_by_nobody_and_read_when_it_goes_on() {
+fn a_frozen_file_system_blocks_no_thread_of_the_daemon_and_is_read_after_the_thaw() {
     let mark = format!("frozen-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let config = watching(folder.path(), &mark);
@@ -352,7 +352,7 @@ fn a_file_system_that_is_frozen_is_waited_for_by_nobody_and_read_when_it_goes_on
 }
 
 #[test]
-fn a_frozen_process_is_compared_as_any_other() {
+fn a_frozen_process_is_matched_as_any_other() {
     let mark = format!("stopped-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let sleeper = sleeper(&mark);

@@ -1,4 +1,4 @@
-//! A collector that is away, talks nonsense, says nothing, and comes back.
+//! A collector that is down, sends invalid answers or none, and recovers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -41,11 +41,11 @@ fn fails_quietly(daemon: &Daemon) {
     assert_eq!(page.get("memwarden_otlp_last_success_timestamp_seconds", &[]), None);
     assert!(page.get("memwarden_host_memory_total_bytes", &[]).is_some());
     assert_eq!(daemon.get("/-/healthy").code, 200);
-    let said = daemon.logged(&["OTLP export failed"]);
-    assert_eq!(said.len(), 1, "{said:#?}");
+    let logged = daemon.logged(&["OTLP export failed"]);
+    assert_eq!(logged.len(), 1, "{logged:#?}");
 }
 
-/// A receiver at the daemon's port gets pushes, without a restart of anything.
+/// A receiver at the daemon's port receives pushes, without a restart.
 #[track_caller]
 fn recovers(daemon: &Daemon, protocol: &str, port: u16) {
     let ports = if protocol == "grpc" { (port, free_port()) } else { (free_port(), port) };
@@ -57,7 +57,7 @@ fn recovers(daemon: &Daemon, protocol: &str, port: u16) {
     assert!(!daemon.logged(&["OTLP export succeeds again"]).is_empty(), "{}", daemon.log());
 }
 
-/// Something that listens and is no collector, until it is dropped.
+/// A listener that is not a collector, until it is dropped.
 struct Impostor {
     port: u16,
     over: Arc<AtomicBool>,
@@ -65,16 +65,16 @@ struct Impostor {
 }
 
 impl Impostor {
-    /// Answers every connection with `nonsense`, or with silence where that is empty.
+    /// Answers every connection with `nonsense`, or not at all where that is empty.
     fn start(nonsense: &'static [u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let stopped = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             let mut held: Vec<TcpStream> = Vec::new();
             for stream in listener.incoming() {
-                if told.load(Ordering::Relaxed) {
+                if stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let mut stream = stream.unwrap();
@@ -82,7 +82,7 @@ impl Impostor {
                     held.push(stream);
                     continue;
                 }
-                // A client that has left already is no concern of ours.
+                // A client that has disconnected already is not an error.
                 let _ = stream.read(&mut [0; 1024]);
                 let _ = stream.write_all(nonsense);
             }
@@ -94,7 +94,7 @@ impl Impostor {
 impl Drop for Impostor {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // Wakes it up.
+        // Ends the accept call.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
         self.thread.take().unwrap().join().unwrap();
     }
@@ -111,7 +111,7 @@ fn a_collector_that_is_down_at_the_start_is_found_later() {
 }
 
 #[test]
-fn a_collector_that_talks_nonsense_or_nothing_is_survived() {
+fn invalid_or_missing_answers_of_a_collector_are_failures() {
     let nonsense: [&[u8]; 3] = [
         b"\x00\xff\x13\x37 220 mail.example.org ESMTP\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\nContent-Type: application/x-protobuf\r\n\r\n\xff\xff\xff",

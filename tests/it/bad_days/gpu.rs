@@ -1,4 +1,4 @@
-//! A driver that hangs, crashes, is stopped, is wanted by somebody else.
+//! A driver that hangs, crashes, is stopped, or is released for another program.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::harness::{Daemon, Page, children, fake_nvml, now, signal, wait_for};
 const TWO: &str = r#"{"devices": [{"utilization": 50}, {"utilization": 9}]}"#;
 const FIRST_HANGS: &str = r#"{"devices": [{"hang": ["*"]}, {"utilization": 9}]}"#;
 
-/// A daemon whose GPUs are what a scenario says.
+/// A daemon with the GPUs of a scenario.
 struct Node {
     // Dropped first: its worker reads the folder.
     daemon: Daemon,
@@ -54,12 +54,12 @@ impl Node {
         found[0]
     }
 
-    /// What was logged of the source's state: changes, never ticks.
+    /// The logged states of the source: changes only.
     fn changes(&self) -> Vec<String> {
         self.daemon.logged(&["source=gpu"])
     }
 
-    /// Lets some ticks pass and sees that they logged nothing.
+    /// Waits for some ticks and checks that they logged nothing.
     #[track_caller]
     fn stays_silent(&self) {
         let before = self.changes();
@@ -107,8 +107,8 @@ fn a_gpu_that_never_answers_delays_no_scrape_and_no_other_gpu() {
     node.until_well();
     node.change(FIRST_HANGS);
     let hung = node.until("the hang", |page| gpu_is(page, "0", "hung"));
-    // The median is the promise. The slowest of twenty may have waited for a processor of a loaded machine, but
-    // not for the call that hangs, which does not end at all.
+    // The median is guaranteed. The slowest of twenty may have waited for a CPU of a loaded machine, but not for the
+    // call that hangs, which does not return at all.
     let times = scrape_times(&node.daemon);
     println!("scrapes beside a hung GPU: median {:?}, slowest {:?}", times[10], times[19]);
     assert!(times[10] < Duration::from_millis(50), "{times:?}");
@@ -134,7 +134,7 @@ fn a_gpu_that_never_answers_delays_no_scrape_and_no_other_gpu() {
 }
 
 #[test]
-fn a_killed_worker_is_said_and_replaced() {
+fn a_killed_worker_is_reported_and_replaced() {
     let node = Node::new(TWO);
     node.until_well();
     let first = node.worker();
@@ -152,7 +152,7 @@ fn a_killed_worker_is_said_and_replaced() {
 }
 
 #[test]
-fn a_stopped_worker_is_said_and_replaced() {
+fn a_stopped_worker_is_reported_and_replaced() {
     let node = Node::new(TWO);
     node.until_well();
     let first = node.worker();
@@ -169,7 +169,7 @@ fn a_stopped_worker_is_said_and_replaced() {
 }
 
 #[test]
-fn a_driver_that_crashes_its_client_is_said_and_tried_again() {
+fn a_driver_that_crashes_its_client_is_reported_and_retried() {
     let node = Node::new(r#"{"crash_on_init": true}"#);
     let page = node.until("the crash", |page| nvml_is(page, "worker_failed"));
     assert_eq!(page.all("memwarden_gpu_status", &[]).count(), 0);
@@ -184,7 +184,7 @@ fn a_driver_that_crashes_its_client_is_said_and_tried_again() {
 }
 
 #[test]
-fn signals_release_the_driver_and_take_it_up_again() {
+fn signals_release_and_acquire_the_driver() {
     let node = Node::new(TWO);
     node.until_well();
     node.daemon.signal("USR1");

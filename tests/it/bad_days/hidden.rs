@@ -1,4 +1,4 @@
-//! A kernel that shows the daemon less than everything.
+//! A kernel that hides parts of /proc from the daemon.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::{Child, Stdio};
 use super::SOON;
 use crate::harness::{Daemon, Page, program};
 
-/// A user who owns nothing here.
+/// A user without processes and files here.
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// Mounts a `/proc` of its own that hides others' processes, then runs the rest; the mount ends with its namespace.
+/// Mounts a separate `/proc` that hides others' processes, then runs the rest; the mount ends with its namespace.
 const HIDING: [&str; 6] =
     ["unshare", "-m", "sh", "-c", "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"", "sh"];
 
@@ -39,7 +39,7 @@ fn may_become_nobody() -> bool {
     able
 }
 
-/// The binary, where every user may run it.
+/// The binary, at a path where every user may run it.
 fn open_to_all(folder: &Path) -> PathBuf {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.join("memwarden");
@@ -70,7 +70,7 @@ fn still_serves(page: &Page) {
 }
 
 #[test]
-fn a_proc_without_others_processes_is_said() {
+fn a_proc_without_processes_of_others_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let proc = folder.path().join("proc");
     let own = proc.join("4711");
@@ -97,7 +97,7 @@ fn a_proc_without_others_processes_is_said() {
 }
 
 #[test]
-fn an_ordinary_user_measures_what_it_may_and_says_the_rest() {
+fn an_ordinary_user_measures_what_is_readable_and_reports_the_rest() {
     if !may_become_nobody() {
         return;
     }
@@ -117,7 +117,7 @@ fn an_ordinary_user_measures_what_it_may_and_says_the_rest() {
     assert_eq!(page.get("memwarden_workload_restricted_processes", &sleeper_of), Some(1.0));
     let read = page.get("memwarden_workload_io_read_bytes_total", &sleeper_of);
     assert_eq!(read, None, "what is refused was made up");
-    // From Linux 6.2 on the size of the folder tells, also to those who may not list it.
+    // From Linux 6.2 on the size of the folder has the number, also for users who may not list it.
     if let Some(files) = page.get("memwarden_workload_open_files", &sleeper_of) {
         let held = std::fs::read_dir(format!("/proc/{}/fd", sleeper.0.id())).unwrap().count();
         assert_eq!(files, f64::from(u32::try_from(held).unwrap()));
@@ -136,7 +136,7 @@ fn an_ordinary_user_measures_what_it_may_and_says_the_rest() {
 }
 
 #[test]
-fn hidepid_leaves_its_own_processes_and_says_so() {
+fn hidepid_leaves_own_processes_and_is_reported() {
     // Before 5.8 all mounts of /proc in a pid namespace share their options: this would hide the host's.
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());

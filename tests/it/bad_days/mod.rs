@@ -1,4 +1,4 @@
-//! Bad days, end to end: what breaks around the daemon is said, costs nothing else, and passes.
+//! Failures around the daemon, end to end: each is reported, affects nothing else, and recovery is detected.
 
 #[cfg(feature = "otlp")]
 mod collector;

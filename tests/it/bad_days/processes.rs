@@ -9,7 +9,7 @@ use crate::harness::{Daemon, Page, now, program, slow_tests, wait_for};
 
 const HERD: u32 = 2_000;
 
-/// Children that do not outlive their test.
+/// Children that end with their test.
 #[derive(Default)]
 struct Herd(Vec<Child>);
 
@@ -20,7 +20,7 @@ impl Herd {
         self.0.push(child.spawn().unwrap());
     }
 
-    /// Takes leave of those that have ended.
+    /// Reaps children that have exited.
     fn reap(&mut self) -> usize {
         let before = self.0.len();
         self.0.retain_mut(|child| child.try_wait().unwrap().is_none());
@@ -30,7 +30,7 @@ impl Herd {
 
 impl Drop for Herd {
     fn drop(&mut self) {
-        // Those that have ended already are what we want.
+        // Those that have exited already need no signal.
         self.0.iter_mut().for_each(|child| drop(child.kill()));
         self.0.iter_mut().for_each(|child| drop(child.wait()));
     }
@@ -59,7 +59,7 @@ fn frames(page: &Page) -> f64 {
     page.get("memwarden_frames_total", &[]).unwrap()
 }
 
-/// The pids that a page shows one by one as the herd's.
+/// The pids of these processes that a page shows individually.
 fn shown(page: &Page) -> BTreeSet<String> {
     let series = page.all("memwarden_process_rss_bytes", &[("workload", "herd")]);
     series.map(|series| series.labels["pid"].clone()).collect()
@@ -84,11 +84,11 @@ fn no_failures(page: &Page) {
 }
 
 #[test]
-fn a_herd_and_a_fork_storm_are_measured_without_a_failure() {
+fn many_processes_and_many_forks_are_measured_without_a_failure() {
     if !slow_tests() {
         return;
     }
-    // A mark of our own, so that no other process is taken for one of the herd.
+    // A unique mark, so that no other process matches.
     let mark = format!("3{:06}", std::process::id());
     let (daemon, _folder) = watching(&mark, "1s");
     daemon.metrics();
@@ -117,7 +117,7 @@ fn a_herd_and_a_fork_storm_are_measured_without_a_failure() {
         assert_eq!(answer.code, 200);
         sampled = frames(&Page::parse(&answer.body)) - frames(&before);
         scrapes += 1;
-        // Thirty a second, as many impatient Prometheus servers would; not a wait for anything.
+        // Thirty per second, as from many Prometheus servers; not a wait for anything.
         std::thread::sleep(Duration::from_millis(30));
     }
     drop(storm);
@@ -146,7 +146,7 @@ fn a_herd_and_a_fork_storm_are_measured_without_a_failure() {
 }
 
 #[test]
-fn processes_that_end_while_they_are_read_are_no_failure() {
+fn processes_that_exit_while_they_are_read_are_not_failures() {
     let mark = format!(".15{:06}", std::process::id());
     let (daemon, _folder) = watching(&mark, "100ms");
     daemon.metrics();
@@ -154,9 +154,9 @@ fn processes_that_end_while_they_are_read_are_no_failure() {
     let (mut spawned, mut ended, mut seen) = (0_u32, 0, 0.0_f64);
     let begun = now();
     while begun.elapsed() < Duration::from_secs(3) || (seen == 0.0 && begun.elapsed() < SOON) {
-        // Each lives for little more than a tick, and longer where the machine is too slow for ticks.
+        // Each runs for little more than a tick, and longer if the machine is too slow for ticks.
         let lifetime = format!("{}{mark}", begun.elapsed().as_secs() / 3);
-        // Two hundred a second, or as many as the machine can, in portions between two looks.
+        // Two hundred per second, or as many as the machine can start, in portions between two checks.
         for _ in 0..20 {
             if f64::from(spawned) < begun.elapsed().as_secs_f64() * 200.0 && herd.0.len() < 400 {
                 herd.spawn("sleep", &[&lifetime]);

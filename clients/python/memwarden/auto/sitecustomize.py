@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def _arm() -> None:
-    # `environ` of posix: `os` is loaded by now, but its mapping decodes.
+    # `environ` of posix: `os` is already loaded, but its mapping decodes the values.
     import os
 
     if os.environ.get("MEMWARDEN_AUTO", "0") in ("", "0") or "torch" in sys.modules:
         return
-    # Both memwarden.pth and PYTHONPATH may lead here.
+    # Both memwarden.pth and PYTHONPATH may load this file.
     if not any(hasattr(finder, "awaits_torch_for_memwarden") for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Waits for `import torch`, and leaves once it is there."""
+    """Waits for `import torch`, and is removed afterwards."""
 
     awaits_torch_for_memwarden = True
 
@@ -36,7 +36,7 @@ class _Finder:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None and finder is not self else None
             if spec is not None:
-                # Many only ask whether torch is there: it is the import that counts.
+                # Many programs only check whether torch exists: only the import counts.
                 _wrap(spec.loader, self)
                 return spec
         return None
@@ -55,14 +55,14 @@ def _wrap(loader: "Any", finder: "Any") -> None:
             original(module)
             _begin()
 
-        # On this one loader only: what it is, and what it can do, stays as it was.
+        # On this loader only: its type and its methods stay unchanged.
         loader.exec_module = exec_module
     except Exception:
         pass
 
 
 def _begin() -> None:
-    """Starts the monitor; an error here must not become one of the program."""
+    """Starts the monitor; an error here must not affect the program."""
     try:
         _package()
         from memwarden._auto import start_auto
@@ -73,11 +73,11 @@ def _begin() -> None:
 
 
 def _package() -> None:
-    """Imports memwarden: the one that the program would import, else the one that this file is a part of."""
+    """Imports memwarden: the package that the program would import, otherwise the one that contains this file."""
     try:
         import memwarden
 
-        # A folder of this name without a package in it, such as a checkout in the working directory, has none.
+        # A folder with this name and without a package, such as a checkout in the working directory, has no loader.
         if getattr(memwarden, "__file__", None) is not None:
             return
     except ImportError:
@@ -94,7 +94,7 @@ def _package() -> None:
 
 
 def _chain() -> None:
-    """Runs the sitecustomize that ours stands in front of."""
+    """Runs the sitecustomize that this file hides."""
     here = __file__.rpartition("/")[0]
     path = [entry for entry in sys.path if entry.rstrip("/") != here]
     spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec("sitecustomize", path)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{NAMES_TOLD, Options, dotted};
+use super::{NAMES_LISTED, Options, dotted};
 use crate::formats::parameters::error::ParameterError;
 use crate::formats::pickle::{Arena, Made};
 
@@ -84,14 +84,14 @@ pub(super) fn check(
         called.insert(name);
     }
     if !called.is_empty() {
-        let mut told: Vec<&str> = called.iter().map(String::as_str).take(NAMES_TOLD).collect();
-        let more = format!("and {} more", called.len().saturating_sub(NAMES_TOLD));
-        if called.len() > NAMES_TOLD {
-            told.push(&more);
+        let mut names: Vec<&str> = called.iter().map(String::as_str).take(NAMES_LISTED).collect();
+        let more = format!("and {} more", called.len().saturating_sub(NAMES_LISTED));
+        if called.len() > NAMES_LISTED {
+            names.push(&more);
         }
         notes.push(format!(
             "loading it would call functions that are not known to be harmless: {}",
-            told.join(", ")
+            names.join(", ")
         ));
     }
     Ok(())
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reaches_the_system_is_not_harmless() {
+    fn functions_that_reach_the_system_are_not_harmless() {
         for (module, name) in [
             ("os", "system"),
             ("posix", "system"),

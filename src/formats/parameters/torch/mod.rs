@@ -18,7 +18,7 @@ const PICKLE_BYTES: u64 = 256 << 20;
 /// Hard memory limit for one pickle, in bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
 /// Maximum number of listed unknown functions.
-const NAMES_TOLD: usize = 8;
+const NAMES_LISTED: usize = 8;
 
 /// Options of reading an archive.
 #[derive(Clone, Copy, Debug, Default)]

@@ -154,8 +154,8 @@ impl Call<'_> {
 
     fn tensor(&self, storages: &mut Storages<'_, impl ReadAt + ?Sized>) -> Result<Tensor, ParameterError> {
         let storage = self.storage()?;
-        let told = self.argument(6).filter(|_| self.third).and_then(|id| self.arena.global(id));
-        let dtype = match told {
+        let dtype = self.argument(6).filter(|_| self.third).and_then(|id| self.arena.global(id));
+        let dtype = match dtype {
             Some((b"torch", name)) => Dtype::of_torch(name),
             _ if self.third => None,
             _ => storage.dtype,
@@ -174,7 +174,7 @@ impl Call<'_> {
         let bytes = dtype.bytes_of(count).ok_or_else(large)?;
         let span = span(&shape, &strides).ok_or_else(large)?;
         let (at, has) = storages.find(self.name, &storage.key)?;
-        if stored.bytes_of(storage.count).is_none_or(|said| said > has) {
+        if stored.bytes_of(storage.count).is_none_or(|expected| expected > has) {
             let why = format!(
                 "its storage {:?} has {has} bytes, too few for {} elements",
                 storage.key, storage.count
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_dense_or_not() {
+    fn dense_views_are_detected() {
         assert!(is_dense(&[2, 3], &[3, 1]) && is_dense(&[3, 2], &[1, 3]) && is_dense(&[], &[]));
         assert!(is_dense(&[1, 5], &[77, 1]), "the stride of one element is never used");
         assert!(!is_dense(&[2, 3], &[6, 2]) && !is_dense(&[4, 3], &[0, 1]));

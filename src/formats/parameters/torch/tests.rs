@@ -1,4 +1,4 @@
-//! Archives as PyTorch writes them, cut ones, and hostile ones.
+//! Archives as PyTorch writes them, truncated ones, and hostile ones.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn text(text: &str) -> Vec<u8> {
     [b"X".to_vec(), u32::try_from(text.len()).unwrap().to_le_bytes().to_vec(), text.into()].concat()
 }
 
-/// A storage of so many elements.
+/// A storage of `count` elements.
 fn storage(class: &str, key: &str, count: u8) -> Vec<u8> {
     let class = format!("c{class}\n");
     [&b"("[..], &text("storage"), class.as_bytes(), &text(key), &text("cpu"), &[b'K', count], b"tQ"].concat()
@@ -62,7 +62,7 @@ fn check(value: &[u8], data: &[(&str, &[u8])], expected: Expect) {
 }
 
 #[test]
-fn tensors_are_found_wherever_they_are() {
+fn tensors_are_found_in_all_containers() {
     let w = vector(&storage("torch\nBFloat16Storage", "0", 4), 1, 3, 1);
     let parameter =
         [b"ctorch._utils\n_rebuild_parameter\n(", &w[..], b"\x88ccollections\nOrderedDict\n)RtR"].concat();
@@ -115,7 +115,7 @@ fn views_with_gaps_and_foreign_bytes_are_not_scanned() {
 }
 
 #[test]
-fn what_would_be_called_is_refused_with_its_place() {
+fn unknown_calls_are_refused_with_their_offset() {
     let data: &[(&str, &[u8])] = &[];
     let system = [b"cposix\nsystem\n", &text("id")[..], b"\x85R"].concat();
     check(
@@ -166,7 +166,7 @@ fn what_would_be_called_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_tensor_that_lies_is_named() {
+fn an_inconsistent_tensor_is_named() {
     let four = storage("torch\nFloatStorage", "0", 4);
     let data: &[(&str, &[u8])] = &[("m/data/0", &[0; 16])];
     let check = |tensor: Vec<u8>, expected: Expect| check(&dict(&[("w", tensor)]), data, expected);
@@ -201,7 +201,7 @@ fn a_tensor_that_lies_is_named() {
 }
 
 #[test]
-fn what_is_no_archive_is_said_to_be_none() {
+fn other_files_are_not_archives() {
     let options = Options::default();
     expect!["byte 139: no data.pkl in the archive"].assert_eq(&shown(&zip(&[("m/other", b"")]), &options));
     expect!["data.pkl: byte 3: the file ends here; it was cut off"]
@@ -211,7 +211,7 @@ fn what_is_no_archive_is_said_to_be_none() {
 }
 
 #[test]
-fn what_holds_itself_or_is_very_deep_ends() {
+fn cyclic_and_very_deep_containers_are_bounded() {
     check(b"]q\0h\0a", &[], expect![""]);
     let mut deep = vec![b']'; 3000];
     deep.extend(vec![b'a'; 2999]);

@@ -28,15 +28,15 @@ pub(super) fn tensors(
     storages: &mut Storages<'_, impl ReadAt + ?Sized>,
     part: &mut Part,
 ) -> Result<(), ParameterError> {
-    let mut seen = Vec::new();
-    budget.reserve(&mut seen, arena.nodes())?;
-    seen.resize(arena.nodes(), false);
+    let mut visited = Vec::new();
+    budget.reserve(&mut visited, arena.nodes())?;
+    visited.resize(arena.nodes(), false);
     let (mut path, mut not_read, mut too_deep) = (String::new(), 0u64, 0u64);
     let mut frames: Vec<Frame<'_>> = Vec::new();
     let mut next = Some(arena.root());
     loop {
         if let Some(id) = next.take() {
-            let new = id.node().is_some_and(|node| !std::mem::replace(&mut seen[node], true));
+            let new = id.node().is_some_and(|node| !std::mem::replace(&mut visited[node], true));
             if new && let Some(frame) = open(arena, id, path.len()) {
                 let name = if path.is_empty() { "(root)" } else { &path };
                 match rebuild(arena, id, name, storages)? {
@@ -70,7 +70,7 @@ pub(super) fn tensors(
             frames.pop();
         }
     }
-    budget.drop(&mut seen);
+    budget.drop(&mut visited);
     if not_read > 0 {
         part.notes.push(format!(
             "{not_read} tensors of unsupported kinds were skipped (sparse, quantized, nested or others)"

@@ -161,12 +161,12 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
         let Some(failure) = trace.failures.last() else { continue };
         let device = analysis.devices.iter().find(|group| group.device == trace.device);
         let unreleasable = device.map_or(Bytes::ZERO, |group| group.totals.unreleasable_bytes);
-        let (asked, free) = (failure.requested_bytes, failure.device_free_bytes);
-        if unreleasable >= asked {
+        let (requested, free) = (failure.requested_bytes, failure.device_free_bytes);
+        if unreleasable >= requested {
             say(
                 "expandable_segments:True",
                 format!(
-                    "device {}: {asked} could not be allocated with {free} free on the device, while {unreleasable} were \
+                    "device {}: {requested} could not be allocated with {free} free on the device, while {unreleasable} were \
                      free between active blocks: the cause is fragmentation",
                     trace.device,
                 ),
@@ -175,7 +175,7 @@ fn failures(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
             say(
                 "a smaller batch, activation checkpointing, or sharding",
                 format!(
-                    "device {}: {asked} could not be allocated with {free} free on the device, and only {unreleasable} \
+                    "device {}: {requested} could not be allocated with {free} free on the device, and only {unreleasable} \
                      free between active blocks: no allocator setting would have helped",
                     trace.device,
                 ),

@@ -1,6 +1,6 @@
 //! Allocated memory by stack over a trace: the data of a plot.
 
-use super::lives::Lives;
+use super::lifetimes::Lifetimes;
 use super::stacks::{StackReport, Tally};
 use crate::formats::snapshot::{Action, Snapshot, StackId, Trace};
 
@@ -25,15 +25,15 @@ impl Holding {
         columns: usize,
         share: &dyn Fn(u32) -> f64,
     ) -> Self {
-        let lives = Lives::of(snapshot, trace);
-        let top = at_peak(snapshot, &lives, stacks);
+        let lifetimes = Lifetimes::of(snapshot, trace);
+        let top = at_peak(snapshot, &lifetimes, stacks);
         let mut class = vec![top.len(); snapshot.stacks.len()];
         for (number, stack) in top.iter().enumerate() {
             class[stack.index()] = number;
         }
         class[StackId::UNKNOWN.index()] = top.len() + 1;
         let mut now = vec![0u64; top.len() + 2];
-        for life in lives.all.iter().filter(|life| life.born.is_none()) {
+        for life in lifetimes.all.iter().filter(|life| life.allocated.is_none()) {
             let sum = &mut now[class[life.stack.index()]];
             *sum = sum.saturating_add(life.size);
         }
@@ -42,7 +42,7 @@ impl Holding {
         names.push("all other stacks".to_owned());
         names.push("no stack recorded, or older than the trace and gone".to_owned());
         let column = |event: u32| column(share(event), columns);
-        let columns_of_stacks = highest(&lives, &class, now, columns, column);
+        let columns_of_stacks = highest(&lifetimes, &class, now, columns, column);
         let reserved = reserved(snapshot, trace, columns, column);
         Self { stacks: names, columns: columns_of_stacks, reserved }
     }
@@ -59,17 +59,17 @@ fn column(share: f64, columns: usize) -> usize {
 }
 
 /// The stacks with the most memory at the peak.
-fn at_peak(snapshot: &Snapshot<'_>, lives: &Lives, stacks: usize) -> Vec<StackId> {
-    let (mut live, mut peak, mut at) = (lives.base, lives.base, 0);
-    for change in &lives.changes {
-        let size = lives.all[change.life as usize].size;
-        live = if change.birth { live.saturating_add(size) } else { live.saturating_sub(size) };
+fn at_peak(snapshot: &Snapshot<'_>, lifetimes: &Lifetimes, stacks: usize) -> Vec<StackId> {
+    let (mut live, mut peak, mut at) = (lifetimes.base, lifetimes.base, 0);
+    for change in &lifetimes.changes {
+        let size = lifetimes.all[change.life as usize].size;
+        live = if change.is_allocation { live.saturating_add(size) } else { live.saturating_sub(size) };
         if live > peak {
             (peak, at) = (live, change.event);
         }
     }
     let mut tally = Tally::new(&snapshot.stacks);
-    for life in lives.all.iter().filter(|life| life.at(at) && life.stack != StackId::UNKNOWN) {
+    for life in lifetimes.all.iter().filter(|life| life.at(at) && life.stack != StackId::UNKNOWN) {
         tally.add(life.stack, life.size);
     }
     tally.largest(stacks)
@@ -77,7 +77,7 @@ fn at_peak(snapshot: &Snapshot<'_>, lives: &Lives, stacks: usize) -> Vec<StackId
 
 /// The sums at the peak of each column; those of the previous column if there was no event.
 fn highest(
-    lives: &Lives,
+    lifetimes: &Lifetimes,
     class: &[usize],
     mut now: Vec<u64>,
     columns: usize,
@@ -87,15 +87,16 @@ fn highest(
     let mut found: Vec<Vec<u64>> = Vec::with_capacity(columns);
     found.push(now.clone());
     let mut most = total(&now);
-    for change in &lives.changes {
+    for change in &lifetimes.changes {
         let at = column(change.event);
         while found.len() <= at {
             found.push(now.clone());
             most = total(&now);
         }
-        let life = &lives.all[change.life as usize];
+        let life = &lifetimes.all[change.life as usize];
         let sum = &mut now[class[life.stack.index()]];
-        *sum = if change.birth { sum.saturating_add(life.size) } else { sum.saturating_sub(life.size) };
+        *sum =
+            if change.is_allocation { sum.saturating_add(life.size) } else { sum.saturating_sub(life.size) };
         let live = total(&now);
         if live > most && found.len() == at + 1 {
             most = live;

@@ -15,7 +15,7 @@
 //! # False alarms
 //! A cache that fills by a little in every step, for as long as it fills.
 
-use super::lives::Lives;
+use super::lifetimes::Lifetimes;
 use super::stacks::StackReport;
 use crate::formats::snapshot::{Snapshot, StackId, Trace};
 use crate::model::units::Bytes;
@@ -76,20 +76,20 @@ struct Sum {
     last_step: usize,
 }
 
-pub(super) fn leaks(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives, top: usize) -> Leaks {
-    let (windows, starts) = cut(snapshot, trace, lives);
+pub(super) fn leaks(snapshot: &Snapshot<'_>, trace: &Trace, lifetimes: &Lifetimes, top: usize) -> Leaks {
+    let (windows, starts) = cut(snapshot, trace, lifetimes);
     let whole_steps = starts.len().saturating_sub(1);
     let conclusive = whole_steps >= STEPS;
     let mut sums = vec![Sum::default(); snapshot.stacks.len()];
     let mut unfreed = 0u64;
-    for life in lives.all.iter().filter(|life| life.died.is_none()) {
-        let Some(born) = life.born else { continue };
+    for life in lifetimes.all.iter().filter(|life| life.freed.is_none()) {
+        let Some(allocated) = life.allocated else { continue };
         unfreed = unfreed.saturating_add(life.size);
         let sum = &mut sums[life.stack.index()];
         sum.bytes = sum.bytes.saturating_add(life.size);
         sum.allocations += 1;
         // 0 is before the first complete step; the last start begins the unfinished step.
-        let step = starts.partition_point(|start| *start <= born.get());
+        let step = starts.partition_point(|start| *start <= allocated.get());
         if step > 0 && step < starts.len() {
             sum.steady_bytes = sum.steady_bytes.saturating_add(life.size);
             if sum.last_step != step {
@@ -114,7 +114,7 @@ pub(super) fn leaks(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives, top: 
 }
 
 /// The starts of steps as event numbers; the part before the first start is not a complete step.
-fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives) -> (Windows, Vec<u32>) {
+fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lifetimes: &Lifetimes) -> (Windows, Vec<u32>) {
     let events = snapshot.events(trace);
     let first = events.first().and_then(|event| event.time_us);
     let annotated = snapshot.steps_us.iter().filter(|at| first.is_some_and(|first| first.get() <= **at));
@@ -130,25 +130,25 @@ fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lives: &Lives) -> (Windows, Vec<u
     if starts.len() > STEPS {
         (Windows::OptimizerSteps, starts)
     } else {
-        (Windows::RiseAndFall, troughs(lives))
+        (Windows::RiseAndFall, troughs(lifetimes))
     }
 }
 
 /// The minima of live memory between steps.
-fn troughs(lives: &Lives) -> Vec<u32> {
+fn troughs(lifetimes: &Lifetimes) -> Vec<u32> {
     let series = |mut visit: Box<dyn FnMut(u32, u64) + '_>| {
-        let mut live = lives.base;
-        for change in &lives.changes {
-            let size = lives.all[change.life as usize].size;
-            live = if change.birth { live.saturating_add(size) } else { live.saturating_sub(size) };
+        let mut live = lifetimes.base;
+        for change in &lifetimes.changes {
+            let size = lifetimes.all[change.life as usize].size;
+            live = if change.is_allocation { live.saturating_add(size) } else { live.saturating_sub(size) };
             visit(change.event, live);
         }
     };
-    let (mut least, mut most) = (lives.base, lives.base);
+    let (mut least, mut most) = (lifetimes.base, lifetimes.base);
     series(Box::new(|_, live| (least, most) = (least.min(live), most.max(live))));
     let deep = (most - least) / 10;
     let mut starts = Vec::new();
-    let (mut low, mut low_at, mut high, mut falling) = (lives.base, 0, lives.base, false);
+    let (mut low, mut low_at, mut high, mut falling) = (lifetimes.base, 0, lifetimes.base, false);
     series(Box::new(|event, live| {
         if falling {
             if live < low {

@@ -9,7 +9,7 @@ mod compare;
 mod gaps;
 mod holding;
 mod leak;
-mod lives;
+mod lifetimes;
 mod requests;
 mod stacks;
 mod timeline;
@@ -20,7 +20,7 @@ pub use compare::{Change as Difference, Comparison, compare};
 pub use gaps::{Gap, Neighbor};
 pub use holding::Holding;
 pub use leak::{Leaks, Unfreed, Windows};
-pub use lives::{Change, Life, Lives};
+pub use lifetimes::{Change, Lifetime, Lifetimes};
 pub use requests::{Origin, Request};
 pub use stacks::{Holder, StackReport};
 pub use timeline::{Failure, Peak, TraceReport};
@@ -96,7 +96,7 @@ pub fn analyze<'a>(snapshot: &Snapshot<'a>, options: &Options) -> Result<Analysi
     Ok(analysis)
 }
 
-/// Memory per event, block, segment and stack during the analysis, in bytes: see [`Life`], the map of open
+/// Memory per event, block, segment and stack during the analysis, in bytes: see [`Lifetime`], the map of open
 /// allocations, [`SegmentReport`] with its place in three groups, and the free ranges.
 const FOR_EVENT: usize = 80;
 const FOR_BLOCK: usize = 64;

@@ -1,6 +1,6 @@
 //! Analysis of a trace: its duration, the peak and its stacks, failures, and driver calls.
 
-use super::lives::Lives;
+use super::lifetimes::Lifetimes;
 use super::stacks::{Holder, StackReport, Tally};
 use super::totals::Survey;
 use super::{Leaks, Options, leak};
@@ -84,7 +84,7 @@ pub(super) fn report(
     survey: &Survey,
     options: &Options,
 ) -> TraceReport {
-    let (events, lives) = (snapshot.events(trace), Lives::of(snapshot, trace));
+    let (events, lifetimes) = (snapshot.events(trace), Lifetimes::of(snapshot, trace));
     let start = events.iter().find_map(|event| event.time_us);
     let since =
         |event: &Event| Some(Seconds::from_micros(event.time_us?.get().saturating_sub(start?.get())).value());
@@ -92,9 +92,9 @@ pub(super) fn report(
         let found = events.iter().filter(|event| wanted.contains(&event.action)).count();
         u64::try_from(found).unwrap_or(u64::MAX)
     };
-    let walk = walk(events, &lives);
+    let walk = walk(events, &lifetimes);
     let mut tally = Tally::new(&snapshot.stacks);
-    for life in lives.all.iter().filter(|life| life.at(walk.peak.1)) {
+    for life in lifetimes.all.iter().filter(|life| life.at(walk.peak.1)) {
         tally.add(life.stack, life.size);
     }
     let failures = (1..).zip(events).filter(|(_, event)| event.action == Action::Oom);
@@ -112,8 +112,8 @@ pub(super) fn report(
         events: count_of(events),
         span_seconds: events.iter().rev().find(|event| event.time_us.is_some()).and_then(since),
         allocations: count(&[Action::Alloc]),
-        unknown_frees: lives.unknown_frees,
-        base_bytes: Bytes::new(lives.base),
+        unknown_frees: lifetimes.unknown_frees,
+        base_bytes: Bytes::new(lifetimes.base),
         end_bytes: Bytes::new(walk.live),
         traced_live_bytes: Bytes::new(walk.traced),
         traced_peak_bytes: Bytes::new(walk.traced_peak),
@@ -131,7 +131,7 @@ pub(super) fn report(
             u64::try_from(reserved - walk.reserved + walk.reserved_peak).unwrap_or(0),
         ),
         failures: failures.collect(),
-        leaks: leak::leaks(snapshot, trace, &lives, options.top),
+        leaks: leak::leaks(snapshot, trace, &lifetimes, options.top),
     }
 }
 
@@ -150,23 +150,23 @@ struct Walk {
     reserved_peak: i128,
 }
 
-fn walk(events: &[Event], lives: &Lives) -> Walk {
+fn walk(events: &[Event], lifetimes: &Lifetimes) -> Walk {
     let mut walk = Walk {
-        live: lives.base,
-        peak: (lives.base, 0),
+        live: lifetimes.base,
+        peak: (lifetimes.base, 0),
         traced: 0,
         traced_peak: 0,
         reserved: 0,
         reserved_peak: 0,
     };
-    for change in &lives.changes {
-        let life = &lives.all[change.life as usize];
-        if change.birth {
+    for change in &lifetimes.changes {
+        let life = &lifetimes.all[change.life as usize];
+        if change.is_allocation {
             walk.live = walk.live.saturating_add(life.size);
             walk.traced = walk.traced.saturating_add(life.size);
         } else {
             walk.live = walk.live.saturating_sub(life.size);
-            if life.born.is_some() {
+            if life.allocated.is_some() {
                 walk.traced = walk.traced.saturating_sub(life.size);
             }
         }

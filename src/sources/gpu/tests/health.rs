@@ -131,7 +131,7 @@ fn a_worker_that_ends_leaves_gpus_unobserved() {
 }
 
 #[test]
-fn a_typed_failure_outlives_the_worker_that_told_it() {
+fn a_typed_failure_is_kept_after_its_worker_exits() {
     let mut world = World::default();
     let at = Timestamp::from_secs(0);
     world.begun = Some(at);
@@ -199,7 +199,7 @@ fn a_typed_failure_outlives_the_worker_that_told_it() {
 }
 
 #[test]
-fn lines_about_gpus_that_are_not_there_are_refused() {
+fn lines_about_unknown_gpus_are_refused() {
     let mut world = world();
     let before = world.bad_lines;
     take(&mut world, 1, Line::Sample(Box::new(Sample { gpu: 7, ..Sample::default() })));

@@ -1,7 +1,7 @@
 //! Points from the messages of a worker, without a worker process and without a clock.
 
 mod health;
-mod seats;
+mod placements;
 mod values;
 
 use std::time::Duration;

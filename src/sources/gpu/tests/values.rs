@@ -99,23 +99,23 @@ fn units_are_base_units() {
 }
 
 #[test]
-fn what_is_free_is_left_for_others_while_it_is_fresh() {
-    let told = |world: &World, second| {
+fn free_memory_is_published_while_it_is_recent() {
+    let free_memory = |world: &World, second| {
         let mut batch = Batch::new();
         let _ = put(world, Timestamp::from_secs(second), SECOND, true, &mut batch);
         batch.facts.gpu_memory
     };
     let mut world = world();
     take(&mut world, 1, sample(&[(Field::MemoryUsed, 50)], None));
-    assert_eq!(told(&world, 1), [], "what is free is not known");
+    assert_eq!(free_memory(&world, 1), [], "what is free is not known");
     take(&mut world, 2, sample(&[(Field::MemoryUsed, 50), (Field::MemoryFree, 30)], None));
     let memory = GpuMemory { uuid: "GPU-a".into(), used: Bytes::new(50), free: Bytes::new(30) };
-    assert_eq!(told(&world, 2), [memory]);
-    assert_eq!(told(&world, 600), [], "it is stale");
+    assert_eq!(free_memory(&world, 2), [memory]);
+    assert_eq!(free_memory(&world, 600), [], "it is stale");
 }
 
 #[test]
-fn what_no_process_has_is_unattributed() {
+fn memory_of_no_process_is_unattributed() {
     let used = [(Field::MemoryUsed, 1_000)];
     let mut world = world();
     take(&mut world, 1, sample(&used, Some(vec![process(7, Some(600)), process(8, Some(100))])));
@@ -189,7 +189,7 @@ fn a_refused_value_is_absent_and_named() {
 }
 
 #[test]
-fn more_than_all_of_the_time_is_no_share() {
+fn shares_above_one_are_absent() {
     let mut world = world();
     let processes = vec![Process { pid: 7, memory: None, sm: Some(101) }];
     take(
@@ -240,7 +240,7 @@ fn an_instance_names_its_parent() {
 }
 
 #[test]
-fn a_counter_that_wraps_goes_on() {
+fn a_counter_that_wraps_continues() {
     let mut world = world();
     take(&mut world, 1, sample(&[(Field::PcieSent, 900)], None));
     take(&mut world, 2, sample(&[(Field::PcieSent, 100)], None));

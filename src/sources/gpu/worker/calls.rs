@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_was_seen_twice_lasts() {
+    fn a_call_seen_in_two_checks_is_long() {
         let calls = Calls::default();
         calls.enter(Some(3));
         let named = |calls: &Calls| calls.lasting().into_iter().map(|call| call.function).collect::<Vec<_>>();

@@ -32,7 +32,7 @@ use crate::model::lock::lock;
 const BEAT: Duration = Duration::from_secs(1);
 
 /// How long a shutdown waits for the other threads to leave NVML; the parent kills the worker after two seconds.
-const LEAVE: Duration = Duration::from_millis(1_500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Stack size of the threads, which need little; a larger stack only uses address space.
 const STACK: usize = 512 * 1024;
@@ -67,7 +67,7 @@ impl Shared {
         *lock(&self.leaving)
     }
 
-    /// Tells every thread to exit.
+    /// Makes every thread exit.
     fn dismiss(&self) {
         *lock(&self.leaving) = true;
         self.bell.notify_all();
@@ -111,7 +111,7 @@ pub fn run(options: &Options) -> ExitCode {
     loop {
         shared.send(&Line::Beat { lasting: shared.calls.lasting() });
         if listen(BEAT) == Request::Leave || shared.gone.load(Ordering::Acquire) {
-            return leave(&shared);
+            return exit_worker(&shared);
         }
     }
 }
@@ -134,10 +134,10 @@ fn listen(timeout: Duration) -> Request {
 }
 
 /// Shuts NVML down unless a thread hangs in it, and exits.
-fn leave(shared: &Shared) -> ExitCode {
+fn exit_worker(shared: &Shared) -> ExitCode {
     const STEP: Duration = Duration::from_millis(10);
     shared.dismiss();
-    let mut left = LEAVE;
+    let mut left = EXIT_TIMEOUT;
     while shared.inside.load(Ordering::Acquire) > 0 {
         if left.is_zero() {
             // Returning would run the library's destructors while a thread hangs in it.

@@ -31,8 +31,8 @@ pub(super) fn status(error: NvmlError) -> (Status, Option<u32>) {
         E::LibRmVersionMismatch => Status::VersionMismatch,
         _ => Status::UnknownError,
     };
-    let told = !matches!(error, E::LibloadingError(_) | E::FailedToLoadSymbol(_));
-    (status, told.then(|| nvmlReturn_t::from(error)))
+    let from_nvml = !matches!(error, E::LibloadingError(_) | E::FailedToLoadSymbol(_));
+    (status, from_nvml.then(|| nvmlReturn_t::from(error)))
 }
 
 #[cfg(test)]

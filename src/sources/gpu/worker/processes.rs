@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_grows_is_fetched_again_but_not_for_ever() {
+    fn a_list_that_grows_is_fetched_again_at_most_a_few_times() {
         let mut calls = 0;
         let answer = patiently(|| {
             calls += 1;

@@ -19,7 +19,7 @@ pub(super) struct EventSet(c::nvmlEventSet_t);
 /// Shuts NVML down.
 pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlShutdown.as_ref())?;
-    // SAFETY: no thread is inside NVML, and none calls it afterwards: the caller saw all of them leave.
+    // SAFETY: no thread is inside NVML, and none calls it afterwards: the caller waited for all of them to leave it.
     nvml_try(unsafe { call() })
 }
 
@@ -74,15 +74,15 @@ pub(super) fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
 /// The GPU instance and the compute instance of a MIG device.
 pub(super) fn instance(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
     let lib = device.nvml().lib();
-    let ask =
+    let query =
         |call: Result<&unsafe extern "C" fn(c::nvmlDevice_t, *mut u32) -> c::nvmlReturn_t, NvmlError>| {
             let mut id = 0;
             // SAFETY: `id` outlives the call.
             nvml_try(unsafe { call?(device.handle(), &raw mut id) }).map(|()| id)
         };
     (
-        ask(nvml_sym(lib.nvmlDeviceGetGpuInstanceId.as_ref())),
-        ask(nvml_sym(lib.nvmlDeviceGetComputeInstanceId.as_ref())),
+        query(nvml_sym(lib.nvmlDeviceGetGpuInstanceId.as_ref())),
+        query(nvml_sym(lib.nvmlDeviceGetComputeInstanceId.as_ref())),
     )
 }
 
@@ -115,6 +115,6 @@ pub(super) fn wait(nvml: &Nvml, set: &EventSet, timeout_ms: u32) -> Result<u64, 
 /// Frees an event set.
 pub(super) fn free(nvml: &Nvml, set: EventSet) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlEventSetFree.as_ref())?;
-    // SAFETY: the set is ours and is never used again.
+    // SAFETY: the set belongs to this thread and is never used again.
     nvml_try(unsafe { call(set.0) })
 }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_is_asked_first() {
+    fn the_loader_is_tried_first() {
         assert_eq!(places(&options(None, None))[0], PathBuf::from(NAME));
     }
 }

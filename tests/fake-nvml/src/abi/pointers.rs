@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char};
 
 use super::{Answer, Code};
 
-/// An `nvmlDevice_t`: a number in a pointer's clothes, never dereferenced by either side.
+/// An `nvmlDevice_t`: a number in the form of a pointer, never dereferenced by either side.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) usize);
@@ -57,13 +57,13 @@ impl Out<u32> {
     }
 }
 
-/// A pointer to an array whose length travels beside it.
+/// A pointer to an array whose length is another argument.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct OutArray<T>(*mut T);
 
 impl<T> OutArray<T> {
-    /// Whether the caller only asks for the needed length.
+    /// Whether the caller only queries the required length.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()
     }
@@ -87,7 +87,7 @@ impl<T> OutArray<T> {
     }
 }
 
-/// A text buffer whose size in bytes travels beside it.
+/// A text buffer whose size in bytes is another argument.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct OutText(*mut c_char);

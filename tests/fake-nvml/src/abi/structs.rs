@@ -79,7 +79,7 @@ pub(crate) const fn version_word<T>(number: u32) -> u32 {
     size | number << 24
 }
 
-/// A text in a fixed array, cut to leave room for the terminator.
+/// A text in a fixed array, cut to keep space for the terminator.
 pub(crate) fn fixed_text<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, byte) in array.iter_mut().take(N - 1).zip(text.bytes()) {

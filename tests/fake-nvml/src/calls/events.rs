@@ -10,7 +10,7 @@ use crate::{clock, event_sets, machine, session};
 /// How often a wait looks at the scenario.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Waits for the set's next event and hands it to `deliver`.
+/// Waits for the set's next event and passes it to `deliver`.
 fn wait(set: SetHandle, timeout_ms: u32, deliver: impl FnOnce(EventV2) -> Answer) -> Answer {
     let deadline = clock::monotonic() + Duration::from_millis(timeout_ms.into());
     loop {
@@ -29,7 +29,7 @@ fn wait(set: SetHandle, timeout_ms: u32, deliver: impl FnOnce(EventV2) -> Answer
 
 system_calls! {
     nvmlEventSetCreate(_loaded, set: Out<SetHandle>) {
-        // Null is refused before a set is made that nobody could free.
+        // Null is refused before a set is made that the caller could not free.
         set.set(SetHandle(0))?;
         set.set(event_sets::create())
     }

@@ -12,7 +12,7 @@ use crate::value::Value;
 const UNSIGNED_INT: u32 = 1;
 const UNSIGNED_LONG_LONG: u32 = 3;
 
-/// The scope that asks for the sum over all links.
+/// The scope for the sum over all links.
 const ALL_LINKS: u32 = u32::MAX;
 
 /// A value with its `nvmlValueType_t`.

@@ -6,7 +6,7 @@ use crate::loaded::{Loaded, Place};
 use crate::scenario::{Device, PciAddress};
 use crate::target::{Target, handle_at};
 
-/// Gives out a handle once the device itself has agreed to answer.
+/// Returns a handle if the faults of the device permit an answer.
 fn give(loaded: &Loaded, place: Place, device: &Out<Handle>, name: &str) -> Answer {
     let handle = handle_at(loaded, place).ok_or(Code::UNKNOWN)?;
     Target::enter(handle, name)?;

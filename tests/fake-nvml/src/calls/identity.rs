@@ -1,4 +1,4 @@
-//! What a device is: names, numbers, the PCI address, capabilities.
+//! Identity of a device: names, numbers, the PCI address, capabilities.
 
 use super::device_calls;
 use crate::abi::{Code, Out, OutText, PciV1, PciV2, PciV3, fixed_text};

@@ -8,13 +8,13 @@ use crate::clock;
 use crate::scenario::{Kind, Process};
 use crate::target::Target;
 
-/// What a process that churn brings uses.
+/// Memory and utilization of a process added by churn.
 pub(super) const CHURN_MEMORY: u64 = 256 << 20;
 
-/// Above the largest pid of Linux, so that no process of the test machine is meant.
+/// Above the largest pid of Linux, so that it is no process of the test machine.
 const FIRST_CHURN_PID: u32 = 1 << 23;
 
-/// How often a real driver takes the utilization samples of processes.
+/// Interval at which a real driver takes the utilization samples of processes.
 const SAMPLE_EVERY_MICROS: u64 = 166_667;
 
 /// A process with the instance it is on.

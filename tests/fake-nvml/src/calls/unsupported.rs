@@ -1,4 +1,4 @@
-//! Calls that clients make and this GPU has no answer to.
+//! Calls of clients that this GPU does not support.
 
 use super::device_calls;
 use crate::abi::{Code, GpmSupport, Out, answer};

@@ -1,4 +1,4 @@
-//! Utilization of the whole GPU; a partitioned GPU has none, and neither have its instances.
+//! Utilization of the whole GPU; a partitioned GPU and its instances have none.
 
 use super::device_calls;
 use crate::abi::{Answer, Code, Out, Utilization};
@@ -6,7 +6,7 @@ use crate::scenario::Device;
 use crate::target::Target;
 use crate::value::Value;
 
-/// The period real drivers tell, in microseconds.
+/// The period that real drivers report, in microseconds.
 const PERIOD_MICROS: u32 = 167_000;
 
 fn whole(target: &Target) -> Result<&Device, Code> {

@@ -12,7 +12,7 @@ use super::reliability::{Ecc, RemappedRows, RetiredPages};
 use crate::abi::Code;
 use crate::value::Value;
 
-/// One GPU; an absent key keeps the default, `null` makes the call answer NOT_SUPPORTED.
+/// One GPU; an absent key keeps the default, `null` makes the call return NOT_SUPPORTED.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Device {
@@ -148,7 +148,7 @@ impl Default for Device {
 }
 
 impl Device {
-    /// Fills in what follows from the position in the list where the file does not say.
+    /// Sets values that depend on the position in the list, if the file does not.
     pub(super) fn complete(&mut self, index: usize) {
         if self.uuid.is_empty() {
             self.uuid = format!("GPU-00000000-0000-4000-8000-{index:012x}");
@@ -183,7 +183,7 @@ impl Device {
     }
 }
 
-/// Keeps "not given" and "given as null" apart.
+/// Distinguishes absent keys from null.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }

@@ -1,4 +1,4 @@
-//! What goes wrong: lost GPUs, growing process tables, XIDs.
+//! Faults: lost GPUs, growing process tables, XIDs.
 
 use serde::Deserialize;
 
@@ -11,9 +11,9 @@ pub(crate) enum State {
     Ok,
     /// Every call answers GPU_IS_LOST.
     Lost,
-    /// Lost once this many calls were answered, counted from when the file said so.
+    /// Lost after this many calls, counted from the load of the file.
     LostAfterCalls(u64),
-    /// Lost from one second after the epoch until another; null means for good.
+    /// Lost between two seconds after the epoch; null means permanently.
     LostBetweenS(f64, Option<f64>),
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Pcie {
     pub(crate) replays: Option<Value>,
     pub(crate) tx_bytes: Option<Value>,
     pub(crate) rx_bytes: Option<Value>,
-    /// What nvmlDeviceGetPcieThroughput tells, in KiB per second.
+    /// The result of nvmlDeviceGetPcieThroughput, in KiB per second.
     pub(crate) tx_kib_per_second: Option<Value>,
     pub(crate) rx_kib_per_second: Option<Value>,
 }

@@ -60,7 +60,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// One healthy GPU: what an absent file stands for.
+    /// One healthy GPU: used if there is no file.
     pub(crate) fn built_in() -> Self {
         let mut scenario = Self { devices: vec![Device::default()], ..Self::default() };
         for (index, device) in scenario.devices.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ impl Scenario {
         scenario
     }
 
-    /// A driver that refuses to start: what a file that never parsed stands for.
+    /// A driver that refuses to start: used if the file was never valid.
     pub(crate) fn unreadable() -> Self {
         Self { init: Code::UNKNOWN, ..Self::default() }
     }
@@ -81,7 +81,7 @@ impl Scenario {
         for (index, device) in scenario.devices.iter_mut().enumerate() {
             device.complete(index);
             PciAddress::parse(&device.pci)
-                .ok_or_else(|| format!("device {index}: {:?} is no PCI address", device.pci))?;
+                .ok_or_else(|| format!("device {index}: {:?} is not a PCI address", device.pci))?;
             let instances = device.instances().map(|(_, instance)| &instance.uuid);
             for uuid in std::iter::once(&device.uuid).chain(instances) {
                 if !uuids.insert(uuid.clone()) {
@@ -134,7 +134,7 @@ mod tests {
         refused(r#"{"devices": [{"memory": {"usd": 3}}]}"#, "unknown field `usd`");
         refused(r#"{"init": "sleepy"}"#, "no return code is named \"sleepy\"");
         refused(r#"{"devices": [{"uuid": "a"}, {"uuid": "a"}]}"#, "the UUID a is taken");
-        refused(r#"{"devices": [{"pci": "here"}]}"#, "is no PCI address");
+        refused(r#"{"devices": [{"pci": "here"}]}"#, "is not a PCI address");
         refused(r#"{"devices": ["#, "EOF");
     }
 

@@ -1,4 +1,4 @@
-//! Who lives on a GPU: processes and MIG instances.
+//! Users of a GPU: processes and MIG instances.
 
 use serde::Deserialize;
 
@@ -14,7 +14,7 @@ pub(crate) struct Process {
     pub(crate) memory: Option<Value>,
     #[serde(default, rename = "type")]
     pub(crate) kind: Kind,
-    /// What nvmlSystemGetProcessName tells; the executable of the pid if absent.
+    /// The result of nvmlSystemGetProcessName; the executable of the pid if absent.
     pub(crate) name: Option<String>,
     /// Utilization in percent; a process without `sm` has no utilization sample.
     pub(crate) sm: Option<Value>,
@@ -46,7 +46,7 @@ pub(crate) struct Mig {
     pub(crate) instances: Vec<Option<Instance>>,
 }
 
-/// A MIG instance, which has a device handle of its own.
+/// A MIG instance, which has a separate device handle.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Instance {

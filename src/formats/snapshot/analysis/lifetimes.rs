@@ -10,21 +10,22 @@ use crate::formats::snapshot::{Action, Snapshot, StackId, State, Trace};
 
 /// One allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Life {
+pub struct Lifetime {
     /// The requested size in bytes.
     pub size: u64,
     /// The number of the event that allocated it, from the start of the trace; absent where it is older.
-    pub born: Option<NonZeroU32>,
+    pub allocated: Option<NonZeroU32>,
     /// The number of the event that freed it, from 1; absent while it is live.
-    pub died: Option<NonZeroU32>,
+    pub freed: Option<NonZeroU32>,
     /// The stack that allocated it; unknown where it is older than the trace and was freed.
     pub stack: StackId,
 }
 
-impl Life {
+impl Lifetime {
     /// Whether it is live after this number of events.
     pub fn at(&self, events: u32) -> bool {
-        self.born.is_none_or(|born| born.get() <= events) && self.died.is_none_or(|died| died.get() > events)
+        self.allocated.is_none_or(|allocated| allocated.get() <= events)
+            && self.freed.is_none_or(|freed| freed.get() > events)
     }
 }
 
@@ -33,17 +34,17 @@ impl Life {
 pub struct Change {
     /// The number of the event, from 1.
     pub event: u32,
-    /// The index in [`Lives::all`].
+    /// The index in [`Lifetimes::all`].
     pub life: u32,
     /// Whether it is an allocation; otherwise a free.
-    pub birth: bool,
+    pub is_allocation: bool,
 }
 
 /// All allocations of a trace.
 #[derive(Debug, Default)]
-pub struct Lives {
+pub struct Lifetimes {
     /// In the order of allocation; older ones at their first event in the trace.
-    pub all: Vec<Life>,
+    pub all: Vec<Lifetime>,
     /// Allocations and frees in the order of events.
     pub changes: Vec<Change>,
     /// Live memory when the trace began, in bytes.
@@ -54,28 +55,37 @@ pub struct Lives {
     pub missing: u64,
 }
 
-impl Lives {
+impl Lifetimes {
     /// Computes the lifetimes of a trace.
     pub fn of(snapshot: &Snapshot<'_>, trace: &Trace) -> Self {
-        let mut lives = Self::default();
+        let mut lifetimes = Self::default();
         let mut open: HashMap<u64, u32> = HashMap::new();
         for (number, event) in (1..).map_while(NonZeroU32::new).zip(snapshot.events(trace)) {
             match event.action {
                 Action::Alloc => {
                     // An address that is allocated again was freed, even if the trace lacks that event.
-                    if let Some(old) = open.insert(event.address, lives.next()) {
-                        lives.dies(old, number);
+                    if let Some(old) = open.insert(event.address, lifetimes.next()) {
+                        lifetimes.free(old, number);
                     }
-                    let life = Life { size: event.size, born: Some(number), died: None, stack: event.stack };
-                    lives.changes.push(Change { event: number.get(), life: lives.next(), birth: true });
-                    lives.all.push(life);
+                    let life = Lifetime {
+                        size: event.size,
+                        allocated: Some(number),
+                        freed: None,
+                        stack: event.stack,
+                    };
+                    lifetimes.changes.push(Change {
+                        event: number.get(),
+                        life: lifetimes.next(),
+                        is_allocation: true,
+                    });
+                    lifetimes.all.push(life);
                 }
                 Action::FreeCompleted => {
                     let life = open.remove(&event.address).unwrap_or_else(|| {
-                        lives.unknown_frees += 1;
-                        lives.before(event.size, event.stack)
+                        lifetimes.unknown_frees += 1;
+                        lifetimes.before(event.size, event.stack)
                     });
-                    lives.dies(life, number);
+                    lifetimes.free(life, number);
                 }
                 _ => {}
             }
@@ -84,17 +94,17 @@ impl Lives {
             for block in snapshot.blocks(segment).iter().filter(|block| block.state != State::Free) {
                 if let Some(life) = open.remove(&block.address) {
                     // The block's stack is the same one, and is kept when the trace was recorded without stacks.
-                    let life = &mut lives.all[life as usize];
+                    let life = &mut lifetimes.all[life as usize];
                     if life.stack == StackId::UNKNOWN {
                         life.stack = block.stack;
                     }
                     continue;
                 }
-                lives.before(block.requested, block.stack);
+                lifetimes.before(block.requested, block.stack);
             }
         }
-        lives.missing = u64::try_from(open.len()).unwrap_or(u64::MAX);
-        lives
+        lifetimes.missing = u64::try_from(open.len()).unwrap_or(u64::MAX);
+        lifetimes
     }
 
     fn next(&self) -> u32 {
@@ -105,12 +115,12 @@ impl Lives {
     fn before(&mut self, size: u64, stack: StackId) -> u32 {
         self.base = self.base.saturating_add(size);
         let life = self.next();
-        self.all.push(Life { size, born: None, died: None, stack });
+        self.all.push(Lifetime { size, allocated: None, freed: None, stack });
         life
     }
 
-    fn dies(&mut self, life: u32, event: NonZeroU32) {
-        self.all[life as usize].died = Some(event);
-        self.changes.push(Change { event: event.get(), life, birth: false });
+    fn free(&mut self, life: u32, event: NonZeroU32) {
+        self.all[life as usize].freed = Some(event);
+        self.changes.push(Change { event: event.get(), life, is_allocation: false });
     }
 }

@@ -17,7 +17,7 @@ use crate::host::subordinate::Subordinates;
 use crate::model::fair::{Answer, Shares};
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
-use crate::model::shortage::{Shortage, TurnedAway};
+use crate::model::shortage::{Refusals, Shortage};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
@@ -26,13 +26,13 @@ const OF_ONE: usize = 64;
 
 /// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Speaker {
+pub(super) enum PushSender {
     /// A process of a workload.
     Process(ProcessKey),
     /// A user; no tracked process of it owns the connection.
     User(u32),
     /// Unknown to the kernel.
-    Nobody,
+    Unknown,
 }
 
 /// One rank of one peer.
@@ -43,19 +43,19 @@ pub(super) struct Rank {
     /// When it first pushed.
     pub(super) since: Timestamp,
     /// When it last pushed.
-    pub(super) heard: Timestamp,
+    pub(super) last_push: Timestamp,
     /// The user of its connection; absent if the kernel does not report it.
     pub(super) user: Option<u32>,
 }
 
 /// The peer of a request that is being applied.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asks {
+pub(super) struct RequestOrigin {
     /// The user, if the kernel reports it.
     pub(super) user: Option<u32>,
-    pub(super) speaker: Speaker,
+    pub(super) sender: PushSender,
     /// The peer as which it pushed before.
-    pub(super) formerly: Option<Speaker>,
+    pub(super) previous_sender: Option<PushSender>,
 }
 
 /// Limits that are shared between users.
@@ -66,7 +66,7 @@ pub(super) enum Limit {
 }
 
 /// Ranks by peer and number.
-pub(super) type Ranks = HashMap<(Speaker, u64), Rank>;
+pub(super) type Ranks = HashMap<(PushSender, u64), Rank>;
 
 /// The state of listening on one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(super) struct Shared {
     /// Number of connections whose process is known, and of all connections.
     connections: Mutex<(u64, u64)>,
     /// Users who reached a [`Limit`], with the value of the limit.
-    turned: Mutex<[(TurnedAway, usize); 2]>,
+    refusals: Mutex<[(Refusals, usize); 2]>,
     subordinates: Subordinates,
 }
 
@@ -109,9 +109,9 @@ impl Shared {
             members: Mutex::new(Arc::from([])),
             states: Mutex::default(),
             connections: Mutex::default(),
-            turned: Mutex::new([
-                (TurnedAway::new("otlp_ranks"), rules.max_ranks),
-                (TurnedAway::new("otlp_connections"), receiver::places(rules)),
+            refusals: Mutex::new([
+                (Refusals::new("otlp_ranks"), rules.max_ranks),
+                (Refusals::new("otlp_connections"), receiver::places(rules)),
             ]),
             subordinates,
         }
@@ -123,13 +123,13 @@ impl Shared {
     }
 
     /// Records that a rank or connection of this user was refused or removed.
-    pub(super) fn turned_away(&self, limit: Limit, user: Option<u32>, now: Timestamp) {
-        lock(&self.turned)[limit as usize].0.note(user, now);
+    pub(super) fn note_refusal(&self, limit: Limit, user: Option<u32>, now: Timestamp) {
+        lock(&self.refusals)[limit as usize].0.note(user, now);
     }
 
     /// The users whose ranks or connections were recently refused or removed.
     pub(super) fn shortages(&self, now: Timestamp) -> Vec<Shortage> {
-        lock(&self.turned).iter_mut().flat_map(|(turned, most)| turned.shortages(*most, now)).collect()
+        lock(&self.refusals).iter_mut().flat_map(|(refusals, most)| refusals.shortages(*most, now)).collect()
     }
 
     /// The processes that belonged to a workload at the last tick.
@@ -185,13 +185,19 @@ impl Shared {
     }
 
     /// Applies a request; values that the peer pushed before under its former identity move to it.
-    pub(super) fn receive(&self, request: &ExportMetricsServiceRequest, asks: Asks, now: Timestamp) -> Tally {
+    pub(super) fn receive(
+        &self,
+        request: &ExportMetricsServiceRequest,
+        origin: RequestOrigin,
+        now: Timestamp,
+    ) -> Tally {
         let (most, stale_after) = (self.most, self.stale_after);
         let mut ranks = lock(&self.ranks);
-        let mut rank_intake = RankIntake { ranks: &mut ranks, asks, most, stale_after, now, left_out: None };
+        let mut rank_intake =
+            RankIntake { ranks: &mut ranks, origin, most, stale_after, now, left_out: None };
         let tally = intake::take(request, &mut rank_intake);
         if let Some(user) = rank_intake.left_out {
-            self.turned_away(Limit::Ranks, user, now);
+            self.note_refusal(Limit::Ranks, user, now);
         }
         drop(ranks);
         for (outcome, count) in [
@@ -204,12 +210,16 @@ impl Shared {
         tally
     }
 
-    /// Every rank; removes those that were silent for too long or whose process no longer exists according to `lives`.
-    pub(super) fn ranks(&self, now: Timestamp, lives: impl Fn(ProcessKey) -> bool) -> MutexGuard<'_, Ranks> {
+    /// Every rank; removes those that were silent for too long or whose process no longer exists according to `is_running`.
+    pub(super) fn ranks(
+        &self,
+        now: Timestamp,
+        is_running: impl Fn(ProcessKey) -> bool,
+    ) -> MutexGuard<'_, Ranks> {
         let mut ranks = lock(&self.ranks);
-        ranks.retain(|(speaker, _), rank| {
-            let gone = matches!(speaker, Speaker::Process(key) if !lives(*key));
-            !gone && now.since(rank.heard) <= self.stale_after
+        ranks.retain(|(sender, _), rank| {
+            let gone = matches!(sender, PushSender::Process(key) if !is_running(*key));
+            !gone && now.since(rank.last_push) <= self.stale_after
         });
         ranks
     }
@@ -218,7 +228,7 @@ impl Shared {
 /// The ranks of one peer, while its request is applied.
 struct RankIntake<'r> {
     ranks: &'r mut Ranks,
-    asks: Asks,
+    origin: RequestOrigin,
     most: usize,
     stale_after: Duration,
     now: Timestamp,
@@ -227,14 +237,14 @@ struct RankIntake<'r> {
 }
 
 impl RankIntake<'_> {
-    /// Makes room for one more rank of the peer; false if the limit is reached.
-    fn make_room(&mut self) -> bool {
-        let user = self.asks.user;
+    /// Reserves a place for one more rank of the peer; false if the limit is reached.
+    fn reserve_place(&mut self) -> bool {
+        let user = self.origin.user;
         if self.ranks.len() >= self.most {
             let (now, stale_after) = (self.now, self.stale_after);
-            self.ranks.retain(|_, rank| now.since(rank.heard) <= stale_after);
+            self.ranks.retain(|_, rank| now.since(rank.last_push) <= stale_after);
         }
-        let own = self.ranks.keys().filter(|(speaker, _)| *speaker == self.asks.speaker).count();
+        let own = self.ranks.keys().filter(|(sender, _)| *sender == self.origin.sender).count();
         if own >= OF_ONE {
             self.left_out = Some(user);
             return false;
@@ -249,30 +259,31 @@ impl RankIntake<'_> {
             }
             Answer::TakeFrom(other) => {
                 self.left_out = Some(other);
-                let theirs = self.ranks.iter().filter(|(_, rank)| rank.user == other);
-                let newest = theirs.max_by_key(|(_, rank)| rank.since.monotonic()).map(|(key, _)| *key);
+                let other_ranks = self.ranks.iter().filter(|(_, rank)| rank.user == other);
+                let newest = other_ranks.max_by_key(|(_, rank)| rank.since.monotonic()).map(|(key, _)| *key);
                 newest.is_some_and(|key| self.ranks.remove(&key).is_some())
             }
         }
     }
 }
 
-impl intake::Room for RankIntake<'_> {
-    fn figures(&mut self, told: &RankAttributes) -> Option<&mut Figures> {
-        let number = told.rank.unwrap_or(0);
-        let Asks { user, speaker, formerly } = self.asks;
-        let key = (speaker, number);
+impl intake::FiguresByRank for RankIntake<'_> {
+    fn figures(&mut self, attributes: &RankAttributes) -> Option<&mut Figures> {
+        let number = attributes.rank.unwrap_or(0);
+        let RequestOrigin { user, sender, previous_sender } = self.origin;
+        let key = (sender, number);
         if !self.ranks.contains_key(&key) {
-            let before = formerly.and_then(|formerly| self.ranks.remove(&(formerly, number)));
-            if before.is_none() && !self.make_room() {
+            let before =
+                previous_sender.and_then(|previous_sender| self.ranks.remove(&(previous_sender, number)));
+            if before.is_none() && !self.reserve_place() {
                 return None;
             }
             let now = self.now;
-            let new = || Rank { figures: Figures::default(), since: now, heard: now, user };
+            let new = || Rank { figures: Figures::default(), since: now, last_push: now, user };
             self.ranks.insert(key, before.unwrap_or_else(new));
         }
         let rank = self.ranks.get_mut(&key)?;
-        rank.heard = self.now;
+        rank.last_push = self.now;
         Some(&mut rank.figures)
     }
 }

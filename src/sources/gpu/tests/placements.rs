@@ -33,11 +33,11 @@ fn look(world: &mut World, second: u64, uuids: &[&str]) -> u64 {
 
 /// Each GPU, as `index uuid condition`.
 fn shown(world: &World, second: u64) -> Vec<String> {
-    let tell = |gpu: &Gpu| {
+    let show = |gpu: &Gpu| {
         let condition = world.condition(gpu, Timestamp::from_secs(second), Duration::from_secs(1));
         format!("{} {} {}", gpu.labels[0], gpu.labels[1], condition.label())
     };
-    let mut shown: Vec<String> = world.gpus.iter().map(tell).collect();
+    let mut shown: Vec<String> = world.gpus.iter().map(show).collect();
     shown.sort();
     shown
 }
@@ -65,7 +65,7 @@ fn indices_shift_when_a_gpu_is_taken_out_and_put_back() {
 }
 
 #[test]
-fn an_old_name_is_not_given_to_a_gpu_that_may_be_another() {
+fn an_old_identity_is_not_used_for_a_gpu_that_may_be_another() {
     let mut world = World::default();
     look(&mut world, 0, &["a", "b", "c"]);
     // Index 0 never reports a UUID: with the same count it remains `a`, until another index has shifted.
@@ -88,7 +88,7 @@ fn an_old_name_is_not_given_to_a_gpu_that_may_be_another() {
 }
 
 #[test]
-fn gpus_that_come_and_go_for_ever_are_bounded() {
+fn gpus_that_appear_and_disappear_are_bounded() {
     let mut world = World::default();
     for second in 0..2_000 {
         look(&mut world, second, &[&format!("GPU-{second}")]);
@@ -98,7 +98,7 @@ fn gpus_that_come_and_go_for_ever_are_bounded() {
 }
 
 #[test]
-fn a_gpu_that_changes_its_index_keeps_what_is_known_of_it() {
+fn a_gpu_that_changes_its_index_keeps_its_state() {
     let mut world = world();
     take(&mut world, 1, Line::Xid(Xid { gpu: 0, xid: 79 }));
     let identity =
@@ -119,11 +119,11 @@ fn a_gpu_that_changes_its_index_keeps_what_is_known_of_it() {
 }
 
 #[test]
-fn the_kernel_log_is_heard_before_any_gpu() {
+fn xids_of_the_kernel_log_are_kept_before_the_first_gpu() {
     let mut world = World::default();
     let at = Timestamp::from_secs(0);
-    let told = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
-    world.take_kernel(at, &[told("0000:3b:00", 79), told("0000:3b:00", 79), told("?", 79)]);
+    let event = |pci: &str, xid| KernelXid { pci: pci.to_owned(), xid, kernel_us: 0 };
+    world.take_kernel(at, &[event("0000:3b:00", 79), event("0000:3b:00", 79), event("?", 79)]);
     check(
         &world,
         1,
@@ -134,7 +134,7 @@ fn the_kernel_log_is_heard_before_any_gpu() {
             unavailable: NVML is being initialized
         "#]],
     );
-    world.take_kernel(at, &[told("0000:5e:00", 7)]);
+    world.take_kernel(at, &[event("0000:5e:00", 7)]);
     check(
         &world,
         1,
@@ -154,12 +154,12 @@ fn the_kernel_log_is_heard_before_any_gpu() {
 }
 
 #[test]
-fn a_daemon_that_stood_still_blames_no_gpu() {
+fn a_daemon_that_was_stopped_reports_no_gpu_as_hung() {
     let mut world = World::default();
     let generation = look(&mut world, 0, &["a"]);
     world.take(generation, Timestamp::from_secs(9), Line::alive());
     assert_eq!(shown(&world, 9), ["0 a unobserved"]);
-    world.stood_still(Timestamp::from_secs(20));
+    world.exclude_pause(Timestamp::from_secs(20));
     assert!(world.answers(Timestamp::from_secs(20)));
     assert_eq!(shown(&world, 20), ["0 a unobserved"]);
     (21..27).for_each(|second| world.take(generation, Timestamp::from_secs(second), Line::alive()));
