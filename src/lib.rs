@@ -18,6 +18,7 @@ pub mod sources;
 
 pub mod analyzers;
 
+pub mod cluster;
 pub mod engine;
 pub mod plot;
 pub mod recording;

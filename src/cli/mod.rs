@@ -2,6 +2,7 @@
 
 mod check;
 mod check_config;
+mod cluster;
 mod drill;
 mod fetch;
 #[cfg(feature = "gpu")]
@@ -49,6 +50,7 @@ enum Command {
     Leak(report::Leak),
     Fragmentation(report::Fragmentation),
     Check(check::Args),
+    Cluster(cluster::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
     Plot(plot::Args),
@@ -127,6 +129,7 @@ impl Cli {
             Command::Leak(args) => args.run(),
             Command::Fragmentation(args) => args.run(),
             Command::Check(args) => args.run(),
+            Command::Cluster(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),

@@ -5,6 +5,7 @@
 //! reads, so that `memwarden plot` can draw each report.
 
 mod check;
+mod cluster;
 mod curve;
 mod focus;
 mod fragmentation;
@@ -26,6 +27,7 @@ mod training;
 mod unseen;
 
 pub use check::{Checked, Health};
+pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_json, cluster_text};
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
 pub use frame_view::FrameView;

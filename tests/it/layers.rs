@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("plot", &[]),
     ("recording", &["model", "formats", "host", "plot"]),
+    ("cluster", &[]),
     ("protection/words", &["model"]),
     ("protection/policy", &["model"]),
     ("protection/options", &["model", "config", "protection/words", "protection/policy"]),
@@ -65,7 +66,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("catalog", &["model", "events", "sources", "analyzers", "engine", "protection/metrics"]),
     ("otlp", &["model", "config", "events", "host", "engine", "catalog"]),
     ("perf_log", &["model", "host", "catalog"]),
-    ("report", &["model", "formats", "analyzers", "plot", "recording", "catalog"]),
+    ("report", &["model", "formats", "analyzers", "plot", "recording", "cluster", "catalog"]),
     ("serve", &["model", "config", "events", "host", "engine", "protection/words", "catalog"]),
     (
         "app",

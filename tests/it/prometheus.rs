@@ -2,7 +2,7 @@
 //! evaluated, series of exited processes disappear, and no scrape fails.
 
 use crate::database::{BusyNode, Database, dashboard_queries};
-use crate::harness::tool;
+use crate::harness::{memwarden, tool};
 
 #[test]
 fn every_dashboard_query_returns_data() {
@@ -20,4 +20,29 @@ fn every_dashboard_query_returns_data() {
     let failed = prometheus.failed_rules();
     assert!(failed.is_empty(), "{failed:?}");
     assert!(prometheus.query("min_over_time(up[10m]) == 1").len() == 1, "a scrape failed");
+    the_cluster_is_reported(&format!("http://{}", prometheus.address), &target.to_string());
+}
+
+/// `memwarden cluster` shows the node and the run of its job.
+fn the_cluster_is_reported(url: &str, target: &str) {
+    let cluster = |more: &[&str]| {
+        let output = memwarden(&[&["cluster", "--prometheus", url], more].concat()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (code, text, error) = cluster(&[]);
+    assert!([0, 2, 3].contains(&code) && error.is_empty(), "{code} {error}");
+    assert!(text.contains(target) && text.contains("speaker"), "{text}");
+    let (_, json, _) = cluster(&["--run", "speaker", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let run = &json["runs"][0];
+    assert_eq!(
+        (&run["run"], &run["ranks"], &run["world_size"]),
+        (&"speaker".into(), &2.0.into(), &2.0.into()),
+        "{run}"
+    );
+    assert!(run["tokens_per_second"].as_f64().unwrap() > 0.0, "{run}");
+    assert!(json["alerts"].is_array(), "this server evaluates alerts: {json}");
+    let (code, _, error) = cluster(&["--run", "nobody"]);
+    assert!(code == 1 && error.contains("knows no run nobody"), "{code} {error}");
 }

@@ -1,0 +1,119 @@
+//! `memwarden cluster`: the nodes and the training runs that a Prometheus-compatible server knows.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use http::Uri;
+
+use super::fetch::{self, Fetcher};
+use super::output::{Format, Output};
+use super::report::Screen;
+use crate::cluster::{self, Answers, Cluster, QUERIES};
+use crate::report::{cluster_json, cluster_text};
+
+/// Report all nodes and training runs, by a Prometheus-compatible server that scrapes them.
+///
+/// Nodes that are not seen come first, then those where memory runs out first. The server must have loaded the rules in
+/// alerts/. Exit codes: 0 nothing is wrong; 2 something is: a high risk, a run that is stalled, or a critical alert; 3
+/// nothing that is seen is wrong, and a node is down, stale, hung or blind; 1 an error.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  memwarden cluster --prometheus http://prometheus:9090
+  memwarden cluster --prometheus http://prometheus:9090 --run slurm-4711 --format json
+  memwarden cluster --prometheus https://mimir/prometheus --monitor")]
+pub(super) struct Args {
+    /// URL of the server: Prometheus, VictoriaMetrics, Thanos, Mimir, with the prefix of its API if it has one.
+    #[arg(long, value_name = "URL")]
+    prometheus: String,
+    /// Report only this run.
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
+    /// Maximum number of rows of each table.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// Report again at each interval until interrupted.
+    #[arg(long, conflicts_with = "output")]
+    monitor: bool,
+    /// Interval of --monitor in seconds, 1 to 3600.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+/// Largest answer that is read, in bytes: several times the series of 10,000 nodes.
+const LARGEST: usize = 64 << 20;
+/// Time limit of one query.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Exit code if something needs attention.
+const ALARM: u8 = 2;
+/// Exit code if nothing that is seen needs attention, and part of the cluster is not seen.
+const INCOMPLETE: u8 = 3;
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        let base = self.prometheus.trim_end_matches('/').to_owned();
+        let fetcher = Fetcher::new(&fetch::address(&base)?, LARGEST, PATIENCE)?;
+        let mut screen = Screen::new();
+        loop {
+            let cluster = runtime.block_on(self.read(&fetcher, &base))?;
+            if self.monitor && screen.is_live() {
+                screen.show(&cluster_text(&cluster, self.top, screen.page()), "Ctrl-C ends it");
+                std::thread::sleep(Duration::from_secs(self.interval));
+                continue;
+            }
+            match self.output.format() {
+                Format::Json => self.output.value(&cluster_json(&cluster))?,
+                Format::Text => self.output.text(&cluster_text(&cluster, self.top, self.output.page()))?,
+            }
+            if self.monitor {
+                std::thread::sleep(Duration::from_secs(self.interval));
+                continue;
+            }
+            return Ok(match (cluster.is_alarming(), cluster.is_incomplete()) {
+                (true, _) => ExitCode::from(ALARM),
+                (false, true) => ExitCode::from(INCOMPLETE),
+                (false, false) => ExitCode::SUCCESS,
+            });
+        }
+    }
+
+    async fn read(&self, fetcher: &Fetcher, base: &str) -> anyhow::Result<Cluster> {
+        let mut answers = Answers::default();
+        for (query, answer) in QUERIES.iter().zip(&mut answers) {
+            let uri: Uri = fetch::address(&format!("{base}/api/v1/query?query={}", fetch::encoded(query)))?;
+            let body = fetcher.get(&uri).await?;
+            *answer = cluster::samples(&body).with_context(|| format!("{base}, {query}"))?;
+        }
+        if answers[0].is_empty() {
+            bail!(
+                "{base} has no series {}: load alerts/memwarden.recording.rules.yaml and alerts/memwarden.rules.yaml \
+                 there, and scrape memwarden",
+                QUERIES[0]
+            );
+        }
+        // VictoriaMetrics evaluates alerts in a process of its own, and answers nothing or an error here.
+        let uri = fetch::address(&format!("{base}/api/v1/alerts"))?;
+        let body = fetcher.get(&uri).await.ok();
+        let alerts = body.and_then(|body| cluster::alerts(&body, &is_ours).ok());
+        let mut cluster = Cluster::new(&answers, alerts);
+        if let Some(run) = &self.run {
+            cluster.narrow(run);
+            if cluster.runs.is_empty() {
+                bail!("{base} knows no run {run}");
+            }
+        }
+        Ok(cluster)
+    }
+}
+
+/// Whether an alert is one of memwarden's rules.
+fn is_ours(name: &str) -> bool {
+    const RULES: &str = include_str!("../../alerts/memwarden.rules.yaml");
+    RULES.lines().any(|line| line.trim().strip_prefix("- alert: ") == Some(name))
+}

@@ -1,0 +1,402 @@
+//! Nodes and training runs of a cluster, by what a Prometheus-compatible server answers.
+//!
+//! The server does the work, by the recording rules of `alerts/`: few series for each node and run are read. Nothing here
+//! opens a connection.
+
+mod answer;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+pub use answer::{AnswerError, Sample, alerts, samples};
+
+/// The instant queries whose answers make a [`Cluster`], in the order of [`Answers`].
+pub const QUERIES: [&str; 14] = [
+    "instance:memwarden_node_state:level",
+    "instance:memwarden_forecast_risk:max",
+    "instance:memwarden_forecast_time_to_exhaustion_seconds:min{estimate=\"p50\"}",
+    "instance:memwarden_forecast_exhaustion_probability:max{horizon=\"15m\"}",
+    "instance:memwarden_leak_leaking:count",
+    "instance:memwarden_findings:sum{severity=\"critical\"}",
+    "run:memwarden_ranks:count",
+    "run:memwarden_world_size:max",
+    "run:memwarden_owner:info",
+    "run:memwarden_forecast_time_to_exhaustion_seconds:min",
+    "topk by (job, run) (1, rank:memwarden_training_step_duration:against_run)",
+    "run:memwarden_training_allocator_allocated_bytes:spread",
+    "run:memwarden_training_tokens_per_second:sum",
+    "min by (job, run) (rank:memwarden_training_step_age:of_run)",
+];
+
+/// The answers to [`QUERIES`], in their order.
+pub type Answers = [Vec<Sample>; QUERIES.len()];
+
+/// How much of a node is seen; the worst comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// Everything that memwarden samples there.
+    Complete,
+    /// A source fails.
+    Blind,
+    /// A GPU hangs or is lost.
+    Hung,
+    /// memwarden responds and takes no new samples.
+    Stale,
+    /// It is not reached, or not discovered any more.
+    Down,
+}
+
+impl NodeState {
+    /// The state as a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Blind => "blind",
+            Self::Hung => "hung",
+            Self::Stale => "stale",
+            Self::Down => "down",
+        }
+    }
+
+    /// The state of a value of `instance:memwarden_node_state:level`.
+    fn of(level: f64) -> Self {
+        match level {
+            l if l >= 4.0 => Self::Down,
+            l if l >= 3.0 => Self::Stale,
+            l if l >= 2.0 => Self::Hung,
+            l if l >= 1.0 => Self::Blind,
+            _ => Self::Complete,
+        }
+    }
+}
+
+/// The level of risk, as the exhaustion analyzer defines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// Nothing indicates exhaustion.
+    Low,
+    /// Exhaustion is possible.
+    Medium,
+    /// Exhaustion within 15 minutes is more likely than not, or little memory is left.
+    High,
+    /// Memory is about to be exhausted.
+    Critical,
+}
+
+impl Risk {
+    /// The level as a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    fn of(level: f64) -> Self {
+        match level {
+            l if l >= 3.0 => Self::Critical,
+            l if l >= 2.0 => Self::High,
+            l if l >= 1.0 => Self::Medium,
+            _ => Self::Low,
+        }
+    }
+}
+
+/// One node. What the server does not answer is absent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Node {
+    /// The label `job` of its target.
+    pub job: String,
+    /// The label `instance` of its target.
+    pub instance: String,
+    /// How much of it is seen.
+    pub state: NodeState,
+    /// Its highest risk; absent for a node that is stale or down, whose risk is not known.
+    pub risk: Option<Risk>,
+    /// Median time until its first resource is exhausted; absent while no exhaustion is predicted.
+    pub time_to_exhaustion_seconds: Option<f64>,
+    /// Probability that one of its resources is exhausted within 15 minutes.
+    pub exhaustion_probability_15m_ratio: Option<f64>,
+    /// Number of workloads, ranks and GPU processes that leak.
+    pub leaks: Option<f64>,
+    /// Number of critical findings.
+    pub critical_findings: Option<f64>,
+}
+
+/// The resource of a run that is exhausted first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FirstResource {
+    /// The node.
+    pub instance: String,
+    /// The kind of resource.
+    pub resource: String,
+    /// The index of the GPU; empty for others.
+    pub gpu: String,
+    /// Median time until it is exhausted.
+    pub time_to_exhaustion_seconds: f64,
+}
+
+/// The slowest rank of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowestRank {
+    /// The node.
+    pub instance: String,
+    /// The rank.
+    pub rank: String,
+    /// Its step time, divided by that of the median rank of the run.
+    pub step_time_ratio: f64,
+}
+
+/// One training run, on all of its nodes. What the server does not answer is absent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// The label `job` of the targets of its nodes.
+    pub job: String,
+    /// Its name.
+    pub run: String,
+    /// Its user.
+    pub user: String,
+    /// Number of ranks that are seen.
+    pub ranks: f64,
+    /// Number of ranks that it has.
+    pub world_size: Option<f64>,
+    /// The resource that is exhausted first; absent while no exhaustion is predicted.
+    pub first: Option<FirstResource>,
+    /// The slowest rank; absent for fewer than two ranks with a step time.
+    pub slowest: Option<SlowestRank>,
+    /// Allocated memory of the fullest rank, divided by the mean of the ranks.
+    pub memory_spread_ratio: Option<f64>,
+    /// Throughput of all ranks.
+    pub tokens_per_second: Option<f64>,
+    /// Time since the last step of any rank, divided by 20 times the mean step time; the run is stalled above 1.
+    pub step_age_ratio: Option<f64>,
+}
+
+impl Run {
+    /// Whether no rank makes progress.
+    pub fn is_stalled(&self) -> bool {
+        self.step_age_ratio.is_some_and(|age| age > 1.0)
+    }
+
+    /// Number of ranks that are not seen; absent where the world size is not known.
+    pub fn missing(&self) -> Option<f64> {
+        self.world_size.map(|world| (world - self.ranks).max(0.0))
+    }
+}
+
+/// A firing alert.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alert {
+    /// Its name.
+    pub name: String,
+    /// `critical`, `warning` or `info`; empty where it has no such label.
+    pub severity: String,
+    /// Its description, or its summary.
+    pub text: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Everything that is known of a cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cluster {
+    /// The nodes, ordered by [`Cluster::new`].
+    pub nodes: Vec<Node>,
+    /// The runs, those with the least time left first.
+    pub runs: Vec<Run>,
+    /// The firing alerts, the most severe first; absent where the server evaluates no alerts.
+    pub alerts: Option<Vec<Alert>>,
+}
+
+impl Cluster {
+    /// A cluster by the answers to [`QUERIES`] and the firing alerts.
+    ///
+    /// Nodes that are not seen come first, then those with the highest risk, then those with the least time left.
+    pub fn new(answers: &Answers, alerts: Option<Vec<Alert>>) -> Self {
+        let [states, risks, times, chances, leaks, findings, ranks, ..] = answers;
+        let mut nodes: Vec<Node> = states
+            .iter()
+            .map(|sample| {
+                let of =
+                    |answer: &[Sample]| sample.same(answer, &["job", "instance"]).map(|found| found.value);
+                let state = NodeState::of(sample.value);
+                let is_known = state < NodeState::Stale;
+                Node {
+                    job: sample.label("job"),
+                    instance: sample.label("instance"),
+                    state,
+                    risk: of(risks).filter(|_| is_known).map(Risk::of),
+                    time_to_exhaustion_seconds: of(times).filter(|_| is_known),
+                    exhaustion_probability_15m_ratio: of(chances).filter(|_| is_known),
+                    leaks: of(leaks).filter(|_| is_known),
+                    critical_findings: of(findings).filter(|_| is_known),
+                }
+            })
+            .collect();
+        nodes.sort_by(|one, other| {
+            let left = |node: &Node| node.time_to_exhaustion_seconds.unwrap_or(f64::INFINITY);
+            other
+                .state
+                .cmp(&one.state)
+                .then(other.risk.cmp(&one.risk))
+                .then(left(one).total_cmp(&left(other)))
+                .then_with(|| one.instance.cmp(&other.instance))
+        });
+        let mut runs: Vec<Run> = ranks.iter().map(|sample| run(sample, answers)).collect();
+        runs.sort_by(|one, other| {
+            let left = |run: &Run| {
+                run.first.as_ref().map_or(f64::INFINITY, |first| first.time_to_exhaustion_seconds)
+            };
+            let wrong = |run: &Run| u8::from(run.is_stalled());
+            wrong(other)
+                .cmp(&wrong(one))
+                .then(left(one).total_cmp(&left(other)))
+                .then_with(|| one.run.cmp(&other.run))
+        });
+        let alerts = alerts.map(|mut alerts| {
+            let severity = |alert: &Alert| match alert.severity.as_str() {
+                "critical" => 0,
+                "warning" => 1,
+                _ => 2,
+            };
+            alerts.sort_by(|one, other| {
+                severity(one)
+                    .cmp(&severity(other))
+                    .then_with(|| (&one.name, &one.text).cmp(&(&other.name, &other.text)))
+            });
+            alerts
+        });
+        Self { nodes, runs, alerts }
+    }
+
+    /// Keeps only this run, its nodes with a statement of their own, and its alerts.
+    pub fn narrow(&mut self, run: &str) {
+        self.runs.retain(|known| known.run == run);
+        let of_run = |instance: &str, runs: &[Run]| {
+            runs.iter().any(|run| {
+                run.first.as_ref().is_some_and(|first| first.instance == instance)
+                    || run.slowest.as_ref().is_some_and(|slowest| slowest.instance == instance)
+            })
+        };
+        let runs = &self.runs;
+        self.nodes.retain(|node| of_run(&node.instance, runs));
+        if let Some(alerts) = &mut self.alerts {
+            alerts.retain(|alert| alert.labels.get("run").is_some_and(|known| known == run));
+        }
+    }
+
+    /// Whether something needs attention: a high risk, a run that is stalled, or a critical alert.
+    pub fn is_alarming(&self) -> bool {
+        let alerts = self.alerts.iter().flatten();
+        self.nodes.iter().any(|node| node.risk >= Some(Risk::High))
+            || self.runs.iter().any(Run::is_stalled)
+            || alerts.into_iter().any(|alert| alert.severity == "critical")
+    }
+
+    /// Whether part of the cluster is not seen.
+    pub fn is_incomplete(&self) -> bool {
+        self.nodes.iter().any(|node| node.state != NodeState::Complete)
+    }
+}
+
+fn run(sample: &Sample, answers: &Answers) -> Run {
+    let [.., worlds, owners, times, slowest, spreads, tokens, ages] = answers;
+    let of = |answer: &[Sample]| sample.same(answer, &["job", "run"]).cloned();
+    let value = |answer: &[Sample]| of(answer).map(|found| found.value);
+    Run {
+        job: sample.label("job"),
+        run: sample.label("run"),
+        user: of(owners).map(|owner| owner.label("user")).unwrap_or_default(),
+        ranks: sample.value,
+        world_size: value(worlds),
+        first: of(times).map(|first| FirstResource {
+            instance: first.label("instance"),
+            resource: first.label("resource"),
+            gpu: first.label("gpu"),
+            time_to_exhaustion_seconds: first.value,
+        }),
+        slowest: of(slowest).map(|rank| SlowestRank {
+            instance: rank.label("instance"),
+            rank: rank.label("rank"),
+            step_time_ratio: rank.value,
+        }),
+        memory_spread_ratio: value(spreads),
+        tokens_per_second: value(tokens),
+        step_age_ratio: value(ages),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(labels: &[(&str, &str)], value: f64) -> Sample {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Sample { labels: std::iter::once(("job".to_owned(), "m".to_owned())).chain(labels).collect(), value }
+    }
+
+    fn answers() -> Answers {
+        let mut answers = Answers::default();
+        let states = [("good", 0.0), ("leaks", 0.0), ("lost", 4.0), ("hangs", 2.0)];
+        answers[0] = states.map(|(instance, level)| sample(&[("instance", instance)], level)).to_vec();
+        answers[1] = [("good", 0.0), ("leaks", 2.0), ("lost", 0.0)]
+            .map(|(i, v)| sample(&[("instance", i)], v))
+            .to_vec();
+        answers[2] = vec![sample(&[("instance", "leaks")], 240.0), sample(&[("instance", "lost")], 5.0)];
+        answers[6] =
+            vec![sample(&[("run", "a")], 8.0), sample(&[("run", "b")], 3.0), sample(&[("run", "c")], 1.0)];
+        answers[7] = vec![sample(&[("run", "b")], 4.0)];
+        answers[8] = vec![sample(&[("run", "b"), ("user", "alice")], 1.0)];
+        answers[9] =
+            vec![sample(&[("run", "b"), ("instance", "leaks"), ("resource", "gpu"), ("gpu", "1")], 240.0)];
+        answers[13] = vec![sample(&[("run", "c")], 1.5)];
+        answers
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_unseen_before_it() {
+        let cluster = Cluster::new(&answers(), None);
+        let nodes: Vec<_> = cluster.nodes.iter().map(|node| (node.instance.as_str(), node.risk)).collect();
+        assert_eq!(
+            nodes,
+            [("lost", None), ("hangs", None), ("leaks", Some(Risk::High)), ("good", Some(Risk::Low))]
+        );
+        assert_eq!(
+            cluster.nodes[0].time_to_exhaustion_seconds, None,
+            "what a lost node had is not known any more"
+        );
+        let runs: Vec<_> = cluster.runs.iter().map(|run| run.run.as_str()).collect();
+        assert_eq!(runs, ["c", "b", "a"]);
+        let b = &cluster.runs[1];
+        assert_eq!((b.user.as_str(), b.missing()), ("alice", Some(1.0)));
+        assert_eq!(b.first.as_ref().unwrap().instance, "leaks");
+        assert_eq!(cluster.runs[2].missing(), None);
+        assert!(cluster.is_alarming() && cluster.is_incomplete());
+    }
+
+    #[test]
+    fn a_run_alone_has_its_nodes_and_alerts() {
+        let alert = |run: &str| Alert {
+            name: "RunStalled".to_owned(),
+            severity: "critical".to_owned(),
+            text: String::new(),
+            labels: BTreeMap::from([("run".to_owned(), run.to_owned())]),
+        };
+        let mut cluster = Cluster::new(&answers(), Some(vec![alert("b"), alert("c")]));
+        cluster.narrow("b");
+        assert_eq!((cluster.runs.len(), cluster.nodes.len(), cluster.alerts.unwrap().len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn an_empty_cluster_alarms_nobody_and_a_complete_one_is_complete() {
+        let mut answers = Answers::default();
+        answers[0] = vec![sample(&[("instance", "good")], 0.0)];
+        let cluster = Cluster::new(&answers, Some(Vec::new()));
+        assert!(!cluster.is_alarming() && !cluster.is_incomplete());
+    }
+}
