@@ -267,5 +267,4 @@ fn below<'p>(path: &'p Label, above: &Label) -> Option<&'p str> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -46,6 +46,7 @@ mod revision;
 mod roads;
 mod shipped;
 mod skip;
+mod slurm;
 mod snapshot;
 mod speaker;
 mod tables;
