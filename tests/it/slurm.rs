@@ -166,10 +166,9 @@ impl Cluster {
     fn submit(&self, options: &[&str], script: &str) -> String {
         let path = self.path("jobs").join("script");
         write(&path, &format!("#!/bin/sh\n{script}\n"), 0o755);
-        // What a user may say of a job is not to be believed.
         let output = self
             .command("sbatch")
-            .args(["--parsable", "--output=/dev/null", "--export=ALL,SLURM_JOB_ID=999,SLURM_JOBID=999"])
+            .args(["--parsable", "--output=/dev/null"])
             .args(options)
             .arg(&path)
             .uid(NOBODY)
@@ -236,8 +235,9 @@ impl Drop for Cluster {
     }
 }
 
-/// Two tasks that fill 60 MiB each: `tail` keeps what has no end of line.
-const TWO_TASKS: &str = "srun --ntasks=2 --overlap sh -c 'head -c 60M /dev/zero | tail | sleep 600'";
+/// Two tasks that fill 60 MiB each: `tail` keeps what has no end of line. What their environment says of the job is wrong.
+const TWO_TASKS: &str =
+    "srun --ntasks=2 --overlap sh -c 'export SLURM_JOB_ID=999; head -c 60M /dev/zero | tail | sleep 600'";
 
 fn started(config: &str, folder: &Path) -> Daemon {
     let file = folder.join("memwarden.yaml");
