@@ -20,7 +20,7 @@ cpus() {
 }
 
 summary() {
-    timeout -k 1 5 "$memwarden" job-summary "$SLURM_JOB_ID" ${MEMWARDEN_URL:+--url "$MEMWARDEN_URL"} \
+    timeout -k 1 5 "$memwarden" job-summary "$SLURM_JOB_ID" --ended ${MEMWARDEN_URL:+--url "$MEMWARDEN_URL"} \
         --node "${SLURMD_NODENAME:-$(hostname -s)}" $(cpus) "$@"
 }
 
@@ -40,7 +40,10 @@ write() {
 store() {
     [ "$comment" = jobstats ] && [ "${SLURM_JOB_NUM_NODES:-0}" = 1 ] || return 0
     line=$(summary --format jobstats) || return 0
-    case $line in JS1:*) timeout -k 1 5 scontrol update job="$SLURM_JOB_ID" AdminComment="$line" ;; esac
+    # scontrol refuses to update a job that has ended; the accounting database accepts it.
+    case $line in
+    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$SLURM_JOB_ID" set AdminComment="$line" ;;
+    esac
 }
 
 # Removes the files of this job, and not those of a job that has the GPU by now.

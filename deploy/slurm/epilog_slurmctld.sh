@@ -21,9 +21,12 @@ main() {
         set -- "$@" --url "$scheme://$node:$port"
     done
     [ $# -gt 0 ] || return 0
-    line=$(timeout -k 1 30 "$memwarden" job-summary "$SLURM_JOB_ID" "$@" ${count:+--cpus "$count"} --format jobstats) ||
+    line=$(timeout -k 1 30 "$memwarden" job-summary "$SLURM_JOB_ID" --ended "$@" ${count:+--cpus "$count"} --format jobstats) ||
         return 0
-    case $line in JS1:*) timeout -k 1 5 scontrol update job="$SLURM_JOB_ID" AdminComment="$line" ;; esac
+    # scontrol refuses to update a job that has ended; the accounting database accepts it.
+    case $line in
+    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$SLURM_JOB_ID" set AdminComment="$line" ;;
+    esac
 }
 
 main </dev/null >/dev/null 2>&1

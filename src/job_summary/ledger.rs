@@ -71,7 +71,8 @@ impl Book {
         }
         self.meet_victim(&mut now, out);
         now.read(out);
-        let hierarchical = !points(out, &cgroup::HIERARCHY.desc).any(|(labels, _)| labels[0].as_str() == "v1");
+        let hierarchical =
+            !points(out, &cgroup::HIERARCHY.desc).any(|(labels, _)| labels[0].as_str() == "v1");
         for (job, record) in &mut self.jobs {
             if !now.jobs.contains_key(job) {
                 record.end();
@@ -85,7 +86,8 @@ impl Book {
             }
             if !self.jobs.contains_key(&job) && self.jobs.len() >= MOST {
                 let oldest = self.jobs.iter().filter(|(_, record)| ended(record));
-                let oldest = oldest.min_by_key(|(_, record)| record.last.monotonic()).map(|(job, _)| job.clone());
+                let oldest =
+                    oldest.min_by_key(|(_, record)| record.last.monotonic()).map(|(job, _)| job.clone());
                 let Some(oldest) = oldest else { continue };
                 self.jobs.remove(&oldest);
             }
@@ -147,8 +149,12 @@ impl Now {
             out.facts.workloads.iter().map(|workload| (&workload.name, workload.user)).collect();
         for sample in self.jobs.values_mut() {
             let user = sample.workload.as_ref().and_then(|name| users.get(name).copied());
-            // The processes of a job that has not started its first task belong to root.
-            sample.user_id = user.filter(|user| *user != 0).or(sample.user_id).or(user);
+            // Before the first task of a job and after the last one, its processes belong to root.
+            let by_process = user.filter(|user| *user != 0);
+            if by_process.is_none() && sample.user_id.is_some() {
+                sample.user = None;
+            }
+            sample.user_id = by_process.or(sample.user_id).or(user);
         }
     }
 

@@ -15,6 +15,7 @@ const MOST_CGROUPS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) workload: Option<Label>,
+    /// The name of `user_id`.
     pub(super) user: Option<Label>,
     pub(super) user_id: Option<u32>,
     pub(super) account: Label,
@@ -94,7 +95,8 @@ impl Record {
 
     /// Adds a sample. `hierarchical` is whether a cgroup's count of OOM kills has those of the cgroups below it.
     pub(super) fn add(&mut self, sample: Sample, at: Timestamp, hierarchical: bool) {
-        let seconds = if self.summary.state == JobState::Running { at.since(self.last).as_secs_f64() } else { 0.0 };
+        let seconds =
+            if self.summary.state == JobState::Running { at.since(self.last).as_secs_f64() } else { 0.0 };
         self.identify(&sample, at);
         self.add_memory(&sample);
         if let Some(cpu) = sample.cpu {
@@ -127,10 +129,12 @@ impl Record {
         }
         // Before its first task, a job has processes of root only.
         let by_root = sample.user_id.is_none_or(|user| user == 0);
+        let known_name = summary.user_id == sample.user_id && !summary.user.is_empty();
         if !by_root || summary.user_id.is_none() {
             summary.user_id = sample.user_id.or(summary.user_id);
             let shown = || summary.user_id.map(|user| user.to_string()).unwrap_or_default();
-            summary.user = sample.user.as_ref().map_or_else(shown, ToString::to_string);
+            let named = sample.user.as_ref().map(ToString::to_string);
+            summary.user = named.or_else(|| known_name.then(|| summary.user.clone())).unwrap_or_else(shown);
         }
         for (text, now) in [
             (&mut summary.account, &sample.account),
@@ -145,7 +149,9 @@ impl Record {
 
     fn add_memory(&mut self, sample: &Sample) {
         largest(&mut self.resident_peak, sample.rss);
+        // Anonymous memory cannot be dropped, whatever the two counters of the working set say at different instants.
         largest(&mut self.working_set_peak, sample.working_set);
+        largest(&mut self.working_set_peak, sample.cgroup_anonymous);
         let memory = &mut self.summary.memory;
         largest(&mut memory.anonymous_peak_bytes, sample.cgroup_anonymous.or(sample.anonymous));
         largest(&mut memory.charged_peak_bytes, sample.charged);
@@ -236,7 +242,11 @@ fn largest(most: &mut Option<u64>, now: Option<f64>) {
 }
 
 /// A count of bytes or events, which points hold as floating-point numbers.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and no value is negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, and no value is negative"
+)]
 fn whole(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }

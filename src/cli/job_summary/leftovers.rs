@@ -102,7 +102,8 @@ mod tests {
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("far"), vec![1; 100_000]).unwrap();
         fs::create_dir_all(root.path().join("a/b/c/d/e")).unwrap();
-        for (name, size) in [("small", 10), ("large", 50_000), ("a/b/deep", 20_000), ("a/b/c/d/e/deeper", 9)] {
+        for (name, size) in [("small", 10), ("large", 50_000), ("a/b/deep", 20_000), ("a/b/c/d/e/deeper", 9)]
+        {
             fs::write(root.path().join(name), vec![1; size]).unwrap();
         }
         symlink(other.path(), root.path().join("link")).unwrap();

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use super::check;
 use super::fetch::{self, Fetcher};
 use crate::cli::output::{self, Output};
-use crate::job_summary::JobSummary;
+use crate::job_summary::{JobState, JobSummary};
 use crate::report::job_summary::{JobReport, NodeUse};
 
 /// Print what a Slurm job used on a node: peak and requested memory, GPU hours, OOM kills, files left in /dev/shm.
@@ -24,7 +24,7 @@ use crate::report::job_summary::{JobReport, NodeUse};
 #[command(after_long_help = "Examples:
   memwarden job-summary 4711
   memwarden job-summary 4711 --leftovers /dev/shm --output summary.json
-  scontrol update job=4711 AdminComment=$(memwarden job-summary 4711 --format jobstats --cpus 8)
+  sacctmgr -i modify job where jobid=4711 set AdminComment=$(memwarden job-summary 4711 --format jobstats --cpus 8)
   memwarden job-summary 4711 --url http://node1:10636 --url http://node2:10636")]
 pub(super) struct Args {
     /// ID of the job; of a job array, the raw ID of the task (SLURM_JOB_ID).
@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Number of CPUs that Slurm allocated to the job on each node; jobstats computes the CPU efficiency from it.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     cpus: Option<u32>,
+    /// The job has ended, as an epilog knows: the newest sample of the daemon may be older.
+    #[arg(long)]
+    ended: bool,
     /// Folder of this node in which files of the job's user are reported, such as /dev/shm; not while the user has another job
     /// on the node. Nothing is removed.
     #[arg(long, value_name = "FOLDER")]
@@ -72,6 +75,9 @@ impl Args {
         let mut nodes = Vec::with_capacity(self.url.len());
         for url in &self.url {
             let mut summary = self.summary(url)?;
+            if self.ended {
+                summary.state = JobState::Ended;
+            }
             if let Some(node) = &self.node {
                 summary.node.clone_from(node);
             }
@@ -92,7 +98,8 @@ impl Args {
         let address = fetch::address(&address).context("--url")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
-        let body = runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
+        let body =
+            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
         let body =
             body.map_err(|_| anyhow::anyhow!("no answer of {url} within {} s", self.timeout.as_secs_f64()))??;
         serde_json::from_slice(&body).with_context(|| format!("{address} is no summary of a job"))

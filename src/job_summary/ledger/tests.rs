@@ -46,9 +46,7 @@ fn batch(jobs: &[Job]) -> Batch {
     out.put(&gpu::UTILIZATION, &labels(["0", "GPU-a"]), Ratio::new(0.5).unwrap());
     for job in jobs {
         let (name, cgroup) = (format!("slurm-{}", job.id), group(job.id));
-        let info = [
-            &name, "slurm", "ada", &cgroup, job.id, "0", "physics", "gpu", "", "", "", "", "", "",
-        ];
+        let info = [&name, "slurm", "ada", &cgroup, job.id, "0", "physics", "gpu", "", "", "", "", "", ""];
         out.put(&workload::INFO, &labels(info), Flag(true));
         let key = WorkloadKey { anchor: Anchor::Group(cgroup.as_str().into()), user: None };
         let (name, plain) = (Label::from(&name), Label::from(&name));
@@ -195,6 +193,23 @@ fn a_job_that_comes_back_begins_anew_after_a_minute() {
 }
 
 #[test]
+fn the_user_of_a_job_stays_when_only_slurmstepd_is_left() {
+    let root = Job { user: 0, ..JOB };
+    let ledger = Ledger::new(None);
+    let told = |second, job: Job, held_by: Option<u32>| {
+        let mut out = batch(&[job]);
+        out.facts.slurm_gpus = held_by.map(|user| held("7", Some(user))).into_iter().collect();
+        report(&ledger, second, &mut out);
+        let summary = ledger.summary("7").unwrap();
+        (summary.user, summary.user_id)
+    };
+    assert_eq!(told(100, root, Some(1000)), ("1000".to_owned(), Some(1000)));
+    assert_eq!(told(101, JOB, Some(1000)), ("ada".to_owned(), Some(1000)));
+    assert_eq!(told(102, root, Some(1000)), ("ada".to_owned(), Some(1000)));
+    assert_eq!(told(103, root, None), ("ada".to_owned(), Some(1000)));
+}
+
+#[test]
 fn other_jobs_of_the_user_are_counted() {
     let job = |id, user| Job { id, user, ..JOB };
     let jobs = [job("7", 1000), job("8", 1000), job("9", 1001), job("10", 0)];
@@ -207,7 +222,8 @@ fn other_jobs_of_the_user_are_counted() {
 fn ended_jobs_are_kept_in_bounded_memory() {
     let ledger = Ledger::new(None);
     let mut out = Batch::new();
-    out.facts.slurm_gpus = (1..=u32::try_from(MOST).unwrap() + 5).map(|id| held(&id.to_string(), None)).collect();
+    out.facts.slurm_gpus =
+        (1..=u32::try_from(MOST).unwrap() + 5).map(|id| held(&id.to_string(), None)).collect();
     report(&ledger, 100, &mut out);
     assert_eq!(lock(&ledger.book).jobs.len(), MOST, "a node cannot run so many: the others are left out");
     report(&ledger, 101, &mut batch(&[Job { id: "5000", ..JOB }]));

@@ -94,7 +94,11 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; a time is not negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates; a time is not negative"
+)]
 fn whole(seconds: f64) -> u64 {
     seconds.round() as u64
 }

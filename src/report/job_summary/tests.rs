@@ -109,7 +109,8 @@ fn text_says_what_is_not_known() {
 /// The JSON that jobstats reads from a line, as its `Jobstats.__init__` does.
 fn unpacked(report: &JobReport) -> serde_json::Value {
     let line = report.jobstats().unwrap();
-    let packed = base64::engine::general_purpose::STANDARD.decode(line.strip_prefix("JS1:").unwrap()).unwrap();
+    let packed =
+        base64::engine::general_purpose::STANDARD.decode(line.strip_prefix("JS1:").unwrap()).unwrap();
     let mut json = String::new();
     flate2::read::GzDecoder::new(&*packed).read_to_string(&mut json).unwrap();
     serde_json::from_str(&json).unwrap()

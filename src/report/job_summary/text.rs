@@ -63,7 +63,10 @@ fn memory(memory: &JobMemory, rows: &mut Vec<Row>) {
     let share = share.map(|(peak, limit)| {
         format!(" ({}% of the limit)", u128::from(peak).saturating_mul(100) / u128::from(limit))
     });
-    rows.push(row("peak memory", format!("{}{}{basis}", shown(memory.peak_bytes), share.unwrap_or_default())));
+    rows.push(row(
+        "peak memory",
+        format!("{}{}{basis}", shown(memory.peak_bytes), share.unwrap_or_default()),
+    ));
     if let Some(bytes) = memory.charged_peak_bytes {
         rows.push(row("peak with page cache", size(bytes)));
     }
@@ -122,7 +125,11 @@ fn hours(seconds: f64) -> String {
 }
 
 /// Hours, minutes and seconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; a time is not negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates; a time is not negative"
+)]
 fn time(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)

@@ -17,9 +17,7 @@ pub(super) fn answer(jobs: &Ledger, job: &str) -> Answer {
         );
     };
     match serde_json::to_vec(&summary) {
-        Ok(bytes) => {
-            Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store")
-        }
+        Ok(bytes) => Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
         Err(error) => {
             tracing::error!(%error, "The summary of a job could not be written.");
             Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The summary could not be written.")

@@ -97,7 +97,8 @@ fn jobs_of(path: &Path, folder: &Folder, name: &OsString) -> io::Result<Vec<Job>
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let text = user_files::read(path, Some(status.uid()), LONGEST)?;
-    parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it does not contain the ID of a job"))
+    parse(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it does not contain the ID of a job"))
 }
 
 /// The jobs of a file; nothing if a line is none. An empty file means that no job holds the GPU.

@@ -25,8 +25,8 @@ use crate::model::setting::{Opt, OptKind, seconds};
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
-use crate::sources::gpu::metrics as gpu;
 use crate::sources::Registration;
+use crate::sources::gpu::metrics as gpu;
 
 static GPU_JOBS: Opt = Opt {
     key: "gpu_jobs",
@@ -123,10 +123,12 @@ fn put(world: World, out: &mut Batch) -> Result<(), SourceError> {
         Some(Ok(holders)) => holders,
     };
     let found = held(&holders, out);
-    let workloads: Vec<Option<Arc<Workload>>> =
-        found.iter().map(|held| workload(&held.job, out)).collect();
-    let counts: Vec<Option<u64>> =
-        found.iter().zip(&workloads).map(|(held, workload)| processes(held, workload.as_deref(), out)).collect();
+    let workloads: Vec<Option<Arc<Workload>>> = found.iter().map(|held| workload(&held.job, out)).collect();
+    let counts: Vec<Option<u64>> = found
+        .iter()
+        .zip(&workloads)
+        .map(|(held, workload)| processes(held, workload.as_deref(), out))
+        .collect();
     for ((held, workload), count) in found.iter().zip(&workloads).zip(counts) {
         let SlurmGpu { job, user, gpu, uuid } = held;
         let user = user.map_or_else(Label::default, Label::from);
