@@ -4,6 +4,10 @@
 # Runs as root on each node after a job. An epilog that fails drains the node, and one that blocks keeps the node from the
 # next job, so this one ends with success whatever happens, and each program has a time limit.
 
+# Whatever happens, also a mistake in the file below.
+trap 'exit 0' EXIT
+# Slurm sets none. A site with Slurm elsewhere sets it in the file below.
+export PATH=${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}
 # Files of the administrator, not of the job.
 [ -r /etc/default/memwarden-slurm ] && . /etc/default/memwarden-slurm
 folder=${MEMWARDEN_GPU_JOBS:-/run/gpustat}

@@ -5,6 +5,10 @@
 # Runs as SlurmUser on the host of slurmctld. It asks the daemons of the nodes, so these must listen on an address that this
 # host reaches. Each program has a time limit, and a failure is no failure of the job.
 
+# Whatever happens, also a mistake in the file below.
+trap 'exit 0' EXIT
+# Slurm sets none. A site with Slurm elsewhere sets it in the file below.
+export PATH=${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}
 [ -r /etc/default/memwarden-slurm ] && . /etc/default/memwarden-slurm
 memwarden=${MEMWARDEN_PROGRAM:-memwarden}
 scheme=${MEMWARDEN_SCHEME:-http}

@@ -4,6 +4,10 @@
 # Runs as root on each node. A node whose health is unknown, for example while the daemon restarts, keeps its state. memwarden
 # resumes only a node that it drained itself.
 
+# Whatever happens, also a mistake in the file below.
+trap 'exit 0' EXIT
+# Slurm sets none. A site with Slurm elsewhere sets it in the file below.
+export PATH=${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}
 [ -r /etc/default/memwarden-slurm ] && . /etc/default/memwarden-slurm
 memwarden=${MEMWARDEN_PROGRAM:-memwarden}
 node=${SLURMD_NODENAME:-$(hostname -s)}

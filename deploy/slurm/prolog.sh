@@ -4,6 +4,10 @@
 # Runs as root on each node before a job. A prolog that fails drains the node, and one that blocks delays the job, so this
 # one ends with success whatever happens, and waits for nothing but nvidia-smi, which has a time limit.
 
+# Whatever happens, also a mistake in the file below.
+trap 'exit 0' EXIT
+# Slurm sets none. A site with Slurm elsewhere sets it in the file below.
+export PATH=${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}
 # Files of the administrator, not of the job: a node may keep them elsewhere.
 [ -r /etc/default/memwarden-slurm ] && . /etc/default/memwarden-slurm
 folder=${MEMWARDEN_GPU_JOBS:-/run/gpustat}

@@ -45,7 +45,7 @@ pub enum PeakBasis {
     Unknown,
     /// The working set of the job's cgroup: charged memory without inactive page cache.
     WorkingSet,
-    /// The sum of the resident memory of the job's processes, because the cgroup was not read.
+    /// The sum of the resident memory of the job's processes, because the cgroup was not read, or only for a part of the time.
     ResidentMemory,
     /// The peak resident memory of the job's largest process, which the kernel records between two samples too.
     LargestProcess,

@@ -61,6 +61,8 @@ pub(super) struct Record {
     victims: u64,
     resident_peak: Option<u64>,
     working_set_peak: Option<u64>,
+    /// Number of samples that had the working set.
+    working_set_samples: u64,
     gpus: BTreeMap<Label, (JobGpu, Utilization)>,
 }
 
@@ -89,6 +91,7 @@ impl Record {
             victims: 0,
             resident_peak: None,
             working_set_peak: None,
+            working_set_samples: 0,
             gpus: BTreeMap::new(),
         }
     }
@@ -157,6 +160,7 @@ impl Record {
         largest(&mut memory.charged_peak_bytes, sample.charged);
         largest(&mut memory.largest_process_peak_bytes, sample.process_peak);
         if sample.working_set.is_some() {
+            self.working_set_samples = self.working_set_samples.saturating_add(1);
             // Slurm may change the limit of a running job: the last one counts.
             memory.limit_bytes = sample.limit.map(whole);
             memory.limit = if sample.limit.is_some() { LimitState::Set } else { LimitState::None };
@@ -201,17 +205,21 @@ impl Record {
         }
     }
 
-    /// The memory that the job needed at once: the largest working set of the samples, else the largest resident memory; or
-    /// the peak of the largest process, where that is larger, because it includes what was used between two samples. Never
-    /// more than the kernel charged to the job.
+    /// The memory that the job needed at once: the largest working set of the samples; the largest resident memory, where
+    /// the cgroup was found late or not at all; or the peak of the largest process, where that is larger, because it includes
+    /// what was used between two samples. Never more than the kernel charged to the job.
     fn peak(&self) -> (Option<u64>, PeakBasis) {
         let memory = &self.summary.memory;
-        let (sampled, basis) = match (self.working_set_peak, self.resident_peak) {
-            (Some(bytes), _) => (Some(bytes), PeakBasis::WorkingSet),
-            (None, Some(bytes)) => (Some(bytes), PeakBasis::ResidentMemory),
+        let charged = memory.charged_peak_bytes.unwrap_or(u64::MAX);
+        let complete = self.working_set_samples.saturating_mul(10) >= self.summary.samples.saturating_mul(9);
+        let resident = self.resident_peak.map(|bytes| bytes.min(charged));
+        let resident =
+            resident.filter(|bytes| !complete && self.working_set_peak.is_none_or(|set| *bytes > set));
+        let (sampled, basis) = match (resident, self.working_set_peak) {
+            (Some(bytes), _) => (Some(bytes), PeakBasis::ResidentMemory),
+            (None, Some(bytes)) => (Some(bytes), PeakBasis::WorkingSet),
             (None, None) => (None, PeakBasis::Unknown),
         };
-        let charged = memory.charged_peak_bytes.unwrap_or(u64::MAX);
         match memory.largest_process_peak_bytes.map(|bytes| bytes.min(charged)) {
             Some(process) if sampled.is_none_or(|sampled| process > sampled) => {
                 (Some(process), PeakBasis::LargestProcess)

@@ -316,9 +316,6 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     });
     assert!(gpus.join("0").exists());
 
-    for line in daemon.metrics().lines().filter(|line| line.contains(&format!("job_{first}\""))) {
-        println!("{line}");
-    }
     // The summary at the end of the job, by the epilog.
     let leftover = Path::new("/dev/shm").join(format!("memwarden-slurm-test-{}", std::process::id()));
     write(&leftover, &"x".repeat(100_000), 0o644);
@@ -381,6 +378,84 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     let output = memwarden(&["job-summary", "4711", "--url", &url]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("Job not found"));
+}
+
+/// Runs a shipped script with this environment; it must end well.
+fn shipped(name: &str, variables: &[(&str, &str)]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/slurm").join(name);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut command = program("sh");
+    command.arg(script).env_clear().env("PATH", path).envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{name} {variables:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_prolog_records_gpus_and_the_epilog_forgets_those_of_its_job() {
+    let room = tempfile::tempdir().unwrap();
+    let folder = room.path().join("gpustat");
+    let gpus = folder.display().to_string();
+    let summaries = room.path().join("jobs").display().to_string();
+    let job =
+        |id: &'static str| [("SLURM_JOB_ID", id), ("SLURM_JOB_UID", "1000"), ("MEMWARDEN_GPU_JOBS", &*gpus)];
+    let prolog =
+        |id, list: &'static str| shipped("prolog.sh", &[&job(id)[..], &[("SLURM_JOB_GPUS", list)]].concat());
+    let files = || {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let mut told: Vec<String> = entries
+            .map(|entry| {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                format!("{}: {}", entry.file_name().to_str().unwrap(), text.trim())
+            })
+            .collect();
+        told.sort();
+        told.join(", ")
+    };
+    assert_eq!(prolog("7", "0,3"), "");
+    assert_eq!(files(), "0: 7 1000, 3: 7 1000");
+    prolog("8", "1,MIG-265a219d-a49f,../x,$(touch y),-1,a b");
+    assert_eq!(files(), "0: 7 1000, 1: 8 1000, 3: 7 1000, MIG-265a219d-a49f: 8 1000");
+    shipped("prolog.sh", &job("9"));
+    // GPU 3 is another job's by now. Nothing answers at this address.
+    prolog("10", "3");
+    let epilog = [
+        ("MEMWARDEN_PROGRAM", env!("CARGO_BIN_EXE_memwarden")),
+        ("MEMWARDEN_URL", "http://127.0.0.1:1"),
+        ("MEMWARDEN_SUMMARIES", &*summaries),
+        ("MEMWARDEN_ADMIN_COMMENT", "jobstats"),
+        ("SLURM_JOB_NUM_NODES", "1"),
+    ];
+    shipped("epilog.sh", &[&job("7")[..], &epilog].concat());
+    assert_eq!(files(), "1: 8 1000, 3: 10 1000, MIG-265a219d-a49f: 8 1000");
+    assert_eq!(std::fs::read_dir(&summaries).unwrap().count(), 0, "no summary, and no half of one");
+}
+
+#[test]
+fn a_script_that_cannot_do_its_work_ends_well() {
+    let nowhere = [
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_JOB_GPUS", "0"),
+        ("MEMWARDEN_GPU_JOBS", "/proc/none"),
+        ("MEMWARDEN_SUMMARIES", "/proc/none"),
+    ];
+    for name in ["prolog.sh", "epilog.sh", "epilog_slurmctld.sh", "health_check.sh"] {
+        assert_eq!(shipped(name, &[]), "");
+        assert_eq!(shipped(name, &[&nowhere[..], &[("MEMWARDEN_PROGRAM", "/nonexistent")]].concat()), "");
+        assert_eq!(shipped(name, &[("SLURM_JOB_ID", "7; touch x")]), "");
+    }
+}
+
+#[test]
+fn the_task_prolog_instruments_unless_the_user_decided() {
+    let auto =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/memwarden/auto").display().to_string();
+    let told =
+        shipped("task_prolog.sh", &[("MEMWARDEN_PYTHON_AUTO", &auto), ("PYTHONPATH", "/home/ada/lib")]);
+    assert_eq!(told, format!("export MEMWARDEN_AUTO=1\nexport PYTHONPATH={auto}:/home/ada/lib\n"));
+    let told =
+        shipped("task_prolog.sh", &[("MEMWARDEN_AUTO", "0"), ("MEMWARDEN_PYTHON_AUTO", "/nonexistent")]);
+    assert_eq!(told, "");
 }
 
 /// What jobstats reads from AdminComment, with the functions that its `Jobstats.__init__` calls.

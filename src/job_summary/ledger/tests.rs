@@ -133,6 +133,18 @@ fn what_was_not_measured_is_absent() {
 }
 
 #[test]
+fn a_cgroup_that_was_found_late_does_not_hide_the_peak() {
+    let early = Job { rss: 120 * MIB, ..JOB };
+    let late = Job { rss: 20 * MIB, working_set: Some(20 * MIB), ..JOB };
+    let memory = follow(&[(100, &[early]), (101, &[late])]).summary("7").unwrap().memory;
+    // The kernel charged 70 MiB at most; the rest is shared between processes.
+    assert_eq!((memory.peak_bytes, memory.peak_basis), (Some(70 * MIB), PeakBasis::ResidentMemory));
+    let always = Job { working_set: Some(30 * MIB), ..early };
+    let memory = follow(&[(100, &[always]), (101, &[late])]).summary("7").unwrap().memory;
+    assert_eq!((memory.peak_bytes, memory.peak_basis), (Some(30 * MIB), PeakBasis::WorkingSet));
+}
+
+#[test]
 fn a_gpu_without_processes_is_held() {
     let ledger = Ledger::new(None);
     for (second, used) in [(100, false), (110, true), (130, false), (140, false)] {

@@ -24,3 +24,25 @@ pub(super) fn answer(jobs: &Ledger, job: &str) -> Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::facts::SlurmGpu;
+    use crate::model::point::Batch;
+    use crate::model::source::Reporter as _;
+    use crate::model::time::Timestamp;
+
+    #[test]
+    fn a_job_is_found_by_its_id() {
+        let jobs = Ledger::new(Some("node1"));
+        let mut out = Batch::new();
+        let held = SlurmGpu { job: "7".into(), user: Some(1000), gpu: "0".into(), uuid: "".into() };
+        out.facts.slurm_gpus = vec![held];
+        jobs.report(Timestamp::from_secs(1), &mut out);
+        assert_eq!(answer(&jobs, "7").code(), 200);
+        for unknown in ["8", "", "7/", "07", &"7".repeat(5000)] {
+            assert_eq!(answer(&jobs, unknown).code(), 404, "{unknown}");
+        }
+    }
+}

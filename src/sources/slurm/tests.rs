@@ -10,7 +10,10 @@ fn labels<const N: usize>(texts: [&str; N]) -> [Label; N] {
     texts.map(Label::from)
 }
 
-fn holders(files: &[(Device, &[(u32, Option<u32>)])]) -> World {
+/// A file: its GPU, and each job with its user.
+type File<'f> = (Device, &'f [(u32, Option<u32>)]);
+
+fn holders(files: &[File<'_>]) -> World {
     let jobs = |list: &[(u32, Option<u32>)]| {
         list.iter().map(|(id, user)| Job { id: Label::from(*id), user: *user }).collect()
     };
