@@ -81,7 +81,7 @@ fn text_has_what_a_user_needs() {
           GPU 0                 peak memory 70.0 GiB of 80.0 GiB, mean utilization 99%
           GPU 1                 not used, mean utilization 0%
           left in /dev/shm      7 files, 3.0 GiB
-                                2.0 GiB torch_\u{1b}[2J
+                                2.0 GiB torch_\x1b[2J
     "#]]
     .assert_eq(&text);
 }
