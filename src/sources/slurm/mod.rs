@@ -1,6 +1,6 @@
 //! GPUs that Slurm allocated to jobs, also to those that have no process.
 //!
-//! A node knows which job holds a GPU only from the files that a prolog writes ([`holders`]). A thread reads them, so that
+//! A node knows which job holds a GPU only from the files that a prolog writes (`holders`). A thread reads them, so that
 //! no file system delays a sample. Job IDs come from these files of root and from the cgroups of jobs, never from the
 //! environment of a job.
 
