@@ -42,6 +42,7 @@ fn main() -> anyhow::Result<()> {
         let _inside = runtime.enter();
         Server::bind(Setup {
             incidents: watch::channel(None).1,
+            jobs: Arc::new(memwarden::job_summary::Ledger::new(None)),
             web: web()?,
             frames: receiver,
             events: Arc::new(Events::new()),

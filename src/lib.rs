@@ -25,6 +25,7 @@ pub mod recording;
 
 pub mod protection;
 
+pub mod job_summary;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod perf_log;

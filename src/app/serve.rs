@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
+use crate::job_summary::Ledger;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::source::{Control, Reporter};
 use crate::model::time::Timestamp;
@@ -126,14 +127,17 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let checkpoints: Arc<Checkpoints> = Arc::default();
     record::report_missing_capabilities(&config.paths.proc, &events);
     let mut guard = GuardSupervisor::new(hook_helper, Arc::clone(&records), Arc::clone(&checkpoints));
+    let host_name = sysinfo::System::host_name();
+    let jobs = Arc::new(Ledger::new(host_name.as_deref()));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(guard.alert_receiver()) as _,
-        host_name: sysinfo::System::host_name(),
+        host_name,
         incidents,
+        jobs: Arc::clone(&jobs),
         stale_after: judged,
         retries_bind: !protection(&config).targets.is_empty(),
         proc: config.paths.proc.clone(),
@@ -148,7 +152,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     guard.configure(protection(&config), &context.roots);
     let feed = Arc::clone(guard.feed());
     let owners = Arc::new(Owners::new(&config.paths.passwd));
-    let reporters: [Arc<dyn Reporter>; 1] = [Arc::clone(&owners) as _];
+    let reporters: [Arc<dyn Reporter>; 2] = [Arc::clone(&owners) as _, jobs as _];
     let sampler = sampler::start(&config, context, Arc::clone(&events), publish, feed, reporters)
         .context("cannot start the sampler")?;
     let perf_log = perf_log(&config, &frames, &owners);

@@ -51,7 +51,8 @@ enum Lowest {
 /// Largest answer that is read, in bytes: 40 times the frame of a busy node.
 const LARGEST: usize = 64 << 20;
 
-fn timeout(text: &str) -> Result<Duration, String> {
+/// The time limit of a request, in seconds.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "is not a number")?;
     if (0.1..=60.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))

@@ -11,6 +11,7 @@ mod gpu;
 mod gpu_worker;
 mod hook_helper;
 mod incidents;
+mod job_summary;
 mod metrics;
 mod out;
 mod output;
@@ -61,6 +62,7 @@ enum Command {
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
     Incidents(incidents::Args),
+    JobSummary(job_summary::Args),
     Drill(drill::Args),
     #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
@@ -138,6 +140,7 @@ impl Cli {
             Command::Replay(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
             Command::Incidents(args) => args.run(),
+            Command::JobSummary(args) => args.run(),
             Command::Drill(args) => args.run(),
             #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),

@@ -2,7 +2,7 @@
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
 //! before `gpu`, `gpu`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
-//! `logs`, `workload` before `perf`.
+//! `logs`, `workload` before `perf` and `slurm`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct Facts {
     pub gpu_memory: Vec<GpuMemory>,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
+    /// GPUs that Slurm allocated to jobs, by the `slurm` source.
+    pub slurm_gpus: Vec<SlurmGpu>,
     /// Names of the node's pods and containers, by the `kubernetes` source.
     pub pods: Arc<PodNames>,
     /// The workload of each process, by the `workload` source; sorted by pid.
@@ -308,6 +310,19 @@ pub struct GpuMemory {
     pub used: Bytes,
     /// Free memory.
     pub free: Bytes,
+}
+
+/// One GPU that Slurm allocated to a job, as root's files say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlurmGpu {
+    /// The job's ID.
+    pub job: Label,
+    /// The job's user; absent where the file does not have it.
+    pub user: Option<u32>,
+    /// The GPU's index; empty where the driver does not report it.
+    pub gpu: Label,
+    /// The UUID of the GPU or the MIG device; empty where the driver does not report it.
+    pub uuid: Label,
 }
 
 /// One XID line of the kernel log.

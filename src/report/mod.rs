@@ -11,6 +11,7 @@ mod focus;
 mod fragmentation;
 mod frame_view;
 mod growth;
+pub mod job_summary;
 mod leak;
 mod oom;
 pub(crate) mod params;

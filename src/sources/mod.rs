@@ -34,6 +34,7 @@ pub mod otlp;
 pub mod perf;
 pub mod pressure;
 pub mod process;
+pub mod slurm;
 pub mod snapshots;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -55,6 +56,7 @@ pub static REGISTRY: &[&Registration] = &[
     #[cfg(feature = "otlp")]
     &kubernetes::REGISTRATION,
     &workload::REGISTRATION,
+    &slurm::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
     #[cfg(feature = "otlp")]

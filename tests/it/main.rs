@@ -47,6 +47,7 @@ mod roads;
 mod runs;
 mod shipped;
 mod skip;
+mod slurm;
 mod snapshot;
 mod speaker;
 mod tables;

@@ -66,9 +66,10 @@ impl Tree {
     pub(crate) fn end(&self, pid: u32) {
         let folder = self.proc().join(pid.to_string());
         for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_file() {
-                std::fs::write(path, "").unwrap();
+            let entry = entry.unwrap();
+            // Not through the link `exe`, whose target may be a program of this machine.
+            if entry.file_type().unwrap().is_file() {
+                std::fs::write(entry.path(), "").unwrap();
             }
         }
         std::fs::remove_dir_all(folder).unwrap();

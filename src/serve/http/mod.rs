@@ -11,6 +11,7 @@ mod connection;
 mod freshness;
 mod gate;
 mod incidents;
+mod jobs;
 mod listen;
 mod lobby;
 mod meter;
@@ -36,6 +37,7 @@ pub use web_config::{WebConfigError, check_web_config};
 use crate::config::Web;
 use crate::engine::Frames;
 use crate::events::Events;
+use crate::job_summary::Ledger;
 use crate::protection::words::alert::ReceiveAlerts;
 use crate::protection::words::incidents::Incidents;
 use connection::{Limits, Shared};
@@ -64,6 +66,8 @@ pub struct Setup {
     pub host_name: Option<String>,
     /// The store of incidents; absent where none are kept.
     pub incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
+    /// The Slurm jobs of this node.
+    pub jobs: Arc<Ledger>,
     /// Age of the newest frame above which `/-/ready` responds 503.
     pub stale_after: watch::Receiver<Duration>,
     /// Whether an address that is in use is bound later, when it is free. Any user can bind the port of a daemon that is

@@ -23,6 +23,7 @@ use super::auth::Verdict;
 use super::freshness::Freshness;
 use super::gate::Gate;
 use super::incidents::{self, Wanted};
+use super::jobs;
 use super::meter;
 use super::web_config::WebConfig;
 use super::{Reload, Setup};
@@ -30,6 +31,7 @@ use super::{Reload, Setup};
 use crate::engine::Frames;
 use crate::events::{Events, HttpLimit};
 use crate::host::clock;
+use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
 use crate::protection::words::alert::ReceiveAlerts;
 use crate::protection::words::incidents::Incidents;
@@ -52,6 +54,7 @@ pub(super) struct Routes {
     alerts: Arc<dyn ReceiveAlerts>,
     gate: Gate,
     incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
+    jobs: Arc<Ledger>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -88,6 +91,7 @@ enum Route {
     Findings,
     Timeline,
     Incidents(Wanted),
+    Job(String),
     Healthy,
     Ready,
     Reload,
@@ -106,7 +110,10 @@ impl Route {
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
             "/api/v1/alerts" => Self::Alerts,
-            path => Self::Incidents(Wanted::of(path)?),
+            path => match path.strip_prefix(jobs::FOLDER) {
+                Some(job) => Self::Job(job.to_owned()),
+                None => Self::Incidents(Wanted::of(path)?),
+            },
         })
     }
 
@@ -140,6 +147,7 @@ impl Routes {
             alerts: setup.alerts,
             gate: Gate::new(&setup.web.allowed_hosts, setup.host_name),
             incidents: setup.incidents,
+            jobs: setup.jobs,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
             request_timeout: setup.web.request_timeout,
             header_timeout: setup.web.header_timeout,
@@ -251,7 +259,8 @@ impl Routes {
             | Route::Frame
             | Route::Findings
             | Route::Timeline
-            | Route::Incidents(_) => {}
+            | Route::Incidents(_)
+            | Route::Job(_) => {}
         }
         let place = {
             let _waits = open.waits();
@@ -272,6 +281,7 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
+            Route::Job(job) => jobs::answer(&self.jobs, &job),
             Route::Incidents(wanted) => {
                 let store = self.incidents.borrow().clone();
                 incidents::answer(store, wanted, known.client()).await

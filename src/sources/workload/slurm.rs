@@ -23,6 +23,8 @@ use crate::model::time::Timestamp;
 
 /// The name of the process that runs a step.
 const STEPD: &str = "slurmstepd";
+/// Names of its executable: Slurm's own, and that of Debian's package `slurmd`, to which `slurmstepd` is a link.
+const EXECUTABLES: [&str; 2] = [STEPD, "slurmstepd-wlm"];
 /// Reads of one job without delay, and the interval of further ones: a new process may have neither title nor environment yet.
 const READ_AT_ONCE: u32 = 8;
 const READ_EVERY: Duration = Duration::from_secs(30);
@@ -181,7 +183,7 @@ fn title(root: &ProcRoot, pid: u32, path: &str) -> Answer {
     let executable = root.link(pid, "exe").unwrap_or_default();
     // The suffix is the kernel's, for the time after an update of Slurm.
     let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
-    if !roots || executable.rsplit('/').next() != Some(STEPD) {
+    if !roots || !executable.rsplit('/').next().is_some_and(|name| EXECUTABLES.contains(&name)) {
         return Answer::Nothing;
     }
     let text = root.open(pid, "cmdline").and_then(|file| {

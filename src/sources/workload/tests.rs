@@ -900,6 +900,20 @@ fn a_job_with_a_sluid_has_the_id_in_the_title_of_its_slurmstepd() {
 }
 
 #[test]
+fn the_executable_of_debians_slurmstepd_is_known() {
+    for (executable, name) in [
+        ("/usr/sbin/slurmstepd-wlm", "slurm-77,slurm,77,0,,"),
+        ("/usr/sbin/slurmstepd-wlm (deleted)", "slurm-77,slurm,77,0,,"),
+        ("/tmp/slurmstepd-other", "slurm-sEKNKTV3WPV500,slurm,,0,,"),
+    ] {
+        let mut host = Host::new(rules());
+        host.add(&stepd(10, "77").exe(executable));
+        host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
+        assert_eq!(slurm_labels(&mut host), name, "{executable}");
+    }
+}
+
+#[test]
 fn a_job_with_a_sluid_is_named_by_its_id_when_it_is_known() {
     let mut host = Host::new(rules());
     host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use super::{Reload, ServeError, Server, Setup};
 use crate::config::{Listen, Web};
 use crate::events::Events;
+use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
 use crate::protection::words::alert::ReceiveAlerts;
@@ -149,6 +150,7 @@ impl Running {
             alerts: Arc::new(Deaf),
             host_name: Some("test".to_owned()),
             incidents: watch::channel(incidents).1,
+            jobs: Arc::new(Ledger::new(Some("test"))),
             retries_bind: false,
             proc: "/proc".into(),
         })?;

@@ -1,0 +1,107 @@
+//! `memwarden job-summary`: what a Slurm job used, by the daemons of its nodes.
+
+mod leftovers;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use super::check;
+use super::fetch::{self, Fetcher};
+use crate::cli::output::{self, Output};
+use crate::job_summary::{JobState, JobSummary};
+use crate::report::job_summary::{JobReport, NodeUse};
+
+/// Print what a Slurm job used on a node: peak and requested memory, GPU hours, OOM kills, files left in /dev/shm.
+///
+/// The running daemon keeps these values for a day after the end of the job, so that an epilog can print them. The suggested
+/// request is 1.2 times the peak; after an OOM kill, it is the larger of 1.2 times the limit and the limit plus 100 MiB. The format
+/// `jobstats` is one line for the field AdminComment, which Princeton's jobstats reads. Exit codes: 0 the summary was printed,
+/// 1 it was not: a daemon does not answer or does not know the job.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  memwarden job-summary 4711
+  memwarden job-summary 4711 --leftovers /dev/shm --output summary.json
+  sacctmgr -i modify job where jobid=4711 set AdminComment=$(memwarden job-summary 4711 --format jobstats --cpus 8)
+  memwarden job-summary 4711 --url http://node1:10636 --url http://node2:10636")]
+pub(super) struct Args {
+    /// ID of the job; of a job array, the raw ID of the task (SLURM_JOB_ID).
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    job: u32,
+    /// Address of the daemon of a node of the job; for a job of several nodes, once for each.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
+    url: Vec<String>,
+    /// Slurm's name of the node, in place of the host's name; for one node only.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Number of CPUs that Slurm allocated to the job on each node; jobstats computes the CPU efficiency from it.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: Option<u32>,
+    /// The job has ended, as an epilog knows: the newest sample of the daemon may be older.
+    #[arg(long)]
+    ended: bool,
+    /// Folder of this node in which files of the job's user are reported, such as /dev/shm; not while the user has another job
+    /// on the node. Nothing is removed.
+    #[arg(long, value_name = "FOLDER")]
+    leftovers: Option<PathBuf>,
+    /// Time in seconds after which a daemon that has not answered is an error, 0.1 to 60.
+    #[arg(long, value_name = "SECONDS", value_parser = check::timeout, default_value = "3")]
+    timeout: Duration,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Plain text.
+    #[default]
+    Text,
+    /// JSON, with units in the keys.
+    Json,
+    /// One line of Princeton's jobstats: JS1: and gzip and base64 of JSON.
+    Jobstats,
+}
+
+/// Largest answer that is read, in bytes; one has about 40 KiB at most.
+const LARGEST: usize = 1 << 20;
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        if self.url.len() > 1 && (self.node.is_some() || self.leftovers.is_some()) {
+            bail!("--node and --leftovers are for one node: they cannot be used with several --url");
+        }
+        let mut nodes = Vec::with_capacity(self.url.len());
+        for url in &self.url {
+            let mut summary = self.summary(url)?;
+            if self.ended {
+                summary.state = JobState::Ended;
+            }
+            if let Some(node) = &self.node {
+                summary.node.clone_from(node);
+            }
+            let leftovers = self.leftovers.as_deref().map(|folder| leftovers::find(folder, &summary));
+            nodes.push(NodeUse { summary, cpus: self.cpus, leftovers });
+        }
+        let report = JobReport::new(nodes);
+        match self.output.format() {
+            Format::Text => self.output.text(&report.text())?,
+            Format::Json => self.output.json(&output::pretty(&report)?)?,
+            Format::Jobstats => self.output.text(&format!("{}\n", report.jobstats()?))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn summary(&self, url: &str) -> anyhow::Result<JobSummary> {
+        let address = format!("{}/api/v1/jobs/{}", url.trim_end_matches('/'), self.job);
+        let address = fetch::address(&address).context("--url")?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
+        let body =
+            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
+        let body =
+            body.map_err(|_| anyhow::anyhow!("no answer of {url} within {} s", self.timeout.as_secs_f64()))??;
+        serde_json::from_slice(&body).with_context(|| format!("{address} is no summary of a job"))
+    }
+}

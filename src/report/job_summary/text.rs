@@ -1,0 +1,136 @@
+//! The summary as text.
+
+use super::super::text::bytes;
+use super::{Leftovers, NodeUse};
+use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis};
+use crate::model::printable::escaped;
+
+/// What a job used on one node: a heading, and a line for each quantity.
+pub(super) fn node(node: &NodeUse) -> String {
+    let summary = &node.summary;
+    let mut rows = vec![row("run time", time(summary.run_seconds()))];
+    memory(&summary.memory, &mut rows);
+    let cpu = summary.cpu_seconds.map_or_else(|| "unknown".to_owned(), time);
+    rows.push(row("CPU time", cpu));
+    gpus(summary, &mut rows);
+    if let Some(leftovers) = &node.leftovers {
+        left(leftovers, &mut rows);
+    }
+    let width = rows.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
+    let lines = rows.iter().map(|(what, value)| format!("  {what:width$}  {value}\n"));
+    std::iter::once(format!("{}\n", heading(summary))).chain(lines).collect()
+}
+
+/// A quantity and its value.
+type Row = (String, String);
+
+fn heading(summary: &JobSummary) -> String {
+    let JobSummary { job, node, user, account, partition, state, .. } = summary;
+    let mut text = format!("Job {}", escaped(job));
+    for (word, name) in [("of", user), ("on", node), ("partition", partition), ("account", account)] {
+        if !name.is_empty() {
+            text.push_str(&format!(" {word} {}", escaped(name)));
+        }
+    }
+    let state = match state {
+        JobState::Running => "running",
+        JobState::Ended => "ended",
+    };
+    format!("{text}: {state}")
+}
+
+fn row(what: &str, value: impl Into<String>) -> Row {
+    (what.to_owned(), value.into())
+}
+
+fn memory(memory: &JobMemory, rows: &mut Vec<Row>) {
+    let shown = |value: Option<u64>| value.map_or_else(|| "unknown".to_owned(), size);
+    rows.push(row(
+        "memory limit",
+        match memory.limit {
+            LimitState::Unknown => "unknown: the cgroup of the job was not read".to_owned(),
+            LimitState::None => "none".to_owned(),
+            LimitState::Set => shown(memory.limit_bytes),
+        },
+    ));
+    let basis = match memory.peak_basis {
+        PeakBasis::Unknown => "",
+        PeakBasis::WorkingSet => ": working set of the cgroup",
+        PeakBasis::ResidentMemory => ": sum of RSS of the processes",
+        PeakBasis::LargestProcess => ": RSS of the largest process",
+    };
+    let share = memory.peak_bytes.zip(memory.limit_bytes).filter(|(_, limit)| *limit > 0);
+    let share = share.map(|(peak, limit)| {
+        format!(" ({}% of the limit)", u128::from(peak).saturating_mul(100) / u128::from(limit))
+    });
+    rows.push(row(
+        "peak memory",
+        format!("{}{}{basis}", shown(memory.peak_bytes), share.unwrap_or_default()),
+    ));
+    if let Some(bytes) = memory.charged_peak_bytes {
+        rows.push(row("peak with page cache", size(bytes)));
+    }
+    rows.push(row("OOM kills", memory.oom_kills.to_string()));
+    if let Some(bytes) = memory.suggested_request_bytes {
+        rows.push(row("suggested request", format!("--mem={}M", bytes.div_ceil(1 << 20))));
+    }
+}
+
+fn gpus(summary: &JobSummary, rows: &mut Vec<Row>) {
+    if summary.gpus.is_empty() {
+        return;
+    }
+    let held = summary.gpu_held_seconds();
+    let held = held.map_or_else(|| "allocation unknown".to_owned(), |held| format!("{} held", hours(held)));
+    rows.push(row("GPU hours", format!("{held}, {} in use", hours(summary.gpu_used_seconds()))));
+    for gpu in &summary.gpus {
+        let name = if gpu.gpu.is_empty() { &gpu.uuid } else { &gpu.gpu };
+        let mut told = Vec::new();
+        if gpu.used_seconds == 0.0 {
+            told.push("not used".to_owned());
+        } else if let Some(peak) = gpu.memory_peak_bytes {
+            let total = gpu.memory_total_bytes.map(|total| format!(" of {}", size(total)));
+            told.push(format!("peak memory {}{}", size(peak), total.unwrap_or_default()));
+        } else {
+            told.push("peak memory unknown".to_owned());
+        }
+        if let Some(ratio) = gpu.mean_utilization_ratio {
+            told.push(format!("mean utilization {:.0}%", ratio * 100.0));
+        }
+        rows.push(row(&format!("GPU {}", escaped(name)), told.join(", ")));
+    }
+}
+
+fn left(leftovers: &Leftovers, rows: &mut Vec<Row>) {
+    let what = format!("left in {}", escaped(&leftovers.folder));
+    let Some(found) = &leftovers.found else {
+        let why = leftovers.unknown.as_deref().unwrap_or_default();
+        return rows.push(row(&what, format!("unknown: {}", escaped(why))));
+    };
+    let least = if found.incomplete { "at least " } else { "" };
+    rows.push(row(&what, format!("{least}{} files, {}", found.files, size(found.bytes))));
+    for file in &found.largest {
+        rows.push(row("", format!("{} {}", size(file.bytes), escaped(&file.name))));
+    }
+}
+
+/// A count of bytes; exact enough below 2^53 for three digits.
+#[expect(clippy::cast_precision_loss, reason = "is shown with one decimal")]
+fn size(value: u64) -> String {
+    bytes(value as f64)
+}
+
+fn hours(seconds: f64) -> String {
+    format!("{:.2}", seconds / 3600.0)
+}
+
+/// Hours, minutes and seconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates; a time is not negative"
+)]
+fn time(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}

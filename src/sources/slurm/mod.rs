@@ -1,0 +1,215 @@
+//! GPUs that Slurm allocated to jobs, also to those that have no process.
+//!
+//! A node knows which job holds a GPU only from the files that a prolog writes (`holders`). A thread reads them, so that
+//! no file system delays a sample. Job IDs come from these files of root and from the cgroups of jobs, never from the
+//! environment of a job.
+
+mod holders;
+pub mod metrics;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use self::holders::{Device, Holders};
+use crate::model::desc::Metric;
+use crate::model::facts::{SlurmGpu, Workload};
+use crate::model::ids::{Anchor, ProcessKey};
+use crate::model::label::Label;
+use crate::model::lock::lock;
+use crate::model::point::Batch;
+use crate::model::setting::{Opt, OptKind, seconds};
+use crate::model::source::{Failure, Source, SourceError};
+use crate::model::time::Timestamp;
+use crate::model::units::{Count, Flag};
+use crate::sources::Registration;
+use crate::sources::gpu::metrics as gpu;
+
+static GPU_JOBS: Opt = Opt {
+    key: "gpu_jobs",
+    help: "Folder with a file for each allocated GPU, named for its index or UUID, that contains the ID of the job and of its user. Written by the prolog in deploy/slurm, by that of jobstats, and for dcgm-exporter. The folder and its files must belong to root.",
+    kind: OptKind::Path,
+    default: "/run/gpustat",
+};
+static INTERVAL: Opt = Opt {
+    key: "interval",
+    help: "Time between two reads of the folder.",
+    kind: seconds(1, 3600),
+    default: "2s",
+};
+
+/// The source of the GPUs of Slurm jobs.
+pub static REGISTRATION: Registration = Registration {
+    name: "slurm",
+    about: "GPUs that Slurm allocated to jobs, from the files that a prolog writes. Unavailable on a node without these files.",
+    on_by_default: true,
+    options: &[&GPU_JOBS, &INTERVAL],
+    metrics: metrics::METRICS,
+    needs: &[],
+    check: |_| Vec::new(),
+    build: |settings, _| {
+        let folder = settings.path(&GPU_JOBS).unwrap_or_default();
+        Box::new(Slurm { folder, interval: settings.duration(&INTERVAL), watcher: None })
+    },
+};
+
+/// The result of the last read; nothing before the first one.
+type World = Option<Result<Arc<Holders>, (Failure, String)>>;
+
+/// Handle of the thread; dropping it stops the thread.
+struct Watcher {
+    world: Arc<Mutex<World>>,
+    _stop: Sender<()>,
+}
+
+impl Watcher {
+    fn start(folder: PathBuf, interval: Duration) -> std::io::Result<Self> {
+        let world = Arc::new(Mutex::new(None));
+        let shared = Arc::clone(&world);
+        let (stop, stopped) = channel();
+        thread::Builder::new().name("slurm".to_owned()).spawn(move || {
+            loop {
+                let read = look(&folder);
+                *lock(&shared) = Some(read);
+                if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { world, _stop: stop })
+    }
+}
+
+fn look(folder: &Path) -> Result<Arc<Holders>, (Failure, String)> {
+    holders::read(folder).map(Arc::new).map_err(|error| {
+        (Failure::of(&error), format!("cannot read the jobs of GPUs in {}: {error}", folder.display()))
+    })
+}
+
+struct Slurm {
+    folder: PathBuf,
+    interval: Duration,
+    watcher: Option<Watcher>,
+}
+
+impl Source for Slurm {
+    fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        if self.watcher.is_none() {
+            let started = Watcher::start(self.folder.clone(), self.interval).map_err(|error| {
+                let why = format!("cannot create the thread that reads the jobs of GPUs: {error}");
+                SourceError::failed(Failure::of(&error), why)
+            })?;
+            self.watcher = Some(started);
+        }
+        // Held only while a pointer is copied.
+        let world = self.watcher.as_ref().and_then(|watcher| lock(&watcher.world).clone());
+        put(world, out)
+    }
+
+    fn finish(&mut self) {
+        self.watcher = None;
+    }
+}
+
+/// Puts what is known, and the reason for what is not.
+fn put(world: World, out: &mut Batch) -> Result<(), SourceError> {
+    let holders = match world {
+        None => return Err(SourceError::unavailable("the jobs of GPUs have not been read yet")),
+        Some(Err((Failure::NotFound, why))) => return Err(SourceError::unavailable(why)),
+        Some(Err((kind, why))) => return Err(SourceError::failed(kind, why)),
+        Some(Ok(holders)) => holders,
+    };
+    let found = held(&holders, out);
+    let workloads: Vec<Option<Arc<Workload>>> = found.iter().map(|held| workload(&held.job, out)).collect();
+    let counts: Vec<Option<u64>> = found
+        .iter()
+        .zip(&workloads)
+        .map(|(held, workload)| processes(held, workload.as_deref(), out))
+        .collect();
+    for ((held, workload), count) in found.iter().zip(&workloads).zip(counts) {
+        let SlurmGpu { job, user, gpu, uuid } = held;
+        let user = user.map_or_else(Label::default, Label::from);
+        let name = workload.as_ref().map_or_else(Label::default, |workload| workload.name.clone());
+        let labels = [gpu.clone(), uuid.clone(), job.clone(), user, name.clone()];
+        out.put(&metrics::GPU_JOB, &labels, Flag(true));
+        let labels = [gpu.clone(), uuid.clone(), job.clone(), name];
+        out.put_some(&metrics::GPU_PROCESSES, &labels, count.map(Count));
+    }
+    out.facts.slurm_gpus = found;
+    match &holders.refused {
+        None => Ok(()),
+        Some(why) => Err(SourceError::failed(Failure::Permission, format!("cannot use {why}"))),
+    }
+}
+
+/// The allocated GPUs, each with its index and UUID where the driver reports them. A GPU that has a file for its index and
+/// one for its UUID is in the list once.
+fn held(holders: &Holders, out: &Batch) -> Vec<SlurmGpu> {
+    let mut uuids: HashMap<&str, &Label> = HashMap::new();
+    let mut indexes: HashMap<&str, &Label> = HashMap::new();
+    let points = |metric: &'static crate::model::desc::Gauge<Flag>| {
+        let families = out.families().iter().filter(move |family| std::ptr::eq(family.desc, metric.desc()));
+        families.flat_map(|family| &family.points)
+    };
+    for point in points(&gpu::INFO) {
+        uuids.insert(point.labels[0].as_str(), &point.labels[1]);
+        indexes.insert(point.labels[1].as_str(), &point.labels[0]);
+    }
+    for point in points(&gpu::MIG_INFO) {
+        indexes.insert(point.labels[1].as_str(), &point.labels[0]);
+    }
+    let mut found = BTreeSet::new();
+    for (device, jobs) in &holders.jobs {
+        let (gpu, uuid) = match device {
+            Device::Index(gpu) => (Some(gpu), uuids.get(gpu.as_str()).copied()),
+            Device::Uuid(uuid) => (indexes.get(uuid.as_str()).copied(), Some(uuid)),
+        };
+        let known = |label: Option<&Label>| label.cloned().unwrap_or_default();
+        for job in jobs {
+            let held = SlurmGpu { job: job.id.clone(), user: job.user, gpu: known(gpu), uuid: known(uuid) };
+            found.insert((held.gpu.clone(), held.uuid.clone(), held.job.clone(), held.user));
+        }
+    }
+    // Of two files of one GPU, one may not have the user.
+    let mut seen = HashSet::new();
+    let mut list: Vec<SlurmGpu> = found
+        .into_iter()
+        .rev()
+        .filter(|(gpu, uuid, job, _)| seen.insert((gpu.clone(), uuid.clone(), job.clone())))
+        .map(|(gpu, uuid, job, user)| SlurmGpu { job, user, gpu, uuid })
+        .collect();
+    list.reverse();
+    list
+}
+
+/// The workload of the cgroup of a job, if the job has processes on this node.
+fn workload(job: &Label, out: &Batch) -> Option<Arc<Workload>> {
+    let plain = format!("slurm-{job}");
+    let is_jobs = |workload: &&Arc<Workload>| {
+        workload.plain.as_str() == plain
+            && workload.key.user.is_none()
+            && matches!(workload.key.anchor, Anchor::Group(_))
+    };
+    out.facts.workload_of.iter().map(|member| &member.workload).find(is_jobs).cloned()
+}
+
+/// The number of processes of the job on the GPU; nothing where the processes of the GPU are not known.
+fn processes(held: &SlurmGpu, workload: Option<&Workload>, out: &Batch) -> Option<u64> {
+    let mut listed = out.families().iter().filter(|family| std::ptr::eq(family.desc, gpu::PROCESSES.desc()));
+    listed.next()?.points.iter().find(|point| !held.uuid.is_empty() && point.labels[1] == held.uuid)?;
+    let Some(workload) = workload else { return Some(0) };
+    let members = &out.facts.workload_of;
+    let is_member = |pid: u32| {
+        let place = members.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
+        (members[place].workload.key == workload.key).then_some(members[place].process)
+    };
+    let on_gpu = out.facts.gpu_processes.iter().filter(|process| process.uuid == held.uuid);
+    let pids: BTreeSet<ProcessKey> = on_gpu.filter_map(|process| is_member(process.pid)).collect();
+    Some(pids.len() as u64)
+}
+
+#[cfg(test)]
+mod tests;
