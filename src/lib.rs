@@ -24,6 +24,7 @@ pub mod recording;
 
 pub mod protection;
 
+pub mod node_view;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod perf_log;

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 /// A resolution of [`Rings`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Range {
     /// 10 minutes in steps of 1 s.
     Minutes,

@@ -2,6 +2,7 @@
 //!
 //! A server reads the newest frame and never accesses a source.
 
+pub mod history;
 pub mod http;
 pub mod json;
 pub mod page;
