@@ -363,7 +363,8 @@ impl Source<'_> {
         for target in &protection.targets {
             let acts = matches!(target.state.as_str(), "soft" | "checkpoint" | "term" | "kill" | "verify");
             let unfit = matches!(target.state.as_str(), "disarmed" | "blind");
-            if !unfit && !(acts && target.mode == "enforce") {
+            let escalates = acts && target.mode == "enforce";
+            if !(unfit || escalates) {
                 continue;
             }
             let name = format::short(&target.workload, 40);

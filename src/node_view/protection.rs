@@ -95,6 +95,8 @@ pub struct Target {
     pub overdue: bool,
 }
 
+type Field = fn(&mut Target) -> &mut Option<f64>;
+
 #[derive(Default)]
 struct Conditions<'f> {
     met: BTreeSet<&'f str>,
@@ -126,7 +128,7 @@ pub(super) fn protection(lookup: &Lookup<'_>) -> Protection {
         let own = all.entry((row.label("target"), row.label("workload"))).or_default();
         own.headroom.push((row.label("resource").to_owned(), row.value()));
     }
-    let figures: [(_, fn(&mut Target) -> &mut Option<f64>); 3] = [
+    let figures: [(_, Field); 3] = [
         (&protection::MEMBERS.desc, |own| &mut own.members),
         (&protection::LEFT_OUT.desc, |own| &mut own.left_out),
         (&protection::DECISION_AGE.desc, |own| &mut own.decision_age),

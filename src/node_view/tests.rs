@@ -101,7 +101,7 @@ impl Node {
             subject,
             state,
             severity,
-            since_unix_seconds: (NOW - 600) as f64,
+            since_unix_seconds: f64::from(u32::try_from(NOW - 600).unwrap()),
             evidence: Vec::new(),
             advice: "Save a checkpoint.",
         });

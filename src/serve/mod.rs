@@ -1,4 +1,4 @@
-//! Serves frames over HTTP: Prometheus text, JSON and a status page.
+//! Serves frames over HTTP: Prometheus text, JSON and a live page.
 //!
 //! A server reads the newest frame and never accesses a source.
 

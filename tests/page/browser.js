@@ -6,7 +6,7 @@ const { chromium } = require("playwright-core");
 
 const root = path.resolve(__dirname, "../..");
 const built = path.resolve(root, process.env.MEMWARDEN_BUILT || "target/debug");
-const PATIENCE = 60000;
+const PATIENCE = Number(process.env.PATIENCE || 60000);
 
 const launch = () => chromium.launch({
   executablePath: process.env.CHROMIUM || "/usr/bin/chromium",

@@ -113,7 +113,7 @@ pub(super) fn section(out: &mut String, id: &str, title: &str) {
 pub(super) fn table(out: &mut String, name: &str, columns: &[(&str, &str)]) {
     let _ = write!(
         out,
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}, table\"><table><caption>{0}</caption><thead><tr>",
         Escaped(name)
     );
     for (title, class) in columns {

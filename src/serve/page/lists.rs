@@ -63,7 +63,7 @@ pub(super) fn workloads(out: &mut String, content: &Content<'_>, most: usize) {
             out,
             "<tr><th scope=\"row\">{flag}{}</th><td>{}</td><td class=\"wide\">{}</td><td>{}</td><td class=\"number\">{}</td>\
              <td class=\"wide\">{}</td><td class=\"number\">{}</td><td class=\"wide\">{}</td><td class=\"number widest\">{}</td>\
-             <td class=\"number widest\">{}</td><td class=\"number widest\">{}</td></tr>\n",
+             <td class=\"number widest\">{}</td><td class=\"number widest\">{}</td></tr>",
             html::workload(&workload.name),
             Escaped(if workload.user.is_empty() { UNKNOWN } else { &workload.user }),
             Escaped(if workload.run.is_empty() { UNKNOWN } else { &workload.run }),
@@ -125,7 +125,7 @@ pub(super) fn protection(out: &mut String, protection: &Protection, workload: Op
         let _ = write!(
             out,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"wide\">{}</td><td>{}</td><td class=\"text\">{}</td>\
-             <td class=\"wide\">{}</td><td class=\"number widest\">{}</td><td class=\"number widest\">{}</td></tr>\n",
+             <td class=\"wide\">{}</td><td class=\"number widest\">{}</td><td class=\"number widest\">{}</td></tr>",
             Escaped(&target.target),
             if target.workload.is_empty() { UNKNOWN.to_owned() } else { html::workload(&target.workload) },
             Escaped(&target.mode),
@@ -323,7 +323,7 @@ pub(super) fn ranks(out: &mut String, content: &Content<'_>, ranks: &[(&str, &Ra
             out,
             "<tr><th scope=\"row\"><a href=\"{link}\">{}</a></th><td class=\"number\">{}</td><td>{state_tag}</td><td class=\"number\">{}</td>\
              <td class=\"wide\">{}</td><td class=\"number\">{}</td><td class=\"number wide\">{lost}</td><td>{}</td><td class=\"number wide\">{}</td>\
-             <td class=\"number widest\">{}</td><td class=\"number widest\">{}</td><td class=\"number widest\">{}</td><td class=\"widest\">{}</td></tr>\n",
+             <td class=\"number widest\">{}</td><td class=\"number widest\">{}</td><td class=\"number widest\">{}</td><td class=\"widest\">{}</td></tr>",
             Escaped(&rank.rank),
             if rank.gpu.is_empty() {
                 UNKNOWN.to_owned()

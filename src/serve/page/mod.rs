@@ -34,7 +34,7 @@ pub const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 
 
 /// Allows the page's own style sheet and script, and requests to this server; nothing else.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; \
-     style-src 'sha256-ymcZpWuiIFSR/PDEi4t/wPANa26a7vh+zQymPkjXTC0='; \
+     style-src 'sha256-lKdeTFldlrdIOrPVix6hp4+PSu/dHnqBqi9Bj2tyKUI='; \
      script-src 'self'; connect-src 'self'; img-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

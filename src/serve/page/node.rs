@@ -211,7 +211,7 @@ fn row(out: &mut String, content: &Content<'_>, gpu: &Gpu) {
     let _ = write!(
         out,
         "<tr><th scope=\"row\">{} {status}</th><td>{memory}</td><td class=\"wide\">{}</td><td>{}</td><td>{held}</td>\
-         <td class=\"number wide\">{}</td><td class=\"number wide\">{}</td><td class=\"number widest\">{}</td><td class=\"widest\">{}</td></tr>\n",
+         <td class=\"number wide\">{}</td><td class=\"number wide\">{}</td><td class=\"number widest\">{}</td><td class=\"widest\">{}</td></tr>",
         Anchor(&Link::Gpu(gpu.index.clone()), &format!("GPU {}", gpu.index)),
         content.spark(&subject, Quantity::Used, whole, "memory of the last 10 minutes"),
         Escaped(&gpu.time_left),
