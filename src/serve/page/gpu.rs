@@ -102,7 +102,7 @@ fn holders(out: &mut String, gpu: &Gpu) {
         let _ = write!(out, "<p class=\"quiet\">{text}</p></section>");
         return;
     }
-    html::table(out, title, &[("workload", ""), ("memory", "number"), ("", "wide"), ("ranks", "")]);
+    html::table(out, title, &[("workload", ""), ("memory", "number"), ("share", "wide"), ("ranks", "")]);
     for holder in &gpu.holders {
         let ranks = if holder.ranks.is_empty() { UNKNOWN.to_owned() } else { holder.ranks.join(", ") };
         let _ = write!(

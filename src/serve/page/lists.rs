@@ -215,7 +215,7 @@ pub(super) fn processes(
         ("process", ""),
         ("pid", "number"),
         ("RSS", "number"),
-        ("", "wide"),
+        ("share", "wide"),
         ("GPU memory", ""),
         ("rank", "number"),
     ];
