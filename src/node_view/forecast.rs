@@ -63,8 +63,9 @@ impl Forecast {
             Some("critical") => Health::Critical,
             Some(_) if urgent => Health::Critical,
             Some("medium" | "high") => Health::Warning,
-            Some(_) => Health::Ok,
-            None => Health::Unknown,
+            // Before there are enough samples, nothing is known of the time left.
+            Some(_) if self.within_15_minutes.is_some() => Health::Ok,
+            Some(_) | None => Health::Unknown,
         }
     }
 
@@ -170,7 +171,9 @@ mod tests {
     fn little_time_requires_action_whatever_the_level() {
         let forecast =
             |risk: Option<&str>, p50| Forecast { risk: risk.map(str::to_owned), p50, ..Forecast::default() };
-        assert_eq!(forecast(Some("low"), None).health(), Health::Ok);
+        assert_eq!(forecast(Some("low"), None).health(), Health::Unknown, "there are too few samples");
+        let known = Forecast { within_15_minutes: Some(0.0), ..forecast(Some("low"), None) };
+        assert_eq!(known.health(), Health::Ok);
         assert_eq!(forecast(Some("low"), Some(240.0)).health(), Health::Critical);
         assert_eq!(forecast(Some("medium"), Some(2_400.0)).health(), Health::Warning);
         assert_eq!(forecast(None, None).health(), Health::Unknown);

@@ -47,6 +47,8 @@ pub(super) struct Routes {
     frames: Frames,
     pages: Pages,
     views: Arc<Views>,
+    /// Held while a page is rendered.
+    rendering: tokio::sync::Mutex<()>,
     freshness: Freshness,
     started: tokio::time::Instant,
     stale_after: watch::Receiver<Duration>,
@@ -146,6 +148,7 @@ impl Routes {
             frames: setup.frames,
             pages: Pages::new(),
             views: Arc::new(Views::new(setup.host_name.clone())),
+            rendering: tokio::sync::Mutex::new(()),
             freshness: Freshness::default(),
             started: tokio::time::Instant::now(),
             stale_after: setup.stale_after,
@@ -383,8 +386,15 @@ impl Routes {
         let encoding = negotiate::encoding(values(&parts.headers, header::ACCEPT_ENCODING));
         let tag =
             parts.headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        let render = move || views.answer(&asked, &now, encoding, tag.as_deref());
-        stopping(tokio::task::spawn_blocking(render).await)
+        if let Some(answer) = views.ready(&asked, &now, encoding, tag.as_deref()) {
+            return answer;
+        }
+        // One thread renders for all who wait: more would take memory, and wait for each other.
+        let _turn = self.rendering.lock().await;
+        if let Some(answer) = views.ready(&asked, &now, encoding, tag.as_deref()) {
+            return answer;
+        }
+        stopping(tokio::task::spawn_blocking(move || views.answer(&asked, &now, encoding)).await)
     }
 
     async fn history(&self, query: &str) -> Answer {
@@ -393,6 +403,7 @@ impl Routes {
             Err(sentence) => return Answer::text(StatusCode::BAD_REQUEST, sentence),
         };
         let (views, now) = (Arc::clone(&self.views), self.now());
+        let _turn = self.rendering.lock().await;
         match tokio::task::spawn_blocking(move || views.history(&wanted, &now)).await {
             Ok(Some(json)) => Answer::page("application/json", json.into()),
             Ok(None) => Answer::text(StatusCode::NOT_FOUND, "No history is kept of this subject."),

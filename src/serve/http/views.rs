@@ -109,14 +109,35 @@ impl Views {
         lock(&self.recorder)
     }
 
-    /// The response; `tag` is the entity tag that the client has.
-    pub(super) fn answer(&self, asked: &Asked, now: &Now, encoding: Encoding, tag: Option<&str>) -> Answer {
-        let own = now.tag();
-        if own.is_some() && own.as_deref() == tag {
-            return Answer::empty(StatusCode::NOT_MODIFIED);
+    /// The response where nothing must be rendered for it; `tag` is the entity tag that the client has. Never waits.
+    pub(super) fn ready(
+        &self,
+        asked: &Asked,
+        now: &Now,
+        encoding: Encoding,
+        tag: Option<&str>,
+    ) -> Option<Answer> {
+        let own = now.tag()?;
+        if Some(own.as_str()) == tag {
+            return Some(Answer::empty(StatusCode::NOT_MODIFIED));
         }
         let gzip = encoding == Encoding::Gzip;
+        let rendered = {
+            let newest = self.newest.try_lock().ok()?;
+            newest.pages.get(&(asked.clone(), gzip)).filter(|_| newest.frame == now.key()).cloned()?
+        };
+        Some(Self::tagged(rendered, asked, now, gzip))
+    }
+
+    /// The response, rendered where it is not.
+    pub(super) fn answer(&self, asked: &Asked, now: &Now, encoding: Encoding) -> Answer {
+        let gzip = encoding == Encoding::Gzip;
         let rendered = self.rendered(asked, now, gzip);
+        Self::tagged(rendered, asked, now, gzip)
+    }
+
+    fn tagged(rendered: Rendered, asked: &Asked, now: &Now, gzip: bool) -> Answer {
+        let own = now.tag();
         let answer = finished(rendered.body, rendered.found, matches!(asked, Asked::Node), gzip);
         match own.and_then(|own| own.try_into().ok()) {
             Some(own) => answer.with_value(header::ETAG, own),

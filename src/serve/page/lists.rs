@@ -304,11 +304,11 @@ pub(super) fn ranks(out: &mut String, content: &Content<'_>, ranks: &[(&str, &Ra
                     || UNKNOWN.to_owned(),
                     |growth| {
                         let rate = growth.rate.filter(|_| growth.grows()).map(format::rate);
-                        format!(
-                            "{}{}",
-                            growth.state,
-                            rate.map_or_else(String::new, |rate| format!(" {rate}"))
-                        )
+                        let state = match growth.state.as_str() {
+                            "insufficient" => "too few samples",
+                            state => state,
+                        };
+                        format!("{state}{}", rate.map_or_else(String::new, |rate| format!(" {rate}")))
                     },
                 )
             },
