@@ -18,6 +18,9 @@ use crate::model::frame::Frame;
 /// Maximum number of problems.
 const MOST: usize = 200;
 
+/// A workload with at least this share of the used memory of the host is named as its largest.
+const MUCH: f64 = 0.2;
+
 /// Where more is shown about something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -218,7 +221,7 @@ impl Source<'_> {
             self.view
                 .workloads
                 .iter()
-                .filter(|own| own.rss.is_some())
+                .filter(|own| format::share(own.rss, host.used).is_some_and(|share| share >= MUCH))
                 .max_by(|one, next| memory(one).unwrap_or(0.0).total_cmp(&memory(next).unwrap_or(0.0)))
         };
         let because = match (grows.filter(|_| holder.is_some()), largest()) {
@@ -226,7 +229,7 @@ impl Source<'_> {
             (None, Some(workload)) => {
                 format!("the largest workload holds {}", workload.rss.map_or_else(String::new, format::bytes))
             }
-            (None, None) => String::new(),
+            (None, None) => "no workload holds much of it".to_owned(),
         };
         Some(Problem {
             health: forecast.health().max(finding.map_or(Health::Warning, |finding| finding.severity.into())),

@@ -354,6 +354,16 @@ fn a_target_says_why_it_does_not_act() {
 }
 
 #[test]
+fn nobody_is_named_for_memory_that_is_not_theirs() {
+    let mut node = Node::new();
+    node.job("slurm/17", "bob", "", 0, None);
+    node.finding("exhaustion", Subject::host(), "medium", Severity::Warning);
+    // The workload has 2 GiB of the 16 GiB that are used.
+    let sentence = "The host (25 % used) may run out of memory: no workload holds much of it.";
+    says(&node.view(), Health::Warning, sentence);
+}
+
+#[test]
 fn the_model_survives_its_json_form() {
     let mut node = Node::new();
     node.gpu(0, 70, "ok");
