@@ -26,6 +26,7 @@ pub mod recording;
 pub mod protection;
 
 pub mod job_summary;
+pub mod node_view;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod perf_log;

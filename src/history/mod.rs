@@ -4,3 +4,5 @@ pub mod buckets;
 pub mod life;
 pub mod past;
 pub mod peaks;
+pub mod recent;
+pub mod rings;

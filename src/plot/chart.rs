@@ -1,6 +1,6 @@
 //! What a chart shows: series over time in stacked panels, with limits, forecasts, bands and events.
 //!
-//! Plain data, filled by reports, replay, incidents and the status page alike. Times are seconds: since the
+//! Plain data, filled by reports, replay, incidents and commands alike. Times are seconds: since the
 //! start, or since 1970 ([`TimeAxis`]). A number that is missing is `None`, or not finite: never zero.
 
 use super::ticks::Unit;

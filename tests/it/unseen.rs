@@ -63,8 +63,11 @@ fn a_daemon_states_a_gpu_that_hangs() {
     let findings = daemon.get("/api/v1/findings").body;
     assert!(findings.contains("GPU 1 does not respond"), "{findings}");
     let page = daemon.get("/").body;
-    assert!(!page.contains("<p class=\"ok\">Sample"), "{page}");
-    assert!(page.contains("critical finding") && page.contains("<td class=\"failed\">hung</td>"), "{page}");
+    assert!(page.contains("<div class=\"verdict critical\""), "{page}");
+    assert!(
+        page.contains("GPU 1 does not respond") && page.contains("<span class=\"tag critical\">hung</span>"),
+        "{page}"
+    );
     let url = format!("http://{}", daemon.address);
     // The daemon has the answer: nothing is waited for, and one look is enough.
     let plot = folder.path().join("oom.svg");

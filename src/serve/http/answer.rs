@@ -39,6 +39,23 @@ impl Answer {
         self
     }
 
+    /// A response without a body.
+    pub(super) fn empty(status: StatusCode) -> Self {
+        Self { status, headers: Vec::new(), body: Bytes::new(), close: false }
+    }
+
+    /// Sets the status.
+    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Adds a header with a value that is not constant.
+    pub(super) fn with_value(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
     /// Sets a header from the web-config file, which replaces memwarden's own.
     pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
         self.headers.retain(|(known, _)| *known != name);
@@ -69,7 +86,9 @@ impl Answer {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.extend(self.headers);
-        headers.insert(header::CONTENT_LENGTH, length.into());
+        if self.status != StatusCode::NOT_MODIFIED {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if self.close && !http2 {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

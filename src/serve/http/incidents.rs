@@ -70,7 +70,7 @@ pub(super) async fn answer(store: Option<Arc<dyn Incidents>>, wanted: Wanted, kn
     match read.await {
         Ok(Ok(bytes)) => Answer::page(content_type, bytes.into())
             .with(header::CACHE_CONTROL, "no-store")
-            .with(header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),
+            .with(header::CONTENT_SECURITY_POLICY, page::NOTHING_ALLOWED),
         Ok(Err(IncidentError::Name(_))) => none(),
         Ok(Err(IncidentError::Io { source, .. })) if !listing && source.kind() == ErrorKind::NotFound => {
             none()

@@ -18,6 +18,7 @@ mod meter;
 mod routes;
 #[cfg(test)]
 pub(crate) mod tests;
+mod views;
 mod web_config;
 
 use std::net::SocketAddr;

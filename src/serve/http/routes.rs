@@ -25,6 +25,7 @@ use super::gate::Gate;
 use super::incidents::{self, Wanted};
 use super::jobs;
 use super::meter;
+use super::views::{self, Asked, Now, Views};
 use super::web_config::WebConfig;
 use super::{Reload, Setup};
 
@@ -35,9 +36,10 @@ use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
 use crate::protection::words::alert::ReceiveAlerts;
 use crate::protection::words::incidents::Incidents;
+use crate::serve::page::View;
 use crate::serve::prometheus::negotiate;
 use crate::serve::prometheus::pages::{Form, Pages};
-use crate::serve::{page, timeline};
+use crate::serve::{history, page, timeline};
 
 /// Maximum body of a request that needs none; it is read and discarded so that the connection can be reused.
 const BODY: usize = 4 * 1024;
@@ -46,6 +48,9 @@ const BODY: usize = 4 * 1024;
 pub(super) struct Routes {
     frames: Frames,
     pages: Pages,
+    views: Arc<Views>,
+    /// Held while a page is rendered.
+    rendering: tokio::sync::Mutex<()>,
     freshness: Freshness,
     started: tokio::time::Instant,
     stale_after: watch::Receiver<Duration>,
@@ -85,7 +90,11 @@ impl Known {
 }
 
 enum Route {
-    Status,
+    Page(View),
+    /// A constant part of the pages: its type and its text.
+    Part(&'static str, &'static str),
+    Node,
+    History,
     Metrics,
     Frame,
     Findings,
@@ -99,9 +108,12 @@ enum Route {
 }
 
 impl Route {
-    fn of(path: &str) -> Option<Self> {
+    fn of(path: &str, query: &str) -> Option<Self> {
         Some(match path {
-            "/" => Self::Status,
+            page::SCRIPT_PATH => Self::Part("text/javascript; charset=utf-8", page::SCRIPT),
+            "/icon.svg" => Self::Part("image/svg+xml", page::ICON),
+            "/api/v1/node" => Self::Node,
+            "/api/v1/history" => Self::History,
             "/metrics" => Self::Metrics,
             "/api/v1/frame" => Self::Frame,
             "/api/v1/findings" => Self::Findings,
@@ -110,9 +122,10 @@ impl Route {
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
             "/api/v1/alerts" => Self::Alerts,
-            path => match path.strip_prefix(jobs::FOLDER) {
-                Some(job) => Self::Job(job.to_owned()),
-                None => Self::Incidents(Wanted::of(path)?),
+            path => match (path.strip_prefix(jobs::FOLDER), Wanted::of(path)) {
+                (Some(job), _) => Self::Job(job.to_owned()),
+                (None, Some(wanted)) => Self::Incidents(wanted),
+                (None, None) => Self::Page(View::of(path, query)?),
             },
         })
     }
@@ -139,6 +152,8 @@ impl Routes {
         Self {
             frames: setup.frames,
             pages: Pages::new(),
+            views: Arc::new(Views::new(setup.host_name.clone())),
+            rendering: tokio::sync::Mutex::new(()),
             freshness: Freshness::default(),
             started: tokio::time::Instant::now(),
             stale_after: setup.stale_after,
@@ -160,6 +175,7 @@ impl Routes {
     pub(super) async fn note(&self, frame: Option<&Arc<Frame>>) {
         if let Some(frame) = frame {
             self.freshness.age(frame);
+            self.views.record(frame);
             self.pages.prepare(frame).await;
         }
     }
@@ -236,7 +252,7 @@ impl Routes {
     }
 
     async fn routed(&self, parts: Parts, body: Incoming, open: &meter::Request, known: Known) -> Answer {
-        let route = Route::of(parts.uri.path());
+        let route = Route::of(parts.uri.path(), parts.uri.query().unwrap_or_default());
         let wanted = matches!(route, Some(Route::Alerts)) && parts.method == Method::POST;
         let body = match self.read(body, open, if wanted { alerts::BODY } else { BODY }).await {
             Ok(body) => body,
@@ -254,7 +270,14 @@ impl Routes {
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
             Route::Alerts => return alerts::answer(&self.alerts, known.user, &parts.headers, body).await,
-            Route::Status
+            Route::Part(kind, text) => {
+                return Answer::page(kind, text.into())
+                    .with(header::CONTENT_SECURITY_POLICY, page::NOTHING_ALLOWED)
+                    .with(header::CACHE_CONTROL, "no-cache");
+            }
+            Route::Page(_)
+            | Route::Node
+            | Route::History
             | Route::Metrics
             | Route::Frame
             | Route::Findings
@@ -273,7 +296,9 @@ impl Routes {
                 .with(header::RETRY_AFTER, "1");
         };
         match route {
-            Route::Status => self.status(),
+            Route::Page(view) => self.view(view, &parts, known.client()).await,
+            Route::Node => self.rendered(Asked::Node, &parts).await,
+            Route::History => self.history(parts.uri.query().unwrap_or_default()).await,
             Route::Timeline => self.timeline(parts.uri.query().unwrap_or_default()),
             Route::Metrics => {
                 let accept = values(&parts.headers, header::ACCEPT);
@@ -342,13 +367,56 @@ impl Routes {
         Answer::page("application/json", timeline::encode(&frame, &filter).into())
     }
 
-    fn status(&self) -> Answer {
+    /// The newest frame and its age.
+    fn now(&self) -> Now {
         let frame = self.frame();
-        let age = frame.as_ref().map(|frame| self.freshness.age(frame));
-        let html = page::page(frame.as_deref(), age, self.started.elapsed(), *self.stale_after.borrow());
-        Answer::page("text/html; charset=utf-8", html.into())
-            .with(header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY)
-            .with(header::CACHE_CONTROL, "no-store")
+        let age = frame.as_ref().map_or(Duration::ZERO, |frame| self.freshness.age(frame));
+        Now { frame, age, stale_after: *self.stale_after.borrow(), uptime: self.started.elapsed() }
+    }
+
+    /// A page. Pages are rendered on a thread for blocking work, and those of incidents wait for a disk.
+    async fn view(&self, view: View, parts: &Parts, known: bool) -> Answer {
+        let range = page::range(parts.uri.query().unwrap_or_default());
+        if !view.needs_incidents() {
+            return self.rendered(Asked::Page(view, range), parts).await;
+        }
+        let (views, now) = (Arc::clone(&self.views), self.now());
+        let store = self.incidents.borrow().clone();
+        let render = move || {
+            let shown = views::incidents_for(store.as_deref(), &view, known);
+            views.with_incidents(&view, &now, range, shown)
+        };
+        stopping(tokio::task::spawn_blocking(render).await)
+    }
+
+    async fn rendered(&self, asked: Asked, parts: &Parts) -> Answer {
+        let (views, now) = (Arc::clone(&self.views), self.now());
+        let encoding = negotiate::encoding(values(&parts.headers, header::ACCEPT_ENCODING));
+        let tag =
+            parts.headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        if let Some(answer) = views.ready(&asked, &now, encoding, tag.as_deref()) {
+            return answer;
+        }
+        // One thread renders for all who wait: more would take memory, and wait for each other.
+        let _turn = self.rendering.lock().await;
+        if let Some(answer) = views.ready(&asked, &now, encoding, tag.as_deref()) {
+            return answer;
+        }
+        stopping(tokio::task::spawn_blocking(move || views.answer(&asked, &now, encoding)).await)
+    }
+
+    async fn history(&self, query: &str) -> Answer {
+        let wanted = match history::Wanted::parse(query) {
+            Ok(wanted) => wanted,
+            Err(sentence) => return Answer::text(StatusCode::BAD_REQUEST, sentence),
+        };
+        let (views, now) = (Arc::clone(&self.views), self.now());
+        let _turn = self.rendering.lock().await;
+        match tokio::task::spawn_blocking(move || views.history(&wanted, &now)).await {
+            Ok(Some(json)) => Answer::page("application/json", json.into()),
+            Ok(None) => Answer::text(StatusCode::NOT_FOUND, "No history is kept of this subject."),
+            Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The history could not be rendered."),
+        }
     }
 
     /// Responds with status 200 whatever the state of the sampler; a stall is named in the text.
@@ -404,6 +472,14 @@ impl Routes {
     fn frame(&self) -> Option<Arc<Frame>> {
         self.frames.borrow().clone()
     }
+}
+
+/// The answer of a thread for blocking work.
+fn stopping(answer: Result<Answer, tokio::task::JoinError>) -> Answer {
+    answer.unwrap_or_else(|error| {
+        tracing::error!(%error, "A page could not be rendered.");
+        Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered.")
+    })
 }
 
 /// The values of a header that are valid text.

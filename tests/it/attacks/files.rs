@@ -373,7 +373,16 @@ fn no_log_page_or_answer_has_terminal_escapes() {
         Some(()).filter(|()| !daemon.logged(&["is not a regular file"]).is_empty())
     });
     is_printable("the log", &daemon.log());
-    for path in ["/", "/api/v1/frame", "/api/v1/findings", "/api/v1/timeline"] {
+    for path in [
+        "/",
+        "/workloads",
+        "/events",
+        "/api/v1/node",
+        "/api/v1/history",
+        "/api/v1/frame",
+        "/api/v1/findings",
+        "/api/v1/timeline",
+    ] {
         is_printable(path, &daemon.get(path).body);
     }
     assert!(daemon.get("/api/v1/frame").body.contains("\\u202e"), "JSON has it escaped");

@@ -21,13 +21,20 @@ fn another_user_of_the_node_reads_no_incident() {
                   try: print(urllib.request.urlopen(sys.argv[1]).status)\n\
                   except urllib.error.HTTPError as error: print(error.code)";
     daemon.metrics();
-    for (path, code) in
-        [("/metrics", "200"), ("/api/v1/incidents", "403"), ("/api/v1/incidents/x/report.md", "403")]
-    {
+    for (path, code) in [
+        ("/metrics", "200"),
+        ("/api/v1/incidents", "403"),
+        ("/api/v1/incidents/x/report.md", "403"),
+        ("/incidents", "200"),
+    ] {
         let Some(mut client) = as_user(MALLORY, "python3") else { return };
         let url = format!("http://{}{path}", daemon.address);
         let output = client.args(["-c", script, &url]).env_remove("http_proxy").output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), code, "{path}");
+    }
+    // The pages say why, and nothing of an incident.
+    for path in ["/incidents", "/incidents/x"] {
+        assert!(daemon.get(path).body.contains("to authenticated clients only"), "{path}");
     }
 }
 
@@ -41,7 +48,9 @@ fn a_name_that_anybody_can_point_here_is_not_answered() {
     };
     let here = format!("Host: {}\r\n", daemon.address);
     assert_eq!(status("GET", "/-/healthy", &here), 200);
-    for path in ["/", "/metrics", "/-/healthy", "/api/v1/findings"] {
+    for path in
+        ["/", "/gpus/0", "/api/v1/node", "/api/v1/history", "/metrics", "/-/healthy", "/api/v1/findings"]
+    {
         assert_eq!(status("GET", path, "Host: evil.example\r\n"), 421, "{path}");
     }
     assert_eq!(status("POST", "/-/reload", &format!("{here}Origin: http://evil.example\r\n")), 403);

@@ -48,6 +48,11 @@ fn frame(sequence: u64, batch: Batch, sources: Vec<SourceReport>) -> Arc<Frame> 
 
 /// A node with two GPUs, of which one says less, and two workloads.
 pub(crate) fn node() -> Arc<Frame> {
+    node_at(1)
+}
+
+/// The same in the frame of this number, a second after the one before.
+pub(crate) fn node_at(sequence: u64) -> Arc<Frame> {
     let mut batch = Batch::new();
     batch.put(&TOTAL, &[], Bytes::new(64 << 30));
     batch.put(&AVAILABLE, &[], Bytes::new(16 << 30));
@@ -66,7 +71,7 @@ pub(crate) fn node() -> Arc<Frame> {
         age_seconds,
     };
     frame(
-        1,
+        sequence,
         batch,
         vec![
             report("memory", Status::Ok, None, Some(0.0)),

@@ -1,0 +1,169 @@
+//! Values as text, the same on the page and in the terminal.
+
+use time::UtcDateTime;
+
+use crate::model::units::Bytes;
+
+/// Text in place of a value that is not known.
+pub const UNKNOWN: &str = "–";
+
+/// Seconds in a minute, an hour and a day.
+const MINUTE: f64 = 60.0;
+const HOUR: f64 = 3_600.0;
+const DAY: f64 = 86_400.0;
+
+/// An amount of memory, such as `57.3 GiB`; a decrease has a minus sign.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float beyond u64 becomes its largest, which is still shown as EiB"
+)]
+pub fn bytes(bytes: f64) -> String {
+    let sign = if bytes < 0.0 { "\u{2212}" } else { "" };
+    format!("{sign}{}", Bytes::new(bytes.abs() as u64))
+}
+
+/// A growth rate with its sign, in the unit of time in which it is at least 1 MiB, such as `+55.4 MiB/s`.
+pub fn rate(per_second: f64) -> String {
+    const MIB: f64 = 1_048_576.0;
+    let sign = if per_second > 0.0 { "+" } else { "" };
+    let (factor, unit) = match per_second.abs() {
+        rate if rate >= MIB => (1.0, "s"),
+        rate if rate * MINUTE >= MIB => (MINUTE, "min"),
+        _ => (HOUR, "h"),
+    };
+    format!("{sign}{}/{unit}", bytes(per_second * factor))
+}
+
+/// A share in percent, without decimals.
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// A share in percent of a whole; absent where the whole is not known or zero.
+pub fn share(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
+    let (part, whole) = (part?, whole?);
+    (whole > 0.0).then(|| (part / whole).clamp(0.0, 1.0))
+}
+
+/// The unit in which a duration is shown: its length in seconds, its sign, and its number of decimals.
+fn unit(seconds: f64) -> (f64, &'static str, usize) {
+    match seconds {
+        seconds if seconds < 1.5 * MINUTE => (1.0, "s", 0),
+        seconds if seconds < 1.5 * HOUR => (MINUTE, "min", 0),
+        seconds if seconds < 10.0 * HOUR => (HOUR, "h", 1),
+        seconds if seconds < 2.0 * DAY => (HOUR, "h", 0),
+        _ => (DAY, "d", 1),
+    }
+}
+
+/// A duration in its largest unit, such as `4 min`.
+pub fn duration(seconds: f64) -> String {
+    let (length, sign, decimals) = unit(seconds);
+    format!("{:.decimals$} {sign}", seconds / length)
+}
+
+/// A time to exhaustion with its quantiles, such as `4 min (3 to 7)`. Seconds are rounded to 5, so that a sentence read
+/// aloud does not change at each sample.
+pub fn time_left(p50: f64, p10: Option<f64>, p90: Option<f64>) -> String {
+    let (length, sign, decimals) = unit(p50);
+    let shown = |seconds: f64| {
+        let value = seconds / length;
+        let value = if sign == "s" && value > 10.0 { (value / 5.0).round() * 5.0 } else { value };
+        format!("{value:.decimals$}")
+    };
+    let between = match (p10, p90) {
+        (Some(p10), Some(p90)) if shown(p10) == shown(p90) => String::new(),
+        (Some(p10), Some(p90)) => format!(" ({} to {})", shown(p10), shown(p90)),
+        (Some(p10), None) => format!(" ({} or more)", shown(p10)),
+        _ => String::new(),
+    };
+    format!("{} {sign}{between}", shown(p50))
+}
+
+/// A moment in UTC: `14:02 UTC`, with the date where it is not within 20 hours before `now`.
+pub fn clock(unix_seconds: f64, now: f64) -> String {
+    let Some(moment) = utc(unix_seconds) else { return UNKNOWN.to_owned() };
+    let (hour, minute) = (moment.hour(), moment.minute());
+    if (-HOUR..20.0 * HOUR).contains(&(now - unix_seconds)) {
+        return format!("{hour:02}:{minute:02} UTC");
+    }
+    format!(
+        "{:04}-{:02}-{:02} {hour:02}:{minute:02} UTC",
+        moment.year(),
+        u8::from(moment.month()),
+        moment.day()
+    )
+}
+
+/// A moment in UTC as `2026-11-22T14:02:11Z`, for machines and lists.
+pub fn timestamp(unix_seconds: f64) -> String {
+    let Some(moment) = utc(unix_seconds) else { return UNKNOWN.to_owned() };
+    let (hour, minute, second) = moment.as_hms();
+    let (year, month, day) = (moment.year(), u8::from(moment.month()), moment.day());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+fn utc(unix_seconds: f64) -> Option<UtcDateTime> {
+    #[expect(clippy::cast_possible_truncation, reason = "a time beyond what a date can hold is not shown")]
+    let seconds = unix_seconds.floor() as i64;
+    UtcDateTime::from_unix_timestamp(seconds).ok().filter(|_| unix_seconds.is_finite())
+}
+
+/// A name of at most `most` characters; a longer one is cut in the middle.
+pub fn short(name: &str, most: usize) -> String {
+    let length = name.chars().count();
+    if length <= most {
+        return name.to_owned();
+    }
+    let ends = most.saturating_sub(1) / 2;
+    let begin: String = name.chars().take(most - 1 - ends).collect();
+    let end: String = name.chars().skip(length - ends).collect();
+    format!("{begin}…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_one_unit() {
+        let shown = [0.0, 42.4, 89.0, 240.0, 3_600.0, 9_000.0, 40_000.0, 500_000.0].map(duration);
+        assert_eq!(shown, ["0 s", "42 s", "89 s", "4 min", "60 min", "2.5 h", "11 h", "5.8 d"]);
+    }
+
+    #[test]
+    fn a_time_left_has_its_quantiles_in_its_own_unit() {
+        assert_eq!(time_left(250.0, Some(185.0), Some(420.0)), "4 min (3 to 7)");
+        assert_eq!(time_left(250.0, Some(185.0), None), "4 min (3 or more)");
+        assert_eq!(time_left(250.0, Some(245.0), Some(255.0)), "4 min");
+        assert_eq!(time_left(63.0, Some(41.0), Some(99.0)), "65 s (40 to 100)");
+        assert_eq!(time_left(7.0, None, None), "7 s");
+        assert_eq!(time_left(9_000.0, Some(3_600.0), Some(18_000.0)), "2.5 h (1.0 to 5.0)");
+    }
+
+    #[test]
+    fn moments_are_in_utc() {
+        assert_eq!(clock(1_700_000_000.9, 1_700_000_100.0), "22:13 UTC");
+        assert_eq!(clock(1_700_000_000.0, 1_700_100_000.0), "2023-11-14 22:13 UTC");
+        assert_eq!(timestamp(1_700_000_000.9), "2023-11-14T22:13:20Z");
+        assert_eq!((clock(f64::NAN, 0.0), timestamp(1e300)), (UNKNOWN.to_owned(), UNKNOWN.to_owned()));
+    }
+
+    #[test]
+    fn rates_and_sizes_are_short() {
+        assert_eq!(rate(58_076_527.8), "+55.4 MiB/s");
+        assert_eq!(rate(-30_000.0), "\u{2212}1.7 MiB/min");
+        assert_eq!(rate(1_000.0), "+3.4 MiB/h");
+        assert_eq!(bytes(57.25 * 1024.0_f64.powi(3)), "57.2 GiB");
+        assert_eq!(percent(0.994), "99 %");
+        assert_eq!((share(Some(1.0), Some(0.0)), share(Some(3.0), Some(4.0))), (None, Some(0.75)));
+    }
+
+    #[test]
+    fn a_long_name_keeps_both_ends() {
+        assert_eq!(short("slurm/4711", 40), "slurm/4711");
+        assert_eq!(short("abcdefghij", 7), "abc…hij");
+        assert_eq!(short("éééééééé", 4).chars().count(), 4);
+    }
+}

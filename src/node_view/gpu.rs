@@ -1,0 +1,291 @@
+//! GPUs, and who holds their memory.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::events::LastHolders;
+use super::forecast::{Forecast, Forecasts};
+use super::format;
+use super::health::Health;
+use super::lookup::{Lookup, Row};
+use super::owner::Owner;
+use super::workload::Workload;
+use crate::catalog::gpu;
+use crate::model::desc::Desc;
+use crate::model::finding::Subject;
+
+/// States of NVML in which a driver exists and none of its GPUs is visible.
+const UNSEEN: [(&str, &str); 4] = [
+    ("no_permission", "memwarden may not open the devices"),
+    ("version_mismatch", "the library and the driver are of different versions"),
+    ("worker_failed", "the GPU worker process does not run"),
+    ("unknown_error", "the driver returns an error"),
+];
+
+/// A GPU; all amounts in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its index.
+    pub index: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// The name of its model.
+    pub name: String,
+    /// Its address on the PCI bus.
+    pub pci: String,
+    /// How it is.
+    pub health: Health,
+    /// `ok`, `lost`, `hung`, `unknown_error` or `unobserved`; empty where it is not known.
+    pub status: String,
+    /// The driver call that does not return; empty where none hangs.
+    pub hung_call: String,
+    /// Seconds since its last complete sample.
+    pub sample_age: Option<f64>,
+    /// Memory in use.
+    pub used: Option<f64>,
+    /// All memory.
+    pub total: Option<f64>,
+    /// Memory that can still be allocated.
+    pub free: Option<f64>,
+    /// Memory reserved by the driver.
+    pub reserved: Option<f64>,
+    /// Memory in use that belongs to no listed process.
+    pub unattributed: Option<f64>,
+    /// Share of time in which a kernel ran, 0 to 1.
+    pub utilization: Option<f64>,
+    /// Temperature in °C.
+    pub temperature: Option<f64>,
+    /// Power draw in watts.
+    pub power: Option<f64>,
+    /// The enforced power limit in watts.
+    pub power_limit: Option<f64>,
+    /// Reasons for which the clocks are throttled now.
+    pub throttled: Vec<String>,
+    /// XID errors since memwarden started.
+    pub xids: Vec<Xid>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    pub uncorrected_ecc: Option<f64>,
+    /// Who holds its memory, most first; for a GPU that does not answer, who held it last.
+    pub holders: Vec<Holder>,
+    /// Whether the holders are those of the last sample before the GPU stopped answering.
+    pub holders_are_last_known: bool,
+    /// MIG instances.
+    pub mig: Vec<Mig>,
+    /// What is predicted of its memory.
+    pub forecast: Option<Forecast>,
+    /// The time left as text, such as `4 min (3 to 7)`, or why there is none.
+    pub time_left: String,
+}
+
+/// A workload that uses a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Its memory on the GPU; absent where the driver does not report it.
+    pub memory: Option<f64>,
+    /// Its ranks on the GPU.
+    pub ranks: Vec<String>,
+}
+
+/// XID errors of one number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Xid {
+    /// The number.
+    pub xid: String,
+    /// Its severity.
+    pub severity: String,
+    /// How many there were.
+    pub count: f64,
+    /// What it means; empty where it is not known.
+    pub meaning: String,
+}
+
+/// A MIG instance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mig {
+    /// The GPU instance, and the compute instance in it.
+    pub instance: String,
+    /// Memory in use.
+    pub used: Option<f64>,
+    /// All memory.
+    pub total: Option<f64>,
+}
+
+impl Gpu {
+    /// The used share of the memory that can be allocated; absent where it is not known.
+    pub fn share(&self) -> Option<f64> {
+        let whole = match (self.used, self.free) {
+            (Some(used), Some(free)) => Some(used + free),
+            _ => self.total,
+        };
+        format::share(self.used, whole)
+    }
+
+    /// The time left as text; `problem` is what is wrong with it.
+    pub(super) fn say_time_left(&mut self, problem: Option<f64>) {
+        let forecast = self.forecast.as_ref();
+        let predicted = forecast.and_then(Forecast::time_left);
+        self.time_left = match (predicted, problem, forecast) {
+            _ if !self.answers() => "unknown".to_owned(),
+            (Some(left), ..) => left,
+            (None, Some(left), _) => format!("about {}", format::duration(left)),
+            (None, None, Some(forecast)) if forecast.within_15_minutes.is_some() => {
+                "no end predicted".to_owned()
+            }
+            (None, None, Some(_)) => "too few samples".to_owned(),
+            (None, None, None) => format::UNKNOWN.to_owned(),
+        };
+    }
+
+    /// Whether its values are current.
+    pub fn answers(&self) -> bool {
+        self.status == "ok"
+    }
+
+    /// Its status in words, for a GPU that does not answer.
+    pub fn status_words(&self) -> &'static str {
+        match self.status.as_str() {
+            "ok" => "answers",
+            "hung" => "a driver call does not return",
+            "lost" => "it fell off the bus, requires a reset, or is no longer listed by the driver",
+            "unobserved" => "no process of memwarden receives data for it",
+            "unknown_error" => "the driver returns an error",
+            _ => "its status is not known",
+        }
+    }
+}
+
+type Field = fn(&mut Gpu) -> &mut Option<f64>;
+
+fn figures() -> [(&'static Desc, Field); 10] {
+    [
+        (&gpu::SAMPLE_AGE.desc, |own| &mut own.sample_age),
+        (&gpu::MEMORY_USED.desc, |own| &mut own.used),
+        (&gpu::MEMORY_TOTAL.desc, |own| &mut own.total),
+        (&gpu::MEMORY_FREE.desc, |own| &mut own.free),
+        (&gpu::MEMORY_RESERVED.desc, |own| &mut own.reserved),
+        (&gpu::MEMORY_UNATTRIBUTED.desc, |own| &mut own.unattributed),
+        (&gpu::UTILIZATION.desc, |own| &mut own.utilization),
+        (&gpu::TEMPERATURE.desc, |own| &mut own.temperature),
+        (&gpu::POWER.desc, |own| &mut own.power),
+        (&gpu::POWER_LIMIT.desc, |own| &mut own.power_limit),
+    ]
+}
+
+/// GPUs by index and UUID.
+type All<'f> = BTreeMap<(u32, &'f str, &'f str), Gpu>;
+
+fn entry<'a, 'f>(all: &'a mut All<'f>, row: &Row<'f>) -> &'a mut Gpu {
+    let (index, uuid) = (row.label("gpu"), row.label("uuid"));
+    all.entry((index.parse().unwrap_or(u32::MAX), index, uuid)).or_insert_with(|| Gpu {
+        index: index.to_owned(),
+        uuid: uuid.to_owned(),
+        ..Gpu::default()
+    })
+}
+
+pub(super) fn gpus(
+    lookup: &Lookup<'_>,
+    forecasts: &Forecasts,
+    workloads: &[Workload],
+    last: Option<&LastHolders>,
+) -> Vec<Gpu> {
+    let mut all = All::new();
+    for row in lookup.current(&gpu::STATUS.desc) {
+        row.label("status").clone_into(&mut entry(&mut all, &row).status);
+    }
+    for row in lookup.current(&gpu::INFO.desc) {
+        let own = entry(&mut all, &row);
+        row.label("name").clone_into(&mut own.name);
+        row.label("pci").clone_into(&mut own.pci);
+    }
+    for row in lookup.current(&gpu::HUNG_CALL.desc) {
+        row.label("call").clone_into(&mut entry(&mut all, &row).hung_call);
+    }
+    for (desc, field) in figures() {
+        for row in lookup.rows(desc) {
+            *field(entry(&mut all, &row)) = Some(row.value());
+        }
+    }
+    for row in lookup.current(&gpu::THROTTLED.desc) {
+        entry(&mut all, &row).throttled.push(row.label("reason").replace('_', " "));
+    }
+    let meanings: BTreeMap<&str, &str> =
+        lookup.current(&gpu::XID_MEANING.desc).map(|row| (row.label("xid"), row.label("meaning"))).collect();
+    for row in lookup.current(&gpu::XID_ERRORS.desc) {
+        let xid = row.label("xid");
+        entry(&mut all, &row).xids.push(Xid {
+            xid: xid.to_owned(),
+            severity: row.label("severity").to_owned(),
+            count: row.value(),
+            meaning: meanings.get(xid).copied().unwrap_or_default().to_owned(),
+        });
+    }
+    for row in lookup.rows(&gpu::ECC_ERRORS.desc) {
+        if row.label("error").starts_with("uncorrected") && row.label("scope") == "volatile" {
+            let own = entry(&mut all, &row);
+            own.uncorrected_ecc = Some(own.uncorrected_ecc.unwrap_or(0.0) + row.value());
+        }
+    }
+    for row in lookup.rows(&gpu::MIG_TOTAL.desc) {
+        let instance = format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
+        entry(&mut all, &row).mig.push(Mig { instance, used: None, total: Some(row.value()) });
+    }
+    for row in lookup.rows(&gpu::MIG_USED.desc) {
+        let instance = format!("{}/{}", row.label("gpu_instance"), row.label("compute_instance"));
+        let own = entry(&mut all, &row);
+        if let Some(mig) = own.mig.iter_mut().find(|mig| mig.instance == instance) {
+            mig.used = Some(row.value());
+        }
+    }
+    let mut gpus: Vec<Gpu> = all.into_values().collect();
+    for own in &mut gpus {
+        let subject = Subject::gpu(&own.index.as_str().into(), &own.uuid.as_str().into());
+        own.forecast = forecasts.forecast(&subject);
+        own.holders = holders(&own.index, workloads);
+        if own.holders.is_empty()
+            && !own.answers()
+            && let Some(last) = last.and_then(|last| last.of(&own.uuid))
+        {
+            let known = last.iter().map(|(name, memory)| Holder {
+                owner: workloads
+                    .iter()
+                    .find(|workload| workload.name == *name)
+                    .map_or_else(|| Owner { workload: name.clone(), ..Owner::default() }, Owner::of),
+                memory: *memory,
+                ranks: Vec::new(),
+            });
+            own.holders = known.collect();
+            own.holders_are_last_known = true;
+        }
+        own.health = match (own.status.as_str(), &own.forecast) {
+            ("hung" | "lost" | "unknown_error", _) => Health::Critical,
+            ("ok" | "", _) if own.used.is_none() => Health::Unknown,
+            ("ok", Some(forecast)) => forecast.health(),
+            _ => Health::Unknown,
+        };
+    }
+    gpus
+}
+
+fn holders(index: &str, workloads: &[Workload]) -> Vec<Holder> {
+    let using = workloads.iter().filter_map(|workload| {
+        let held = workload.gpus.iter().find(|(gpu, _)| gpu == index);
+        let ranks: Vec<String> =
+            workload.ranks.iter().filter(|rank| rank.gpu == index).map(|rank| rank.rank.clone()).collect();
+        let memory = held.and_then(|(_, memory)| *memory);
+        (held.is_some() || !ranks.is_empty()).then(|| Holder { owner: Owner::of(workload), memory, ranks })
+    });
+    let mut holders: Vec<Holder> = using.collect();
+    holders.sort_by(|one, next| next.memory.unwrap_or(0.0).total_cmp(&one.memory.unwrap_or(0.0)));
+    holders
+}
+
+/// Why GPUs that exist are not visible; absent where they are, or where there is no driver.
+pub(super) fn unseen(lookup: &Lookup<'_>) -> Option<String> {
+    let status = lookup.current(&gpu::NVML_STATUS.desc).next()?;
+    let (word, why) = UNSEEN.iter().find(|(word, _)| *word == status.label("status"))?;
+    Some(format!("GPUs are not visible: {why} ({word})"))
+}

@@ -1,0 +1,114 @@
+//! The host, and the sources of samples.
+
+use serde::{Deserialize, Serialize};
+
+use super::forecast::{Forecast, Forecasts};
+use super::format;
+use super::health::Health;
+use super::lookup::Lookup;
+use crate::catalog::{memory, process, vmstat};
+use crate::model::finding::Subject;
+use crate::model::frame::Frame;
+use crate::model::source::Status;
+
+/// The host's memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name; empty where it is not known.
+    pub name: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The distribution.
+    pub os: String,
+    /// How it is.
+    pub health: Health,
+    /// Memory that is not available, in bytes.
+    pub used: Option<f64>,
+    /// All memory in bytes.
+    pub total: Option<f64>,
+    /// Anonymous memory in bytes.
+    pub anonymous: Option<f64>,
+    /// Page cache in bytes.
+    pub cached: Option<f64>,
+    /// Shared memory and tmpfs in bytes.
+    pub shared: Option<f64>,
+    /// Swap in use in bytes.
+    pub swap_used: Option<f64>,
+    /// All swap in bytes.
+    pub swap_total: Option<f64>,
+    /// Processes that the kernel's OOM killer killed since boot.
+    pub oom_kills: Option<f64>,
+    /// Whether processes of other users are hidden from memwarden.
+    pub limited: bool,
+    /// What is predicted of its memory.
+    pub forecast: Option<Forecast>,
+    /// The largest processes in no workload.
+    pub processes: Vec<super::Process>,
+}
+
+impl Host {
+    /// The used share; absent where it is not known.
+    pub fn share(&self) -> Option<f64> {
+        format::share(self.used, self.total)
+    }
+}
+
+/// A source of samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceRow {
+    /// Its name.
+    pub name: String,
+    /// How it is; ok where it is not available, because the host lacks what it measures.
+    pub health: Health,
+    /// `ok`, `unavailable` or `failed`.
+    pub status: String,
+    /// Why it is not ok; empty where it is.
+    pub why: String,
+    /// Seconds since its last complete sample; absent before the first.
+    pub age_seconds: Option<f64>,
+}
+
+pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts) -> Host {
+    let info = lookup.rows(&memory::HOST_INFO.desc).next();
+    let text = |name| info.map_or_else(String::new, |row| row.label(name).to_owned());
+    let total = lookup.value(&memory::TOTAL.desc);
+    let available = lookup.value(&memory::AVAILABLE.desc);
+    let used = lookup.value(&memory::USED.desc).or_else(|| Some(total? - available?));
+    let forecast = forecasts.forecast(&Subject::host());
+    let health = match &forecast {
+        _ if used.is_none() || total.is_none() => Health::Unknown,
+        Some(forecast) => forecast.health(),
+        None => Health::Unknown,
+    };
+    Host {
+        name: text("hostname"),
+        kernel: text("kernel"),
+        os: text("os"),
+        health,
+        used,
+        total,
+        anonymous: lookup.value(&memory::ANON.desc),
+        cached: lookup.value(&memory::CACHED.desc),
+        shared: lookup.value(&memory::SHMEM.desc),
+        swap_used: lookup.value(&memory::SWAP_USED.desc),
+        swap_total: lookup.value(&memory::SWAP_TOTAL.desc),
+        oom_kills: lookup.value(&vmstat::OOM_KILLS.desc),
+        limited: lookup.value(&process::LIMITED.desc).is_some_and(|limited| limited > 0.0),
+        forecast,
+        processes: super::workload::processes_of(lookup, ""),
+    }
+}
+
+pub(super) fn sources(frame: &Frame) -> Vec<SourceRow> {
+    let row = |report: &crate::model::frame::SourceReport| SourceRow {
+        name: report.source.to_owned(),
+        health: match report.status {
+            Status::Ok | Status::Unavailable => Health::Ok,
+            Status::Failed => Health::Warning,
+        },
+        status: report.status.label().to_owned(),
+        why: report.why.clone().unwrap_or_default(),
+        age_seconds: report.age_seconds,
+    };
+    frame.sources.iter().map(row).collect()
+}

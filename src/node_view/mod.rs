@@ -1,0 +1,167 @@
+//! What a page and a terminal show of a node: its verdict, and the rows of all tables, in one model.
+//!
+//! Severity and wording are decided here and nowhere else: the page, `/api/v1/node` and the terminal show what this says.
+//! Pure: a frame and its age go in. Names of users and jobs are as they are; whoever shows them escapes them.
+
+pub mod events;
+pub mod forecast;
+pub mod format;
+mod gpu;
+mod health;
+mod host;
+mod lookup;
+mod owner;
+mod problem;
+mod protection;
+mod training;
+mod verdict;
+mod workload;
+
+use serde::{Deserialize, Serialize};
+
+pub use gpu::{Gpu, Holder, Mig, Xid};
+pub use health::Health;
+pub use host::{Host, SourceRow};
+pub use owner::Owner;
+pub use problem::{Link, Problem};
+pub use protection::{Protection, Target};
+pub use training::{Allocator, JobEvent, Rank};
+pub use verdict::Verdict;
+pub use workload::{Process, Workload};
+
+use crate::model::frame::Frame;
+use events::LastHolders;
+use forecast::Forecasts;
+use lookup::Lookup;
+
+/// Incremented when a key changes its meaning or is removed.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The version of the model's JSON form.
+    pub schema_version: u32,
+    /// The name of the node.
+    pub node: String,
+    /// The sequence number of the frame; 0 before the first.
+    pub sequence: u64,
+    /// When it was sampled, in seconds since 1970.
+    pub unix_seconds: f64,
+    /// Age of the sample in seconds; absent before the first.
+    pub age_seconds: Option<f64>,
+    /// How the node is, in one sentence.
+    pub verdict: Verdict,
+    /// What is wrong or unknown, worst first.
+    pub problems: Vec<Problem>,
+    /// The host.
+    pub host: Host,
+    /// The GPUs, by index.
+    pub gpus: Vec<Gpu>,
+    /// Why no GPU is visible, or some are not; absent where all are.
+    pub gpus_unseen: Option<String>,
+    /// The workloads, those with problems first, then those with the most memory.
+    pub workloads: Vec<Workload>,
+    /// Workloads that are not tracked because a limit is reached.
+    pub workloads_omitted: u64,
+    /// Protection.
+    pub protection: Protection,
+    /// The sources.
+    pub sources: Vec<SourceRow>,
+    /// The newest events that jobs reported, newest first.
+    pub job_events: Vec<JobEvent>,
+}
+
+/// What a view needs besides the frame.
+#[derive(Clone, Debug, Default)]
+pub struct Situation<'a> {
+    /// The host's name, where the frame has none.
+    pub host_name: Option<&'a str>,
+    /// Age of the frame in seconds.
+    pub age_seconds: f64,
+    /// The age from which sampling counts as stalled, in seconds.
+    pub stale_after: f64,
+    /// The processes that were last seen on each GPU, for a GPU that no longer answers.
+    pub last_holders: Option<&'a LastHolders>,
+}
+
+impl NodeView {
+    /// The view of a frame; that of a daemon without samples where there is none.
+    pub fn of(frame: Option<&Frame>, situation: &Situation<'_>) -> Self {
+        let Some(frame) = frame else { return Self::without_samples(situation) };
+        let lookup = Lookup::of(frame);
+        let forecasts = Forecasts::of(&lookup);
+        let now = frame.at.unix().as_secs_f64();
+        let ranks = training::ranks(&lookup, &forecasts);
+        let mut workloads = workload::workloads(&lookup, &forecasts, ranks);
+        let gpus = gpu::gpus(&lookup, &forecasts, &workloads, situation.last_holders);
+        let mut view = Self {
+            schema_version: SCHEMA_VERSION,
+            sequence: frame.sequence,
+            unix_seconds: now,
+            age_seconds: Some(situation.age_seconds),
+            host: host::host(&lookup, &forecasts),
+            gpus_unseen: gpu::unseen(&lookup),
+            gpus,
+            workloads_omitted: workload::omitted(&lookup),
+            protection: protection::protection(&lookup),
+            sources: host::sources(frame),
+            job_events: training::events(frame),
+            ..Self::default()
+        };
+        view.node = match (view.host.name.as_str(), situation.host_name) {
+            ("", Some(name)) => name.to_owned(),
+            (name, _) => name.to_owned(),
+        };
+        std::mem::swap(&mut view.workloads, &mut workloads);
+        view.problems = problem::problems(&view, frame, &forecasts);
+        view.take_problems();
+        view.verdict = verdict::verdict(&view, &forecasts, situation);
+        view
+    }
+
+    fn without_samples(situation: &Situation<'_>) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            node: situation.host_name.unwrap_or_default().to_owned(),
+            verdict: Verdict::unknown("No sample has been taken yet."),
+            ..Self::default()
+        }
+    }
+
+    /// Gives GPUs and workloads the health of their problems, and puts the workloads in order.
+    fn take_problems(&mut self) {
+        for gpu in &mut self.gpus {
+            let own = self.problems.iter().find(|problem| problem.gpu.as_ref() == Some(&gpu.index));
+            gpu.say_time_left(own.and_then(|problem| problem.seconds_left));
+        }
+        for problem in &self.problems {
+            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| Some(&gpu.index) == problem.gpu.as_ref()) {
+                gpu.health = gpu.health.max(problem.health);
+            }
+            let named = problem.workload.as_ref();
+            if let Some(workload) = self.workloads.iter_mut().find(|workload| Some(&workload.name) == named) {
+                workload.health = workload.health.max(problem.health);
+            }
+        }
+        self.workloads.sort_by(|one, next| {
+            let memory =
+                |workload: &Workload| workload.gpu_memory.unwrap_or(0.0) + workload.rss.unwrap_or(0.0);
+            let health = (next.health >= Health::Warning).cmp(&(one.health >= Health::Warning));
+            health.then(memory(next).total_cmp(&memory(one))).then_with(|| one.name.cmp(&next.name))
+        });
+    }
+
+    /// A workload by its name.
+    pub fn workload(&self, name: &str) -> Option<&Workload> {
+        self.workloads.iter().find(|workload| workload.name == name)
+    }
+
+    /// A GPU by its index.
+    pub fn gpu(&self, index: &str) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

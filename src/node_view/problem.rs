@@ -1,0 +1,485 @@
+//! What is wrong: each problem of the node once, with its cause and its owner.
+//!
+//! Several findings can have one cause: a GPU that runs out, the allocator on it that runs out, and the leak in that. They
+//! are one problem, about the GPU.
+
+use serde::{Deserialize, Serialize};
+
+use super::forecast::{Forecast, Forecasts, Growth, URGENT};
+use super::format;
+use super::gpu::Gpu;
+use super::health::Health;
+use super::owner::Owner;
+use super::workload::Workload;
+use super::{NodeView, Rank};
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::frame::Frame;
+
+/// Maximum number of problems.
+const MOST: usize = 200;
+
+/// A workload with at least this share of the used memory of the host is named as its largest.
+const MUCH: f64 = 0.2;
+
+/// Where more is shown about something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// The node itself.
+    #[default]
+    Node,
+    /// A GPU, by its index.
+    Gpu(String),
+    /// A workload, by its name.
+    Workload(String),
+    /// Protection.
+    Protection,
+}
+
+/// One problem.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// How bad it is.
+    pub health: Health,
+    /// What is wrong, without a final period: `GPU 0 runs out in 4 min (3 to 7)`.
+    pub what: String,
+    /// The cause, without a final period: `leaking since 14:02 UTC`; empty where it is not known.
+    pub because: String,
+    /// Whose it is; absent where it is not known.
+    pub owner: Option<Owner>,
+    /// Whether the owner is the last that was seen, because now nothing is.
+    pub owner_is_last_known: bool,
+    /// What can be done; empty where no action is known.
+    pub advice: String,
+    /// When it began, in seconds since 1970.
+    pub since: Option<f64>,
+    /// The median of the time left in seconds; absent while no exhaustion is predicted.
+    pub seconds_left: Option<f64>,
+    /// The GPU that it is about, by its index.
+    pub gpu: Option<String>,
+    /// The workload that it is about.
+    pub workload: Option<String>,
+    /// Where more is shown.
+    pub link: Link,
+}
+
+impl Problem {
+    /// The problem in one sentence.
+    pub fn sentence(&self) -> String {
+        let Self { what, because, owner, .. } = self;
+        let last = if self.owner_is_last_known { "last used by " } else { "" };
+        let owner = owner.as_ref().map_or_else(String::new, |owner| format!("{last}{owner}"));
+        let details: Vec<&str> =
+            [because.as_str(), owner.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
+        if details.is_empty() { format!("{what}.") } else { format!("{what}: {}.", details.join(", ")) }
+    }
+}
+
+/// The problems of a node, worst first.
+pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts) -> Vec<Problem> {
+    let source = Source { view, frame, forecasts, now: view.unix_seconds };
+    let mut all = Vec::new();
+    all.extend(view.gpus.iter().filter_map(|gpu| source.gpu(gpu)));
+    all.extend(view.workloads.iter().filter_map(|workload| source.workload(workload)));
+    all.extend(source.findings());
+    all.extend(source.protection());
+    // Without a time left, a shortage of the host is the least certain of the problems of a severity.
+    all.extend(source.host());
+    all.extend(source.unseen());
+    all.sort_by(|one, next| {
+        let left = |problem: &Problem| problem.seconds_left.unwrap_or(f64::INFINITY);
+        next.health.cmp(&one.health).then(left(one).total_cmp(&left(next)))
+    });
+    all.truncate(MOST);
+    all
+}
+
+struct Source<'a> {
+    view: &'a NodeView,
+    frame: &'a Frame,
+    forecasts: &'a Forecasts,
+    now: f64,
+}
+
+impl Source<'_> {
+    fn finding(&self, analyzer: &str, wanted: impl Fn(&Subject) -> bool) -> Option<&Finding> {
+        let findings = self.frame.findings.iter();
+        findings
+            .filter(|finding| finding.analyzer == analyzer && wanted(&finding.subject))
+            .max_by_key(|f| f.severity)
+    }
+
+    fn gpu(&self, gpu: &Gpu) -> Option<Problem> {
+        let about = |health, what: String| Problem {
+            health,
+            what,
+            gpu: Some(gpu.index.clone()),
+            link: Link::Gpu(gpu.index.clone()),
+            owner: gpu.holders.first().map(|holder| holder.owner.clone()),
+            workload: gpu.holders.first().map(|holder| holder.owner.workload.clone()),
+            ..Problem::default()
+        };
+        let own = |subject: &Subject| subject.gpu.as_str() == gpu.index && subject.uuid.as_str() == gpu.uuid;
+        if !gpu.answers() && !gpu.status.is_empty() {
+            return Some(self.silent(gpu, about));
+        }
+        let (rank, allocator) = self.fullest_allocator(&gpu.index);
+        let forecast = worse(gpu.forecast.as_ref(), allocator);
+        let finding = self.finding("exhaustion", own).filter(|finding| finding.severity > Severity::Info);
+        let allocator_finding = rank.and_then(|(_, rank)| {
+            let of = |subject: &Subject| {
+                subject.pid.as_str() == rank.pid && subject.resource.as_str() == "allocator"
+            };
+            self.finding("exhaustion", of).filter(|finding| finding.severity > Severity::Info)
+        });
+        let leak = self.forecasts.fastest(|subject| {
+            own(subject) || (subject.resource.as_str() == "allocator" && subject.gpu.as_str() == gpu.index)
+        });
+        let leaks = leak.is_some_and(|(_, growth)| growth.leaks());
+        let finding = finding.or(allocator_finding);
+        let forecast = forecast.cloned().unwrap_or_default();
+        if finding.is_none() && !leaks && forecast.p50.is_none() {
+            return None;
+        }
+        let name = format!("GPU {}", gpu.index);
+        let mut problem = about(Health::Warning, runs_out(&name, gpu.share(), &forecast, leaks));
+        problem.health =
+            forecast.health().max(finding.map_or(Health::Warning, |finding| finding.severity.into()));
+        problem.seconds_left = forecast.p50.or_else(|| forecast.at_its_growth().filter(|_| leaks));
+        if problem.seconds_left.is_some_and(|left| left < URGENT) {
+            problem.health = Health::Critical;
+        }
+        let holder = leak.and_then(|(subject, _)| self.view.workload(subject.workload.as_str()));
+        if let Some((subject, growth)) = leak {
+            problem.because = cause(growth, self.now);
+            if let Some(workload) = holder {
+                problem.owner = Some(owner_of(workload, subject.pid.as_str()));
+                problem.workload = Some(workload.name.clone());
+            }
+            problem.since = growth.since;
+        } else if let Some(growth) = forecast.growth.filter(|growth| *growth > 0.0) {
+            problem.because = format!("growing {}", format::rate(growth));
+        }
+        let leak_finding = self.finding("leak", |subject| own(subject) && leaks);
+        let advice =
+            leak_finding.map(|finding| finding.advice).or_else(|| finding.map(|finding| finding.advice));
+        problem.advice = advice.unwrap_or_default().to_owned();
+        problem.since = problem.since.or_else(|| finding.map(|finding| finding.since_unix_seconds));
+        Some(problem)
+    }
+
+    /// A GPU whose values are not known.
+    fn silent(&self, gpu: &Gpu, about: impl Fn(Health, String) -> Problem) -> Problem {
+        let visible =
+            |subject: &Subject| subject.gpu.as_str() == gpu.index && subject.uuid.as_str() == gpu.uuid;
+        let finding = self.finding("visibility", visible);
+        let since = finding.map(|finding| finding.since_unix_seconds);
+        let since = since.into_iter().chain(gpu.sample_age.map(|age| self.now - age)).reduce(f64::min);
+        let call = if gpu.hung_call.is_empty() { String::new() } else { format!(" ({})", gpu.hung_call) };
+        let clock =
+            since.map_or_else(String::new, |since| format!(" since {}", format::clock(since, self.now)));
+        let mut problem =
+            about(gpu.health, format!("GPU {} does not respond{clock}, its memory is unknown", gpu.index));
+        problem.because = format!("{}{call}", gpu.status_words());
+        problem.owner_is_last_known = gpu.holders_are_last_known;
+        problem.since = since;
+        problem.advice = finding.map_or("", |finding| finding.advice).to_owned();
+        problem
+    }
+
+    /// The rank on a GPU whose allocator runs out first, and its forecast.
+    fn fullest_allocator(&self, gpu: &str) -> (Option<(&Workload, &Rank)>, Option<&Forecast>) {
+        let all = self
+            .view
+            .workloads
+            .iter()
+            .flat_map(|workload| workload.ranks.iter().map(move |rank| (workload, rank)));
+        let on = all.filter(|(_, rank)| rank.gpu == gpu).filter(|(_, rank)| rank.forecast.is_some());
+        let worst = on.max_by(|(_, one), (_, next)| {
+            let soon = |rank: &Rank| {
+                rank.forecast.as_ref().and_then(|forecast| forecast.p50).unwrap_or(f64::INFINITY)
+            };
+            let health = |rank: &Rank| rank.forecast.as_ref().map(Forecast::health);
+            health(one).cmp(&health(next)).then(soon(next).total_cmp(&soon(one)))
+        });
+        (worst, worst.and_then(|(_, rank)| rank.forecast.as_ref()))
+    }
+
+    fn host(&self) -> Option<Problem> {
+        let host = &self.view.host;
+        let finding = self
+            .finding("exhaustion", |subject| *subject == Subject::host())
+            .filter(|finding| finding.severity > Severity::Info);
+        let forecast = host.forecast.clone().unwrap_or_default();
+        if finding.is_none() && forecast.p50.is_none() {
+            return None;
+        }
+        let grows = self.forecasts.fastest(|subject| subject.resource.as_str() == "workload");
+        let holder = grows.and_then(|(subject, _)| self.view.workload(subject.workload.as_str()));
+        let largest = || {
+            let memory = |workload: &&Workload| workload.rss;
+            self.view
+                .workloads
+                .iter()
+                .filter(|own| format::share(own.rss, host.used).is_some_and(|share| share >= MUCH))
+                .max_by(|one, next| memory(one).unwrap_or(0.0).total_cmp(&memory(next).unwrap_or(0.0)))
+        };
+        let because = match (grows.filter(|_| holder.is_some()), largest()) {
+            (Some((_, growth)), _) => cause(growth, self.now),
+            (None, Some(workload)) => {
+                format!("the largest workload holds {}", workload.rss.map_or_else(String::new, format::bytes))
+            }
+            (None, None) => "no workload holds much of it".to_owned(),
+        };
+        Some(Problem {
+            health: forecast.health().max(finding.map_or(Health::Warning, |finding| finding.severity.into())),
+            owner_is_last_known: false,
+            what: runs_out("The host", host.share(), &forecast, false),
+            because,
+            owner: holder.or_else(largest).map(Owner::of),
+            workload: holder.map(|workload| workload.name.clone()),
+            advice: finding.map_or("", |finding| finding.advice).to_owned(),
+            since: finding.map(|finding| finding.since_unix_seconds),
+            seconds_left: forecast.p50,
+            gpu: None,
+            link: Link::Node,
+        })
+    }
+
+    /// A workload that runs out or leaks by itself.
+    fn workload(&self, workload: &Workload) -> Option<Problem> {
+        let own = |subject: &Subject| {
+            subject.workload.as_str() == workload.name
+                && matches!(subject.resource.as_str(), "workload" | "process")
+                || (!workload.cgroup.is_empty()
+                    && subject.resource.as_str() == "cgroup"
+                    && subject.cgroup.as_str() == workload.cgroup)
+        };
+        let runs_short = self.finding("exhaustion", own).filter(|finding| finding.severity > Severity::Info);
+        let leak = self.finding("leak", own).filter(|finding| finding.severity > Severity::Info);
+        let forecast = workload.forecast.clone().unwrap_or_default();
+        let finding = runs_short.or(leak)?;
+        let grows = self.forecasts.fastest(own);
+        let leaks = grows.is_some_and(|(_, growth)| growth.leaks());
+        let name = format::short(&workload.name, 40);
+        let what = match runs_short {
+            Some(_) => runs_out(&name, None, &forecast, leaks),
+            None => {
+                let rate = grows.and_then(|(_, growth)| growth.rate).map(format::rate);
+                format!("{name} leaks{}", rate.map_or_else(String::new, |rate| format!(" {rate}")))
+            }
+        };
+        Some(Problem {
+            owner_is_last_known: false,
+            health: Health::from(finding.severity).max(if forecast.p50.is_some() {
+                forecast.health()
+            } else {
+                Health::Ok
+            }),
+            what,
+            because: grows.map_or_else(String::new, |(_, growth)| cause(growth, self.now)),
+            owner: Some(Owner::of(workload)),
+            advice: leak.unwrap_or(finding).advice.to_owned(),
+            since: Some(finding.since_unix_seconds),
+            seconds_left: forecast.p50,
+            gpu: None,
+            workload: Some(workload.name.clone()),
+            link: Link::Workload(workload.name.clone()),
+        })
+    }
+
+    /// Findings that are in no problem above.
+    fn findings(&self) -> impl Iterator<Item = Problem> {
+        let stated = self.frame.findings.iter().filter(|finding| finding.severity > Severity::Info);
+        stated.filter(|finding| !self.is_told(finding)).map(|finding| {
+            let subject = &finding.subject;
+            let workload = self.view.workload(subject.workload.as_str());
+            let owner = workload.map(|workload| owner_of(workload, subject.pid.as_str()));
+            let gpu = Some(subject.gpu.to_string()).filter(|gpu| !gpu.is_empty());
+            let link = match (&gpu, workload) {
+                (_, Some(workload)) => Link::Workload(workload.name.clone()),
+                (Some(gpu), None) => Link::Gpu(gpu.clone()),
+                (None, None) => Link::Node,
+            };
+            let rank = workload
+                .and_then(|workload| workload.ranks.iter().find(|rank| rank.pid == subject.pid.as_str()));
+            let on = gpu.as_ref().map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
+            let (what, because) = match (finding.analyzer, rank) {
+                ("fragmentation", Some(rank)) => {
+                    let what = format!("The allocator of rank {}{on} is {}", rank.rank, finding.state);
+                    (what, torn(rank))
+                }
+                _ => (finding.summary.trim_end_matches('.').to_owned(), String::new()),
+            };
+            Problem {
+                health: finding.severity.into(),
+                owner_is_last_known: false,
+                what,
+                because: because.trim_end_matches('.').to_owned(),
+                owner,
+                advice: finding.advice.to_owned(),
+                since: Some(finding.since_unix_seconds),
+                seconds_left: None,
+                gpu,
+                workload: workload.map(|workload| workload.name.clone()),
+                link,
+            }
+        })
+    }
+
+    /// Whether a finding is part of the problem of its GPU, workload or host.
+    fn is_told(&self, finding: &Finding) -> bool {
+        let subject = &finding.subject;
+        let resource = subject.resource.as_str();
+        let gpu = self.view.gpu(subject.gpu.as_str());
+        match (finding.analyzer, resource) {
+            ("exhaustion", "host") => true,
+            ("exhaustion" | "visibility" | "leak", "gpu" | "gpu_process" | "allocator") => gpu.is_some(),
+            ("exhaustion" | "leak", "workload" | "process") => {
+                self.view.workload(subject.workload.as_str()).is_some()
+            }
+            ("exhaustion", "cgroup") => {
+                self.view.workloads.iter().any(|workload| workload.cgroup == subject.cgroup.as_str())
+            }
+            _ => false,
+        }
+    }
+
+    fn protection(&self) -> Vec<Problem> {
+        let protection = &self.view.protection;
+        let about = |health, what: String, because: String| Problem {
+            health,
+            what,
+            because,
+            link: Link::Protection,
+            ..Problem::default()
+        };
+        let mut all = Vec::new();
+        if protection.stuck() {
+            let age = format::duration(protection.round_age.unwrap_or(0.0));
+            all.push(about(
+                Health::Critical,
+                format!("The guard has made no round for {age}"),
+                "nothing is protected".to_owned(),
+            ));
+        }
+        for target in &protection.targets {
+            let acts = matches!(target.state.as_str(), "soft" | "checkpoint" | "term" | "kill" | "verify");
+            let unfit = matches!(target.state.as_str(), "disarmed" | "blind");
+            let escalates = acts && target.mode == "enforce";
+            if !(unfit || escalates) {
+                continue;
+            }
+            let name = format::short(&target.workload, 40);
+            let mut problem = about(
+                target.health,
+                format!("Protection of {name} is in the state {}", target.state),
+                lower_first(target.why.first().map_or("", |why| why.trim_end_matches('.'))),
+            );
+            problem.workload = Some(target.workload.clone());
+            problem.owner = self.view.workload(&target.workload).map(Owner::of);
+            all.push(problem);
+        }
+        all
+    }
+
+    /// What cannot be measured.
+    fn unseen(&self) -> Vec<Problem> {
+        let unknown = |what: String| Problem { health: Health::Unknown, what, ..Problem::default() };
+        let mut all: Vec<Problem> = self.view.gpus_unseen.iter().map(|why| unknown(why.clone())).collect();
+        let stated =
+            |name: &str| self.finding("visibility", |subject| subject.source.as_str() == name).is_some();
+        let failing = self.view.sources.iter().filter(|source| source.health != Health::Ok);
+        for source in failing.filter(|source| !stated(&source.name)) {
+            let gpus = source.name == "gpu" && self.view.gpus.iter().any(|gpu| !gpu.answers());
+            if !gpus {
+                all.push(unknown(format!(
+                    "Source {} fails: {}",
+                    source.name,
+                    source.why.trim_end_matches('.')
+                )));
+            }
+        }
+        if self.view.host.limited {
+            all.push(unknown("Processes of other users are hidden from memwarden".to_owned()));
+        }
+        if self.view.host.used.is_none() {
+            all.push(unknown("The memory of the host cannot be read".to_owned()));
+        }
+        if self.frame.outlook.forecasts.is_none() && self.frame.sequence > 0 && self.forecasts.ready {
+            all.push(unknown("Forecasts failed in the newest sample".to_owned()));
+        }
+        all
+    }
+}
+
+/// How much memory a fragmented allocator cannot release.
+fn torn(rank: &Rank) -> String {
+    let lost = rank.allocators.iter().filter_map(|own| own.unreleasable).fold(0.0, f64::max);
+    let reserved = rank.allocators.iter().filter_map(|own| own.reserved).fold(0.0, f64::max);
+    let retried = rank.allocators.iter().filter_map(|own| own.retries).any(|retries| retries > 0.0);
+    let failed = rank.allocators.iter().filter_map(|own| own.ooms).any(|ooms| ooms > 0.0);
+    let effect = match (failed, retried) {
+        (true, _) => ", and allocations fail",
+        (false, true) => ", and allocations are retried",
+        (false, false) => "",
+    };
+    format!(
+        "{} of {} reserved is free and cannot be released{effect}",
+        format::bytes(lost),
+        format::bytes(reserved)
+    )
+}
+
+/// The owner of a process of a workload, with its rank where the workload has several.
+fn owner_of(workload: &Workload, pid: &str) -> Owner {
+    let owner = Owner::of(workload);
+    let rank = workload.ranks.iter().find(|rank| rank.pid == pid && !pid.is_empty());
+    match rank {
+        Some(rank) if workload.ranks.len() > 1 || !matches!(rank.world.as_str(), "" | "1") => {
+            owner.with_rank(&rank.rank)
+        }
+        _ => owner,
+    }
+}
+
+/// The forecast with the worse outlook.
+fn worse<'a>(one: Option<&'a Forecast>, other: Option<&'a Forecast>) -> Option<&'a Forecast> {
+    let soon = |forecast: &Forecast| forecast.p50.unwrap_or(f64::INFINITY);
+    match (one, other) {
+        (Some(one), Some(other)) if soon(other) < soon(one) => Some(other),
+        (Some(one), _) => Some(one),
+        (None, other) => other,
+    }
+}
+
+/// When something runs out of memory, as far as it is predicted.
+fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) -> String {
+    let used = share.map_or_else(String::new, |share| format!(" ({} used)", format::percent(share)));
+    if let Some(left) = forecast.time_left() {
+        return format!("{name}{used} runs out of memory in {left}");
+    }
+    if share.is_some_and(|share| share >= 0.98) {
+        return format!("{name} is full{used}");
+    }
+    match forecast.at_its_growth().filter(|_| leaks) {
+        Some(left) => {
+            format!("{name}{used} runs out of memory in about {} at its growth", format::duration(left))
+        }
+        None => format!("{name}{used} may run out of memory"),
+    }
+}
+
+/// A growth as a cause.
+fn cause(growth: &Growth, now: f64) -> String {
+    let rate = growth.rate.map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));
+    let since =
+        growth.since.map_or_else(String::new, |since| format!(" since {}", format::clock(since, now)));
+    format!("{}{rate}{since}", growth.state)
+}
+
+/// The sentence with a small first letter, to follow a colon.
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}

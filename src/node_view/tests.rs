@@ -1,0 +1,395 @@
+//! Nodes in trouble, and what is said of them.
+
+use std::sync::Arc;
+
+use super::events::Recorder;
+use super::*;
+use crate::catalog::{exhaustion, fragmentation, gpu, leak, memory, protection, training, workload as jobs};
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::frame::SourceReport;
+use crate::model::label::Label;
+use crate::model::outlook::Outlook;
+use crate::model::point::Batch;
+use crate::model::source::Status;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
+
+const GIB: u64 = 1 << 30;
+const NOW: u64 = 1_795_391_700;
+
+/// A node that is described step by step.
+#[derive(Default)]
+pub(crate) struct Node {
+    batch: Batch,
+    findings: Vec<Finding>,
+    sources: Vec<SourceReport>,
+    at: u64,
+}
+
+fn gpu_labels(index: u32) -> [Label; 2] {
+    [index.into(), format!("GPU-{index}").into()]
+}
+
+impl Node {
+    /// A host with 64 GiB of which a quarter is used, and forecasts of it.
+    pub(crate) fn new() -> Self {
+        let mut node = Self { batch: Batch::new(), at: NOW, ..Self::default() };
+        node.batch.put(&memory::HOST_INFO, &["node17".into(), "6.8".into(), "Debian".into()], Flag(true));
+        node.batch.put(&memory::TOTAL, &[], Bytes::new(64 * GIB));
+        node.batch.put(&memory::USED, &[], Bytes::new(16 * GIB));
+        node.assessed(&Subject::host(), 48, "low");
+        node
+    }
+
+    fn assessed(&mut self, subject: &Subject, headroom_gib: u64, risk: &str) {
+        self.batch.put(&exhaustion::HEADROOM, &subject.labels(), Bytes::new(headroom_gib * GIB));
+        for level in ["low", "medium", "high", "critical"] {
+            self.batch.put(&exhaustion::RISK, &subject.labels_and(level), Flag(level == risk));
+        }
+        self.batch.put_some(&exhaustion::PROBABILITY, &subject.labels_and("15m"), Ratio::new(0.01));
+    }
+
+    /// A GPU with 80 GiB of which so much is used, and its status.
+    pub(crate) fn gpu(&mut self, index: u32, used_gib: u64, status: &str) {
+        let labels = gpu_labels(index);
+        let [gpu, uuid] = labels.clone();
+        for other in ["ok", "hung", "lost"] {
+            self.batch.put(&gpu::STATUS, &[gpu.clone(), uuid.clone(), other.into()], Flag(other == status));
+        }
+        if status == "ok" {
+            self.batch.put(&gpu::MEMORY_USED, &labels, Bytes::new(used_gib * GIB));
+            self.batch.put(&gpu::MEMORY_FREE, &labels, Bytes::new((80 - used_gib) * GIB));
+            self.assessed(&Subject::gpu(&gpu, &uuid), 80 - used_gib, "low");
+        } else {
+            self.batch.put(&gpu::HUNG_CALL, &[gpu, uuid, "nvmlDeviceGetMemoryInfo".into()], Flag(true));
+            self.batch.put(&gpu::SAMPLE_AGE, &labels, Seconds::from_micros(180_000_000));
+        }
+    }
+
+    /// A workload of a user with a rank on a GPU.
+    pub(crate) fn job(&mut self, name: &str, user: &str, run: &str, on: u32, gib: Option<u64>) {
+        let empty = Label::default();
+        let mut info = vec![empty.clone(); 14];
+        (info[0], info[1], info[2]) = (name.into(), "slurm".into(), user.into());
+        self.batch.put(&jobs::INFO, &info, Flag(true));
+        self.batch.put(&jobs::RSS, &[name.into()], Bytes::new(2 * GIB));
+        self.batch.put(
+            &jobs::PROCESS_RSS,
+            &[name.into(), "4711".into(), "python3".into()],
+            Bytes::new(2 * GIB),
+        );
+        let [gpu, uuid] = gpu_labels(on);
+        if let Some(gib) = gib {
+            self.batch.put(
+                &jobs::GPU_MEMORY,
+                &[name.into(), gpu.clone(), uuid.clone()],
+                Bytes::new(gib * GIB),
+            );
+        }
+        let rank = ["0", "0", "1", "4711"].map(Label::from);
+        let [number, local, world, pid] = rank;
+        let told =
+            [name.into(), number, local, world, pid, gpu, uuid, run.into(), empty.clone(), "torch".into()];
+        let told: Vec<Label> = told.into_iter().chain([empty.clone(), empty.clone(), empty]).collect();
+        self.batch.put(&training::INFO, &told, Flag(true));
+    }
+
+    fn finding(&mut self, analyzer: &'static str, subject: Subject, state: &'static str, severity: Severity) {
+        self.findings.push(Finding {
+            analyzer,
+            summary: format!("{subject} is {state}."),
+            subject,
+            state,
+            severity,
+            since_unix_seconds: f64::from(u32::try_from(NOW - 600).unwrap()),
+            evidence: Vec::new(),
+            advice: "Save a checkpoint.",
+        });
+    }
+
+    /// GPU 0 runs out in 4 minutes, because an allocator on it leaks.
+    pub(crate) fn leak(&mut self) {
+        let [gpu, uuid] = gpu_labels(0);
+        let on = Subject::gpu(&gpu, &uuid);
+        for (estimate, seconds) in [("p10", 185), ("p50", 250), ("p90", 420)] {
+            let time = Seconds::from_micros(seconds * 1_000_000);
+            self.batch.put(&exhaustion::TTE, &on.labels_and(estimate), time);
+        }
+        let process =
+            Subject { workload: "slurm/4711".into(), ..Subject::gpu_process(&gpu, &uuid, &"4711".into()) };
+        self.batch.put(&leak::STATE, &process.labels_and("leaking"), Flag(true));
+        self.batch.put(
+            &leak::GROWTH,
+            &process.labels(),
+            BytesPerSecond::new(f64::from(50_u32 << 20)).unwrap(),
+        );
+        self.batch.put(&leak::SINCE, &process.labels(), Seconds::from_micros((NOW - 600) * 1_000_000));
+        self.finding("exhaustion", on, "critical", Severity::Critical);
+        self.finding("leak", process, "leaking", Severity::Warning);
+    }
+
+    fn source(&mut self, source: &'static str, status: Status, why: &str) {
+        let why = Some(why.to_owned());
+        self.sources.push(SourceReport { source, status, why, age_seconds: None });
+    }
+
+    pub(crate) fn frame(self) -> Frame {
+        let (families, dropped, _) = self.batch.seal();
+        assert!(dropped.is_empty(), "{dropped:?}");
+        Frame {
+            sequence: 1,
+            at: Timestamp::from_secs(self.at),
+            families,
+            sources: self.sources,
+            findings: self.findings,
+            outlook: Outlook { forecasts: Some(Vec::new()), leaks: Some(Vec::new()) },
+            timeline: Arc::default(),
+        }
+    }
+
+    fn view(self) -> NodeView {
+        view(&self.frame(), 0.5, None)
+    }
+}
+
+fn view(frame: &Frame, age_seconds: f64, last_holders: Option<&LastHolders>) -> NodeView {
+    NodeView::of(Some(frame), &Situation { host_name: None, age_seconds, stale_after: 5.0, last_holders })
+}
+
+#[track_caller]
+fn says(view: &NodeView, health: Health, sentence: &str) {
+    assert_eq!((view.verdict.health, view.verdict.sentence.as_str()), (health, sentence));
+}
+
+#[test]
+fn a_node_without_problems_says_how_full_it_is() {
+    let mut node = Node::new();
+    node.gpu(0, 40, "ok");
+    node.gpu(1, 60, "ok");
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(39));
+    let view = node.view();
+    says(
+        &view,
+        Health::Ok,
+        "No memory is predicted to run out: host memory 25 % used, fullest GPU 1 75 % used.",
+    );
+    assert_eq!((view.node.as_str(), view.problems.len()), ("node17", 0));
+    let holder = &view.gpus[0].holders[0];
+    assert_eq!(holder.owner.to_string(), "run llama70b of user alice (slurm/4711)");
+    assert_eq!(
+        (holder.ranks.as_slice(), view.gpus[0].time_left.as_str()),
+        (&["0".to_owned()][..], "no end predicted")
+    );
+    assert_eq!(view.workloads[0].processes[0].rank, "0");
+}
+
+#[test]
+fn a_leak_is_one_problem_with_its_time_and_its_owner() {
+    let mut node = Node::new();
+    node.gpu(0, 70, "ok");
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    node.leak();
+    let view = node.view();
+    says(
+        &view,
+        Health::Critical,
+        "GPU 0 (88 % used) runs out of memory in 4 min (3 to 7): leaking +50.0 MiB/s since 23:45 UTC, run llama70b of \
+         user alice (slurm/4711).",
+    );
+    assert_eq!((view.verdict.more, view.gpus[0].time_left.as_str()), (0, "4 min (3 to 7)"));
+    assert_eq!((view.gpus[0].health, view.workloads[0].health), (Health::Critical, Health::Critical));
+    assert_eq!(view.problems[0].link, Link::Gpu("0".to_owned()));
+}
+
+#[test]
+fn a_leak_without_a_forecast_has_the_time_at_its_growth() {
+    let mut node = Node::new();
+    node.gpu(0, 70, "ok");
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    node.leak();
+    let [gpu, uuid] = gpu_labels(0);
+    let mut frame = node.frame();
+    frame.families.retain(|family| family.desc.name != exhaustion::TTE.desc.name);
+    let mut growing = Batch::new();
+    let rate = BytesPerSecond::new(f64::from(1_u32 << 30) / 20.0).unwrap();
+    growing.put(&exhaustion::GROWTH, &Subject::gpu(&gpu, &uuid).labels(), rate);
+    frame.families.extend(growing.seal().0);
+    let view = view(&frame, 0.0, None);
+    let sentence = &view.verdict.sentence;
+    assert!(
+        sentence.starts_with("GPU 0 (88 % used) runs out of memory in about 3 min at its growth: "),
+        "{sentence}"
+    );
+    assert_eq!((view.verdict.health, view.gpus[0].time_left.as_str()), (Health::Critical, "about 3 min"));
+}
+
+#[test]
+fn a_hung_gpu_is_unknown_and_names_who_held_it_last() {
+    let before = |status| {
+        let mut node = Node::new();
+        node.gpu(0, 70, status);
+        node.job("slurm/4711", "alice", "llama70b", 0, (status == "ok").then_some(69));
+        node
+    };
+    let mut recorder = Recorder::default();
+    recorder.record(&before("ok").frame());
+    let mut node = before("hung");
+    node.at += 60;
+    let [gpu, uuid] = gpu_labels(0);
+    node.finding("visibility", Subject::gpu(&gpu, &uuid), "hung", Severity::Critical);
+    let mut frame = node.frame();
+    // The rank is still connected, and without it the memory of the past remains.
+    frame.families.retain(|family| family.desc.name != training::INFO.desc.name);
+    recorder.record(&frame);
+    let view = view(&frame, 0.0, Some(&recorder.last_holders));
+    says(
+        &view,
+        Health::Critical,
+        "GPU 0 does not respond since 23:45 UTC, its memory is unknown: a driver call does not return \
+         (nvmlDeviceGetMemoryInfo), last used by slurm/4711 of user alice.",
+    );
+    assert_eq!((view.gpus[0].used, view.gpus[0].time_left.as_str()), (None, "unknown"));
+    assert!(view.gpus[0].holders_are_last_known);
+    let events: Vec<_> = recorder.events().map(|event| (event.gpu.as_str(), event.health)).collect();
+    assert_eq!(events, [("0", Health::Critical)]);
+}
+
+#[test]
+fn what_is_unknown_is_never_ok() {
+    let none = NodeView::of(None, &Situation { host_name: Some("n"), ..Situation::default() });
+    says(&none, Health::Unknown, "No sample has been taken yet.");
+    let stale = view(&Node::new().frame(), 12.0, None);
+    says(
+        &stale,
+        Health::Unknown,
+        "Sampling has stalled: the newest sample is 12 s old, and nothing after it is known.",
+    );
+    let mut few = Node::new();
+    few.batch = Batch::new();
+    few.batch.put(&memory::TOTAL, &[], Bytes::new(GIB));
+    few.batch.put(&memory::USED, &[], Bytes::new(GIB / 2));
+    says(&few.view(), Health::Unknown, "There are too few samples for a forecast; it takes about a minute.");
+    let mut unreadable = Node::new();
+    unreadable.source("process", Status::Failed, "permission denied");
+    says(&unreadable.view(), Health::Unknown, "Source process fails: permission denied.");
+    let mut hidden = Node::new();
+    hidden.batch.put(&gpu::NVML_STATUS, &["no_permission".into()], Flag(true));
+    says(
+        &hidden.view(),
+        Health::Unknown,
+        "GPUs are not visible: memwarden may not open the devices (no_permission).",
+    );
+    let mut lacking = Node::new();
+    lacking.source("pressure", Status::Unavailable, "the kernel has no PSI");
+    assert_eq!(lacking.view().verdict.health, Health::Ok, "what the host does not have is no defect");
+}
+
+#[test]
+fn a_fragmented_allocator_says_how_much_is_lost() {
+    let mut node = Node::new();
+    node.gpu(0, 78, "ok");
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(77));
+    let labels: [Label; 4] = ["slurm/4711".into(), "0".into(), "0".into(), "0".into()];
+    node.batch.put(&training::ALLOCATED, &labels, Bytes::new(47 * GIB));
+    node.batch.put(&training::RESERVED, &labels, Bytes::new(76 * GIB));
+    node.batch.put(&fragmentation::UNRELEASABLE, &labels, Bytes::new(25 * GIB));
+    node.batch.put(&training::RETRIES, &labels, Count(7));
+    let subject = Subject::allocator(&"slurm/4711".into(), &"4711".into(), &"0".into());
+    node.finding("fragmentation", subject, "fragmented", Severity::Warning);
+    says(
+        &node.view(),
+        Health::Warning,
+        "The allocator of rank 0 on GPU 0 is fragmented: 25.0 GiB of 76.0 GiB reserved is free and cannot be released, \
+         and allocations are retried, run llama70b of user alice (slurm/4711).",
+    );
+}
+
+#[test]
+fn a_target_says_why_it_does_not_act() {
+    let why = |mode: &str, state: &str, met: &[&str], not_met: &[&str], reason: Option<&str>| {
+        let mut node = Node::new();
+        for other in ["observe", "enforce"] {
+            node.batch.put(&protection::MODE, &["jobs".into(), other.into()], Flag(other == mode));
+        }
+        if !state.is_empty() {
+            let and = |last: &str| ["jobs".into(), "slurm/17".into(), Label::from(last)];
+            node.batch.put(&protection::STATE, &and(state), Flag(true));
+            for (conditions, holds) in [(met, true), (not_met, false)] {
+                for condition in conditions {
+                    node.batch.put(&protection::CONDITION, &and(condition), Flag(holds));
+                }
+            }
+            if let Some(reason) = reason {
+                node.batch.put(&protection::DISARMED_REASON, &and(reason), Flag(true));
+            }
+        }
+        let view = node.view();
+        let target = &view.protection.targets[0];
+        (target.health, target.why.join(" "), view.verdict.health)
+    };
+    let check = |told: (Health, String, Health), health, part: &str, node| {
+        assert_eq!((told.0, told.2), (health, node), "{}", told.1);
+        assert!(told.1.contains(part), "{}", told.1);
+    };
+    check(why("enforce", "", &[], &[], None), Health::Ok, "No running workload matches", Health::Ok);
+    check(why("enforce", "ok", &[], &["gpu_soft"], None), Health::Ok, "No trigger holds", Health::Ok);
+    check(
+        why("observe", "warn", &["leak"], &[], None),
+        Health::Warning,
+        "a leak is confirmed. Mode observe",
+        Health::Ok,
+    );
+    check(
+        why("enforce", "blind", &[], &[], None),
+        Health::Unknown,
+        "none of the watched readings",
+        Health::Unknown,
+    );
+    let disarmed = why("enforce", "disarmed", &[], &[], Some("no_permission"));
+    check(disarmed, Health::Warning, "CAP_KILL is missing", Health::Warning);
+    let used_up = why("enforce", "disarmed", &[], &["rate_left"], None);
+    check(used_up, Health::Warning, "terminations in an hour is used up", Health::Warning);
+    let acting = why("enforce", "checkpoint", &["gpu_soft"], &["alone_on_host"], None);
+    check(acting, Health::Critical, "another target is freeing memory", Health::Critical);
+}
+
+#[test]
+fn nobody_is_named_for_memory_that_is_not_theirs() {
+    let mut node = Node::new();
+    node.job("slurm/17", "bob", "", 0, None);
+    node.finding("exhaustion", Subject::host(), "medium", Severity::Warning);
+    // The workload has 2 GiB of the 16 GiB that are used.
+    let sentence = "The host (25 % used) may run out of memory: no workload holds much of it.";
+    says(&node.view(), Health::Warning, sentence);
+}
+
+#[test]
+fn the_model_survives_its_json_form() {
+    let mut node = Node::new();
+    node.gpu(0, 70, "ok");
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    node.leak();
+    let view = node.view();
+    let json = serde_json::to_vec(&view).unwrap();
+    assert_eq!(serde_json::from_slice::<NodeView>(&json).unwrap(), view);
+}
+
+#[test]
+fn one_subject_cannot_displace_the_events_of_others() {
+    let mut recorder = Recorder::default();
+    for tick in 0..200 {
+        let mut node = Node::new();
+        node.at += tick;
+        if tick == 0 {
+            let [gpu, uuid] = gpu_labels(3);
+            node.finding("visibility", Subject::gpu(&gpu, &uuid), "lost", Severity::Critical);
+        }
+        if tick % 2 == 0 {
+            node.finding("leak", Subject::workload(&"flapping".into()), "leaking", Severity::Warning);
+        }
+        recorder.record(&node.frame());
+    }
+    let about = |workload: &str| recorder.events().filter(|event| event.workload == workload).count();
+    assert_eq!((about("flapping"), about("")), (32, 2));
+    assert!(recorder.events().is_sorted_by_key(|event| event.unix_seconds));
+}

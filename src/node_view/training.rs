@@ -1,0 +1,241 @@
+//! Ranks, their allocators, and the events that jobs report.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::forecast::{Forecast, Forecasts, Growth};
+use super::lookup::{Lookup, Row};
+use crate::catalog::{fragmentation, training};
+use crate::model::desc::Desc;
+use crate::model::finding::Subject;
+use crate::model::frame::Frame;
+use crate::model::timeline::Kind;
+
+/// Maximum number of events that a view has.
+const MOST_EVENTS: usize = 100;
+
+/// One rank of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rank {
+    /// Its number; with the pid where another process has the same.
+    pub rank: String,
+    /// Number of ranks of the run; empty where it is not known.
+    pub world: String,
+    /// Its process.
+    pub pid: String,
+    /// The index of its GPU; empty where it uses none or several.
+    pub gpu: String,
+    /// The UUID of its GPU; empty likewise.
+    pub uuid: String,
+    /// The name that the user gave the run.
+    pub run: String,
+    /// The framework and its version.
+    pub framework: String,
+    /// The number of its last step.
+    pub step: Option<f64>,
+    /// How long that step took, in seconds.
+    pub step_seconds: Option<f64>,
+    /// Tokens per second.
+    pub tokens_per_second: Option<f64>,
+    /// The loss of the last step.
+    pub loss: Option<f64>,
+    /// Model FLOPs utilization, 0 to 1.
+    pub mfu: Option<f64>,
+    /// Seconds since its last message.
+    pub message_age: Option<f64>,
+    /// The state of its last checkpoint: `saving`, `saved` or `failed`; empty where it has none.
+    pub checkpoint: String,
+    /// When it last saved one, in seconds since 1970.
+    pub checkpoint_saved: Option<f64>,
+    /// Its allocators, one for each device.
+    pub allocators: Vec<Allocator>,
+    /// The growth of its memory on its GPU.
+    pub growth: Option<Growth>,
+    /// What is predicted of its allocator.
+    pub forecast: Option<Forecast>,
+}
+
+/// The allocator of a rank on one device; all amounts in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Allocator {
+    /// The ordinal of the device in the process.
+    pub device: String,
+    /// The index of the GPU; empty where the driver does not confirm it.
+    pub gpu: String,
+    /// Memory of live tensors.
+    pub allocated: Option<f64>,
+    /// Its largest value.
+    pub allocated_peak: Option<f64>,
+    /// Memory reserved from the device.
+    pub reserved: Option<f64>,
+    /// Free memory in segments that are in use (inactive split).
+    pub inactive_split: Option<f64>,
+    /// Free memory that cannot be released to the device.
+    pub unreleasable: Option<f64>,
+    /// The largest free block.
+    pub largest_free: Option<f64>,
+    /// Free memory of the device.
+    pub device_free: Option<f64>,
+    /// All memory of the device.
+    pub device_total: Option<f64>,
+    /// Allocations that were retried after the cache was freed.
+    pub retries: Option<f64>,
+    /// Allocations that failed.
+    pub ooms: Option<f64>,
+    /// `fine`, `fragmenting` or `fragmented`; empty where it is not assessed.
+    pub state: String,
+}
+
+/// An event that a job reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobEvent {
+    /// When, in seconds since 1970.
+    pub unix_seconds: f64,
+    /// The workload.
+    pub workload: String,
+    /// The rank.
+    pub rank: String,
+    /// What happened.
+    pub what: String,
+    /// Whether something failed.
+    pub failed: bool,
+}
+
+type Ranks = BTreeMap<(String, String), Rank>;
+
+/// The ranks by workload, in order of their numbers.
+pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts) -> BTreeMap<String, Vec<Rank>> {
+    let mut all = Ranks::new();
+    for row in lookup.current(&training::INFO.desc) {
+        let text = |name| row.label(name).to_owned();
+        let rank = Rank {
+            rank: text("rank"),
+            world: text("world"),
+            pid: text("pid"),
+            gpu: text("gpu"),
+            uuid: text("uuid"),
+            run: text("run"),
+            framework: [row.label("framework"), row.label("framework_version")].join(" ").trim().to_owned(),
+            ..Rank::default()
+        };
+        all.insert((text("workload"), text("rank")), rank);
+    }
+    for (desc, field) in figures() {
+        each(&mut all, lookup, desc, |rank, row| *field(rank) = Some(row.value()));
+    }
+    each(&mut all, lookup, &training::MFU.desc, |rank, row| {
+        if row.label("convention") == "causal" || rank.mfu.is_none() {
+            rank.mfu = Some(row.value());
+        }
+    });
+    each(&mut all, lookup, &training::CHECKPOINT.desc, |rank, row| {
+        if row.value() > 0.0 {
+            row.label("state").clone_into(&mut rank.checkpoint);
+        }
+    });
+    for (desc, field) in amounts() {
+        each(&mut all, lookup, desc, |rank, row| *field(rank.allocator(&row)) = Some(row.value()));
+    }
+    each(&mut all, lookup, &fragmentation::ALLOCATOR_STATE.desc, |rank, row| {
+        if row.value() > 0.0 {
+            row.label("state").clone_into(&mut rank.allocator(&row).state);
+        }
+    });
+    let mut by_workload = BTreeMap::<String, Vec<Rank>>::new();
+    for ((workload, _), mut rank) in all {
+        let (name, pid) = (workload.as_str().into(), rank.pid.as_str().into());
+        let on_gpu = Subject {
+            workload: workload.as_str().into(),
+            ..Subject::gpu_process(&rank.gpu.as_str().into(), &rank.uuid.as_str().into(), &pid)
+        };
+        let allocator = Subject::allocator(&name, &pid, &rank.gpu.as_str().into());
+        rank.growth = forecasts.growth(&on_gpu).or_else(|| forecasts.growth(&allocator));
+        rank.forecast = forecasts.forecast(&allocator);
+        by_workload.entry(workload).or_default().push(rank);
+    }
+    for ranks in by_workload.values_mut() {
+        ranks.sort_by(|one, next| {
+            let number = |rank: &Rank| rank.rank.parse::<u64>().unwrap_or(u64::MAX);
+            number(one).cmp(&number(next)).then_with(|| one.rank.cmp(&next.rank))
+        });
+    }
+    by_workload
+}
+
+type Field<T> = fn(&mut T) -> &mut Option<f64>;
+
+fn figures() -> [(&'static Desc, Field<Rank>); 6] {
+    [
+        (&training::STEP.desc, |rank| &mut rank.step),
+        (&training::STEP_LAST.desc, |rank| &mut rank.step_seconds),
+        (&training::TOKEN_RATE.desc, |rank| &mut rank.tokens_per_second),
+        (&training::LOSS.desc, |rank| &mut rank.loss),
+        (&training::MESSAGE_AGE.desc, |rank| &mut rank.message_age),
+        (&training::CHECKPOINT_SAVED.desc, |rank| &mut rank.checkpoint_saved),
+    ]
+}
+
+fn amounts() -> [(&'static Desc, Field<Allocator>); 10] {
+    [
+        (&training::ALLOCATED.desc, |own| &mut own.allocated),
+        (&training::ALLOCATED_PEAK.desc, |own| &mut own.allocated_peak),
+        (&training::RESERVED.desc, |own| &mut own.reserved),
+        (&training::INACTIVE_SPLIT.desc, |own| &mut own.inactive_split),
+        (&fragmentation::UNRELEASABLE.desc, |own| &mut own.unreleasable),
+        (&training::LARGEST_FREE.desc, |own| &mut own.largest_free),
+        (&training::DEVICE_FREE.desc, |own| &mut own.device_free),
+        (&training::DEVICE_TOTAL.desc, |own| &mut own.device_total),
+        (&training::RETRIES.desc, |own| &mut own.retries),
+        (&training::ALLOCATOR_OOMS.desc, |own| &mut own.ooms),
+    ]
+}
+
+/// Passes each series of a metric to its rank.
+fn each(all: &mut Ranks, lookup: &Lookup<'_>, desc: &Desc, mut take: impl FnMut(&mut Rank, Row<'_>)) {
+    for row in lookup.rows(desc) {
+        let key = (row.label("workload").to_owned(), row.label("rank").to_owned());
+        // A rank that reported no hello has no identity: its name is its number.
+        let rank =
+            all.entry(key).or_insert_with_key(|(_, rank)| Rank { rank: rank.clone(), ..Rank::default() });
+        take(rank, row);
+    }
+}
+
+impl Rank {
+    fn allocator(&mut self, row: &Row<'_>) -> &mut Allocator {
+        let (device, gpu) = (row.label("device"), row.label("gpu"));
+        let known = self.allocators.iter().position(|own| own.device == device && own.gpu == gpu);
+        let place = known.unwrap_or_else(|| {
+            let new = Allocator { device: device.to_owned(), gpu: gpu.to_owned(), ..Allocator::default() };
+            self.allocators.push(new);
+            self.allocators.len() - 1
+        });
+        &mut self.allocators[place]
+    }
+}
+
+/// The newest events that jobs reported, newest first.
+pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
+    let newest = frame.timeline.entries.iter().rev().take(MOST_EVENTS);
+    let told = newest.map(|entry| {
+        let step = entry.step.map_or_else(String::new, |step| format!(" at step {step}"));
+        let name = entry.name.as_str();
+        let (what, failed) = match entry.kind {
+            Kind::Start => ("started".to_owned(), false),
+            Kind::FirstStep => ("finished its first step".to_owned(), false),
+            Kind::Event => (format!("event \u{201c}{name}\u{201d}"), false),
+            Kind::Oom => ("ran out of memory".to_owned(), true),
+            Kind::Checkpoint => (format!("checkpoint {name}"), name == "failed"),
+            Kind::End => ("ended".to_owned(), false),
+        };
+        JobEvent {
+            unix_seconds: entry.unix_seconds,
+            workload: entry.workload.to_string(),
+            rank: entry.rank.to_string(),
+            what: what + &step,
+            failed,
+        }
+    });
+    told.collect()
+}

@@ -1,0 +1,191 @@
+//! Workloads and processes.
+
+use std::collections::BTreeMap;
+
+use foldhash::{HashMap, HashMapExt as _};
+use serde::{Deserialize, Serialize};
+
+use super::forecast::{Forecast, Forecasts, Growth};
+use super::health::Health;
+use super::lookup::Lookup;
+use super::training::Rank;
+use crate::catalog::{gpu, workload};
+use crate::model::desc::Desc;
+use crate::model::finding::Subject;
+
+/// A workload; all amounts in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// `slurm`, `pod`, `container`, `unit`, `matcher`, `gpu` or `job`.
+    pub kind: String,
+    /// Its user; empty where it is not known.
+    pub user: String,
+    /// The run of its ranks; empty where they have none.
+    pub run: String,
+    /// Its cgroup; empty where it is not known.
+    pub cgroup: String,
+    /// How it is.
+    pub health: Health,
+    /// Resident memory.
+    pub rss: Option<f64>,
+    /// Anonymous memory.
+    pub anonymous: Option<f64>,
+    /// Shared memory, such as /dev/shm.
+    pub shared: Option<f64>,
+    /// Memory in swap.
+    pub swap: Option<f64>,
+    /// Memory on all GPUs.
+    pub gpu_memory: Option<f64>,
+    /// Memory by GPU: its index, and the amount where the driver reports it.
+    pub gpus: Vec<(String, Option<f64>)>,
+    /// Number of its processes.
+    pub process_count: Option<f64>,
+    /// When its oldest process started, in seconds since 1970.
+    pub started: Option<f64>,
+    /// The growth of its memory.
+    pub growth: Option<Growth>,
+    /// What is predicted of its memory.
+    pub forecast: Option<Forecast>,
+    /// Its ranks.
+    pub ranks: Vec<Rank>,
+    /// Its largest processes.
+    pub processes: Vec<Process>,
+    /// Processes that are not listed.
+    pub other_processes: Option<f64>,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its pid.
+    pub pid: String,
+    /// The name of its executable, which the process can change.
+    pub name: String,
+    /// Resident memory in bytes.
+    pub rss: Option<f64>,
+    /// Memory by GPU: its index and bytes.
+    pub gpus: Vec<(String, f64)>,
+    /// Its rank; empty where it has none.
+    pub rank: String,
+}
+
+type Field = fn(&mut Workload) -> &mut Option<f64>;
+
+fn figures() -> [(&'static Desc, Field); 6] {
+    [
+        (&workload::RSS.desc, |own| &mut own.rss),
+        (&workload::ANON.desc, |own| &mut own.anonymous),
+        (&workload::SHMEM.desc, |own| &mut own.shared),
+        (&workload::SWAP.desc, |own| &mut own.swap),
+        (&workload::START.desc, |own| &mut own.started),
+        (&workload::OTHER.desc, |own| &mut own.other_processes),
+    ]
+}
+
+pub(super) fn workloads(
+    lookup: &Lookup<'_>,
+    forecasts: &Forecasts,
+    mut ranks: BTreeMap<String, Vec<Rank>>,
+) -> Vec<Workload> {
+    let mut all = BTreeMap::<&str, Workload>::new();
+    for row in lookup.current(&workload::INFO.desc) {
+        let own = all.entry(row.label("workload")).or_default();
+        for (field, label) in [(&mut own.kind, "kind"), (&mut own.user, "user"), (&mut own.cgroup, "cgroup")]
+        {
+            row.label(label).clone_into(field);
+        }
+    }
+    for (desc, field) in figures() {
+        for row in lookup.rows(desc).filter(|row| !row.label("workload").is_empty()) {
+            *field(all.entry(row.label("workload")).or_default()) = Some(row.value());
+        }
+    }
+    for row in lookup.rows(&workload::PROCESSES_BY_ACTIVITY.desc) {
+        let own = all.entry(row.label("workload")).or_default();
+        own.process_count = Some(own.process_count.unwrap_or(0.0) + row.value());
+    }
+    for row in lookup.rows(&workload::GPU_PROCESSES.desc) {
+        let own = all.entry(row.label("workload")).or_default();
+        own.gpus.push((row.label("gpu").to_owned(), None));
+    }
+    for row in lookup.rows(&workload::GPU_MEMORY.desc) {
+        let own = all.entry(row.label("workload")).or_default();
+        own.gpu_memory = Some(own.gpu_memory.unwrap_or(0.0) + row.value());
+        match own.gpus.iter_mut().find(|(gpu, _)| gpu == row.label("gpu")) {
+            Some((_, memory)) => *memory = Some(row.value()),
+            None => own.gpus.push((row.label("gpu").to_owned(), Some(row.value()))),
+        }
+    }
+    // Ranks of a workload that is not measured are shown all the same.
+    let unmeasured: Vec<String> =
+        ranks.keys().filter(|name| !name.is_empty() && !all.contains_key(name.as_str())).cloned().collect();
+    for name in &unmeasured {
+        all.entry(name).or_default();
+    }
+    let mut processes = processes(lookup);
+    let told = all.into_iter().map(|(name, mut own)| {
+        name.clone_into(&mut own.name);
+        let subject = Subject::workload(&name.into());
+        own.growth = forecasts.growth(&subject);
+        own.forecast = forecasts.forecast(&subject);
+        own.ranks = ranks.remove(name).unwrap_or_default();
+        own.run = own
+            .ranks
+            .iter()
+            .find(|rank| !rank.run.is_empty())
+            .map_or_else(String::new, |rank| rank.run.clone());
+        own.gpus.sort_by_key(|(gpu, _)| gpu.parse::<u32>().unwrap_or(u32::MAX));
+        own.processes = processes.remove(name).unwrap_or_default();
+        for process in &mut own.processes {
+            if let Some(rank) = own.ranks.iter().find(|rank| rank.pid == process.pid) {
+                process.rank.clone_from(&rank.rank);
+            }
+        }
+        own.health = match (&own.forecast, &own.growth) {
+            _ if own.rss.is_none() => Health::Unknown,
+            (Some(forecast), _) if forecast.health() > Health::Unknown => forecast.health(),
+            (_, Some(growth)) if growth.leaks() => Health::Warning,
+            (Some(forecast), _) => forecast.health(),
+            (None, _) => Health::Ok,
+        };
+        own
+    });
+    told.collect()
+}
+
+/// The processes by workload, largest first.
+fn processes<'f>(lookup: &Lookup<'f>) -> HashMap<&'f str, Vec<Process>> {
+    let mut on_gpus = HashMap::<&str, Vec<(String, f64)>>::new();
+    for row in lookup.rows(&gpu::PROCESS_MEMORY.desc) {
+        on_gpus.entry(row.label("pid")).or_default().push((row.label("gpu").to_owned(), row.value()));
+    }
+    let mut all = HashMap::<&str, Vec<Process>>::new();
+    for row in lookup.rows(&workload::PROCESS_RSS.desc) {
+        let pid = row.label("pid");
+        all.entry(row.label("workload")).or_default().push(Process {
+            pid: pid.to_owned(),
+            name: row.label("comm").to_owned(),
+            rss: Some(row.value()),
+            gpus: on_gpus.get(pid).cloned().unwrap_or_default(),
+            rank: String::new(),
+        });
+    }
+    for processes in all.values_mut() {
+        processes.sort_by(|one, next| next.rss.unwrap_or(0.0).total_cmp(&one.rss.unwrap_or(0.0)));
+    }
+    all
+}
+
+/// The processes of one workload; those of none for an empty name.
+pub(super) fn processes_of(lookup: &Lookup<'_>, name: &str) -> Vec<Process> {
+    processes(lookup).remove(name).unwrap_or_default()
+}
+
+/// Workloads that are not tracked because the limit is reached.
+pub(super) fn omitted(lookup: &Lookup<'_>) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    let count = lookup.value(&workload::OMITTED.desc).unwrap_or(0.0) as u64;
+    count
+}
