@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::{self, Basis, Figures, Forecast, Risk, Tte};
+use super::exhaustion::{self, Basis, Figures, Forecast, Recurrence, Risk, Tte};
 use super::leak::{Evidence, State};
 use super::series_verdict::{Clock, Seen, SeriesVerdict};
 use super::stats::normal;
@@ -229,7 +229,9 @@ impl Tracker {
         let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
         let past = seen.of_whole.then(|| View::whole(&self.history, self.channel()));
         let figures = Figures { used: &used, allocated: own.as_ref(), whole: past.as_ref() };
-        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
+        let recurrence = Recurrence::find(self.history.peaks(), Some(exhaustion::Growing { from: seen.look.from, rate: seen.rate }), self.elapsed);
+        let peaks = recurrence.as_ref().map(|recurrence| (recurrence, self.interval));
+        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age), peaks))
     }
 
     /// The learned sampling interval in seconds; 0 before the second sample.

@@ -27,10 +27,13 @@
 
 mod analyzer;
 pub mod metrics;
+mod recurrence;
 mod resources;
 mod risk;
 
 use serde::Serialize;
+
+use recurrence::Passage;
 
 use super::leak::Look;
 use super::stats::first_passage::Walk;
@@ -38,6 +41,8 @@ use super::stats::robust;
 use super::view::{MOST, View};
 
 pub use analyzer::REGISTRATION;
+pub(in crate::analyzers) use recurrence::Growing;
+pub use recurrence::Recurrence;
 pub use risk::{Level, Risk, risk};
 
 /// Iterations until the time looked ahead and the time looked back agree.
@@ -93,6 +98,7 @@ pub struct Tte {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forecast {
     walk: Walk,
+    passage: Option<Passage>,
     /// Time for which growth has been observed, in seconds.
     age: f64,
     middle: Option<f64>,
@@ -119,6 +125,7 @@ impl Forecast {
         (rate, rate_error): (f64, f64),
         limit: f64,
         (now, age): (f64, f64),
+        recurrence: Option<(&Recurrence, f64)>,
     ) -> Self {
         let mut basis = Basis::Used;
         let (mut figure, mut over) = (used, 0.0);
@@ -143,12 +150,21 @@ impl Forecast {
             rate_error: rate_error + PACE * rate,
             diffusion: look.diffusion,
         };
-        Self { walk, age, middle: walk.quantile(0.5, LONGEST), basis }
+        let passage = recurrence.filter(|(recurrence, _)| basis == Basis::Used && recurrence.height_bytes > hgate() * (limit - level).max(0.0) && recurrence.period_seconds > gate() * (used.at()[used.len()-1] - used.at()[used.len()-2])).map(|(recurrence, interval)| {
+            recurrence.passage(limit, look.diffusion, interval, REACH * age.max(recurrence.for_seconds))
+        });
+        let passage = passage.filter(|passage| passage.within(LONGEST) >= 0.5);
+        let age = recurrence.map_or(age, |(recurrence, _)| age.max(recurrence.for_seconds));
+        let middle = match &passage { Some(passage) => passage.quantile(0.5), None => walk.quantile(0.5, LONGEST) };
+        Self { walk, passage, age, middle, basis }
     }
 
     /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.
     pub(super) fn tte(&self) -> Option<Tte> {
         let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
+        if let Some(passage) = &self.passage {
+            return Some(Tte { p10: passage.quantile(0.1)?.min(p50), p50, p90: passage.quantile(0.9) });
+        }
         Some(Tte {
             p10: self.walk.quantile(0.1, LONGEST)?.min(p50),
             p50,
@@ -159,7 +175,8 @@ impl Forecast {
     /// The probability of exhaustion within `horizon` seconds.
     pub(super) fn within(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
-        self.walk.within(horizon) * self.age / (self.age + until).max(f64::MIN_POSITIVE)
+        let within = self.passage.as_ref().map_or_else(|| self.walk.within(horizon), |passage| passage.within(horizon));
+        within * self.age / (self.age + until).max(f64::MIN_POSITIVE)
     }
 }
 
@@ -220,3 +237,7 @@ fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
     }
     robust::quantile(&mut over[..count], OVERHEAD).max(0.0)
 }
+
+fn gate() -> f64 { std::env::var("GATE").map_or(4.0, |x| x.parse().unwrap()) }
+
+fn hgate() -> f64 { std::env::var("HGATE").map_or(0.2, |x| x.parse().unwrap()) }

@@ -1,0 +1,71 @@
+mod score; mod simulate;
+use std::path::Path;
+use memwarden::analyzers::{leak::State, replay::{Options, replay}};
+use memwarden::recording::{cells::Rows, csv};
+use memwarden::model::series::Series;
+use score::*;
+
+fn ours(case: &Case) -> Vec<Said> {
+    let series = Series { name: case.name.clone(), rows: case.rows.clone(), remarks: vec![] };
+    let o = Options { limit: Some(case.limit), horizons: vec![HORIZON * case.unit()], every: EVERY };
+    replay(&series, &o).iter().map(|r| { let a=&r.assessment; let inf=f64::INFINITY;
+        Said { at: r.at, leak: a.leak == State::Leaking, tte: a.tte.map_or([inf;3], |t| [t.p10,t.p50,t.p90.unwrap_or(inf)]), p: a.p_exhaustion[0].unwrap_or(0.0) } }).collect()
+}
+fn load(folder: &Path) -> Vec<Case> {
+    let labels = std::fs::read(folder.join("labels.csv")).unwrap();
+    let mut labels = Rows::new(&labels);
+    labels.next_row().unwrap();
+    let number = |t: &str, o: f64| match t.parse::<f64>() { Ok(x) if x.is_finite() => x, _ => o };
+    let mut cases = Vec::new();
+    while let Some((_, c)) = labels.next_row().unwrap() {
+        let label = match &c[1] { "leak"|"oom" => Label::Growing, "flat" => Label::Flat, "bounded" => Label::Bounded, _ => continue };
+        let bytes = std::fs::read(folder.join(&c[0])).unwrap();
+        cases.push(Case { name: c[0].to_owned(), origin: c[2].to_owned(), label, interval: number(&c[3],0.5), limit: number(&c[5],0.0).floor(), limit_at: number(&c[6], f64::INFINITY), onset: number(&c[7],0.0), plateau: number(&c[8],0.0), rows: csv::read(&c[0], &bytes).unwrap().rows });
+    }
+    cases
+}
+fn run(cases: &[Case]) -> (Vec<Judged>, Vec<Judged>) {
+    let half = cases.len().div_ceil(2).max(1);
+    let parts: Vec<(Vec<Judged>, Vec<Judged>)> = std::thread::scope(|s| {
+        let hs: Vec<_> = cases.chunks(half).map(|c| s.spawn(move || (
+            c.iter().map(|c| judge(c, &ours(c))).collect::<Vec<_>>(),
+            c.iter().filter_map(|c| c.near_limit()).map(|c| judge(&c, &ours(&c))).collect::<Vec<_>>()))).collect();
+        hs.into_iter().map(|h| h.join().unwrap()).collect()
+    });
+    parts.into_iter().fold((vec![], vec![]), |mut a, p| { a.0.extend(p.0); a.1.extend(p.1); a })
+}
+fn main() { if std::env::args().any(|a| a == "--bb") { println!("{:?}", memwarden::bb()); return; }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let per = args.iter().any(|a| a == "-v");
+    if let Some(name) = args.iter().position(|a| a == "--show").map(|i| args[i+1].clone()) {
+        let mut all = load(Path::new("/work/shared/data/traces"));
+        all.extend((0..600).map(simulate::simulated)); all.extend((10_000..10_800).map(simulate::simulated));
+        let near = args.iter().any(|a| a == "--near");
+        for c in all.iter().filter(|c| c.name.starts_with(&name)) {
+            let c = if near { c.near_limit().unwrap() } else { c.clone() };
+            let u = c.unit();
+            println!("{} limit {:.4e} at {:.0} u, onset {:.0} u", c.name, c.limit, c.limit_at/u, c.onset/u);
+            for s in ours(&c) { if s.at > c.limit_at { break }
+                let used = c.rows.iter().rfind(|r| r.at <= s.at).unwrap().used;
+                println!("{:8.0} left {:8.0} used {:.3} leak {} tte {:6.0} {:6.0} {:6.0} p {:.3}", s.at/u, (c.limit_at-s.at)/u, used/c.limit, s.leak as u8, s.tte[0]/u, s.tte[1]/u, s.tte[2]/u, s.p); }
+        }
+        return;
+    }
+    if let Some(i) = args.iter().position(|a| a == "--dump") {
+        let d = Path::new(&args[i+1]); std::fs::create_dir_all(d).unwrap();
+        for c in (0..600).map(simulate::simulated) {
+            let t: String = c.rows.iter().map(|r| format!("{},{}\n", r.at, r.used)).collect();
+            std::fs::write(d.join(format!("{}.csv", c.name)), t).unwrap(); }
+        return;
+    }
+    let sets = [("shared", load(Path::new("/work/shared/data/traces"))), ("dev", (0..600).map(simulate::simulated).collect()), ("held", (10_000..10_800).map(simulate::simulated).collect::<Vec<_>>())];
+    let mut tables = vec![];
+    for (name, cases) in &sets {
+        let (a, n) = run(cases);
+        if per { for j in a.iter() { println!("{name} {} {:44} on {:.2} err {:.2?} bands {:.2?} warned {:?} fw {}", if j.is_right() {' '} else {'X'}, j.name, j.on(), j.errors().unwrap_or_default(), j.bands(), j.warned, j.false_warn.iter().filter(|x| **x).count()); }
+          for j in n.iter() { let f = j.false_warn.iter().filter(|x| **x).count(); if f > 0 { println!("{name} near {:44} fw {f} of {}", j.name, j.false_warn.len()); } } }
+        tables.push(table(&a, &n));
+    }
+    println!("{:12}{}", "", sets.iter().map(|s| format!("{:>8}", s.0)).collect::<String>());
+    for (i, (c, _)) in tables[0].columns.iter().enumerate() { println!("{c:12}{}", tables.iter().map(|t| format!("{:8.3}", t.columns[i].1)).collect::<String>()); }
+}

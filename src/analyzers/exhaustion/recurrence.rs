@@ -1,0 +1,278 @@
+//! Peaks that recur: when the next ones come, how high they are, and when the first one reaches the limit.
+//!
+//! # Method
+//! At least three peaks of [`Excursions`], whose intervals have a median (the period) and a deviation. The peaks'
+//! highest values lie on a line with the slope of the peaks (least squares) and of the growth below them, weighted by
+//! their precision; single peaks deviate from it. The next peaks come after one, two, … periods; each one reaches the
+//! limit with the probability that follows from the line, its error, and the deviation of single peaks. The error of
+//! the line is common to all peaks, so that the probability that none of them reaches the limit is integrated over
+//! it. Peaks have ended if the next one is overdue.
+
+use serde::Serialize;
+
+use crate::analyzers::stats::{normal, robust};
+use crate::history::excursions::{CAPACITY, Excursions, Peak};
+
+/// Minimum number of peaks that recur.
+const LEAST: usize = 3;
+/// Number of newest peaks that the line goes through; its slope is that of all.
+const NEWEST: usize = 5;
+/// Deviation of the highest values that is assumed beforehand, as a share of the height, with the weight of so many
+/// peaks.
+const DEVIATION: f64 = 0.03;
+const WEIGHT: f64 = 2.0;
+/// The peaks may grow at another rate than the level below them: its error, as a share of the rate.
+const OTHER_RATE: f64 = 0.15;
+/// Peaks have ended if the next one is later than its time by this share of the period, and by so many deviations.
+const OVERDUE: f64 = 0.6;
+const OVERDUE_DEVIATIONS: f64 = 3.0;
+/// Intervals that deviate by more than this share of the period do not recur.
+const IRREGULAR: f64 = 0.9;
+/// A rise is the next peak once it is within this share of the height below the expected value.
+const ARRIVED: f64 = 0.25;
+
+/// Peaks that recur.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Recurrence {
+    /// Number of peaks.
+    pub count: usize,
+    /// Seconds since the first of them.
+    pub for_seconds: f64,
+    /// Median interval in seconds.
+    pub period_seconds: f64,
+    /// Standard deviation of an interval in seconds.
+    pub period_deviation_seconds: f64,
+    /// Median height in bytes.
+    pub height_bytes: f64,
+    /// Growth of their highest values in bytes per second.
+    pub growth_bytes_per_second: f64,
+    /// Its standard error.
+    pub growth_error_bytes_per_second: f64,
+    /// The highest value of a peak that came now, in bytes.
+    pub top_bytes: f64,
+    /// Standard deviation of the highest values in bytes.
+    pub deviation_bytes: f64,
+    /// Seconds until the next one is expected.
+    pub next_seconds: f64,
+    /// The slope of the peaks alone in standard errors.
+    #[serde(skip)]
+    pub(super) z: f64,
+}
+
+/// Growth of the level below the peaks; absent where it does not grow.
+type Below = Option<Growing>;
+
+/// Growth of the level below the peaks.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyzers) struct Growing {
+    /// When it began, on the history's clock.
+    pub(in crate::analyzers) from: f64,
+    /// Bytes per second, with the standard error.
+    pub(in crate::analyzers) rate: (f64, f64),
+}
+
+impl Recurrence {
+    /// The tallest peaks if these recur, else all.
+    pub(in crate::analyzers) fn find(peaks: &Excursions, below: Below, now: f64) -> Option<Self> {
+        Self::of(peaks.tall(), peaks.rising(true), below, now)
+            .or_else(|| Self::of(peaks.all(), peaks.rising(false), below, now))
+    }
+
+    fn of(
+        peaks: impl ExactSizeIterator<Item = Peak>,
+        rising: Option<Peak>,
+        below: Below,
+        now: f64,
+    ) -> Option<Self> {
+        if peaks.len() + 1 < LEAST {
+            return None;
+        }
+        let mut all = [Peak { at: 0.0, top: 0.0, height: 0.0 }; CAPACITY + 1];
+        let mut count = 0;
+        for (kept, peak) in all.iter_mut().zip(peaks) {
+            *kept = peak;
+            count += 1;
+        }
+        let mut found = Self::line(&all[..count], below, now);
+        // The rise that goes on is a peak once it is high enough.
+        if let Some(rising) = rising {
+            let arrived = found.is_none_or(|line| {
+                let expected = line.top_bytes - line.growth_bytes_per_second * (now - rising.at);
+                rising.top > expected - ARRIVED * line.height_bytes
+            });
+            let highest = all[..count].iter().map(|peak| peak.height).fold(0.0, f64::max);
+            if arrived && rising.height > 0.7 * highest {
+                all[count] = rising;
+                count += 1;
+                found = Self::line(&all[..count], below, now);
+            }
+        }
+        found.filter(|found| {
+            let late = (OVERDUE * found.period_seconds).max(OVERDUE_DEVIATIONS * found.period_deviation_seconds);
+            found.next_seconds > -late && found.period_deviation_seconds < IRREGULAR * found.period_seconds
+        })
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a dozen")]
+    fn line(peaks: &[Peak], below: Below, now: f64) -> Option<Self> {
+        let n = peaks.len();
+        if n < LEAST {
+            return None;
+        }
+        let count = n as f64;
+        let mut intervals = [0.0; CAPACITY + 1];
+        for i in 1..n {
+            intervals[i - 1] = peaks[i].at - peaks[i - 1].at;
+        }
+        let intervals = &mut intervals[..n - 1];
+        let period = robust::median(intervals);
+        let spread = intervals.iter().map(|own| (own - period).abs().min(2.0 * period).powi(2)).sum::<f64>();
+        let mut heights = [0.0; CAPACITY + 1];
+        for (height, peak) in heights.iter_mut().zip(peaks) {
+            *height = peak.height;
+        }
+        let height = robust::median(&mut heights[..n]);
+        // The slope of the peaks since the growth began, or of all.
+        let from = below.map_or(f64::NEG_INFINITY, |below| below.from);
+        let after = |at: f64| &peaks[peaks.partition_point(|peak| peak.at < at)..];
+        let newer = after(f64::midpoint(from, now));
+        let since = if from.is_finite() && newer.len() > LEAST { newer } else { after(from) };
+        let (slope, error, residual) = slope(since, DEVIATION * height);
+        let (mut rate, mut rate_error) = (slope, error);
+        if let Some(below) = below {
+            let base = below.rate.0;
+            let other = below.rate.1.powi(2) + (OTHER_RATE * base).powi(2);
+            let own = error.powi(2);
+            (rate, rate_error) = if own.is_finite() {
+                ((slope * other + base * own) / (own + other), (own * other / (own + other)).sqrt())
+            } else {
+                (base, other.sqrt())
+            };
+        }
+        let deviation = residual;
+        let newest = n.min(NEWEST);
+        let top = peaks[n - newest..].iter().map(|peak| peak.top + rate * (now - peak.at.max(from).min(now))).sum::<f64>() / newest as f64;
+        let last = peaks[n - 1].at;
+        Some(Self {
+            count: n,
+            for_seconds: now - peaks[0].at,
+            period_seconds: period,
+            period_deviation_seconds: (spread / (count - 1.0)).sqrt(),
+            height_bytes: height,
+            growth_bytes_per_second: rate,
+            growth_error_bytes_per_second: rate_error,
+            top_bytes: top,
+            deviation_bytes: deviation,
+            next_seconds: last + period - now,
+            z: slope / error.max(f64::MIN_POSITIVE),
+        })
+    }
+
+    /// When the first peak reaches `limit`: `over` is added to each. `longest` is the time in seconds that is looked
+    /// ahead, `diffusion` the variance that the level gains per second.
+    #[expect(clippy::cast_precision_loss, reason = "a dozen")]
+    pub(super) fn passage(&self, limit: f64, diffusion: f64, interval: f64, longest: f64) -> Passage {
+        let newest = self.count.min(NEWEST) as f64;
+        let period = self.period_seconds.max(interval).max(f64::MIN_POSITIVE);
+        let shift = self.deviation_bytes.powi(2) / newest;
+        let mut passage = Passage { cells: [Cell::default(); CELLS], len: 0 };
+        let (mut none, mut step) = ([1.0; NODES.len()], 1.0);
+        let (mut at, mut number) = (self.next_seconds.max(0.0), 0.0);
+        let mut left = 1.0;
+        while passage.len < CELLS && left > NEGLIGIBLE && at < longest {
+            let top = self.top_bytes + self.growth_bytes_per_second * at;
+            let error =
+                (shift + (self.growth_error_bytes_per_second * at).powi(2) + diffusion * at).sqrt();
+            let mut still = 0.0;
+            for ((node, weight), none) in NODES.into_iter().zip(&mut none) {
+                let above = (limit - top - node * error) / self.deviation_bytes.max(f64::MIN_POSITIVE);
+                *none *= normal::cdf(above).powf(step);
+                still += weight * *none;
+            }
+            number += step;
+            let spread = self.period_deviation_seconds.powi(2) * number + (step * period).powi(2) / 12.0 + interval.powi(2);
+            passage.cells[passage.len] = Cell { at, spread: spread.sqrt(), reaches: (left - still).max(0.0) };
+            passage.len += 1;
+            left = left.min(still);
+            if passage.len > SINGLE {
+                step *= GROW;
+            }
+            at += step * period;
+        }
+        passage
+    }
+}
+
+/// The slope of peaks, its standard error (infinite for fewer than three), and the deviation of single peaks, which is
+/// assumed to be `prior` before any is seen.
+fn slope(peaks: &[Peak], prior: f64) -> (f64, f64, f64) {
+    let n = peaks.len();
+    if n < LEAST {
+        return (0.0, f64::INFINITY, prior);
+    }
+    let count = n as f64;
+    let middle = peaks.iter().map(|peak| peak.at).sum::<f64>() / count;
+    let mean = peaks.iter().map(|peak| peak.top).sum::<f64>() / count;
+    let across = peaks.iter().map(|peak| (peak.at - middle).powi(2)).sum::<f64>();
+    let slope = peaks.iter().map(|peak| (peak.at - middle) * (peak.top - mean)).sum::<f64>() / across;
+    let left = |i: usize| peaks[i].top - mean - slope * (peaks[i].at - middle);
+    let squares: f64 = (0..n).map(|i| left(i).powi(2)).sum();
+    let deviation = ((squares + WEIGHT * prior * prior) / (count - 2.0 + WEIGHT)).sqrt();
+    // What is left of a bend is not independent from peak to peak.
+    let near: f64 = (1..n).map(|i| left(i) * left(i - 1)).sum();
+    let kept = (near / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.8);
+    let error = deviation / across.sqrt() * ((1.0 + kept) / (1.0 - kept)).sqrt();
+    (slope, error, deviation)
+}
+
+/// Nodes and weights of Gauss-Hermite quadrature for a standard normal variable.
+const NODES: [(f64, f64); 5] = [
+    (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
+    (-1.355_626_179_974_266, 0.222_075_922_005_613),
+    (0.0, 0.533_333_333_333_333),
+    (1.355_626_179_974_266, 0.222_075_922_005_613),
+    (2.856_970_013_872_806, 0.011_257_411_327_720_7),
+];
+/// Number of steps that the future is divided into; so many first ones are single peaks, later ones cover more.
+const CELLS: usize = 40;
+const SINGLE: usize = 12;
+const GROW: f64 = 1.25;
+/// A probability that is not followed further.
+const NEGLIGIBLE: f64 = 1e-3;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    at: f64,
+    spread: f64,
+    reaches: f64,
+}
+
+/// The distribution of the time in seconds at which a peak first reaches the limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    cells: [Cell; CELLS],
+    len: usize,
+}
+
+impl Passage {
+    /// The probability that it is within `horizon` seconds.
+    pub(super) fn within(&self, horizon: f64) -> f64 {
+        let cells = self.cells[..self.len].iter();
+        let all = cells.map(|cell| cell.reaches * normal::cdf((horizon - cell.at) / cell.spread.max(f64::MIN_POSITIVE)));
+        all.sum::<f64>().clamp(0.0, 1.0)
+    }
+
+    /// The time by which it is so with probability `p`; absent if that is beyond what was looked ahead.
+    pub(super) fn quantile(&self, p: f64) -> Option<f64> {
+        let last = self.cells[..self.len].last()?;
+        let (mut low, mut high) = (0.0, last.at + 4.0 * last.spread);
+        if self.within(high) < p {
+            return None;
+        }
+        for _ in 0..24 {
+            let middle = f64::midpoint(low, high);
+            if self.within(middle) < p { low = middle } else { high = middle }
+        }
+        Some(high)
+    }
+}
