@@ -11,6 +11,12 @@ fn ours(case: &Case) -> Vec<Said> {
     replay(&series, &o).iter().map(|r| { let a=&r.assessment; let inf=f64::INFINITY;
         Said { at: r.at, leak: a.leak == State::Leaking, tte: a.tte.map_or([inf;3], |t| [t.p10,t.p50,t.p90.unwrap_or(inf)]), p: a.p_exhaustion[0].unwrap_or(0.0) } }).collect()
 }
+fn peaks(case: &Case) -> Vec<String> {
+    let series = Series { name: case.name.clone(), rows: case.rows.clone(), remarks: vec![] };
+    let o = Options { limit: Some(case.limit), horizons: vec![HORIZON * case.unit()], every: EVERY };
+    let u = case.unit();
+    replay(&series, &o).iter().map(|r| r.assessment.peaks.map_or(String::new(), |p| format!("n {} P {:.0}±{:.0} next {:.0} top {:.4}±{:.4} h {:.3} g {:.5}±{:.5}/u z {:.1}", p.count, p.period_seconds/u, p.period_deviation_seconds/u, p.next_seconds/u, p.top_bytes/case.limit, p.deviation_bytes/case.limit, p.height_bytes/case.limit, p.growth_bytes_per_second*u/case.limit, p.growth_error_bytes_per_second*u/case.limit, 0))).collect()
+}
 fn load(folder: &Path) -> Vec<Case> {
     let labels = std::fs::read(folder.join("labels.csv")).unwrap();
     let mut labels = Rows::new(&labels);
@@ -45,9 +51,9 @@ fn main() { if std::env::args().any(|a| a == "--bb") { println!("{:?}", memwarde
             let c = if near { c.near_limit().unwrap() } else { c.clone() };
             let u = c.unit();
             println!("{} limit {:.4e} at {:.0} u, onset {:.0} u", c.name, c.limit, c.limit_at/u, c.onset/u);
-            for s in ours(&c) { if s.at > c.limit_at { break }
+            for (s, pk) in ours(&c).into_iter().zip(peaks(&c)) { if s.at > c.limit_at { break }
                 let used = c.rows.iter().rfind(|r| r.at <= s.at).unwrap().used;
-                println!("{:8.0} left {:8.0} used {:.3} leak {} tte {:6.0} {:6.0} {:6.0} p {:.3}", s.at/u, (c.limit_at-s.at)/u, used/c.limit, s.leak as u8, s.tte[0]/u, s.tte[1]/u, s.tte[2]/u, s.p); }
+                println!("{:8.0} left {:8.0} used {:.3} leak {} tte {:6.0} {:6.0} {:6.0} p {:.3} {pk}", s.at/u, (c.limit_at-s.at)/u, used/c.limit, s.leak as u8, s.tte[0]/u, s.tte[1]/u, s.tte[2]/u, s.p); }
         }
         return;
     }
@@ -58,12 +64,21 @@ fn main() { if std::env::args().any(|a| a == "--bb") { println!("{:?}", memwarde
             std::fs::write(d.join(format!("{}.csv", c.name)), t).unwrap(); }
         return;
     }
+    if args.iter().any(|a| a == "--nulls") {
+        for kind in simulate::NULLS { print!("{kind:10}"); for n in [400u32,1000,2500] {
+            let cases: Vec<Case> = (0..240).map(|s| simulate::null(kind, n, s)).collect();
+            let (a, near) = run(&cases);
+            let fw = near.iter().flat_map(|j| j.false_warn.iter()).filter(|x| **x).count() as f64 / near.iter().map(|j| j.false_warn.len()).sum::<usize>() as f64;
+            print!("  {:5.3}/{:5.3}/{:.4}", a.iter().filter(|j| !j.is_right()).count() as f64 / 240.0, a.iter().map(|j| j.on()).sum::<f64>()/240.0, fw); } println!(); }
+        return;
+    }
     let sets = [("shared", load(Path::new("/work/shared/data/traces"))), ("dev", (0..600).map(simulate::simulated).collect()), ("held", (10_000..10_800).map(simulate::simulated).collect::<Vec<_>>())];
     let mut tables = vec![];
     for (name, cases) in &sets {
         let (a, n) = run(cases);
         if per { for j in a.iter() { println!("{name} {} {:44} on {:.2} err {:.2?} bands {:.2?} warned {:?} fw {}", if j.is_right() {' '} else {'X'}, j.name, j.on(), j.errors().unwrap_or_default(), j.bands(), j.warned, j.false_warn.iter().filter(|x| **x).count()); }
           for j in n.iter() { let f = j.false_warn.iter().filter(|x| **x).count(); if f > 0 { println!("{name} near {:44} fw {f} of {}", j.name, j.false_warn.len()); } } }
+        if args.iter().any(|a| a == "-r") { print!("{name:8}"); for b in 0..10 { let lo=b as f64*0.1; let v: Vec<_> = a.iter().flat_map(|j| j.chances.iter()).filter(|(p,_)| *p>=lo.max(1e-3) && *p<lo+0.1+(b==9) as u8 as f64).collect(); print!(" {:.2}/{:.2}({})", v.iter().map(|x| x.0).sum::<f64>()/v.len() as f64, v.iter().filter(|x| x.1).count() as f64/v.len() as f64, v.len()); } let z=a.iter().flat_map(|j| j.chances.iter()).filter(|(p,y)| *p<1e-3 && *y).count(); println!(" zero came {z}"); }
         tables.push(table(&a, &n));
     }
     println!("{:12}{}", "", sets.iter().map(|s| format!("{:>8}", s.0)).collect::<String>());

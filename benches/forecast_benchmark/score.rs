@@ -82,7 +82,7 @@ pub(crate) struct Judged {
     after: Option<f64>,
     false_tte: f64,
     pub(crate) false_warn: Vec<bool>,
-    chances: Vec<(f64, bool)>,
+    pub(crate) chances: Vec<(f64, bool)>,
 }
 
 impl Judged {

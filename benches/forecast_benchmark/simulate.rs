@@ -285,3 +285,48 @@ pub(crate) fn simulated(seed: u64) -> Case {
         rows,
     }
 }
+
+/// The leak-free processes of the null tests.
+pub(crate) const NULLS: [&str; 8] =
+    ["white", "ar 0.9", "ar 0.99", "walk", "sawtooth", "warm-up", "sine", "peaks"];
+
+/// A series without growth of the given kind: 500 MB and what the name says, 0.5 s apart.
+pub(crate) fn null(kind: &str, samples: u32, seed: u64) -> Case {
+    let mut chance = Chance::new(seed ^ 0xABCD);
+    let phase = chance.uniform(0.0, 1.0);
+    let mut recurring = Recurring::new(&mut chance, 200.0, f64::from(samples));
+    let mut state = 0.0_f64;
+    let mut rows = Vec::new();
+    for i in 0..samples {
+        let at = f64::from(i) * 0.5;
+        let noise = chance.normal();
+        let value = match kind {
+            "white" => 20.0 * noise,
+            "ar 0.9" | "ar 0.99" | "walk" => {
+                let (keep, step) = match kind {
+                    "ar 0.9" => (0.9_f64, 10.0 * (1.0_f64 - 0.81).sqrt()),
+                    "ar 0.99" => (0.99, 5.0 * (1.0_f64 - 0.9801).sqrt()),
+                    _ => (1.0, 1.0),
+                };
+                state = keep * state + step * noise;
+                state
+            }
+            "sawtooth" => 80.0 * (at / 13.0 + phase).fract() + 2.0 * noise,
+            "warm-up" => 400.0 * (1.0 - (-at / 60.0).exp()) + 5.0 * noise,
+            "sine" => 100.0 * (TAU * (at / 200.0 + phase)).sin() + 5.0 * noise,
+            _ => recurring.at(&mut chance, f64::from(i), 200.0) + 2.0 * noise,
+        };
+        rows.push(Row { at, used: ((500.0 + value) * MB).max(0.0), ..Row::default() });
+    }
+    Case {
+        name: format!("{kind} {samples} {seed}"),
+        origin: "simulated".to_owned(),
+        label: Label::Flat,
+        interval: 0.5,
+        limit: 1200.0 * MB,
+        limit_at: f64::INFINITY,
+        onset: 0.0,
+        plateau: 0.0,
+        rows,
+    }
+}

@@ -107,6 +107,8 @@ pub struct Assessment {
     pub tte: Option<Tte>,
     /// The quantity that the forecast is computed from; absent without a forecast.
     pub basis: Option<Basis>,
+    /// The peaks that recur, and that the forecast is computed from; absent where it is computed from the trend.
+    pub peaks: Option<Recurrence>,
     /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
     pub p_exhaustion: Vec<Option<f64>>,
     /// The risk; absent without a limit.
@@ -185,6 +187,7 @@ impl Tracker {
             evidence: None,
             tte: None,
             basis: None,
+            peaks: None,
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
@@ -196,6 +199,7 @@ impl Tracker {
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
+            said.peaks = forecast.as_ref().and_then(|forecast| forecast.peaks);
             if let Some(forecast) = forecast.as_ref().filter(|_| seen.half_held) {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
@@ -219,7 +223,10 @@ impl Tracker {
             (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
         said.evidence = Some(evidence);
         if !matches!(seen.state, State::Growing | State::Leaking) {
-            return None;
+            let sure = std::env::var("SZ").map_or(4.0, |x| x.parse().unwrap());
+            let peaks = Recurrence::find(self.history.peaks(), None, self.elapsed)?;
+            let limit = limit?;
+            return Forecast::of_peaks(&peaks, sure, limit, seen.look.diffusion, self.interval);
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);

@@ -99,6 +99,7 @@ pub struct Tte {
 pub(super) struct Forecast {
     walk: Walk,
     passage: Option<Passage>,
+    pub(super) peaks: Option<Recurrence>,
     /// Time for which growth has been observed, in seconds.
     age: f64,
     middle: Option<f64>,
@@ -156,7 +157,22 @@ impl Forecast {
         let passage = passage.filter(|passage| passage.within(LONGEST) >= 0.5);
         let age = recurrence.map_or(age, |(recurrence, _)| age.max(recurrence.for_seconds));
         let middle = match &passage { Some(passage) => passage.quantile(0.5), None => walk.quantile(0.5, LONGEST) };
-        Self { walk, passage, age, middle, basis }
+        let peaks = recurrence.filter(|_| passage.is_some()).map(|(recurrence, _)| *recurrence);
+        Self { walk, passage, peaks, age, middle, basis }
+    }
+
+    /// The forecast from peaks that recur and grow, while the level below them does not grow surely.
+    pub(super) fn of_peaks(peaks: &Recurrence, sure: f64, limit: f64, diffusion: f64, interval: f64) -> Option<Self> {
+        if peaks.z < sure || peaks.count < 4 {
+            return None;
+        }
+        let age = peaks.for_seconds;
+        let passage = peaks.passage(limit, diffusion, interval, REACH * age);
+        if passage.within(LONGEST) < 0.5 {
+            return None;
+        }
+        let walk = Walk { distance: 1.0, distance_error: 0.0, rate: 0.0, rate_error: 0.0, diffusion: 0.0 };
+        Some(Self { walk, middle: passage.quantile(0.5), passage: Some(passage), peaks: Some(*peaks), age, basis: Basis::Used })
     }
 
     /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.
@@ -176,7 +192,7 @@ impl Forecast {
     pub(super) fn within(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
         let within = self.passage.as_ref().map_or_else(|| self.walk.within(horizon), |passage| passage.within(horizon));
-        within * self.age / (self.age + until).max(f64::MIN_POSITIVE)
+        within * (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(std::env::var("FX").map_or(1.0, |x| x.parse::<f64>().unwrap()))
     }
 }
 
@@ -238,6 +254,6 @@ fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
     robust::quantile(&mut over[..count], OVERHEAD).max(0.0)
 }
 
-fn gate() -> f64 { std::env::var("GATE").map_or(4.0, |x| x.parse().unwrap()) }
+fn gate() -> f64 { std::env::var("GATE").map_or(3.0, |x| x.parse().unwrap()) }
 
-fn hgate() -> f64 { std::env::var("HGATE").map_or(0.2, |x| x.parse().unwrap()) }
+fn hgate() -> f64 { std::env::var("HGATE").map_or(0.3, |x| x.parse().unwrap()) }

@@ -54,6 +54,9 @@ pub struct Recurrence {
     pub deviation_bytes: f64,
     /// Seconds until the next one is expected.
     pub next_seconds: f64,
+    /// The highest value so far of a peak that goes on.
+    #[serde(skip)]
+    present: Option<f64>,
     /// The slope of the peaks alone in standard errors.
     #[serde(skip)]
     pub(super) z: f64,
@@ -84,60 +87,63 @@ impl Recurrence {
         below: Below,
         now: f64,
     ) -> Option<Self> {
-        if peaks.len() + 1 < LEAST {
+        let recorded = peaks.len();
+        if recorded + 1 < LEAST {
             return None;
         }
         let mut all = [Peak { at: 0.0, top: 0.0, height: 0.0 }; CAPACITY + 1];
-        let mut count = 0;
         for (kept, peak) in all.iter_mut().zip(peaks) {
             *kept = peak;
+        }
+        // The rise that the newest samples are in is a peak once it is high enough.
+        let least = all[..recorded].iter().map(|peak| peak.height).fold(f64::INFINITY, f64::min);
+        let arrived = rising.filter(|rising| rising.height >= (1.0 - ARRIVED) * least);
+        let mut count = recorded;
+        if let Some(rising) = arrived {
+            all[count] = rising;
             count += 1;
         }
-        let mut found = Self::line(&all[..count], below, now);
-        // The rise that goes on is a peak once it is high enough.
-        if let Some(rising) = rising {
-            let arrived = found.is_none_or(|line| {
-                let expected = line.top_bytes - line.growth_bytes_per_second * (now - rising.at);
-                rising.top > expected - ARRIVED * line.height_bytes
-            });
-            let highest = all[..count].iter().map(|peak| peak.height).fold(0.0, f64::max);
-            if arrived && rising.height > 0.7 * highest {
-                all[count] = rising;
-                count += 1;
-                found = Self::line(&all[..count], below, now);
-            }
-        }
-        found.filter(|found| {
-            let late = (OVERDUE * found.period_seconds).max(OVERDUE_DEVIATIONS * found.period_deviation_seconds);
-            found.next_seconds > -late && found.period_deviation_seconds < IRREGULAR * found.period_seconds
-        })
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a dozen")]
-    fn line(peaks: &[Peak], below: Below, now: f64) -> Option<Self> {
-        let n = peaks.len();
-        if n < LEAST {
+        if count < LEAST {
             return None;
         }
-        let count = n as f64;
         let mut intervals = [0.0; CAPACITY + 1];
-        for i in 1..n {
-            intervals[i - 1] = peaks[i].at - peaks[i - 1].at;
+        for i in 1..count {
+            intervals[i - 1] = all[i].at - all[i - 1].at;
         }
-        let intervals = &mut intervals[..n - 1];
+        let intervals = &mut intervals[..count - 1];
         let period = robust::median(intervals);
-        let spread = intervals.iter().map(|own| (own - period).abs().min(2.0 * period).powi(2)).sum::<f64>();
+        let spread: f64 = intervals.iter().map(|own| (own - period).abs().min(2.0 * period).powi(2)).sum();
+        let deviation = (spread / (count as f64 - 1.0)).sqrt();
+        let next = all[count - 1].at + period - now;
+        if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) || deviation > IRREGULAR * period {
+            return None;
+        }
+        // The height of a peak that goes on is not known yet.
+        let known = &all[..if recorded >= LEAST { recorded } else { count }];
+        let mut found = Self::line(known, below, now);
+        found.count = count;
+        found.period_seconds = period;
+        found.period_deviation_seconds = deviation;
+        found.next_seconds = next;
+        found.present = arrived.map(|peak| peak.top);
+        Some(found)
+    }
+
+    /// The line through the highest values.
+    fn line(peaks: &[Peak], below: Below, now: f64) -> Self {
+        let n = peaks.len();
         let mut heights = [0.0; CAPACITY + 1];
         for (height, peak) in heights.iter_mut().zip(peaks) {
             *height = peak.height;
         }
         let height = robust::median(&mut heights[..n]);
+        let prior = DEVIATION * height;
         // The slope of the peaks since the growth began, or of all.
         let from = below.map_or(f64::NEG_INFINITY, |below| below.from);
         let after = |at: f64| &peaks[peaks.partition_point(|peak| peak.at < at)..];
         let newer = after(f64::midpoint(from, now));
         let since = if from.is_finite() && newer.len() > LEAST { newer } else { after(from) };
-        let (slope, error, residual) = slope(since, DEVIATION * height);
+        let (slope, error, deviation) = slope(since, prior);
         let (mut rate, mut rate_error) = (slope, error);
         if let Some(below) = below {
             let base = below.rate.0;
@@ -149,23 +155,24 @@ impl Recurrence {
                 (base, other.sqrt())
             };
         }
-        let deviation = residual;
-        let newest = n.min(NEWEST);
-        let top = peaks[n - newest..].iter().map(|peak| peak.top + rate * (now - peak.at.max(from).min(now))).sum::<f64>() / newest as f64;
-        let last = peaks[n - 1].at;
-        Some(Self {
+        let newest = &peaks[n - n.min(NEWEST)..];
+        let count = newest.len() as f64;
+        let carried = |peak: &Peak| peak.top + rate * (now - peak.at.max(from).min(now));
+        let top = newest.iter().map(carried).sum::<f64>() / count;
+        Self {
             count: n,
             for_seconds: now - peaks[0].at,
-            period_seconds: period,
-            period_deviation_seconds: (spread / (count - 1.0)).sqrt(),
+            period_seconds: 0.0,
+            period_deviation_seconds: 0.0,
             height_bytes: height,
             growth_bytes_per_second: rate,
             growth_error_bytes_per_second: rate_error,
             top_bytes: top,
             deviation_bytes: deviation,
-            next_seconds: last + period - now,
+            next_seconds: 0.0,
+            present: None,
             z: slope / error.max(f64::MIN_POSITIVE),
-        })
+        }
     }
 
     /// When the first peak reaches `limit`: `over` is added to each. `longest` is the time in seconds that is looked
@@ -179,6 +186,18 @@ impl Recurrence {
         let (mut none, mut step) = ([1.0; NODES.len()], 1.0);
         let (mut at, mut number) = (self.next_seconds.max(0.0), 0.0);
         let mut left = 1.0;
+        if let Some(present) = self.present {
+            // The peak that goes on is at least as high as it is.
+            let above = |value: f64| {
+                1.0 - normal::cdf((value - self.top_bytes) / self.deviation_bytes.hypot(shift.sqrt()).max(f64::MIN_POSITIVE))
+            };
+            let reaches = (above(limit) / above(present).max(NEGLIGIBLE)).clamp(0.0, 1.0);
+            let at = PRESENT * period;
+            passage.cells[0] = Cell { at, spread: at, reaches };
+            passage.len = 1;
+            left = 1.0 - reaches;
+            none = [left; NODES.len()];
+        }
         while passage.len < CELLS && left > NEGLIGIBLE && at < longest {
             let top = self.top_bytes + self.growth_bytes_per_second * at;
             let error =
@@ -233,6 +252,8 @@ const NODES: [(f64, f64); 5] = [
     (1.355_626_179_974_266, 0.222_075_922_005_613),
     (2.856_970_013_872_806, 0.011_257_411_327_720_7),
 ];
+/// How long a peak goes on, as a share of the period.
+const PRESENT: f64 = 0.1;
 /// Number of steps that the future is divided into; so many first ones are single peaks, later ones cover more.
 const CELLS: usize = 40;
 const SINGLE: usize = 12;
