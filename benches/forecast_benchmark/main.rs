@@ -15,7 +15,7 @@ fn peaks(case: &Case) -> Vec<String> {
     let series = Series { name: case.name.clone(), rows: case.rows.clone(), remarks: vec![] };
     let o = Options { limit: Some(case.limit), horizons: vec![HORIZON * case.unit()], every: EVERY };
     let u = case.unit();
-    replay(&series, &o).iter().map(|r| r.assessment.peaks.map_or(String::new(), |p| format!("n {} P {:.0}±{:.0} next {:.0} top {:.4}±{:.4} h {:.3} g {:.5}±{:.5}/u z {:.1}", p.count, p.period_seconds/u, p.period_deviation_seconds/u, p.next_seconds/u, p.top_bytes/case.limit, p.deviation_bytes/case.limit, p.height_bytes/case.limit, p.growth_bytes_per_second*u/case.limit, p.growth_error_bytes_per_second*u/case.limit, 0))).collect()
+    replay(&series, &o).iter().map(|r| r.assessment.peaks.map_or(String::new(), |p| format!("n {} P {:.0}±{:.0} next {:.0} top {:.4}±{:.4} h {:.3} g {:.5}±{:.5}/u ", p.count, p.period_seconds/u, p.period_deviation_seconds/u, p.next_seconds/u, p.top_bytes/case.limit, p.deviation_bytes/case.limit, p.height_bytes/case.limit, p.growth_bytes_per_second*u/case.limit, p.growth_error_bytes_per_second*u/case.limit))).collect()
 }
 fn load(folder: &Path) -> Vec<Case> {
     let labels = std::fs::read(folder.join("labels.csv")).unwrap();

@@ -200,7 +200,7 @@ impl Tracker {
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
             said.peaks = forecast.as_ref().and_then(|forecast| forecast.peaks);
-            if let Some(forecast) = forecast.as_ref().filter(|_| seen.half_held) {
+            if let Some(forecast) = forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone) {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
             }
@@ -223,10 +223,12 @@ impl Tracker {
             (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
         said.evidence = Some(evidence);
         if !matches!(seen.state, State::Growing | State::Leaking) {
-            let sure = std::env::var("SZ").map_or(4.0, |x| x.parse().unwrap());
+            if seen.look.slowing || seen.look.over || seen.faded {
+                return None;
+            }
             let peaks = Recurrence::find(self.history.peaks(), None, self.elapsed)?;
             let limit = limit?;
-            return Forecast::of_peaks(&peaks, sure, limit, seen.look.diffusion, self.interval);
+            return Forecast::of_peaks(&peaks, limit, seen.look.diffusion, self.interval);
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);

@@ -104,6 +104,8 @@ pub(super) struct Forecast {
     age: f64,
     middle: Option<f64>,
     pub(super) basis: Basis,
+    /// Whether only the peaks grow surely.
+    pub(super) of_peaks_alone: bool,
 }
 
 /// Series that a forecast is computed from.
@@ -158,12 +160,12 @@ impl Forecast {
         let age = recurrence.map_or(age, |(recurrence, _)| age.max(recurrence.for_seconds));
         let middle = match &passage { Some(passage) => passage.quantile(0.5), None => walk.quantile(0.5, LONGEST) };
         let peaks = recurrence.filter(|_| passage.is_some()).map(|(recurrence, _)| *recurrence);
-        Self { walk, passage, peaks, age, middle, basis }
+        Self { walk, passage, peaks, age, middle, basis, of_peaks_alone: false }
     }
 
     /// The forecast from peaks that recur and grow, while the level below them does not grow surely.
-    pub(super) fn of_peaks(peaks: &Recurrence, sure: f64, limit: f64, diffusion: f64, interval: f64) -> Option<Self> {
-        if peaks.z < sure || peaks.count < 4 {
+    pub(super) fn of_peaks(peaks: &Recurrence, limit: f64, diffusion: f64, interval: f64) -> Option<Self> {
+        if !peaks.surely_grows() {
             return None;
         }
         let age = peaks.for_seconds;
@@ -172,7 +174,7 @@ impl Forecast {
             return None;
         }
         let walk = Walk { distance: 1.0, distance_error: 0.0, rate: 0.0, rate_error: 0.0, diffusion: 0.0 };
-        Some(Self { walk, middle: passage.quantile(0.5), passage: Some(passage), peaks: Some(*peaks), age, basis: Basis::Used })
+        Some(Self { walk, middle: passage.quantile(0.5), passage: Some(passage), peaks: Some(*peaks), age, basis: Basis::Used, of_peaks_alone: true })
     }
 
     /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.

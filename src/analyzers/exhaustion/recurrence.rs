@@ -26,6 +26,16 @@ const OTHER_RATE: f64 = 0.15;
 /// Peaks have ended if the next one is later than its time by this share of the period, and by so many deviations.
 const OVERDUE: f64 = 0.6;
 const OVERDUE_DEVIATIONS: f64 = 3.0;
+/// The slope of the newer half of the peaks, and of the three newest ones, is at least this share of the slope of all.
+const GOES_ON: f64 = 0.6;
+const GOES_ON_NEWEST: f64 = 0.3;
+/// Peaks grow where the level below them does not if their slope exceeds this many standard errors, at this least
+/// number of peaks, a deviation of the period of at most this share, and a growth from peak to peak of at most this
+/// share of the height.
+const SURE: f64 = 5.0;
+const SURE_COUNT: usize = 4;
+const REGULAR: f64 = 0.35;
+const PER_PERIOD: f64 = 0.5;
 /// Intervals that deviate by more than this share of the period do not recur.
 const IRREGULAR: f64 = 0.9;
 /// A rise is the next peak once it is within this share of the height below the expected value.
@@ -57,6 +67,9 @@ pub struct Recurrence {
     /// The highest value so far of a peak that goes on.
     #[serde(skip)]
     present: Option<f64>,
+    /// Whether the newest peaks continue the slope of all.
+    #[serde(skip)]
+    pub(super) goes_on: bool,
     /// The slope of the peaks alone in standard errors.
     #[serde(skip)]
     pub(super) z: f64,
@@ -171,8 +184,19 @@ impl Recurrence {
             deviation_bytes: deviation,
             next_seconds: 0.0,
             present: None,
+            goes_on: goes_on(peaks, slope, prior),
             z: slope / error.max(f64::MIN_POSITIVE),
         }
+    }
+
+    /// Whether the peaks surely grow, whatever the level below them does.
+    pub(super) fn surely_grows(&self) -> bool {
+        let per_period = self.growth_bytes_per_second * self.period_seconds;
+        self.z >= SURE
+            && self.goes_on
+            && self.count >= SURE_COUNT
+            && self.period_deviation_seconds <= REGULAR * self.period_seconds
+            && per_period <= PER_PERIOD * self.height_bytes
     }
 
     /// When the first peak reaches `limit`: `over` is added to each. `longest` is the time in seconds that is looked
@@ -220,6 +244,16 @@ impl Recurrence {
         }
         passage
     }
+}
+
+/// Whether the newer peaks continue the slope of all.
+fn goes_on(peaks: &[Peak], all: f64, prior: f64) -> bool {
+    let n = peaks.len();
+    let newest = &peaks[n - LEAST..];
+    let half = &peaks[(n / 2).min(n - LEAST)..];
+    slope(half, prior).0 > GOES_ON * all
+        && slope(newest, prior).0 > GOES_ON_NEWEST * all
+        && newest[LEAST - 1].top >= newest[0].top
 }
 
 /// The slope of peaks, its standard error (infinite for fewer than three), and the deviation of single peaks, which is
