@@ -17,6 +17,28 @@ fn peaks(case: &Case) -> Vec<String> {
     let u = case.unit();
     replay(&series, &o).iter().map(|r| r.assessment.peaks.map_or(String::new(), |p| format!("n {} P {:.0}±{:.0} next {:.0} top {:.4}±{:.4} h {:.3} g {:.5}±{:.5}/u ", p.count, p.period_seconds/u, p.period_deviation_seconds/u, p.next_seconds/u, p.top_bytes/case.limit, p.deviation_bytes/case.limit, p.height_bytes/case.limit, p.growth_bytes_per_second*u/case.limit, p.growth_error_bytes_per_second*u/case.limit))).collect()
 }
+fn ends() {
+    use memwarden::analyzers::tracker::{Tracker, Sample};
+    for tex in ["quiet","white","saw","peaks","burst"] { for grows in [240.0, 420.0, 900.0, 1500.0, 2400.0, 3600.0, 7200.0, 14400.0] {
+        let mut worst = [0.0f64; 3]; let mut mean=[0.0f64;3]; let mut flaps = 0; let mut never = 0;
+        for seed in 0..12u64 {
+            let mut x = seed * 7919 + 12345; let mut rnd = move || { x ^= x << 13; x ^= x >> 7; x ^= x << 17; (x >> 11) as f64 / (1u64<<53) as f64 };
+            let rate = 5e6 * (0.2 + rnd() * 2.0); let rise = rate * grows;
+            let amp = match seed % 3 { 0 => 0.01, 1 => 0.04, _ => 0.1 } * rise.min(5e9); let per = 10.0 + 60.0 * rnd();
+            let mut t = Tracker::new(); let mut last = [0.0f64; 3]; let (mut was, mut f) = (false, 0); let mut ever=false;
+            for s in 0..(grows as u32 + 2400) { let at = s as f64;
+                let tx = match tex { "white" => amp * (rnd()+rnd()+rnd()-1.5), "saw" => amp * (at / per).fract(), "peaks" => if at % (per*3.0) < per*0.5 { amp * 3.0 } else { 0.0 }, "burst" => if rnd() < 0.02 { amp*2.0 } else {0.0}, _ => amp*0.01*rnd() };
+                t.push(at, Sample { used: 10e9 + rate * at.min(grows) + tx, ..Sample::default() });
+                if s % 5 == 4 { let a = t.assess(Some(10e9 + rise * 1.3 + amp*3.0), &[300.0]);
+                    let on = a.leak == State::Leaking; if at < grows { ever |= on; was = on; }
+                    if at >= grows { if on && !was { f += 1; } was = on;
+                        if on { last[0] = at - grows; } if a.growth.is_some_and(|g| g.bytes_per_second > 0.2 * rate) { last[1] = at - grows; } if a.tte.is_some() { last[2] = at - grows; } } }
+            }
+            never += (!ever) as u32; flaps += f; for i in 0..3 { worst[i] = worst[i].max(last[i]); mean[i] += last[i]/12.0; }
+        }
+        println!("{tex:6} grew {grows:6.0}: leaking {:5.0}/{:5.0} rate {:5.0}/{:5.0} tte {:5.0}/{:5.0} flaps {flaps} never {never}", mean[0], worst[0], mean[1], worst[1], mean[2], worst[2]);
+    } }
+}
 fn load(folder: &Path) -> Vec<Case> {
     let labels = std::fs::read(folder.join("labels.csv")).unwrap();
     let mut labels = Rows::new(&labels);
@@ -42,6 +64,7 @@ fn run(cases: &[Case]) -> (Vec<Judged>, Vec<Judged>) {
 }
 fn main() { if std::env::args().any(|a| a == "--bb") { println!("{:?}", memwarden::bb()); return; }
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|a| a == "--ends") { ends(); return; }
     let per = args.iter().any(|a| a == "-v");
     if let Some(name) = args.iter().position(|a| a == "--show").map(|i| args[i+1].clone()) {
         let mut all = load(Path::new("/work/shared/data/traces"));

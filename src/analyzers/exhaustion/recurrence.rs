@@ -11,6 +11,7 @@
 use serde::Serialize;
 
 use crate::analyzers::stats::{normal, robust};
+use super::PACE;
 use crate::history::excursions::{CAPACITY, Excursions, Peak};
 
 /// Minimum number of peaks that recur.
@@ -225,7 +226,7 @@ impl Recurrence {
         while passage.len < CELLS && left > NEGLIGIBLE && at < longest {
             let top = self.top_bytes + self.growth_bytes_per_second * at;
             let error =
-                (shift + (self.growth_error_bytes_per_second * at).powi(2) + diffusion * at).sqrt();
+                (shift + ((self.growth_error_bytes_per_second + PACE * self.growth_bytes_per_second.abs()) * at).powi(2) + diffusion * at).sqrt();
             let mut still = 0.0;
             for ((node, weight), none) in NODES.into_iter().zip(&mut none) {
                 let above = (limit - top - node * error) / self.deviation_bytes.max(f64::MIN_POSITIVE);
@@ -287,7 +288,7 @@ const NODES: [(f64, f64); 5] = [
     (2.856_970_013_872_806, 0.011_257_411_327_720_7),
 ];
 /// How long a peak goes on, as a share of the period.
-const PRESENT: f64 = 0.1;
+const PRESENT: f64 = 0.25;
 /// Number of steps that the future is divided into; so many first ones are single peaks, later ones cover more.
 const CELLS: usize = 40;
 const SINGLE: usize = 12;
