@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::{self, Basis, Figures, Forecast, Recurrence, Risk, Tte};
+use super::exhaustion::{self, Basis, Figures, Forecast, Growing, Recurrence, Risk, Tte};
 use super::leak::{Evidence, State};
 use super::series_verdict::{Clock, Seen, SeriesVerdict};
 use super::stats::normal;
@@ -199,7 +199,7 @@ impl Tracker {
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
-            said.peaks = forecast.as_ref().and_then(|forecast| forecast.peaks);
+            said.peaks = forecast.as_ref().and_then(Forecast::peaks);
             if let Some(forecast) = forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone) {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
@@ -222,13 +222,12 @@ impl Tracker {
         said.growth =
             (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
         said.evidence = Some(evidence);
+        let peaks = |below| Recurrence::find(self.history.peaks(), below, self.elapsed);
         if !matches!(seen.state, State::Growing | State::Leaking) {
-            if seen.look.slowing || seen.look.over || seen.faded {
-                return None;
-            }
-            let peaks = Recurrence::find(self.history.peaks(), None, self.elapsed)?;
-            let limit = limit?;
-            return Forecast::of_peaks(&peaks, limit, seen.look.diffusion, self.interval);
+            let look = &seen.look;
+            let ends = look.slowing || look.over || seen.faded;
+            let (peaks, limit) = (!ends).then(|| peaks(None)).flatten().zip(limit)?;
+            return Forecast::of_peaks_alone(&peaks, limit, look.diffusion, self.interval);
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);
@@ -237,10 +236,15 @@ impl Tracker {
         let used = View::recent(&self.history, USED);
         let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
         let past = seen.of_whole.then(|| View::whole(&self.history, self.channel()));
-        let figures = Figures { used: &used, allocated: own.as_ref(), whole: past.as_ref() };
-        let recurrence = Recurrence::find(self.history.peaks(), Some(exhaustion::Growing { from: seen.look.from, rate: seen.rate }), self.elapsed);
-        let peaks = recurrence.as_ref().map(|recurrence| (recurrence, self.interval));
-        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age), peaks))
+        let peaks = peaks(Some(Growing { from: seen.look.from, rate: seen.rate }));
+        let figures = Figures {
+            used: &used,
+            allocated: own.as_ref(),
+            whole: past.as_ref(),
+            peaks: peaks.as_ref(),
+            interval: self.interval,
+        };
+        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
     }
 
     /// The learned sampling interval in seconds; 0 before the second sample.

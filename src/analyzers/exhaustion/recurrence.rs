@@ -11,7 +11,7 @@
 use serde::Serialize;
 
 use crate::analyzers::stats::{normal, robust};
-use super::PACE;
+use super::forecast::PACE;
 use crate::history::excursions::{CAPACITY, Excursions, Peak};
 
 /// Minimum number of peaks that recur.
@@ -191,7 +191,7 @@ impl Recurrence {
     }
 
     /// Whether the peaks surely grow, whatever the level below them does.
-    pub(super) fn surely_grows(&self) -> bool {
+    pub(super) fn surely_grow(&self) -> bool {
         let per_period = self.growth_bytes_per_second * self.period_seconds;
         self.z >= SURE
             && self.goes_on
