@@ -161,7 +161,8 @@ pub(crate) fn judge(case: &Case, said: &[Said]) -> Judged {
             }));
             let within = |said: &Said| (said.tte[0]..=said.tte[2]).contains(&(limit_at - said.at));
             let forecast = |said: &&Said| said.tte[1].is_finite();
-            judged.band = said.iter().filter(|said| said.at >= case.onset).filter(forecast).map(within).collect();
+            judged.band =
+                said.iter().filter(|said| said.at >= case.onset).filter(forecast).map(within).collect();
             let late = said.iter().filter(|said| limit_at - said.at <= way / 4.0);
             judged.band_late = late.filter(forecast).map(within).collect();
             let in_time = |said: &Said| (20.0 * unit..=60.0 * unit).contains(&(limit_at - said.at));
@@ -206,7 +207,9 @@ pub(crate) fn table(all: &[Judged], near: &[Judged]) -> Table {
     columns.push(("bnd_pre", mean(of(false).filter_map(|judged| judged.before))));
     columns.push(("bnd_post", mean(of(false).filter_map(|judged| judged.after))));
     columns.push(("mttd", median(growing.iter().map(|judged| judged.delay).collect())));
-    for (place, (cov, err)) in [("cov50", "err50"), ("cov25", "err25"), ("cov10", "err10")].into_iter().enumerate() {
+    for (place, (cov, err)) in
+        [("cov50", "err50"), ("cov25", "err25"), ("cov10", "err10")].into_iter().enumerate()
+    {
         let errors: Vec<f64> = growing.iter().filter_map(|judged| Some(judged.errors?[place])).collect();
         columns.push((cov, share(errors.iter().map(|error| error.is_finite()))));
         columns.push((err, median(errors.into_iter().filter(|error| error.is_finite()).collect())));

@@ -83,7 +83,8 @@ enum Texture {
     Wandering,
 }
 
-const GROWING: [Growth; 5] = [Growth::Line, Growth::Stairs, Growth::Faster, Growth::Delayed, Growth::WarmLine];
+const GROWING: [Growth; 5] =
+    [Growth::Line, Growth::Stairs, Growth::Faster, Growth::Delayed, Growth::WarmLine];
 const FLAT: [Growth; 4] = [Growth::None, Growth::Diurnal, Growth::Steps, Growth::Walk];
 const BOUNDED: [Growth; 3] = [Growth::FillThenStop, Growth::Saturating, Growth::Lru];
 const TEXTURES: [Texture; 12] = [
@@ -246,11 +247,13 @@ pub(crate) fn simulated(seed: u64) -> Case {
             Texture::Sawtooth => 3.0 * wobble * (at / period).fract() + small,
             Texture::Collector => heap.next(&mut chance) + small,
             Texture::Peaks => one.at(&mut chance, at, level) + small,
-            Texture::TwoPeaks => {
-                one.at(&mut chance, at, level).max(two.at(&mut chance, at, level)) + small
-            }
+            Texture::TwoPeaks => one.at(&mut chance, at, level).max(two.at(&mut chance, at, level)) + small,
             Texture::Phases => {
-                if (at / (2.0 * period)).fract() < phase_share { 4.0 * wobble + small } else { small }
+                if (at / (2.0 * period)).fract() < phase_share {
+                    4.0 * wobble + small
+                } else {
+                    small
+                }
             }
             Texture::Bursts => {
                 if burst == 0 && chance.is(0.02) {
@@ -270,7 +273,8 @@ pub(crate) fn simulated(seed: u64) -> Case {
     }
     let part = (samples * 7 / 10) as usize;
     let highest = |rows: &[Row]| rows.iter().map(|row| row.used).fold(0.0, f64::max);
-    let limit = if label == Label::Growing { highest(&rows[..part]) } else { (1.25 * highest(&rows)).floor() };
+    let limit =
+        if label == Label::Growing { highest(&rows[..part]) } else { (1.25 * highest(&rows)).floor() };
     let reached = rows.iter().find(|row| row.used >= limit).map_or(f64::INFINITY, |row| row.at);
     let plateau = if growth == Growth::Saturating { stop * 0.8 } else { stop };
     Case {

@@ -109,6 +109,9 @@ pub struct Assessment {
     pub basis: Option<Basis>,
     /// The peaks that recur, and that the forecast is computed from; absent where it is computed from the trend.
     pub peaks: Option<Recurrence>,
+    /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner. It limits
+    /// the probabilities of exhaustion, and not the quantiles; absent without a forecast.
+    pub p_growth_goes_on: Option<f64>,
     /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
     pub p_exhaustion: Vec<Option<f64>>,
     /// The risk; absent without a limit.
@@ -188,6 +191,7 @@ impl Tracker {
             tte: None,
             basis: None,
             peaks: None,
+            p_growth_goes_on: None,
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
@@ -199,8 +203,12 @@ impl Tracker {
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
+            let longest = horizons.iter().copied().fold(0.0, f64::max);
+            said.p_growth_goes_on = forecast.as_ref().map(|forecast| forecast.goes_on(longest));
             said.peaks = forecast.as_ref().and_then(Forecast::peaks);
-            if let Some(forecast) = forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone) {
+            if let Some(forecast) =
+                forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone)
+            {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
             }
@@ -321,12 +329,12 @@ mod tests {
 
     #[test]
     fn the_rate_of_growth_that_has_ended_is_told_no_longer() {
-        let lives = [300.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0];
+        let lives = [300.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0];
         for (grows, tooth) in lives.into_iter().flat_map(|grows| [(grows, 0.0), (grows, 20.0 * MB)]) {
             let noise = |t: f64| tooth * (t % 17.0) / 17.0;
             let mut tracker = Tracker::new();
             let mut told = Vec::new();
-            for t in seconds(9_000) {
+            for t in seconds(17_000) {
                 tracker.push(t, used(10e9 + 5.0 * MB * t.min(grows) + noise(t)));
                 if t % 5.0 == 4.0 {
                     let rate = tracker.assess(None, &[]).growth.map_or(0.0, |growth| growth.bytes_per_second);
@@ -338,6 +346,73 @@ mod tests {
             let first = told.iter().position(|(_, rate)| *rate).unwrap();
             assert!(told[first..=last].iter().all(|(_, rate)| *rate), "{grows} {tooth}: it comes and goes");
         }
+    }
+
+    /// A peak of +30 % for five seconds each 45 s, on slow growth.
+    fn evaluated(at: f64, growth: f64) -> f64 {
+        let level = 1e9 + growth * at;
+        if at % 45.0 >= 40.0 { 1.3 * level } else { level }
+    }
+
+    #[test]
+    fn the_peak_that_reaches_the_limit_is_foreseen_in_time() {
+        let limit = evaluated(1_617.0, 0.2 * MB);
+        let mut tracker = Tracker::new();
+        let mut said = Vec::new();
+        for at in seconds(1_617) {
+            tracker.push(at, used(evaluated(at, 0.2 * MB)));
+            if at % 10.0 == 9.0 {
+                said.push((at, tracker.assess(Some(limit), &[60.0, 300.0])));
+            }
+        }
+        // The peak of 1,615 s is the first one that reaches it; the one before it is 0.7 % lower.
+        let left = |at: f64| 1_617.0 - at;
+        let warned = said.iter().filter(|(at, _)| (20.0..=60.0).contains(&left(*at)));
+        assert!(warned.clone().any(|(_, said)| said.p_exhaustion[0] >= Some(0.5)), "{:?}", said.last());
+        for (at, said) in warned {
+            let tte = said.tte.unwrap();
+            assert!(tte.p10 <= left(*at) && tte.p90.is_none_or(|p90| p90 >= left(*at)), "{at} {tte:?}");
+            let peaks = said.peaks.unwrap();
+            assert!(peaks.count >= 10 && (peaks.period_seconds - 45.0).abs() < 1.0, "{peaks:?}");
+        }
+        assert!(said.iter().all(|(at, said)| left(*at) < 300.0 || said.p_exhaustion[0] < Some(0.5)));
+    }
+
+    #[test]
+    fn constant_peaks_near_the_limit_are_no_warning() {
+        let limit = 1.02 * evaluated(40.0, 0.0);
+        let (_, said) = run(seconds(3_000).map(|at| (at, used(evaluated(at, 0.0)))));
+        assert!(said.iter().all(|said| said.peaks.is_none() && said.tte.is_none()));
+        let mut tracker = Tracker::new();
+        for at in seconds(3_000) {
+            tracker.push(at, used(evaluated(at, 0.0)));
+            if at % 10.0 == 9.0 {
+                let said = tracker.assess(Some(limit), &[60.0]);
+                assert!(said.p_exhaustion[0].is_none_or(|p| p < 0.1) && said.tte.is_none(), "{at}: {said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_probability_is_that_of_the_quantiles_times_that_of_growth() {
+        let mut checked = 0;
+        for growth in [0.2 * MB, 1.0 * MB] {
+            let mut tracker = Tracker::new();
+            for at in seconds(1_500) {
+                tracker.push(at, used(evaluated(at, growth) + 3.0 * MB * (at % 7.0)));
+                let told =
+                    if at % 50.0 == 49.0 { tracker.clone().assess(Some(2.9e9), &[60.0]).tte } else { None };
+                if let Some((tte, p90)) = told.and_then(|tte| Some((tte, tte.p90?))) {
+                    let said = tracker.assess(Some(2.9e9), &[tte.p50, p90]);
+                    let goes_on = said.p_growth_goes_on.unwrap();
+                    for (p, wanted) in said.p_exhaustion.iter().flatten().zip([0.5, 0.9]) {
+                        assert!((p - wanted * goes_on).abs() < 0.05, "{at} {wanted}: {said:?}");
+                    }
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 5, "{checked}");
     }
 
     #[test]
@@ -432,7 +507,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        const { assert!(Tracker::BOUND <= 2600) };
+        const { assert!(Tracker::BOUND <= 3072) };
         let (tracker, _) = run(seconds(20_000).map(|t| (t, used(1e9 + t))));
         assert!(tracker.history.recent().all().len() <= 64);
         assert!(tracker.is_sound());

@@ -163,11 +163,7 @@ impl Zigzag {
     }
 
     fn peak(&self, kept: &Kept) -> Peak {
-        Peak {
-            at: self.base + f64::from(kept.at),
-            top: f64::from(kept.top),
-            height: f64::from(kept.height),
-        }
+        Peak { at: self.base + f64::from(kept.at), top: f64::from(kept.top), height: f64::from(kept.height) }
     }
 
     fn peaks(&self) -> impl ExactSizeIterator<Item = Peak> {
@@ -195,5 +191,76 @@ impl Zigzag {
             && values.iter().all(bytes)
             && self.peaks.iter().all(|kept| time(kept.at) && bytes(&kept.top) && bytes(&kept.height))
             && self.peaks.is_sorted_by(|one, next| one.at <= next.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(samples: u32, level: impl Fn(u32) -> f64) -> Excursions {
+        let mut peaks = Excursions::default();
+        for i in 0..samples {
+            peaks.push(f64::from(i), level(i));
+            assert!(peaks.is_sound(f64::from(i)), "after {i}");
+        }
+        peaks
+    }
+
+    #[test]
+    fn each_peak_has_its_time_its_top_and_its_height() {
+        let level = |i: u32| 1e9 + 1e5 * f64::from(i) + if i % 100 >= 90 { 3e8 } else { 0.0 };
+        let peaks = recorded(1_000, level);
+        let all: Vec<Peak> = peaks.tall().collect();
+        assert_eq!(all.len(), 9);
+        for (i, peak) in all.iter().enumerate() {
+            let wanted = 90.0 + 100.0 * i as f64;
+            assert!((peak.at - wanted).abs() <= 1.0, "{peak:?}");
+            assert!((peak.top - level(peak.at as u32 + 9)).abs() < 1e5, "{peak:?}");
+            assert!((peak.height - 3e8).abs() < 2e7, "{peak:?}");
+        }
+        // The tenth one goes on.
+        assert!(peaks.rising(true).is_some_and(|peak| (peak.at - 990.0).abs() <= 1.0));
+    }
+
+    #[test]
+    fn the_end_of_a_start_up_is_no_peak() {
+        let peaks =
+            recorded(500, |i| 1e7 + 1e9 * f64::from(i.min(50)) / 50.0 - if i == 60 { 1e8 } else { 0.0 });
+        assert!(peaks.tall().all(|peak| peak.height <= 1e8 + 1.0), "{peaks:?}");
+    }
+
+    #[test]
+    fn rare_tall_peaks_are_kept_below_which_frequent_ones_recur() {
+        // One of 1 GB each 1,500 samples, one of 0.4 GB each 60.
+        let level = |i: u32| match i {
+            i if i % 1_500 >= 1_490 => 2e9,
+            i if i % 60 >= 50 => 1.4e9,
+            _ => 1e9,
+        };
+        let peaks = recorded(15_000, level);
+        let tall: Vec<Peak> = peaks.tall().collect();
+        assert!(tall.len() >= 8 && tall.iter().all(|peak| peak.top == 2e9), "{tall:?}");
+        assert!(peaks.all().filter(|peak| peak.top < 2e9).count() >= 10);
+        assert!(peaks.all().len() <= CAPACITY);
+    }
+
+    #[test]
+    fn what_is_before_a_cut_is_gone() {
+        let mut peaks = recorded(1_000, |i| if i % 100 >= 90 { 2e9 } else { 1e9 });
+        peaks.cut(500.0);
+        assert!(peaks.tall().len() > 3 && peaks.tall().all(|peak| peak.at >= 500.0));
+        peaks.cut(5_000.0);
+        assert!(peaks.tall().len() == 0 && peaks.is_sound(1_000.0));
+    }
+
+    #[test]
+    fn a_damaged_state_is_not_sound() {
+        let peaks = recorded(1_000, |i| if i % 100 >= 90 { 2e9 } else { 1e9 });
+        let text = serde_json::to_string(&peaks).unwrap();
+        assert!(serde_json::from_str::<Excursions>(&text).unwrap().is_sound(1_000.0));
+        assert!(!peaks.is_sound(500.0));
+        let wrong = text.replacen("\"highest\":", "\"highest\":-", 1);
+        assert!(!serde_json::from_str::<Excursions>(&wrong).unwrap().is_sound(1_000.0));
     }
 }

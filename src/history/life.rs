@@ -82,7 +82,10 @@ impl Life {
         let oldest =
             self.recent.all().first().map_or(now, |bucket| self.recent.base() + f64::from(bucket.at));
         // Times have 24 bits of precision.
-        self.recent.is_sound(now) && self.past.is_sound(now) && self.peaks.is_sound(now) && newest <= oldest * 1.000_001
+        self.recent.is_sound(now)
+            && self.past.is_sound(now)
+            && self.peaks.is_sound(now)
+            && newest <= oldest * 1.000_001
     }
 }
 

@@ -102,8 +102,9 @@ impl Forecast {
                 && peaks.height_bytes > HEIGHT * (limit - level)
                 && peaks.period_seconds > APART * newest_width(used)
         };
-        if let Some(forecast) =
-            peaks.filter(stand_out).and_then(|peaks| Self::by_peaks(peaks, limit, look.diffusion, interval, age))
+        if let Some(forecast) = peaks
+            .filter(stand_out)
+            .and_then(|peaks| Self::by_peaks(peaks, limit, look.diffusion, interval, age))
         {
             return forecast;
         }

@@ -10,8 +10,8 @@
 
 use serde::Serialize;
 
-use crate::analyzers::stats::{normal, robust};
 use super::forecast::PACE;
+use crate::analyzers::stats::{normal, robust};
 use crate::history::excursions::{CAPACITY, Excursions, Peak};
 
 /// Minimum number of peaks that recur.
@@ -214,7 +214,10 @@ impl Recurrence {
         if let Some(present) = self.present {
             // The peak that goes on is at least as high as it is.
             let above = |value: f64| {
-                1.0 - normal::cdf((value - self.top_bytes) / self.deviation_bytes.hypot(shift.sqrt()).max(f64::MIN_POSITIVE))
+                1.0 - normal::cdf(
+                    (value - self.top_bytes)
+                        / self.deviation_bytes.hypot(shift.sqrt()).max(f64::MIN_POSITIVE),
+                )
             };
             let reaches = (above(limit) / above(present).max(NEGLIGIBLE)).clamp(0.0, 1.0);
             let at = PRESENT * period;
@@ -225,8 +228,11 @@ impl Recurrence {
         }
         while passage.len < CELLS && left > NEGLIGIBLE && at < longest {
             let top = self.top_bytes + self.growth_bytes_per_second * at;
-            let error =
-                (shift + ((self.growth_error_bytes_per_second + PACE * self.growth_bytes_per_second.abs()) * at).powi(2) + diffusion * at).sqrt();
+            let error = (shift
+                + ((self.growth_error_bytes_per_second + PACE * self.growth_bytes_per_second.abs()) * at)
+                    .powi(2)
+                + diffusion * at)
+                .sqrt();
             let mut still = 0.0;
             for ((node, weight), none) in NODES.into_iter().zip(&mut none) {
                 let above = (limit - top - node * error) / self.deviation_bytes.max(f64::MIN_POSITIVE);
@@ -234,7 +240,9 @@ impl Recurrence {
                 still += weight * *none;
             }
             number += step;
-            let spread = self.period_deviation_seconds.powi(2) * number + (step * period).powi(2) / 12.0 + interval.powi(2);
+            let spread = self.period_deviation_seconds.powi(2) * number
+                + (step * period).powi(2) / 12.0
+                + interval.powi(2);
             passage.cells[passage.len] = Cell { at, spread: spread.sqrt(), reaches: (left - still).max(0.0) };
             passage.len += 1;
             left = left.min(still);
@@ -314,7 +322,8 @@ impl Passage {
     /// The probability that it is within `horizon` seconds.
     pub(super) fn within(&self, horizon: f64) -> f64 {
         let cells = self.cells[..self.len].iter();
-        let all = cells.map(|cell| cell.reaches * normal::cdf((horizon - cell.at) / cell.spread.max(f64::MIN_POSITIVE)));
+        let all = cells
+            .map(|cell| cell.reaches * normal::cdf((horizon - cell.at) / cell.spread.max(f64::MIN_POSITIVE)));
         all.sum::<f64>().clamp(0.0, 1.0)
     }
 
@@ -330,5 +339,62 @@ impl Passage {
             if self.within(middle) < p { low = middle } else { high = middle }
         }
         Some(high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: f64 = 1e6;
+
+    /// Peaks of 300 MB on 1 GB, each 45 s for 5 s, that grow by `growth` from one to the next; after `seconds`.
+    fn peaks(seconds: u32, growth: f64) -> Option<Recurrence> {
+        let mut peaks = Excursions::default();
+        for i in 0..seconds {
+            let top = 300.0 * MB + growth * f64::from(i / 45);
+            peaks.push(f64::from(i), 1_000.0 * MB + if i % 45 >= 40 { top } else { 0.0 });
+        }
+        Recurrence::find(&peaks, None, f64::from(seconds))
+    }
+
+    #[test]
+    fn period_height_and_growth_are_found_from_three_peaks_on() {
+        assert_eq!(peaks(100, 0.0), None);
+        let found = peaks(150, 10.0 * MB).unwrap();
+        assert_eq!((found.count, found.period_seconds), (3, 45.0));
+        assert!((found.height_bytes - 310.0 * MB).abs() < 5.0 * MB, "{found:?}");
+        assert!((found.growth_bytes_per_second - 10.0 / 45.0 * MB).abs() < 0.01 * MB, "{found:?}");
+        // The fourth peak begins at 175 s.
+        assert!((found.next_seconds - 25.0).abs() <= 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn the_peak_that_reaches_the_limit_is_foreseen() {
+        let found = peaks(450, 10.0 * MB).unwrap();
+        assert!(found.surely_grow());
+        // The peak at 490 s has 1,400 MB; the one at 535 s 1,410 MB.
+        let passage = found.passage(1_405.0 * MB, 0.0, 1.0, 1e4);
+        let p50 = passage.quantile(0.5).unwrap();
+        assert!((p50 - 85.0).abs() < 15.0, "{p50}");
+        assert!(passage.within(60.0) < 0.5 && passage.within(110.0) > 0.8);
+        assert!(passage.quantile(0.1).unwrap() <= p50 && passage.quantile(0.9).unwrap() >= p50);
+    }
+
+    #[test]
+    fn constant_peaks_below_the_limit_reach_it_hardly_ever() {
+        let found = peaks(450, 0.0).unwrap();
+        assert!(!found.surely_grow());
+        assert!(found.passage(1_400.0 * MB, 0.0, 1.0, 600.0).within(600.0) < 0.1);
+    }
+
+    #[test]
+    fn peaks_that_are_overdue_recur_no_longer() {
+        let mut peaks = Excursions::default();
+        for i in 0..400_u32 {
+            peaks.push(f64::from(i), if i % 40 >= 35 { 1.3e9 } else { 1e9 });
+        }
+        assert!(Recurrence::find(&peaks, None, 410.0).is_some());
+        assert_eq!(Recurrence::find(&peaks, None, 500.0), None);
     }
 }
