@@ -1,328 +1,163 @@
+//! How well memwarden, and what people use today, see memory exhaustion coming.
+//!
+//! `cargo bench --bench forecast_benchmark` prints the table over the traces in `traces/` and the simulated ones.
+//! docs/benchmark-forecasts.md describes the columns and the options.
+#![expect(clippy::print_stdout, reason = "a bench prints its result")]
+
+mod chart;
+mod ends;
+mod methods;
+mod nulls;
 mod score;
 mod simulate;
-use memwarden::analyzers::{
-    leak::State,
-    replay::{Options, replay},
-};
-use memwarden::model::series::Series;
-use memwarden::recording::{cells::Rows, csv};
-use score::*;
-use std::path::Path;
+mod traces;
 
-fn ours(case: &Case) -> Vec<Said> {
-    let series = Series { name: case.name.clone(), rows: case.rows.clone(), remarks: vec![] };
-    let o = Options { limit: Some(case.limit), horizons: vec![HORIZON * case.unit()], every: EVERY };
-    replay(&series, &o)
-        .iter()
-        .map(|r| {
-            let a = &r.assessment;
-            let inf = f64::INFINITY;
-            Said {
-                at: r.at,
-                leak: a.leak == State::Leaking,
-                tte: a.tte.map_or([inf; 3], |t| [t.p10, t.p50, t.p90.unwrap_or(inf)]),
-                p: a.p_exhaustion[0].unwrap_or(0.0),
-            }
-        })
-        .collect()
+use std::path::{Path, PathBuf};
+
+use methods::Method;
+use score::{Case, Judged, Table};
+
+const USAGE: &str = "\
+usage: cargo bench --bench forecast_benchmark -- [OPTION...]
+
+  --traces DIR      score the traces of a folder with labels.csv too; may be repeated
+  --simulated N     the number of simulated series, 400 by default
+  --seed N          the first seed of the simulated series, 0 by default
+  --command WORDS   compare a command too; of its words, {file}, {limit}, {horizon} and {every} are replaced
+  --only NAME       only methods whose name contains this
+  --charts DIR      write a chart of each trace to a folder
+  --per-trace       print a line for each trace
+  --nulls N         the null tests, N series of each kind
+  --ends            how soon the end of growth is seen
+";
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    traces: Vec<PathBuf>,
+    simulated: u64,
+    seed: u64,
+    commands: Vec<String>,
+    only: String,
+    charts: Option<PathBuf>,
+    per_trace: bool,
+    nulls: Option<u64>,
+    ends: bool,
 }
-fn peaks(case: &Case) -> Vec<String> {
-    let series = Series { name: case.name.clone(), rows: case.rows.clone(), remarks: vec![] };
-    let o = Options { limit: Some(case.limit), horizons: vec![HORIZON * case.unit()], every: EVERY };
-    let u = case.unit();
-    replay(&series, &o)
-        .iter()
-        .map(|r| {
-            r.assessment.peaks.map_or(String::new(), |p| {
-                format!(
-                    "n {} P {:.0}±{:.0} next {:.0} top {:.4}±{:.4} h {:.3} g {:.5}±{:.5}/u ",
-                    p.count,
-                    p.period_seconds / u,
-                    p.period_deviation_seconds / u,
-                    p.next_seconds / u,
-                    p.top_bytes / case.limit,
-                    p.deviation_bytes / case.limit,
-                    p.height_bytes / case.limit,
-                    p.growth_bytes_per_second * u / case.limit,
-                    p.growth_error_bytes_per_second * u / case.limit
-                )
-            })
-        })
-        .collect()
-}
-fn ends() {
-    use memwarden::analyzers::tracker::{Sample, Tracker};
-    let only = std::env::var("EN").ok();
-    for tex in ["quiet", "white", "saw", "peaks", "burst"] {
-        for grows in [240.0, 420.0, 900.0, 1500.0, 2400.0, 3600.0, 7200.0, 14400.0] {
-            if only.as_ref().is_some_and(|o| *o != format!("{tex}{grows}")) {
-                continue;
-            }
-            let mut worst = [0.0f64; 3];
-            let mut mean = [0.0f64; 3];
-            let mut flaps = 0;
-            let mut never = 0;
-            for seed in 0..12u64 {
-                let mut x = seed * 7919 + 12345;
-                let mut rnd = move || {
-                    x ^= x << 13;
-                    x ^= x >> 7;
-                    x ^= x << 17;
-                    (x >> 11) as f64 / (1u64 << 53) as f64
-                };
-                let rate = 5e6 * (0.2 + rnd() * 2.0);
-                let rise = rate * grows;
-                let amp = match seed % 3 {
-                    0 => 0.01,
-                    1 => 0.04,
-                    _ => 0.1,
-                } * rise.min(5e9);
-                let per = 10.0 + 60.0 * rnd();
-                let mut t = Tracker::new();
-                let mut last = [0.0f64; 3];
-                let (mut was, mut f) = (false, 0);
-                let mut ever = false;
-                for s in 0..(grows as u32 + 2400) {
-                    let at = s as f64;
-                    let tx = match tex {
-                        "white" => amp * (rnd() + rnd() + rnd() - 1.5),
-                        "saw" => amp * (at / per).fract(),
-                        "peaks" => {
-                            if at % (per * 3.0) < per * 0.5 {
-                                amp * 3.0
-                            } else {
-                                0.0
-                            }
-                        }
-                        "burst" => {
-                            if rnd() < 0.02 {
-                                amp * 2.0
-                            } else {
-                                0.0
-                            }
-                        }
-                        _ => amp * 0.01 * rnd(),
-                    };
-                    t.push(at, Sample { used: 10e9 + rate * at.min(grows) + tx, ..Sample::default() });
-                    if s % 5 == 4 {
-                        let a = t.assess(Some(10e9 + rise * 1.3 + amp * 3.0), &[300.0]);
-                        let on = a.leak == State::Leaking;
-                        if at < grows {
-                            ever |= on;
-                            was = on;
-                        }
-                        if at >= grows {
-                            if on && !was {
-                                f += 1;
-                            }
-                            was = on;
-                            if on {
-                                last[0] = at - grows;
-                            }
-                            if a.growth.is_some_and(|g| g.bytes_per_second > 0.2 * rate) {
-                                last[1] = at - grows;
-                            }
-                            if a.tte.is_some() {
-                                last[2] = at - grows;
-                            }
-                        }
-                    }
-                }
-                never += (!ever) as u32;
-                flaps += f;
-                for i in 0..3 {
-                    worst[i] = worst[i].max(last[i]);
-                    mean[i] += last[i] / 12.0;
-                }
-            }
-            println!(
-                "{tex:6} grew {grows:6.0}: leaking {:5.0}/{:5.0} rate {:5.0}/{:5.0} tte {:5.0}/{:5.0} flaps {flaps} never {never}",
-                mean[0], worst[0], mean[1], worst[1], mean[2], worst[2]
-            );
+
+fn asked() -> Result<Asked, String> {
+    let mut asked = Asked { simulated: 400, ..Asked::default() };
+    asked.traces.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/forecast_benchmark/traces"));
+    // Cargo adds `--bench`.
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+        match word.as_str() {
+            "--traces" => asked.traces.push(value()?.into()),
+            "--simulated" => asked.simulated = number(value()?)?,
+            "--seed" => asked.seed = number(value()?)?,
+            "--command" => asked.commands.push(value()?),
+            "--only" => asked.only = value()?,
+            "--charts" => asked.charts = Some(value()?.into()),
+            "--per-trace" => asked.per_trace = true,
+            "--nulls" => asked.nulls = Some(number(value()?)?),
+            "--ends" => asked.ends = true,
+            _ => return Err(USAGE.to_owned()),
         }
     }
+    Ok(asked)
 }
-fn load(folder: &Path) -> Vec<Case> {
-    let labels = std::fs::read(folder.join("labels.csv")).unwrap();
-    let mut labels = Rows::new(&labels);
-    labels.next_row().unwrap();
-    let number = |t: &str, o: f64| match t.parse::<f64>() {
-        Ok(x) if x.is_finite() => x,
-        _ => o,
-    };
-    let mut cases = Vec::new();
-    while let Some((_, c)) = labels.next_row().unwrap() {
-        let label = match &c[1] {
-            "leak" | "oom" => Label::Growing,
-            "flat" => Label::Flat,
-            "bounded" => Label::Bounded,
-            _ => continue,
-        };
-        let bytes = std::fs::read(folder.join(&c[0])).unwrap();
-        cases.push(Case {
-            name: c[0].to_owned(),
-            origin: c[2].to_owned(),
-            label,
-            interval: number(&c[3], 0.5),
-            limit: number(&c[5], 0.0).floor(),
-            limit_at: number(&c[6], f64::INFINITY),
-            onset: number(&c[7], 0.0),
-            plateau: number(&c[8], 0.0),
-            rows: csv::read(&c[0], &bytes).unwrap().rows,
-        });
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let asked = asked()?;
+    if let Some(count) = asked.nulls {
+        nulls::print(count);
+        return Ok(());
     }
-    cases
+    if asked.ends {
+        ends::print();
+        return Ok(());
+    }
+    let mut methods = methods::all();
+    methods.extend(asked.commands.iter().map(|words| methods::command(words)));
+    methods.retain(|method| method.name.contains(&asked.only));
+    let mut sets: Vec<(String, Vec<Case>)> = Vec::new();
+    for folder in asked.traces.iter().filter(|folder| folder.join("labels.csv").exists()) {
+        sets.push((folder.display().to_string(), traces::load(folder)));
+    }
+    if asked.simulated > 0 {
+        let seeds = asked.seed..asked.seed + asked.simulated;
+        sets.push(("simulated".to_owned(), seeds.map(simulate::simulated).collect()));
+    }
+    for (name, cases) in &sets {
+        println!("{} traces: {name}", cases.len());
+        let mut tables = Vec::new();
+        for method in &methods {
+            let (all, near) = judged(method, cases);
+            if asked.per_trace {
+                per_trace(method, &all, &near);
+            }
+            tables.push((method.name.as_str(), score::table(&all, &near)));
+        }
+        print(&tables);
+        if let (Some(folder), Some(method)) = (&asked.charts, methods.first()) {
+            std::fs::create_dir_all(folder)?;
+            for case in cases {
+                let drawn = chart::draw(case, &(method.assess)(case));
+                std::fs::write(folder.join(format!("{}.svg", case.name)), drawn)?;
+            }
+        }
+    }
+    Ok(())
 }
-fn run(cases: &[Case]) -> (Vec<Judged>, Vec<Judged>) {
-    let half = cases.len().div_ceil(2).max(1);
-    let parts: Vec<(Vec<Judged>, Vec<Judged>)> = std::thread::scope(|s| {
-        let hs: Vec<_> = cases
-            .chunks(half)
-            .map(|c| {
-                s.spawn(move || {
-                    (
-                        c.iter().map(|c| judge(c, &ours(c))).collect::<Vec<_>>(),
-                        c.iter()
-                            .filter_map(|c| c.near_limit())
-                            .map(|c| judge(&c, &ours(&c)))
-                            .collect::<Vec<_>>(),
-                    )
-                })
-            })
-            .collect();
-        hs.into_iter().map(|h| h.join().unwrap()).collect()
-    });
-    parts.into_iter().fold((vec![], vec![]), |mut a, p| {
-        a.0.extend(p.0);
-        a.1.extend(p.1);
-        a
+
+/// The judgments of a method on all cases, and on the healthy ones with the limit directly above their maximum.
+fn judged(method: &Method, cases: &[Case]) -> (Vec<Judged>, Vec<Judged>) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = cases.len().div_ceil(threads).max(1);
+    let judge = |case: &Case| score::judge(case, &(method.assess)(case));
+    let work = |cases: &[Case]| {
+        let all: Vec<Judged> = cases.iter().map(judge).collect();
+        let near: Vec<Judged> = cases.iter().filter_map(Case::near_limit).map(|case| judge(&case)).collect();
+        (all, near)
+    };
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = cases.chunks(part).map(|cases| scope.spawn(move || work(cases))).collect();
+        let (mut all, mut near) = (Vec::new(), Vec::new());
+        for part in parts {
+            let (own, own_near) = part.join().expect("a method does not panic");
+            all.extend(own);
+            near.extend(own_near);
+        }
+        (all, near)
     })
 }
-fn main() {
-    if std::env::args().any(|a| a == "--bb") {
-        println!("{:?}", memwarden::bb());
-        return;
+
+fn per_trace(method: &Method, all: &[Judged], near: &[Judged]) {
+    for judged in all {
+        println!("{}: {}", method.name, judged.summary());
     }
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.iter().any(|a| a == "--ends") {
-        ends();
-        return;
+    for judged in near.iter().filter(|judged| judged.false_warn.contains(&true)) {
+        let wrong = judged.false_warn.iter().filter(|warned| **warned).count();
+        println!(
+            "{}: {} near its limit: {wrong} of {} warn",
+            method.name,
+            judged.name,
+            judged.false_warn.len()
+        );
     }
-    let per = args.iter().any(|a| a == "-v");
-    if let Some(name) = args.iter().position(|a| a == "--show").map(|i| args[i + 1].clone()) {
-        let mut all = load(Path::new("/work/shared/data/traces"));
-        all.extend((0..600).map(simulate::simulated));
-        all.extend((10_000..10_800).map(simulate::simulated));
-        let near = args.iter().any(|a| a == "--near");
-        for c in all.iter().filter(|c| c.name.starts_with(&name)) {
-            let c = if near { c.near_limit().unwrap() } else { c.clone() };
-            let u = c.unit();
-            println!(
-                "{} limit {:.4e} at {:.0} u, onset {:.0} u",
-                c.name,
-                c.limit,
-                c.limit_at / u,
-                c.onset / u
-            );
-            for (s, pk) in ours(&c).into_iter().zip(peaks(&c)) {
-                if s.at > c.limit_at {
-                    break;
-                }
-                let used = c.rows.iter().rfind(|r| r.at <= s.at).unwrap().used;
-                println!(
-                    "{:8.0} left {:8.0} used {:.3} leak {} tte {:6.0} {:6.0} {:6.0} p {:.3} {pk}",
-                    s.at / u,
-                    (c.limit_at - s.at) / u,
-                    used / c.limit,
-                    s.leak as u8,
-                    s.tte[0] / u,
-                    s.tte[1] / u,
-                    s.tte[2] / u,
-                    s.p
-                );
-            }
-        }
-        return;
+}
+
+/// One row for each method.
+fn print(tables: &[(&str, Table)]) {
+    let widest = tables.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let Some((_, first)) = tables.first() else { return };
+    let names: String = first.columns.iter().map(|(name, _)| format!(" {name:>10}")).collect();
+    println!("{:widest$}{names}", "");
+    for (name, table) in tables {
+        let values: String = table.columns.iter().map(|(_, value)| format!(" {value:>10.3}")).collect();
+        println!("{name:widest$}{values}");
     }
-    if let Some(i) = args.iter().position(|a| a == "--dump") {
-        let d = Path::new(&args[i + 1]);
-        std::fs::create_dir_all(d).unwrap();
-        for c in (0..600).map(simulate::simulated) {
-            let t: String = c.rows.iter().map(|r| format!("{},{}\n", r.at, r.used)).collect();
-            std::fs::write(d.join(format!("{}.csv", c.name)), t).unwrap();
-        }
-        return;
-    }
-    if args.iter().any(|a| a == "--nulls") {
-        for kind in simulate::NULLS {
-            print!("{kind:10}");
-            for n in [400u32, 1000, 2500] {
-                let cases: Vec<Case> = (0..240).map(|s| simulate::null(kind, n, s)).collect();
-                let (a, near) = run(&cases);
-                let fw = near.iter().flat_map(|j| j.false_warn.iter()).filter(|x| **x).count() as f64
-                    / near.iter().map(|j| j.false_warn.len()).sum::<usize>() as f64;
-                print!(
-                    "  {:5.3}/{:5.3}/{:.4}",
-                    a.iter().filter(|j| !j.is_right()).count() as f64 / 240.0,
-                    a.iter().map(|j| j.on()).sum::<f64>() / 240.0,
-                    fw
-                );
-            }
-            println!();
-        }
-        return;
-    }
-    let sets = [
-        ("shared", load(Path::new("/work/shared/data/traces"))),
-        ("dev", (0..600).map(simulate::simulated).collect()),
-        ("held", (10_000..10_800).map(simulate::simulated).collect::<Vec<_>>()),
-    ];
-    let mut tables = vec![];
-    for (name, cases) in &sets {
-        let (a, n) = run(cases);
-        if per {
-            for j in a.iter() {
-                println!(
-                    "{name} {} {:44} on {:.2} err {:.2?} bands {:.2?} warned {:?} fw {}",
-                    if j.is_right() { ' ' } else { 'X' },
-                    j.name,
-                    j.on(),
-                    j.errors().unwrap_or_default(),
-                    j.bands(),
-                    j.warned,
-                    j.false_warn.iter().filter(|x| **x).count()
-                );
-            }
-            for j in n.iter() {
-                let f = j.false_warn.iter().filter(|x| **x).count();
-                if f > 0 {
-                    println!("{name} near {:44} fw {f} of {}", j.name, j.false_warn.len());
-                }
-            }
-        }
-        if args.iter().any(|a| a == "-r") {
-            print!("{name:8}");
-            for b in 0..10 {
-                let lo = b as f64 * 0.1;
-                let v: Vec<_> = a
-                    .iter()
-                    .flat_map(|j| j.chances.iter())
-                    .filter(|(p, _)| *p >= lo.max(1e-3) && *p < lo + 0.1 + (b == 9) as u8 as f64)
-                    .collect();
-                print!(
-                    " {:.2}/{:.2}({})",
-                    v.iter().map(|x| x.0).sum::<f64>() / v.len() as f64,
-                    v.iter().filter(|x| x.1).count() as f64 / v.len() as f64,
-                    v.len()
-                );
-            }
-            let z = a.iter().flat_map(|j| j.chances.iter()).filter(|(p, y)| *p < 1e-3 && *y).count();
-            println!(" zero came {z}");
-        }
-        tables.push(table(&a, &n));
-    }
-    println!("{:12}{}", "", sets.iter().map(|s| format!("{:>8}", s.0)).collect::<String>());
-    for (i, (c, _)) in tables[0].columns.iter().enumerate() {
-        println!("{c:12}{}", tables.iter().map(|t| format!("{:8.3}", t.columns[i].1)).collect::<String>());
-    }
+    println!();
 }

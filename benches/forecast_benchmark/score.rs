@@ -77,12 +77,12 @@ pub(crate) struct Judged {
     errors: Option<[f64; 3]>,
     band: Vec<bool>,
     band_late: Vec<bool>,
-    pub(crate) warned: Option<bool>,
+    warned: Option<bool>,
     before: Option<f64>,
     after: Option<f64>,
     false_tte: f64,
     pub(crate) false_warn: Vec<bool>,
-    pub(crate) chances: Vec<(f64, bool)>,
+    chances: Vec<(f64, bool)>,
 }
 
 impl Judged {
@@ -91,19 +91,24 @@ impl Judged {
         self.is_final == self.growing
     }
 
-    /// The share of the assessments in alarm.
-    pub(crate) fn on(&self) -> f64 {
-        self.on
-    }
-
-    /// The relative errors of the forecast where 50, 25 and 10 % of the way remain.
-    pub(crate) fn errors(&self) -> Option<[f64; 3]> {
-        self.errors
-    }
-
-    /// The share of times to exhaustion, of all and of the last quarter, within the quantiles.
-    pub(crate) fn bands(&self) -> (f64, f64) {
-        (share(self.band.iter().copied()), share(self.band_late.iter().copied()))
+    /// One line: the verdict, the share of time in alarm, the errors where 50, 25 and 10 % of the way remain, the
+    /// shares within the quantiles, whether there was a warning, and the number of wrong ones.
+    pub(crate) fn summary(&self) -> String {
+        let mark = if self.is_right() { ' ' } else { 'X' };
+        let mut text = format!("{mark} {:44} on {:.2}", self.name, self.on);
+        if let Some(errors) = self.errors {
+            let shares = [&self.band, &self.band_late].map(|band| share(band.iter().copied()));
+            text.push_str(&format!(
+                " err {errors:.2?} band {shares:.2?} warned {}",
+                self.warned == Some(true)
+            ));
+        } else {
+            text.push_str(&format!(
+                " false_warn {}",
+                self.false_warn.iter().filter(|warned| **warned).count()
+            ));
+        }
+        text
     }
 }
 

@@ -9,10 +9,10 @@ const TAU: f64 = std::f64::consts::TAU;
 
 /// A generator of pseudo-random numbers (xorshift64*, Vigna 2016).
 #[derive(Clone, Debug)]
-struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut chance = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03 | 1);
         for _ in 0..8 {
             chance.bits();
@@ -28,7 +28,7 @@ impl Chance {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
-    fn uniform(&mut self, from: f64, to: f64) -> f64 {
+    pub(crate) fn uniform(&mut self, from: f64, to: f64) -> f64 {
         from + (to - from) * (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
@@ -37,11 +37,11 @@ impl Chance {
         self.uniform(from.ln(), to.ln()).exp()
     }
 
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform(0.0, 1.0)).sum::<f64>() - 6.0
     }
 
-    fn is(&mut self, probability: f64) -> bool {
+    pub(crate) fn is(&mut self, probability: f64) -> bool {
         self.uniform(0.0, 1.0) < probability
     }
 
