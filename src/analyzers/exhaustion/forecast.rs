@@ -31,6 +31,10 @@ const HEIGHT: f64 = 0.3;
 /// And where their period is longer than this many of the newest buckets; more frequent ones are in every bucket, whose
 /// highest values the trend goes through.
 const APART: f64 = 3.0;
+/// Growth that has lasted for T goes on for another t with probability (T/(T+t)) to this power: a Pareto law of its
+/// duration. With 1, the observed part would be as likely the first part of the duration as the last; probabilities
+/// above one half then come true more often than they say.
+const GOES_ON: f64 = 0.5;
 /// Minimum probability that peaks ever reach the limit.
 const LIKELY: f64 = 0.5;
 
@@ -167,7 +171,7 @@ impl Forecast {
     /// The probability that growth goes on for `horizon` seconds, or until exhaustion if that is sooner.
     pub(in crate::analyzers) fn goes_on(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
-        self.age / (self.age + until).max(f64::MIN_POSITIVE)
+        (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
     }
 
     /// The peaks that the forecast is computed from; absent if it is computed from the trend.

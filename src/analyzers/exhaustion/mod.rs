@@ -12,13 +12,16 @@
 //! the newest samples reach, and the variation of the earlier means is added. The time of first passage over the
 //! limit has the inverse Gaussian distribution ([`super::stats::first_passage`]), with 8 % of the rate added to its
 //! standard error, because no leak keeps a constant rate: with this, eight of ten recorded leaks reach the limit
-//! between the outer quantiles. Growth that has lasted for T continues for another t with probability T/(T+t) (the
-//! observed part is as likely the first part of its duration as the last); the probability is multiplied by this.
-//! Where the memory that the device reports is constant under a caching allocator, the allocated memory is
+//! between the outer quantiles. Growth that has lasted for T continues for another t with probability √(T/(T+t)) (a
+//! Pareto law of its duration); the probability is multiplied by this. Where the memory that the device reports is constant under a caching allocator, the allocated memory is
 //! extrapolated instead, plus at least what the device used above it.
 //!
+//! Peaks that recur, and that are high and rare enough to stand out from that line, are forecast one by one
+//! (`recurrence`): the first one that reaches the limit is the end. If only they grow, and not the level below them,
+//! their slope must be five standard errors.
+//!
 //! # When it stays silent
-//! There is no limit; there is no growth; growth has lasted less than half of what a leak requires; the time to
+//! There is no limit; there is no growth (constant peaks that recur are none); growth has lasted less than half of what a leak requires; the time to
 //! exhaustion is more than 2.5 times as long as the observed growth.
 //!
 //! # False alarms

@@ -24,6 +24,8 @@ const DEVIATION: f64 = 0.03;
 const WEIGHT: f64 = 2.0;
 /// The peaks may grow at another rate than the level below them: its error, as a share of the rate.
 const OTHER_RATE: f64 = 0.15;
+/// Heights grow if their slope exceeds this many standard errors.
+const HEIGHT_GROWS: f64 = 2.0;
 /// Peaks have ended if the next one is later than its time by this share of the period, and by so many deviations.
 const OVERDUE: f64 = 0.6;
 const OVERDUE_DEVIATIONS: f64 = 3.0;
@@ -160,8 +162,16 @@ impl Recurrence {
         let (slope, error, deviation) = slope(since, prior);
         let (mut rate, mut rate_error) = (slope, error);
         if let Some(below) = below {
-            let base = below.rate.0;
-            let other = below.rate.1.powi(2) + (OTHER_RATE * base).powi(2);
+            // Copies of what is kept grow with it: their heights grow too.
+            let mut grown = [Peak { at: 0.0, top: 0.0, height: 0.0 }; CAPACITY + 1];
+            for (grown, peak) in grown.iter_mut().zip(since) {
+                *grown = Peak { top: peak.height, ..*peak };
+            }
+            let (of_height, height_error, _) = self::slope(&grown[..since.len()], prior);
+            let grows = of_height > HEIGHT_GROWS * height_error;
+            let (more, more_error) = if grows { (of_height, height_error) } else { (0.0, 0.0) };
+            let base = below.rate.0 + more;
+            let other = below.rate.1.powi(2) + (OTHER_RATE * base).powi(2) + more_error.powi(2);
             let own = error.powi(2);
             (rate, rate_error) = if own.is_finite() {
                 ((slope * other + base * own) / (own + other), (own * other / (own + other)).sqrt())

@@ -7,6 +7,7 @@
 mod long;
 mod score;
 mod series;
+mod warnings;
 
 use std::path::Path;
 
