@@ -100,7 +100,8 @@ impl Forecast {
         }
         // The variation can recur at any time until exhaustion.
         let recent = used.at().first().copied().unwrap_or(now);
-        level += whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
+        let swing = whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
+        level += swing;
         let stand_out = |peaks: &&Recurrence| {
             basis == Basis::Used
                 && peaks.height_bytes > HEIGHT * (limit - level)
@@ -108,7 +109,7 @@ impl Forecast {
         };
         if let Some(forecast) = peaks
             .filter(stand_out)
-            .and_then(|peaks| Self::by_peaks(peaks, limit, look.diffusion, interval, age))
+            .and_then(|peaks| Self::by_peaks(peaks, limit - swing, look.diffusion, interval, age))
         {
             return forecast;
         }
