@@ -46,7 +46,6 @@ impl Chance {
     }
 
     fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        #[expect(clippy::cast_possible_truncation, reason = "a few")]
         let place = (self.bits() >> 33) as usize % of.len();
         of[place]
     }

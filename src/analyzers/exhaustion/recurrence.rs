@@ -41,7 +41,7 @@ const REGULAR: f64 = 0.35;
 const PER_PERIOD: f64 = 0.5;
 /// Intervals that deviate by more than this share of the period do not recur.
 const IRREGULAR: f64 = 0.9;
-/// A rise is the next peak once it is within this share of the height below the expected value.
+/// A rise is the next peak once it is at most this share lower than the lowest one.
 const ARRIVED: f64 = 0.25;
 
 /// Peaks that recur.
@@ -129,7 +129,7 @@ impl Recurrence {
         let intervals = &mut intervals[..count - 1];
         let period = robust::median(intervals);
         let spread: f64 = intervals.iter().map(|own| (own - period).abs().min(2.0 * period).powi(2)).sum();
-        let deviation = (spread / (count as f64 - 1.0)).sqrt();
+        let deviation = (spread / (float(count) - 1.0)).sqrt();
         let next = all[count - 1].at + period - now;
         if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) || deviation > IRREGULAR * period {
             return None;
@@ -180,7 +180,7 @@ impl Recurrence {
             };
         }
         let newest = &peaks[n - n.min(NEWEST)..];
-        let count = newest.len() as f64;
+        let count = float(newest.len());
         let carried = |peak: &Peak| peak.top + rate * (now - peak.at.max(from).min(now));
         let top = newest.iter().map(carried).sum::<f64>() / count;
         Self {
@@ -210,11 +210,10 @@ impl Recurrence {
             && per_period <= PER_PERIOD * self.height_bytes
     }
 
-    /// When the first peak reaches `limit`: `over` is added to each. `longest` is the time in seconds that is looked
-    /// ahead, `diffusion` the variance that the level gains per second.
-    #[expect(clippy::cast_precision_loss, reason = "a dozen")]
+    /// When the first peak reaches `limit`. `longest` is the time in seconds that is looked ahead, `diffusion` the
+    /// variance that the level gains per second, and `interval` the sampling interval in seconds.
     pub(super) fn passage(&self, limit: f64, diffusion: f64, interval: f64, longest: f64) -> Passage {
-        let newest = self.count.min(NEWEST) as f64;
+        let newest = float(self.count.min(NEWEST));
         let period = self.period_seconds.max(interval).max(f64::MIN_POSITIVE);
         let shift = self.deviation_bytes.powi(2) / newest;
         let mut passage = Passage { cells: [Cell::default(); CELLS], len: 0 };
@@ -275,17 +274,25 @@ fn goes_on(peaks: &[Peak], all: f64, prior: f64) -> bool {
         && newest[LEAST - 1].top >= newest[0].top
 }
 
-/// The slope of peaks, its standard error (infinite for fewer than three), and the deviation of single peaks, which is
+#[expect(clippy::cast_precision_loss, reason = "a dozen")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+/// The slope of peaks, its standard error (infinite for fewer than three, or at one time), and the deviation of single peaks, which is
 /// assumed to be `prior` before any is seen.
 fn slope(peaks: &[Peak], prior: f64) -> (f64, f64, f64) {
     let n = peaks.len();
     if n < LEAST {
         return (0.0, f64::INFINITY, prior);
     }
-    let count = n as f64;
+    let count = float(n);
     let middle = peaks.iter().map(|peak| peak.at).sum::<f64>() / count;
     let mean = peaks.iter().map(|peak| peak.top).sum::<f64>() / count;
     let across = peaks.iter().map(|peak| (peak.at - middle).powi(2)).sum::<f64>();
+    if across <= 0.0 {
+        return (0.0, f64::INFINITY, prior);
+    }
     let slope = peaks.iter().map(|peak| (peak.at - middle) * (peak.top - mean)).sum::<f64>() / across;
     let left = |i: usize| peaks[i].top - mean - slope * (peaks[i].at - middle);
     let squares: f64 = (0..n).map(|i| left(i).powi(2)).sum();
