@@ -213,10 +213,10 @@ mod tests {
         let peaks = recorded(1_000, level);
         let all: Vec<Peak> = peaks.tall().collect();
         assert_eq!(all.len(), 9);
-        for (i, peak) in all.iter().enumerate() {
-            let wanted = 90.0 + 100.0 * i as f64;
+        for (peak, i) in all.iter().zip(0_u32..) {
+            let wanted = f64::from(90 + 100 * i);
             assert!((peak.at - wanted).abs() <= 1.0, "{peak:?}");
-            assert!((peak.top - level(peak.at as u32 + 9)).abs() < 1e5, "{peak:?}");
+            assert!((peak.top - level(99 + 100 * i)).abs() < 1e5, "{peak:?}");
             assert!((peak.height - 3e8).abs() < 2e7, "{peak:?}");
         }
         // The tenth one goes on.
