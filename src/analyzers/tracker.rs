@@ -329,12 +329,13 @@ mod tests {
 
     #[test]
     fn the_rate_of_growth_that_has_ended_is_told_no_longer() {
-        let lives = [300.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0];
-        for (grows, tooth) in lives.into_iter().flat_map(|grows| [(grows, 0.0), (grows, 20.0 * MB)]) {
+        let lives = [300_u32, 1_200, 1_800, 3_600, 7_200, 14_400];
+        for (lasts, tooth) in lives.into_iter().flat_map(|lasts| [(lasts, 0.0), (lasts, 20.0 * MB)]) {
+            let grows = f64::from(lasts);
             let noise = |t: f64| tooth * (t % 17.0) / 17.0;
             let mut tracker = Tracker::new();
             let mut told = Vec::new();
-            for t in seconds(17_000) {
+            for t in seconds(lasts + 1_800) {
                 tracker.push(t, used(10e9 + 5.0 * MB * t.min(grows) + noise(t)));
                 if t % 5.0 == 4.0 {
                     let rate = tracker.assess(None, &[]).growth.map_or(0.0, |growth| growth.bytes_per_second);
