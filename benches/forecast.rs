@@ -15,13 +15,14 @@ const SECONDS: u32 = 60;
 const ASSESS_EVERY: usize = 10;
 const HORIZONS: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
-/// A third leak, a third are sawtooths, a third are constant with noise.
+/// A quarter leak, a quarter are sawtooths, a quarter are constant with noise, a quarter grow with peaks that recur.
 fn sample(series: u32, second: u32) -> Sample {
     let t = f64::from(second);
     let noise = (series.wrapping_mul(2_654_435_761).wrapping_add(second.wrapping_mul(40_503)) >> 12) % 1000;
-    let used = match series % 3 {
+    let used = match series % 4 {
         0 => 4e9 + 1e6 * t,
         1 => 4e9 + 8e6 * f64::from(second % 30),
+        2 => 4e9 + 5e5 * t + if second % 120 < 10 { 2.5e9 } else { 0.0 },
         _ => 4e9,
     } + 1e4 * f64::from(noise);
     Sample { used, unreclaimable: Some(0.9 * used), allocated: None }

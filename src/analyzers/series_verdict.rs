@@ -97,7 +97,7 @@ impl SeriesVerdict {
                 let both = recent.state == State::Leaking && whole.state == State::Leaking;
                 // The buckets of the whole life are too coarse to show soon that growth has ended. Growth with earlier pauses
                 // (stairs) is still judged by the whole life, because each pause would look like its end.
-                let over = self.recent.has_just_ended();
+                let over = self.recent.has_ended(&view, clock.now);
                 let of_whole = whole.state > recent.state && !over || both && !faster;
                 Some(if of_whole { whole } else { recent })
             }

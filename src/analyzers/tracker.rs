@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::{self, Basis, Figures, Forecast, Risk, Tte};
+use super::exhaustion::{self, Basis, Figures, Forecast, Growing, Recurrence, Risk, Tte};
 use super::leak::{Evidence, State};
 use super::series_verdict::{Clock, Seen, SeriesVerdict};
 use super::stats::normal;
@@ -107,6 +107,11 @@ pub struct Assessment {
     pub tte: Option<Tte>,
     /// The quantity that the forecast is computed from; absent without a forecast.
     pub basis: Option<Basis>,
+    /// The peaks that recur, and that the forecast is computed from; absent where it is computed from the trend.
+    pub peaks: Option<Recurrence>,
+    /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner. It limits
+    /// the probabilities of exhaustion, and not the quantiles; absent without a forecast.
+    pub p_growth_goes_on: Option<f64>,
     /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
     pub p_exhaustion: Vec<Option<f64>>,
     /// The risk; absent without a limit.
@@ -185,6 +190,8 @@ impl Tracker {
             evidence: None,
             tte: None,
             basis: None,
+            peaks: None,
+            p_growth_goes_on: None,
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
@@ -196,7 +203,12 @@ impl Tracker {
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
             said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
-            if let Some(forecast) = forecast.as_ref().filter(|_| seen.half_held) {
+            let longest = horizons.iter().copied().fold(0.0, f64::max);
+            said.p_growth_goes_on = forecast.as_ref().map(|forecast| forecast.goes_on(longest));
+            said.peaks = forecast.as_ref().and_then(Forecast::peaks);
+            if let Some(forecast) =
+                forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone)
+            {
                 said.tte = forecast.tte();
                 said.basis = said.tte.map(|_| forecast.basis);
             }
@@ -218,8 +230,12 @@ impl Tracker {
         said.growth =
             (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
         said.evidence = Some(evidence);
+        let peaks = |below| Recurrence::find(self.history.peaks(), below, self.elapsed);
         if !matches!(seen.state, State::Growing | State::Leaking) {
-            return None;
+            let look = &seen.look;
+            let ends = look.slowing || look.over || seen.faded;
+            let (peaks, limit) = (!ends).then(|| peaks(None)).flatten().zip(limit)?;
+            return Forecast::of_peaks_alone(&peaks, limit, look.diffusion, self.interval);
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);
@@ -228,7 +244,14 @@ impl Tracker {
         let used = View::recent(&self.history, USED);
         let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
         let past = seen.of_whole.then(|| View::whole(&self.history, self.channel()));
-        let figures = Figures { used: &used, allocated: own.as_ref(), whole: past.as_ref() };
+        let peaks = peaks(Some(Growing { from: seen.look.from, rate: seen.rate }));
+        let figures = Figures {
+            used: &used,
+            allocated: own.as_ref(),
+            whole: past.as_ref(),
+            peaks: peaks.as_ref(),
+            interval: self.interval,
+        };
         limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
     }
 
@@ -306,12 +329,13 @@ mod tests {
 
     #[test]
     fn the_rate_of_growth_that_has_ended_is_told_no_longer() {
-        let lives = [300.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0];
-        for (grows, tooth) in lives.into_iter().flat_map(|grows| [(grows, 0.0), (grows, 20.0 * MB)]) {
+        let lives = [300_u32, 1_200, 1_800, 3_600, 7_200, 14_400];
+        for (lasts, tooth) in lives.into_iter().flat_map(|lasts| [(lasts, 0.0), (lasts, 20.0 * MB)]) {
+            let grows = f64::from(lasts);
             let noise = |t: f64| tooth * (t % 17.0) / 17.0;
             let mut tracker = Tracker::new();
             let mut told = Vec::new();
-            for t in seconds(9_000) {
+            for t in seconds(lasts + 1_800) {
                 tracker.push(t, used(10e9 + 5.0 * MB * t.min(grows) + noise(t)));
                 if t % 5.0 == 4.0 {
                     let rate = tracker.assess(None, &[]).growth.map_or(0.0, |growth| growth.bytes_per_second);
@@ -323,6 +347,73 @@ mod tests {
             let first = told.iter().position(|(_, rate)| *rate).unwrap();
             assert!(told[first..=last].iter().all(|(_, rate)| *rate), "{grows} {tooth}: it comes and goes");
         }
+    }
+
+    /// A peak of +30 % for five seconds each 45 s, on slow growth.
+    fn evaluated(at: f64, growth: f64) -> f64 {
+        let level = 1e9 + growth * at;
+        if at % 45.0 >= 40.0 { 1.3 * level } else { level }
+    }
+
+    #[test]
+    fn the_peak_that_reaches_the_limit_is_foreseen_in_time() {
+        let limit = evaluated(1_617.0, 0.2 * MB);
+        let mut tracker = Tracker::new();
+        let mut said = Vec::new();
+        for at in seconds(1_617) {
+            tracker.push(at, used(evaluated(at, 0.2 * MB)));
+            if at % 10.0 == 9.0 {
+                said.push((at, tracker.assess(Some(limit), &[60.0, 300.0])));
+            }
+        }
+        // The peak of 1,615 s is the first one that reaches it; the one before it is 0.7 % lower.
+        let left = |at: f64| 1_617.0 - at;
+        let warned = said.iter().filter(|(at, _)| (20.0..=60.0).contains(&left(*at)));
+        assert!(warned.clone().any(|(_, said)| said.p_exhaustion[0] >= Some(0.5)), "{:?}", said.last());
+        for (at, said) in warned {
+            let tte = said.tte.unwrap();
+            assert!(tte.p10 <= left(*at) && tte.p90.is_none_or(|p90| p90 >= left(*at)), "{at} {tte:?}");
+            let peaks = said.peaks.unwrap();
+            assert!(peaks.count >= 10 && (peaks.period_seconds - 45.0).abs() < 1.0, "{peaks:?}");
+        }
+        assert!(said.iter().all(|(at, said)| left(*at) < 300.0 || said.p_exhaustion[0] < Some(0.5)));
+    }
+
+    #[test]
+    fn constant_peaks_near_the_limit_are_no_warning() {
+        let limit = 1.02 * evaluated(40.0, 0.0);
+        let (_, said) = run(seconds(3_000).map(|at| (at, used(evaluated(at, 0.0)))));
+        assert!(said.iter().all(|said| said.peaks.is_none() && said.tte.is_none()));
+        let mut tracker = Tracker::new();
+        for at in seconds(3_000) {
+            tracker.push(at, used(evaluated(at, 0.0)));
+            if at % 10.0 == 9.0 {
+                let said = tracker.assess(Some(limit), &[60.0]);
+                assert!(said.p_exhaustion[0].is_none_or(|p| p < 0.1) && said.tte.is_none(), "{at}: {said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_probability_is_that_of_the_quantiles_times_that_of_growth() {
+        let mut checked = 0;
+        for growth in [0.2 * MB, 1.0 * MB] {
+            let mut tracker = Tracker::new();
+            for at in seconds(1_500) {
+                tracker.push(at, used(evaluated(at, growth) + 3.0 * MB * (at % 7.0)));
+                let told =
+                    if at % 50.0 == 49.0 { tracker.clone().assess(Some(2.9e9), &[60.0]).tte } else { None };
+                if let Some((tte, p90)) = told.and_then(|tte| Some((tte, tte.p90?))) {
+                    let said = tracker.assess(Some(2.9e9), &[tte.p50, p90]);
+                    let goes_on = said.p_growth_goes_on.unwrap();
+                    for (p, wanted) in said.p_exhaustion.iter().flatten().zip([0.5, 0.9]) {
+                        assert!((p - wanted * goes_on).abs() < 0.05, "{at} {wanted}: {said:?}");
+                    }
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 5, "{checked}");
     }
 
     #[test]
@@ -417,7 +508,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        const { assert!(Tracker::BOUND <= 2600) };
+        const { assert!(Tracker::BOUND <= 3072) };
         let (tracker, _) = run(seconds(20_000).map(|t| (t, used(1e9 + t))));
         assert!(tracker.history.recent().all().len() <= 64);
         assert!(tracker.is_sound());

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{Bucket, Buckets, CHANNELS};
+use super::excursions::Excursions;
 use super::past::Past;
 
 /// The history of one series.
@@ -13,14 +14,19 @@ use super::past::Past;
 pub struct Life {
     recent: Buckets,
     past: Past,
+    #[serde(default)]
+    peaks: Excursions,
 }
 
 impl Life {
     /// Maximum size in bytes, including the heap.
-    pub const BOUND: usize = Buckets::BOUND + Past::BOUND;
+    pub const BOUND: usize = Buckets::BOUND + Past::BOUND + Excursions::BOUND;
 
     /// Records the finite values of one sample, taken `at` seconds after the series began.
     pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS]) {
+        if let Some(value) = values[0] {
+            self.peaks.push(at, value);
+        }
         if let Some(left) = self.recent.push(at, values) {
             self.past.take(&left);
         }
@@ -36,6 +42,11 @@ impl Life {
         &self.past
     }
 
+    /// The newest peaks of the first channel.
+    pub fn peaks(&self) -> &Excursions {
+        &self.peaks
+    }
+
     /// Passes all buckets to `each`, oldest first, the newest samples as coarse as the past.
     pub fn whole(&self, mut each: impl FnMut(Bucket)) {
         self.past.all().for_each(&mut each);
@@ -46,6 +57,7 @@ impl Life {
     /// past: there they are removed.
     pub fn retire(&mut self, at: f64) {
         let old = !self.past.is_empty();
+        self.peaks.cut(at);
         for bucket in self.recent.cut(at) {
             if old {
                 self.past.take(&bucket);
@@ -70,7 +82,10 @@ impl Life {
         let oldest =
             self.recent.all().first().map_or(now, |bucket| self.recent.base() + f64::from(bucket.at));
         // Times have 24 bits of precision.
-        self.recent.is_sound(now) && self.past.is_sound(now) && newest <= oldest * 1.000_001
+        self.recent.is_sound(now)
+            && self.past.is_sound(now)
+            && self.peaks.is_sound(now)
+            && newest <= oldest * 1.000_001
     }
 }
 

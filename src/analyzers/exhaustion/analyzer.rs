@@ -177,6 +177,7 @@ fn finding(
             evidence.push(Evidence { what: "time_to_exhaustion_p90_seconds", value: left(p90) });
         }
     }
+    basis_evidence(assessment, said.age(now), &mut evidence);
     Finding {
         analyzer: REGISTRATION.name,
         subject: resource.subject.clone(),
@@ -187,8 +188,37 @@ fn finding(
             Level::Critical => Severity::Critical,
         },
         since_unix_seconds: since,
-        summary: format!("Memory of {} may run out: {rule}.", resource.subject),
+        summary: format!("Memory of {} may run out: {rule}{}.", resource.subject, basis(assessment)),
         evidence,
         advice: resource.advice(),
+    }
+}
+
+/// What the forecast is computed from, as evidence. `age` is the age of the assessment in seconds.
+fn basis_evidence(assessment: &Assessment, age: f64, evidence: &mut Vec<Evidence>) {
+    let mut add = |what, value: Option<f64>| {
+        evidence.extend(value.filter(|value| value.is_finite()).map(|value| Evidence { what, value }));
+    };
+    add("growing_for_seconds", assessment.growing_for_seconds);
+    add("probability_growth_goes_on", assessment.p_growth_goes_on);
+    if let Some(peaks) = &assessment.peaks {
+        #[expect(clippy::cast_precision_loss, reason = "a dozen")]
+        add("recurring_peaks", Some(peaks.count as f64));
+        add("recurring_peaks_for_seconds", Some(peaks.for_seconds));
+        add("recurring_peaks_period_seconds", Some(peaks.period_seconds));
+        add("recurring_peaks_height_bytes", Some(peaks.height_bytes));
+        add("recurring_peaks_growth_bytes_per_second", Some(peaks.growth_bytes_per_second));
+        add("next_peak_seconds", Some((peaks.next_seconds - age).max(0.0)));
+    }
+}
+
+/// What the forecast is computed from, as text; empty without a forecast.
+fn basis(assessment: &Assessment) -> String {
+    match (&assessment.tte, &assessment.peaks) {
+        (Some(_), Some(peaks)) => {
+            format!(" (by {} peaks that recur every {:.0} s)", peaks.count, peaks.period_seconds)
+        }
+        (Some(_), None) => " (by the trend)".to_owned(),
+        (None, _) => String::new(),
     }
 }

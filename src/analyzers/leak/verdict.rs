@@ -18,6 +18,12 @@ const RESUMED: f64 = 0.6;
 /// The most that one evaluation adds after growth has ended once, as a share of the required duration: two
 /// evaluations make a leak again.
 const AGAIN: f64 = 0.6;
+/// Growth has ended if it stands for longer than this multiple of its longest pause.
+const PAUSES: f64 = 1.5;
+/// The lowest mean of this many newest buckets is the level without peaks.
+const LOWEST: usize = 8;
+/// The whole of a history shows by itself that growth ended this share of it ago.
+const SEEN_BY_WHOLE: f64 = 0.15;
 /// Number of newest buckets that must continue the growth of their window.
 const NEWEST: usize = 6;
 /// If their rate is below this share of the window's rate, growth has ended while the window still includes it.
@@ -48,9 +54,12 @@ pub(in crate::analyzers) struct Verdict {
     lead: Envelope,
     /// Where growth last ended.
     stood: Option<Stood>,
-    /// Whether growth ended more than once.
+    /// Whether it has not been a leak again since then.
     #[serde(default)]
-    stood_before: bool,
+    stands: bool,
+    /// The longest pause after which growth went on, in seconds.
+    #[serde(default)]
+    pause: f64,
     /// Whether growth has resumed since then at its former rate.
     resumed: bool,
     /// The rate of the window when it last grew, bytes per second; 0 once the window no longer includes that growth.
@@ -93,6 +102,9 @@ impl Verdict {
             self.top = look.level;
         }
         if self.leaking {
+            if let Some(stood) = self.stood.filter(|_| self.stands) {
+                (self.stands, self.pause) = (false, self.pause.max(now - stood.at));
+            }
             self.top = self.top.max(look.level);
             if grows {
                 (self.rate, self.rate_error, self.lead) = (look.rate, look.rate_error, look.evidence.lead);
@@ -102,7 +114,7 @@ impl Verdict {
             self.leaking = false;
             self.held = 0.0;
             self.ceiling = self.ceiling.max(self.top);
-            self.stood_before |= self.stood.is_some();
+            self.stands = true;
             self.stood = Some(Stood { at: now, level: newest(view)[1] });
         }
         if self.leaking {
@@ -129,9 +141,15 @@ impl Verdict {
         self.faded
     }
 
-    /// Whether growth without an earlier pause has ended, and the rate of the window still includes it.
-    pub(in crate::analyzers) fn has_just_ended(&self) -> bool {
-        self.faded && self.stood.is_some() && !self.stood_before
+    /// Whether growth has ended at the present level: the pause is longer than every earlier one after which growth
+    /// went on.
+    pub(in crate::analyzers) fn has_ended(&self, view: &View, now: f64) -> bool {
+        let here = |stood: Stood| {
+            let lasts = now - stood.at;
+            let lowest = view.mean().iter().rev().take(LOWEST).copied().fold(f64::INFINITY, f64::min);
+            lasts >= PAUSES * self.pause && lasts <= SEEN_BY_WHOLE * now && lowest <= stood.level * NEW_LEVEL
+        };
+        self.stands && self.stood.is_some_and(here)
     }
 
     /// Whether growth has lasted at least half as long as a leak requires, or has resumed.
@@ -143,7 +161,7 @@ impl Verdict {
     pub(in crate::analyzers) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
         let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
-        let times = [self.held, self.assessed, self.onset, stood[0]];
+        let times = [self.held, self.assessed, self.onset, stood[0], self.pause];
         bytes.iter().all(|x| (0.0..=LARGEST).contains(x)) && times.iter().all(|at| (0.0..=now).contains(at))
     }
 

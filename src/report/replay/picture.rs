@@ -1,5 +1,6 @@
 //! A series with its verdicts and its last forecast, as a chart.
 
+use super::text;
 use crate::analyzers::leak::State;
 use crate::analyzers::replay::ReplayedAssessment;
 use crate::model::series::Series;
@@ -10,7 +11,7 @@ use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
 pub(crate) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
     let first = replayed.iter().filter_map(|(series, _)| series.rows.first()).map(|row| row.at);
     let subtitle = match replayed {
-        [(_, said)] => said.last().map(|last| format!("at the end: {}", last.assessment.leak.word())),
+        [(_, said)] => said.last().map(|last| format!("at the end: {}", rests_on(last))),
         _ => None,
     };
     Chart {
@@ -44,7 +45,11 @@ fn panel(series: &Series, said: &[ReplayedAssessment], several: bool) -> Panel {
         Some(Fan { at_s: last.at, from, limit, p10_s, p50_s, p90_s: tte.p90 })
     });
     Panel {
-        title: if several { series.name.clone() } else { String::new() },
+        title: match last {
+            Some(last) if several => format!("{}: {}", series.name, rests_on(last)),
+            _ if several => series.name.clone(),
+            _ => String::new(),
+        },
         unit: Unit::Bytes,
         lines,
         limit: limit.map(|value| Limit { value, name: String::new() }),
@@ -52,6 +57,19 @@ fn panel(series: &Series, said: &[ReplayedAssessment], several: bool) -> Panel {
         bands: bands(said),
         events: Vec::new(),
         baseline: Baseline::Zero,
+    }
+}
+
+/// The state, and what the forecast is computed from: peaks or the trend, how many, since when.
+fn rests_on(last: &ReplayedAssessment) -> String {
+    let now = &last.assessment;
+    let word = now.leak.word();
+    match (&now.tte, &now.peaks, now.evidence) {
+        (Some(_), Some(peaks), _) => format!("{word}; forecast by {}", text::peaks(peaks, last.at)),
+        (Some(_), None, Some(evidence)) => {
+            format!("{word}; forecast by the trend of the last {}", text::time(evidence.window_seconds))
+        }
+        _ => word.to_owned(),
     }
 }
 

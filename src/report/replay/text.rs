@@ -1,6 +1,6 @@
 //! A replay in words.
 
-use crate::analyzers::exhaustion::{Basis, Level};
+use crate::analyzers::exhaustion::{Basis, Level, Recurrence};
 use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::ReplayedAssessment;
 use crate::analyzers::tracker::{Assessment, Watched};
@@ -55,6 +55,9 @@ pub(crate) fn write(
         line("alarm", format!("leaking from {}", moment(at)));
     }
     line("forecast", forecast(end, last.used, horizon));
+    if let Some(recurring) = &now.peaks {
+        line("peaks", peaks(recurring, end.at));
+    }
     if let Some(risk) = now.risk {
         line("risk", format!("{}: {}", risk.level.word(), risk.rule));
     }
@@ -63,6 +66,22 @@ pub(crate) fn write(
     out.push_str(&escaped(&series.name));
     out.push('\n');
     prose_table(out, &rows, &[0], page, &[]);
+}
+
+/// A probability above this is not worth a remark.
+const CERTAIN: f64 = 0.95;
+
+/// The peaks that the forecast is computed from, at the time `at`.
+pub(crate) fn peaks(peaks: &Recurrence, at: f64) -> String {
+    format!(
+        "{} peaks since {}, one every {}, {} high, {}/h; the next one in {}",
+        peaks.count,
+        moment((at - peaks.for_seconds).max(0.0)),
+        time(peaks.period_seconds),
+        bytes(peaks.height_bytes),
+        signed(peaks.growth_bytes_per_second * 3600.0),
+        time(peaks.next_seconds.max(0.0))
+    )
 }
 
 fn verdict(now: &Assessment, at: f64) -> String {
@@ -93,18 +112,23 @@ fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
     }
     let until = tte.p90.map_or("never".to_owned(), time);
     let basis = match now.basis {
+        _ if now.peaks.is_some() => "by the peaks that recur",
         Some(Basis::Allocated) => "by the allocator's figure, as that of the device does not change",
         _ => "by the used figure",
     };
     let chance = now.p_exhaustion.first().copied().flatten().unwrap_or(0.0);
-    format!(
+    let mut text = format!(
         "{} is reached in {} ({} to {until}) if the growth continues, {basis}; within {}: {:.0} %",
         bytes(limit),
         time(tte.p50),
         time(tte.p10),
         time(horizon),
         chance * 100.0
-    )
+    );
+    if let Some(goes_on) = now.p_growth_goes_on.filter(|goes_on| *goes_on < CERTAIN) {
+        text.push_str(&format!(", as the growth goes on until then with {:.0} %", goes_on * 100.0));
+    }
+    text
 }
 
 fn evidence(now: &Assessment) -> String {
@@ -172,7 +196,7 @@ fn moment(seconds: f64) -> String {
 }
 
 /// Seconds for people.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),
@@ -205,7 +229,7 @@ mod tests {
               seen      600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
               verdict   leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
               alarm     leaking from t = 69 s
-              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 60 %
+              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if it goes on, by the used figure; within 15 min: 78 %, as the growth goes on until then with 78 %
               risk      high: exhaustion within 15 minutes is more likely than not
               evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 29472.0, peak 99.6; center leads
               advice    record anonymous and shared memory too, to exclude file cache

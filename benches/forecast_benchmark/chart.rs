@@ -1,0 +1,66 @@
+//! One chart for each trace: the memory, the limit, and what memwarden said when.
+
+use memwarden::model::printable::is_hidden;
+use memwarden::plot::{self, Band, Baseline, Chart, Limit, Line, Panel, TimeAxis, Tone, Unit};
+
+use super::score::{Case, Said};
+
+/// Draws a trace with the assessments of one method.
+pub(crate) fn draw(case: &Case, said: &[Said]) -> String {
+    let line = |name: &str, points| Line { name: name.to_owned(), points };
+    let memory = Panel {
+        unit: Unit::Bytes,
+        lines: vec![line("used", case.rows.iter().map(|row| (row.at, Some(row.used))).collect())],
+        limit: Some(Limit { value: case.limit, name: String::new() }),
+        bands: bands(said),
+        baseline: Baseline::Zero,
+        ..Panel::default()
+    };
+    let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+    let quantile = |place: usize| said.iter().map(|said| (said.at, finite(said.tte[place]))).collect();
+    let real = said.iter().map(|said| (said.at, finite(case.limit_at - said.at).filter(|left| *left >= 0.0)));
+    let left = Panel {
+        title: "time to exhaustion".to_owned(),
+        unit: Unit::Seconds,
+        lines: vec![
+            line("real", real.collect()),
+            line("p50", quantile(1)),
+            line("p10", quantile(0)),
+            line("p90", quantile(2)),
+        ],
+        ..Panel::default()
+    };
+    let probability = Panel {
+        title: "probability of exhaustion within 60 units".to_owned(),
+        unit: Unit::Ratio,
+        lines: vec![line("probability", said.iter().map(|said| (said.at, Some(said.p))).collect())],
+        limit: Some(Limit { value: 0.5, name: "warning".to_owned() }),
+        ..Panel::default()
+    };
+    let chart = Chart {
+        title: case.name.clone(),
+        subtitle: format!("{}; {:?}", case.origin, case.label).to_lowercase(),
+        time: TimeAxis::Elapsed,
+        panels: vec![memory, left, probability],
+    };
+    plot::svg::render(&plot::draw(&chart, 1000, 900, &plot::Theme::LIGHT), is_hidden)
+}
+
+/// The stretches in alarm.
+fn bands(said: &[Said]) -> Vec<Band> {
+    let mut found: Vec<Band> = Vec::new();
+    let mut before = false;
+    for said in said {
+        if said.leak && !before {
+            let text = "leaking".to_owned();
+            found.push(Band { from_s: said.at, to_s: None, text, tone: Tone::Alarm });
+        } else if !said.leak
+            && before
+            && let Some(band) = found.last_mut()
+        {
+            band.to_s = Some(said.at);
+        }
+        before = said.leak;
+    }
+    found
+}

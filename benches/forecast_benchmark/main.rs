@@ -1,0 +1,163 @@
+//! How well memwarden, and what people use today, see memory exhaustion coming.
+//!
+//! `cargo bench --bench forecast_benchmark` prints the table over the traces in `traces/` and the simulated ones.
+//! docs/benchmark-forecasts.md describes the columns and the options.
+#![expect(clippy::print_stdout, reason = "a bench prints its result")]
+
+mod chart;
+mod ends;
+mod methods;
+mod nulls;
+mod score;
+mod simulate;
+mod traces;
+
+use std::path::{Path, PathBuf};
+
+use methods::Method;
+use score::{Case, Judged, Table};
+
+const USAGE: &str = "\
+usage: cargo bench --bench forecast_benchmark -- [OPTION...]
+
+  --traces DIR      score the traces of a folder with labels.csv too; may be repeated
+  --simulated N     the number of simulated series, 400 by default
+  --seed N          the first seed of the simulated series, 0 by default
+  --command WORDS   compare a command too; of its words, {file}, {limit}, {horizon} and {every} are replaced
+  --only NAME       only methods whose name contains this
+  --charts DIR      write a chart of each trace to a folder
+  --per-trace       print a line for each trace
+  --nulls N         the null tests, N series of each kind
+  --ends            how soon the end of growth is seen
+";
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    traces: Vec<PathBuf>,
+    simulated: u64,
+    seed: u64,
+    commands: Vec<String>,
+    only: String,
+    charts: Option<PathBuf>,
+    per_trace: bool,
+    nulls: Option<u64>,
+    ends: bool,
+}
+
+fn asked() -> Result<Asked, String> {
+    let mut asked = Asked { simulated: 400, ..Asked::default() };
+    asked.traces.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/forecast_benchmark/traces"));
+    // Cargo adds `--bench`.
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
+        match word.as_str() {
+            "--traces" => asked.traces.push(value()?.into()),
+            "--simulated" => asked.simulated = number(value()?)?,
+            "--seed" => asked.seed = number(value()?)?,
+            "--command" => asked.commands.push(value()?),
+            "--only" => asked.only = value()?,
+            "--charts" => asked.charts = Some(value()?.into()),
+            "--per-trace" => asked.per_trace = true,
+            "--nulls" => asked.nulls = Some(number(value()?)?),
+            "--ends" => asked.ends = true,
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    Ok(asked)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let asked = asked()?;
+    if let Some(count) = asked.nulls {
+        nulls::print(count);
+        return Ok(());
+    }
+    if asked.ends {
+        ends::print();
+        return Ok(());
+    }
+    let mut methods = methods::all();
+    methods.extend(asked.commands.iter().map(|words| methods::command(words)));
+    methods.retain(|method| method.name.contains(&asked.only));
+    let mut sets: Vec<(String, Vec<Case>)> = Vec::new();
+    for folder in asked.traces.iter().filter(|folder| folder.join("labels.csv").exists()) {
+        sets.push((folder.display().to_string(), traces::load(folder)));
+    }
+    if asked.simulated > 0 {
+        let seeds = asked.seed..asked.seed + asked.simulated;
+        sets.push(("simulated".to_owned(), seeds.map(simulate::simulated).collect()));
+    }
+    for (name, cases) in &sets {
+        println!("{} traces: {name}", cases.len());
+        let mut tables = Vec::new();
+        for method in &methods {
+            let (all, near) = judged(method, cases);
+            if asked.per_trace {
+                per_trace(method, &all, &near);
+            }
+            tables.push((method.name.as_str(), score::table(&all, &near)));
+        }
+        print(&tables);
+        if let (Some(folder), Some(method)) = (&asked.charts, methods.first()) {
+            std::fs::create_dir_all(folder)?;
+            for case in cases {
+                let drawn = chart::draw(case, &(method.assess)(case));
+                std::fs::write(folder.join(format!("{}.svg", case.name)), drawn)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The judgments of a method on all cases, and on the healthy ones with the limit directly above their maximum.
+fn judged(method: &Method, cases: &[Case]) -> (Vec<Judged>, Vec<Judged>) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = cases.len().div_ceil(threads).max(1);
+    let judge = |case: &Case| score::judge(case, &(method.assess)(case));
+    let work = |cases: &[Case]| {
+        let all: Vec<Judged> = cases.iter().map(judge).collect();
+        let near: Vec<Judged> = cases.iter().filter_map(Case::near_limit).map(|case| judge(&case)).collect();
+        (all, near)
+    };
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = cases.chunks(part).map(|cases| scope.spawn(move || work(cases))).collect();
+        let (mut all, mut near) = (Vec::new(), Vec::new());
+        for part in parts {
+            let (own, own_near) = part.join().expect("a method does not panic");
+            all.extend(own);
+            near.extend(own_near);
+        }
+        (all, near)
+    })
+}
+
+fn per_trace(method: &Method, all: &[Judged], near: &[Judged]) {
+    for judged in all {
+        println!("{}: {}", method.name, judged.summary());
+    }
+    for judged in near.iter().filter(|judged| judged.false_warn.contains(&true)) {
+        let wrong = judged.false_warn.iter().filter(|warned| **warned).count();
+        println!(
+            "{}: {} near its limit: {wrong} of {} warn",
+            method.name,
+            judged.name,
+            judged.false_warn.len()
+        );
+    }
+}
+
+/// One row for each method.
+fn print(tables: &[(&str, Table)]) {
+    let widest = tables.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let Some((_, first)) = tables.first() else { return };
+    let names: String = first.columns.iter().map(|(name, _)| format!(" {name:>10}")).collect();
+    println!("{:widest$}{names}", "");
+    for (name, table) in tables {
+        let values: String = table.columns.iter().map(|(_, value)| format!(" {value:>10.3}")).collect();
+        println!("{name:widest$}{values}");
+    }
+    println!();
+}

@@ -1,0 +1,251 @@
+//! The distribution of the time to exhaustion: by the trend, or by the peaks that recur.
+
+use super::recurrence::{Passage, Recurrence};
+use super::{Basis, Tte};
+use crate::analyzers::leak::Look;
+use crate::analyzers::stats::first_passage::Walk;
+use crate::analyzers::stats::robust;
+use crate::analyzers::view::{MOST, View};
+
+/// Iterations until the time looked ahead and the time looked back agree.
+const ROUNDS: usize = 3;
+/// Minimum number of newest buckets that the peak line is computed from: longer than the period of most sawtooth
+/// patterns.
+const PEAKS: usize = 12;
+/// Quantile of these peaks that the line uses: a peak that recurs, not one that occurred once.
+const LINE: f64 = 0.9;
+/// Added to the rate's standard error, as a share of the rate.
+pub(super) const PACE: f64 = 0.08;
+/// Maximum time to exhaustion, as a multiple of the observed duration of the growth.
+const REACH: f64 = 2.5;
+/// Quantile, over the buckets of the window, of the device memory in use above the allocated memory.
+const OVERHEAD: f64 = 0.4;
+/// A bucket in which the value changed by less than this share counts as constant.
+const STILL: f64 = 1e-4;
+/// Longest time of a forecast, in seconds: 30 years.
+const LONGEST: f64 = 1e9;
+
+/// Peaks matter where their height is at least this share of the distance to the limit; lower ones hardly change the
+/// time to exhaustion.
+const HEIGHT: f64 = 0.3;
+/// And where their period is longer than this many of the newest buckets; more frequent ones are in every bucket, whose
+/// highest values the trend goes through.
+const APART: f64 = 3.0;
+/// Growth that has lasted for T goes on for another t with probability (T/(T+t)) to this power: a Pareto law of its
+/// duration. With 1, the observed part would be as likely the first part of the duration as the last; probabilities
+/// above one half then come true more often than they say.
+const GOES_ON: f64 = 0.5;
+/// Minimum probability that peaks ever reach the limit.
+const LIKELY: f64 = 0.5;
+
+/// What reaches the limit first.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, on the stack")]
+enum Course {
+    /// The level, as a random walk with drift.
+    Trend(Walk),
+    /// A peak that recurs.
+    Peaks(Passage, Recurrence),
+}
+
+/// Forecast of when growth reaches a limit.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyzers) struct Forecast {
+    course: Course,
+    /// Time for which growth has been observed, in seconds.
+    age: f64,
+    middle: Option<f64>,
+    pub(in crate::analyzers) basis: Basis,
+    /// Whether only the peaks surely grow.
+    pub(in crate::analyzers) of_peaks_alone: bool,
+}
+
+/// Series that a forecast is computed from.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyzers) struct Figures<'a> {
+    /// The newest samples of the used memory.
+    pub(in crate::analyzers) used: &'a View,
+    /// The newest samples of the allocated memory; absent without allocator statistics.
+    pub(in crate::analyzers) allocated: Option<&'a View>,
+    /// The whole history of the growing quantity; absent unless the growth was found in the whole history.
+    pub(in crate::analyzers) whole: Option<&'a View>,
+    /// The peaks of the used memory that recur; absent if none do.
+    pub(in crate::analyzers) peaks: Option<&'a Recurrence>,
+    /// The sampling interval in seconds.
+    pub(in crate::analyzers) interval: f64,
+}
+
+impl Forecast {
+    /// Computes the forecast from the series and the growth with its rate. `now` is on the history's clock, after the
+    /// newest bucket; growth has been observed for `age` seconds.
+    pub(in crate::analyzers) fn new(
+        Figures { used, allocated, whole, peaks, interval }: Figures<'_>,
+        look: &Look,
+        (rate, rate_error): (f64, f64),
+        limit: f64,
+        (now, age): (f64, f64),
+    ) -> Self {
+        let mut basis = Basis::Used;
+        let (mut figure, mut over) = (used, 0.0);
+        if let Some(allocated) = allocated.filter(|view| view.len() > 0 && lies_still(used)) {
+            (figure, over) = (allocated, overhead(used, allocated, look.from));
+            basis = Basis::Allocated;
+        }
+        let mut back = 0.0;
+        let (mut level, mut spread) = (0.0, 0.0);
+        for _ in 0..ROUNDS {
+            (level, spread) = line(figure, rate, back, now);
+            level += over;
+            back = ((limit - level) / rate).clamp(0.0, age);
+        }
+        // The variation can recur at any time until exhaustion.
+        let recent = used.at().first().copied().unwrap_or(now);
+        let swing = whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
+        level += swing;
+        let stand_out = |peaks: &&Recurrence| {
+            basis == Basis::Used
+                && peaks.height_bytes > HEIGHT * (limit - level)
+                && peaks.period_seconds > APART * newest_width(used)
+        };
+        if let Some(forecast) = peaks
+            .filter(stand_out)
+            .and_then(|peaks| Self::by_peaks(peaks, limit - swing, look.diffusion, interval, age))
+        {
+            return forecast;
+        }
+        let walk = Walk {
+            distance: limit - level,
+            distance_error: 0.5 * spread,
+            rate,
+            rate_error: rate_error + PACE * rate,
+            diffusion: look.diffusion,
+        };
+        let middle = walk.quantile(0.5, LONGEST);
+        Self { course: Course::Trend(walk), age, middle, basis, of_peaks_alone: false }
+    }
+
+    /// The forecast from peaks that surely grow, where the level below them may not; absent if they do not reach the
+    /// limit.
+    pub(in crate::analyzers) fn of_peaks_alone(
+        peaks: &Recurrence,
+        limit: f64,
+        diffusion: f64,
+        interval: f64,
+    ) -> Option<Self> {
+        let forecast = peaks.surely_grow().then(|| Self::by_peaks(peaks, limit, diffusion, interval, 0.0))?;
+        forecast.map(|forecast| Self { of_peaks_alone: true, ..forecast })
+    }
+
+    fn by_peaks(peaks: &Recurrence, limit: f64, diffusion: f64, interval: f64, age: f64) -> Option<Self> {
+        let age = age.max(peaks.for_seconds);
+        let passage = peaks.passage(limit, diffusion, interval, REACH * age);
+        let middle = passage.quantile(LIKELY)?;
+        Some(Self {
+            course: Course::Peaks(passage, *peaks),
+            age,
+            middle: Some(middle),
+            basis: Basis::Used,
+            of_peaks_alone: false,
+        })
+    }
+
+    /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.
+    pub(in crate::analyzers) fn tte(&self) -> Option<Tte> {
+        let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
+        let (p10, p90) = match &self.course {
+            Course::Trend(walk) => (walk.quantile(0.1, LONGEST)?, walk.quantile(0.9, LONGEST)),
+            Course::Peaks(passage, _) => (passage.quantile(0.1)?, passage.quantile(0.9)),
+        };
+        Some(Tte { p10: p10.min(p50), p50, p90: p90.map(|p90| p90.max(p50)) })
+    }
+
+    /// The probability of exhaustion within `horizon` seconds: that of the time to exhaustion, multiplied by the
+    /// probability that growth goes on until then.
+    pub(in crate::analyzers) fn within(&self, horizon: f64) -> f64 {
+        let within = match &self.course {
+            Course::Trend(walk) => walk.within(horizon),
+            Course::Peaks(passage, _) => passage.within(horizon),
+        };
+        within * self.goes_on(horizon)
+    }
+
+    /// The probability that growth goes on for `horizon` seconds, or until exhaustion if that is sooner.
+    pub(in crate::analyzers) fn goes_on(&self, horizon: f64) -> f64 {
+        let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
+        (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
+    }
+
+    /// The peaks that the forecast is computed from; absent if it is computed from the trend.
+    pub(in crate::analyzers) fn peaks(&self) -> Option<Recurrence> {
+        match self.course {
+            Course::Trend(_) => None,
+            Course::Peaks(_, peaks) => Some(peaks),
+        }
+    }
+}
+
+/// The time between the two newest buckets in seconds.
+fn newest_width(view: &View) -> f64 {
+    match view.at() {
+        [.., one, next] => next - one,
+        _ => 0.0,
+    }
+}
+
+/// The upper line through the peaks of the last `back` seconds, extrapolated to `now`, and the spread of the peaks
+/// below it.
+fn line(view: &View, rate: f64, back: f64, now: f64) -> (f64, f64) {
+    let n = view.len();
+    let first = view.from(now - back).min(n - n.min(PEAKS));
+    let mut peaks = [0.0; MOST];
+    for (peak, i) in peaks.iter_mut().zip(first..n) {
+        *peak = view.max()[i] + rate * (now - view.at()[i]);
+    }
+    let peaks = &mut peaks[..n - first];
+    let level = robust::quantile(peaks, LINE);
+    (level, level - robust::quantile(peaks, 0.2))
+}
+
+/// Height of the means of the last `back` seconds, extrapolated to `now`, above all means since `recent`: the daily
+/// variation, which the newest samples do not contain. At least 0.
+fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64) -> f64 {
+    let carried = |i: usize| whole.mean()[i] + rate * (now - whole.at()[i]);
+    let (first, new) = (whole.from(now - back), whole.from(recent));
+    let mut older = [0.0; MOST];
+    for (mean, i) in older.iter_mut().zip(first..new) {
+        *mean = carried(i);
+    }
+    let newest = (new..whole.len()).map(carried).fold(f64::NEG_INFINITY, f64::max);
+    let older = &mut older[..new.saturating_sub(first)];
+    if older.is_empty() || !newest.is_finite() {
+        0.0
+    } else {
+        (robust::quantile(older, LINE) - newest).max(0.0)
+    }
+}
+
+/// Whether the value is constant in most of the newest buckets.
+fn lies_still(view: &View) -> bool {
+    let n = view.len();
+    let newest = n - n.min(PEAKS);
+    let still = (newest..n).filter(|i| view.max()[*i] - view.min()[*i] < STILL * view.max()[*i]).count();
+    2 * still > n - newest
+}
+
+/// Device memory in use above the highest allocated peak so far, since `from`; never below 0. A caching allocator
+/// does not release memory, so that its past peaks are what it still holds.
+fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
+    let mut over = [0.0; MOST];
+    let (mut count, mut highest, mut next) = (0, 0.0_f64, 0);
+    for (at, held) in used.at().iter().zip(used.max()) {
+        while next < allocated.len() && allocated.at()[next] <= *at {
+            highest = highest.max(allocated.max()[next]);
+            next += 1;
+        }
+        if *at >= from && next > 0 {
+            over[count] = held - highest;
+            count += 1;
+        }
+    }
+    robust::quantile(&mut over[..count], OVERHEAD).max(0.0)
+}

@@ -1,0 +1,417 @@
+//! Peaks that recur: when the next ones come, how high they are, and when the first one reaches the limit.
+//!
+//! # Method
+//! At least three peaks of [`Excursions`], whose intervals have a median (the period) and a deviation. The peaks'
+//! highest values lie on a line with the slope of the peaks (least squares) and of the growth below them, weighted by
+//! their precision; single peaks deviate from it. The next peaks come after one, two, … periods; each one reaches the
+//! limit with the probability that follows from the line, its error, and the deviation of single peaks. The error of
+//! the line is common to all peaks, so that the probability that none of them reaches the limit is integrated over
+//! it. Peaks have ended if the next one is overdue.
+
+use serde::Serialize;
+
+use super::forecast::PACE;
+use crate::analyzers::stats::{normal, robust};
+use crate::history::excursions::{CAPACITY, Excursions, Peak};
+
+/// Minimum number of peaks that recur.
+const LEAST: usize = 3;
+/// Number of newest peaks that the line goes through; its slope is that of all.
+const NEWEST: usize = 5;
+/// Deviation of the highest values that is assumed beforehand, as a share of the height, with the weight of so many
+/// peaks.
+const DEVIATION: f64 = 0.03;
+const WEIGHT: f64 = 2.0;
+/// The peaks may grow at another rate than the level below them: its error, as a share of the rate.
+const OTHER_RATE: f64 = 0.15;
+/// Heights grow if their slope exceeds this many standard errors.
+const HEIGHT_GROWS: f64 = 2.0;
+/// Peaks have ended if the next one is later than its time by this share of the period, and by so many deviations.
+const OVERDUE: f64 = 0.6;
+const OVERDUE_DEVIATIONS: f64 = 3.0;
+/// The slope of the newer half of the peaks, and of the three newest ones, is at least this share of the slope of all.
+const GOES_ON: f64 = 0.6;
+const GOES_ON_NEWEST: f64 = 0.3;
+/// Peaks grow where the level below them does not if their slope exceeds this many standard errors, at this least
+/// number of peaks, a deviation of the period of at most this share, and a growth from peak to peak of at most this
+/// share of the height.
+const SURE: f64 = 5.0;
+const SURE_COUNT: usize = 4;
+const REGULAR: f64 = 0.35;
+const PER_PERIOD: f64 = 0.5;
+/// Intervals that deviate by more than this share of the period do not recur.
+const IRREGULAR: f64 = 0.9;
+/// A rise is the next peak once it is at most this share lower than the lowest one.
+const ARRIVED: f64 = 0.25;
+
+/// Peaks that recur.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Recurrence {
+    /// Number of peaks.
+    pub count: usize,
+    /// Seconds since the first of them.
+    pub for_seconds: f64,
+    /// Median interval in seconds.
+    pub period_seconds: f64,
+    /// Standard deviation of an interval in seconds.
+    pub period_deviation_seconds: f64,
+    /// Median height in bytes.
+    pub height_bytes: f64,
+    /// Growth of their highest values in bytes per second.
+    pub growth_bytes_per_second: f64,
+    /// Its standard error.
+    pub growth_error_bytes_per_second: f64,
+    /// The highest value of a peak that came now, in bytes.
+    pub top_bytes: f64,
+    /// Standard deviation of the highest values in bytes.
+    pub deviation_bytes: f64,
+    /// Seconds until the next one is expected.
+    pub next_seconds: f64,
+    /// The highest value so far of a peak that goes on.
+    #[serde(skip)]
+    present: Option<f64>,
+    /// Whether the newest peaks continue the slope of all.
+    #[serde(skip)]
+    pub(super) goes_on: bool,
+    /// The slope of the peaks alone in standard errors.
+    #[serde(skip)]
+    pub(super) z: f64,
+}
+
+/// Growth of the level below the peaks; absent where it does not grow.
+type Below = Option<Growing>;
+
+/// Growth of the level below the peaks.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyzers) struct Growing {
+    /// When it began, on the history's clock.
+    pub(in crate::analyzers) from: f64,
+    /// Bytes per second, with the standard error.
+    pub(in crate::analyzers) rate: (f64, f64),
+}
+
+impl Recurrence {
+    /// The tallest peaks if these recur, else all.
+    pub(in crate::analyzers) fn find(peaks: &Excursions, below: Below, now: f64) -> Option<Self> {
+        Self::of(peaks.tall(), peaks.rising(true), below, now)
+            .or_else(|| Self::of(peaks.all(), peaks.rising(false), below, now))
+    }
+
+    fn of(
+        peaks: impl ExactSizeIterator<Item = Peak>,
+        rising: Option<Peak>,
+        below: Below,
+        now: f64,
+    ) -> Option<Self> {
+        let recorded = peaks.len();
+        if recorded + 1 < LEAST {
+            return None;
+        }
+        let mut all = [Peak { at: 0.0, top: 0.0, height: 0.0 }; CAPACITY + 1];
+        for (kept, peak) in all.iter_mut().zip(peaks) {
+            *kept = peak;
+        }
+        // The rise that the newest samples are in is a peak once it is high enough.
+        let least = all[..recorded].iter().map(|peak| peak.height).fold(f64::INFINITY, f64::min);
+        let arrived = rising.filter(|rising| rising.height >= (1.0 - ARRIVED) * least);
+        let mut count = recorded;
+        if let Some(rising) = arrived {
+            all[count] = rising;
+            count += 1;
+        }
+        if count < LEAST {
+            return None;
+        }
+        let mut intervals = [0.0; CAPACITY + 1];
+        for i in 1..count {
+            intervals[i - 1] = all[i].at - all[i - 1].at;
+        }
+        let intervals = &mut intervals[..count - 1];
+        let period = robust::median(intervals);
+        let spread: f64 = intervals.iter().map(|own| (own - period).abs().min(2.0 * period).powi(2)).sum();
+        let deviation = (spread / (float(count) - 1.0)).sqrt();
+        let next = all[count - 1].at + period - now;
+        if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) || deviation > IRREGULAR * period {
+            return None;
+        }
+        // The height of a peak that goes on is not known yet.
+        let known = &all[..if recorded >= LEAST { recorded } else { count }];
+        let mut found = Self::line(known, below, now);
+        found.count = count;
+        found.period_seconds = period;
+        found.period_deviation_seconds = deviation;
+        found.next_seconds = next;
+        found.present = arrived.map(|peak| peak.top);
+        Some(found)
+    }
+
+    /// The line through the highest values.
+    fn line(peaks: &[Peak], below: Below, now: f64) -> Self {
+        let n = peaks.len();
+        let mut heights = [0.0; CAPACITY + 1];
+        for (height, peak) in heights.iter_mut().zip(peaks) {
+            *height = peak.height;
+        }
+        let height = robust::median(&mut heights[..n]);
+        let prior = DEVIATION * height;
+        // The slope of the peaks since the growth began, or of all.
+        let from = below.map_or(f64::NEG_INFINITY, |below| below.from);
+        let after = |at: f64| &peaks[peaks.partition_point(|peak| peak.at < at)..];
+        let newer = after(f64::midpoint(from, now));
+        let since = if from.is_finite() && newer.len() > LEAST { newer } else { after(from) };
+        let (slope, error, deviation) = slope(since, prior);
+        let (mut rate, mut rate_error) = (slope, error);
+        if let Some(below) = below {
+            // Copies of what is kept grow with it: their heights grow too.
+            let mut grown = [Peak { at: 0.0, top: 0.0, height: 0.0 }; CAPACITY + 1];
+            for (grown, peak) in grown.iter_mut().zip(since) {
+                *grown = Peak { top: peak.height, ..*peak };
+            }
+            let (of_height, height_error, _) = self::slope(&grown[..since.len()], prior);
+            let grows = of_height > HEIGHT_GROWS * height_error;
+            let (more, more_error) = if grows { (of_height, height_error) } else { (0.0, 0.0) };
+            let base = below.rate.0 + more;
+            let other = below.rate.1.powi(2) + (OTHER_RATE * base).powi(2) + more_error.powi(2);
+            let own = error.powi(2);
+            (rate, rate_error) = if own.is_finite() {
+                ((slope * other + base * own) / (own + other), (own * other / (own + other)).sqrt())
+            } else {
+                (base, other.sqrt())
+            };
+        }
+        let newest = &peaks[n - n.min(NEWEST)..];
+        let count = float(newest.len());
+        let carried = |peak: &Peak| peak.top + rate * (now - peak.at.max(from).min(now));
+        let top = newest.iter().map(carried).sum::<f64>() / count;
+        Self {
+            count: n,
+            for_seconds: now - peaks[0].at,
+            period_seconds: 0.0,
+            period_deviation_seconds: 0.0,
+            height_bytes: height,
+            growth_bytes_per_second: rate,
+            growth_error_bytes_per_second: rate_error,
+            top_bytes: top,
+            deviation_bytes: deviation,
+            next_seconds: 0.0,
+            present: None,
+            goes_on: goes_on(peaks, slope, prior),
+            z: slope / error.max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// Whether the peaks surely grow, whatever the level below them does.
+    pub(super) fn surely_grow(&self) -> bool {
+        let per_period = self.growth_bytes_per_second * self.period_seconds;
+        self.z >= SURE
+            && self.goes_on
+            && self.count >= SURE_COUNT
+            && self.period_deviation_seconds <= REGULAR * self.period_seconds
+            && per_period <= PER_PERIOD * self.height_bytes
+    }
+
+    /// When the first peak reaches `limit`. `longest` is the time in seconds that is looked ahead, `diffusion` the
+    /// variance that the level gains per second, and `interval` the sampling interval in seconds.
+    pub(super) fn passage(&self, limit: f64, diffusion: f64, interval: f64, longest: f64) -> Passage {
+        let newest = float(self.count.min(NEWEST));
+        let period = self.period_seconds.max(interval).max(f64::MIN_POSITIVE);
+        let shift = self.deviation_bytes.powi(2) / newest;
+        let mut passage = Passage { cells: [Cell::default(); CELLS], len: 0 };
+        let (mut none, mut step) = ([1.0; NODES.len()], 1.0);
+        let (mut at, mut number) = (self.next_seconds.max(0.0), 0.0);
+        let mut left = 1.0;
+        if let Some(present) = self.present {
+            // The peak that goes on is at least as high as it is.
+            let above = |value: f64| {
+                1.0 - normal::cdf(
+                    (value - self.top_bytes)
+                        / self.deviation_bytes.hypot(shift.sqrt()).max(f64::MIN_POSITIVE),
+                )
+            };
+            let reaches = (above(limit) / above(present).max(NEGLIGIBLE)).clamp(0.0, 1.0);
+            let at = PRESENT * period;
+            passage.cells[0] = Cell { at, spread: at, reaches };
+            passage.len = 1;
+            left = 1.0 - reaches;
+            none = [left; NODES.len()];
+        }
+        while passage.len < CELLS && left > NEGLIGIBLE && at < longest {
+            let top = self.top_bytes + self.growth_bytes_per_second * at;
+            let error = (shift
+                + ((self.growth_error_bytes_per_second + PACE * self.growth_bytes_per_second.abs()) * at)
+                    .powi(2)
+                + diffusion * at)
+                .sqrt();
+            let mut still = 0.0;
+            for ((node, weight), none) in NODES.into_iter().zip(&mut none) {
+                let above = (limit - top - node * error) / self.deviation_bytes.max(f64::MIN_POSITIVE);
+                *none *= normal::cdf(above).powf(step);
+                still += weight * *none;
+            }
+            number += step;
+            let spread = self.period_deviation_seconds.powi(2) * number
+                + (step * period).powi(2) / 12.0
+                + interval.powi(2);
+            passage.cells[passage.len] = Cell { at, spread: spread.sqrt(), reaches: (left - still).max(0.0) };
+            passage.len += 1;
+            left = left.min(still);
+            if passage.len > SINGLE {
+                step *= GROW;
+            }
+            at += step * period;
+        }
+        passage
+    }
+}
+
+/// Whether the newer peaks continue the slope of all.
+fn goes_on(peaks: &[Peak], all: f64, prior: f64) -> bool {
+    let n = peaks.len();
+    let newest = &peaks[n - LEAST..];
+    let half = &peaks[(n / 2).min(n - LEAST)..];
+    slope(half, prior).0 > GOES_ON * all
+        && slope(newest, prior).0 > GOES_ON_NEWEST * all
+        && newest[LEAST - 1].top >= newest[0].top
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a dozen")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+/// The slope of peaks, its standard error (infinite for fewer than three, or at one time), and the deviation of single peaks, which is
+/// assumed to be `prior` before any is seen.
+fn slope(peaks: &[Peak], prior: f64) -> (f64, f64, f64) {
+    let n = peaks.len();
+    if n < LEAST {
+        return (0.0, f64::INFINITY, prior);
+    }
+    let count = float(n);
+    let middle = peaks.iter().map(|peak| peak.at).sum::<f64>() / count;
+    let mean = peaks.iter().map(|peak| peak.top).sum::<f64>() / count;
+    let across = peaks.iter().map(|peak| (peak.at - middle).powi(2)).sum::<f64>();
+    if across <= 0.0 {
+        return (0.0, f64::INFINITY, prior);
+    }
+    let slope = peaks.iter().map(|peak| (peak.at - middle) * (peak.top - mean)).sum::<f64>() / across;
+    let left = |i: usize| peaks[i].top - mean - slope * (peaks[i].at - middle);
+    let squares: f64 = (0..n).map(|i| left(i).powi(2)).sum();
+    let deviation = ((squares + WEIGHT * prior * prior) / (count - 2.0 + WEIGHT)).sqrt();
+    // What is left of a bend is not independent from peak to peak.
+    let near: f64 = (1..n).map(|i| left(i) * left(i - 1)).sum();
+    let kept = (near / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.8);
+    let error = deviation / across.sqrt() * ((1.0 + kept) / (1.0 - kept)).sqrt();
+    (slope, error, deviation)
+}
+
+/// Nodes and weights of Gauss-Hermite quadrature for a standard normal variable.
+const NODES: [(f64, f64); 5] = [
+    (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
+    (-1.355_626_179_974_266, 0.222_075_922_005_613),
+    (0.0, 0.533_333_333_333_333),
+    (1.355_626_179_974_266, 0.222_075_922_005_613),
+    (2.856_970_013_872_806, 0.011_257_411_327_720_7),
+];
+/// How long a peak goes on, as a share of the period.
+const PRESENT: f64 = 0.25;
+/// Number of steps that the future is divided into; so many first ones are single peaks, later ones cover more.
+const CELLS: usize = 40;
+const SINGLE: usize = 12;
+const GROW: f64 = 1.25;
+/// A probability that is not followed further.
+const NEGLIGIBLE: f64 = 1e-3;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    at: f64,
+    spread: f64,
+    reaches: f64,
+}
+
+/// The distribution of the time in seconds at which a peak first reaches the limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    cells: [Cell; CELLS],
+    len: usize,
+}
+
+impl Passage {
+    /// The probability that it is within `horizon` seconds.
+    pub(super) fn within(&self, horizon: f64) -> f64 {
+        let cells = self.cells[..self.len].iter();
+        let all = cells
+            .map(|cell| cell.reaches * normal::cdf((horizon - cell.at) / cell.spread.max(f64::MIN_POSITIVE)));
+        all.sum::<f64>().clamp(0.0, 1.0)
+    }
+
+    /// The time by which it is so with probability `p`; absent if that is beyond what was looked ahead.
+    pub(super) fn quantile(&self, p: f64) -> Option<f64> {
+        let last = self.cells[..self.len].last()?;
+        let (mut low, mut high) = (0.0, last.at + 4.0 * last.spread);
+        if self.within(high) < p {
+            return None;
+        }
+        for _ in 0..24 {
+            let middle = f64::midpoint(low, high);
+            if self.within(middle) < p { low = middle } else { high = middle }
+        }
+        Some(high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: f64 = 1e6;
+
+    /// Peaks of 300 MB on 1 GB, each 45 s for 5 s, that grow by `growth` from one to the next; after `seconds`.
+    fn peaks(seconds: u32, growth: f64) -> Option<Recurrence> {
+        let mut peaks = Excursions::default();
+        for i in 0..seconds {
+            let top = 300.0 * MB + growth * f64::from(i / 45);
+            peaks.push(f64::from(i), 1_000.0 * MB + if i % 45 >= 40 { top } else { 0.0 });
+        }
+        Recurrence::find(&peaks, None, f64::from(seconds))
+    }
+
+    #[test]
+    fn period_height_and_growth_are_found_from_three_peaks_on() {
+        assert_eq!(peaks(100, 0.0), None);
+        let found = peaks(150, 10.0 * MB).unwrap();
+        assert_eq!((found.count, found.period_seconds), (3, 45.0));
+        assert!((found.height_bytes - 310.0 * MB).abs() < 5.0 * MB, "{found:?}");
+        assert!((found.growth_bytes_per_second - 10.0 / 45.0 * MB).abs() < 0.01 * MB, "{found:?}");
+        // The fourth peak begins at 175 s.
+        assert!((found.next_seconds - 25.0).abs() <= 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn the_peak_that_reaches_the_limit_is_foreseen() {
+        let found = peaks(450, 10.0 * MB).unwrap();
+        assert!(found.surely_grow());
+        // The peak at 490 s has 1,400 MB; the one at 535 s 1,410 MB.
+        let passage = found.passage(1_405.0 * MB, 0.0, 1.0, 1e4);
+        let p50 = passage.quantile(0.5).unwrap();
+        assert!((p50 - 85.0).abs() < 15.0, "{p50}");
+        assert!(passage.within(60.0) < 0.5 && passage.within(110.0) > 0.8);
+        assert!(passage.quantile(0.1).unwrap() <= p50 && passage.quantile(0.9).unwrap() >= p50);
+    }
+
+    #[test]
+    fn constant_peaks_below_the_limit_reach_it_hardly_ever() {
+        let found = peaks(450, 0.0).unwrap();
+        assert!(!found.surely_grow());
+        assert!(found.passage(1_400.0 * MB, 0.0, 1.0, 600.0).within(600.0) < 0.1);
+    }
+
+    #[test]
+    fn peaks_that_are_overdue_recur_no_longer() {
+        let mut peaks = Excursions::default();
+        for i in 0..400_u32 {
+            peaks.push(f64::from(i), if i % 40 >= 35 { 1.3e9 } else { 1e9 });
+        }
+        assert!(Recurrence::find(&peaks, None, 410.0).is_some());
+        assert_eq!(Recurrence::find(&peaks, None, 500.0), None);
+    }
+}
