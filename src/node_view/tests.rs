@@ -69,7 +69,7 @@ impl Node {
     /// A workload of a user with a rank on a GPU.
     pub(crate) fn job(&mut self, name: &str, user: &str, run: &str, on: u32, gib: Option<u64>) {
         let empty = Label::default();
-        let mut info = vec![empty.clone(); 14];
+        let mut info = vec![empty.clone(); jobs::INFO.desc.labels.len()];
         (info[0], info[1], info[2]) = (name.into(), "slurm".into(), user.into());
         self.batch.put(&jobs::INFO, &info, Flag(true));
         self.batch.put(&jobs::RSS, &[name.into()], Bytes::new(2 * GIB));

@@ -77,7 +77,7 @@ fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
     for (url, args, part) in [
         (nobody.as_str(), &[][..], "unknown: "),
         (&server(STALE), &[], "The newest sample is"),
-        (&server(OTHER), &[], "is no frame of memwarden"),
+        (&server(OTHER), &[], "is not a frame of memwarden"),
         (&server(""), &["--timeout", "0.1"], "no answer within 0.1 s"),
         ("ftp://localhost", &[], "has no scheme"),
     ] {

@@ -256,7 +256,7 @@ mod tests {
         let two = options(&["--duration", "2"]);
         let note = two.too_short(Kind::Leak).unwrap();
         assert!(
-            note.contains("2 s at one each 0.100 s are 21") && note.ends_with("(--duration 6)"),
+            note.contains("2 s with an interval of 0.100 s give 21") && note.contains("--duration 6 "),
             "{note}"
         );
         assert_eq!((two.too_short(Kind::Profile), two.check(Kind::Oom).is_ok()), (None, true));

@@ -46,7 +46,8 @@ fn batch(jobs: &[Job]) -> Batch {
     out.put(&gpu::UTILIZATION, &labels(["0", "GPU-a"]), Ratio::new(0.5).unwrap());
     for job in jobs {
         let (name, cgroup) = (format!("slurm-{}", job.id), group(job.id));
-        let info = [&name, "slurm", "ada", &cgroup, job.id, "0", "physics", "gpu", "", "", "", "", "", ""];
+        let info =
+            [&name, "slurm", "ada", &cgroup, job.id, "0", "physics", "gpu", "", "", "", "", "", "", ""];
         out.put(&workload::INFO, &labels(info), Flag(true));
         let key = WorkloadKey { anchor: Anchor::Group(cgroup.as_str().into()), user: None };
         let (name, plain) = (Label::from(&name), Label::from(&name));
@@ -248,7 +249,7 @@ fn ended_jobs_are_kept_in_bounded_memory() {
 #[test]
 fn a_workload_that_is_no_job_of_slurm_is_left_out() {
     let mut out = Batch::new();
-    let info = ["pod", "pod", "ada", "/x", "7", "", "", "", "", "", "", "", "", ""];
+    let info = ["pod", "pod", "ada", "/x", "7", "", "", "", "", "", "", "", "", "", ""];
     out.put(&workload::INFO, &labels(info), Flag(true));
     let ledger = Ledger::new(None);
     report(&ledger, 100, &mut out);

@@ -100,8 +100,14 @@ fn own() -> &'static HashMap<String, Known> {
     static OWN: OnceLock<HashMap<String, Known>> = OnceLock::new();
     OWN.get_or_init(|| {
         // Metrics that the daemon itself measures or computes for a rank.
-        let computed =
-            [&m::MESSAGE_AGE.desc, &m::DROPPED.desc, &m::MFU.desc, &m::PHASE_NOW.desc, &m::PROCESS_RSS.desc];
+        let computed = [
+            &m::MESSAGE_AGE.desc,
+            &m::STEP_AGE.desc,
+            &m::DROPPED.desc,
+            &m::MFU.desc,
+            &m::PHASE_NOW.desc,
+            &m::PROCESS_RSS.desc,
+        ];
         let tellable = |desc: &&&'static Desc| {
             let labels = match desc.labels {
                 ["workload", "rank", rest @ ..] => rest,

@@ -130,7 +130,6 @@ fn put_info(
     let labels = [
         workload.facts.name.clone(),
         identity.kind.label().into(),
-        names.run.name.clone(),
         names.user.clone(),
         names.cgroup.clone(),
         names.slurm_job_id.clone(),
@@ -143,6 +142,7 @@ fn put_info(
         identity.pod_uid.clone(),
         container,
         identity.unit.clone(),
+        names.run.name.clone(),
     ];
     out.put(&metrics::INFO, &labels, Flag(true));
     if *workload.names != names {

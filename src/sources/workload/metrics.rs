@@ -9,7 +9,7 @@ const PROCESSES: usize = 8_000;
 crate::metrics! {
     /// Identity of a workload: the label kind is matcher, slurm, pod, container, unit, gpu or job; run is the training run that it is a part of, on all nodes; user is the user of its oldest process that does not run as root; slurm_step, container and container_id are those of the part with the most memory; slurm_account and slurm_partition are what the environment of a process that Slurm started says, which its user can change. Always 1; a label is empty where it does not apply or is not known.
     pub INFO: Gauge<Flag> = "memwarden_workload_info"
-        {workload, kind, run, user, cgroup, slurm_job_id, slurm_step, slurm_account, slurm_partition, namespace, pod, container, pod_uid, container_id, unit};
+        {workload, kind, user, cgroup, slurm_job_id, slurm_step, slurm_account, slurm_partition, namespace, pod, container, pod_uid, container_id, unit, run};
     /// Largest resident memory of the workload within the peak window.
     pub RSS_MAX: Gauge<Bytes> = "memwarden_workload_rss_max_bytes" {workload};
     /// Resident memory of the workload's processes: the sum of anonymous, file and shared memory. Shared memory is counted once for each process that maps it.

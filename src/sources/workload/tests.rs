@@ -219,8 +219,8 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     host.reporting.push(key(22, start));
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     expect_test::expect![[r#"
-        memwarden_workload_info slurm-7,slurm,slurm-7,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
-        memwarden_workload_info torchrun-21,job,,tester,/user.slice,,,,,,,,,, 1
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,,,slurm-7 1
+        memwarden_workload_info torchrun-21,job,tester,/user.slice,,,,,,,,,,, 1
     "#]]
     .assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     // A job connects before it uses its GPU.
@@ -273,12 +273,12 @@ fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
         unit-train-x.service: 40"#]]
     .assert_eq(&host.members());
     expect_test::expect![[r#"
-        memwarden_workload_info slurm-7,slurm,slurm-7,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
-        memwarden_workload_info own,matcher,,tester,/slurm/uid_1000/job_7/step_0/task_0,,,,,,,,,, 1
-        memwarden_workload_info pod-1a2b3c4d-0000-1111-2222-0123456789ab,pod,,tester,/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab,,,,,,,,1a2b3c4d-0000-1111-2222-0123456789ab,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
-        memwarden_workload_info container-0123456789ab,container,,tester,/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,,,,,,,,,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, 1
-        memwarden_workload_info unit-train-x.service,unit,,tester,/system.slice/train-x.service,,,,,,,,,,train-x.service 1
-        memwarden_workload_info g-50,gpu,,tester,/user.slice,,,,,,,,,, 1
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,,,slurm-7 1
+        memwarden_workload_info own,matcher,tester,/slurm/uid_1000/job_7/step_0/task_0,,,,,,,,,,, 1
+        memwarden_workload_info pod-1a2b3c4d-0000-1111-2222-0123456789ab,pod,tester,/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab,,,,,,,,1a2b3c4d-0000-1111-2222-0123456789ab,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,, 1
+        memwarden_workload_info container-0123456789ab,container,tester,/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,,,,,,,,,0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef,, 1
+        memwarden_workload_info unit-train-x.service,unit,tester,/system.slice/train-x.service,,,,,,,,,,train-x.service, 1
+        memwarden_workload_info g-50,gpu,tester,/user.slice,,,,,,,,,,, 1
     "#]].assert_eq(&values(&host.sample(), "memwarden_workload_info"));
     let none = Rules { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..rules() };
     host.workload = Workloads::new(none, &host.tree.roots(), 1_000, &patient());
@@ -357,7 +357,7 @@ fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
     let out = host.sample();
     assert_eq!((cpu(&out), read(&out)), (13.0, 570.0));
     expect_test::expect![[r#"
-        memwarden_workload_info slurm-7,slurm,slurm-7,tester,/slurm/uid_1000/job_7,7,0,,,,,,,, 1
+        memwarden_workload_info slurm-7,slurm,tester,/slurm/uid_1000/job_7,7,0,,,,,,,,,slurm-7 1
         memwarden_workload_rss_bytes slurm-7 5001216
         memwarden_workload_rss_anon_bytes slurm-7 4505600
         memwarden_workload_rss_file_bytes slurm-7 450560
