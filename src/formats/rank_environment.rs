@@ -79,7 +79,7 @@ impl RankEnvironment {
     }
 }
 
-/// The name of a run, if it is a text of at most [`LONGEST_RUN`] letters, digits and `_.+-@,:/[]`.
+/// The name of a run, if it is a text of at most 64 letters, digits and `_.+-@,:/[]`.
 pub fn run_name(value: &[u8]) -> Option<Label> {
     let text = std::str::from_utf8(value).ok().filter(|text| (1..=LONGEST_RUN).contains(&text.len()))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-@,:/[]".contains(&byte);

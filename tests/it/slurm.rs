@@ -355,10 +355,7 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
 
     // The hook requeues a job whose memory crosses the soft level.
     let script = format!(
-        "#!/bin/sh\nexport SLURM_CONF={} PATH=/usr/bin:/bin\nread -r input\njob=${{MEMWARDEN_SLURM_JOB_ID:-}}\n\
-         pid=$(printf %s \"$input\" | sed 's/.*\"pids\":\\[\\([0-9]*\\).*/\\1/')\n\
-         [ -n \"$job\" ] || job=$(sed -n 's/.*job_\\([0-9]*\\).*/\\1/p' /proc/$pid/cgroup | head -n 1)\n\
-         exec scontrol requeue \"$job\"\n",
+        "#!/bin/sh\nexport SLURM_CONF={} PATH=/usr/bin:/bin\nexec scontrol requeue \"$MEMWARDEN_SLURM_JOB_ID\"\n",
         cluster.path("slurm.conf").display()
     );
     write(&hook, &script, 0o755);

@@ -126,7 +126,7 @@ fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
         chance * 100.0
     );
     if let Some(goes_on) = now.p_growth_goes_on.filter(|goes_on| *goes_on < CERTAIN) {
-        text.push_str(&format!(", as the growth goes on until then with {:.0} %", goes_on * 100.0));
+        text.push_str(&format!(", as the growth continues until then with {:.0} %", goes_on * 100.0));
     }
     text
 }
@@ -229,7 +229,7 @@ mod tests {
               seen      600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
               verdict   leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
               alarm     leaking from t = 69 s
-              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 78 %, as the growth goes on until then with 78 %
+              forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 78 %, as the growth continues until then with 78 %
               risk      high: exhaustion within 15 minutes is more likely than not
               evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 29472.0, peak 99.6; center leads
               advice    record anonymous and shared memory too, to exclude file cache
