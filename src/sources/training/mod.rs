@@ -369,7 +369,9 @@ fn strive(
 /// Exposes the ranks that launchers have started and that are not connected.
 fn put_unconnected(clients: &[(Arc<Client>, bool)], identities: &mut RankIdentities, out: &mut Batch) {
     let ranks = std::mem::take(&mut out.facts.environment_ranks);
-    for rank in &ranks {
+    // If the metric exceeds its maximum number of series, the first ranks of each user are kept.
+    for place in fair::turns(ranks.iter().map(|rank| rank.workload.user)) {
+        let rank = &ranks[place];
         if clients.iter().any(|(client, ended)| !ended && client.key == Some(rank.process)) {
             continue;
         }
