@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use http::Uri;
 
 use super::fetch::{self, Fetcher};
+use super::out;
 use super::output::{Format, Output};
 use super::report::Screen;
 use crate::cluster::{self, Answers, Cluster, QUERIES};
@@ -16,7 +17,7 @@ use crate::report::{cluster_json, cluster_text};
 ///
 /// Nodes that are not seen come first, then those where memory runs out first. The server must have loaded the rules in
 /// alerts/. Exit codes: 0 nothing is wrong; 2 something is: a high risk, a run that is stalled, or a critical alert; 3
-/// nothing that is seen is wrong, and a node is down, stale, hung or blind; 1 an error.
+/// nothing that is seen is wrong, and a node is down, stale, hung or blind, or its risk is not known; 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden cluster --prometheus http://prometheus:9090
@@ -60,8 +61,20 @@ impl Args {
         let base = self.prometheus.trim_end_matches('/').to_owned();
         let fetcher = Fetcher::new(&fetch::address(&base)?, LARGEST, PATIENCE)?;
         let mut screen = Screen::new();
+        let mut has_answered = false;
         loop {
-            let cluster = runtime.block_on(self.read(&fetcher, &base))?;
+            let cluster = match runtime.block_on(self.read(&fetcher, &base)) {
+                Ok(cluster) => cluster,
+                // A server that restarts does not end the monitoring.
+                Err(error) if self.monitor && has_answered => {
+                    screen.clear();
+                    out::complain(&error);
+                    std::thread::sleep(Duration::from_secs(self.interval));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            has_answered = true;
             if self.monitor && screen.is_live() {
                 screen.show(&cluster_text(&cluster, self.top, screen.page()), "Ctrl-C ends it");
                 std::thread::sleep(Duration::from_secs(self.interval));

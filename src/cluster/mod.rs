@@ -298,9 +298,9 @@ impl Cluster {
             || alerts.into_iter().any(|alert| alert.severity == "critical")
     }
 
-    /// Whether part of the cluster is not seen.
+    /// Whether part of the cluster is not seen, or the risk of a node is not known.
     pub fn is_incomplete(&self) -> bool {
-        self.nodes.iter().any(|node| node.state != NodeState::Complete)
+        self.nodes.iter().any(|node| node.state != NodeState::Complete || node.risk.is_none())
     }
 }
 
@@ -396,6 +396,9 @@ mod tests {
     fn an_empty_cluster_alarms_nobody_and_a_complete_one_is_complete() {
         let mut answers = Answers::default();
         answers[0] = vec![sample(&[("instance", "good")], 0.0)];
+        let cluster = Cluster::new(&answers, Some(Vec::new()));
+        assert!(!cluster.is_alarming() && cluster.is_incomplete(), "its risk is not known");
+        answers[1] = vec![sample(&[("instance", "good")], 0.0)];
         let cluster = Cluster::new(&answers, Some(Vec::new()));
         assert!(!cluster.is_alarming() && !cluster.is_incomplete());
     }
