@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::history::peaks::Peaks;
 use crate::host::clock;
-use crate::model::analyzer::Keepsake;
+use crate::model::analyzer::SavedState;
 use crate::model::facts::{Before, Facts};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// The state to keep across a restart, by analyzer.
-    pub fn save(&self) -> Vec<(&'static str, Keepsake)> {
+    pub fn save(&self) -> Vec<(&'static str, SavedState)> {
         self.analyzers.save()
     }
 

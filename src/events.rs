@@ -110,7 +110,7 @@ struct Step {
     name: &'static str,
     since: Timestamp,
     /// Whether the stall was logged.
-    told: bool,
+    logged: bool,
 }
 
 /// The step at which the sampler has stalled.
@@ -189,7 +189,7 @@ impl Events {
 
     /// Records that the sampler begins this step.
     pub fn step(&self, name: &'static str, now: Timestamp) {
-        self.end_step(Some(Step { name, since: now, told: false }), now);
+        self.end_step(Some(Step { name, since: now, logged: false }), now);
     }
 
     /// Records that the sampler ended its tick.
@@ -200,7 +200,7 @@ impl Events {
     fn end_step(&self, next: Option<Step>, now: Timestamp) {
         attention::rest();
         let before = std::mem::replace(&mut *lock(&self.step), next);
-        if let Some(step) = before.filter(|step| step.told) {
+        if let Some(step) = before.filter(|step| step.logged) {
             let lasted_seconds = now.since(step.since).as_secs_f64();
             tracing::info!(
                 step = step.name,
@@ -221,8 +221,8 @@ impl Events {
     pub fn watch_sampler(&self, now: Timestamp) {
         let Some(Stalled { step: name, pid, lasts }) = self.stalled(now) else { return };
         let mut current = lock(&self.step);
-        let Some(step) = current.as_mut().filter(|step| !step.told && step.name == name) else { return };
-        step.told = true;
+        let Some(step) = current.as_mut().filter(|step| !step.logged && step.name == name) else { return };
+        step.logged = true;
         drop(current);
         *lock(&self.stalls).entry(name).or_default() += 1;
         let lasts_seconds = lasts.as_secs_f64();

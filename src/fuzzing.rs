@@ -235,9 +235,9 @@ targets! {
     series_csv(bytes) {
         if let Ok(series) = csv::read("fuzz", bytes) {
             let options = replay::Options { limit: None, horizons: vec![60.0], every: 3 };
-            for said in replay::replay(&series, &options) {
-                let numbers = said.assessment.p_exhaustion.into_iter().flatten();
-                let times = said.assessment.tte.map(|tte| tte.p50);
+            for replayed in replay::replay(&series, &options) {
+                let numbers = replayed.assessment.p_exhaustion.into_iter().flatten();
+                let times = replayed.assessment.tte.map(|tte| tte.p50);
                 assert!(numbers.chain(times).all(f64::is_finite), "a value that is not finite");
             }
         }

@@ -68,21 +68,21 @@ mod tests {
     fn a_level_rises_at_once_and_falls_after_a_minute() {
         let mut latch = Latch::default();
         let subject = Subject::host();
-        let mut told = Vec::new();
+        let mut levels = Vec::new();
         for second in 0..200 {
             let now = Timestamp::from_secs(second);
             latch.begin(now);
             // Up and down each second until second 100, then low.
             let level = if second < 100 { second % 2 } else { 0 };
-            told.push(latch.update(&subject, level, now));
+            levels.push(latch.update(&subject, level, now));
         }
-        assert_eq!((told[0], told[1]), ((0, 0.0), (1, 1.0)));
-        assert!(told[1..160].iter().all(|told| *told == (1, 1.0)), "{told:?}");
-        assert_eq!(told[160], (0, 160.0));
+        assert_eq!((levels[0], levels[1]), ((0, 0.0), (1, 1.0)));
+        assert!(levels[1..160].iter().all(|levels| *levels == (1, 1.0)), "{levels:?}");
+        assert_eq!(levels[160], (0, 160.0));
     }
 
     #[test]
-    fn a_subject_that_is_gone_is_forgotten() {
+    fn a_subject_that_has_ended_is_forgotten() {
         let mut latch = Latch::default();
         for second in 0..3 {
             latch.begin(Timestamp::from_secs(second));

@@ -30,19 +30,19 @@ pub struct ReplayedAssessment {
 pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
     let every = options.every.max(1);
     let mut tracker = Tracker::new();
-    let mut said = Vec::with_capacity(series.rows.len() / every + 1);
+    let mut assessments = Vec::with_capacity(series.rows.len() / every + 1);
     for (i, row) in series.rows.iter().enumerate() {
         tracker.push(row.at, sample(row));
         if (i + 1) % every == 0 || i + 1 == series.rows.len() {
             let limit = options.limit.or(row.limit);
-            said.push(ReplayedAssessment {
+            assessments.push(ReplayedAssessment {
                 at: row.at,
                 limit,
                 assessment: tracker.assess(limit, &options.horizons),
             });
         }
     }
-    said
+    assessments
 }
 
 /// Converts a row to a sample.

@@ -1,8 +1,8 @@
-//! The two looks at a life, and which of them is told.
+//! The two assessments of a series, of its newest samples and of its whole life, and which of them is reported.
 
 use serde::{Deserialize, Serialize};
 
-use super::leak::{self, Asked, Look, State, Verdict};
+use super::leak::{self, Criteria, GrowthWindow, State, Verdict};
 use super::stats::robust;
 use super::view::{MOST, View};
 use crate::history::life::Life;
@@ -29,7 +29,7 @@ const WHOLE_EVERY: f64 = 30.0;
 pub(super) struct SeriesVerdict {
     recent: Verdict,
     whole: Verdict,
-    /// What the look at the whole told last, and when the next one is due, on the history's clock.
+    /// The last state of the whole life, and when the next assessment is due, on the history's clock.
     whole_state: State,
     whole_due: f64,
 }
@@ -41,10 +41,10 @@ pub(super) struct Clock {
     pub(super) interval: f64,
 }
 
-/// What is told of a life.
+/// The state of a series.
 #[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) look: Look,
+pub(super) struct SeriesState {
+    pub(super) look: GrowthWindow,
     pub(super) state: State,
     /// The growth in bytes per second and its standard error.
     pub(super) rate: (f64, f64),
@@ -59,15 +59,15 @@ pub(super) struct Seen {
 }
 
 impl SeriesVerdict {
-    /// Judges the newest samples, and the whole of a life that is longer. The worse one is told; where both leak it is
-    /// the whole, unless the newest samples surely leak faster. Nothing before there is enough to see.
+    /// Judges the newest samples, and the whole of a life that is longer. The worse one is returned; where both leak,
+    /// that of the whole life, unless the newest samples certainly leak faster. Absent before there are enough samples.
     pub(super) fn see(
         &mut self,
         history: &mut Life,
         channel: usize,
         clock: Clock,
         limit: Option<f64>,
-    ) -> Option<Seen> {
+    ) -> Option<SeriesState> {
         let mut view = View::recent(history, channel);
         if let Some(first) = restart(&view) {
             history.retire(view.at()[first]);
@@ -75,20 +75,20 @@ impl SeriesVerdict {
             view = View::recent(history, channel);
         }
         if history.past().is_empty() {
-            return judge(&view, &Asked::YOUNG, &mut self.recent, clock, false);
+            return judge(&view, &Criteria::YOUNG, &mut self.recent, clock, false);
         }
         let above = held(history.past(), channel, limit);
-        let recent = judge(&view, &Asked { above, ..Asked::RECENT }, &mut self.recent, clock, false);
-        let told = recent.as_ref().map_or(State::Insufficient, |recent| recent.state);
-        // The whole changes slowly: it is looked at now and then, and where it may have more to tell. It is overdue
-        // where the interval was learned anew.
+        let recent = judge(&view, &Criteria { above, ..Criteria::RECENT }, &mut self.recent, clock, false);
+        let recent_state = recent.as_ref().map_or(State::Insufficient, |recent| recent.state);
+        // The whole life changes slowly: it is assessed at intervals, and where its state may be the worse one. It is overdue
+        // where the sampling interval has changed.
         let late = WHOLE_EVERY * clock.interval;
         let due = clock.now >= self.whole_due || self.whole_due - clock.now > late;
         if due {
             self.whole_due = clock.now + late;
         }
-        let leaks = told == State::Leaking && self.whole_state == State::Leaking;
-        let whole = (due || self.whole_state > told || leaks)
+        let leaks = recent_state == State::Leaking && self.whole_state == State::Leaking;
+        let whole = (due || self.whole_state > recent_state || leaks)
             .then(|| self.see_whole(history, channel, clock))
             .flatten();
         match (recent, whole) {
@@ -105,14 +105,14 @@ impl SeriesVerdict {
         }
     }
 
-    fn see_whole(&mut self, history: &mut Life, channel: usize, clock: Clock) -> Option<Seen> {
+    fn see_whole(&mut self, history: &mut Life, channel: usize, clock: Clock) -> Option<SeriesState> {
         let mut view = View::whole(history, channel);
         if let Some(first) = restart(&view) {
             history.cut_past(view.at()[first]);
             self.whole = Verdict::default();
             view = View::whole(history, channel);
         }
-        let seen = judge(&view, &Asked::WHOLE, &mut self.whole, clock, true);
+        let seen = judge(&view, &Criteria::WHOLE, &mut self.whole, clock, true);
         self.whole_state = seen.as_ref().map_or(State::Insufficient, |seen| seen.state);
         seen
     }
@@ -126,7 +126,13 @@ impl SeriesVerdict {
     }
 }
 
-fn judge(view: &View, asked: &Asked, verdict: &mut Verdict, clock: Clock, of_whole: bool) -> Option<Seen> {
+fn judge(
+    view: &View,
+    asked: &Criteria,
+    verdict: &mut Verdict,
+    clock: Clock,
+    of_whole: bool,
+) -> Option<SeriesState> {
     let samples = if clock.interval > 0.0 { view.span() / clock.interval } else { 0.0 };
     let look = leak::look(view, samples, asked)?;
     let state = verdict.judge(view, &look, clock.now, asked);
@@ -138,7 +144,7 @@ fn judge(view: &View, asked: &Asked, verdict: &mut Verdict, clock: Clock, of_who
     let from = if state == State::Leaking { verdict.onset } else { look.from };
     let half_held = verdict.is_half_held(view, asked);
     let faded = verdict.fades(view, &look, state);
-    Some(Seen { look, state, rate, from, half_held, of_whole, faded })
+    Some(SeriesState { look, state, rate, from, half_held, of_whole, faded })
 }
 
 /// The level that a past has held for a while, again and again, and what must be exceeded for that.

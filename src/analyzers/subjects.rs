@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tracker::{Assessment, Sample, Tracker};
 use super::users::Users;
-use crate::model::analyzer::{Keepsake, View};
+use crate::model::analyzer::{SavedState, View};
 use crate::model::fair;
 use crate::model::finding::Subject;
 use crate::model::setting::{Opt, OptKind, Settings};
@@ -33,7 +33,7 @@ const SAME_LIFE: f64 = 5.0;
 
 /// One subject in one tick.
 #[derive(Debug)]
-pub(super) struct Fed<'a> {
+pub(super) struct SubjectSample<'a> {
     pub(super) subject: &'a Subject,
     pub(super) sample: Sample,
     /// Bytes.
@@ -45,7 +45,7 @@ pub(super) struct Fed<'a> {
 
 /// The tracked state of one subject.
 #[derive(Debug, Default)]
-pub(super) struct Followed {
+pub(super) struct TrackedSubject {
     tracker: Tracker,
     /// Seconds on the monotonic clock.
     seen: f64,
@@ -55,7 +55,7 @@ pub(super) struct Followed {
     /// When its growth began, in seconds since 1970; absent while it does not grow.
     since_unix: Option<f64>,
     due: f64,
-    pub(super) said: Option<DatedAssessment>,
+    pub(super) latest: Option<DatedAssessment>,
 }
 
 /// An assessment and when it was made.
@@ -78,7 +78,7 @@ impl DatedAssessment {
 /// The trackers of one analyzer.
 #[derive(Debug)]
 pub(super) struct Subjects {
-    followed: BTreeMap<Subject, Followed>,
+    followed: BTreeMap<Subject, TrackedSubject>,
     most: usize,
     /// The previous and the current tick, in seconds on the monotonic clock.
     ticks: [f64; 2],
@@ -166,10 +166,10 @@ impl Subjects {
     /// Adds the sample of one subject, and assesses the subject if that is due. Returns nothing if it is not tracked.
     pub(super) fn feed(
         &mut self,
-        Fed { subject, sample, limit, life }: Fed<'_>,
+        SubjectSample { subject, sample, limit, life }: SubjectSample<'_>,
         horizons: &[f64],
         now: Timestamp,
-    ) -> Option<&mut Followed> {
+    ) -> Option<&mut TrackedSubject> {
         let at = now.monotonic().as_secs_f64();
         if !self.followed.contains_key(subject) {
             if self.left_out.contains(subject) {
@@ -180,11 +180,12 @@ impl Subjects {
                 self.waiting += 1;
                 return None;
             }
-            self.followed.insert(subject.clone(), Followed { born: at, life, ..Followed::default() });
+            self.followed
+                .insert(subject.clone(), TrackedSubject { born: at, life, ..TrackedSubject::default() });
         }
         let followed = self.followed.get_mut(subject)?;
         if (followed.life - life).abs() > SAME_LIFE {
-            *followed = Followed { born: at, life, ..Followed::default() };
+            *followed = TrackedSubject { born: at, life, ..TrackedSubject::default() };
         }
         followed.seen = at;
         followed.tracker.push(at, sample);
@@ -196,7 +197,7 @@ impl Subjects {
                 .growing_for_seconds
                 .map(|seconds| followed.since_unix.unwrap_or_else(|| now.unix().as_secs_f64() - seconds));
             let since_unix = followed.since_unix;
-            followed.said = Some(DatedAssessment { assessment, at, since_unix });
+            followed.latest = Some(DatedAssessment { assessment, at, since_unix });
         }
         Some(followed)
     }
@@ -219,7 +220,7 @@ impl Subjects {
     }
 
     /// The state to keep across a restart.
-    pub(super) fn save(&self) -> Keepsake {
+    pub(super) fn save(&self) -> SavedState {
         let all: Vec<Saved> = self
             .followed
             .iter()
@@ -245,8 +246,10 @@ impl Subjects {
         // After a restart it is unknown whether a pid is still the same process.
         let lasting = sound.filter(|saved| saved.subject.pid.is_empty()).take(self.most);
         for Saved { subject, tracker, seen, born, life, since_unix } in lasting {
-            self.followed
-                .insert(subject, Followed { tracker, seen, born, life, since_unix, due: 0.0, said: None });
+            self.followed.insert(
+                subject,
+                TrackedSubject { tracker, seen, born, life, since_unix, due: 0.0, latest: None },
+            );
         }
         Ok(())
     }

@@ -79,34 +79,37 @@ fn growing_host(second: u32, batch: &mut Batch) {
 const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
 
 #[test]
-fn a_host_that_fills_up_is_foreseen() {
+fn exhaustion_of_a_host_that_fills_up_is_forecast() {
     let mut analyzer = build(&exhaustion::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 1800, growing_host);
+    let analysis = run(&mut *analyzer, 0, 1800, growing_host);
     // 44 GiB at 8 MiB/s are 5,632 s, of which 1,800 have passed.
-    let p50 = value(&said, TTE, &["host", "p50"]).unwrap();
+    let p50 = value(&analysis, TTE, &["host", "p50"]).unwrap();
     assert!((p50 - 3832.0).abs() < 400.0, "{p50}");
     let (p10, p90) =
-        (value(&said, TTE, &["host", "p10"]).unwrap(), value(&said, TTE, &["host", "p90"]).unwrap());
+        (value(&analysis, TTE, &["host", "p10"]).unwrap(), value(&analysis, TTE, &["host", "p90"]).unwrap());
     assert!(p10 < p50 && p50 < p90, "{p10} {p50} {p90}");
-    let growth = value(&said, "memwarden_forecast_growth_bytes_per_second", &["host"]).unwrap();
+    let growth = value(&analysis, "memwarden_forecast_growth_bytes_per_second", &["host"]).unwrap();
     assert!((growth / (GIB / 128.0) - 1.0).abs() < 0.1, "{growth}");
-    assert_eq!(value(&said, "memwarden_forecast_risk", &["host", "medium"]), Some(1.0));
-    assert_eq!(said.findings.len(), 1);
-    assert_eq!(said.findings[0].state, "medium");
+    assert_eq!(value(&analysis, "memwarden_forecast_risk", &["host", "medium"]), Some(1.0));
+    assert_eq!(analysis.findings.len(), 1);
+    assert_eq!(analysis.findings[0].state, "medium");
 }
 
 #[test]
 fn a_healthy_host_has_no_time_to_exhaustion() {
     let mut analyzer = build(&exhaustion::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 1800, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 1800, |second, batch| {
         let used = 30.0 * GIB + f64::from(second % 40) * GIB / 8.0 + noise(second) * GIB / 64.0;
         bytes(batch, &memory::metrics::TOTAL, &[], 64.0 * GIB);
         bytes(batch, &memory::metrics::AVAILABLE, &[], 64.0 * GIB - used);
     });
-    assert_eq!(value(&said, TTE, &["host"]), None);
-    assert_eq!(value(&said, "memwarden_forecast_risk", &["host", "low"]), Some(1.0));
-    assert_eq!(value(&said, "memwarden_forecast_exhaustion_probability_ratio", &["host", "60m"]), Some(0.0));
-    assert!(said.findings.is_empty(), "{:?}", said.findings);
+    assert_eq!(value(&analysis, TTE, &["host"]), None);
+    assert_eq!(value(&analysis, "memwarden_forecast_risk", &["host", "low"]), Some(1.0));
+    assert_eq!(
+        value(&analysis, "memwarden_forecast_exhaustion_probability_ratio", &["host", "60m"]),
+        Some(0.0)
+    );
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
 }
 
 #[test]
@@ -118,19 +121,19 @@ fn what_was_learned_survives_a_restart() {
     let text = String::from_utf8(text).unwrap();
     let mut second = build(&exhaustion::REGISTRATION);
     second.restore(&text).unwrap();
-    let said = run(&mut *second, 1805, 1807, growing_host);
-    let p50 = value(&said, TTE, &["host", "p50"]).unwrap();
+    let analysis = run(&mut *second, 1805, 1807, growing_host);
+    let p50 = value(&analysis, TTE, &["host", "p50"]).unwrap();
     assert!((p50 - 3826.0).abs() < 400.0, "{p50}");
     let mut third = build(&exhaustion::REGISTRATION);
     assert!(third.restore("{\"not\": \"ours\"}").is_err());
-    let said = run(&mut *third, 1805, 1807, growing_host);
-    assert_eq!(value(&said, TTE, &["host"]), None, "nothing was learned");
+    let analysis = run(&mut *third, 1805, 1807, growing_host);
+    assert_eq!(value(&analysis, TTE, &["host"]), None, "nothing was learned");
 }
 
 #[test]
 fn a_workload_runs_out_where_its_cgroup_does() {
     let mut analyzer = build(&exhaustion::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 900, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 900, |second, batch| {
         let used = GIB + f64::from(second) * GIB / 1024.0 + noise(second) * GIB / 512.0;
         let (path, name): (Label, Label) = ("/jobs/7".into(), "train".into());
         bytes(batch, &memory::metrics::TOTAL, &[], 64.0 * GIB);
@@ -153,11 +156,11 @@ fn a_workload_runs_out_where_its_cgroup_does() {
     });
     // 2.5 GiB at 1 MiB/s are 2,560 s, of which 900 have passed; the host would last far longer.
     for subject in ["workload", "cgroup"] {
-        let p50 = value(&said, TTE, &[subject, "p50"]).unwrap();
+        let p50 = value(&analysis, TTE, &[subject, "p50"]).unwrap();
         assert!((p50 - 1660.0).abs() < 250.0, "{subject}: {p50}");
     }
-    assert_eq!(value(&said, TTE, &["host"]), None);
-    let headroom = value(&said, "memwarden_forecast_headroom_bytes", &["cgroup"]).unwrap();
+    assert_eq!(value(&analysis, TTE, &["host"]), None);
+    let headroom = value(&analysis, "memwarden_forecast_headroom_bytes", &["cgroup"]).unwrap();
     assert!((headroom / (1.62 * GIB) - 1.0).abs() < 0.05, "{headroom}");
 }
 
@@ -182,16 +185,16 @@ fn workload_that_grows(anon: f64, file: f64) -> Analysis {
 
 #[test]
 fn a_leak_is_named_with_its_kind() {
-    let said = workload_that_grows(1.0, 0.0);
-    assert_eq!(value(&said, "memwarden_leak_state", &["workload", "train", "leaking"]), Some(1.0));
-    assert_eq!(value(&said, "memwarden_leak_state", &["process", "77", "leaking"]), Some(1.0));
-    let since = value(&said, "memwarden_leak_since_timestamp_seconds", &["workload"]).unwrap();
+    let analysis = workload_that_grows(1.0, 0.0);
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["workload", "train", "leaking"]), Some(1.0));
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["process", "77", "leaking"]), Some(1.0));
+    let since = value(&analysis, "memwarden_leak_since_timestamp_seconds", &["workload"]).unwrap();
     assert!(since < 400.0, "{since}");
     expect![[r#"
         process train pid 77 leaking: The anonymous memory of process train pid 77 has been leaking for 30 minutes.
         workload train leaking: The anonymous memory of workload train has been leaking for 30 minutes."#]]
     .assert_eq(
-        &said
+        &analysis
             .findings
             .iter()
             .map(|finding| format!("{} {}: {}", finding.subject, finding.state, finding.summary))
@@ -202,13 +205,13 @@ fn a_leak_is_named_with_its_kind() {
 
 #[test]
 fn file_cache_is_no_leak() {
-    let said = workload_that_grows(0.0, 1.0);
-    assert_eq!(value(&said, "memwarden_leak_state", &["workload", "train", "steady"]), Some(1.0));
-    assert!(said.findings.is_empty(), "{:?}", said.findings);
+    let analysis = workload_that_grows(0.0, 1.0);
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["workload", "train", "steady"]), Some(1.0));
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
 }
 
 #[test]
-fn a_workload_that_begins_again_is_foreseen_again() {
+fn a_workload_that_starts_again_is_forecast_again() {
     let mut analyzer = build(&exhaustion::REGISTRATION);
     // Two hours flat, a leak of ten minutes, a kill, and the same leak once more.
     let put = |second: u32, batch: &mut Batch| {
@@ -224,9 +227,9 @@ fn a_workload_that_begins_again_is_foreseen_again() {
         bytes(batch, &workload::metrics::SHMEM, name, 0.0);
         batch.put_some(&workload::metrics::START, name, crate::model::units::Seconds::new(life));
     };
-    let said = run(&mut *analyzer, 0, 8_100, put);
+    let analysis = run(&mut *analyzer, 0, 8_100, put);
     // 4 GiB at 5 MiB/s are 800 s, of which 300 have passed.
-    let p50 = value(&said, TTE, &["workload", "p50"]).unwrap();
+    let p50 = value(&analysis, TTE, &["workload", "p50"]).unwrap();
     assert!((p50 - 500.0).abs() < 100.0, "{p50}");
 }
 
@@ -252,13 +255,13 @@ fn growing_rank(second: u32, batch: &mut Batch) {
 #[test]
 fn an_allocator_runs_out_by_its_tensors_and_not_by_what_it_has_taken() {
     let mut analyzer = build(&exhaustion::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 1800, growing_rank);
+    let analysis = run(&mut *analyzer, 0, 1800, growing_rank);
     let labels = ["allocator", "5", "job", "9"];
     let with = |last: &'static str| [labels.as_slice(), &[last]].concat();
-    let left = value(&said, "memwarden_forecast_headroom_bytes", &labels).unwrap();
+    let left = value(&analysis, "memwarden_forecast_headroom_bytes", &labels).unwrap();
     assert!((left / GIB - 26.0).abs() < 0.2, "{left}");
     // 40 GiB at 8 MiB/s are 5,120 s, of which 1,800 have passed: the driver sees nothing grow.
-    let p50 = value(&said, TTE, &with("p50")).unwrap();
+    let p50 = value(&analysis, TTE, &with("p50")).unwrap();
     assert!((p50 - 3_320.0).abs() < 400.0, "{p50}");
 }
 
@@ -276,7 +279,7 @@ fn the_outlook_names_by_identity_who_is_meant() {
         let used = 2.0 * GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 64.0;
         bytes(batch, &workload::metrics::RSS, std::slice::from_ref(&name), used);
     };
-    let said = |registration: &Registration, facts: &Facts| {
+    let analysis = |registration: &Registration, facts: &Facts| {
         let mut analyzer = build(registration);
         run(&mut *analyzer, 0, 1799, put);
         let (mut batch, mut last) = (Batch::new(), Analysis::default());
@@ -293,7 +296,7 @@ fn the_outlook_names_by_identity_who_is_meant() {
         workloads: vec![std::sync::Arc::clone(&workload)],
         ..Facts::default()
     };
-    let foreseen = said(&exhaustion::REGISTRATION, &facts);
+    let foreseen = analysis(&exhaustion::REGISTRATION, &facts);
     let forecasts = foreseen.outlook.forecasts.as_ref().unwrap();
     let resources: Vec<_> = forecasts.iter().map(|forecast| forecast.resource.clone()).collect();
     let allocator = Resource::Allocator { process, device: Some("GPU-5".into()) };
@@ -303,38 +306,38 @@ fn the_outlook_names_by_identity_who_is_meant() {
     {
         let point = |metric: &str, last| value(&foreseen, metric, &[labels, &[last]].concat());
         let tte = forecast.tte.unwrap();
-        let told =
+        let points =
             [Some(tte.p10), Some(tte.p50), tte.p90].map(|seconds| seconds.map(|seconds| seconds.get()));
-        assert_eq!(told, ["p10", "p50", "p90"].map(|estimate| point(TTE, estimate)));
+        assert_eq!(points, ["p10", "p50", "p90"].map(|estimate| point(TTE, estimate)));
         let within = forecast.within.map(|p| p.map(|p| p.get()));
         let name = "memwarden_forecast_exhaustion_probability_ratio";
         assert_eq!(within, ["1m", "5m", "15m", "60m"].map(|horizon| point(name, horizon)));
     }
-    let leaks = said(&leak::REGISTRATION, &facts).outlook.leaks.unwrap();
+    let leaks = analysis(&leak::REGISTRATION, &facts).outlook.leaks.unwrap();
     let leaking = leaks.iter().filter(|leak| leak.state == leak::State::Leaking);
     assert_eq!(leaking.map(|leak| leak.resource.clone()).collect::<Vec<_>>(), [allocator, workload]);
     // Who is not known is not named, though somebody has the name and the pid; both still look.
-    let unknown = said(&exhaustion::REGISTRATION, &Facts::default()).outlook;
+    let unknown = analysis(&exhaustion::REGISTRATION, &Facts::default()).outlook;
     assert_eq!(
         unknown.forecasts.unwrap().iter().map(|known| &known.resource).collect::<Vec<_>>(),
         [&Resource::Host]
     );
-    let unknown = said(&leak::REGISTRATION, &Facts::default()).outlook;
+    let unknown = analysis(&leak::REGISTRATION, &Facts::default()).outlook;
     assert_eq!(unknown, Outlook { forecasts: None, leaks: Some(Vec::new()) });
 }
 
 #[cfg(feature = "gpu")]
 #[test]
-fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {
+fn allocated_bytes_of_the_job_distinguish_a_leak_from_reserved_memory() {
     let mut analyzer = build(&leak::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 3600, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 3600, |second, batch| {
         growing_rank(second, batch);
         let labels = ["5".into(), "GPU-5".into(), "9".into()];
         bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, 61.0 * GIB);
     });
-    assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
-    assert_eq!(value(&said, "memwarden_leak_state", &["allocator", "leaking"]), None, "it is told once");
-    let summary = &said.findings[0].summary;
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["allocator", "leaking"]), None, "it is told once");
+    let summary = &analysis.findings[0].summary;
     assert!(
         summary.starts_with("The memory allocated to tensors of gpu_process 5 job pid 9 has been leaking"),
         "{summary}"
@@ -342,27 +345,31 @@ fn what_the_job_says_is_allocated_tells_a_leak_from_a_reserve() {
 }
 
 #[test]
-fn a_rank_that_the_driver_does_not_show_leaks_by_its_own_word() {
+fn a_rank_that_the_driver_does_not_list_leaks_by_its_own_report() {
     let mut analyzer = build(&leak::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 3600, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 3600, |second, batch| {
         growing_rank(second, batch);
         let rank = ["job".into(), "3".into()];
         batch.put(&training::metrics::STEPS, &rank, Count(u64::from(second) * 4));
     });
     let labels = ["allocator", "5", "job", "9"];
-    let state = value(&said, "memwarden_leak_state", &[labels.as_slice(), &["leaking"]].concat());
+    let state = value(&analysis, "memwarden_leak_state", &[labels.as_slice(), &["leaking"]].concat());
     assert_eq!(state, Some(1.0));
     // 8 MiB a second, in four steps.
-    let per_step = value(&said, "memwarden_leak_growth_bytes_per_step", &labels).unwrap();
+    let per_step = value(&analysis, "memwarden_leak_growth_bytes_per_step", &labels).unwrap();
     assert!((per_step / (GIB / 512.0) - 1.0).abs() < 0.1, "{per_step}");
-    let told = said.findings[0].evidence.iter().find(|told| told.what == "growth_bytes_per_step").unwrap();
-    assert!((told.value - per_step).abs() < 1.0);
+    let evidence = analysis.findings[0]
+        .evidence
+        .iter()
+        .find(|evidence| evidence.what == "growth_bytes_per_step")
+        .unwrap();
+    assert!((evidence.value - per_step).abs() < 1.0);
 }
 
 #[test]
-fn pinned_memory_is_told_from_other_memory_of_the_host() {
+fn pinned_memory_is_distinguished_from_other_memory_of_the_host() {
     let mut analyzer = build(&leak::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 1800, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 1800, |second, batch| {
         growing_rank(0, batch);
         let grown = f64::from(second) * GIB / 1024.0;
         let process = ["job".into(), "9".into(), "python".into()];
@@ -374,7 +381,7 @@ fn pinned_memory_is_told_from_other_memory_of_the_host() {
         bytes(batch, &workload::metrics::PROCESS_SHMEM, &process, grown + GIB);
         bytes(batch, &training::metrics::PINNED, &["job".into(), "3".into()], grown + GIB / 2.0);
     });
-    let summary = &said.findings[0].summary;
+    let summary = &analysis.findings[0].summary;
     assert!(summary.starts_with("The pinned host memory of process job pid 9"), "{summary}");
 }
 
@@ -382,13 +389,13 @@ fn pinned_memory_is_told_from_other_memory_of_the_host() {
 #[test]
 fn what_a_driver_sees_grow_is_never_called_a_leak() {
     let mut analyzer = build(&leak::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 1800, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 1800, |second, batch| {
         let labels = ["0".into(), "GPU-0".into(), "9".into()];
         let used = 4.0 * GIB + f64::from(second) * GIB / 256.0;
         bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, used);
     });
-    assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "growing"]), Some(1.0));
-    assert_eq!(value(&said, "memwarden_leak_state", &["gpu_process", "leaking"]), Some(0.0));
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["gpu_process", "growing"]), Some(1.0));
+    assert_eq!(value(&analysis, "memwarden_leak_state", &["gpu_process", "leaking"]), Some(0.0));
 }
 
 #[test]
@@ -400,17 +407,21 @@ fn subjects_are_bounded_and_those_that_end_are_forgotten() {
             bytes(batch, &workload::metrics::PROCESS_RSS, &labels, GIB);
         }
     };
-    let said = run(&mut *analyzer, 0, 3, |_, batch| put(batch, 0..2_500));
-    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2_000.0));
-    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(500.0));
-    let said = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 0..10));
-    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(10.0));
-    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
+    let analysis = run(&mut *analyzer, 0, 3, |_, batch| put(batch, 0..2_500));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects", &[]), Some(2_000.0));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects_omitted", &[]), Some(500.0));
+    let analysis = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 0..10));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects", &[]), Some(10.0));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
 }
 
 /// Whose subjects are left out, by what limit.
-fn left_out(said: &Analysis) -> Vec<(&'static str, Option<u32>, u64, u64)> {
-    said.shortages.iter().map(|told| (told.limit, told.user, told.left_out, told.most)).collect()
+fn left_out(analysis: &Analysis) -> Vec<(&'static str, Option<u32>, u64, u64)> {
+    analysis
+        .shortages
+        .iter()
+        .map(|shortage| (shortage.limit, shortage.user, shortage.left_out, shortage.most))
+        .collect()
 }
 
 #[test]
@@ -432,16 +443,16 @@ fn one_user_with_many_processes_leaves_places_to_anothers() {
             }
         }
     };
-    let said = run(&mut *analyzer, 0, 3, |_, batch| put(batch, 2_500, 0));
-    assert_eq!(left_out(&said), [("leak_subjects", Some(MALLORY), 500, 2_000)]);
+    let analysis = run(&mut *analyzer, 0, 3, |_, batch| put(batch, 2_500, 0));
+    assert_eq!(left_out(&analysis), [("leak_subjects", Some(MALLORY), 500, 2_000)]);
     // Those that were followed before yield to the other user's.
-    let said = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 2_500, 30));
-    assert_eq!(left_out(&said), [("leak_subjects", Some(MALLORY), 530, 2_000)]);
-    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2_000.0));
-    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(530.0));
-    assert!(value(&said, "memwarden_leak_state", &["z-alice", "9029"]).is_some(), "the last of hers");
-    let said = run(&mut *analyzer, 5, 6, |_, batch| put(batch, 1_970, 30));
-    assert!(left_out(&said).is_empty());
+    let analysis = run(&mut *analyzer, 3, 5, |_, batch| put(batch, 2_500, 30));
+    assert_eq!(left_out(&analysis), [("leak_subjects", Some(MALLORY), 530, 2_000)]);
+    assert_eq!(value(&analysis, "memwarden_leak_subjects", &[]), Some(2_000.0));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects_omitted", &[]), Some(530.0));
+    assert!(value(&analysis, "memwarden_leak_state", &["z-alice", "9029"]).is_some(), "the last of hers");
+    let analysis = run(&mut *analyzer, 5, 6, |_, batch| put(batch, 1_970, 30));
+    assert!(left_out(&analysis).is_empty());
 }
 
 #[test]
@@ -449,7 +460,7 @@ fn one_user_with_many_groups_leaves_places_to_the_host_and_to_anothers() {
     const ALICE: u32 = 61_001;
     const MALLORY: u32 = 61_002;
     let mut analyzer = build(&exhaustion::REGISTRATION);
-    let said = run(&mut *analyzer, 0, 3, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 3, |second, batch| {
         growing_host(second, batch);
         let mut users = std::collections::BTreeMap::new();
         let mallorys = (0..1_980).map(|number| (format!("/a/{number}"), MALLORY));
@@ -461,8 +472,8 @@ fn one_user_with_many_groups_leaves_places_to_the_host_and_to_anothers() {
         }
         batch.facts.cgroup_users = Arc::new(users);
     });
-    assert_eq!(left_out(&said), [("exhaustion_subjects", Some(MALLORY), 1, 2_000)]);
-    let headroom = |label| value(&said, "memwarden_forecast_headroom_bytes", &[label]);
+    assert_eq!(left_out(&analysis), [("exhaustion_subjects", Some(MALLORY), 1, 2_000)]);
+    let headroom = |label| value(&analysis, "memwarden_forecast_headroom_bytes", &[label]);
     assert!(headroom("host").is_some() && headroom("/z/19").is_some() && headroom("/a/0").is_some());
 }
 
@@ -476,16 +487,16 @@ fn a_workload_is_remembered_for_as_long_as_it_was_followed() {
         }
     };
     // One that lasts, and ten new ones every second that live for five.
-    let said = run(&mut *analyzer, 0, 600, |second, batch| {
+    let analysis = run(&mut *analyzer, 0, 600, |second, batch| {
         put(batch, 0..1);
         put(batch, 1 + second * 10..1 + (second + 5) * 10);
     });
-    let followed = value(&said, "memwarden_leak_subjects", &[]);
+    let followed = value(&analysis, "memwarden_leak_subjects", &[]);
     assert!(followed.is_some_and(|followed| (51.0..=102.0).contains(&followed)), "{followed:?}");
     // The one that lasted is remembered, and yields to new ones where there is no room.
-    let said = run(&mut *analyzer, 600, 700, |_, batch| put(batch, 9_000..9_001));
-    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2.0));
-    let said = run(&mut *analyzer, 700, 702, |_, batch| put(batch, 10_000..12_000));
-    assert_eq!(value(&said, "memwarden_leak_subjects", &[]), Some(2_000.0));
-    assert_eq!(value(&said, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
+    let analysis = run(&mut *analyzer, 600, 700, |_, batch| put(batch, 9_000..9_001));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects", &[]), Some(2.0));
+    let analysis = run(&mut *analyzer, 700, 702, |_, batch| put(batch, 10_000..12_000));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects", &[]), Some(2_000.0));
+    assert_eq!(value(&analysis, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
 }

@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::{self, Basis, Figures, Forecast, Growing, Recurrence, Risk, Tte};
+use super::exhaustion::{self, Basis, Forecast, ForecastInput, Growing, Recurrence, Risk, Tte};
 use super::leak::{Evidence, State};
-use super::series_verdict::{Clock, Seen, SeriesVerdict};
+use super::series_verdict::{Clock, SeriesState, SeriesVerdict};
 use super::stats::normal;
 use super::view::View;
 use crate::history::life::Life;
@@ -69,7 +69,7 @@ pub struct Tracker {
     watched: Watched,
     sight: SeriesVerdict,
     /// The time of the last sample as given, in seconds.
-    told: Option<f64>,
+    sampled_at: Option<f64>,
     /// Observed time in seconds; a gap counts as one interval.
     elapsed: f64,
     /// The learned sampling interval in seconds.
@@ -132,13 +132,13 @@ impl Tracker {
     /// far ahead counts as one interval.
     pub fn push(&mut self, at: f64, sample: Sample) -> bool {
         let believed = |bytes: &f64| (0.0..=LARGEST).contains(bytes);
-        if !at.is_finite() || !believed(&sample.used) || self.told == Some(at) {
+        if !at.is_finite() || !believed(&sample.used) || self.sampled_at == Some(at) {
             return false;
         }
-        if let Some(told) = self.told {
-            self.pass(at - told, sample.used > self.used * (1.0 + GREW));
+        if let Some(before) = self.sampled_at {
+            self.pass(at - before, sample.used > self.used * (1.0 + GREW));
         }
-        self.told = Some(at);
+        self.sampled_at = Some(at);
         let own = sample.allocated.filter(believed);
         let own = own.filter(|bytes| *bytes > 0.0 || self.watched == Watched::Allocated);
         let firm = sample.unreclaimable.filter(believed);
@@ -181,7 +181,7 @@ impl Tracker {
     /// reports less, but not something different: the verdict requires a few calls in 3 % of the history.
     pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
         let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0);
-        let mut said = Assessment {
+        let mut assessment = Assessment {
             leak: State::Insufficient,
             watched: self.watched,
             growing_for_seconds: None,
@@ -197,39 +197,44 @@ impl Tracker {
         };
         let (channel, clock) = (self.channel(), Clock { now: self.elapsed, interval: self.interval });
         let seen = self.sight.see(&mut self.history, channel, clock, limit);
-        let forecast = seen.as_ref().and_then(|seen| self.tell(seen, limit, &mut said));
-        let Some(limit) = limit else { return said };
+        let forecast = seen.as_ref().and_then(|seen| self.assess_growth(seen, limit, &mut assessment));
+        let Some(limit) = limit else { return assessment };
         // A past spike over the limit does not predict the next one; the risk rules include the level.
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
-            said.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
+            assessment.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
             let longest = horizons.iter().copied().fold(0.0, f64::max);
-            said.p_growth_goes_on = forecast.as_ref().map(|forecast| forecast.goes_on(longest));
-            said.peaks = forecast.as_ref().and_then(Forecast::peaks);
+            assessment.p_growth_goes_on = forecast.as_ref().map(|forecast| forecast.goes_on(longest));
+            assessment.peaks = forecast.as_ref().and_then(Forecast::peaks);
             if let Some(forecast) =
                 forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone)
             {
-                said.tte = forecast.tte();
-                said.basis = said.tte.map(|_| forecast.basis);
+                assessment.tte = forecast.tte();
+                assessment.basis = assessment.tte.map(|_| forecast.basis);
             }
         }
-        said.risk = Some(exhaustion::risk(
+        assessment.risk = Some(exhaustion::risk(
             self.used / limit,
             forecast.is_some(),
-            said.leak == State::Leaking,
+            assessment.leak == State::Leaking,
             within,
         ));
-        said
+        assessment
     }
 
     /// Fills in the state and its evidence, and forecasts exhaustion where the series grows towards a limit.
-    fn tell(&self, seen: &Seen, limit: Option<f64>, said: &mut Assessment) -> Option<Forecast> {
+    fn assess_growth(
+        &self,
+        seen: &SeriesState,
+        limit: Option<f64>,
+        assessment: &mut Assessment,
+    ) -> Option<Forecast> {
         let (rate, error) = seen.rate;
         let evidence = seen.look.evidence;
-        said.leak = seen.state;
-        said.growth =
+        assessment.leak = seen.state;
+        assessment.growth =
             (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
-        said.evidence = Some(evidence);
+        assessment.evidence = Some(evidence);
         let peaks = |below| Recurrence::find(self.history.peaks(), below, self.elapsed);
         if !matches!(seen.state, State::Growing | State::Leaking) {
             let look = &seen.look;
@@ -239,13 +244,13 @@ impl Tracker {
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);
-        said.growing_for_seconds = Some(age);
-        said.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
+        assessment.growing_for_seconds = Some(age);
+        assessment.confidence = Some(normal::cdf(zs.into_iter().fold(0.0, f64::max) / 2.5));
         let used = View::recent(&self.history, USED);
         let own = (self.watched == Watched::Allocated).then(|| View::recent(&self.history, WATCHED));
         let past = seen.of_whole.then(|| View::whole(&self.history, self.channel()));
         let peaks = peaks(Some(Growing { from: seen.look.from, rate: seen.rate }));
-        let figures = Figures {
+        let figures = ForecastInput {
             used: &used,
             allocated: own.as_ref(),
             whole: past.as_ref(),
@@ -268,7 +273,7 @@ impl Tracker {
     /// Whether a restored state is valid: finite and in range.
     pub fn is_sound(&self) -> bool {
         [self.elapsed, self.interval, self.used].iter().all(|x| (0.0..=LARGEST).contains(x))
-            && self.told.is_none_or(f64::is_finite)
+            && self.sampled_at.is_none_or(f64::is_finite)
             && self.history.is_sound(self.elapsed)
             && self.sight.is_sound(self.elapsed)
     }
@@ -288,14 +293,14 @@ mod tests {
 
     fn run(values: impl IntoIterator<Item = (f64, Sample)>) -> (Tracker, Vec<Assessment>) {
         let mut tracker = Tracker::new();
-        let mut said = Vec::new();
+        let mut assessments = Vec::new();
         for (i, (at, sample)) in values.into_iter().enumerate() {
             tracker.push(at, sample);
             if i % 10 == 9 {
-                said.push(tracker.assess(Some(4e9), &[60.0, 3600.0]));
+                assessments.push(tracker.assess(Some(4e9), &[60.0, 3600.0]));
             }
         }
-        (tracker, said)
+        (tracker, assessments)
     }
 
     fn used(bytes: f64) -> Sample {
@@ -308,44 +313,45 @@ mod tests {
 
     #[test]
     fn a_line_is_a_leak_with_the_time_that_is_left() {
-        let (_, said) = run(seconds(400).map(|t| (t, used(1e9 + 5.0 * MB * t))));
-        let last = said.last().unwrap();
+        let (_, assessments) = run(seconds(400).map(|t| (t, used(1e9 + 5.0 * MB * t))));
+        let last = assessments.last().unwrap();
         assert_eq!(last.leak, State::Leaking);
         let left = (4e9 - (1e9 + 5.0 * MB * 399.0)) / (5.0 * MB);
         let tte = last.tte.unwrap();
         assert!((tte.p50 - left).abs() < 0.05 * left, "{tte:?}, {left}");
         assert!(tte.p10 < tte.p50 && tte.p90.is_some_and(|p90| p90 > tte.p50), "{tte:?}");
-        assert!(said.iter().take(5).all(|said| said.leak == State::Insufficient));
+        assert!(assessments.iter().take(5).all(|assessment| assessment.leak == State::Insufficient));
     }
 
     #[test]
     fn a_fill_is_no_leak_soon_after_it_stops() {
-        let (_, said) = run(seconds(600).map(|t| (t, used(1e9 + 5.0 * MB * t.min(300.0)))));
-        let on: Vec<usize> = (0..said.len()).filter(|i| said[*i].leak == State::Leaking).collect();
+        let (_, assessments) = run(seconds(600).map(|t| (t, used(1e9 + 5.0 * MB * t.min(300.0)))));
+        let on: Vec<usize> =
+            (0..assessments.len()).filter(|i| assessments[*i].leak == State::Leaking).collect();
         assert!(on.iter().any(|i| *i < 30), "never on");
         assert!(on.iter().all(|i| *i < 33), "{on:?}");
-        assert!(said.last().unwrap().tte.is_none());
+        assert!(assessments.last().unwrap().tte.is_none());
     }
 
     #[test]
-    fn the_rate_of_growth_that_has_ended_is_told_no_longer() {
+    fn the_growth_rate_ends_when_growth_has_ended() {
         let lives = [300_u32, 1_200, 1_800, 3_600, 7_200, 14_400];
         for (lasts, tooth) in lives.into_iter().flat_map(|lasts| [(lasts, 0.0), (lasts, 20.0 * MB)]) {
             let grows = f64::from(lasts);
             let noise = |t: f64| tooth * (t % 17.0) / 17.0;
             let mut tracker = Tracker::new();
-            let mut told = Vec::new();
+            let mut rates = Vec::new();
             for t in seconds(lasts + 1_800) {
                 tracker.push(t, used(10e9 + 5.0 * MB * t.min(grows) + noise(t)));
                 if t % 5.0 == 4.0 {
                     let rate = tracker.assess(None, &[]).growth.map_or(0.0, |growth| growth.bytes_per_second);
-                    told.push((t, rate > 0.25 * MB));
+                    rates.push((t, rate > 0.25 * MB));
                 }
             }
-            let last = told.iter().rposition(|(_, rate)| *rate).unwrap();
-            assert!(told[last].0 <= grows + 150.0, "{grows} {tooth}: {:?}", told[last]);
-            let first = told.iter().position(|(_, rate)| *rate).unwrap();
-            assert!(told[first..=last].iter().all(|(_, rate)| *rate), "{grows} {tooth}: it comes and goes");
+            let last = rates.iter().rposition(|(_, rate)| *rate).unwrap();
+            assert!(rates[last].0 <= grows + 150.0, "{grows} {tooth}: {:?}", rates[last]);
+            let first = rates.iter().position(|(_, rate)| *rate).unwrap();
+            assert!(rates[first..=last].iter().all(|(_, rate)| *rate), "{grows} {tooth}: it flaps");
         }
     }
 
@@ -356,40 +362,51 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_that_reaches_the_limit_is_foreseen_in_time() {
+    fn the_peak_that_reaches_the_limit_is_forecast_in_time() {
         let limit = evaluated(1_617.0, 0.2 * MB);
         let mut tracker = Tracker::new();
-        let mut said = Vec::new();
+        let mut assessments = Vec::new();
         for at in seconds(1_617) {
             tracker.push(at, used(evaluated(at, 0.2 * MB)));
             if at % 10.0 == 9.0 {
-                said.push((at, tracker.assess(Some(limit), &[60.0, 300.0])));
+                assessments.push((at, tracker.assess(Some(limit), &[60.0, 300.0])));
             }
         }
         // The peak of 1,615 s is the first one that reaches it; the one before it is 0.7 % lower.
         let left = |at: f64| 1_617.0 - at;
-        let warned = said.iter().filter(|(at, _)| (20.0..=60.0).contains(&left(*at)));
-        assert!(warned.clone().any(|(_, said)| said.p_exhaustion[0] >= Some(0.5)), "{:?}", said.last());
-        for (at, said) in warned {
-            let tte = said.tte.unwrap();
+        let warned = assessments.iter().filter(|(at, _)| (20.0..=60.0).contains(&left(*at)));
+        assert!(
+            warned.clone().any(|(_, assessment)| assessment.p_exhaustion[0] >= Some(0.5)),
+            "{:?}",
+            assessments.last()
+        );
+        for (at, assessment) in warned {
+            let tte = assessment.tte.unwrap();
             assert!(tte.p10 <= left(*at) && tte.p90.is_none_or(|p90| p90 >= left(*at)), "{at} {tte:?}");
-            let peaks = said.peaks.unwrap();
+            let peaks = assessment.peaks.unwrap();
             assert!(peaks.count >= 10 && (peaks.period_seconds - 45.0).abs() < 1.0, "{peaks:?}");
         }
-        assert!(said.iter().all(|(at, said)| left(*at) < 300.0 || said.p_exhaustion[0] < Some(0.5)));
+        assert!(
+            assessments
+                .iter()
+                .all(|(at, assessment)| left(*at) < 300.0 || assessment.p_exhaustion[0] < Some(0.5))
+        );
     }
 
     #[test]
     fn constant_peaks_near_the_limit_are_no_warning() {
         let limit = 1.02 * evaluated(40.0, 0.0);
-        let (_, said) = run(seconds(3_000).map(|at| (at, used(evaluated(at, 0.0)))));
-        assert!(said.iter().all(|said| said.peaks.is_none() && said.tte.is_none()));
+        let (_, assessments) = run(seconds(3_000).map(|at| (at, used(evaluated(at, 0.0)))));
+        assert!(assessments.iter().all(|assessment| assessment.peaks.is_none() && assessment.tte.is_none()));
         let mut tracker = Tracker::new();
         for at in seconds(3_000) {
             tracker.push(at, used(evaluated(at, 0.0)));
             if at % 10.0 == 9.0 {
-                let said = tracker.assess(Some(limit), &[60.0]);
-                assert!(said.p_exhaustion[0].is_none_or(|p| p < 0.1) && said.tte.is_none(), "{at}: {said:?}");
+                let assessment = tracker.assess(Some(limit), &[60.0]);
+                assert!(
+                    assessment.p_exhaustion[0].is_none_or(|p| p < 0.1) && assessment.tte.is_none(),
+                    "{at}: {assessment:?}"
+                );
             }
         }
     }
@@ -401,13 +418,13 @@ mod tests {
             let mut tracker = Tracker::new();
             for at in seconds(1_500) {
                 tracker.push(at, used(evaluated(at, growth) + 3.0 * MB * (at % 7.0)));
-                let told =
+                let forecast =
                     if at % 50.0 == 49.0 { tracker.clone().assess(Some(2.9e9), &[60.0]).tte } else { None };
-                if let Some((tte, p90)) = told.and_then(|tte| Some((tte, tte.p90?))) {
-                    let said = tracker.assess(Some(2.9e9), &[tte.p50, p90]);
-                    let goes_on = said.p_growth_goes_on.unwrap();
-                    for (p, wanted) in said.p_exhaustion.iter().flatten().zip([0.5, 0.9]) {
-                        assert!((p - wanted * goes_on).abs() < 0.05, "{at} {wanted}: {said:?}");
+                if let Some((tte, p90)) = forecast.and_then(|tte| Some((tte, tte.p90?))) {
+                    let assessment = tracker.assess(Some(2.9e9), &[tte.p50, p90]);
+                    let goes_on = assessment.p_growth_goes_on.unwrap();
+                    for (p, wanted) in assessment.p_exhaustion.iter().flatten().zip([0.5, 0.9]) {
+                        assert!((p - wanted * goes_on).abs() < 0.05, "{at} {wanted}: {assessment:?}");
                     }
                     checked += 1;
                 }
@@ -419,37 +436,41 @@ mod tests {
     #[test]
     fn a_sawtooth_and_a_constant_are_steady() {
         for tooth in [0.0, 20.0 * MB] {
-            let (_, said) = run(seconds(800).map(|t| (t, used(1e9 + tooth * (t % 17.0)))));
-            assert!(said.iter().all(|said| said.leak != State::Leaking && said.tte.is_none()));
-            assert_eq!(said.last().unwrap().p_exhaustion, [Some(0.0), Some(0.0)]);
+            let (_, assessments) = run(seconds(800).map(|t| (t, used(1e9 + tooth * (t % 17.0)))));
+            assert!(
+                assessments
+                    .iter()
+                    .all(|assessment| assessment.leak != State::Leaking && assessment.tte.is_none())
+            );
+            assert_eq!(assessments.last().unwrap().p_exhaustion, [Some(0.0), Some(0.0)]);
         }
     }
 
     #[test]
     fn cache_and_reserved_memory_are_no_leak() {
         let cache = |t| Sample { used: 1e9 + MB * t, unreclaimable: Some(1e9), allocated: None };
-        let (tracker, said) = run(seconds(600).map(|t| (t, cache(t))));
-        assert!(said.iter().all(|said| said.leak != State::Leaking));
+        let (tracker, assessments) = run(seconds(600).map(|t| (t, cache(t))));
+        assert!(assessments.iter().all(|assessment| assessment.leak != State::Leaking));
         assert_eq!(tracker.watched(), Watched::Unreclaimable);
         let reserved = |t: f64| Sample { used: 1e9 + MB * t, unreclaimable: None, allocated: Some(0.9e9) };
-        let (tracker, said) = run(seconds(600).map(|t| (t, reserved(t))));
-        assert!(said.iter().all(|said| said.leak != State::Leaking));
+        let (tracker, assessments) = run(seconds(600).map(|t| (t, reserved(t))));
+        assert!(assessments.iter().all(|assessment| assessment.leak != State::Leaking));
         assert_eq!(tracker.watched(), Watched::Allocated);
     }
 
     #[test]
     fn a_still_device_is_forecast_from_the_allocator() {
         let sample = |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 5.0 * MB * t) };
-        let (_, said) = run(seconds(400).map(|t| (t, sample(t))));
-        let last = said.last().unwrap();
+        let (_, assessments) = run(seconds(400).map(|t| (t, sample(t))));
+        let last = assessments.last().unwrap();
         assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
     }
 
     #[test]
-    fn a_restart_begins_anew() {
+    fn a_restart_begins_again() {
         let value = |t: f64| if t < 400.0 { 3e9 + MB * t } else { 1e9 + MB * (t % 7.0) };
-        let (tracker, said) = run(seconds(600).map(|t| (t, used(value(t)))));
-        assert!(said.last().unwrap().leak != State::Leaking);
+        let (tracker, assessments) = run(seconds(600).map(|t| (t, used(value(t)))));
+        assert!(assessments.last().unwrap().leak != State::Leaking);
         assert!(
             View::recent(&tracker.history, USED).max().iter().all(|max| *max < 2e9),
             "the old life is there"
@@ -466,7 +487,9 @@ mod tests {
         let series = || seconds(400).map(|t| 1e9 + 5.0 * MB * t + MB * (t % 5.0));
         let (_, smooth) = run(seconds(400).zip(series().map(used)));
         let (_, jumped) = run(seconds(400).map(jump).zip(series().map(used)));
-        let states = |said: &[Assessment]| said.iter().map(|said| said.leak).collect::<Vec<_>>();
+        let states = |assessments: &[Assessment]| {
+            assessments.iter().map(|assessment| assessment.leak).collect::<Vec<_>>()
+        };
         assert_eq!(states(&smooth), states(&jumped));
     }
 
@@ -480,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_was_kept_goes_on_as_if_nothing_had_been() {
+    fn a_restored_state_continues_unchanged() {
         let values: Vec<_> =
             seconds(500).map(|t| (t, used(1e9 + 2.0 * MB * t + 9.0 * MB * (t % 11.0)))).collect();
         let (mut whole, _) = run(values[..400].iter().copied());
@@ -491,15 +514,15 @@ mod tests {
             whole.push(*at, *sample);
             read.push(*at, *sample);
         }
-        let said = [&mut whole, &mut read].map(|t| format!("{:?}", t.assess(Some(4e9), &[60.0])));
-        assert_eq!(said[0], said[1]);
+        let assessments = [&mut whole, &mut read].map(|t| format!("{:?}", t.assess(Some(4e9), &[60.0])));
+        assert_eq!(assessments[0], assessments[1]);
     }
 
     #[test]
     fn in_a_long_life_too_a_still_device_is_forecast_from_the_allocator() {
         let sample = |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 0.1 * MB * t) };
-        let (_, said) = run(seconds(20_000).map(|t| (t, sample(t))));
-        let last = said.last().unwrap();
+        let (_, assessments) = run(seconds(20_000).map(|t| (t, sample(t))));
+        let last = assessments.last().unwrap();
         assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
         // The device holds 0.5 GB more than is allocated now, and there is 0.5 GB besides.
         let p50 = last.tte.unwrap().p50;
@@ -527,12 +550,12 @@ mod tests {
                 let unreclaimable = other.filter(|_| i % 3 == 0);
                 tracker.push(at, Sample { used, unreclaimable, allocated: other });
                 if i % 7 == 0 {
-                    let said = tracker.assess(Some(limit), &[1.0, 1e6]);
-                    prop_assert!(said.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)));
-                    if let Some(tte) = said.tte {
+                    let assessment = tracker.assess(Some(limit), &[1.0, 1e6]);
+                    prop_assert!(assessment.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)));
+                    if let Some(tte) = assessment.tte {
                         prop_assert!(tte.p10 <= tte.p50 && tte.p90.is_none_or(|p90| p90 >= tte.p50));
                     }
-                    prop_assert!(said.growth.is_none_or(|g| g.bytes_per_second.is_finite() && g.error_bytes_per_second.is_finite()));
+                    prop_assert!(assessment.growth.is_none_or(|g| g.bytes_per_second.is_finite() && g.error_bytes_per_second.is_finite()));
                 }
             }
             prop_assert!(tracker.is_sound());
@@ -555,9 +578,9 @@ mod tests {
                 for i in 3_000..4_500_u32 {
                     tracker.push(f64::from(i), used(1e9 + 5e6 * f64::from(i)));
                     if i % 10 == 0 {
-                        let said = tracker.assess(Some(40e9), &[60.0, 3600.0]);
-                        prop_assert!(said.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)), "{:?}", said);
-                        prop_assert!(said.growth.is_none_or(|g| g.bytes_per_second.is_finite()), "{:?}", said);
+                        let assessment = tracker.assess(Some(40e9), &[60.0, 3600.0]);
+                        prop_assert!(assessment.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)), "{:?}", assessment);
+                        prop_assert!(assessment.growth.is_none_or(|g| g.bytes_per_second.is_finite()), "{:?}", assessment);
                     }
                 }
             }

@@ -1,8 +1,7 @@
 //! The daemon's own log, on standard error: logfmt or JSON, with a level that a reload can change.
 //!
-//! Lines are written by a thread of their own: a pipe that nobody reads or a
-//! full disk stops that thread, never the sampler. What the queue cannot
-//! take is dropped and counted.
+//! A separate thread writes the lines: a pipe that is not read or a full disk blocks that thread, never the sampler.
+//! Lines beyond the capacity of the queue are dropped and counted.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,9 +18,9 @@ use tracing_subscriber::{Registry, reload};
 use crate::config::{Log, LogFormat};
 use crate::model::printable;
 
-/// Lines that may wait; a start with every source failing writes about thirty.
+/// Capacity of the queue in lines; a start with every source failing writes about thirty.
 const QUEUE: usize = 1024;
-/// How long the end of the daemon waits for the last lines.
+/// The time that shutdown waits for the last lines.
 const FLUSH: Duration = Duration::from_millis(300);
 
 /// The running log: changes the level, and writes what is queued when dropped.
@@ -34,7 +33,7 @@ pub struct Logger {
 /// Starts logging as `config` says.
 ///
 /// # Errors
-/// Where a logger is already in place, or the thread could not be started.
+/// A logger is already installed, or the thread could not be started.
 pub fn start(config: &Log) -> anyhow::Result<Logger> {
     let (queue, lines) = mpsc::sync_channel(QUEUE);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&lines))?;
@@ -57,7 +56,7 @@ pub fn start(config: &Log) -> anyhow::Result<Logger> {
 }
 
 impl Logger {
-    /// Takes over the level of a new configuration.
+    /// Applies the level of a new configuration.
     pub fn set_level(&self, config: &Log) {
         if let Err(error) = self.level.reload(filter(&config.level)) {
             tracing::error!(%error, "The log level could not be changed.");
@@ -69,15 +68,15 @@ impl Drop for Logger {
     fn drop(&mut self) {
         let (done, wait) = mpsc::sync_channel(1);
         if self.queue.try_send(Line::Flush(done)).is_ok() {
-            // A reader that is gone or slow must not hold up the end.
+            // A closed or slow reader must not delay shutdown.
             let _ = wait.recv_timeout(FLUSH);
         }
     }
 }
 
-/// Our own lines at `level`; of the libraries only what is an error.
+/// Our own lines at `level`; those of libraries at level error.
 fn filter(level: &str) -> Targets {
-    // The configuration is checked: it has no other word than these levels.
+    // The configuration was checked: it contains one of these levels.
     let level = level.parse().unwrap_or(LevelFilter::INFO);
     Targets::new().with_default(LevelFilter::ERROR).with_target(env!("CARGO_PKG_NAME"), level)
 }
@@ -91,7 +90,7 @@ fn write_all(lines: &Receiver<Line>) {
     let mut out = io::stderr();
     while let Ok(line) = lines.recv() {
         match line {
-            // Nobody is left to tell that standard error is gone.
+            // Without standard error, the failure cannot be reported.
             Line::Text(text) => drop(out.write_all(&text)),
             Line::Flush(done) => drop(done.try_send(())),
         }

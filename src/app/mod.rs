@@ -1,7 +1,7 @@
 //! Builds everything from the configuration; owns threads, signals, reload and shutdown.
 //!
 //! [`sampler`] is the one thread that measures; [`serve`] runs everything
-//! around it; [`log`] sets up the daemon's own log; [`notify`] talks to systemd.
+//! around it; [`log`] sets up the daemon's own log; [`notify`] notifies systemd.
 
 pub mod log;
 pub mod notify;

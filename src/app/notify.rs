@@ -1,4 +1,4 @@
-//! What systemd is told: ready, reloading, stopping, and that we are alive.
+//! Notifications to systemd: ready, reloading, stopping, and the watchdog.
 
 use std::time::Duration;
 
@@ -22,17 +22,17 @@ pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// The sampler published a frame lately.
+/// The sampler has published a recent frame.
 pub fn alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// How often [`alive`] must be called: half of what the unit's `WatchdogSec` allows; nothing where it is not set.
+/// How often [`alive`] must be called: half of what the unit's `WatchdogSec` allows; absent where it is not set.
 pub fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
-/// Without systemd there is nobody to tell, which is no error.
+/// Without systemd there is nothing to notify, which is no error.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "systemd could not be notified.");

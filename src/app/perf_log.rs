@@ -1,4 +1,4 @@
-//! The thread that writes performance logs: reads the newest frame, waits for disks, and holds up nobody.
+//! The thread that writes performance logs: it reads the newest frame and may wait for disks; nothing waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -26,16 +26,16 @@ use crate::perf_log::rows::{self, Follower, WorkloadRow};
 use crate::perf_log::summary::Summary;
 use crate::perf_log::{Row, table, tensorboard, text};
 
-/// How often the newest frame is looked at.
+/// The interval at which the newest frame is read.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often the summary is written anew.
+/// The interval at which the summary is rewritten.
 const SUMMARY: f64 = 10.0;
-/// A workload that told nothing for so many seconds has ended: its next row begins new files.
+/// A workload without a row for this many seconds has ended: its next row begins new files.
 const ENDED: f64 = 600.0;
 /// Workloads beyond these are not logged.
 const MOST: usize = 64;
 
-/// Whose workloads are logged and left out: what the thread and the sampler tell each other.
+/// The users of the logged and of the omitted workloads, shared by the thread and the sampler.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     /// The user of each workload, while logs are written.
@@ -45,7 +45,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Nobody yet; `passwd` is the password file.
+    /// Without users yet; `passwd` is the password file.
     pub(super) fn new(passwd: &Path) -> Self {
         Self { subordinates: Subordinates::new(passwd), ..Self::default() }
     }
@@ -54,7 +54,7 @@ impl Owners {
         lock(&self.users).as_ref()?.get(workload).copied()
     }
 
-    /// Whether logs are written, which begins or ends now.
+    /// Sets whether logs are written from now on.
     fn turn(&self, on: bool) {
         *lock(&self.users) = on.then(BTreeMap::new);
         lock(&self.left_out).clear();
@@ -75,7 +75,7 @@ impl Reporter for Owners {
     }
 }
 
-/// The running thread; it ends soon after this.
+/// The running thread; it ends soon after this is dropped.
 #[derive(Debug)]
 pub(super) struct PerfLog {
     stop: Sender<()>,
@@ -83,10 +83,10 @@ pub(super) struct PerfLog {
 }
 
 impl PerfLog {
-    /// Starts writing; nothing where no folder is configured.
+    /// Starts writing; absent where no folder is configured.
     ///
     /// # Errors
-    /// The operating system's, where no thread could be started.
+    /// The error of the operating system if the thread cannot be started.
     pub(super) fn start(
         config: &PerfLogs,
         frames: &Frames,
@@ -114,7 +114,7 @@ impl PerfLog {
         Ok(Some(Self { stop, thread }))
     }
 
-    /// Ends with the last summaries written; a disk that hangs is left behind after `deadline`.
+    /// Ends with the last summaries written; a write that hangs is abandoned after `deadline`.
     pub(super) fn finish(self, deadline: Duration) {
         drop(self.stop);
         let begun = clock::now();
@@ -134,7 +134,7 @@ struct Writer {
 /// One workload from its first row to its end.
 struct Run {
     folder: PathBuf,
-    /// Of its own folder in that one.
+    /// The name of its own folder in that one.
     name: String,
     follower: Follower,
     text: Rotating,
@@ -145,7 +145,7 @@ struct Run {
     started: f64,
     seen: f64,
     user: Option<u32>,
-    /// Whether the last write failed: each change is said once.
+    /// Whether the last write failed: each change is logged once.
     failing: bool,
 }
 
@@ -156,9 +156,9 @@ struct Events {
 }
 
 impl Writer {
-    fn take(&mut self, told: &BTreeMap<Label, WorkloadRow>, now: f64) {
+    fn take(&mut self, rows: &BTreeMap<Label, WorkloadRow>, now: f64) {
         let mut left_out = Vec::new();
-        for (workload, told) in told {
+        for (workload, rows) in rows {
             if !self.runs.contains_key(workload) {
                 let user = self.owners.of(workload);
                 if !self.make_room(user) {
@@ -170,7 +170,7 @@ impl Writer {
             }
             let Some(run) = self.runs.get_mut(workload) else { continue };
             run.seen = now;
-            if let Some(row) = run.follower.row(told, self.config.every_steps) {
+            if let Some(row) = run.follower.row(rows, self.config.every_steps) {
                 let written = run.write(&row, &self.config);
                 run.log_result(written);
             }
@@ -187,7 +187,7 @@ impl Writer {
         }
     }
 
-    /// Makes room for one more workload of this user, which may be that of another who has more.
+    /// Makes room for one more workload of this user, by removing a workload of the user with the most.
     fn make_room(&mut self, user: Option<u32>) -> bool {
         let mut shares = Shares::new(MOST);
         self.runs.values().for_each(|run| shares.take(run.user));
@@ -256,7 +256,7 @@ impl Run {
         Ok(())
     }
 
-    /// Its folder, in which others may write; looked for anew each time, since it may have been removed.
+    /// Its folder, in which others may write; opened again each time, because it may have been removed.
     fn folder(&self) -> std::io::Result<Folder> {
         Folder::make(&self.folder)?.make_inside(&self.name)
     }
@@ -278,7 +278,7 @@ impl Run {
         }
     }
 
-    /// Writes the last summary; not where its files were somebody else's.
+    /// Writes the last summary, unless its files belong to another user.
     fn end(&mut self, config: &PerfLogs) {
         if !self.failing {
             let written = self.sum_up(config);
@@ -309,7 +309,7 @@ impl Events {
         }
         while self.files.len() as u64 > u64::from(config.max_files) + 1 {
             if let Some(oldest) = self.files.pop_front() {
-                // Somebody else may have removed it.
+                // Another program may have removed it.
                 let _ = folder.remove(oldest);
             }
         }
@@ -336,7 +336,7 @@ fn scalars(row: &Row) -> Vec<(&'static str, f64)> {
     all.into_iter().filter_map(|(tag, value)| Some((tag, value?))).collect()
 }
 
-/// A workload's name as the name of a folder: it may have been chosen by anybody.
+/// The name of a workload as the name of a folder. Users choose names of workloads.
 fn file_name(workload: &str) -> String {
     let kept = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     let name: String =
@@ -350,8 +350,8 @@ mod tests {
     use super::*;
     use crate::model::units::Bytes;
 
-    /// What one step of a workload tells.
-    fn told(workloads: &[&str]) -> BTreeMap<Label, WorkloadRow> {
+    /// The row of one step of a workload.
+    fn rows(workloads: &[&str]) -> BTreeMap<Label, WorkloadRow> {
         workloads.iter().map(|workload| (Label::from(*workload), WorkloadRow::default())).collect()
     }
 
@@ -384,11 +384,11 @@ mod tests {
             owners: Arc::clone(&owners),
             runs: BTreeMap::new(),
         };
-        writer.take(&told(&all), 1.0);
+        writer.take(&rows(&all), 1.0);
         assert_eq!((writer.runs.len(), lock(&owners.left_out).len()), (MOST, 6));
         all.push("zz");
         for now in [2.0, 3.0] {
-            writer.take(&told(&all), now);
+            writer.take(&rows(&all), now);
             assert!(writer.runs.contains_key(&Label::from("zz")) && writer.runs.len() == MOST);
         }
         let left_out = lock(&owners.left_out).clone();

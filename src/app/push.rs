@@ -9,7 +9,7 @@ use crate::engine::Frames;
 use crate::events::Events;
 use crate::otlp;
 
-/// The pusher, where there is one.
+/// The pusher, if pushing is configured.
 #[derive(Debug)]
 pub struct Push {
     pusher: Option<otlp::Pusher>,
@@ -17,7 +17,7 @@ pub struct Push {
 }
 
 impl Push {
-    /// Starts pushing where the configuration or the environment asks for it; what stops that is said, never fatal.
+    /// Starts pushing if the configuration or the environment enables it. A failure is logged and does not end the daemon.
     /// `bound` are the addresses of the listener.
     pub fn start(config: &Config, frames: &Frames, events: &Arc<Events>, bound: &[SocketAddr]) -> Self {
         // An address that is bound later identifies the daemon too.
@@ -33,7 +33,7 @@ impl Push {
     /// Starts a pusher for the new configuration, then ends the old one in the background.
     ///
     /// # Errors
-    /// Why the new one cannot start; the old one goes on.
+    /// The reason why the new one cannot start; the old one continues.
     pub fn restart(&mut self, config: &Config, frames: &Frames, events: &Arc<Events>) -> Result<(), String> {
         let new = begin(config, frames, events, &self.instance)?;
         if let Some(old) = std::mem::replace(&mut self.pusher, new) {
@@ -42,7 +42,7 @@ impl Push {
         Ok(())
     }
 
-    /// Sends what is left and ends, within `deadline`.
+    /// Sends the last frame and ends, within `deadline`.
     pub fn stop(self, deadline: Duration) {
         if let Some(pusher) = self.pusher {
             pusher.shutdown(deadline);
@@ -50,7 +50,7 @@ impl Push {
     }
 }
 
-/// What tells this node's pushes from another's: the address that is listened on, or the host's name where that is loopback's.
+/// The identity of this node's pushes: the address of the listener, or the host name where that is a loopback address.
 fn instance(address: SocketAddr) -> String {
     let everywhere = address.ip().is_loopback() || address.ip().is_unspecified();
     match sysinfo::System::host_name().filter(|_| everywhere) {

@@ -18,10 +18,10 @@ use crate::model::source::{Control, Reporter};
 use crate::protection::guard::supervisor::FeedHandle;
 use crate::sources::Context;
 
-/// What the sampler can be asked between two ticks.
+/// A request to the sampler, which is handled between two ticks.
 #[derive(Debug)]
 pub enum Request {
-    /// Take over a new configuration.
+    /// Apply a new configuration.
     Configure(Box<Config>, Context),
     /// Pass this to every source.
     Control(Control),
@@ -69,14 +69,14 @@ pub fn start(
 }
 
 impl Sampler {
-    /// Asks for something before the next tick.
+    /// Sends a request, which is handled before the next tick.
     pub fn request(&self, request: Request) {
         if self.requests.send(request).is_err() {
             tracing::error!("The sampler has ended.");
         }
     }
 
-    /// Ends the thread; one that is stuck in a read is left behind after `deadline`.
+    /// Ends the thread; a thread that is blocked in a read is not joined after `deadline`.
     pub fn stop(self, deadline: Duration) {
         self.request(Request::Stop);
         let begun = clock::now();
@@ -90,11 +90,11 @@ impl Sampler {
     }
 }
 
-/// How long the end waits for the state to be written.
+/// The time that shutdown waits for the state to be written.
 const LAST_SAVE: Duration = Duration::from_millis(700);
 
-/// Starts keeping what the analyzers know; nothing where there is no place for it, or no way to tell one boot from
-/// another.
+/// Starts the thread that saves the state of the analyzers; absent without a folder for it, and where boots cannot be
+/// distinguished.
 fn keeper(config: &Config) -> Option<state::Keeper> {
     let given = || std::env::var_os("STATE_DIRECTORY").map(|folder| Path::new(&folder).join("state.json"));
     let path = config.state_file.clone().or_else(given)?;

@@ -32,18 +32,18 @@ use crate::sources::Context;
 #[cfg(feature = "otlp")]
 use super::push::Push;
 
-/// What `serve` was called with.
+/// The options of `serve`.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The configuration file; nothing for the defaults.
+    /// The configuration file; absent for the defaults.
     pub file: Option<PathBuf>,
-    /// What the command line sets; it wins over the file, at a reload too.
+    /// Values of the command line; they override the file, also at a reload.
     pub overrides: Vec<Override>,
 }
 
 /// Threads that serve HTTP and push; sampling has its own.
 const SERVING_THREADS: usize = 1;
-/// The whole end takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
+/// Shutdown takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
 #[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ const STALE_INTERVALS: u32 = 5;
 /// Runs until TERM or INT.
 ///
 /// # Errors
-/// What stops a start: a refused configuration, a taken port, a broken web-config file.
+/// An invalid configuration, a port in use, or an invalid web-config file.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let config = load(options)?;
     raise_descriptor_limit();
@@ -69,23 +69,23 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         .build()
         .context("cannot start the runtime")?;
     let outcome = runtime.block_on(serve(options.clone(), config, &logger));
-    // Whatever still hangs on a dead peer must not hold up the end.
+    // Connections to a peer that does not respond must not delay shutdown.
     runtime.shutdown_background();
     outcome
 }
 
-/// Kept descriptors make sampling several times cheaper, so we take all that we are allowed.
+/// Kept descriptors make sampling several times cheaper, so the limit is raised to its maximum.
 fn raise_descriptor_limit() {
     let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limits.maximum, maximum: limits.maximum };
-    // Where this is refused, sources open and close instead.
+    // If this fails, sources open and close files instead.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
 
-/// Reads the configuration as `options` say.
+/// Reads the configuration that `options` name.
 ///
 /// # Errors
-/// [`config::ConfigError`], with every mistake.
+/// [`config::ConfigError`], with every error of the file.
 pub fn load(options: &Options) -> Result<Config, config::ConfigError> {
     match &options.file {
         Some(file) => config::parse(file, &schema(), &options.overrides),
@@ -108,7 +108,7 @@ struct Daemon<'a> {
     guard: GuardSupervisor,
     checkpoints: Arc<Checkpoints>,
     recording: Recording,
-    /// Whether the guard was seen to make its rounds.
+    /// Whether the guard has completed a round.
     guards: bool,
     #[cfg(feature = "otlp")]
     push: Push,
@@ -200,7 +200,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
                 Some(reading) => reading.again = true,
                 None => reading = Some(daemon.read(None)),
             },
-            // Without a web-config file any local user can ask, and each reload is logged.
+            // Without a web-config file any local user can request a reload, and each reload is logged.
             () = tokio::time::sleep_until(next_reload), if !may_reload => may_reload = true,
             Some(answer) = reloads.recv(), if reading.is_none() && may_reload => {
                 (may_reload, next_reload) = (false, Instant::now() + RELOAD_INTERVAL);
@@ -209,7 +209,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
             (read, done) = finished(&mut reading) => {
                 let outcome = daemon.reload(read);
                 if let Some(answer) = done.answer {
-                    // The client may have gone away while we read the file.
+                    // The client may have disconnected while the file was read.
                     let _ = answer.send(outcome);
                 }
                 reading = done.again.then(|| daemon.read(None));
@@ -227,7 +227,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     tracing::info!("memwarden is ending.");
     daemon.recording.following.abort();
     notify::stopping();
-    // The receiver is gone only if the server ended by itself.
+    // The receiver is closed only if the server has ended.
     let _ = stop.send(true);
     let Daemon { sampler, perf_log, guard, recording, .. } = daemon;
     let records = recording.records;
@@ -247,7 +247,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     Ok(())
 }
 
-/// What writes down, and how it is begun anew once another daemon has left the folder of state.
+/// The recorder, and how it is started again once another daemon has released the state folder.
 struct Recording {
     records: Arc<Records>,
     following: tokio::task::JoinHandle<()>,
@@ -263,14 +263,14 @@ impl Daemon<'_> {
         self.sampler.request(Request::Control(request));
     }
 
-    /// Begins to read the configuration file as it is now; a file system that hangs holds up nothing else.
+    /// Starts reading the configuration file; a file system that hangs delays nothing else.
     fn read(&self, answer: Option<oneshot::Sender<Result<(), String>>>) -> Reading {
         notify::reloading();
         let options = self.options.clone();
         Reading { task: tokio::task::spawn_blocking(move || load(&options)), answer, again: false }
     }
 
-    /// Takes over what was read; anything wrong with it changes nothing.
+    /// Applies the configuration that was read; an invalid one changes nothing.
     fn reload(&mut self, read: Result<Config, String>) -> Result<(), String> {
         let outcome = read.and_then(|config| self.take_over(config));
         match &outcome {
@@ -282,7 +282,7 @@ impl Daemon<'_> {
     }
 
     fn take_over(&mut self, config: Config) -> Result<(), String> {
-        // What can still be refused comes first.
+        // Steps that can fail come first.
         #[cfg(feature = "otlp")]
         if config.otlp != self.config.otlp {
             self.push.restart(&config, &self.frames, &self.events)?;
@@ -304,8 +304,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Takes over from another daemon that had the folder of state at the start, once that has ended. The disk may
-    /// hang, which nothing here waits for.
+    /// Starts recording once another daemon that held the state folder at the start has ended. The disk may hang;
+    /// nothing here waits for it.
     async fn look_for_rival(&mut self) {
         let recording = &mut self.recording;
         if let Some(trying) = recording.trying.take_if(|trying| trying.is_finished()) {
@@ -342,7 +342,7 @@ impl Daemon<'_> {
         self.guard.rearm(records);
     }
 
-    /// Says where a thread hangs that must not.
+    /// Logs the step in which a thread hangs.
     fn watch(&mut self) {
         let now = clock::now();
         self.events.watch_sampler(now);
@@ -354,7 +354,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Tells systemd that we are alive, unless the newest frame is old: then it should restart us.
+    /// Notifies the watchdog of systemd, unless the newest frame is old: then systemd restarts the daemon.
     fn watchdog(&self) {
         let stale = *self.stale_after.borrow();
         let fresh = self.frames.borrow().as_ref().is_some_and(|frame| clock::now().since(frame.at) <= stale);
@@ -370,7 +370,7 @@ impl Options {
     }
 }
 
-/// Writes performance logs where the configuration asks for them; that they cannot be is said, never fatal.
+/// Writes performance logs if they are configured. A failure is logged and does not end the daemon.
 fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<PerfLog> {
     PerfLog::start(&config.perf_logs, frames, owners).unwrap_or_else(|error| {
         tracing::error!(%error, "No thread to write performance logs.");
@@ -378,7 +378,7 @@ fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<Pe
     })
 }
 
-/// Where the sources read, as the configuration says.
+/// The configured paths that the sources read.
 pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
     Context {
         roots: Arc::new(Roots {
@@ -393,12 +393,12 @@ pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
     }
 }
 
-/// The incidents as HTTP shows them; nothing where they are kept in memory only.
+/// The incidents for HTTP; absent where they are kept in memory only.
 fn incidents(records: &Records) -> Option<Arc<dyn Incidents>> {
     records.store().cloned().map(|store| Arc::new(store) as _)
 }
 
-/// What the configuration says about protection.
+/// The section on protection of the configuration.
 pub fn protection(config: &Config) -> Protection {
     let section = config.rooms.get(PROTECTION.key);
     section.map_or_else(Protection::default, |section| Protection::new(section, config.sampling.interval))
@@ -421,7 +421,7 @@ fn worker() -> Option<WorkerCommand> {
     }
 }
 
-/// Waits for the next beat; forever where there is no watchdog.
+/// Waits for the next watchdog notification; forever without a watchdog.
 async fn tick(watchdog: &mut Option<tokio::time::Interval>) {
     match watchdog {
         Some(interval) => drop(interval.tick().await),
@@ -432,13 +432,13 @@ async fn tick(watchdog: &mut Option<tokio::time::Interval>) {
 /// A configuration file that is being read.
 struct Reading {
     task: tokio::task::JoinHandle<Result<Config, config::ConfigError>>,
-    /// Who asked over HTTP.
+    /// The HTTP requests that wait for the result.
     answer: Option<oneshot::Sender<Result<(), String>>>,
     /// Whether another HUP came meanwhile: the file may have changed after it was read.
     again: bool,
 }
 
-/// Waits for the file that is being read; forever where there is none.
+/// Waits for the file that is being read; forever if none is.
 async fn finished(reading: &mut Option<Reading>) -> (Result<Config, String>, Reading) {
     let Some(current) = reading else { return std::future::pending().await };
     let read = match (&mut current.task).await {
@@ -482,7 +482,7 @@ impl http::Reload for ReloadRequests {
         if let Err(refused) = self.0.try_send(answer) {
             let (mpsc::error::TrySendError::Full(answer) | mpsc::error::TrySendError::Closed(answer)) =
                 refused;
-            // The receiver is in our hands, so this cannot fail.
+            // The receiver exists, so this cannot fail.
             let _ = answer.send(Err("another reload is under way".to_owned()));
         }
         outcome

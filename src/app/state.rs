@@ -1,9 +1,9 @@
-//! What the analyzers know, kept over a restart of the daemon.
+//! The state of the analyzers, saved across restarts of the daemon.
 //!
 //! One JSON file, replaced as a whole. A file that is damaged, of another boot
-//! or of another version is ignored with a warning: it can only ever save the
-//! analyzers some minutes of looking on. Disks are left to a thread of their own,
-//! and nothing waits for it.
+//! or of another version is ignored with a warning: the state only
+//! saves the analyzers some minutes of observation. A separate thread reads and writes the file, and nothing waits for
+//! it.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use serde::Deserialize;
 
 use crate::engine::analyze::Kept;
 use crate::host::{clock, fs};
-use crate::model::analyzer::Keepsake;
+use crate::model::analyzer::SavedState;
 
 /// Time between two saves while the daemon runs.
 pub(super) const EVERY: Duration = Duration::from_secs(60);
-/// Grows when an older file can no longer be understood.
+/// The version of the format; a file of another version is ignored.
 const VERSION: u32 = 1;
-/// A followed subject takes about 10 KiB, and there are 8,000 at most.
+/// A tracked subject takes about 10 KiB, and there are 8,000 at most.
 const LARGEST: u64 = 128 << 20;
 
-/// What is to be kept, by analyzer, yet to be written down.
-pub(super) type Keepsakes = Vec<(&'static str, Keepsake)>;
+/// The states to write, by analyzer, not yet serialized.
+pub(super) type SavedStates = Vec<(&'static str, SavedState)>;
 
 #[derive(Deserialize)]
 struct File {
     memwarden_state: u32,
-    /// The monotonic clock that the times in it are of.
+    /// The boot whose monotonic clock the times refer to.
     boot_id: String,
     analyzers: Kept,
 }
 
-/// Reads what an earlier run kept; nothing where there is none, or none that is of use.
+/// Reads the state of an earlier run; absent where there is none that can be used.
 fn load(path: &Path, boot_id: &str) -> Option<Kept> {
     let shown = path.display();
     let bytes = match fs::read_bounded(path, LARGEST) {
@@ -66,9 +66,9 @@ fn load(path: &Path, boot_id: &str) -> Option<Kept> {
     Some(file.analyzers)
 }
 
-/// The thread that reads once and writes now and then.
+/// The thread that reads the file once and writes it at intervals.
 pub(super) struct Keeper {
-    jobs: SyncSender<Keepsakes>,
+    jobs: SyncSender<SavedStates>,
     loaded: Receiver<Kept>,
     thread: JoinHandle<()>,
 }
@@ -83,7 +83,7 @@ impl Keeper {
     /// Starts the thread, for the file at `path`.
     ///
     /// # Errors
-    /// The operating system's, where it gives no thread.
+    /// The error of the operating system if the thread cannot be started.
     pub(super) fn start(path: PathBuf, boot_id: String) -> io::Result<Self> {
         let (jobs, inbox) = sync_channel(1);
         let (found, loaded) = channel();
@@ -92,21 +92,21 @@ impl Keeper {
         Ok(Self { jobs, loaded, thread })
     }
 
-    /// What an earlier run kept, once, as soon as it was read.
+    /// The state of an earlier run, returned once, as soon as it was read.
     pub(super) fn loaded(&self) -> Option<Kept> {
         self.loaded.try_recv().ok()
     }
 
-    /// Has `saved` written; while a disk is slow, what comes meanwhile is left out.
-    pub(super) fn keep(&self, saved: Keepsakes) {
+    /// Queues `saved` for writing; while a write is in progress, later states are dropped.
+    pub(super) fn keep(&self, saved: SavedStates) {
         match self.jobs.try_send(saved) {
             Ok(()) | Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => tracing::error!("The state is no longer written."),
         }
     }
 
-    /// Has the last state written, and waits for it at most so long.
-    pub(super) fn finish(self, saved: Keepsakes, deadline: Duration) {
+    /// Queues the last state, and waits for the write at most this long.
+    pub(super) fn finish(self, saved: SavedStates, deadline: Duration) {
         self.keep(saved);
         let Self { jobs, thread, .. } = self;
         drop(jobs);
@@ -117,7 +117,7 @@ impl Keeper {
     }
 }
 
-fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<Keepsakes>) {
+fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<SavedStates>) {
     if let Some(kept) = load(path, boot_id) {
         // The sampler may have ended meanwhile.
         let _ = found.send(kept);
@@ -136,8 +136,8 @@ fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<K
     }
 }
 
-/// Writes the file piece by piece: as a tree it would take ten times the memory of what it holds.
-fn write(out: &mut dyn Write, boot_id: &str, keepsakes: Keepsakes) -> io::Result<()> {
+/// Writes the file as a stream: a tree of JSON values would take ten times the memory.
+fn write(out: &mut dyn Write, boot_id: &str, keepsakes: SavedStates) -> io::Result<()> {
     let saved = clock::now().unix().as_secs_f64();
     write!(out, "{{\"memwarden_state\":{VERSION},\"boot_id\":")?;
     serde_json::to_writer(&mut *out, boot_id)?;
@@ -155,7 +155,7 @@ fn write(out: &mut dyn Write, boot_id: &str, keepsakes: Keepsakes) -> io::Result
 mod tests {
     use super::*;
 
-    fn keepsakes() -> Keepsakes {
+    fn keepsakes() -> SavedStates {
         vec![
             ("leak", Box::new(|out| serde_json::to_writer(out, &7))),
             ("exhaustion", Box::new(|out| serde_json::to_writer(out, "x"))),

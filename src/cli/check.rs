@@ -1,4 +1,4 @@
-//! `memwarden check`: the health of this node by its daemon, for schedulers and for Node Problem Detector.
+//! `memwarden check`: the health of this node from its daemon, for schedulers and Node Problem Detector.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::cli::out;
 use crate::cli::output::{self, Format};
 use crate::model::finding::Severity;
 use crate::model::printable::escaped;
-use crate::report::{Checked, FrameView};
+use crate::report::{CheckReport, FrameView};
 
 /// Print the health of this node in one line of at most 80 bytes, by the running daemon.
 ///
@@ -70,7 +70,7 @@ impl Args {
             Lowest::Critical => Severity::Critical,
         };
         let checked = match self.frame() {
-            Ok(frame) => Checked::of(&frame, severity),
+            Ok(frame) => CheckReport::of(&frame, severity),
             // Without an answer nothing is known, which is not an error of this command.
             Err(error) => {
                 let why = error.root_cause().to_string();
@@ -78,15 +78,15 @@ impl Args {
                 let why = why
                     .strip_prefix("it answers ")
                     .and_then(|rest| rest.split_once(": "))
-                    .map_or(&*why, |(_, said)| said);
-                Checked::blind(&escaped(why))
+                    .map_or(&*why, |(_, message)| message);
+                CheckReport::blind(&escaped(why))
             }
         };
         let text = match self.format {
             Format::Text => format!("{}\n", checked.message()),
             Format::Json => output::pretty(&checked).unwrap_or_default(),
         };
-        // The exit code is the answer, even if nobody reads the line.
+        // The exit code is the answer, even if the line cannot be written.
         let _ = out::text(&text);
         Ok(ExitCode::from(checked.health().exit_code()))
     }

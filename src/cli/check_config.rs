@@ -1,10 +1,10 @@
-//! `memwarden check-config`: what a start would say of a file, without starting.
+//! `memwarden check-config`: reports the errors of a configuration file without starting the daemon.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::app;
-use crate::cli::out::{self, Mistakes, described};
+use crate::cli::out::{self, ConfigErrors, described};
 use crate::config::{self, Config, default_file};
 use crate::model::printable;
 use crate::protection::enforce::hooks;
@@ -37,7 +37,7 @@ impl Args {
                 let name = printable::path(&file);
                 let lines: Vec<String> =
                     problems.iter().map(|problem| format!("{name}: {problem}")).collect();
-                return Err(Mistakes(lines.join("\n")).into());
+                return Err(ConfigErrors(lines.join("\n")).into());
             }
             let mut text = format!("{}: good\n", printable::path(&file));
             for target in app::serve::protection(&config).targets {
@@ -50,7 +50,7 @@ impl Args {
     }
 }
 
-/// What is wrong with the files that the configuration names.
+/// The errors of the files that the configuration names.
 fn beyond(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(Err(error)) = config.web.config_file.as_deref().map(http::check_web_config) {

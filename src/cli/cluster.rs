@@ -1,4 +1,4 @@
-//! `memwarden cluster`: the nodes and the training runs that a Prometheus-compatible server knows.
+//! `memwarden cluster`: the nodes and the training runs in a Prometheus-compatible server.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,7 +49,7 @@ const LARGEST: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Exit code if something needs attention.
 const ALARM: u8 = 2;
-/// Exit code if nothing that is seen needs attention, and part of the cluster is not seen.
+/// Exit code if nothing visible needs attention, and part of the cluster is not visible.
 const INCOMPLETE: u8 = 3;
 
 impl Args {

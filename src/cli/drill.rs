@@ -1,4 +1,4 @@
-//! `memwarden drill`: what protection would do to a target, without doing it.
+//! `memwarden drill`: the steps of protection on a target, without effect.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -14,11 +14,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 
-/// Asks one server; keeps its connection.
+/// Sends requests to one server over a kept connection.
 pub(super) struct Fetcher(HttpClient);
 
 impl Fetcher {
-    /// Asks the server of `uri`; reads answers of at most `largest` bytes that come within `patience`.
+    /// Opens the server of `uri`; reads answers of at most `largest` bytes that arrive within `patience`.
     ///
     /// # Errors
     /// For `https`, authorities that cannot be read.
@@ -30,7 +30,7 @@ impl Fetcher {
     /// The body of a successful answer to GET.
     ///
     /// # Errors
-    /// No answer in time, a status that is no success (with what the server said), or too much.
+    /// No answer in time, a status other than success (with the text of the server), or an answer above the limit.
     pub(super) async fn get(&self, uri: &Uri) -> anyhow::Result<Bytes> {
         self.ask(uri).await.with_context(|| format!("cannot get {uri}"))
     }
@@ -48,14 +48,14 @@ impl Fetcher {
         let (status, body) = answer?;
         let body = body?;
         if !status.is_success() {
-            let said: String = String::from_utf8_lossy(&body).chars().take(300).collect();
-            bail!("it answers {status}: {}", said.trim());
+            let message: String = String::from_utf8_lossy(&body).chars().take(300).collect();
+            bail!("it answers {status}: {}", message.trim());
         }
         Ok(body)
     }
 }
 
-/// The address that `text` is.
+/// Parses an address.
 ///
 /// # Errors
 /// No address, no host, or another scheme than http and https.
@@ -63,7 +63,7 @@ pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
     http_client::address(text).map_err(|why| anyhow!("{text} {why}"))
 }
 
-/// What RFC 3986 section 2.3 reserves.
+/// Characters other than the unreserved ones of RFC 3986 section 2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Text as one part of a query: all but unreserved characters are encoded.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_http_is_said() {
+    fn a_reply_that_is_not_http_is_reported() {
         assert!(address("https://a/").is_ok());
         for (url, why) in
             [("localhost:9090", "scheme"), ("ftp://a/", "scheme"), ("http://[", "not a valid URL")]

@@ -1,4 +1,4 @@
-//! `memwarden gpu`: asks the running daemon to let go of the GPU driver, or to take it up again.
+//! `memwarden gpu`: makes the running daemon unload NVML, or load it again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

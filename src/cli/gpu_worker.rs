@@ -1,4 +1,4 @@
-//! `memwarden gpu-worker`: the process that `serve` starts to talk to NVML.
+//! `memwarden gpu-worker`: the process that `serve` starts to call NVML.
 //!
 //! It lives as long as the daemon and should be small, so its arguments do not
 //! go through the parser of all commands, which takes two megabytes with all help.
@@ -15,7 +15,7 @@ pub(super) const NAME: &str = "gpu-worker";
 /// Runs the worker until its input ends.
 ///
 /// # Errors
-/// Where the arguments are none of [`Options::arguments`].
+/// Arguments other than those of [`Options::arguments`].
 pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments(arguments);
     let options = options.map_err(|argument| {

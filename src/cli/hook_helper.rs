@@ -7,10 +7,10 @@ use anyhow::Context as _;
 
 use crate::protection::enforce::hooks;
 
-/// The helper's command line, written by `serve` and by nobody else.
+/// The helper's command line, written by `serve` only.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where processes are listed.
+    /// Mount point of the process file system.
     #[arg(long)]
     proc: PathBuf,
 }

@@ -16,7 +16,7 @@ use crate::protection::words::incidents::{self, Incidents, RECORD};
 use crate::report::Page;
 use crate::report::text::prose_table;
 
-/// Where the systemd unit keeps the daemon's state.
+/// The state folder of the systemd unit.
 const STATE: &str = "/var/lib/memwarden";
 
 /// List recorded incidents, or print the report of one.

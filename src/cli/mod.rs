@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand; types that only parse and call.
+//! The command line: one file per subcommand; its types parse arguments and call other modules.
 
 mod check;
 mod check_config;
@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand};
 
 use crate::model::printable;
 
-/// What `--version` says: the version, and the commit that it was built from.
+/// The output of `--version`: the version, and the commit that it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (revision ", env!("MEMWARDEN_COMMIT"), ")");
 
 /// Monitors the memory of training nodes, forecasts its exhaustion, and protects jobs before it is exhausted.
@@ -71,7 +71,7 @@ enum Command {
     HookHelper(hook_helper::Args),
 }
 
-/// Commands and options that had another name before, each with the one that it has now.
+/// Former names of commands and options, each with the present name.
 const RENAMED: &[(&[&str], &str)] = &[
     (&["fragment"], "memwarden fragmentation"),
     (&["incidents", "--json"], "memwarden incidents --format json"),
@@ -79,10 +79,10 @@ const RENAMED: &[(&[&str], &str)] = &[
 
 pub use out::complain;
 
-/// Runs what the command line asks for.
+/// Runs the command of the command line.
 ///
 /// # Errors
-/// What the command could not do, as a chain for people.
+/// The failure of the command with its causes.
 pub fn run() -> anyhow::Result<ExitCode> {
     #[cfg(feature = "gpu")]
     if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
@@ -93,11 +93,11 @@ pub fn run() -> anyhow::Result<ExitCode> {
         // Help, and the version.
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
-            // What was given may be the name of somebody's file: the same is said of it as it can be shown.
+            // An argument may be the name of a user's file: the message shows it escaped.
             let shown = std::env::args_os()
                 .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned());
-            let said = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
-            out::note(&said.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
+            let message = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
+            out::note(&message.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
             let given: Vec<String> =
                 std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
             if let Some(new) = renamed(&given) {
@@ -108,7 +108,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The new name of what a command line that is not understood was once understood as.
+/// The present name of a former command or option in a command line that does not parse.
 fn renamed(given: &[String]) -> Option<&'static str> {
     let named = |old: &[&str]| {
         given.first().map(String::as_str) == old.first().copied()
@@ -121,7 +121,7 @@ impl Cli {
     /// Runs the command.
     ///
     /// # Errors
-    /// What the command could not do, as a chain for people.
+    /// The failure of the command with its causes.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Serve(args) => args.run(),

@@ -1,5 +1,5 @@
-//! Where commands write: standard output and error, on which nothing of a file or a user moves a cursor, and files that
-//! a person named.
+//! Writes the output of commands: to standard output and error, on which no control character of a file or a user
+//! arrives, and to files named on the command line.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::host::user_files;
 use crate::model::printable;
 use crate::serve::http::WebConfigError;
 
-/// Writes text of several lines to standard output; names in it have been escaped, each for itself.
+/// Writes text of several lines to standard output; names in it must have been escaped.
 pub(super) fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(printable::lines(text).as_bytes())
 }
@@ -22,33 +22,33 @@ pub(super) fn note(text: &str) {
     let _ = io::stderr().lock().write_all(printable::lines(&for_standard_error(text)).as_bytes());
 }
 
-/// The same, with the colors of reports.
+/// Writes text of several lines with the colors of reports to standard error, wrapped on a terminal.
 pub(super) fn colored_note(text: &str) -> io::Result<()> {
     io::stderr().lock().write_all(printable::colored(&for_standard_error(text)).as_bytes())
 }
 
-/// Says on standard error why a command could not do what it was to do.
+/// Writes the reason for a failed command to standard error.
 pub fn complain(error: &anyhow::Error) {
     note(&format!("memwarden: {}\n", described(error)));
 }
 
-/// An error and its causes; the mistakes of a configuration file have a line each, everything else is one line.
+/// An error and its causes; the errors of a configuration file have a line each, all others are one line.
 pub(super) fn described(error: &anyhow::Error) -> String {
     let causes = error.chain().map(|cause| {
         let text = cause.to_string();
         let of_a_page = matches!(cause.downcast_ref(), Some(WebConfigError::Refused(_)));
-        let several = of_a_page || cause.is::<ConfigError>() || cause.is::<Mistakes>();
+        let several = of_a_page || cause.is::<ConfigError>() || cause.is::<ConfigErrors>();
         if several { printable::lines(&text).into_owned() } else { printable::escaped(&text).into_owned() }
     });
     causes.collect::<Vec<_>>().join(": ")
 }
 
-/// Several mistakes, described, in a line each.
+/// The errors of a configuration file, one per line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Mistakes(pub(super) String);
+pub(super) struct ConfigErrors(pub(super) String);
 
-/// Writes a file that a person named: never through a link, into a pipe or a device, and as a whole or not at all.
+/// Writes a file named on the command line: never through a link, into a pipe or a device, and atomically.
 ///
 /// `-` and `/dev/stdout` are standard output, `/dev/stderr` is standard error, and `/dev/null` is nothing.
 pub(super) fn file(path: &Path, content: &[u8]) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `--format` and `--output`: what the report of a command is written as, and where to; the same in every command.
+//! `--format` and `--output`: the format and the destination of a report; the same options in every command.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::model::printable;
 use crate::report::Page;
 use crate::report::text::wrapped;
 
-/// What a report is written as, and where to.
+/// The format and the destination of a report.
 ///
 /// `F` has the formats of the command; its default is the format where neither option names one.
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(super) enum Format {
 }
 
 impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
-    /// The format that was asked for, by `--format` or by the name of the file.
+    /// The selected format, by `--format` or by the name of the file.
     pub(super) fn format(&self) -> F {
         let ending = || self.output.as_deref()?.extension()?.to_str();
         let of_the_name = || F::from_str(ending()?, true).ok();
@@ -52,7 +52,7 @@ impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
         if self.is_default() { standard_output_page() } else { Page::default() }
     }
 
-    /// Writes text of several lines, wrapped on a terminal. Each name in it was escaped before.
+    /// Writes text of several lines, wrapped on a terminal. Names in it must have been escaped.
     pub(super) fn text(&self, text: &str) -> anyhow::Result<()> {
         self.put(printable::lines(&wrapped(text, self.page())).as_bytes())
     }
@@ -72,7 +72,7 @@ impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
         self.put(printable::json(text).as_bytes())
     }
 
-    /// Writes a value as JSON for people and programs.
+    /// Writes a value as indented JSON.
     pub(super) fn value(&self, value: &impl serde::Serialize) -> anyhow::Result<()> {
         self.json(&pretty(value)?)
     }

@@ -1,4 +1,4 @@
-//! `memwarden params`: what checkpoints hold, without executing anything of them.
+//! `memwarden params`: analyzes checkpoints without executing their code.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ impl Args {
             Some(path) => Some(Checkpoint::open(path, &options)?.elements()),
             None => None,
         };
-        let told = checkpoints
+        let report = checkpoints
             .iter()
             .map(|checkpoint| self.tell(checkpoint, base_elements))
             .collect::<anyhow::Result<Vec<_>>>()?;
@@ -88,9 +88,9 @@ impl Args {
             ([before, after], [old, new]) => Some(self.compare([before, after], [old, new])?),
             _ => None,
         };
-        self.write(&told, comparison.as_ref())?;
+        self.write(&report, comparison.as_ref())?;
         if let (Some(path), Some(drawing)) = (&self.plot, drawing) {
-            drawing.write(&picture::draw(&told), path)?;
+            drawing.write(&picture::draw(&report), path)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -125,19 +125,19 @@ impl Args {
 
     fn write(
         &self,
-        told: &[CheckpointReport<'_>],
+        report: &[CheckpointReport<'_>],
         comparison: Option<&Comparison<'_>>,
     ) -> anyhow::Result<()> {
         if self.output.format() == Format::Json {
             return self.output.value(&Report {
                 schema_version: SCHEMA_VERSION,
-                checkpoints: told,
+                checkpoints: report,
                 comparison,
             });
         }
         let page = self.output.page();
         let mut text = String::new();
-        told.iter().for_each(|told| text::checkpoint(told, self.tensors, page, &mut text));
+        report.iter().for_each(|report| text::checkpoint(report, self.tensors, page, &mut text));
         if let Some(comparison) = comparison {
             text::comparison(comparison, self.top, page, &mut text);
         }
@@ -145,7 +145,7 @@ impl Args {
     }
 }
 
-/// Does work that reads values, with a bar for whoever waits.
+/// Does work that reads values, with a progress bar on a terminal.
 fn shown<T>(doing: &str, work: impl FnOnce(&mut Progress<'_>) -> T) -> T {
     let mut screen = Screen::new();
     let done = work(&mut |read, whole| show(&mut screen, doing, read, whole));

@@ -1,4 +1,4 @@
-//! Pictures that commands write: the format by the file's name.
+//! Writes pictures; the name of the file selects the format.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::model::printable;
 use crate::plot::png;
 use crate::plot::{Picture, svg};
 
-/// A file that a picture can be drawn to, as an option's value.
+/// Parses the file of a picture, as the value of an option.
 pub(super) fn drawable(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     Format::of(&path).map(|_| path).map_err(|error| error.to_string())
@@ -24,7 +24,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format that a file's name asks for; `-` is SVG on standard output.
+    /// The format by the extension of a file; `-` is SVG on standard output.
     ///
     /// # Errors
     /// A name that ends in neither `.svg` nor `.png`, or a format that was not built in.
@@ -58,7 +58,7 @@ impl Format {
     /// Writes the picture to a file.
     ///
     /// # Errors
-    /// As [`Format::render`], and the operating system's.
+    /// As [`Format::render`], and errors of the operating system.
     pub(super) fn write(self, picture: &Picture, output: &Path) -> anyhow::Result<()> {
         out::file(output, &self.render(picture)?)
     }

@@ -1,4 +1,4 @@
-//! `memwarden serve`: the daemon, with the flags that exporters take.
+//! `memwarden serve`: the daemon, with the flags of Prometheus exporters.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `memwarden snapshot`: what a PyTorch allocator snapshot says, without executing anything of it.
+//! `memwarden snapshot`: analyzes PyTorch allocator snapshots without executing their code.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn size(text: &str) -> Result<Bytes, String> {
     config::size(text)
 }
 
-/// A page is drawn here; the pictures are every command's.
+/// A page is written here; pictures by the code of all commands.
 fn drawable(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if is_page(&path) {
@@ -113,7 +113,7 @@ impl Args {
         Limits::for_file(u64::try_from(file.len()).unwrap_or(u64::MAX), self.max_memory.get())
     }
 
-    /// The bytes of a file that is not larger than what may be read.
+    /// The bytes of a file within the limit of its size.
     fn read(&self, path: &Path) -> anyhow::Result<Vec<u8>> {
         let name = || path.display().to_string();
         let file = std::fs::File::open(path).with_context(name)?;

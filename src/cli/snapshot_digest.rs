@@ -1,4 +1,4 @@
-//! `memwarden snapshot-digest`: reads one snapshot for the daemon, in a process whose memory is its own.
+//! `memwarden snapshot-digest`: reads one snapshot for the daemon, in a process with its own memory limit.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::formats::snapshot::decode;
 use crate::formats::snapshot::digest::Digest;
 use crate::host::{child, user_files};
 
-/// The command line, written by the daemon and by nobody else.
+/// The command line, written by the daemon only.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The snapshot.
@@ -17,10 +17,10 @@ pub(super) struct Args {
     /// The most memory to take, in bytes.
     #[arg(long)]
     max_memory: u64,
-    /// The user whose it is to be, by number; without it, anybody's.
+    /// The required owner, by user ID; without it, any owner.
     #[arg(long)]
     owner: Option<u32>,
-    /// Where the kernel's process files are.
+    /// Mount point of the process file system.
     #[arg(long)]
     proc: PathBuf,
 }
@@ -35,7 +35,7 @@ impl Args {
     }
 }
 
-/// What a file says, or why it says nothing, in words.
+/// The content of a file, or the reason why it cannot be read.
 fn digest(file: &Path, owner: Option<u32>, max_memory: u64) -> Result<Digest, String> {
     let largest = Limits::for_file(0, max_memory).file_bytes;
     let bytes = user_files::read(file, owner, largest).map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use super::message;
 use crate::analyzers::Registration;
 use crate::config::Config;
 use crate::host::clock;
-use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
+use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::SourceReport;
 use crate::model::outlook::Outlook;
@@ -104,7 +104,7 @@ impl Analyzers {
     }
 
     /// The state to keep across a restart.
-    pub(super) fn save(&self) -> Vec<(&'static str, Keepsake)> {
+    pub(super) fn save(&self) -> Vec<(&'static str, SavedState)> {
         let saved = self.running.iter().filter_map(|running| {
             let saved = catch_unwind(AssertUnwindSafe(|| running.analyzer.save())).ok().flatten();
             Some((running.registration.name, saved?))

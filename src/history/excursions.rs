@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_a_cut_is_gone() {
+    fn samples_before_a_cut_are_removed() {
         let mut peaks = recorded(1_000, |i| if i % 100 >= 90 { 2e9 } else { 1e9 });
         peaks.cut(500.0);
         assert!(peaks.tall().len() > 3 && peaks.tall().all(|peak| peak.at >= 500.0));

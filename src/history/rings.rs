@@ -195,13 +195,13 @@ impl Rings {
     /// no sample was taken.
     pub fn steps(&self, range: Range) -> Vec<(f64, Option<Extent>)> {
         match range {
-            Range::Minutes => self.told(&self.seconds, range),
-            Range::Hours => self.told(&self.tens, range),
-            Range::Day => self.told(&self.minutes, range),
+            Range::Minutes => self.decoded(&self.seconds, range),
+            Range::Hours => self.decoded(&self.tens, range),
+            Range::Day => self.decoded(&self.minutes, range),
         }
     }
 
-    fn told<const W: usize>(&self, ring: &Ring<W>, range: Range) -> Vec<(f64, Option<Extent>)> {
+    fn decoded<const W: usize>(&self, ring: &Ring<W>, range: Range) -> Vec<(f64, Option<Extent>)> {
         let unit = 2_f64.powi(self.unit);
         let first = (ring.newest + 1).saturating_sub(ring.steps.len() as u64);
         let tell = |(number, codes): (u64, &[u16; W])| {

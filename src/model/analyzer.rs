@@ -22,7 +22,7 @@ pub trait Analyzer: Send {
     /// The state to keep across a restart of the daemon; absent where there is none.
     ///
     /// It is a copy that another thread serializes, so that no tick waits for it.
-    fn save(&self) -> Option<Keepsake> {
+    fn save(&self) -> Option<SavedState> {
         None
     }
 
@@ -36,7 +36,7 @@ pub trait Analyzer: Send {
 }
 
 /// A copy of an analyzer's state, which serializes itself as JSON when called.
-pub type Keepsake = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_json::Error> + Send>;
+pub type SavedState = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_json::Error> + Send>;
 
 /// The points, source reports and facts of one tick.
 #[derive(Clone, Copy, Debug)]

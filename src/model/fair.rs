@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_that_one_user_cannot_use_goes_to_another() {
+    fn unused_capacity_of_a_user_goes_to_another() {
         // Each has a share of ten: what takes fifteen does not fit, and the places go to the other.
         let requested = [(7, 8), (7, 8), (9, 15), (7, 8)];
         assert_eq!(divide_sizes(&requested, 20), [true, true, false, false]);

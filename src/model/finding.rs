@@ -1,6 +1,7 @@
 //! Findings: statements of an analyzer about a subject.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::label::Label;
 use super::printable::escaped;
@@ -42,41 +43,68 @@ pub struct Subject {
     pub source: Label,
 }
 
+/// The types of subjects; a new one has its line here and in [`Subject::resource`].
+const RESOURCES: [&str; 11] = [
+    "host",
+    "zone",
+    "cgroup",
+    "gpu",
+    "workload",
+    "process",
+    "gpu_process",
+    "rank",
+    "allocator",
+    "limit",
+    "source",
+];
+
+/// The label of a type. All subjects of a type share it, so that comparing them costs no comparison of text.
+fn resource(name: &'static str) -> Label {
+    static SHARED: LazyLock<[Label; RESOURCES.len()]> = LazyLock::new(|| RESOURCES.map(Label::from));
+    let place = RESOURCES.iter().position(|known| *known == name);
+    place.map_or_else(|| name.into(), |place| SHARED[place].clone())
+}
+
 impl Subject {
     /// The host itself.
     pub fn host() -> Self {
-        Self { resource: "host".into(), ..Self::default() }
+        Self { resource: resource("host"), ..Self::default() }
     }
 
     /// A zone of the host's memory.
     pub fn zone(node: &Label, zone: &Label) -> Self {
-        Self { resource: "zone".into(), zone: format!("{node}/{zone}").into(), ..Self::default() }
+        Self { resource: resource("zone"), zone: format!("{node}/{zone}").into(), ..Self::default() }
     }
 
     /// A cgroup, by its path.
     pub fn cgroup(path: &Label) -> Self {
-        Self { resource: "cgroup".into(), cgroup: path.clone(), ..Self::default() }
+        Self { resource: resource("cgroup"), cgroup: path.clone(), ..Self::default() }
     }
 
     /// A GPU, by its index and UUID.
     pub fn gpu(gpu: &Label, uuid: &Label) -> Self {
-        Self { resource: "gpu".into(), gpu: gpu.clone(), uuid: uuid.clone(), ..Self::default() }
+        Self { resource: resource("gpu"), gpu: gpu.clone(), uuid: uuid.clone(), ..Self::default() }
     }
 
     /// A workload, by its name.
     pub fn workload(name: &Label) -> Self {
-        Self { resource: "workload".into(), workload: name.clone(), ..Self::default() }
+        Self { resource: resource("workload"), workload: name.clone(), ..Self::default() }
     }
 
     /// A process of a workload.
     pub fn process(workload: &Label, pid: &Label) -> Self {
-        Self { resource: "process".into(), workload: workload.clone(), pid: pid.clone(), ..Self::default() }
+        Self {
+            resource: resource("process"),
+            workload: workload.clone(),
+            pid: pid.clone(),
+            ..Self::default()
+        }
     }
 
     /// A process on a GPU.
     pub fn gpu_process(gpu: &Label, uuid: &Label, pid: &Label) -> Self {
         Self {
-            resource: "gpu_process".into(),
+            resource: resource("gpu_process"),
             gpu: gpu.clone(),
             uuid: uuid.clone(),
             pid: pid.clone(),
@@ -86,23 +114,23 @@ impl Subject {
 
     /// The allocator of a process of a workload, on one GPU, whose index is empty where it is not known.
     pub fn allocator(workload: &Label, pid: &Label, gpu: &Label) -> Self {
-        Self { resource: "allocator".into(), gpu: gpu.clone(), ..Self::process(workload, pid) }
+        Self { resource: resource("allocator"), gpu: gpu.clone(), ..Self::process(workload, pid) }
     }
 
     /// A rank of a workload, by its pid, which is empty where it is not known.
     pub fn rank(workload: &Label, pid: &Label) -> Self {
-        Self { resource: "rank".into(), ..Self::process(workload, pid) }
+        Self { resource: resource("rank"), ..Self::process(workload, pid) }
     }
 
     /// A limit of memwarden, and the user whose entries it leaves out, if it is per user.
     pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
         let user = user.map_or_else(Label::default, |user| user.to_string().into());
-        Self { resource: "limit".into(), limit: limit.into(), user, ..Self::default() }
+        Self { resource: resource("limit"), limit: limit.into(), user, ..Self::default() }
     }
 
     /// A source of samples.
     pub fn source(name: &'static str) -> Self {
-        Self { resource: "source".into(), source: name.into(), ..Self::default() }
+        Self { resource: resource("source"), source: name.into(), ..Self::default() }
     }
 
     /// The same subject with every name escaped for display.

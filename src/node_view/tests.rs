@@ -1,4 +1,4 @@
-//! Nodes in trouble, and what is said of them.
+//! Nodes with problems, and their verdicts.
 
 use std::sync::Arc;
 
@@ -88,10 +88,10 @@ impl Node {
         }
         let rank = ["0", "0", "1", "4711"].map(Label::from);
         let [number, local, world, pid] = rank;
-        let told =
+        let found =
             [name.into(), number, local, world, pid, gpu, uuid, run.into(), empty.clone(), "torch".into()];
-        let told: Vec<Label> = told.into_iter().chain([empty.clone(), empty.clone(), empty]).collect();
-        self.batch.put(&training::INFO, &told, Flag(true));
+        let found: Vec<Label> = found.into_iter().chain([empty.clone(), empty.clone(), empty]).collect();
+        self.batch.put(&training::INFO, &found, Flag(true));
     }
 
     fn finding(&mut self, analyzer: &'static str, subject: Subject, state: &'static str, severity: Severity) {
@@ -305,7 +305,7 @@ fn a_fragmented_allocator_says_how_much_is_lost() {
 }
 
 #[test]
-fn a_target_says_why_it_does_not_act() {
+fn a_target_states_why_it_does_not_act() {
     let why = |mode: &str, state: &str, met: &[&str], not_met: &[&str], reason: Option<&str>| {
         let mut node = Node::new();
         for other in ["observe", "enforce"] {
@@ -327,9 +327,9 @@ fn a_target_says_why_it_does_not_act() {
         let target = &view.protection.targets[0];
         (target.health, target.why.join(" "), view.verdict.health)
     };
-    let check = |told: (Health, String, Health), health, part: &str, node| {
-        assert_eq!((told.0, told.2), (health, node), "{}", told.1);
-        assert!(told.1.contains(part), "{}", told.1);
+    let check = |found: (Health, String, Health), health, part: &str, node| {
+        assert_eq!((found.0, found.2), (health, node), "{}", found.1);
+        assert!(found.1.contains(part), "{}", found.1);
     };
     check(why("enforce", "", &[], &[], None), Health::Ok, "No running workload matches", Health::Ok);
     check(why("enforce", "ok", &[], &["gpu_soft"], None), Health::Ok, "No trigger holds", Health::Ok);
@@ -354,7 +354,7 @@ fn a_target_says_why_it_does_not_act() {
 }
 
 #[test]
-fn nobody_is_named_for_memory_that_is_not_theirs() {
+fn no_owner_is_named_for_memory_of_others() {
     let mut node = Node::new();
     node.job("slurm/17", "bob", "", 0, None);
     node.finding("exhaustion", Subject::host(), "medium", Severity::Warning);

@@ -218,7 +218,7 @@ impl Rank {
 /// The newest events that jobs reported, newest first.
 pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
     let newest = frame.timeline.entries.iter().rev().take(MOST_EVENTS);
-    let told = newest.map(|entry| {
+    let phase = newest.map(|entry| {
         let step = entry.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let name = entry.name.as_str();
         let (what, failed) = match entry.kind {
@@ -237,5 +237,5 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
             failed,
         }
     });
-    told.collect()
+    phase.collect()
 }

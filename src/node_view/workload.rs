@@ -125,7 +125,7 @@ pub(super) fn workloads(
         all.entry(name).or_default();
     }
     let mut processes = processes(lookup);
-    let told = all.into_iter().map(|(name, mut own)| {
+    let rows = all.into_iter().map(|(name, mut own)| {
         name.clone_into(&mut own.name);
         let subject = Subject::workload(&name.into());
         own.growth = forecasts.growth(&subject);
@@ -152,7 +152,7 @@ pub(super) fn workloads(
         };
         own
     });
-    told.collect()
+    rows.collect()
 }
 
 /// The processes by workload, largest first.

@@ -13,7 +13,7 @@ use super::{text, times};
 pub(super) const STRIP_ROW: f64 = 15.0;
 /// Length of the line of a mark whose label had no room, in pixels.
 const UNNAMED: f64 = 8.0;
-/// Marks without a text are told by another panel; of more than these the lines would hide the series.
+/// Marks without a text are labelled in another panel; of more than these the lines would hide the series.
 const MANY: usize = 30;
 
 /// The marks of a panel, and where their labels go.

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_be_is_said() {
+    fn a_size_that_cannot_be_is_reported() {
         for (width, height) in [(0, 10), (10, 0), (u32::MAX, u32::MAX), (100_000, 100_000)] {
             let error = render(&picture(width, height, Layer::default())).unwrap_err();
             assert!(error.to_string().contains(&format!("{width} x {height}")), "{error}");

@@ -102,7 +102,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_chart_says_so() {
+fn an_empty_chart_reports_it() {
     let chart = Chart {
         panels: vec![Panel { lines: vec![line("used", [])], ..Panel::default() }],
         ..Chart::default()
@@ -161,7 +161,7 @@ fn full() -> Chart {
 fn a_full_chart_is_drawn_as_ever() {
     let picture = draw(&full(), 900, 600, &Theme::LIGHT);
     assert_legible(&picture);
-    let said: Vec<&str> = picture.layer.texts().iter().map(|text| text.content.as_str()).collect();
+    let texts: Vec<&str> = picture.layer.texts().iter().map(|text| text.content.as_str()).collect();
     for part in [
         "trainer & co",
         "limit reached in 10 min (p10 6 min 40 s, p90 13 min 20 s)",
@@ -174,7 +174,7 @@ fn a_full_chart_is_drawn_as_ever() {
         "forecast →",
         "the value axis does not begin at zero",
     ] {
-        assert!(said.contains(&part), "{part:?} is not in {said:?}");
+        assert!(texts.contains(&part), "{part:?} is not in {texts:?}");
     }
     expect_test::expect_file!["testdata/chart.svg"].assert_eq(&svg::render(&picture, is_hidden));
 }

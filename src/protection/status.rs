@@ -331,7 +331,7 @@ mod tests {
         }
         let mut out = Batch::new();
         put(&report, &names, Timestamp::from_secs(1), &mut out);
-        let each = |told: Shortage| (told.limit, told.user, told.left_out, told.most);
+        let each = |shown: Shortage| (shown.limit, shown.user, shown.left_out, shown.most);
         out.facts.shortages.into_iter().map(each).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::frame_view::{FrameView, Stated};
+use super::frame_view::{FindingView, FrameView};
 use super::unseen;
 use crate::model::finding::Severity;
 
@@ -43,7 +43,7 @@ impl Health {
 
 /// The answer of `memwarden check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Checked {
+pub struct CheckReport {
     health: Health,
     exit_code: u8,
     /// The line that the text format prints.
@@ -54,10 +54,10 @@ pub struct Checked {
     unknown: Vec<String>,
 }
 
-impl Checked {
+impl CheckReport {
     /// The health by a frame; a finding of `severity` or a higher one is a problem.
     pub fn of(frame: &FrameView, severity: Severity) -> Self {
-        let mut found: Vec<&Stated> =
+        let mut found: Vec<&FindingView> =
             frame.findings.iter().filter(|stated| stated.severity >= severity).collect();
         found.sort_by_key(|stated| std::cmp::Reverse(stated.severity));
         let problems = found.iter().map(|stated| stated.summary.clone()).collect();
@@ -76,8 +76,8 @@ impl Checked {
             (true, false) => Health::Unknown,
             (true, true) => Health::Ok,
         };
-        let said = if problems.is_empty() { &unknown } else { &problems };
-        Self { health, exit_code: health.exit_code(), message: line(health, said), problems, unknown }
+        let stated = if problems.is_empty() { &unknown } else { &problems };
+        Self { health, exit_code: health.exit_code(), message: line(health, stated), problems, unknown }
     }
 
     /// The health.
@@ -114,10 +114,10 @@ fn unknown(frame: &FrameView) -> Vec<String> {
 }
 
 /// The line: the health, the first reason, and how many others there are.
-fn line(health: Health, said: &[String]) -> String {
-    let more = said.len().saturating_sub(1);
+fn line(health: Health, stated: &[String]) -> String {
+    let more = stated.len().saturating_sub(1);
     let end = if more == 0 { String::new() } else { format!(" (+{more} more)") };
-    let start = said.first().map_or_else(
+    let start = stated.first().map_or_else(
         || format!("{}: no finding requires attention", health.word()),
         |first| format!("{}: {}", health.word(), first.trim_end_matches('.')),
     );
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn check(frame: &FrameView, severity: Severity) -> (u8, String) {
-        let checked = Checked::of(frame, severity);
+        let checked = CheckReport::of(frame, severity);
         (checked.exit_code, checked.message().to_owned())
     }
 

@@ -23,16 +23,16 @@ impl Focus {
     }
 
     /// Adds the workloads of the selected processes, and both the index and the UUID of the selected GPUs.
-    pub(super) fn learn(&mut self, sight: &FrameView) {
+    pub(super) fn learn(&mut self, frame: &FrameView) {
         if let Some(devices) = &mut self.devices {
-            for row in sight.rows(frame_view::GPU_INFO) {
+            for row in frame.rows(frame_view::GPU_INFO) {
                 let names = [row.label("gpu"), row.label("uuid")];
                 if names.iter().any(|name| devices.contains(*name)) {
                     devices.extend(names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned));
                 }
             }
         }
-        for row in sight.rows(frame_view::PROCESS_RSS) {
+        for row in frame.rows(frame_view::PROCESS_RSS) {
             if self.pids.contains(row.label("pid")) && !row.label("workload").is_empty() {
                 self.workloads.insert(row.label("workload").to_owned());
             }

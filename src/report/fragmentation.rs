@@ -147,7 +147,7 @@ fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_jso
     let stated = recorder.last.findings.iter();
     let stated =
         stated.filter(|stated| stated.analyzer == "fragmentation" && recorder.focus.has(&stated.subject));
-    let tell = |finding: &frame_view::Stated| {
+    let tell = |finding: &frame_view::FindingView| {
         text.push_str(&format!("  {} ({})\n", finding.summary, page.paint.word(&finding.state)));
         if !finding.advice.is_empty() {
             text.push_str(&format!("    {}\n", finding.advice));
@@ -160,8 +160,8 @@ fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_jso
 
 /// The selected allocators, those that are not fine first.
 fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
-    let sight = &recorder.last;
-    let states = sight.rows(frame_view::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
+    let frame = &recorder.last;
+    let states = frame.rows(frame_view::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
     let mut found: Vec<_> = states
         .filter(|row| {
             let gpu = row.label("gpu");
@@ -176,8 +176,8 @@ fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
                 device,
                 gpu,
                 state: row.label("state"),
-                unreleasable_bytes: sight.value(frame_view::ALLOCATOR_UNRELEASABLE, &labels),
-                unreleasable_ratio: sight.value(frame_view::ALLOCATOR_UNRELEASABLE_RATIO, &labels),
+                unreleasable_bytes: frame.value(frame_view::ALLOCATOR_UNRELEASABLE, &labels),
+                unreleasable_ratio: frame.value(frame_view::ALLOCATOR_UNRELEASABLE_RATIO, &labels),
             }
         })
         .collect();

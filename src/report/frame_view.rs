@@ -94,7 +94,7 @@ pub struct FrameView {
     /// When it was sampled, in seconds since 1970.
     pub unix_seconds: f64,
     pub(super) sources: Vec<SourceState>,
-    pub(super) findings: Vec<Stated>,
+    pub(super) findings: Vec<FindingView>,
     series: HashMap<String, Vec<Row>>,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct SourceState {
 
 /// A finding of an analyzer.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Stated {
+pub(super) struct FindingView {
     pub(super) analyzer: String,
     pub(super) subject: Subject,
     pub(super) state: String,
@@ -185,7 +185,7 @@ impl FrameView {
             status: report.status.label().to_owned(),
             why: report.why.clone(),
         });
-        let findings = frame.findings.iter().map(|finding| Stated {
+        let findings = frame.findings.iter().map(|finding| FindingView {
             analyzer: finding.analyzer.to_owned(),
             subject: finding.subject.clone(),
             state: finding.state.to_owned(),
@@ -193,7 +193,7 @@ impl FrameView {
             summary: finding.summary.clone(),
             advice: finding.advice.to_owned(),
         });
-        let sight = Self {
+        let frame = Self {
             sequence: frame.sequence,
             seconds: frame.at.monotonic().as_secs_f64(),
             unix_seconds: frame.at.unix().as_secs_f64(),
@@ -201,7 +201,7 @@ impl FrameView {
             findings: findings.collect(),
             series,
         };
-        sight.printable()
+        frame.printable()
     }
 
     /// Escapes all names for display in tables and sentences.
@@ -234,7 +234,7 @@ impl FrameView {
             sequence: u64,
             unix_seconds: f64,
             sources: Vec<SourceState>,
-            findings: Vec<Stated>,
+            findings: Vec<FindingView>,
             metrics: Vec<Metric>,
         }
         #[derive(Deserialize)]
@@ -278,7 +278,7 @@ impl FrameView {
     }
 
     /// The finding of an analyzer about a subject.
-    pub(super) fn finding(&self, analyzer: &str, subject: &Subject) -> Option<&Stated> {
+    pub(super) fn finding(&self, analyzer: &str, subject: &Subject) -> Option<&FindingView> {
         self.findings.iter().find(|stated| stated.analyzer == analyzer && stated.subject == *subject)
     }
 }
@@ -321,11 +321,11 @@ mod tests {
                 "state":"leaking","severity":"warning","summary":"a\u202eb\nc grows"}],
             "metrics":[{"name":"memwarden_workload_rss_bytes",
                 "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
-        let sight = FrameView::read(json).unwrap();
-        assert_eq!(sight.sources[0].why.as_deref(), Some("\\x1b[2J"));
-        let row = &sight.rows(WORKLOAD_RSS)[0];
+        let frame = FrameView::read(json).unwrap();
+        assert_eq!(frame.sources[0].why.as_deref(), Some("\\x1b[2J"));
+        let row = &frame.rows(WORKLOAD_RSS)[0];
         assert_eq!(row.label("workload"), "a\\u{202e}b\\nc");
-        let stated = sight.finding("leak", &row.subject()).expect("both are shown alike");
+        let stated = frame.finding("leak", &row.subject()).expect("both are shown alike");
         assert_eq!(stated.summary, "a\\u{202e}b\\nc grows");
     }
 

@@ -48,9 +48,9 @@ pub(super) fn rank(state: &str) -> usize {
 
 impl Growths {
     /// Adds a sample; returns marks for newly detected leaks.
-    pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64, begun_unix: f64) -> Vec<Mark> {
+    pub(super) fn take(&mut self, frame: &FrameView, focus: &Focus, now: f64, begun_unix: f64) -> Vec<Mark> {
         let mut marks = Vec::new();
-        let index = sight.index(&[
+        let index = frame.index(&[
             frame_view::LEAK_GROWTH,
             frame_view::LEAK_SINCE,
             frame_view::LEAK_CONFIDENCE,
@@ -58,7 +58,7 @@ impl Growths {
             frame_view::LEAK_WINDOW,
             frame_view::LEAK_SCORE,
         ]);
-        for row in sight.rows(frame_view::LEAK_STATE).iter().filter(|row| row.value == 1.0) {
+        for row in frame.rows(frame_view::LEAK_STATE).iter().filter(|row| row.value == 1.0) {
             let subject = row.subject();
             if !focus.has(&subject) {
                 continue;
@@ -71,7 +71,7 @@ impl Growths {
                 marks.push(Mark { t_s: now, text: format!("{subject}: leak detected"), alarm: true });
             }
             state.clone_into(&mut growth.state);
-            growth.take((sight, &index), &subject, now, begun_unix);
+            growth.take((frame, &index), &subject, now, begun_unix);
         }
         while self.all.len() > MOST {
             let gone = self.all.iter().filter(|(_, growth)| growth.seen < now);
@@ -88,7 +88,7 @@ impl Growths {
 impl Growth {
     fn take(
         &mut self,
-        (sight, index): (&FrameView, &Index<'_>),
+        (frame, index): (&FrameView, &Index<'_>),
         subject: &Subject,
         now: f64,
         begun_unix: f64,
@@ -101,28 +101,28 @@ impl Growth {
         (self.rise, self.window) = (first(frame_view::LEAK_RISE), first(frame_view::LEAK_WINDOW));
         let scores = index.rows(frame_view::LEAK_SCORE, subject);
         self.scores = scores.map(|row| (row.label("envelope").to_owned(), row.value)).collect();
-        let finding = sight.finding("leak", subject);
+        let finding = frame.finding("leak", subject);
         self.summary = finding.map(|finding| finding.summary.clone());
         self.advice = finding.map(|finding| finding.advice.clone());
-        if let Some(used) = watched(sight, subject, &mut self.comm) {
+        if let Some(used) = watched(frame, subject, &mut self.comm) {
             self.used.push(now, used);
         }
     }
 }
 
 /// The memory that is evaluated for leaks: anonymous and shared memory where it is known separately.
-fn watched(sight: &FrameView, subject: &Subject, comm: &mut String) -> Option<f64> {
+fn watched(frame: &FrameView, subject: &Subject, comm: &mut String) -> Option<f64> {
     let (workload, pid) = (("workload", subject.workload.as_str()), ("pid", subject.pid.as_str()));
     let sum = |anon, shared, whole, labels: &[(&str, &str)]| {
-        let parts = sight.value(anon, labels).zip(sight.value(shared, labels));
-        parts.map(|(anon, shared)| anon + shared).or_else(|| sight.value(whole, labels))
+        let parts = frame.value(anon, labels).zip(frame.value(shared, labels));
+        parts.map(|(anon, shared)| anon + shared).or_else(|| frame.value(whole, labels))
     };
     match subject.resource.as_str() {
         "workload" => {
             sum(frame_view::WORKLOAD_ANON, frame_view::WORKLOAD_SHARED, frame_view::WORKLOAD_RSS, &[workload])
         }
         "process" => {
-            let mut rows = sight.rows(frame_view::PROCESS_RSS).iter();
+            let mut rows = frame.rows(frame_view::PROCESS_RSS).iter();
             if let Some(row) = rows.find(|row| row.label("pid") == pid.1) {
                 row.label("comm").clone_into(comm);
             }
@@ -133,7 +133,7 @@ fn watched(sight: &FrameView, subject: &Subject, comm: &mut String) -> Option<f6
                 &[workload, pid],
             )
         }
-        "gpu_process" => sight.value(frame_view::GPU_PROCESS, &[("uuid", subject.uuid.as_str()), pid]),
+        "gpu_process" => frame.value(frame_view::GPU_PROCESS, &[("uuid", subject.uuid.as_str()), pid]),
         _ => None,
     }
 }

@@ -27,13 +27,13 @@ pub(crate) mod text;
 mod training;
 mod unseen;
 
-pub use check::{Checked, Health};
+pub use check::{CheckReport, Health};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_json, cluster_text};
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
 pub use frame_view::FrameView;
 pub use record::Recorder;
-pub use run::Ended;
+pub use run::CommandEnd;
 pub use text::{Page, Paint};
 
 use serde::Serialize;
@@ -130,7 +130,12 @@ pub fn build(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Pag
 }
 
 /// Creates the report of an executed command, whose workload is the recorder's selection.
-pub fn build_run(ended: &Ended, recorder: &Recorder, about: &About, page: impl Into<Page>) -> ReportOutput {
+pub fn build_run(
+    ended: &CommandEnd,
+    recorder: &Recorder,
+    about: &About,
+    page: impl Into<Page>,
+) -> ReportOutput {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
     whole("run", recorder, about, page, run::body(ended, recorder, page, &unseen), &unseen)
 }

@@ -92,20 +92,20 @@ impl Recorder {
     }
 
     /// Adds a sample; returns whether it was new.
-    pub fn take(&mut self, sight: FrameView) -> bool {
-        if self.begun.is_some() && sight.sequence == self.sequence {
+    pub fn take(&mut self, frame: FrameView) -> bool {
+        if self.begun.is_some() && frame.sequence == self.sequence {
             return false;
         }
-        self.focus.learn(&sight);
-        let (begun, begun_unix) = *self.begun.get_or_insert((sight.seconds, sight.unix_seconds));
-        self.now = (sight.seconds - begun).max(self.now);
-        (self.samples, self.sequence) = (self.samples + 1, sight.sequence);
-        self.curves(&sight);
-        self.processes(&sight);
-        self.training.take(&sight, &self.focus, self.now);
-        let mut marks = self.resources.take(&sight, &self.focus, self.now);
-        marks.extend(self.growths.take(&sight, &self.focus, self.now, begun_unix));
-        let kills = sight.value(frame_view::OOM_KILLS, &[]);
+        self.focus.learn(&frame);
+        let (begun, begun_unix) = *self.begun.get_or_insert((frame.seconds, frame.unix_seconds));
+        self.now = (frame.seconds - begun).max(self.now);
+        (self.samples, self.sequence) = (self.samples + 1, frame.sequence);
+        self.curves(&frame);
+        self.processes(&frame);
+        self.training.take(&frame, &self.focus, self.now);
+        let mut marks = self.resources.take(&frame, &self.focus, self.now);
+        marks.extend(self.growths.take(&frame, &self.focus, self.now, begun_unix));
+        let kills = frame.value(frame_view::OOM_KILLS, &[]);
         if let (Some(before), Some(now)) = (self.kills, kills)
             && now > before
         {
@@ -114,7 +114,7 @@ impl Recorder {
         self.kills = kills.or(self.kills);
         self.marks.extend(marks);
         self.marks.truncate(MOST_MARKS);
-        self.last = sight;
+        self.last = frame;
         true
     }
 
@@ -172,14 +172,14 @@ impl Recorder {
         self.curves.entry(key).or_default().push(self.now, value);
     }
 
-    fn curves(&mut self, sight: &FrameView) {
+    fn curves(&mut self, frame: &FrameView) {
         for metric in OF_HOST {
-            if let Some(value) = sight.value(metric, &[]) {
+            if let Some(value) = frame.value(metric, &[]) {
                 self.put((Kind::Host, String::new(), metric), value);
             }
         }
         for metric in [frame_view::GPU_USED, frame_view::GPU_FREE, frame_view::GPU_UTILIZATION] {
-            for row in sight.rows(metric) {
+            for row in frame.rows(metric) {
                 let gpu = row.label("gpu");
                 if self.focus.has_gpu(gpu, row.label("uuid")) {
                     self.put((Kind::Gpu, gpu.to_owned(), metric), row.value);
@@ -187,7 +187,7 @@ impl Recorder {
             }
         }
         for metric in OF_WORKLOAD {
-            for row in sight.rows(metric) {
+            for row in frame.rows(metric) {
                 let name = row.label("workload");
                 if self.focus.has_workload(name) {
                     self.put((Kind::Workload, name.to_owned(), metric), row.value);
@@ -196,7 +196,7 @@ impl Recorder {
         }
         let mut sums: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
         for metric in [frame_view::WORKLOAD_GPU, frame_view::WORKLOAD_PROCESSES] {
-            for row in sight.rows(metric).iter().filter(|row| self.focus.has_workload(row.label("workload")))
+            for row in frame.rows(metric).iter().filter(|row| self.focus.has_workload(row.label("workload")))
             {
                 *sums.entry((metric, row.label("workload").to_owned())).or_default() += row.value;
             }
@@ -204,21 +204,21 @@ impl Recorder {
         for ((metric, workload), sum) in sums {
             self.put((Kind::Workload, workload, metric), sum);
         }
-        for row in sight.rows(frame_view::WORKLOAD_CPU) {
+        for row in frame.rows(frame_view::WORKLOAD_CPU) {
             let name = row.label("workload");
             if self.focus.has_workload(name) && (self.cpu.len() < MOST_CURVES || self.cpu.contains_key(name))
             {
                 self.cpu.entry(name.to_owned()).or_insert((row.value, row.value)).1 = row.value;
             }
         }
-        for row in sight.rows(frame_view::HOST_UNUSABLE) {
+        for row in frame.rows(frame_view::HOST_UNUSABLE) {
             let of = format!("{} {} {}", row.label("node"), row.label("zone"), row.label("order"));
             self.put((Kind::Zone, of, frame_view::HOST_UNUSABLE), row.value);
         }
     }
 
-    fn processes(&mut self, sight: &FrameView) {
-        for row in sight.rows(frame_view::PROCESS_RSS) {
+    fn processes(&mut self, frame: &FrameView) {
+        for row in frame.rows(frame_view::PROCESS_RSS) {
             let workload = row.label("workload");
             let Ok(pid) = row.label("pid").parse() else { continue };
             if !self.focus.has_workload(workload) {

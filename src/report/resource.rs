@@ -55,23 +55,23 @@ pub(super) fn rank(level: Option<&str>) -> usize {
 
 impl Resources {
     /// Adds a sample; returns marks for each rise of a risk to high or critical.
-    pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64) -> Vec<Mark> {
+    pub(super) fn take(&mut self, frame: &FrameView, focus: &Focus, now: f64) -> Vec<Mark> {
         let mut marks = Vec::new();
         let index =
-            sight.index(&[frame_view::GROWTH, frame_view::TTE, frame_view::PROBABILITY, frame_view::RISK]);
-        for row in sight.rows(frame_view::HEADROOM) {
+            frame.index(&[frame_view::GROWTH, frame_view::TTE, frame_view::PROBABILITY, frame_view::RISK]);
+        for row in frame.rows(frame_view::HEADROOM) {
             let subject = row.subject();
             if !focus.has(&subject) {
                 continue;
             }
-            let Some((used, limit)) = usage(sight, &subject, row.value) else { continue };
+            let Some((used, limit)) = usage(frame, &subject, row.value) else { continue };
             if self.all.len() >= MOST && !self.all.contains_key(&subject) {
                 continue;
             }
             let resource = self.all.entry(subject.clone()).or_default();
             let before = rank(resource.level.as_deref());
             resource.take(&index, &subject, now, (used, limit));
-            resource.explain(sight, &subject);
+            resource.explain(frame, &subject);
             let after = rank(resource.level.as_deref());
             if after > before && after >= 2 {
                 let level = LEVELS[after];
@@ -106,8 +106,8 @@ impl Resource {
     }
 
     /// Copies the rule and the advice from the finding.
-    fn explain(&mut self, sight: &FrameView, subject: &Subject) {
-        let finding = sight.finding("exhaustion", subject);
+    fn explain(&mut self, frame: &FrameView, subject: &Subject) {
+        let finding = frame.finding("exhaustion", subject);
         let rule = finding.and_then(|finding| finding.summary.rsplit_once(": "));
         self.rule = rule.map(|(_, rule)| rule.trim_end_matches('.').to_owned());
         self.advice = finding.map(|finding| finding.advice.clone());
@@ -138,10 +138,10 @@ impl Resource {
 }
 
 /// Used memory and limit of a resource, consistent with the forecast.
-fn usage(sight: &FrameView, subject: &Subject, headroom: f64) -> Option<(f64, f64)> {
+fn usage(frame: &FrameView, subject: &Subject, headroom: f64) -> Option<(f64, f64)> {
     let gpu = [("gpu", subject.gpu.as_str()), ("uuid", subject.uuid.as_str())];
     let workload = [("workload", subject.workload.as_str())];
-    let value = |name, labels: &[(&str, &str)]| sight.value(name, labels);
+    let value = |name, labels: &[(&str, &str)]| frame.value(name, labels);
     match subject.resource.as_str() {
         "host" => Some((value(frame_view::HOST_USED, &[])?, value(frame_view::HOST_TOTAL, &[])?)),
         "gpu" => {
@@ -151,7 +151,7 @@ fn usage(sight: &FrameView, subject: &Subject, headroom: f64) -> Option<(f64, f6
         "allocator" => {
             let pid = subject.pid.as_str();
             let of = |row: &&frame_view::Row| row.label("workload") == workload[0].1;
-            let rank = sight
+            let rank = frame
                 .rows(frame_view::TRAINING_INFO)
                 .iter()
                 .filter(of)

@@ -15,7 +15,7 @@ const PROCESSES: usize = 5;
 
 /// How a command ended.
 #[derive(Clone, Debug, Default)]
-pub struct Ended {
+pub struct CommandEnd {
     /// The command as text.
     pub command: String,
     /// The name of its workload.
@@ -31,7 +31,7 @@ pub struct Ended {
     pub cpu_seconds: Option<f64>,
 }
 
-impl Ended {
+impl CommandEnd {
     /// How it ended, in words.
     fn words(&self) -> String {
         match (self.code, self.signal) {
@@ -63,7 +63,7 @@ fn name_of(signal: i32) -> &'static str {
     }
 }
 
-pub(super) fn body(ended: &Ended, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
+pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
     let paint = page.paint;
     let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), time(ended.seconds));
     if let Some(cpu) = ended.cpu_seconds {
@@ -166,7 +166,7 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
     }
 }
 
-fn plot(ended: &Ended, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {
+fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {
     let series = profile::WORKLOAD.into_iter().filter_map(|(name, _, metric)| {
         let curve = recorder.curve(Kind::Workload, &ended.workload, metric)?;
         let peak = curve.peak()?.1;

@@ -97,19 +97,19 @@ fn recorder(focus: Focus) -> Recorder {
 
 fn check(kind: Kind, focus: Focus, threshold: Option<f64>, alarm: bool, expected: Expect) -> ReportOutput {
     let about = About { interval_seconds: 1.0, threshold, ..About::default() };
-    let told = build(kind, &recorder(focus), &about, Paint::Plain);
-    expected.assert_eq(&told.text);
-    assert_eq!((told.alarm, told.found), (alarm, true));
+    let report = build(kind, &recorder(focus), &about, Paint::Plain);
+    expected.assert_eq(&report.text);
+    assert_eq!((report.alarm, report.found), (alarm, true));
     // What is written can be drawn.
-    let text = serde_json::to_vec(&told.json).unwrap();
-    assert_eq!(plot::report::read(&text).unwrap(), told.plot);
-    assert_eq!(told.json["schema"], SCHEMA);
-    told
+    let text = serde_json::to_vec(&report.json).unwrap();
+    assert_eq!(plot::report::read(&text).unwrap(), report.plot);
+    assert_eq!(report.json["schema"], SCHEMA);
+    report
 }
 
 #[test]
 fn profile() {
-    let told = check(
+    let report = check(
         Kind::Profile,
         Focus::default(),
         Some(0.3),
@@ -131,13 +131,13 @@ fn profile() {
         GPUs: not visible: no NVIDIA driver.
     "#]],
     );
-    assert_eq!(told.json["host_memory"]["peak_memory_bytes"], (2048.0 + 900.0) * 1_048_576.0);
-    assert_eq!(told.json["workloads"][0]["memory"]["anonymous_bytes"]["max_at_seconds"], 9.0);
+    assert_eq!(report.json["host_memory"]["peak_memory_bytes"], (2048.0 + 900.0) * 1_048_576.0);
+    assert_eq!(report.json["workloads"][0]["memory"]["anonymous_bytes"]["max_at_seconds"], 9.0);
 }
 
 #[test]
 fn oom() {
-    let told = check(
+    let report = check(
         Kind::Oom,
         Focus::default(),
         None,
@@ -153,17 +153,17 @@ fn oom() {
         GPUs: not visible: no NVIDIA driver.
     "#]],
     );
-    let host = &told.json["resources"][0];
+    let host = &report.json["resources"][0];
     assert_eq!(host["risk_level"], "high");
     assert_eq!(host["confidence_ratio"], 0.875);
     assert_eq!(host["time_to_exhaustion"]["p50_seconds"], 150.0);
-    assert_eq!(told.plot.forecast.unwrap().series.as_deref(), Some("host used"));
+    assert_eq!(report.plot.forecast.unwrap().series.as_deref(), Some("host used"));
 }
 
 #[test]
 fn leak() {
     let narrow = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
-    let told = check(
+    let report = check(
         Kind::Leak,
         narrow,
         None,
@@ -180,13 +180,13 @@ fn leak() {
         GPUs: not visible: no NVIDIA driver.
     "#]],
     );
-    assert_eq!(told.json["subjects"][0]["kind"], "anonymous memory");
-    assert_eq!(told.json["subjects"][0]["since_seconds"], 2.0);
+    assert_eq!(report.json["subjects"][0]["kind"], "anonymous memory");
+    assert_eq!(report.json["subjects"][0]["since_seconds"], 2.0);
 }
 
 #[test]
 fn fragmentation() {
-    let told = check(
+    let report = check(
         Kind::Fragmentation,
         Focus::default(),
         Some(0.55),
@@ -203,21 +203,21 @@ fn fragmentation() {
         GPUs: not visible: no NVIDIA driver.
     "#]],
     );
-    assert_eq!(told.json["zones"][0]["unusable_free_ratio"]["9"]["max"], 0.6);
+    assert_eq!(report.json["zones"][0]["unusable_free_ratio"]["9"]["max"], 0.6);
 }
 
 #[test]
 fn run() {
-    let ended = Ended {
+    let ended = CommandEnd {
         command: "python3 train.py".to_owned(),
         workload: "run".to_owned(),
         code: Some(3),
         seconds: 10.5,
         cpu_seconds: Some(8.0),
-        ..Ended::default()
+        ..CommandEnd::default()
     };
     let narrow = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
-    let told = build_run(&ended, &recorder(narrow), &About::default(), Paint::Plain);
+    let report = build_run(&ended, &recorder(narrow), &About::default(), Paint::Plain);
     expect![[r#"
         memwarden run: python3 train.py
           `python3 train.py` ended with code 3 after 11 s, 8 s of CPU time, 11 samples
@@ -231,9 +231,9 @@ fn run() {
             What grows: anonymous memory.
             Look.
     "#]]
-    .assert_eq(&told.text);
-    assert_eq!(told.json["exit_code"], 3);
-    assert_eq!(told.plot.bands[0].from_s, 2.0);
+    .assert_eq(&report.text);
+    assert_eq!(report.json["exit_code"], 3);
+    assert_eq!(report.plot.bands[0].from_s, 2.0);
 }
 
 #[test]
@@ -246,28 +246,28 @@ fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
         };
         json!({ "labels": labels, "value": 1.0 })
     };
-    let told = |last: &[Value]| {
+    let report = |last: &[Value]| {
         let mut recorder = Recorder::new(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
         let series = [state("leaking", false), state("leaking", true)];
         recorder.take(frame(1, 100.0, &[json!({ "name": "memwarden_leak_state", "series": series })]));
         recorder.take(frame(2, 1.0, &[json!({ "name": "memwarden_leak_state", "series": last })]));
-        let ended = Ended { workload: "run".to_owned(), code: Some(0), ..Ended::default() };
+        let ended = CommandEnd { workload: "run".to_owned(), code: Some(0), ..CommandEnd::default() };
         build_run(&ended, &recorder, &About::default(), Paint::Plain).json["verdict"].clone()
     };
-    assert_eq!(told(&[state("steady", false)]), "A leak was found: a process leaked until it ended.");
-    assert_eq!(told(&[state("steady", false), state("steady", true)]), "No leak was found.");
+    assert_eq!(report(&[state("steady", false)]), "A leak was found: a process leaked until it ended.");
+    assert_eq!(report(&[state("steady", false), state("steady", true)]), "No leak was found.");
 }
 
 #[test]
-fn nothing_seen_is_said_and_nothing_is_invented() {
+fn what_was_not_measured_is_stated_as_such() {
     let empty = Recorder::new(Focus::default());
     for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
-        let told = build(kind, &empty, &About::default(), Paint::Plain);
-        assert!(!told.found && !told.alarm, "{kind:?}");
-        assert!(!told.text.contains(" 0 B"), "{}", told.text);
+        let report = build(kind, &empty, &About::default(), Paint::Plain);
+        assert!(!report.found && !report.alarm, "{kind:?}");
+        assert!(!report.text.contains(" 0 B"), "{}", report.text);
     }
-    let told = build_run(&Ended::default(), &empty, &About::default(), Paint::Plain);
-    assert!(told.text.contains("ended before its memory could be sampled"), "{}", told.text);
+    let report = build_run(&CommandEnd::default(), &empty, &About::default(), Paint::Plain);
+    assert!(report.text.contains("ended before its memory could be sampled"), "{}", report.text);
 }
 
 #[test]
@@ -314,37 +314,42 @@ fn one_hangs() -> Vec<Value> {
 }
 
 #[test]
-fn a_gpu_that_does_not_answer_is_told_and_no_verdict_covers_it() {
+fn a_gpu_that_does_not_answer_is_reported_and_not_hidden_by_a_verdict() {
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &one_hangs()));
     for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
-        let told = build(kind, &recorder, &About::default(), Paint::Plain);
-        assert!(told.unseen, "{kind:?}");
+        let report = build(kind, &recorder, &About::default(), Paint::Plain);
+        assert!(report.unseen, "{kind:?}");
         assert!(
-            told.text.contains("  gpu 1  unknown: no answer for 12 s (hung)\n"),
+            report.text.contains("  gpu 1  unknown: no answer for 12 s (hung)\n"),
             "{kind:?}: {}",
-            told.text
+            report.text
         );
-        assert_eq!(told.json["unseen"][0]["uuid"], "GPU-1");
+        assert_eq!(report.json["unseen"][0]["uuid"], "GPU-1");
     }
-    let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    let report = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(
-        told.text
+        report
+            .text
             .contains("No exhaustion is predicted for what could be measured. No data for: gpu 1 (hung)."),
         "{}",
-        told.text
+        report.text
     );
-    let told = build_run(&Ended::default(), &recorder, &About::default(), Paint::Plain);
-    assert!(told.text.contains("  gpu 1  unknown: "), "{}", told.text);
+    let report = build_run(&CommandEnd::default(), &recorder, &About::default(), Paint::Plain);
+    assert!(report.text.contains("  gpu 1  unknown: "), "{}", report.text);
     let first = Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() };
     let mut recorder = Recorder::new(first);
     recorder.take(frame(0, 1.0, &one_hangs()));
-    let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
-    assert!(!told.unseen && !told.text.contains("gpu 1"), "the other GPU was not asked for: {}", told.text);
+    let report = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(
+        !report.unseen && !report.text.contains("gpu 1"),
+        "the other GPU was not asked for: {}",
+        report.text
+    );
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_said_with_those_that_are() {
+fn a_gpu_that_is_not_there_is_reported_with_those_that_are() {
     let absent = |names: &[&str]| {
         let devices = Some(names.iter().map(|name| (*name).to_owned()).collect());
         let mut recorder = Recorder::new(Focus { devices, ..Focus::default() });
@@ -363,7 +368,7 @@ fn a_gpu_that_is_not_there_is_said_with_those_that_are() {
 }
 
 #[test]
-fn an_allocator_that_the_daemon_warns_of_is_told() {
+fn an_allocator_that_the_daemon_warns_of_is_reported() {
     let subject = |more: Value| {
         let mut labels = json!({ "resource": "allocator", "workload": "run", "pid": "7", "gpu": "0" });
         labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -379,9 +384,13 @@ fn an_allocator_that_the_daemon_warns_of_is_told() {
     ];
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &more));
-    let told = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
-    assert!(told.alarm && told.text.contains("The risk of allocator 0 run pid 7 is high"), "{}", told.text);
-    assert_eq!(told.json["resources"][0]["used_ratio"], 0.75);
+    let report = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
+    assert!(
+        report.alarm && report.text.contains("The risk of allocator 0 run pid 7 is high"),
+        "{}",
+        report.text
+    );
+    assert_eq!(report.json["resources"][0]["used_ratio"], 0.75);
 }
 
 #[test]
@@ -391,27 +400,27 @@ fn allocators_can_be_chosen() {
     };
     let states = [of("run", "0", "fragmented"), of("other", "1", "fine")];
     let more = [family("memwarden_fragmentation_allocator_state", &states)];
-    let told = |focus| {
+    let report = |focus| {
         let mut recorder = Recorder::new(focus);
         recorder.take(frame(0, 1.0, &more));
         build(Kind::Fragmentation, &recorder, &About::default(), Paint::Plain)
     };
-    let all = told(Focus::default());
+    let all = report(Focus::default());
     assert_eq!(all.json["allocators"].as_array().unwrap().len(), 2);
-    let run = told(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
+    let run = report(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
     assert!(
         run.text.contains("1 of 1 allocators are fragmented") && !run.text.contains("node 0"),
         "{}",
         run.text
     );
-    let second = told(Focus { devices: Some(["1".to_owned()].into()), ..Focus::default() });
+    let second = report(Focus { devices: Some(["1".to_owned()].into()), ..Focus::default() });
     assert!(second.text.contains("other") && !second.text.contains("run"), "{}", second.text);
-    let none = told(Focus { workloads: ["absent".to_owned()].into(), ..Focus::default() });
+    let none = report(Focus { workloads: ["absent".to_owned()].into(), ..Focus::default() });
     assert!(!none.found);
 }
 
 #[test]
-fn growth_that_began_before_the_watch_is_told_by_its_age() {
+fn growth_that_began_before_the_watch_has_its_age() {
     let more = || {
         let mut more = known();
         let since = json!({ "resource": "workload", "workload": "run" });

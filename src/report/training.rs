@@ -87,9 +87,9 @@ fn higher(known: &mut Option<f64>, value: f64) {
 
 impl Training {
     /// Adds a sample.
-    pub(super) fn take(&mut self, sight: &FrameView, focus: &Focus, now: f64) {
+    pub(super) fn take(&mut self, frame: &FrameView, focus: &Focus, now: f64) {
         let mut each = |name: &'static str, put: &dyn Fn(&mut Rank, &Row)| {
-            for row in sight.rows(name).iter().filter(|row| focus.has_workload(row.label("workload"))) {
+            for row in frame.rows(name).iter().filter(|row| focus.has_workload(row.label("workload"))) {
                 let rank = row.label("rank");
                 if self.ranks.len() < MOST_RANKS || self.ranks.contains_key(rank) {
                     put(self.ranks.entry(rank.to_owned()).or_default(), row);
@@ -148,11 +148,11 @@ impl Training {
             text.push_str(&format!(", {rate:.0} tokens/s"));
         }
         // The text has one convention only.
-        let told = |convention: &&str| !self.flops().contains_key("full") || *convention == "full";
-        for (convention, flops) in self.flops().into_iter().filter(|(convention, _)| told(convention)) {
+        let counts = |convention: &&str| !self.flops().contains_key("full") || *convention == "full";
+        for (convention, flops) in self.flops().into_iter().filter(|(convention, _)| counts(convention)) {
             text.push_str(&format!(", {} ({convention})", flops_text(flops)));
         }
-        for (convention, mfu) in self.mfu().into_iter().filter(|(convention, _)| told(convention)) {
+        for (convention, mfu) in self.mfu().into_iter().filter(|(convention, _)| counts(convention)) {
             text.push_str(&format!(", MFU {} ({convention})", percent(mfu)));
         }
         if let Some(loss) = self.loss() {
@@ -304,7 +304,7 @@ mod tests {
     use crate::model::timeline::Entry;
     use expect_test::expect;
 
-    fn sight(second: u32, series: &[(&str, Value, f64)]) -> FrameView {
+    fn frame(second: u32, series: &[(&str, Value, f64)]) -> FrameView {
         let metrics: Vec<_> = series
             .iter()
             .map(|(name, labels, value)| json!({ "name": name, "series": [{ "labels": labels, "value": value }] }))
@@ -319,7 +319,7 @@ mod tests {
         let rank = || json!({ "workload": "run", "rank": "0" });
         let of = |key: &str, value: &str| json!({ "workload": "run", "rank": "0", key: value });
         let n = f64::from(seconds);
-        sight(
+        frame(
             seconds,
             &[
                 ("memwarden_training_step", rank(), 10.0 * n),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_told() {
+    fn a_recorded_incident_is_shown() {
         let mut training = Training::default();
         let focus = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
         for second in 1..=5 {
@@ -344,7 +344,7 @@ mod tests {
         }
         // Nothing changes, and then the rank is gone.
         training.take(&after(5), &focus, 9.0);
-        training.take(&sight(10, &[]), &focus, 10.0);
+        training.take(&frame(10, &[]), &focus, 10.0);
         let mut text = String::new();
         training.write_text(&mut text, Page::default());
         let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not_told_of_and_nothing_is_invented() {
+    fn other_targets_are_left_out_and_nothing_is_invented() {
         let mut training = Training::default();
         let focus = Focus { workloads: ["other".to_owned()].into(), ..Focus::default() };
         training.take(&after(1), &focus, 1.0);

@@ -42,8 +42,8 @@ impl Unseen {
 
 /// The selected GPUs that do not respond.
 pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
-    let sight = &recorder.last;
-    let status = sight.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
+    let frame = &recorder.last;
+    let status = frame.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
     let unseen = status.filter(|row| {
         row.label("status") != "ok" && recorder.focus.has_gpu(row.label("gpu"), row.label("uuid"))
     });
@@ -53,7 +53,7 @@ pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
             gpu: gpu.to_owned(),
             uuid: uuid.to_owned(),
             status: row.label("status").to_owned(),
-            age_seconds: sight.value(frame_view::GPU_AGE, &[("gpu", gpu), ("uuid", uuid)]),
+            age_seconds: frame.value(frame_view::GPU_AGE, &[("gpu", gpu), ("uuid", uuid)]),
         }
     });
     unseen.collect()
@@ -102,25 +102,25 @@ pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
 
 /// The reason why no GPU is visible, if that is so, and whether an existing GPU is hidden by an error.
 pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
-    let sight = &recorder.last;
-    if !sight.rows(frame_view::GPU_STATUS).is_empty() {
+    let frame = &recorder.last;
+    if !frame.rows(frame_view::GPU_STATUS).is_empty() {
         return None;
     }
-    let source = sight.sources.iter().find(|source| source.source == "gpu")?;
+    let source = frame.sources.iter().find(|source| source.source == "gpu")?;
     if source.status == "ok" {
         return Some(("GPUs: none.".to_owned(), false));
     }
-    let why = match nvml(sight) {
+    let why = match nvml(frame) {
         Some("library_absent") => "NVML library not found",
         _ => source.why.as_deref().unwrap_or("no reason is given"),
     };
-    let blind = nvml(sight).is_some_and(|status| BLIND.contains(&status));
+    let blind = nvml(frame).is_some_and(|status| BLIND.contains(&status));
     Some((format!("GPUs: not visible: {why}."), blind))
 }
 
 /// The current status of NVML.
-fn nvml(sight: &FrameView) -> Option<&str> {
-    let mut rows = sight.rows(frame_view::NVML_STATUS).iter();
+fn nvml(frame: &FrameView) -> Option<&str> {
+    let mut rows = frame.rows(frame_view::NVML_STATUS).iter();
     rows.find(|row| row.value > 0.0).map(|row| row.label("status"))
 }
 

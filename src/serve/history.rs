@@ -104,17 +104,17 @@ impl Wanted {
         let json = match &self.subject {
             None => serde_json::to_vec(&kept(recent)),
             Some(asked) => {
-                let told = self.told(asked, node, recorder);
-                if told.series.is_empty() {
+                let context = self.context(asked, node, recorder);
+                if context.series.is_empty() {
                     return None;
                 }
-                serde_json::to_vec(&told)
+                serde_json::to_vec(&context)
             }
         };
         Some(shown(json.expect("keys are text and writing to memory cannot fail")))
     }
 
-    fn told<'a>(&self, asked: &Asked, node: &NodeView, recorder: &'a Recorder) -> Told<'a> {
+    fn context<'a>(&self, asked: &Asked, node: &NodeView, recorder: &'a Recorder) -> Told<'a> {
         let (subject, names): (_, &[(Quantity, &'static str)]) = match asked {
             Asked::Host => (
                 Subject::Host,
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn a_subject_has_its_series_with_gaps() {
-        let told = answer("subject=gpu&gpu=0&range=10m").unwrap();
-        assert_eq!(told["series"][0]["name"], "memory_used_bytes");
-        let points = told["series"][0]["points"].as_array().unwrap();
+        let context = answer("subject=gpu&gpu=0&range=10m").unwrap();
+        assert_eq!(context["series"][0]["name"], "memory_used_bytes");
+        let points = context["series"][0]["points"].as_array().unwrap();
         let known: Vec<bool> = points.iter().map(|point| point[2].is_number()).collect();
         assert_eq!(known, [true, true, false, true]);
         assert_eq!(points[0][0], 1_700_000_001.0);

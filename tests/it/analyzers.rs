@@ -74,7 +74,7 @@ fn foreseen(daemon: &Daemon) -> Option<f64> {
 }
 
 #[test]
-fn a_host_that_fills_up_is_found_told_and_known_after_a_restart() {
+fn a_host_that_fills_up_is_detected_reported_and_known_after_a_restart() {
     let host = Host::start();
     let mut daemon = host.daemon();
     let first = wait_for("a time to exhaustion", PATIENCE, || foreseen(&daemon));

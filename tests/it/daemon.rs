@@ -54,7 +54,7 @@ fn promtool_finds_nothing_to_complain_about() {
 }
 
 #[test]
-fn a_bad_reload_keeps_the_old_configuration_and_says_so() {
+fn a_bad_reload_keeps_the_old_configuration_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("memwarden.yaml");
     std::fs::write(&file, "sources: {pressure: {enabled: true}}\n").unwrap();
@@ -115,7 +115,7 @@ fn a_bad_file_at_the_start_is_refused_with_every_mistake() {
 }
 
 #[test]
-fn a_log_nobody_takes_stops_nothing() {
+fn a_log_that_is_not_read_stops_nothing() {
     let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
         crate::skip::skip("this host has no /dev/full");
         return;
@@ -142,7 +142,7 @@ fn a_log_nobody_takes_stops_nothing() {
 }
 
 #[test]
-fn systemd_is_told_of_every_state() {
+fn systemd_is_notified_of_every_state() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -58,7 +58,7 @@ impl Room {
         let ticket = self.begin(script, timeout);
         let finished = self.next();
         assert_eq!(finished.ticket, ticket);
-        (finished.result.err().map(|error| error.to_string()), finished.said.into())
+        (finished.result.err().map(|error| error.to_string()), finished.output.into())
     }
 }
 
@@ -68,7 +68,7 @@ fn alive(pid: &str) -> bool {
 }
 
 #[test]
-fn a_hook_is_told_what_there_is_to_know() {
+fn a_hook_is_given_everything_that_is_known() {
     let mut room = Room::new();
     let script = "cat; echo; echo \"$1|$2|$MEMWARDEN_TARGET|$MEMWARDEN_HEADROOM_BYTES|$HOME\" >&2";
     let (failed, said) = room.run(script, LONG);
@@ -110,7 +110,7 @@ fn a_flood_is_cut() {
 }
 
 #[test]
-fn one_that_cannot_start_says_why() {
+fn one_that_cannot_start_states_why() {
     let mut room = Room::new();
     let missing = room.folder.path().join("missing");
     room.begin_program(missing, LONG);

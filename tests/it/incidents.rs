@@ -57,7 +57,7 @@ fn incidents(folder: &Path) -> Value {
 }
 
 #[test]
-fn what_the_kernel_killed_is_told() {
+fn a_kernel_oom_kill_is_reported() {
     let Some(group) = Group::make() else {
         skip("no memory group can be made here");
         return;
@@ -113,7 +113,7 @@ fn what_the_kernel_killed_is_told() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_said_at_start() {
+fn a_folder_that_cannot_be_written_is_reported_at_start() {
     let state = tempfile::tempdir().unwrap();
     let blocked = state.path().join("blocked");
     std::fs::write(&blocked, "").unwrap();
@@ -129,7 +129,7 @@ fn a_place_that_cannot_be_written_is_said_at_start() {
 }
 
 #[test]
-fn without_a_place_nothing_is_said_to_be_unwritable() {
+fn without_a_folder_nothing_is_reported_as_unwritable() {
     let daemon = Daemon::start_with(&[], |command| {
         command.env_remove("STATE_DIRECTORY");
     });
@@ -138,7 +138,7 @@ fn without_a_place_nothing_is_said_to_be_unwritable() {
 }
 
 #[test]
-fn what_somebody_else_killed_is_told_once() {
+fn a_kill_by_another_program_is_reported_once() {
     let state = tempfile::tempdir().unwrap();
     let mark = format!("memwarden-victim-{}", std::process::id());
     let user = rustix::process::getuid().as_raw();

@@ -21,7 +21,7 @@ fn json(path: &Path) -> Value {
 }
 
 #[test]
-fn every_report_is_told_written_and_drawn() {
+fn every_report_has_text_json_and_a_chart() {
     let folder = tempfile::tempdir().unwrap();
     for kind in ["profile", "oom", "leak", "fragmentation"] {
         let (output, plot) =
@@ -118,7 +118,7 @@ fn a_daemon_can_be_asked_instead() {
 }
 
 #[test]
-fn a_process_is_told_with_its_tree() {
+fn a_process_is_reported_with_its_tree() {
     let own = std::process::id().to_string();
     let done = ran(&["profile", "--pid", &own, "--duration", "0.3", "--interval", "0.1"]);
     let out = text(&done.stdout);
@@ -132,7 +132,7 @@ fn a_process_is_told_with_its_tree() {
 }
 
 #[test]
-fn a_watch_without_end_ends_on_request_and_still_tells() {
+fn a_watch_without_end_ends_on_request_and_still_reports() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.json");
     let mut command =

@@ -80,7 +80,7 @@ fn a_daemon_states_a_gpu_that_hangs() {
 }
 
 #[test]
-fn that_there_is_no_gpu_library_is_said_once() {
+fn a_missing_gpu_library_is_reported_once() {
     let args = [
         "oom",
         "--duration",
@@ -104,7 +104,7 @@ fn a_host_of_which_nothing_is_seen_is_not_called_healthy() {
 }
 
 #[test]
-fn a_watch_that_cannot_end_with_a_verdict_says_so_before_it_begins() {
+fn a_watch_too_short_for_a_verdict_is_reported_before_it_begins() {
     let note = |args: &[&str]| text(&memwarden(args).output().unwrap().stderr);
     let short = note(&["oom", "--duration", "1", "--interval", "0.5"]);
     assert!(

@@ -5,9 +5,9 @@ use crate::analyzers::Registration;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::leak::State;
-use crate::analyzers::subjects::{self, DatedAssessment, Fed, Subjects};
+use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
 use crate::analyzers::tracker::Assessment;
-use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
+use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::outlook::{Forecast, HORIZONS, Tte};
 use crate::model::time::Timestamp;
@@ -43,7 +43,7 @@ impl Analyzer for Exhaustion {
         let identities = Identities::of(view);
         let mut forecasts = Vec::with_capacity(self.subjects.len());
         for resource in resources {
-            let fed = Fed {
+            let fed = SubjectSample {
                 subject: &resource.subject,
                 sample: resource.sample,
                 limit: Some(resource.limit),
@@ -52,9 +52,9 @@ impl Analyzer for Exhaustion {
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
             let headroom = (resource.limit - resource.sample.used).max(0.0);
             put_bytes(&metrics::HEADROOM, &resource.subject, headroom, out);
-            if let Some(said) = &followed.said {
-                let (tte, within) = figures(said, now);
-                put(&resource, said, (tte, &within), &mut self.levels, now, out);
+            if let Some(dated) = &followed.latest {
+                let (tte, within) = figures(dated, now);
+                put(&resource, dated, (tte, &within), &mut self.levels, now, out);
                 forecasts.extend(identities.resource(&resource.subject).map(|resource| Forecast {
                     resource,
                     tte,
@@ -68,7 +68,7 @@ impl Analyzer for Exhaustion {
         out.outlook.forecasts = Some(forecasts);
     }
 
-    fn save(&self) -> Option<Keepsake> {
+    fn save(&self) -> Option<SavedState> {
         Some(self.subjects.save())
     }
 
@@ -91,25 +91,25 @@ fn put_bytes(
 type Within = [Option<Ratio>; HORIZONS.len()];
 
 /// The forecast at `now`: the time to exhaustion decreases between two assessments.
-fn figures(said: &DatedAssessment, now: Timestamp) -> (Option<Tte>, Within) {
-    let left = |seconds: f64| Seconds::new((seconds - said.age(now)).max(0.0));
-    let tte = said.assessment.tte.as_ref();
+fn figures(dated: &DatedAssessment, now: Timestamp) -> (Option<Tte>, Within) {
+    let left = |seconds: f64| Seconds::new((seconds - dated.age(now)).max(0.0));
+    let tte = dated.assessment.tte.as_ref();
     let tte = tte
         .and_then(|tte| Some(Tte { p10: left(tte.p10)?, p50: left(tte.p50)?, p90: tte.p90.and_then(left) }));
-    let p = |place: usize| said.assessment.p_exhaustion.get(place).copied().flatten();
+    let p = |place: usize| dated.assessment.p_exhaustion.get(place).copied().flatten();
     (tte, std::array::from_fn(|place| p(place).and_then(Ratio::new)))
 }
 
 /// Adds the metrics and the finding of one resource.
 fn put(
     resource: &resources::Resource,
-    said: &DatedAssessment,
+    dated: &DatedAssessment,
     (tte, within): (Option<Tte>, &Within),
     levels: &mut Latch<Level>,
     now: Timestamp,
     out: &mut Analysis,
 ) {
-    let (subject, assessment) = (&resource.subject, &said.assessment);
+    let (subject, assessment) = (&resource.subject, &dated.assessment);
     let batch = &mut out.batch;
     if let Some(tte) = &tte {
         batch.put(&metrics::TTE, &subject.labels_and("p10"), tte.p10);
@@ -131,7 +131,7 @@ fn put(
         batch.put(&metrics::RISK, &subject.labels_and(each.word()), Flag(each == level));
     }
     if level > Level::Low {
-        out.findings.push(finding(resource, said, (level, since), rule, now));
+        out.findings.push(finding(resource, dated, (level, since), rule, now));
     }
 }
 
@@ -154,12 +154,12 @@ fn judged(resource: &resources::Resource, assessment: &Assessment) -> Option<(Le
 
 fn finding(
     resource: &resources::Resource,
-    said: &DatedAssessment,
+    dated: &DatedAssessment,
     (level, since): (Level, f64),
     rule: &'static str,
     now: Timestamp,
 ) -> Finding {
-    let assessment = &said.assessment;
+    let assessment = &dated.assessment;
     let mut evidence = vec![
         Evidence { what: "used_bytes", value: resource.sample.used },
         Evidence { what: "limit_bytes", value: resource.limit },
@@ -169,7 +169,7 @@ fn finding(
         let error = growth.error_bytes_per_second;
         evidence.push(Evidence { what: "growth_standard_error_bytes_per_second", value: error });
     }
-    let left = |seconds: f64| (seconds - said.age(now)).max(0.0);
+    let left = |seconds: f64| (seconds - dated.age(now)).max(0.0);
     if let Some(tte) = &assessment.tte {
         evidence.push(Evidence { what: "time_to_exhaustion_p10_seconds", value: left(tte.p10) });
         evidence.push(Evidence { what: "time_to_exhaustion_p50_seconds", value: left(tte.p50) });
@@ -177,7 +177,7 @@ fn finding(
             evidence.push(Evidence { what: "time_to_exhaustion_p90_seconds", value: left(p90) });
         }
     }
-    basis_evidence(assessment, said.age(now), &mut evidence);
+    basis_evidence(assessment, dated.age(now), &mut evidence);
     Finding {
         analyzer: REGISTRATION.name,
         subject: resource.subject.clone(),

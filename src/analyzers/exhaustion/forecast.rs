@@ -2,7 +2,7 @@
 
 use super::recurrence::{Passage, Recurrence};
 use super::{Basis, Tte};
-use crate::analyzers::leak::Look;
+use crate::analyzers::leak::GrowthWindow;
 use crate::analyzers::stats::first_passage::Walk;
 use crate::analyzers::stats::robust;
 use crate::analyzers::view::{MOST, View};
@@ -41,7 +41,7 @@ const LIKELY: f64 = 0.5;
 /// What reaches the limit first.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one exists at a time, on the stack")]
-enum Course {
+enum FirstToLimit {
     /// The level, as a random walk with drift.
     Trend(Walk),
     /// A peak that recurs.
@@ -51,7 +51,7 @@ enum Course {
 /// Forecast of when growth reaches a limit.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::analyzers) struct Forecast {
-    course: Course,
+    course: FirstToLimit,
     /// Time for which growth has been observed, in seconds.
     age: f64,
     middle: Option<f64>,
@@ -62,7 +62,7 @@ pub(in crate::analyzers) struct Forecast {
 
 /// Series that a forecast is computed from.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Figures<'a> {
+pub(in crate::analyzers) struct ForecastInput<'a> {
     /// The newest samples of the used memory.
     pub(in crate::analyzers) used: &'a View,
     /// The newest samples of the allocated memory; absent without allocator statistics.
@@ -79,8 +79,8 @@ impl Forecast {
     /// Computes the forecast from the series and the growth with its rate. `now` is on the history's clock, after the
     /// newest bucket; growth has been observed for `age` seconds.
     pub(in crate::analyzers) fn new(
-        Figures { used, allocated, whole, peaks, interval }: Figures<'_>,
-        look: &Look,
+        ForecastInput { used, allocated, whole, peaks, interval }: ForecastInput<'_>,
+        look: &GrowthWindow,
         (rate, rate_error): (f64, f64),
         limit: f64,
         (now, age): (f64, f64),
@@ -121,7 +121,7 @@ impl Forecast {
             diffusion: look.diffusion,
         };
         let middle = walk.quantile(0.5, LONGEST);
-        Self { course: Course::Trend(walk), age, middle, basis, of_peaks_alone: false }
+        Self { course: FirstToLimit::Trend(walk), age, middle, basis, of_peaks_alone: false }
     }
 
     /// The forecast from peaks that surely grow, where the level below them may not; absent if they do not reach the
@@ -141,7 +141,7 @@ impl Forecast {
         let passage = peaks.passage(limit, diffusion, interval, REACH * age);
         let middle = passage.quantile(LIKELY)?;
         Some(Self {
-            course: Course::Peaks(passage, *peaks),
+            course: FirstToLimit::Peaks(passage, *peaks),
             age,
             middle: Some(middle),
             basis: Basis::Used,
@@ -153,8 +153,8 @@ impl Forecast {
     pub(in crate::analyzers) fn tte(&self) -> Option<Tte> {
         let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
         let (p10, p90) = match &self.course {
-            Course::Trend(walk) => (walk.quantile(0.1, LONGEST)?, walk.quantile(0.9, LONGEST)),
-            Course::Peaks(passage, _) => (passage.quantile(0.1)?, passage.quantile(0.9)),
+            FirstToLimit::Trend(walk) => (walk.quantile(0.1, LONGEST)?, walk.quantile(0.9, LONGEST)),
+            FirstToLimit::Peaks(passage, _) => (passage.quantile(0.1)?, passage.quantile(0.9)),
         };
         Some(Tte { p10: p10.min(p50), p50, p90: p90.map(|p90| p90.max(p50)) })
     }
@@ -163,8 +163,8 @@ impl Forecast {
     /// probability that growth goes on until then.
     pub(in crate::analyzers) fn within(&self, horizon: f64) -> f64 {
         let within = match &self.course {
-            Course::Trend(walk) => walk.within(horizon),
-            Course::Peaks(passage, _) => passage.within(horizon),
+            FirstToLimit::Trend(walk) => walk.within(horizon),
+            FirstToLimit::Peaks(passage, _) => passage.within(horizon),
         };
         within * self.goes_on(horizon)
     }
@@ -178,8 +178,8 @@ impl Forecast {
     /// The peaks that the forecast is computed from; absent if it is computed from the trend.
     pub(in crate::analyzers) fn peaks(&self) -> Option<Recurrence> {
         match self.course {
-            Course::Trend(_) => None,
-            Course::Peaks(_, peaks) => Some(peaks),
+            FirstToLimit::Trend(_) => None,
+            FirstToLimit::Peaks(_, peaks) => Some(peaks),
         }
     }
 }

@@ -38,7 +38,7 @@ mod risk;
 use serde::Serialize;
 
 pub use analyzer::REGISTRATION;
-pub(super) use forecast::{Figures, Forecast};
+pub(super) use forecast::{Forecast, ForecastInput};
 pub(in crate::analyzers) use recurrence::Growing;
 pub use recurrence::Recurrence;
 pub use risk::{Level, Risk, risk};

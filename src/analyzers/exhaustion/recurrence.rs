@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_that_reaches_the_limit_is_foreseen() {
+    fn the_peak_that_reaches_the_limit_is_forecast() {
         let found = peaks(450, 10.0 * MB).unwrap();
         assert!(found.surely_grow());
         // The peak at 490 s has 1,400 MB; the one at 535 s 1,410 MB.

@@ -50,21 +50,21 @@ struct Figures {
 
 impl Figures {
     fn of(view: &View<'_>, labels: &[Label]) -> Option<Self> {
-        let told = |metric| view.value(metric, labels);
-        let (reserved, active) = told(&training::RESERVED).zip(told(&training::ACTIVE))?;
+        let value = |metric| view.value(metric, labels);
+        let (reserved, active) = value(&training::RESERVED).zip(value(&training::ACTIVE))?;
         let free = (reserved - active).max(0.0);
-        let releasable = told(&training::RELEASABLE);
+        let releasable = value(&training::RELEASABLE);
         // Without a releasable value, the inactive split is the part that cannot be released.
         let unreleasable = releasable
             .map(|releasable| (free - releasable).max(0.0))
-            .or_else(|| told(&training::INACTIVE_SPLIT))?;
+            .or_else(|| value(&training::INACTIVE_SPLIT))?;
         Some(Self {
             reserved,
-            internal: told(&training::REQUESTED).map(|requested| (active - requested).max(0.0)),
+            internal: value(&training::REQUESTED).map(|requested| (active - requested).max(0.0)),
             unreleasable,
             free,
-            largest_free: told(&training::LARGEST_FREE),
-            device_free: told(&training::DEVICE_FREE),
+            largest_free: value(&training::LARGEST_FREE),
+            device_free: value(&training::DEVICE_FREE),
         })
     }
 
@@ -175,11 +175,11 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     /// GiB reserved, active, releasable and free on the device, and the retries; a minute between two.
-    fn states(told: &[[u64; 5]]) -> Vec<String> {
+    fn states(minutes: &[[u64; 5]]) -> Vec<String> {
         let mut analyzer = Allocators::default();
         let labels: [Label; 4] = ["sft".into(), "0".into(), "0".into(), "3".into()];
-        let mut said = Vec::new();
-        for (minute, [reserved, active, releasable, free, retries]) in (0..).zip(told) {
+        let mut states = Vec::new();
+        for (minute, [reserved, active, releasable, free, retries]) in (0..).zip(minutes) {
             let mut batch = Batch::new();
             for (metric, amount) in [
                 (&training::RESERVED, reserved),
@@ -198,13 +198,13 @@ mod tests {
                 let family = families.iter().find(|family| family.desc.name.ends_with(name)).unwrap();
                 family.points[0].value
             };
-            said.push(format!("{state} {:.2}", of("_unreleasable_share_ratio")));
+            states.push(format!("{state} {:.2}", of("_unreleasable_share_ratio")));
         }
-        said
+        states
     }
 
     #[test]
-    fn cached_memory_is_no_fragmentation_and_a_share_is_no_verdict() {
+    fn releasable_memory_is_no_fragmentation_and_neither_is_a_share_alone() {
         // All free memory can be released.
         assert_eq!(states(&[[60, 20, 40, 1, 0], [60, 20, 40, 1, 3]]), ["fine 0.00", "fine 0.00"]);
         // A third is unreleasable, and the device has plenty.
@@ -212,10 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn stuck_memory_counts_where_it_is_missed() {
-        let told = [[70, 50, 5, 8, 0], [70, 50, 5, 8, 1], [70, 50, 5, 8, 1], [70, 50, 5, 30, 1]];
+    fn unreleasable_memory_counts_where_the_device_has_little_free() {
+        let minutes = [[70, 50, 5, 8, 0], [70, 50, 5, 8, 1], [70, 50, 5, 8, 1], [70, 50, 5, 30, 1]];
         assert_eq!(
-            states(&told),
+            states(&minutes),
             ["fragmenting 0.21", "fragmented 0.21", "fragmented 0.21", "fragmented 0.21"]
         );
         let long_ago: Vec<[u64; 5]> = [vec![[70, 50, 5, 30, 0]], vec![[70, 50, 5, 30, 1]; 13]].concat();

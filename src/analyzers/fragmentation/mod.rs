@@ -214,7 +214,7 @@ mod tests {
     /// The state each minute of a host whose index is `index` and whose refused huge pages are `refused`.
     fn states(minutes: u64, index: impl Fn(u64) -> f64, refused: impl Fn(u64) -> u64) -> Vec<&'static str> {
         let mut analyzer = Fragmentation::default();
-        let mut said = Vec::new();
+        let mut states = Vec::new();
         for second in 0..minutes * 60 {
             let mut batch = Batch::new();
             let labels = ["0".into(), "Normal".into(), ORDER.into()];
@@ -226,7 +226,7 @@ mod tests {
                 let (families, ..) = out.batch.seal();
                 let state = families.iter().find(|family| family.desc.name == metrics::STATE.desc.name);
                 let on = state.and_then(|family| family.points.iter().find(|point| point.value > 0.0));
-                said.push(match on.map(|point| point.labels[2].to_string()).as_deref() {
+                states.push(match on.map(|point| point.labels[2].to_string()).as_deref() {
                     Some("fine") => "fine",
                     Some("fragmenting") => "fragmenting",
                     Some("fragmented") => "fragmented",
@@ -234,21 +234,21 @@ mod tests {
                 });
             }
         }
-        said
+        states
     }
 
     #[test]
     fn a_high_index_alone_is_no_verdict() {
-        let said = states(30, |_| 0.97, |_| 5);
-        assert_eq!(said[0], "", "too early");
-        assert!(said[1..].iter().all(|state| *state == "fine"), "{said:?}");
+        let states = states(30, |_| 0.97, |_| 5);
+        assert_eq!(states[0], "", "too early");
+        assert!(states[1..].iter().all(|state| *state == "fine"), "{states:?}");
     }
 
     #[test]
     fn refused_huge_pages_beside_a_high_index_are_fragmentation_while_they_last() {
-        let said = states(30, |_| 0.97, |second| second.min(600) / 30);
-        assert!(said[1..14].iter().all(|state| *state == "fragmented"), "{said:?}");
-        assert!(said[16..].iter().all(|state| *state == "fine"), "{said:?}");
+        let states = states(30, |_| 0.97, |second| second.min(600) / 30);
+        assert!(states[1..14].iter().all(|state| *state == "fragmented"), "{states:?}");
+        assert!(states[16..].iter().all(|state| *state == "fine"), "{states:?}");
     }
 
     #[test]

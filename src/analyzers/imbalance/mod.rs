@@ -74,7 +74,7 @@ struct Imbalance {
 
 /// The memory that a workload uses on one GPU.
 #[derive(Clone, Debug)]
-struct Seat {
+struct GpuUse {
     gpu: Label,
     uuid: Label,
     used: f64,
@@ -92,22 +92,22 @@ impl Analyzer for Imbalance {
         let devices = devices(view);
         self.full.begin(now);
         self.follow(view, now);
-        let mut groups: BTreeMap<Label, Vec<Seat>> = BTreeMap::new();
+        let mut groups: BTreeMap<Label, Vec<GpuUse>> = BTreeMap::new();
         for point in view.points(&workload::metrics::GPU_MEMORY) {
             let [name, gpu, uuid] = &*point.labels else { continue };
-            let seat = Seat { gpu: gpu.clone(), uuid: uuid.clone(), used: point.value };
-            groups.entry(name.clone()).or_default().push(seat);
+            let own_use = GpuUse { gpu: gpu.clone(), uuid: uuid.clone(), used: point.value };
+            groups.entry(name.clone()).or_default().push(own_use);
         }
-        let node = devices.iter().map(|((gpu, uuid), device)| Seat {
+        let node = devices.iter().map(|((gpu, uuid), device)| GpuUse {
             gpu: gpu.clone(),
             uuid: uuid.clone(),
             used: device.used,
         });
         groups.insert(Label::default(), node.collect());
         let mut still = BTreeMap::new();
-        for (name, seats) in groups.iter().filter(|(_, seats)| seats.len() > 1) {
-            self.memory(name, seats, &devices, now, &mut still, out);
-            self.utilization(name, seats, now, &mut still, out);
+        for (name, uses) in groups.iter().filter(|(_, uses)| uses.len() > 1) {
+            self.memory(name, uses, &devices, now, &mut still, out);
+            self.utilization(name, uses, now, &mut still, out);
         }
         self.uneven = still;
         self.ranks.analyze(view, now, out);
@@ -132,21 +132,21 @@ impl Imbalance {
     fn memory(
         &mut self,
         name: &Label,
-        seats: &[Seat],
+        uses: &[GpuUse],
         devices: &BTreeMap<(Label, Label), Device>,
         now: Timestamp,
         still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
         out: &mut Analysis,
     ) {
-        let used: Vec<f64> = seats.iter().map(|seat| seat.used).collect();
+        let used: Vec<f64> = uses.iter().map(|own_use| own_use.used).collect();
         let Some(spread) = Spread::of(&used) else { return };
         let label = std::slice::from_ref(name);
         out.batch.put_some(&metrics::SPREAD, label, Ratio::new(spread.above));
-        let fullest = &seats[spread.largest];
+        let fullest = &uses[spread.largest];
         out.batch.put(&metrics::BOTTLENECK, &place(name, fullest), Flag(true));
-        let device = |seat: &Seat| devices.get(&(seat.gpu.clone(), seat.uuid.clone())).copied();
+        let device = |own_use: &GpuUse| devices.get(&(own_use.gpu.clone(), own_use.uuid.clone())).copied();
         let Some(full) = device(fullest) else { return };
-        let others = seats.iter().filter_map(device).map(|other| (other.free - full.free).max(0.0));
+        let others = uses.iter().filter_map(device).map(|other| (other.free - full.free).max(0.0));
         let stranded: f64 = others.sum();
         out.batch.put(&metrics::STRANDED, label, whole(stranded));
         // The jobs of a node are independent: one that fills its GPU does not limit the others.
@@ -181,18 +181,19 @@ impl Imbalance {
     fn utilization(
         &self,
         name: &Label,
-        seats: &[Seat],
+        uses: &[GpuUse],
         now: Timestamp,
         still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
         out: &mut Analysis,
     ) {
-        let busy: Vec<f64> = seats.iter().filter_map(|seat| self.busy.get(&seat.uuid).copied()).collect();
+        let busy: Vec<f64> =
+            uses.iter().filter_map(|own_use| self.busy.get(&own_use.uuid).copied()).collect();
         // Only if every GPU has a value: a GPU without one could be the least utilized.
-        let Some(spread) = Spread::of(&busy).filter(|_| busy.len() == seats.len()) else { return };
+        let Some(spread) = Spread::of(&busy).filter(|_| busy.len() == uses.len()) else { return };
         if spread.mean < IDLE {
             return;
         }
-        let idlest = &seats[spread.least];
+        let idlest = &uses[spread.least];
         out.batch.put_some(&metrics::IDLEST, std::slice::from_ref(name), Ratio::new(spread.below));
         out.batch.put(&metrics::STRAGGLER, &place(name, idlest), Flag(true));
         let lags = spread.below >= LAGS && !name.is_empty();
@@ -247,8 +248,8 @@ fn shown(name: &Label) -> &str {
     if name.is_empty() { "the node" } else { name.as_str() }
 }
 
-fn place(name: &Label, seat: &Seat) -> [Label; 3] {
-    [name.clone(), seat.gpu.clone(), seat.uuid.clone()]
+fn place(name: &Label, own_use: &GpuUse) -> [Label; 3] {
+    [name.clone(), own_use.gpu.clone(), own_use.uuid.clone()]
 }
 
 #[expect(

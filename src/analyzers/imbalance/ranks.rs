@@ -27,7 +27,7 @@ const LOADER: &str = "loader";
 /// State of the ranks.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
-    known: BTreeMap<[Label; 2], Known>,
+    known: BTreeMap<[Label; 2], RankMeans>,
     last: Option<f64>,
     /// By workload and type of imbalance: when it began, on both clocks.
     uneven: Uneven,
@@ -48,7 +48,7 @@ struct RankFinding {
 
 /// Means of one rank over a minute.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct RankMeans {
     /// Mean seconds per step.
     step: Option<f64>,
     /// Mean share of the time that it waited for data.
@@ -59,7 +59,7 @@ struct Known {
 
 /// The values of a rank in this tick.
 #[derive(Clone, Debug, Default)]
-struct Seat {
+struct RankValues {
     rank: Label,
     step: Option<f64>,
     step_seconds: Option<f64>,
@@ -72,16 +72,16 @@ impl Ranks {
     pub(super) fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let at = now.monotonic().as_secs_f64();
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
-        let groups = self.seats(view, passed);
+        let groups = self.members(view, passed);
         let pids = ranks::pids(view);
         let mut still = BTreeMap::new();
-        for (workload, seats) in groups.iter().filter(|(_, seats)| seats.len() > 1) {
-            let mut found = self.steps(workload, seats, now, &mut still, out);
-            found.extend(self.memory(workload, seats, now, &mut still, out));
+        for (workload, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
+            let mut found = self.steps(workload, members, now, &mut still, out);
+            found.extend(self.memory(workload, members, now, &mut still, out));
             // A rank that is slow for several reasons gets one finding, for the first of them.
-            let mut told: Vec<Label> = Vec::new();
+            let mut reported: Vec<Label> = Vec::new();
             for RankFinding { rank, state, severity, since, summary, evidence, advice } in found {
-                if told.contains(&rank) {
+                if reported.contains(&rank) {
                     continue;
                 }
                 let pid = pids.get(&[workload, &rank]).copied().cloned().unwrap_or_default();
@@ -95,14 +95,14 @@ impl Ranks {
                     evidence,
                     advice,
                 });
-                told.push(rank);
+                reported.push(rank);
             }
         }
         self.uneven = still;
     }
 
-    fn seats(&mut self, view: &View<'_>, passed: f64) -> BTreeMap<Label, Vec<Seat>> {
-        let mut found: BTreeMap<[Label; 2], Seat> = BTreeMap::new();
+    fn members(&mut self, view: &View<'_>, passed: f64) -> BTreeMap<Label, Vec<RankValues>> {
+        let mut found: BTreeMap<[Label; 2], RankValues> = BTreeMap::new();
         let key = |point: &Point| [point.labels[0].clone(), point.labels[1].clone()];
         for point in view.points(&STEP) {
             found.entry(key(point)).or_default().step = Some(point.value);
@@ -115,17 +115,17 @@ impl Ranks {
         }
         for point in view.points(&ALLOCATED) {
             // Of several devices, the one with the most allocated memory counts.
-            let seat = found.entry(key(point)).or_default();
-            seat.allocated = Some(seat.allocated.map_or(point.value, |known| known.max(point.value)));
+            let member = found.entry(key(point)).or_default();
+            member.allocated = Some(member.allocated.map_or(point.value, |known| known.max(point.value)));
         }
         self.known.retain(|key, _| found.contains_key(key));
-        let mut groups: BTreeMap<Label, Vec<Seat>> = BTreeMap::new();
-        for ([workload, rank], mut seat) in found {
+        let mut groups: BTreeMap<Label, Vec<RankValues>> = BTreeMap::new();
+        for ([workload, rank], mut member) in found {
             let known = self.known.entry([workload.clone(), rank.clone()]).or_default();
-            seat.step_seconds = known.follow_steps(seat.step_seconds, passed);
-            seat.loader = known.follow_loader(seat.loader, passed);
-            seat.rank = rank;
-            groups.entry(workload).or_default().push(seat);
+            member.step_seconds = known.follow_steps(member.step_seconds, passed);
+            member.loader = known.follow_loader(member.loader, passed);
+            member.rank = rank;
+            groups.entry(workload).or_default().push(member);
         }
         groups
     }
@@ -133,7 +133,7 @@ impl Ranks {
     fn steps(
         &self,
         workload: &Label,
-        seats: &[Seat],
+        members: &[RankValues],
         now: Timestamp,
         still: &mut Uneven,
         out: &mut Analysis,
@@ -141,12 +141,12 @@ impl Ranks {
         let mut found = Vec::new();
         let label = std::slice::from_ref(workload);
         // Only if every rank has a value: a rank without one could be the slowest.
-        let each = |of: fn(&Seat) -> Option<f64>| {
-            let all: Option<Vec<f64>> = seats.iter().map(of).collect();
+        let each = |of: fn(&RankValues) -> Option<f64>| {
+            let all: Option<Vec<f64>> = members.iter().map(of).collect();
             all.and_then(|all| Some((Spread::of(&all)?, all)))
         };
-        if let Some((spread, _)) = each(|seat| seat.step_seconds) {
-            let slowest = &seats[spread.largest].rank;
+        if let Some((spread, _)) = each(|member| member.step_seconds) {
+            let slowest = &members[spread.largest].rank;
             out.batch.put_some(&metrics::STEP_SPREAD, label, Ratio::new(spread.above));
             out.batch.put(&metrics::SLOWEST, &[workload.clone(), slowest.clone()], Flag(true));
             if let Some(since) = self.held(workload, "slow", spread.above >= SLOW, now, still) {
@@ -159,17 +159,17 @@ impl Ranks {
             }
         }
         // Synchronous ranks all take as long as the slowest: the rank that waits for data delays the others.
-        if let Some((spread, waits)) = each(|seat| seat.loader) {
+        if let Some((spread, waits)) = each(|member| member.loader) {
             let most = waits[spread.largest];
             let apart = most - waits[spread.least];
             out.batch.put_some(&metrics::LOADER_SPREAD, label, Ratio::new(apart));
             if let Some(since) = self.held(workload, "loader", apart >= SLOW, now, still) {
                 let how = format!("waits {:.0} % of its time for data", most * 100.0);
                 let evidence = vec![Evidence { what: "loader_spread_ratio", value: apart }];
-                found.push(straggler(workload, &seats[spread.largest].rank, &how, since, evidence));
+                found.push(straggler(workload, &members[spread.largest].rank, &how, since, evidence));
             }
         }
-        if let Some((behind, last)) = behind(seats) {
+        if let Some((behind, last)) = behind(members) {
             out.batch.put(&metrics::BEHIND, label, whole(behind));
             let seconds = last.step_seconds.map(|seconds| behind * seconds);
             let late = behind >= STEPS_BEHIND && seconds.is_some_and(|seconds| seconds >= BEHIND);
@@ -185,14 +185,14 @@ impl Ranks {
     fn memory(
         &self,
         workload: &Label,
-        seats: &[Seat],
+        members: &[RankValues],
         now: Timestamp,
         still: &mut Uneven,
         out: &mut Analysis,
     ) -> Option<RankFinding> {
-        let used: Vec<f64> = seats.iter().map(|seat| seat.allocated).collect::<Option<_>>()?;
+        let used: Vec<f64> = members.iter().map(|member| member.allocated).collect::<Option<_>>()?;
         let spread = Spread::of(&used)?;
-        let fullest = &seats[spread.largest].rank;
+        let fullest = &members[spread.largest].rank;
         out.batch.put_some(&metrics::RANK_SPREAD, std::slice::from_ref(workload), Ratio::new(spread.above));
         out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), fullest.clone()], Flag(true));
         let since = self.held(workload, "memory", spread.above >= UNEVEN, now, still)?;
@@ -233,7 +233,7 @@ impl Ranks {
     }
 }
 
-impl Known {
+impl RankMeans {
     fn follow_steps(&mut self, seconds: Option<f64>, passed: f64) -> Option<f64> {
         self.step = mean(self.step, seconds, passed);
         self.step
@@ -262,15 +262,15 @@ fn mean(known: Option<f64>, value: Option<f64>, passed: f64) -> Option<f64> {
 
 /// How many steps the last rank is behind the most advanced one, and which rank it is; absent if any rank reports no
 /// step.
-fn behind(seats: &[Seat]) -> Option<(f64, &Seat)> {
-    let mut steps = seats.iter().map(|seat| Some((seat.step?, seat)));
+fn behind(members: &[RankValues]) -> Option<(f64, &RankValues)> {
+    let mut steps = members.iter().map(|member| Some((member.step?, member)));
     let first = steps.next()??;
     let (mut front, mut last) = (first.0, first);
     for each in steps {
-        let (step, seat) = each?;
+        let (step, member) = each?;
         front = front.max(step);
         if step < last.0 {
-            last = (step, seat);
+            last = (step, member);
         }
     }
     Some((front - last.0, last.1))
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_is_stuck_is_behind() {
+    fn a_rank_that_makes_no_steps_is_behind() {
         let mut analyzer = Ranks::default();
         let mut last = Analysis::default();
         for second in 0..300_u32 {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extremes_are_told_as_shares_of_the_mean() {
+    fn extremes_are_given_as_shares_of_the_mean() {
         let spread = Spread::of(&[2.0, 6.0, 4.0]).unwrap();
         assert_eq!(spread, Spread { mean: 4.0, above: 0.5, below: 0.5, largest: 1, least: 0 });
         assert_eq!(Spread::of(&[1.0]), None);

@@ -10,9 +10,9 @@ use crate::analyzers::Registration;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::ranks;
-use crate::analyzers::subjects::{self, DatedAssessment, Fed, Subjects};
+use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
-use crate::model::analyzer::{Analysis, Analyzer, Keepsake, View};
+use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::outlook::Leak as Stated;
@@ -33,7 +33,7 @@ pub static REGISTRATION: Registration = Registration {
             calm: BTreeMap::new(),
             paces: Paces::default(),
             owners: Owners::default(),
-            told: Latch::default(),
+            latches: Latch::default(),
         })
     },
 };
@@ -44,7 +44,7 @@ struct Leak {
     calm: BTreeMap<Subject, Parts>,
     paces: Paces,
     owners: Owners,
-    told: Latch<State>,
+    latches: Latch<State>,
 }
 
 /// Memory of a subject by type, in bytes; absent where it is not reported.
@@ -62,16 +62,16 @@ struct Parts {
 }
 
 impl Parts {
-    fn fed(self, subject: &Subject) -> Fed<'_> {
+    fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
         let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated };
-        Fed { subject, sample, limit: None, life: self.life }
+        SubjectSample { subject, sample, limit: None, life: self.life }
     }
 }
 
 impl Analyzer for Leak {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
-        self.told.begin(now);
+        self.latches.begin(now);
         self.paces.record(view, now);
         let subjects = subjects(view);
         self.subjects.begin(subjects.keys(), view, now);
@@ -83,26 +83,26 @@ impl Analyzer for Leak {
             let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
                 continue;
             };
-            let Some(said) = &followed.said else { continue };
-            let state = state(&subject, said);
+            let Some(dated) = &followed.latest else { continue };
+            let state = state(&subject, dated);
             if !matches!(state, State::Growing | State::Leaking) {
                 self.calm.insert(subject.clone(), parts);
             }
             let named = self.owners.named(&subject);
             let growth =
-                said.assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
-            put(&named, said, state, growth, out);
+                dated.assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
+            put(&named, dated, state, growth, out);
             leaks.extend(identities.resource(&subject).map(|resource| Stated { resource, state, growth }));
             let pace = self.paces.of(&named.workload, &named.pid);
             let per_step =
-                said.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
+                dated.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
             out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(BytesPerStep::new));
             // States below growing are not distinguished in findings.
-            let (told, since) = self.told.update(&subject, state.max(State::Warming), now);
-            if told >= State::Growing {
-                let kind = kind(&subject, said, parts, self.calm.get(&subject).copied());
-                let since = said.since_unix.unwrap_or(since);
-                out.findings.push(finding(named, said, (told, since), (kind, per_step), now));
+            let (latched, since) = self.latches.update(&subject, state.max(State::Warming), now);
+            if latched >= State::Growing {
+                let kind = kind(&subject, dated, parts, self.calm.get(&subject).copied());
+                let since = dated.since_unix.unwrap_or(since);
+                out.findings.push(finding(named, dated, (latched, since), (kind, per_step), now));
             }
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
@@ -111,7 +111,7 @@ impl Analyzer for Leak {
         out.outlook.leaks = Some(leaks);
     }
 
-    fn save(&self) -> Option<Keepsake> {
+    fn save(&self) -> Option<SavedState> {
         Some(self.subjects.save())
     }
 
@@ -122,8 +122,8 @@ impl Analyzer for Leak {
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
 /// alone it is never a leak.
-fn state(subject: &Subject, said: &DatedAssessment) -> State {
-    let assessment = &said.assessment;
+fn state(subject: &Subject, dated: &DatedAssessment) -> State {
+    let assessment = &dated.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
     if reserved { assessment.leak.min(State::Growing) } else { assessment.leak }
 }
@@ -200,19 +200,19 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
 fn put(
     subject: &Subject,
-    said: &DatedAssessment,
+    dated: &DatedAssessment,
     state: State,
     growth: Option<BytesPerSecond>,
     out: &mut Analysis,
 ) {
-    let (batch, assessment) = (&mut out.batch, &said.assessment);
+    let (batch, assessment) = (&mut out.batch, &dated.assessment);
     for each in State::ALL {
         batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));
     }
     let labels = subject.labels();
     batch.put_some(&metrics::GROWTH, &labels, growth);
     if state >= State::Growing {
-        batch.put_some(&metrics::SINCE, &labels, said.since_unix.and_then(Seconds::new));
+        batch.put_some(&metrics::SINCE, &labels, dated.since_unix.and_then(Seconds::new));
         batch.put_some(&metrics::CONFIDENCE, &labels, assessment.confidence.and_then(Ratio::new));
     }
     let Some(evidence) = &assessment.evidence else { return };
@@ -276,14 +276,14 @@ impl Kind {
     }
 }
 
-fn kind(subject: &Subject, said: &DatedAssessment, now: Parts, calm: Option<Parts>) -> Kind {
+fn kind(subject: &Subject, dated: &DatedAssessment, now: Parts, calm: Option<Parts>) -> Kind {
     match subject.resource.as_str() {
         "allocator" => return Kind::GpuAllocated,
-        "gpu_process" if said.assessment.watched == Watched::Allocated => return Kind::GpuAllocated,
+        "gpu_process" if dated.assessment.watched == Watched::Allocated => return Kind::GpuAllocated,
         "gpu_process" => return Kind::GpuReserved,
         _ => {}
     }
-    if said.assessment.watched == Watched::Used {
+    if dated.assessment.watched == Watched::Used {
         return Kind::Used;
     }
     // It has grown since it was first seen, so that there is no level to compare with.
@@ -303,12 +303,12 @@ fn kind(subject: &Subject, said: &DatedAssessment, now: Parts, calm: Option<Part
 
 fn finding(
     subject: Subject,
-    said: &DatedAssessment,
+    dated: &DatedAssessment,
     (state, since): (State, f64),
     (kind, per_step): (Kind, Option<f64>),
     now: Timestamp,
 ) -> Finding {
-    let assessment = &said.assessment;
+    let assessment = &dated.assessment;
     let mut evidence = Vec::new();
     let mut add = |what, value: Option<f64>| {
         evidence.extend(value.filter(|value| value.is_finite()).map(|value| Evidence { what, value }));

@@ -69,7 +69,7 @@ pub struct Evidence {
 
 /// One window with everything that the verdict and the forecast use.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::analyzers) struct Look {
+pub(in crate::analyzers) struct GrowthWindow {
     pub(in crate::analyzers) evidence: Evidence,
     /// When the window begins, on the history's clock.
     pub(in crate::analyzers) from: f64,
@@ -86,7 +86,7 @@ pub(in crate::analyzers) struct Look {
     pub(in crate::analyzers) over: bool,
 }
 
-impl Look {
+impl GrowthWindow {
     /// Whether it climbs, and growth is neither slowing down nor over.
     pub(in crate::analyzers) fn grows(&self) -> bool {
         self.climbs && !self.slowing && !self.over
@@ -95,7 +95,7 @@ impl Look {
 
 /// What an evaluation requires before growth counts as a leak.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Asked {
+pub(in crate::analyzers) struct Criteria {
     /// The newest peak must be above this level.
     pub(in crate::analyzers) above: f64,
     /// Additional standard errors where there are two evaluations, of which one is wrong more often than a single
@@ -107,7 +107,7 @@ pub(in crate::analyzers) struct Asked {
     pub(in crate::analyzers) step: f64,
 }
 
-impl Asked {
+impl Criteria {
     /// For a history that fits into the newest samples.
     pub(in crate::analyzers) const YOUNG: Self =
         Self { above: f64::NEG_INFINITY, surer: 0.0, hold: 0.03, step: 1.0 };
@@ -119,11 +119,11 @@ impl Asked {
 
 /// Evaluates the windows for growth and returns the one with the strongest evidence; absent before there are enough
 /// samples.
-pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Asked) -> Option<Look> {
+pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Criteria) -> Option<GrowthWindow> {
     if samples < SAMPLES {
         return None;
     }
-    let mut best: Option<Look> = None;
+    let mut best: Option<GrowthWindow> = None;
     for share in SHARES {
         let first = view.begin(share);
         if view.len() - first < BUCKETS || share * samples < WINDOW {
@@ -167,7 +167,7 @@ fn middle(lines: &[Drift; 3]) -> (f64, f64) {
 ///
 /// Both are weighted by their precision, where the error of the whole window includes the entire difference of the
 /// two rates: a noisy newer half changes little, a precise one replaces the rate.
-pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
+pub(in crate::analyzers) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, f64) {
     let whole = (look.rate, look.rate_error);
     let first = view.from(f64::midpoint(look.from, view.now()));
     if view.len() - first < BUCKETS {
@@ -188,7 +188,7 @@ pub(in crate::analyzers) fn pace_now(view: &View, look: &Look) -> (f64, f64) {
 }
 
 /// Evaluates one window; also returns whether it rose enough.
-fn window(view: &View, first: usize, blocks: &Blocks, asked: &Asked) -> (Look, bool) {
+fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (GrowthWindow, bool) {
     let grain = view.grain();
     let lines = envelopes(blocks, grain);
     let [floor, center, peak] = lines;
@@ -213,7 +213,7 @@ fn window(view: &View, first: usize, blocks: &Blocks, asked: &Asked) -> (Look, b
     let climbs = climbing && !falling && risen && low > held_before(view, first) && high > asked.above;
     let bends = climbs || risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2;
     let (slowing, accelerating) = if bends { bend(blocks, &center, grain) } else { (false, false) };
-    let found = Look {
+    let found = GrowthWindow {
         evidence: Evidence {
             window_seconds: blocks.span(),
             rise_bytes: rise,

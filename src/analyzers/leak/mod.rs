@@ -45,7 +45,7 @@ mod verdict;
 
 pub use analyzer::REGISTRATION;
 pub(super) use ended::ended;
-pub(super) use evidence::{Asked, Look, look, pace_now};
+pub(super) use evidence::{Criteria, GrowthWindow, look, pace_now};
 pub use evidence::{Envelope, Evidence};
 pub(super) use verdict::Verdict;
 

@@ -20,11 +20,12 @@ impl Owners {
             self.0.clear();
             return;
         }
-        let told = by_pid(view);
+        let workloads = by_pid(view);
         let mut before = std::mem::take(&mut self.0);
         for subject in on_gpu {
             let known = before.remove(subject);
-            if let Some(workload) = told.get(&subject.pid).map(|workload| (*workload).clone()).or(known) {
+            if let Some(workload) = workloads.get(&subject.pid).map(|workload| (*workload).clone()).or(known)
+            {
                 self.0.insert(subject.clone(), workload);
             }
         }
@@ -65,13 +66,13 @@ mod tests {
     use crate::model::units::Bytes;
 
     #[test]
-    fn a_process_on_a_gpu_has_the_workload_it_was_last_told_in() {
+    fn a_process_on_a_gpu_keeps_the_last_known_workload() {
         let subject = Subject::gpu_process(&"0".into(), &"GPU-a".into(), &"7".into());
         let mut owners = Owners::default();
-        let mut learn = |told: Option<&str>, subjects: &[Subject]| {
+        let mut learn = |workload_name: Option<&str>, subjects: &[Subject]| {
             let mut batch = Batch::new();
-            if let Some(workload) = told {
-                let labels = [workload.into(), "7".into(), "python3".into()];
+            if let Some(workload_name) = workload_name {
+                let labels = [workload_name.into(), "7".into(), "python3".into()];
                 batch.put(&workload::metrics::PROCESS_RSS, &labels, Bytes::new(1));
             }
             owners.learn(&View::new(batch.families()), subjects.iter());

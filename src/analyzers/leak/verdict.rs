@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, Envelope, Look, State, ended};
+use super::{Criteria, Envelope, GrowthWindow, State, ended};
 use crate::analyzers::stats::trend::drift;
 use crate::analyzers::view::View;
 
@@ -53,7 +53,7 @@ pub(in crate::analyzers) struct Verdict {
     pub(in crate::analyzers) rate_error: f64,
     lead: Envelope,
     /// Where growth last ended.
-    stood: Option<Stood>,
+    stood: Option<GrowthEnd>,
     /// Whether it has not been a leak again since then.
     #[serde(default)]
     stands: bool,
@@ -72,7 +72,7 @@ pub(in crate::analyzers) struct Verdict {
 
 /// Where growth ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Stood {
+struct GrowthEnd {
     at: f64,
     /// The higher of the two newest means at that time.
     level: f64,
@@ -80,7 +80,13 @@ struct Stood {
 
 impl Verdict {
     /// Updates the verdict with a new evaluation.
-    pub(in crate::analyzers) fn judge(&mut self, view: &View, look: &Look, now: f64, asked: &Asked) -> State {
+    pub(in crate::analyzers) fn judge(
+        &mut self,
+        view: &View,
+        look: &GrowthWindow,
+        now: f64,
+        asked: &Criteria,
+    ) -> State {
         let step = (now - self.assessed).max(0.0);
         self.assessed = now;
         let grows = look.grows();
@@ -115,7 +121,7 @@ impl Verdict {
             self.held = 0.0;
             self.ceiling = self.ceiling.max(self.top);
             self.stands = true;
-            self.stood = Some(Stood { at: now, level: newest(view)[1] });
+            self.stood = Some(GrowthEnd { at: now, level: newest(view)[1] });
         }
         if self.leaking {
             State::Leaking
@@ -130,7 +136,7 @@ impl Verdict {
 
     /// Whether the rate of the window is that of growth that has ended: a window is minutes long, and so its rate
     /// remains for minutes. True until the window no longer includes the growth, or growth resumes.
-    pub(in crate::analyzers) fn fades(&mut self, view: &View, look: &Look, state: State) -> bool {
+    pub(in crate::analyzers) fn fades(&mut self, view: &View, look: &GrowthWindow, state: State) -> bool {
         if matches!(state, State::Growing | State::Leaking) {
             (self.grew, self.faded) = (look.rate.clamp(0.0, LARGEST), false);
         } else if look.rate < FORGOTTEN * self.grew {
@@ -144,7 +150,7 @@ impl Verdict {
     /// Whether growth has ended at the present level: the pause is longer than every earlier one after which growth
     /// went on.
     pub(in crate::analyzers) fn has_ended(&self, view: &View, now: f64) -> bool {
-        let here = |stood: Stood| {
+        let here = |stood: GrowthEnd| {
             let lasts = now - stood.at;
             let lowest = view.mean().iter().rev().take(LOWEST).copied().fold(f64::INFINITY, f64::min);
             lasts >= PAUSES * self.pause && lasts <= SEEN_BY_WHOLE * now && lowest <= stood.level * NEW_LEVEL
@@ -153,7 +159,7 @@ impl Verdict {
     }
 
     /// Whether growth has lasted at least half as long as a leak requires, or has resumed.
-    pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Asked) -> bool {
+    pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Criteria) -> bool {
         self.leaking || self.resumed || self.held >= asked.hold / 2.0 * view.span()
     }
 
@@ -165,11 +171,11 @@ impl Verdict {
         bytes.iter().all(|x| (0.0..=LARGEST).contains(x)) && times.iter().all(|at| (0.0..=now).contains(at))
     }
 
-    fn has_resumed(&self, view: &View, stood: Stood, now: f64) -> bool {
+    fn has_resumed(&self, view: &View, stood: GrowthEnd, now: f64) -> bool {
         newest(view)[0] - stood.level > RESUMED * self.rate * (now - stood.at)
     }
 
-    fn is_over(&self, view: &View, look: &Look) -> bool {
+    fn is_over(&self, view: &View, look: &GrowthWindow) -> bool {
         ended(view, view.from(self.onset), self.rate, self.lead)
             || look.slowing && look.climbs
             || floor(view, view.len() - 4) < self.begun

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_sure_and_a_jump_is_not() {
+    fn a_line_is_certain_growth_and_a_jump_is_not() {
         let line: Vec<f64> = (0..12).map(|i| f64::from(i) + 0.1 * f64::from(i % 2)).collect();
         assert!(z(&line) > 10.0, "{}", z(&line));
         let jump: Vec<f64> = (0..12).map(|i| if i < 6 { 0.0 } else { 10.0 }).collect();

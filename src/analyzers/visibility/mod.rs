@@ -187,7 +187,7 @@ mod tests {
 
         let mut analyzer = Visibility::default();
         let sources = [report("gpu", Status::Failed)];
-        let mut told = |second, states: [&'static str; 2]| {
+        let mut findings = |second, states: [&'static str; 2]| {
             let mut batch = Batch::new();
             for (gpu, state) in states.into_iter().enumerate() {
                 let labels = [gpu.to_string().into(), format!("GPU-{gpu}").into(), state.into()];
@@ -203,9 +203,13 @@ mod tests {
             assert!(stated.iter().all(|f| named(f) == (f.state == "hung")), "{stated:?}");
             stated.iter().map(|f| format!("{} {} {:?}", f.subject, f.state, f.severity)).collect::<Vec<_>>()
         };
-        assert_eq!(told(5, ["ok", "hung"]), ["gpu 1 hung Critical"]);
-        assert_eq!(told(30, ["ok", "hung"]), ["gpu 1 hung Critical"], "its source is not stated beside it");
-        assert_eq!(told(31, ["unobserved", "lost"]), ["gpu 1 lost Critical"]);
-        assert_eq!(told(42, ["unobserved", "ok"]), ["gpu 0 unobserved Critical"]);
+        assert_eq!(findings(5, ["ok", "hung"]), ["gpu 1 hung Critical"]);
+        assert_eq!(
+            findings(30, ["ok", "hung"]),
+            ["gpu 1 hung Critical"],
+            "its source is not stated beside it"
+        );
+        assert_eq!(findings(31, ["unobserved", "lost"]), ["gpu 1 lost Critical"]);
+        assert_eq!(findings(42, ["unobserved", "ok"]), ["gpu 0 unobserved Critical"]);
     }
 }

@@ -9,11 +9,11 @@ use crate::host::user_files::Folder;
 use crate::job_summary::{JobState, JobSummary};
 use crate::report::job_summary::{LeftFile, LeftFiles, Leftovers};
 
-/// Entries that are looked at; users can create as many as they like.
+/// Maximum number of entries that are read; users can create as many as they like.
 const MOST: usize = 20_000;
-/// Folders below each other that are looked into.
+/// Maximum depth of folders.
 const DEPTH: usize = 4;
-/// Files that are named.
+/// Maximum number of files that are named.
 const NAMED: usize = 5;
 
 /// The files of the job's user in `folder`. Only what belongs to a job that ended, of a user without another job on this
@@ -66,7 +66,7 @@ fn of_user(top: &Path, user: u32) -> std::io::Result<LeftFiles> {
                 queue.push_back((path.join(&name), depth + 1));
             } else if status.is_file() {
                 found.files += 1;
-                // What the file occupies, which is less than its size where it has holes.
+                // The space that the file occupies, which is less than its size where it has holes.
                 let bytes = status.blocks().saturating_mul(512);
                 found.bytes = found.bytes.saturating_add(bytes);
                 name_file(&mut found.largest, &path.join(&name), top, bytes);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_user_with_another_job_are_not_said_to_be_left() {
+    fn files_of_a_user_with_another_job_are_not_reported_as_left() {
         let job = |state, user_id, other_jobs_of_user| JobSummary {
             state,
             user_id,

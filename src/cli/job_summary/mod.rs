@@ -1,4 +1,4 @@
-//! `memwarden job-summary`: what a Slurm job used, by the daemons of its nodes.
+//! `memwarden job-summary`: the resource use of a Slurm job, from the daemons of its nodes.
 
 mod leftovers;
 

@@ -1,4 +1,4 @@
-//! Where recorded series come from: files, and a Prometheus server.
+//! Reads recorded series from files and from a Prometheus server.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::host::{clock, fs};
 use crate::model::series::Series;
 use crate::recording::{csv, prometheus, report};
 
-/// A file may be this large, in bytes: it is read into memory.
+/// Maximum size of a file in bytes: it is read into memory.
 const LARGEST_FILE: u64 = 1 << 30;
 
 /// Prometheus answers at most 11,000 points a series and query (`web/api/v1/api.go`).
@@ -31,12 +31,12 @@ pub(super) fn file(path: &Path) -> anyhow::Result<Vec<Series>> {
     Ok(vec![csv::read(&name, &bytes)?])
 }
 
-/// What is asked of a Prometheus server; times in seconds.
+/// A range query to a Prometheus server; times in seconds.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct PrometheusRange {
     pub(super) url: String,
     pub(super) query: String,
-    /// How long ago it begins and ends.
+    /// Age of its start and its end.
     pub(super) since: f64,
     pub(super) until: f64,
     pub(super) step: f64,
@@ -44,13 +44,13 @@ pub(super) struct Asked {
 
 /// A month of a series at 15 s has 7 MB.
 const LARGEST: usize = 256 << 20;
-/// A server that computes for longer than this is asked for too much.
+/// Time limit of a query.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The series that answer a query, asked for in stretches that a server answers.
-pub(super) fn server(asked: &Asked) -> anyhow::Result<Vec<Series>> {
+/// The series that answer a query, in several requests within the limit of points per request.
+pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
     let now = clock::now().unix().as_secs_f64();
-    // On the step's grid, so that the same question gets the same answer.
+    // Aligned to the step, so that the same query gets the same points.
     let grid = |time: f64| (time / asked.step).floor() * asked.step;
     let (begin, end) = (grid(now - asked.since), grid(now - asked.until));
     if begin >= end {
@@ -71,7 +71,7 @@ pub(super) fn server(asked: &Asked) -> anyhow::Result<Vec<Series>> {
         prometheus::join(&mut found, prometheus::read(&body).with_context(|| base.to_owned())?);
         if shown {
             let done = ((to - begin) / (end - begin) * 100.0).min(100.0);
-            // Progress is for people who look on; who does not see it misses nothing.
+            // Progress is shown on a terminal only.
             let _ = write!(std::io::stderr(), "\r{done:3.0} % of the time asked for");
         }
         from = to + asked.step;

@@ -1,7 +1,6 @@
-//! `memwarden replay`: what memwarden would have said of a recorded series.
+//! `memwarden replay`: runs the analyzers on a recorded series.
 //!
-//! Load, replay, show: another kind of recording is another function of
-//! `input`, another way to show it another format.
+//! Loads, replays, and shows series: `input` has one function per kind of recording, and each output is one format.
 
 mod input;
 
@@ -16,7 +15,7 @@ use crate::cli::picture::Format as Picture;
 use crate::config;
 use crate::model::series::Series;
 use crate::plot::{self, Theme};
-use crate::report::replay::{self as told, picture};
+use crate::report::replay::{self as replay_report, picture};
 
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
@@ -89,20 +88,26 @@ impl Args {
         let mut reports = Vec::new();
         let mut drawn = Vec::new();
         for (i, series) in self.series()?.into_iter().enumerate() {
-            let said = replay(&series, &options);
+            let replayed = replay(&series, &options);
             match format {
                 Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
-                Format::Csv => told::rows(&mut table, &said)?,
-                Format::Json => reports.push(told::report(&series, &said, self.horizon)),
+                Format::Csv => replay_report::rows(&mut table, &replayed)?,
+                Format::Json => reports.push(replay_report::report(&series, &replayed, self.horizon)),
                 Format::Text => {
                     if i > 0 {
                         text.push('\n');
                     }
-                    told::text::write(&mut text, &series, &said, self.horizon, self.output.page());
+                    replay_report::text::write(
+                        &mut text,
+                        &series,
+                        &replayed,
+                        self.horizon,
+                        self.output.page(),
+                    );
                 }
             }
             if picture.is_some() {
-                drawn.push((series, said));
+                drawn.push((series, replayed));
             }
         }
         if let Some((format, path)) = picture.zip(self.plot.as_deref()) {
@@ -113,7 +118,7 @@ impl Args {
         match format {
             Format::Json => {
                 self.output.value(
-                    &serde_json::json!({ "schema_version": told::SCHEMA_VERSION, "series": reports }),
+                    &serde_json::json!({ "schema_version": replay_report::SCHEMA_VERSION, "series": reports }),
                 )?;
             }
             Format::Text => self.output.text(&text)?,
@@ -128,7 +133,7 @@ impl Args {
     fn series(&self) -> anyhow::Result<Vec<Series>> {
         if let Some((url, query)) = self.prometheus.clone().zip(self.query.clone()) {
             let (since, until, step) = (self.since, self.until, self.step);
-            return input::server(&input::Asked { url, query, since, until, step });
+            return input::server(&input::PrometheusRange { url, query, since, until, step });
         }
         let mut all = Vec::new();
         for file in &self.files {

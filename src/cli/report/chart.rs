@@ -1,4 +1,4 @@
-//! The picture of a report, as a file.
+//! Writes the chart of a report to a file.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use crate::plot::report::Report;
 use crate::plot::{self, Picture, Theme};
 use crate::report::ReportOutput;
 
-/// The size of a picture, and of what each panel adds to it, in pixels.
+/// The size of a chart, and the height that each panel adds, in pixels.
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
 const PANEL: u32 = 260;
 
-/// Writes it.
-pub(in crate::cli) fn write(told: &ReportOutput, path: &Path) -> anyhow::Result<()> {
-    Format::of(path)?.write(&draw(&told.plot), path)
+/// Writes the chart.
+pub(in crate::cli) fn write(report: &ReportOutput, path: &Path) -> anyhow::Result<()> {
+    Format::of(path)?.write(&draw(&report.plot), path)
 }
 
 fn draw(report: &Report) -> Picture {

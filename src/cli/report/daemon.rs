@@ -1,4 +1,4 @@
-//! A running daemon, asked for its newest frame.
+//! Requests the newest frame of a running daemon.
 
 use std::time::Duration;
 

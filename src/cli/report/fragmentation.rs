@@ -1,4 +1,4 @@
-//! `memwarden fragmentation`: fragmentation.
+//! `memwarden fragmentation`: fragmentation of the host's memory.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `memwarden leak`: what leaks.
+//! `memwarden leak`: workloads and processes that leak memory.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! The report commands: `profile`, `oom`, `leak` and `fragmentation`, each a name for one run of `watch`.
+//! The report commands: `profile`, `oom`, `leak` and `fragmentation`, all of which call `watch`.
 
 pub(super) mod chart;
 mod daemon;
-mod eyes;
 mod fragmentation;
+mod frame_source;
 mod leak;
 mod oom;
 mod options;

@@ -1,4 +1,4 @@
-//! `memwarden oom`: what runs out of memory and when.
+//! `memwarden oom`: which resources run out of memory, and when.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What every report command can be told.
+//! Options of all report commands.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const SAMPLES: f64 = 150.0;
 /// Samples that a verdict requires, and samples that are planned for it: some may be late.
 const VERDICT: f64 = 60.0;
 const PLANNED: f64 = 66.0;
-/// How long to watch without --duration, in seconds.
+/// Duration of sampling without --duration, in seconds.
 const DURATION: f64 = 30.0;
 
 #[derive(Debug, clap::Args)]
@@ -77,10 +77,10 @@ impl Options {
         self.interval.unwrap_or(short)
     }
 
-    /// Seconds to watch; nothing for one look, where the daemon has the answer already.
+    /// Seconds to sample; 0 for one frame, where the daemon already has a verdict.
     pub(super) fn duration(&self, kind: Kind) -> f64 {
-        let told = self.url.is_some() && !self.monitor && matches!(kind, Kind::Oom | Kind::Leak);
-        self.duration.unwrap_or(if told { 0.0 } else { DURATION })
+        let report = self.url.is_some() && !self.monitor && matches!(kind, Kind::Oom | Kind::Leak);
+        self.duration.unwrap_or(if report { 0.0 } else { DURATION })
     }
 
     /// Why a report over this duration has no verdict; absent if it can have one.
@@ -100,7 +100,7 @@ impl Options {
         })
     }
 
-    /// Refuses what a report cannot be narrowed to.
+    /// Refuses selections that a report does not support.
     pub(super) fn check(&self, kind: Kind) -> anyhow::Result<()> {
         if kind == Kind::Fragmentation && self.is_narrow(kind) && self.url.is_none() {
             bail!(
@@ -111,18 +111,18 @@ impl Options {
         Ok(())
     }
 
-    /// Whether nothing is left to tell where what was named is not there.
+    /// Whether the report is empty if the selected subjects do not exist.
     pub(super) fn is_narrow(&self, kind: Kind) -> bool {
         let devices = kind == Kind::Fragmentation && self.names_devices();
         !self.workload.is_empty() || !self.pid.is_empty() || devices
     }
 
-    /// Whether GPUs were chosen by name.
+    /// Whether GPUs were selected by index or UUID.
     pub(super) fn names_devices(&self) -> bool {
         self.devices.iter().all(|device| device != "all")
     }
 
-    /// What the report is to be about; the trees that are sampled here are workloads by these names.
+    /// The selection of the report; `trees` are the workload names of the process trees of `--pid`.
     pub(super) fn focus(&self, trees: &[String]) -> Focus {
         let devices: BTreeSet<String> = self.devices.iter().cloned().collect();
         let pids = if self.url.is_some() {
@@ -142,7 +142,7 @@ impl Options {
         }
     }
 
-    /// The configuration to sample by, and the names of the trees that `--pid` asks for.
+    /// The configuration for sampling, and the workload names of the process trees of `--pid`.
     pub(super) fn config(&self) -> anyhow::Result<(Config, Vec<String>)> {
         let plain = load(self.config_file.clone(), &self.set, self.interval(), &[])?;
         if self.pid.is_empty() {
@@ -160,7 +160,7 @@ impl Options {
     }
 }
 
-/// The configuration of a file, or the defaults, for a sampler at this interval in seconds that watches
+/// The configuration of a file, or the defaults, for a sampler at this interval in seconds that samples
 /// these trees, by pid and name.
 pub(in crate::cli) fn load(
     file: Option<PathBuf>,
@@ -181,7 +181,7 @@ pub(in crate::cli) fn load(
         let trees = trees.iter().map(|(pid, name)| format!("{pid} {name}")).collect();
         add("--pid", "sources.workload.trees", trees);
     }
-    // The job socket is the daemon's; whoever sets a key of it wants one of their own.
+    // The default job socket belongs to the daemon; setting one of its keys enables another one.
     if !set.iter().any(|text| text.starts_with("sources.training.")) {
         add("this command", "sources.training.enabled", vec!["false".to_owned()]);
     }

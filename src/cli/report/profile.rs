@@ -1,4 +1,4 @@
-//! `memwarden profile`: what memory is used for now and at most.
+//! `memwarden profile`: current and peak memory usage.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The lower part of a terminal, painted anew again and again.
+//! The lower part of a terminal, which is redrawn for each report.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
@@ -10,7 +10,7 @@ use crate::report::{Page, Paint};
 /// Where the report is shown while it is made: standard error, where that is a terminal.
 pub(in crate::cli) struct Screen {
     live: bool,
-    /// Lines that are painted now.
+    /// Number of lines that are drawn.
     lines: usize,
 }
 
@@ -32,12 +32,12 @@ pub(in crate::cli) fn for_standard_error(text: &str) -> Cow<'_, str> {
     wrapped(text, Page { columns, ..Page::default() })
 }
 
-/// Columns and rows of a terminal; 80 and 24 where it does not tell.
+/// Columns and rows of a terminal; 80 and 24 where it reports no size.
 pub(in crate::cli) fn size(terminal: impl std::os::fd::AsFd) -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(terminal).ok();
-    // A terminal that does not tell its size says 0.
-    let told = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-    told.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)))
+    // A terminal without a known size reports 0.
+    let report = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    report.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 fn is_dumb() -> bool {
@@ -54,7 +54,7 @@ impl Screen {
         self.live
     }
 
-    /// What is written for it.
+    /// The bytes that draw a text.
     pub(in crate::cli) fn page(&self) -> Page {
         Page { paint: paint(self.live), columns: self.live.then(|| size(std::io::stderr()).0) }
     }
@@ -75,11 +75,11 @@ impl Screen {
             out.push('\n');
         }
         self.lines = shown.len();
-        // A terminal that is gone is no reason to end: the report may go into a file.
+        // A closed terminal does not end the report: the report may go into a file.
         let _ = std::io::stderr().write_all(out.as_bytes());
     }
 
-    /// Takes away what is shown.
+    /// Clears the drawn lines.
     pub(in crate::cli) fn clear(&mut self) {
         if self.lines > 0 {
             let _ = std::io::stderr().write_all(self.cleared().as_bytes());
@@ -87,13 +87,13 @@ impl Screen {
         }
     }
 
-    /// Moves to the first line that is painted and clears from there (ECMA-48: CPL, ED).
+    /// Moves to the first drawn line and clears from there (ECMA-48: CPL, ED).
     fn cleared(&self) -> String {
         if self.lines == 0 { String::new() } else { format!("\x1b[{}F\x1b[J", self.lines) }
     }
 }
 
-/// How far a watch has come: `[#####.....]`.
+/// The progress of a watch: `[#####.....]`.
 pub(in crate::cli) fn bar(share: f64) -> String {
     const WIDTH: usize = 30;
     let full =

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::chart;
-use super::eyes::Eyes;
+use super::frame_source::FrameSource;
 use super::options::Options;
 use super::screen::{Screen, bar};
 use crate::cli::out;
@@ -15,11 +15,11 @@ use crate::cli::output::Format;
 use crate::host::clock;
 use crate::report::{About, Kind, Page, Recorder, ReportOutput, build};
 
-/// The exit code for what is above the threshold.
+/// The exit code if the threshold is exceeded.
 const ABOVE: u8 = 2;
-/// The exit code where nothing that is seen is above it, and something that was asked for is not seen.
+/// The exit code if the threshold is not exceeded, and part of the selection is not visible.
 const UNSEEN: u8 = 3;
-/// A daemon that fails so often in a row is not asked again.
+/// The number of consecutive failed requests after which the report ends.
 const FAILURES: u32 = 5;
 
 /// Samples for the duration, prints the report, and returns the exit code.
@@ -36,27 +36,27 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(problem) = recorder.absent_devices(true) {
         bail!(problem);
     }
-    let told = build(kind, &recorder, &about, options.output.page());
-    if !told.found && options.is_narrow(kind) {
+    let report = build(kind, &recorder, &about, options.output.page());
+    if !report.found && options.is_narrow(kind) {
         bail!("nothing was seen of {}", wanted(options));
     }
     match options.output.format() {
-        Format::Text => options.output.colored(&told.text)?,
-        Format::Json => options.output.value(&told.json)?,
+        Format::Text => options.output.colored(&report.text)?,
+        Format::Json => options.output.value(&report.json)?,
     }
     if let Some(path) = &options.plot {
-        chart::write(&told, path)?;
+        chart::write(&report, path)?;
     }
-    // A host of which nothing was seen is no healthy one.
-    let nothing = !told.found && matches!(kind, Kind::Oom | Kind::Profile);
-    Ok(match (told.alarm, told.unseen || nothing) {
+    // A host without data is not healthy.
+    let nothing = !report.found && matches!(kind, Kind::Oom | Kind::Profile);
+    Ok(match (report.alarm, report.unseen || nothing) {
         (true, _) => ExitCode::from(ABOVE),
         (false, true) => ExitCode::from(UNSEEN),
         (false, false) => ExitCode::SUCCESS,
     })
 }
 
-/// What was asked for, in words.
+/// The selection as text.
 fn wanted(options: &Options) -> String {
     let pids = options.pid.iter().map(|pid| format!("process {pid}"));
     let workloads = options.workload.iter().map(|name| format!("workload {name}"));
@@ -66,7 +66,7 @@ fn wanted(options: &Options) -> String {
 }
 
 async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About)> {
-    let (mut eyes, focus) = Eyes::open(options)?;
+    let (mut frame_source, focus) = FrameSource::open(options)?;
     let mut recorder = Recorder::new(focus);
     let interval = Duration::from_secs_f64(options.interval());
     let duration = options.duration(kind);
@@ -83,9 +83,9 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
     let mut due = begun;
     let mut failures = 0;
     loop {
-        match eyes.look().await {
-            Ok(sight) => {
-                recorder.take(sight);
+        match frame_source.look().await {
+            Ok(frame) => {
+                recorder.take(frame);
                 failures = 0;
                 if let Some(problem) = recorder.absent_devices(false) {
                     screen.clear();
@@ -102,8 +102,8 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
         }
         let passed = clock::now().since(begun).as_secs_f64();
         if screen.is_live() {
-            let told = build(kind, &recorder, &about, screen.page());
-            screen.show(&told.text, &progress(options, duration, passed));
+            let report = build(kind, &recorder, &about, screen.page());
+            screen.show(&report.text, &progress(options, duration, passed));
         } else if options.monitor {
             lines.write(&build(kind, &recorder, &about, Page::default()), recorder.seconds());
         }
@@ -114,7 +114,7 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
         due = due.plus(interval);
         let mut left = due.since(clock::now());
         if left.is_zero() {
-            // Late samples are left out, never made up for.
+            // Missed samples are skipped.
             due = clock::now();
             left = Duration::from_millis(1);
         }
@@ -142,25 +142,25 @@ fn progress(options: &Options, duration: f64, passed: f64) -> String {
     format!("{} {passed:.0} s of {duration:.0} s; Ctrl-C ends it early", bar(share))
 }
 
-/// What is written to standard error of a watch without an end, where that is no terminal.
+/// The lines of a report without end, if standard error is not a terminal.
 #[derive(Default)]
 struct Lines {
     last: String,
 }
 
 impl Lines {
-    /// Writes a line where the verdict is another than before.
-    fn write(&mut self, told: &ReportOutput, seconds: f64) {
-        // The figures in a verdict change with each sample; its words are what counts.
-        let words: String = told.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+    /// Writes a line if the verdict has changed.
+    fn write(&mut self, report: &ReportOutput, seconds: f64) {
+        // The numbers in a verdict change with each sample; only its words are compared.
+        let words: String = report.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {
             self.last = words;
-            out::note(&format!("{seconds:.0} s: {}\n", told.plot.subtitle));
+            out::note(&format!("{seconds:.0} s: {}\n", report.plot.subtitle));
         }
     }
 }
 
-/// The signals that end a watch before its time.
+/// The signals that end a report early.
 struct Stop {
     signals: [Signal; 3],
 }

@@ -1,8 +1,8 @@
-//! Python programs that import torch are instrumented: a private folder that they find through `PYTHONPATH`.
+//! Python programs that import torch are instrumented: their `PYTHONPATH` gets a private folder with the client.
 //!
-//! The files travel inside this program, so that nothing has to be installed where a job runs. A program without
-//! torch only pays for one small file more at its start. The folder goes when the command has ended; a process that
-//! outlives it misses nothing that it had not imported yet.
+//! The files are embedded in this program, so that nothing has to be installed where a job runs. A program without
+//! torch only reads one small file more at its start. The folder is removed when the command has ended; a process that
+//! runs on keeps the modules that it has imported.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
@@ -37,31 +37,31 @@ const PACKAGE: [(&str, &str); 13] = client! {
 };
 /// The file of the package that Python imports at its start.
 const SITE: &str = "auto/sitecustomize.py";
-/// Whether, and how much, is instrumented.
+/// The variable that selects what is instrumented.
 pub(super) const MODE: &str = "MEMWARDEN_AUTO";
 const SOCKET: &str = "MEMWARDEN_JOB_SOCKET";
-/// Where the node's daemon listens (`clients/PROTOCOL.md`): it hears the job as well.
+/// The job socket of the node's daemon (`clients/PROTOCOL.md`), which also receives the messages.
 const DAEMON: &str = "/run/memwarden/job.sock";
-/// How many names are tried; somebody else's folders are left alone.
+/// Number of names that are tried; existing folders are not used.
 const TRIES: u32 = 100;
 
-/// What `sockaddr_un` holds, less its final zero (unix(7)).
+/// Maximum length of a path in `sockaddr_un`, less its final zero (unix(7)).
 const LONGEST_SOCKET: usize = 107;
 
-/// Names and values.
+/// Environment variables, by name.
 pub(super) type Variables = Vec<(&'static str, OsString)>;
 
-/// The folder, while it is there.
+/// The folder; removed on drop.
 #[derive(Debug)]
 pub(super) struct Instruments {
     folder: PathBuf,
 }
 
 impl Instruments {
-    /// Makes the folder, for this user only, in the one for temporary files.
+    /// Creates the folder, private to this user, in the folder for temporary files.
     ///
     /// # Errors
-    /// The operating system's; and where the folder's name cannot be a part of `PYTHONPATH`.
+    /// Errors of the operating system, and a folder name that cannot be a part of `PYTHONPATH`.
     pub(super) fn unpack(temporary: &Path) -> io::Result<Self> {
         if temporary.as_os_str().as_bytes().contains(&b':') {
             let why = format!("{} has a colon in its name", temporary.display());
@@ -87,13 +87,13 @@ impl Instruments {
         Ok(instruments)
     }
 
-    /// Where the job is heard.
+    /// The path of the job socket for this command.
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.join("job.sock")
     }
 
-    /// What the command's environment gets, given what it would have. How much is instrumented, and who else hears
-    /// of it, is the user's choice, where there is one.
+    /// The variables to add to the environment of the command. Values that the user has set for the instrumentation and
+    /// for other receivers are kept.
     pub(super) fn variables(&self, environment: impl Fn(&str) -> Option<OsString>) -> Variables {
         let mut path = self.folder.clone().into_os_string();
         // An empty entry would be the working directory.
@@ -111,7 +111,7 @@ impl Instruments {
 
 impl Drop for Instruments {
     fn drop(&mut self) {
-        // What cannot be removed is left: it is small, and in the folder for such things.
+        // A folder that cannot be removed is left in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn the_environment_is_added_to() {
         let instruments = Instruments { folder: "/tmp/none".into() };
-        let told = |environment: &[(&str, &str)]| {
+        let variables = |environment: &[(&str, &str)]| {
             let get = |name: &str| environment.iter().find(|(own, _)| *own == name).map(|own| own.1.into());
             let text = |(name, value): (&str, OsString)| format!("{name}={}", value.display());
             instruments.variables(get).into_iter().map(text).collect::<Vec<_>>().join("\n")
@@ -181,17 +181,17 @@ mod tests {
             PYTHONPATH=/tmp/none
             MEMWARDEN_AUTO=1
             MEMWARDEN_JOB_SOCKET=/tmp/none/job.sock:/run/memwarden/job.sock"#]]
-        .assert_eq(&told(&[("PYTHONPATH", "")]));
+        .assert_eq(&variables(&[("PYTHONPATH", "")]));
         let own = [("PYTHONPATH", "/a:/b"), ("MEMWARDEN_AUTO", "steps"), ("MEMWARDEN_JOB_SOCKET", "/c")];
         expect![[r#"
             PYTHONPATH=/tmp/none:/a:/b
             MEMWARDEN_AUTO=steps
             MEMWARDEN_JOB_SOCKET=/tmp/none/job.sock:/c"#]]
-        .assert_eq(&told(&own));
+        .assert_eq(&variables(&own));
     }
 
     #[test]
-    fn a_folder_that_python_could_not_be_told_is_refused() {
+    fn a_folder_that_python_could_not_import_from_is_refused() {
         let error = Instruments::unpack(Path::new("/tmp/a:b")).unwrap_err();
         assert_eq!(error.to_string(), "/tmp/a:b has a colon in its name");
         assert!(Instruments::unpack(Path::new("/nonexistent")).is_err());

@@ -1,7 +1,7 @@
-//! `memwarden run`: a command, watched from its start to its end, and a report.
+//! `memwarden run`: runs a command, samples it from its start to its end, and prints a report.
 //!
-//! The command comes first: it is started before anything else is, its signals, its exit code and its terminal
-//! are its own, and whatever fails on our side is said and does it no harm.
+//! The command is started before anything else; its signals, exit code and terminal are passed through. A failure of
+//! memwarden is reported and does not affect the command.
 
 mod instrument;
 mod watcher;
@@ -20,13 +20,13 @@ use super::report::{chart, interval, load, size};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
-use crate::report::{About, Ended, Page, Paint, build_run};
+use crate::report::{About, CommandEnd, Page, Paint, build_run};
 
 /// The codes that shells give for commands that cannot be found and that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
-/// What `--output` says here: standard output is the command's.
+/// The help of `--output` of this command: standard output belongs to the command.
 const OUTPUT: &str = "File that the report is written to, in place of standard error; `-` is standard output";
 
 /// Run a command and report its memory usage, its peaks, and whether it leaks.
@@ -74,7 +74,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        // What is wrong with our own options is said before the command is started.
+        // Errors in our own options are reported before the command is started.
         let plain = load(self.config_file.clone(), &self.set, 1.0, &[])?;
         let proc = plain.paths.proc.as_path();
         let mut inbox = Inbox::open(proc)?;
@@ -95,7 +95,7 @@ impl Args {
         let status = wait(&mut job, &mut inbox);
         let took = clock::now().since(begun);
         let after = job::ticks_of_children(proc);
-        let ended = Ended {
+        let ended = CommandEnd {
             command: self.shown(),
             workload: name,
             code: status.as_ref().ok().and_then(ExitStatus::code),
@@ -110,7 +110,7 @@ impl Args {
         Ok(status.map_or(ExitCode::FAILURE, |status| ExitCode::from(job::exit_code(status))))
     }
 
-    /// The job is heard on a socket of its own: the default one is the daemon's.
+    /// The command has its own job socket: the default one belongs to the daemon.
     fn settings(&self, instruments: Option<&Instruments>) -> Vec<String> {
         let socket = instruments.map_or_else(String::new, |own| own.socket().display().to_string());
         let mut set = vec![format!("sources.training.socket={socket}")];
@@ -118,7 +118,7 @@ impl Args {
         set
     }
 
-    /// Absent where nobody wants it, and where it cannot be: the command runs without.
+    /// Absent if it is disabled or cannot be created: the command runs without it.
     fn instruments(&self) -> Option<Instruments> {
         let off = std::env::var_os(instrument::MODE).is_some_and(|mode| mode.is_empty() || mode == "0");
         if self.no_instrument || off {
@@ -132,7 +132,7 @@ impl Args {
             .ok()
     }
 
-    fn report(&self, watcher: Watcher, ended: &Ended) -> anyhow::Result<()> {
+    fn report(&self, watcher: Watcher, ended: &CommandEnd) -> anyhow::Result<()> {
         let recorder = watcher.stop()?;
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
@@ -143,18 +143,18 @@ impl Args {
             paint: if colors { Paint::Colors } else { Paint::Plain },
             columns: is_terminal.then(|| size(std::io::stderr()).0),
         };
-        let told = build_run(ended, &recorder, &about, page);
+        let report = build_run(ended, &recorder, &about, page);
         match (self.output.format(), self.output.is_default()) {
             (_, true) if self.quiet => {}
-            (Format::Text, true) => out::colored_note(&format!("\n{}", told.text))?,
-            (Format::Json, true) => out::note(&printable::json(&output::pretty(&told.json)?)),
-            (Format::Text, false) => self.output.text(&told.text)?,
-            (Format::Json, false) => self.output.value(&told.json)?,
+            (Format::Text, true) => out::colored_note(&format!("\n{}", report.text))?,
+            (Format::Json, true) => out::note(&printable::json(&output::pretty(&report.json)?)),
+            (Format::Text, false) => self.output.text(&report.text)?,
+            (Format::Json, false) => self.output.value(&report.json)?,
         }
-        self.plot.as_deref().map_or(Ok(()), |path| chart::write(&told, path))
+        self.plot.as_deref().map_or(Ok(()), |path| chart::write(&report, path))
     }
 
-    /// The command for people, not too long.
+    /// The command as text, shortened.
     fn shown(&self) -> String {
         const LONGEST: usize = 80;
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
@@ -167,14 +167,14 @@ impl Args {
     }
 }
 
-/// Waits for the command's end and hands on what is sent to us meanwhile.
+/// Waits for the end of the command and forwards signals to it.
 fn wait(job: &mut Job, inbox: &mut Inbox) -> std::io::Result<ExitStatus> {
     loop {
         if let Some(status) = job.ended()? {
             return Ok(status);
         }
         for event in inbox.wait() {
-            // What the terminal sends, the command has been sent as well.
+            // Signals of the terminal also reach the command directly.
             if let Event::Sent(signal) = event {
                 job.signal(signal);
             }

@@ -13,39 +13,39 @@ use crate::events::Events;
 use crate::host::clock;
 use crate::report::{Focus, FrameView, Recorder};
 
-/// How long the end of the command waits for a sample that hangs.
+/// The time that the end of the command waits for a sample that hangs.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Sampling is dense at first, so that short commands and short-lived children are seen: until when, in
 /// seconds, and how often. No step is more than eight times the one before, which would count as a gap.
 const PACE: [(f64, f64); 3] = [(2.0, 0.05), (120.0, 0.2), (f64::INFINITY, 1.0)];
 
-/// How often, and how far apart, the end of the ranks of a job is looked for.
+/// How often, and at which interval, the end of the ranks of a job is checked.
 const LAST_LOOKS: u32 = 10;
 const LAST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Samples until it is told to stop.
+/// The thread that samples until it is stopped.
 pub(super) struct Watcher {
     stop: Sender<()>,
     done: Receiver<Recorder>,
 }
 
 impl Watcher {
-    /// Begins to sample as `config` says, and to record the workload of this name.
+    /// Starts sampling with `config`, and recording the workload of this name.
     pub(super) fn start(config: Config, workload: &str, interval: Option<f64>) -> std::io::Result<Self> {
         let focus = Focus { workloads: [workload.to_owned()].into(), ..Focus::default() };
         let (stop, stopped) = channel();
         let (finished, done) = channel();
         std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
             let recorder = sample(&config, Recorder::new(focus), interval, &stopped);
-            // Nobody waits any more where the sampler was stuck for too long.
+            // The receiver is closed if the sampler hung for too long.
             let _ = finished.send(recorder);
         })?;
         Ok(Self { stop, done })
     }
 
-    /// Ends the sampling and gives what was seen.
+    /// Ends sampling and returns the record.
     pub(super) fn stop(self) -> anyhow::Result<Recorder> {
-        // Where the thread has ended by a defect, what follows says so.
+        // If the thread has panicked, the join below reports it.
         let _ = self.stop.send(());
         self.done.recv_timeout(PATIENCE).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("the sampler hangs"),
@@ -74,20 +74,20 @@ fn sample(
         let pace = PACE.iter().find(|(until, _)| passed < *until).map_or(1.0, |(_, every)| *every);
         let every = Duration::from_secs_f64(interval.unwrap_or(pace));
         let took = clock::now().since(now);
-        // At least as much rest as work: the command's CPU time is its own.
+        // It rests for at least as long as it works, to leave CPU time to the command.
         if stopped.recv_timeout(every.saturating_sub(took).max(took)) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
-    // What a job said last may still be on its way to us.
+    // The last messages of a job may not have been read yet.
     for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
         let frame = engine.tick(clock::now());
-        // The last figures of a rank are told with its end.
+        // The last values of a rank are recorded at its end.
         recorder.take(FrameView::of(&frame));
         if recorder.ended(&frame.timeline) {
             break;
         }
-        // Nobody sends any more: a pause.
+        // The sender is closed: a pause.
         let _ = stopped.recv_timeout(LAST_PAUSE);
     }
     recorder

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn what_cannot_be_read_is_reported() {
         let error = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
         assert_eq!(error(b" \n "), "the file is empty");
         assert_eq!(

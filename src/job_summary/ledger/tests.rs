@@ -96,8 +96,8 @@ fn an_ended_job_keeps_its_peaks() {
     let large = Job { working_set: Some(120 * MIB), limit, cpu: 9, process_peak: 90 * MIB, ..JOB };
     let ledger = follow(&[(100, &[small]), (101, &[large]), (103, &[small]), (104, &[])]);
     let summary = ledger.summary("7").unwrap();
-    let told = (summary.node.as_str(), summary.user.as_str(), summary.user_id, summary.account.as_str());
-    assert_eq!(told, ("node1", "ada", Some(1000), "physics"));
+    let shown = (summary.node.as_str(), summary.user.as_str(), summary.user_id, summary.account.as_str());
+    assert_eq!(shown, ("node1", "ada", Some(1000), "physics"));
     assert_eq!((summary.state, summary.samples, summary.run_seconds()), (JobState::Ended, 3, 13.0));
     // The counter decreased from 9 s to 3 s: it was counted anew.
     assert_eq!(summary.cpu_seconds, Some(12.0));
@@ -209,17 +209,17 @@ fn a_job_that_comes_back_begins_anew_after_a_minute() {
 fn the_user_of_a_job_stays_when_only_slurmstepd_is_left() {
     let root = Job { user: 0, ..JOB };
     let ledger = Ledger::new(None);
-    let told = |second, job: Job, held_by: Option<u32>| {
+    let shown = |second, job: Job, held_by: Option<u32>| {
         let mut out = batch(&[job]);
         out.facts.slurm_gpus = held_by.map(|user| held("7", Some(user))).into_iter().collect();
         report(&ledger, second, &mut out);
         let summary = ledger.summary("7").unwrap();
         (summary.user, summary.user_id)
     };
-    assert_eq!(told(100, root, Some(1000)), ("1000".to_owned(), Some(1000)));
-    assert_eq!(told(101, JOB, Some(1000)), ("ada".to_owned(), Some(1000)));
-    assert_eq!(told(102, root, Some(1000)), ("ada".to_owned(), Some(1000)));
-    assert_eq!(told(103, root, None), ("ada".to_owned(), Some(1000)));
+    assert_eq!(shown(100, root, Some(1000)), ("1000".to_owned(), Some(1000)));
+    assert_eq!(shown(101, JOB, Some(1000)), ("ada".to_owned(), Some(1000)));
+    assert_eq!(shown(102, root, Some(1000)), ("ada".to_owned(), Some(1000)));
+    assert_eq!(shown(103, root, None), ("ada".to_owned(), Some(1000)));
 }
 
 #[test]

@@ -15,7 +15,7 @@ const ROOM: usize = 8192;
 
 /// The memory left, and the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct MemoryLeft {
     /// Bytes until it is exhausted.
     pub headroom: Bytes,
     /// Total bytes.
@@ -39,7 +39,7 @@ impl HostMeter {
     ///
     /// # Errors
     /// I/O errors, or `InvalidData` for text that cannot be parsed.
-    pub fn read(&self) -> io::Result<Left> {
+    pub fn read(&self) -> io::Result<MemoryLeft> {
         let mut room = [0; ROOM];
         parse_host(text(&self.0, &mut room)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -105,9 +105,9 @@ impl GroupMeter {
     ///
     /// # Errors
     /// I/O errors, also once the cgroup is removed, or `InvalidData`.
-    pub fn read(&self, host: Bytes) -> io::Result<Option<(Left, LimitedGroups)>> {
+    pub fn read(&self, host: Bytes) -> io::Result<Option<(MemoryLeft, LimitedGroups)>> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-        let mut least: Option<Left> = None;
+        let mut least: Option<MemoryLeft> = None;
         let mut groups = LimitedGroups::default();
         for level in &self.levels {
             let mut room = [0; ROOM];
@@ -121,7 +121,7 @@ impl GroupMeter {
             let headroom = limit.saturating_sub(usage.saturating_sub(cache));
             groups.add(level.group);
             if least.is_none_or(|least| headroom < least.headroom.get()) {
-                least = Some(Left { headroom: Bytes::new(headroom), total: Bytes::new(limit) });
+                least = Some(MemoryLeft { headroom: Bytes::new(headroom), total: Bytes::new(limit) });
                 groups.set_least(level.group);
             }
         }
@@ -147,13 +147,13 @@ fn text<'r>(file: &OwnedFd, room: &'r mut [u8; ROOM]) -> io::Result<&'r [u8]> {
 }
 
 /// `MemTotal` and `MemAvailable` of `/proc/meminfo` (proc_meminfo(5)).
-fn parse_host(text: &[u8]) -> Option<Left> {
+fn parse_host(text: &[u8]) -> Option<MemoryLeft> {
     let kib = |name: &[u8]| {
         let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
         let digits = line.strip_prefix(b":")?.trim_ascii().strip_suffix(b" kB")?;
         number(digits.trim_ascii()).and_then(Bytes::from_kib)
     };
-    Some(Left { headroom: kib(b"MemAvailable")?, total: kib(b"MemTotal")? })
+    Some(MemoryLeft { headroom: kib(b"MemAvailable")?, total: kib(b"MemTotal")? })
 }
 
 /// The value of a `name value` line.
@@ -186,11 +186,11 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
-    fn left(headroom: u64, total: u64) -> Left {
-        Left { headroom: Bytes::new(headroom), total: Bytes::new(total) }
+    fn left(headroom: u64, total: u64) -> MemoryLeft {
+        MemoryLeft { headroom: Bytes::new(headroom), total: Bytes::new(total) }
     }
 
-    fn memory_left(meter: &GroupMeter, host: Bytes) -> Option<Left> {
+    fn memory_left(meter: &GroupMeter, host: Bytes) -> Option<MemoryLeft> {
         meter.read(host).unwrap().map(|(left, _)| left)
     }
 

@@ -66,10 +66,10 @@ fn serve(
         let answer = runtime.block_on(post(trust, &url, body));
         let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
         let mut finished = match answer {
-            Ok(said) => {
+            Ok(output) => {
                 let done = StepDone { outcome: Outcome::Done, processes: 0, micros };
                 let mut finished = Finished::new(ticket, Ok(done));
-                finished.said = said.into();
+                finished.output = output.into();
                 finished
             }
             Err(error) => {
@@ -78,8 +78,8 @@ fn serve(
                 Finished::new(ticket, Err(StepError::Outside { what: what.into() }))
             }
         };
-        if finished.said.len() > LARGEST {
-            finished.said = "".into();
+        if finished.output.len() > LARGEST {
+            finished.output = "".into();
         }
         // A full report channel means that the result is no longer needed.
         let _ = report.try_send(finished);
@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_told_and_its_answer_kept() {
+    fn a_service_is_called_and_its_answer_kept() {
         let (finished, heard) = call("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nnoted", None);
         assert!(heard.starts_with("POST /hook?x=1 HTTP/1.1\r\n"), "{heard}");
         assert!(heard.to_lowercase().contains("content-type: application/json"));
-        assert_eq!((finished.ticket, &*finished.said), (Ticket(4), "noted"));
+        assert_eq!((finished.ticket, &*finished.output), (Ticket(4), "noted"));
         assert_eq!(finished.result.unwrap().outcome, Outcome::Done);
     }
 
@@ -227,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn an_https_service_is_told_where_its_authority_is_trusted() {
+    fn an_https_service_is_called_where_its_authority_is_trusted() {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let ca = folder.path().join("ca.pem");
         let url = secure(folder.path());
         let finished = called(Trust::File(ca.clone()), &url);
-        assert_eq!((finished.result.unwrap().outcome, &*finished.said), (Outcome::Done, "noted"));
+        assert_eq!((finished.result.unwrap().outcome, &*finished.output), (Outcome::Done, "noted"));
 
         secure(other.path());
         let url = secure(folder.path());

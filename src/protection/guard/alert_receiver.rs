@@ -16,14 +16,14 @@ const LONGEST: u64 = 4096;
 
 /// The receiver of alerts; its guard changes at a reload.
 #[derive(Debug, Default)]
-pub struct AlertReceiver(Mutex<Behind>);
+pub struct AlertReceiver(Mutex<ReceiverState>);
 
 /// Minimum time between two log messages about refused alerts; all are counted.
 const LOGGED: Duration = Duration::from_secs(60);
 
 /// The guard that receives alerts, and the token that senders need.
 #[derive(Debug, Default)]
-struct Behind {
+struct ReceiverState {
     shared: Option<Arc<Shared>>,
     token: Option<PathBuf>,
     /// When refused alerts were last logged.

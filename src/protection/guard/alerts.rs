@@ -36,7 +36,7 @@ impl Alerts {
         if firing.len() >= MOST {
             firing.retain(|_, at| now.since(*at) < OLD);
         }
-        let heeded = targets.iter().any(|target| heeds(target, &labels));
+        let heeded = targets.iter().any(|target| matches_alert(target, &labels));
         let room = firing.len() < MOST || firing.contains_key(&labels);
         if heeded && room {
             firing.insert(labels, now);
@@ -54,7 +54,7 @@ impl Alerts {
     /// When the newest of the firing alerts for this target was received.
     pub fn firing(&self, target: &Target) -> Option<Timestamp> {
         let firing = lock(&self.firing);
-        let for_it = firing.iter().filter(|(labels, _)| heeds(target, labels)).map(|(_, at)| *at);
+        let for_it = firing.iter().filter(|(labels, _)| matches_alert(target, labels)).map(|(_, at)| *at);
         for_it.max_by_key(|at| at.monotonic())
     }
 
@@ -65,8 +65,8 @@ impl Alerts {
     }
 }
 
-fn heeds(target: &Target, labels: &Labels) -> bool {
-    target.heeds(|name| labels.get(name).map(String::as_str))
+fn matches_alert(target: &Target, labels: &Labels) -> bool {
+    target.matches_alert(|name| labels.get(name).map(String::as_str))
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     use crate::protection::options::Protection;
 
     #[test]
-    fn alerts_that_nobody_ends_make_room_in_time() {
+    fn alerts_without_an_end_expire() {
         let text =
             "protection: {targets: [{name: a, workload: b, allow_users: [c], alert: {labels: {job: x}}}]}";
         let config = crate::config::parse_str(text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::alerts::Alerts;
 use super::input::JobInput;
-use super::input_builder::{InputBuilder, Whys};
+use super::input_builder::{InputBuilder, RefusalCounts};
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
@@ -44,16 +44,16 @@ pub struct Job {
     /// Number of processes that may not be signalled: of other users, the kernel and memwarden.
     pub left_out: u32,
     /// Their number, by reason.
-    pub whys: Whys,
+    pub whys: RefusalCounts,
     /// Why no action is allowed.
     pub unfit: Option<&'static str>,
     /// The steps, in order.
-    pub steps: Vec<Walked>,
+    pub steps: Vec<DrilledStep>,
 }
 
 /// One step of a drill.
 #[derive(Debug)]
-pub struct Walked {
+pub struct DrilledStep {
     /// The state that it belongs to.
     pub state: State,
     /// The step, as text.
@@ -175,7 +175,7 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
         let workloads = &engine.facts().workload_of;
         let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
         let over = clock::now().since(begun) >= PATIENCE;
-        if !by_workload || named || over || !may_tell(&frame, engine.facts()) {
+        if !by_workload || named || over || !gpu_processes_known(&frame, engine.facts()) {
             return frame;
         }
         std::thread::sleep(STEP);
@@ -184,19 +184,19 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
 
 /// Whether GPU processes may still be reported: without a driver there is nothing to wait for.
 #[cfg(feature = "gpu")]
-fn may_tell(frame: &Frame, told: &Facts) -> bool {
+fn gpu_processes_known(frame: &Frame, facts: &Facts) -> bool {
     use crate::sources::gpu::REGISTRATION;
     let answers = |report: &SourceReport| report.source == REGISTRATION.name && report.status == Status::Ok;
-    told.gpus_starting || frame.sources.iter().any(answers)
+    facts.gpus_starting || frame.sources.iter().any(answers)
 }
 
 #[cfg(not(feature = "gpu"))]
-fn may_tell(_frame: &Frame, _told: &Facts) -> bool {
+fn gpu_processes_known(_frame: &Frame, _facts: &Facts) -> bool {
     false
 }
 
-fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine) -> Vec<Walked> {
-    let told: Arc<str> = Arc::from("{}");
+fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine) -> Vec<DrilledStep> {
+    let notification: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
     let max_state = target.limits.max_state.label();
     for to in LADDER {
@@ -212,7 +212,7 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
             observed: &Observed::default(),
             stage,
             roster: &facts.roster,
-            notification: Some(&told),
+            notification: Some(&notification),
         });
         let mut carried = Vec::new();
         for planned in plan.steps() {
@@ -226,7 +226,7 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
             let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
             carried.push(matches!(&result, Ok(StepDone { outcome: Outcome::WouldHave | Outcome::Done, .. })));
             let (outcome, fails) = told_of(&result);
-            steps.push(Walked { state: to, what: said(&planned.step.work), outcome, fails, micros });
+            steps.push(DrilledStep { state: to, what: output(&planned.step.work), outcome, fails, micros });
         }
         if to.label() == max_state {
             break;
@@ -237,13 +237,13 @@ fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine)
     {
         let what = format!("check {}", hook.program.display());
         let outcome = error_chain(&error);
-        steps.push(Walked { state: State::Soft, what, outcome, fails: true, micros: 0 });
+        steps.push(DrilledStep { state: State::Soft, what, outcome, fails: true, micros: 0 });
     }
     steps
 }
 
 /// A step as text, with the name of its signal.
-fn said(work: &Work) -> String {
+fn output(work: &Work) -> String {
     let Work::Signal { process, signal, only_if_caught } = work else { return work.to_string() };
     let condition = if *only_if_caught { ", if it has a handler" } else { "" };
     format!("send SIG{} to pid {}{condition}", signals::name(*signal), process.pid)

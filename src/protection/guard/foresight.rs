@@ -92,11 +92,11 @@ impl Traits<'_> {
 
     /// The allocator with the least memory left of those that its processes report: free memory of the device, and
     /// reserved memory without a tensor. Unknown where a process has not reported for too long.
-    pub(super) fn allocator_left(&self, told: &Facts) -> Known {
+    pub(super) fn allocator_left(&self, facts: &Facts) -> Known {
         let mut least = None;
         let ours =
             |allocator: &&Allocator| allocator.process.is_some_and(|process| self.members.contains(&process));
-        for allocator in told.allocators.iter().filter(ours) {
+        for allocator in facts.allocators.iter().filter(ours) {
             let fresh = allocator.age.is_some_and(|age| age <= SILENT);
             let Some((reserved, free)) = allocator.reserved.zip(allocator.free).filter(|_| fresh) else {
                 return Known::Unknown;
@@ -110,19 +110,19 @@ impl Traits<'_> {
         };
         match least {
             Some(least) => reading(least),
-            None if told.allocators.iter().any(spoken_of) => Known::Unknown,
+            None if facts.allocators.iter().any(spoken_of) => Known::Unknown,
             None => Known::Absent,
         }
     }
 
     /// The GPU with the least memory left of those that the job uses.
-    pub(super) fn gpu_left(&self, told: &Facts) -> Known {
+    pub(super) fn gpu_left(&self, facts: &Facts) -> Known {
         if self.gpus.is_empty() {
             return Known::Absent;
         }
         let mut least = None;
         for uuid in &self.gpus {
-            let Some(memory) = told.gpu_memory.iter().find(|memory| memory.uuid.as_str() == *uuid) else {
+            let Some(memory) = facts.gpu_memory.iter().find(|memory| memory.uuid.as_str() == *uuid) else {
                 return Known::Unknown;
             };
             least = tighter(least, (memory.free, memory.free.saturating_add(memory.used)));
@@ -163,10 +163,10 @@ mod tests {
                 free: free.map(Bytes::new),
                 age: Some(Duration::from_secs(*silent)),
             };
-        let told = Facts { allocators: (0..).zip(ranks).map(allocator).collect(), ..Facts::default() };
+        let facts = Facts { allocators: (0..).zip(ranks).map(allocator).collect(), ..Facts::default() };
         let members = (0..).take(members).map(process).collect();
         let traits = Traits { members, workloads: [&job].into_iter().collect(), ..Traits::default() };
-        traits.allocator_left(&told)
+        traits.allocator_left(&facts)
     }
 
     fn read(headroom: u64, total: u64) -> Known {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_says_that_is_no_member_changes_nothing() {
+    fn messages_of_a_process_outside_the_target_change_nothing() {
         let alice = (50, 70, Some(10), 1);
         let alone = left_of(&[alice], 1);
         // Another process speaks under the same workload: nothing is left, or it says nothing of what is free.
@@ -195,21 +195,22 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_that_no_process_speaks_for_is_not_known() {
+    fn an_allocator_without_a_reporting_process_is_unknown() {
         assert_eq!(left_of(&[(50, 70, Some(10), 1)], 0), Known::Unknown);
     }
 
     #[test]
-    fn a_gpu_counts_by_its_uuid_and_is_not_known_where_the_driver_is_silent() {
+    fn a_gpu_is_identified_by_its_uuid_and_unknown_where_the_driver_does_not_list_it() {
         let gpu = |uuid: &str, used, free| GpuMemory {
             uuid: uuid.into(),
             used: Bytes::new(used),
             free: Bytes::new(free),
         };
-        let told = Facts { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Facts::default() };
+        let facts =
+            Facts { gpu_memory: vec![gpu("GPU-a", 50, 30), gpu("GPU-b", 70, 10)], ..Facts::default() };
         let left = |gpus: &[&'static str]| {
             let gpus = gpus.iter().copied().collect();
-            Traits { gpus, ..Traits::default() }.gpu_left(&told)
+            Traits { gpus, ..Traits::default() }.gpu_left(&facts)
         };
         assert_eq!(left(&[]), Known::Absent);
         assert_eq!(left(&["GPU-a"]), read(30, 80));
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreseen_of_others_under_the_same_name_changes_nothing() {
+    fn a_forecast_of_another_job_of_the_same_name_changes_nothing() {
         let job = workload("job");
         let allocator = Resource::Allocator { process: process(66), device: None };
         let all = [allocator.clone(), Resource::Workload(job)];
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_looks_is_not_nothing_foreseen() {
+    fn a_missing_forecast_differs_from_a_forecast_of_nothing() {
         let own = Traits { host: true, ..Traits::default() };
         assert_eq!((own.forecast(&Outlook::default()), own.leak(&Outlook::default())), (None, None));
         let calm = outlook::Forecast { tte: None, ..foreseen(Resource::Host, 1) };

@@ -28,21 +28,21 @@ enum LogEntry {
         mode: Mode,
         step: &'static str,
         pid: u32,
-        how: How,
+        how: StepOutcome,
         processes: u32,
         micros: u64,
     },
     Ended {
         slot: usize,
         step: &'static str,
-        how: How,
+        how: StepOutcome,
         micros: u64,
     },
 }
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug)]
-enum How {
+enum StepOutcome {
     Went(Outcome),
     Refused(u32),
     Errno(i32),
@@ -50,7 +50,7 @@ enum How {
     Failed,
 }
 
-impl How {
+impl StepOutcome {
     const fn of(result: &Result<StepDone, StepError>) -> Self {
         match result {
             Ok(done) => Self::Went(done.outcome),
@@ -131,7 +131,7 @@ impl GuardLog {
             mode: moved.mode,
             step: completed.step.work.label(),
             pid,
-            how: How::of(completed.result),
+            how: StepOutcome::of(completed.result),
             processes: completed.result.as_ref().map_or(0, |done| done.processes),
             micros: completed.micros,
         });
@@ -139,7 +139,7 @@ impl GuardLog {
 
     pub(super) fn ended(&self, slot: usize, step: &'static str, result: &Result<StepDone, StepError>) {
         let micros = result.as_ref().map_or(0, |done| done.micros);
-        self.send(LogEntry::Ended { slot, step, how: How::of(result), micros });
+        self.send(LogEntry::Ended { slot, step, how: StepOutcome::of(result), micros });
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::alerts::Alerts;
 use super::foresight::Traits;
 use super::input::{GuardInput, JobInput, JobNames};
-use super::job_slots::{JobSlot, JobSlots, NamedJob, What};
+use super::job_slots::{JobIdentity, JobSlot, JobSlots, NamedJob};
 use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
@@ -48,11 +48,11 @@ pub struct InputBuilder {
     /// The names of targets and jobs, for labels.
     pub names: Names,
     /// Processes that may not be signalled, by slot.
-    pub whys: BTreeMap<usize, Whys>,
+    pub whys: BTreeMap<usize, RefusalCounts>,
 }
 
 /// Number of processes that may not be signalled, by reason.
-pub type Whys = BTreeMap<&'static str, u32>;
+pub type RefusalCounts = BTreeMap<&'static str, u32>;
 
 /// The processes of one job, and those that may not be signalled.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ struct JobMembers {
     processes: Vec<ProcessInfo>,
     left_out: u32,
     /// Their number, by reason.
-    whys: Whys,
+    whys: RefusalCounts,
     /// Whether the target names init or memwarden itself.
     wide: bool,
     /// Whether memwarden has no permission to signal some of them.
@@ -118,17 +118,17 @@ impl InputBuilder {
         &mut self,
         now: Timestamp,
         outlook: &Outlook,
-        told: &Facts,
+        facts: &Facts,
         alerts: &Alerts,
         report: &Report,
     ) -> Option<GuardInput> {
         let nobody = ProcessTable::default();
-        let known = told.processes.as_deref();
-        if known.is_none() && self.slots.all.iter().flatten().any(|job| job.claim.what != What::None) {
+        let known = facts.processes.as_deref();
+        if known.is_none() && self.slots.all.iter().flatten().any(|job| job.claim.what != JobIdentity::None) {
             return None;
         }
         let table = known.unwrap_or(&nobody);
-        let jobs = self.jobs(table, told);
+        let jobs = self.jobs(table, facts);
         let busy = |place: usize| {
             report.slots.get(place).and_then(Option::as_ref).is_some_and(|slot| {
                 slot.state.acts() || slot.state == crate::protection::policy::State::Verify
@@ -152,7 +152,7 @@ impl InputBuilder {
         for (place, slot) in slots.iter_mut().enumerate() {
             let Some(mut job) = self.slots.all[place].take() else { continue };
             let rows = found.remove(&place).unwrap_or_default();
-            let crowd = self.crowd(&job, &rows, told);
+            let crowd = self.crowd(&job, &rows, facts);
             self.whys.insert(place, crowd.whys.clone());
             self.names.slots[place] = Some(Name {
                 serial: job.serial,
@@ -161,7 +161,7 @@ impl InputBuilder {
                 members: u32::try_from(crowd.processes.len()).unwrap_or(u32::MAX),
                 left_out: crowd.left_out,
             });
-            let mut facts = self.facts(&mut job, &crowd, (now, outlook, told, table), alerts);
+            let mut facts = self.facts(&mut job, &crowd, (now, outlook, facts, table), alerts);
             if known.is_none() {
                 (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
             }
@@ -187,16 +187,16 @@ impl InputBuilder {
     ///
     /// A job belongs to one user; a user whom the target does not allow has none. A target that names no process has
     /// one job without a name.
-    fn jobs<'t>(&self, table: &'t ProcessTable, told: &Facts) -> BTreeMap<NamedJob, Named<'t>> {
+    fn jobs<'t>(&self, table: &'t ProcessTable, facts: &Facts) -> BTreeMap<NamedJob, Named<'t>> {
         let mut jobs: BTreeMap<NamedJob, Named<'_>> = BTreeMap::new();
         for (target, selector) in self.targets.iter().map(|target| &target.selector).enumerate() {
-            let mut named: BTreeMap<What, Named<'_>> = BTreeMap::new();
+            let mut named: BTreeMap<JobIdentity, Named<'_>> = BTreeMap::new();
             match selector {
                 Selector::Workload(_) => {
-                    for Membership { process, workload } in &told.workload_of {
+                    for Membership { process, workload } in &facts.workload_of {
                         let row = table.get(process.pid).filter(|row| row.key == *process);
                         if let Some(row) = row.filter(|_| selector.names_workload(workload)) {
-                            let what = What::Workload(workload.key.clone());
+                            let what = JobIdentity::Workload(workload.key.clone());
                             named
                                 .entry(what)
                                 .or_insert_with(|| (workload.name.clone(), Vec::new()))
@@ -210,7 +210,7 @@ impl InputBuilder {
                         let path = row.cgroup.as_ref().map(Label::as_str);
                         if let Some(top) = path.and_then(|path| selector.names_group(path)) {
                             let top = Label::from(top);
-                            let what = What::Group(top.clone());
+                            let what = JobIdentity::Group(top.clone());
                             named.entry(what).or_insert_with(|| (top, Vec::new())).1.push(row);
                         }
                     }
@@ -228,8 +228,8 @@ impl InputBuilder {
                 // A cgroup is one job, of the user who started it, and so is a scheduler's workload; any other
                 // workload is one job per user.
                 let one = match &what {
-                    What::Workload(key) => key.user.is_none(),
-                    What::Group(_) | What::None => true,
+                    JobIdentity::Workload(key) => key.user.is_none(),
+                    JobIdentity::Group(_) | JobIdentity::None => true,
                 };
                 let occupied = self.slots.all.iter().flatten().map(|job| &job.claim);
                 let known = occupied.filter(|claim| claim.target == target && claim.what == what);
@@ -244,7 +244,7 @@ impl InputBuilder {
                 }
             }
             if jobs.len() == before {
-                let claim = NamedJob { target, what: What::None, user: None };
+                let claim = NamedJob { target, what: JobIdentity::None, user: None };
                 jobs.insert(claim, (Label::default(), nobodys));
             }
         }
@@ -257,7 +257,7 @@ impl InputBuilder {
     }
 
     /// Divides the processes of a job into those that may be signalled and those that may not.
-    fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], told: &Facts) -> JobMembers {
+    fn crowd(&self, job: &JobSlot, rows: &[&ProcessRow], facts: &Facts) -> JobMembers {
         let mut crowd = JobMembers::default();
         let target = job.claim.target;
         let (Ok(_), Some(exempt)) = (&self.users[target], &self.exempt) else { return crowd };
@@ -290,8 +290,8 @@ impl InputBuilder {
                 parent: row.parent,
                 resident: row.rss,
                 group: row.cgroup.clone(),
-                rank: told.gpu_processes.iter().any(|process| process.pid == row.key.pid)
-                    || told.ranks.iter().any(|rank| rank.key == Some(row.key)),
+                rank: facts.gpu_processes.iter().any(|process| process.pid == row.key.pid)
+                    || facts.ranks.iter().any(|rank| rank.key == Some(row.key)),
             });
         }
         crowd
@@ -301,7 +301,7 @@ impl InputBuilder {
         &self,
         job: &mut JobSlot,
         crowd: &JobMembers,
-        (now, outlook, told, table): (Timestamp, &Outlook, &Facts, &ProcessTable),
+        (now, outlook, facts, table): (Timestamp, &Outlook, &Facts, &ProcessTable),
         alerts: &Alerts,
     ) -> JobInput {
         let target = &self.targets[job.claim.target];
@@ -329,16 +329,16 @@ impl InputBuilder {
             job.scope.clone_from(&scope);
         }
         let common = match &job.claim.what {
-            What::Group(path) => Some(path.clone()),
+            JobIdentity::Group(path) => Some(path.clone()),
             _ => victim::common_group(processes).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
         let meter = self.meter(job, common.or_else(|| root(processes)));
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
-        let gpus = told.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
+        let gpus = facts.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
         let gpus: BTreeSet<&str> = gpus.map(|process| process.uuid.as_str()).collect();
-        let (workloads, mixed) = self.workloads(job.claim.target, &members, told, table);
+        let (workloads, mixed) = self.workloads(job.claim.target, &members, facts, table);
         let traits = Traits {
             members,
             workloads,
@@ -351,7 +351,7 @@ impl InputBuilder {
         };
         let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
         let begins = !std::mem::replace(&mut job.begun, true);
-        let names = names(job, &traits.workloads, told);
+        let names = names(job, &traits.workloads, facts);
         if *job.names != names {
             job.names = names.into();
         }
@@ -368,8 +368,8 @@ impl InputBuilder {
             members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
             meter,
-            gpu: traits.gpu_left(told),
-            allocator: traits.allocator_left(told),
+            gpu: traits.gpu_left(facts),
+            allocator: traits.allocator_left(facts),
             forecast: traits.forecast(outlook),
             leak: traits.leak(outlook),
             alert: alerts.firing(target),
@@ -383,13 +383,13 @@ impl InputBuilder {
         &self,
         target: usize,
         members: &BTreeSet<ProcessKey>,
-        told: &'t Facts,
+        facts: &'t Facts,
         table: &ProcessTable,
     ) -> (BTreeSet<&'t WorkloadKey>, bool) {
-        let named = told.workload_of.iter().filter(|member| members.contains(&member.process));
+        let named = facts.workload_of.iter().filter(|member| members.contains(&member.process));
         let mut named: BTreeSet<&WorkloadKey> = named.map(|member| &member.workload.key).collect();
         let before = named.len();
-        for member in told.workload_of.iter().filter(|member| !members.contains(&member.process)) {
+        for member in facts.workload_of.iter().filter(|member| !members.contains(&member.process)) {
             let row = table.get(member.process.pid).filter(|row| row.key == member.process);
             let own = row.is_none_or(|row| {
                 row.uid == 0 || (matches!(row.state, b'Z' | b'X') && self.may_be_touched(target, row))
@@ -440,8 +440,8 @@ impl InputBuilder {
             return None;
         }
         let members = match &job.claim.what {
-            What::Group(path) => vec![Member::Group(self.group(path.clone())?)],
-            What::Workload(_) | What::None => {
+            JobIdentity::Group(path) => vec![Member::Group(self.group(path.clone())?)],
+            JobIdentity::Workload(_) | JobIdentity::None => {
                 let pids: BTreeSet<u32> = processes.iter().map(|process| process.key.pid).collect();
                 let mut members: Vec<Member> = own.cloned().map(Member::Group).into_iter().collect();
                 members.extend(processes.iter().map(|process| match pids.contains(&process.parent) {
@@ -456,19 +456,19 @@ impl InputBuilder {
 }
 
 /// The names of a job. A job whose processes are in several workloads has those of its cgroup only.
-fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, told: &Facts) -> JobNames {
+fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, facts: &Facts) -> JobNames {
     let key = match &job.claim.what {
-        What::Workload(key) => Some(key),
-        What::Group(_) if workloads.len() == 1 => workloads.first().copied(),
-        What::Group(_) | What::None => None,
+        JobIdentity::Workload(key) => Some(key),
+        JobIdentity::Group(_) if workloads.len() == 1 => workloads.first().copied(),
+        JobIdentity::Group(_) | JobIdentity::None => None,
     };
     let mut owner =
-        key.and_then(|key| told.names_of(key)).map(|names| WorkloadNames::clone(names)).unwrap_or_default();
-    if let What::Group(path) = &job.claim.what {
+        key.and_then(|key| facts.names_of(key)).map(|names| WorkloadNames::clone(names)).unwrap_or_default();
+    if let JobIdentity::Group(path) = &job.claim.what {
         owner.cgroup = path.clone();
     }
     // The job of one user in a workload of several users.
-    let of_workload = key.and_then(|key| told.workloads.iter().find(|workload| workload.key == *key));
+    let of_workload = key.and_then(|key| facts.workloads.iter().find(|workload| workload.key == *key));
     if let Some(user) =
         job.claim.user.filter(|user| of_workload.is_none_or(|workload| workload.user != *user))
     {
@@ -552,12 +552,12 @@ mod tests {
                 other => Membership::named(row.key, &other),
             };
             let workload_of = all.map(named).collect();
-            let told = Facts { processes: table.map(Arc::new), workload_of, ..Facts::default() };
+            let facts = Facts { processes: table.map(Arc::new), workload_of, ..Facts::default() };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             self.input_builder.look(
                 self.at,
                 &Outlook::default(),
-                &told,
+                &facts,
                 &Alerts::default(),
                 &Report::default(),
             )
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_made_anew_at_the_same_path_is_read_anew() {
+    fn a_group_made_anew_at_the_same_path_is_read_again() {
         for selector in ["cgroup: /jobs/a", "workload: w"] {
             let mut world = World::new(selector);
             world.group("jobs/a", 60);
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_whose_processes_nobody_tells_is_unfit() {
+    fn a_target_whose_processes_are_unknown_is_disarmed() {
         let mut world = World::new("workload: w");
         let facts = world.sample(None).unwrap().slots.into_iter().flatten().next().unwrap();
         assert_eq!((facts.unfit, facts.members), (Some(Unfit::Unknown), None));
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_are_not_allowed_take_no_seat() {
+    fn users_who_are_not_allowed_take_no_slot() {
         let mut world = World::new("workload: \"job-*\"");
         // Pids from 100 on are Mallory's: 70 workloads of its own, and a process that goes by the name of the real job.
         world.who = |pid| match pid {
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedulers_job_is_one_job_whoever_is_in_it() {
+    fn a_scheduler_job_is_one_job_whoever_owns_its_processes() {
         let mut world = World::new("workload: slurm-*");
         world.who = |pid| (if pid < 20 { 7 } else { 8 }, "slurm-1".to_owned());
         world.sample(Some(&[(10, 1, "/a"), (20, 10, "/a"), (21, 10, "/a")])).unwrap();
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn where_another_daemon_protects_nobody_is_touched() {
+    fn where_another_daemon_protects_no_process_is_signalled() {
         let mut world = World::new("workload: w");
         world.input_builder.other_daemon = true;
         assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::OtherDaemon));

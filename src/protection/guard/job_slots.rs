@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(120);
 
 /// The identity of a job. Names do not identify it, because users choose them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(super) enum JobIdentity {
     /// The target names no process now.
     None,
     /// A workload.
@@ -30,7 +30,7 @@ pub(super) enum What {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NamedJob {
     pub(super) target: usize,
-    pub(super) what: What,
+    pub(super) what: JobIdentity,
     /// The user of the job; absent where the target names no job.
     pub(super) user: Option<u32>,
 }
@@ -174,7 +174,7 @@ impl JobSlots {
     fn clear(&mut self, now: Timestamp, busy: impl Fn(usize) -> bool) {
         let before = self.looked.replace(now);
         for (place, slot) in self.all.iter_mut().enumerate() {
-            let away = slot.as_ref().is_some_and(|job| match job.claim.what == What::None {
+            let away = slot.as_ref().is_some_and(|job| match job.claim.what == JobIdentity::None {
                 true => before.is_some_and(|before| before.since(job.seen) > Duration::ZERO),
                 false => now.since(job.seen) > KEPT,
             });
@@ -210,7 +210,7 @@ mod tests {
     fn claims(jobs: &[(usize, &str, u32)]) -> Vec<NamedJob> {
         let claim = |(target, name, user): &(usize, &str, u32)| NamedJob {
             target: *target,
-            what: if name.is_empty() { What::None } else { What::Group((*name).into()) },
+            what: if name.is_empty() { JobIdentity::None } else { JobIdentity::Group((*name).into()) },
             user: (!name.is_empty()).then_some(*user),
         };
         jobs.iter().map(claim).collect()
@@ -220,7 +220,7 @@ mod tests {
         (0..count)
             .map(|job| NamedJob {
                 target: 0,
-                what: What::Group(format!("job-{job}").into()),
+                what: JobIdentity::Group(format!("job-{job}").into()),
                 user: Some(user),
             })
             .collect()
@@ -229,7 +229,7 @@ mod tests {
     const NOBODY: fn(usize) -> bool = |_| false;
 
     #[test]
-    fn a_job_keeps_its_seat_and_is_missed_for_a_while() {
+    fn a_job_keeps_its_slot_for_a_while_after_it_disappears() {
         let at = Timestamp::from_secs;
         let mut slots = JobSlots::new();
         let (a, b, c) = ((0, "a", 7), (0, "b", 7), (1, "a", 7));
@@ -245,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_names_nobody_keeps_one_seat_until_it_names_somebody() {
+    fn a_target_without_jobs_keeps_one_slot_until_it_has_one() {
         let at = Timestamp::from_secs;
         let mut slots = JobSlots::new();
         let mut serials = |second, name: &str| {
             slots.assign(at(second), &claims(&[(0, name, 7)]), NOBODY);
             let jobs = slots.all.iter().flatten();
-            jobs.map(|job| (job.serial, matches!(job.claim.what, What::Group(_)))).collect::<Vec<_>>()
+            jobs.map(|job| (job.serial, matches!(job.claim.what, JobIdentity::Group(_)))).collect::<Vec<_>>()
         };
         let first = serials(1, "");
         assert_eq!((serials(2, ""), serials(3, "")), (first.clone(), first));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn seventy_jobs_of_one_user_leave_a_seat_for_another() {
+    fn seventy_jobs_of_one_user_leave_a_slot_for_another() {
         let at = Timestamp::from_secs;
         let mut slots = JobSlots::new();
         let mut all = many(70, MALLORY);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_gives_up_a_seat_before_anybody_who_is_there() {
+    fn slots_of_ended_jobs_are_reused_first() {
         let at = Timestamp::from_secs;
         let mut slots = JobSlots::new();
         slots.assign(at(1), &many(64, MALLORY), NOBODY);
@@ -299,7 +299,7 @@ mod tests {
         slots.assign(at(1), &all, NOBODY);
         all.extend((0..20).map(|job| NamedJob {
             target: 1,
-            what: What::Group(format!("a-{job}").into()),
+            what: JobIdentity::Group(format!("a-{job}").into()),
             user: Some(ALICE),
         }));
         let places = slots.assign(at(2), &all, |place| place < 60);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_took_is_merged() {
+    fn values_not_yet_taken_are_merged() {
         let mailbox = Mailbox::default();
         let add = |new: &mut Vec<u8>, old: &mut Vec<u8>| new.append(old);
         let mut held = None;

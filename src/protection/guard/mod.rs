@@ -40,7 +40,7 @@ use super::enforce::hooks::Hooks;
 use super::enforce::levels::HostMeter;
 use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
-use super::record::{DeathWatch, Records};
+use super::record::{ExitWatch, Records};
 use super::status::{self, Names, Report};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
@@ -102,21 +102,21 @@ impl Reporter for Shared {
 #[derive(Debug)]
 pub struct Feed {
     input_builder: InputBuilder,
-    death_watch: DeathWatch,
+    exit_watch: ExitWatch,
     shared: Arc<Shared>,
 }
 
 impl Feed {
     /// Hands the data of a frame to the guard.
-    pub fn look(&mut self, frame: &Frame, told: &Facts) {
+    pub fn look(&mut self, frame: &Frame, facts: &Facts) {
         let report = self.shared.newest();
         if let Some(facts) =
-            self.input_builder.look(frame.at, &frame.outlook, told, &self.shared.alerts, &report)
+            self.input_builder.look(frame.at, &frame.outlook, facts, &self.shared.alerts, &report)
         {
             lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
-            self.death_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
+            self.exit_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
             self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }
     }
@@ -212,7 +212,7 @@ impl Guard {
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
         }
-        let feed = Feed { input_builder, death_watch: records.death_watch(), shared: Arc::clone(&shared) };
+        let feed = Feed { input_builder, exit_watch: records.exit_watch(), shared: Arc::clone(&shared) };
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }
 
@@ -265,8 +265,8 @@ fn webhooks(targets: &[Target], certificate: Option<PathBuf>) -> Option<Box<dyn 
 
 /// The hash that identifies a configuration of protection in records: FNV-1a of its debug format.
 fn digest(protection: &Protection) -> u32 {
-    let said = format!("{protection:?}");
-    said.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let output = format!("{protection:?}");
+    output.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The hook helper, where a target in mode `enforce` has a hook.

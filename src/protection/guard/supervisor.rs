@@ -24,11 +24,11 @@ pub struct FeedHandle(Mutex<Option<Feed>>);
 
 impl FeedHandle {
     /// Hands the data of a frame to the guard.
-    pub fn look(&self, frame: &Frame, told: &Facts) {
+    pub fn look(&self, frame: &Frame, facts: &Facts) {
         let mut feed = lock(&self.0);
         let looked = catch_unwind(AssertUnwindSafe(|| {
             if let Some(feed) = &mut *feed {
-                feed.look(frame, told);
+                feed.look(frame, facts);
             }
         }));
         // The guard continues with older input, and exposes its age.

@@ -296,7 +296,7 @@ impl World {
 }
 
 #[test]
-fn a_job_is_asked_then_told_to_end() {
+fn a_job_is_asked_for_a_checkpoint_and_then_terminated() {
     let mut world = World::new(", checkpoint: {grace: 3s}", false);
     world.tell(&[10, 11, 12], true);
     assert_eq!(world.rounds(3).as_millis(), 66, "the way to the soft level at 12 GiB/s");
@@ -395,7 +395,7 @@ fn a_sampler_that_is_stuck_does_not_stop_it() {
 }
 
 #[test]
-fn files_that_are_gone_make_it_blind_and_not_violent() {
+fn missing_files_make_protection_blind_and_end_no_job() {
     let mut world = World::new(", host: {soft: \"\"}", false);
     world.tell(&[10, 11], true);
     world.uses(900);
@@ -471,7 +471,7 @@ fn who_was_asked_to_end_is_who_is_killed() {
 }
 
 #[test]
-fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
+fn a_frozen_job_is_thawed_though_its_group_is_shared_by_now() {
     let mut world = World::new(", freeze: true, hook: {wait: 10s}", false);
     let group = Group { path: "/job".into(), inode: 5 };
     let mut facts = world.facts(&[10, 11], true);
@@ -495,7 +495,7 @@ fn who_was_stopped_goes_on_though_the_group_is_shared_by_now() {
 }
 
 #[test]
-fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short() {
+fn a_frozen_job_is_thawed_after_the_hooks_time_though_memory_stays_short() {
     let mut world = World::new(", freeze: true, max_state: soft, hook: {wait: 3s}", false);
     let mut facts = world.facts(&[10, 11], true);
     let slot = facts.slots[0].as_mut().unwrap();
@@ -512,7 +512,7 @@ fn who_was_stopped_goes_on_when_the_hook_had_its_time_though_memory_stays_short(
 }
 
 #[test]
-fn a_kill_comes_before_what_is_told_of_it() {
+fn a_kill_comes_before_its_reports() {
     let mut world = World::new(", webhook: \"http://chat/s3cret\"", false);
     world.tell(&[10, 11], true);
     world.rounds(3);
@@ -530,7 +530,7 @@ fn a_kill_comes_before_what_is_told_of_it() {
 }
 
 #[test]
-fn who_still_saves_holds_back_the_word_of_who_has_saved() {
+fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
     let world = World::new("", true);
     let facts = world.facts(&[10, 11], true);
     let mut job = JobState::new(facts.slots[0].as_ref().unwrap(), world.now.get());

@@ -40,9 +40,9 @@ pub fn check(settings: &Settings) -> Vec<(String, String)> {
     wrong
 }
 
-type Complain<'c> = &'c mut dyn FnMut(&str, String);
+type ReportProblem<'c> = &'c mut dyn FnMut(&str, String);
 
-fn names_itself(target: &Target, complain: Complain<'_>) {
+fn names_itself(target: &Target, complain: ReportProblem<'_>) {
     if target.name.is_empty() {
         complain("name", "is empty".to_owned());
     } else if target.name.as_str().contains(|c: char| c.is_control() || c == '/') {
@@ -51,7 +51,7 @@ fn names_itself(target: &Target, complain: Complain<'_>) {
 }
 
 /// A pattern that matches everything on the machine is rejected as a mistake.
-fn names_somebody(target: &Target, complain: Complain<'_>) {
+fn names_somebody(target: &Target, complain: ReportProblem<'_>) {
     let (key, pattern) = match &target.selector {
         Selector::Workload(pattern) => ("workload", pattern),
         Selector::Cgroup(pattern) => ("cgroup", pattern),
@@ -89,7 +89,7 @@ fn wild(part: &str) -> bool {
     part.contains(['*', '?'])
 }
 
-fn outside(target: &Target, complain: Complain<'_>) {
+fn outside(target: &Target, complain: ReportProblem<'_>) {
     if let Some(hook) = &target.hook
         && !hook.program.is_absolute()
     {
@@ -115,7 +115,7 @@ fn outside(target: &Target, complain: Complain<'_>) {
     }
 }
 
-fn in_order(limits: &Limits, complain: Complain<'_>) {
+fn in_order(limits: &Limits, complain: ReportProblem<'_>) {
     let mut watched = 0;
     for (resource, levels) in limits.watched() {
         watched += 1;

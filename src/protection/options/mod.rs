@@ -76,10 +76,10 @@ impl Protection {
 }
 
 /// A key within an entry of `targets`, and what is wrong with it.
-type Wrong = (&'static str, String);
+type KeyProblem = (&'static str, String);
 
 /// One entry of `targets`.
-fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, Wrong> {
+fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, KeyProblem> {
     let selector = match (section.text(&keys::WORKLOAD), section.text(&keys::CGROUP)) {
         (Some(pattern), None) => Selector::Workload(pattern),
         (None, Some(pattern)) => Selector::Cgroup(pattern),

@@ -135,7 +135,7 @@ pub struct Target {
 
 impl Target {
     /// Whether an alert with these labels matches the target.
-    pub fn heeds<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+    pub fn matches_alert<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
         let fits = |(name, wanted): (&String, &String)| {
             label(name).is_some_and(|value| pattern::fits(wanted, value))
         };

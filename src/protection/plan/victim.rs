@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_theirs_where_nobody_else_is_in_it() {
+    fn a_group_belongs_to_a_target_where_it_holds_no_other_process() {
         let member = |path: &str| ProcessInfo { group: Some(path.into()), ..processes("5 1 5 5").remove(0) };
         let own = |paths: &[&str], others: &[&str]| {
             let members: Vec<_> = paths.iter().map(|path| member(path)).collect();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rate_limit_withholds_is_said_once() {
+    fn a_kill_withheld_by_the_rate_limit_is_reported_once() {
         let mut now = Timestamp::from_secs(100);
         let mut board = Board::new(1, [1], 1);
         board.recall(0, Some(7), now);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_below_a_limit_that_went_with_the_victims_is_not_said_to_be_back() {
+    fn a_limit_that_went_with_the_victims_is_not_reported_as_recovered() {
         let mut now = Timestamp::from_secs(100);
         let mut board = Board::new(1, [3], 5);
         let escalation = Escalation::new(limits(), now);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_that_stays_past_its_time_holds_nobody_up() {
+    fn a_victim_that_outlasts_its_time_delays_no_other() {
         let mut now = Timestamp::from_secs(100);
         let mut limits = limits();
         // What the host has is everybody's.

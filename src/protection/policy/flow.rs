@@ -87,13 +87,13 @@ mod tests {
     #[test]
     fn a_ramp_has_its_rate_after_a_quarter_of_the_window() {
         let mut flow = Flow::default();
-        let mut told = Vec::new();
+        let mut rates = Vec::new();
         for tick in 0..400_u32 {
             let now = Timestamp::from_secs(50).plus(Duration::from_millis(100) * tick);
             let used = if tick < 300 { u64::from(tick) * 1000 } else { 300_000 };
             let (fast, slow) = flow.record(now, Bytes::new(used));
             if [0, 4, 5, 74, 75, 200, 300, 330, 399].contains(&tick) {
-                told.push(format!("{tick} {fast:?} {slow:?}"));
+                rates.push(format!("{tick} {fast:?} {slow:?}"));
             }
         }
         expect_test::expect![[r#"
@@ -106,7 +106,7 @@ mod tests {
             300 Some(10000.0) Some(10000.0)
             330 Some(0.0) Some(8972.602739726028)
             399 Some(0.0) Some(6526.315789473684)"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&rates.join("\n"));
         assert!((flow.fastest() - 10_000.0).abs() < 1.0);
     }
 

@@ -144,12 +144,12 @@ impl Judged {
         if limits.forecast.max_state == MaxState::Ignore {
             return false;
         }
-        let said = observed.forecast.filter(|said| said.age <= limits.forecast.max_age);
-        let seconds = match said {
-            Some(said) => said.value.map(|forecast| forecast.p50),
+        let forecast = observed.forecast.filter(|forecast| forecast.age <= limits.forecast.max_age);
+        let seconds = match forecast {
+            Some(forecast) => forecast.value.map(|forecast| forecast.p50),
             None => slow,
         };
-        let known = said.is_some() || !self.blind;
+        let known = forecast.is_some() || !self.blind;
         let within =
             |limit: Duration| known.then(|| seconds.is_some_and(|seconds| seconds <= limit.as_secs_f64()));
         let (warn, soft) = (within(limits.warn_within), within(limits.soft_within));

@@ -91,7 +91,7 @@ struct Known {
 struct Shared {
     known: Mutex<Known>,
     /// Number of messages that were sent, and that were written or failed.
-    said: AtomicU64,
+    output: AtomicU64,
     written: AtomicU64,
 }
 
@@ -172,7 +172,7 @@ impl Memory {
     /// Sends a message; returns the number of messages sent so far. A message without room in the queue is lost: the
     /// disk hangs.
     fn send(&self, word: Message) -> u64 {
-        let before = self.shared.said.fetch_add(1, Ordering::AcqRel);
+        let before = self.shared.output.fetch_add(1, Ordering::AcqRel);
         if self.messages.try_send(word).is_err() {
             self.shared.written.fetch_add(1, Ordering::AcqRel);
         }
@@ -306,11 +306,11 @@ impl Writer {
             fs::write_atomically(&path, |out| out.write_all(&lines))?;
             open(&path, File::options().append(true))
         })();
-        let told = written.map(|file| {
+        let result = written.map(|file| {
             self.file = Some(file);
             self.added = 0;
         });
-        self.log_result(told);
+        self.log_result(result);
     }
 
     /// Logs once that writing fails, and once that it works again.
@@ -486,10 +486,10 @@ mod tests {
         MemoryThread::start(Some(path.to_owned()), boot.to_owned()).unwrap()
     }
 
-    /// Waits until everything that was said is written.
+    /// Waits until everything is written.
     fn settle(archive: &MemoryThread) {
         let begun = clock::now();
-        while archive.shared.written.load(Ordering::Acquire) < archive.shared.said.load(Ordering::Acquire) {
+        while archive.shared.written.load(Ordering::Acquire) < archive.shared.output.load(Ordering::Acquire) {
             assert!(clock::now().since(begun) < Duration::from_secs(30), "waited too long");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -532,12 +532,12 @@ mod tests {
         use std::sync::mpsc::RecvTimeoutError;
         let archive = MemoryThread::start(None, String::new()).unwrap();
         archive.remembered();
-        let told = archive.read.lock().unwrap().recv_timeout(Duration::from_secs(30));
-        assert_eq!(told, Err(RecvTimeoutError::Disconnected));
+        let result = archive.read.lock().unwrap().recv_timeout(Duration::from_secs(30));
+        assert_eq!(result, Err(RecvTimeoutError::Disconnected));
     }
 
     #[test]
-    fn a_file_that_has_grown_is_written_anew() {
+    fn a_file_that_has_grown_is_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("protection.jsonl");
         let archive = start(&path, "a");

@@ -28,8 +28,8 @@ use self::oom_kills::{KilledProcesses, OomKills};
 use self::recorder::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
-use super::enforce::deaths::{Death, Deaths};
 use super::enforce::executor::BackgroundExecutor;
+use super::enforce::exits::{ProcessExit, ProcessExits};
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
@@ -66,20 +66,20 @@ pub type SharedFlight = Arc<Mutex<Flight>>;
 
 /// Detects how watched processes end.
 #[derive(Clone, Debug)]
-pub struct DeathWatch {
-    deaths: Arc<Mutex<Deaths>>,
+pub struct ExitWatch {
+    exits: Arc<Mutex<ProcessExits>>,
     proc: PathBuf,
 }
 
-impl DeathWatch {
+impl ExitWatch {
     /// Watches the processes of these jobs, each with the name of its target; a process that is terminated by
     /// `SIGKILL` is an incident.
     pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
-        lock(&self.deaths).watch(&self.proc, jobs);
+        lock(&self.exits).watch(&self.proc, jobs);
     }
 
-    fn poll(&self) -> Vec<Death> {
-        lock(&self.deaths).poll()
+    fn poll(&self) -> Vec<ProcessExit> {
+        lock(&self.exits).poll()
     }
 }
 
@@ -91,7 +91,7 @@ pub struct Records {
     flight: SharedFlight,
     store: Option<Store>,
     events: Arc<Events>,
-    death_watch: DeathWatch,
+    exit_watch: ExitWatch,
     archive: MemoryThread,
     hold: Hold,
     /// Whether a failure of the audit log has been reported.
@@ -216,7 +216,7 @@ impl Records {
         let written =
             Recorder::start(store.clone(), audit.clone(), proc.clone(), Arc::clone(&flight), trouble);
         let recorder = Arc::new(written?);
-        if !Deaths::supported() {
+        if !ProcessExits::supported() {
             tracing::info!(
                 "Cannot detect watched processes that were killed: this requires Linux 6.15 or later."
             );
@@ -227,7 +227,7 @@ impl Records {
             flight,
             store,
             events,
-            death_watch: DeathWatch { deaths: Arc::default(), proc },
+            exit_watch: ExitWatch { exits: Arc::default(), proc },
             archive,
             hold,
             audit_troubled: AtomicBool::default(),
@@ -299,8 +299,8 @@ impl Records {
     }
 
     /// The watcher of processes.
-    pub fn death_watch(&self) -> DeathWatch {
-        self.death_watch.clone()
+    pub fn exit_watch(&self) -> ExitWatch {
+        self.exit_watch.clone()
     }
 
     /// Writes all records; waits for at most this time.
@@ -333,7 +333,7 @@ impl Records {
                 self.recorder.record(incident);
             }
             // After the OOM kills, whose records have more details.
-            for incident in kills.look(&frame, self.death_watch.poll(), |key| remembered.killed(key)) {
+            for incident in kills.look(&frame, self.exit_watch.poll(), |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }
         }

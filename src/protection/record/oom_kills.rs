@@ -13,7 +13,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::deaths::Death;
+use crate::protection::enforce::exits::ProcessExit;
 use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::sources::{kmsg, memory};
 
@@ -105,9 +105,9 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
 #[derive(Debug, Default)]
 pub(super) struct KilledProcesses {
     /// Processes whose sender may still become known: protection records a kill after it, and so does the kernel.
-    waiting: Vec<(Timestamp, Death)>,
+    waiting: Vec<(Timestamp, ProcessExit)>,
     /// When an incident of each target was last reported.
-    told: BTreeMap<Label, Timestamp>,
+    reported: BTreeMap<Label, Timestamp>,
 }
 
 impl KilledProcesses {
@@ -116,8 +116,8 @@ impl KilledProcesses {
     pub(super) fn look(
         &mut self,
         frame: &Frame,
-        deaths: Vec<Death>,
-        ours: impl Fn(ProcessKey) -> bool,
+        exits: Vec<ProcessExit>,
+        sent_by_protection: impl Fn(ProcessKey) -> bool,
     ) -> Vec<Incident> {
         /// Many times the time from a kill to its line in the audit log.
         const SETTLED: Duration = Duration::from_secs(2);
@@ -125,17 +125,17 @@ impl KilledProcesses {
         const LULL: Duration = Duration::from_secs(30);
         /// `SIGKILL`.
         const KILL: i32 = 9;
-        self.told.retain(|_, told| frame.at.since(*told) < LULL);
+        self.reported.retain(|_, reported| frame.at.since(*reported) < LULL);
         let mut killed: BTreeMap<&Label, Vec<u32>> = BTreeMap::new();
-        let by_kill = deaths.into_iter().filter(|death| death.signal == Some(KILL));
-        self.waiting.extend(by_kill.map(|death| (frame.at, death)));
-        let settled: Vec<Death> = self
+        let by_kill = exits.into_iter().filter(|exit| exit.signal == Some(KILL));
+        self.waiting.extend(by_kill.map(|exit| (frame.at, exit)));
+        let settled: Vec<ProcessExit> = self
             .waiting
             .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SETTLED)
-            .map(|(_, death)| death)
+            .map(|(_, exit)| exit)
             .collect();
-        for death in settled.iter().filter(|death| !ours(death.key)) {
-            killed.entry(&death.owner).or_default().push(death.key.pid);
+        for exit in settled.iter().filter(|exit| !sent_by_protection(exit.key)) {
+            killed.entry(&exit.owner).or_default().push(exit.key.pid);
         }
         let mut incidents = Vec::new();
         for (owner, pids) in killed {
@@ -144,7 +144,7 @@ impl KilledProcesses {
                 ?pids,
                 "Watched processes were terminated by SIGKILL that protection did not send."
             );
-            if self.told.insert(owner.clone(), frame.at).is_none() {
+            if self.reported.insert(owner.clone(), frame.at).is_none() {
                 incidents.push(killed_of(frame, owner, &pids));
             }
         }
@@ -222,40 +222,40 @@ mod tests {
 
     #[test]
     fn what_sigkill_ends_together_is_one_incident() {
-        let death = |pid, signal| Death {
+        let exit = |pid, signal| ProcessExit {
             key: crate::model::ids::ProcessKey { pid, start: 1 },
             owner: "job".into(),
             signal,
         };
         let mut kills = KilledProcesses::default();
         let mut look =
-            |second, deaths: &[Death]| kills.look(&frame(second, None), deaths.to_vec(), |_| false);
-        assert_eq!(look(7, &[death(5, None), death(6, Some(15))]), []);
-        assert_eq!(look(7, &[death(5, Some(9)), death(6, Some(9)), death(7, Some(15))]), []);
-        let told = look(9, &[]);
-        let [incident] = &told[..] else { panic!("{told:?}") };
+            |second, exits: &[ProcessExit]| kills.look(&frame(second, None), exits.to_vec(), |_| false);
+        assert_eq!(look(7, &[exit(5, None), exit(6, Some(15))]), []);
+        assert_eq!(look(7, &[exit(5, Some(9)), exit(6, Some(9)), exit(7, Some(15))]), []);
+        let reported = look(9, &[]);
+        let [incident] = &reported[..] else { panic!("{reported:?}") };
         assert_eq!((incident.id.as_str(), incident.cause), ("19700101T000009.000Z-job-5", Cause::Killed));
         assert_eq!(incident.facts[VICTIM], json!("5 6"));
         assert_eq!(incident.summary, "2 processes of job were terminated by SIGKILL; the sender is unknown.");
-        assert_eq!(look(10, &[death(8, Some(9))]), []);
+        assert_eq!(look(10, &[exit(8, Some(9))]), []);
         assert_eq!(look(12, &[]), []);
-        assert_eq!(look(60, &[death(9, Some(9))]), []);
+        assert_eq!(look(60, &[exit(9, Some(9))]), []);
         assert_eq!(look(62, &[]).len(), 1);
     }
 
     #[test]
-    fn a_kill_of_our_own_is_told_nowhere_else_though_its_line_comes_late() {
+    fn a_kill_by_protection_is_no_incident_though_its_kernel_line_comes_late() {
         let key = |pid| ProcessKey { pid, start: 1 };
-        let death = |pid| Death { key: key(pid), owner: "job".into(), signal: Some(9) };
+        let exit = |pid| ProcessExit { key: key(pid), owner: "job".into(), signal: Some(9) };
         let mut kills = KilledProcesses::default();
         // The death is seen before protection has said that it killed.
-        assert_eq!(kills.look(&frame(9, None), vec![death(5), death(6)], |_| false), []);
+        assert_eq!(kills.look(&frame(9, None), vec![exit(5), exit(6)], |_| false), []);
         assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);
-        let told = kills.look(&frame(11, None), vec![], |killed| killed == key(5));
-        let [incident] = &told[..] else { panic!("{told:?}") };
+        let reported = kills.look(&frame(11, None), vec![], |killed| killed == key(5));
+        let [incident] = &reported[..] else { panic!("{reported:?}") };
         assert_eq!(incident.summary, "Process 6 of job was terminated by SIGKILL; the sender is unknown.");
         // Also long after its incident is over.
-        assert_eq!(kills.look(&frame(900, None), vec![death(5)], |killed| killed == key(5)), []);
+        assert_eq!(kills.look(&frame(900, None), vec![exit(5)], |killed| killed == key(5)), []);
         assert_eq!(kills.look(&frame(902, None), vec![], |killed| killed == key(5)), []);
     }
 

@@ -450,8 +450,8 @@ fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     // Memory of other targets is left out, unless the target is unknown.
     let own = |sample: &Sample| sample.subject.as_str() == incident.target;
     let known = samples.iter().any(own);
-    let told = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
-    let samples: Vec<Sample> = samples.iter().filter(told).cloned().collect();
+    let included = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
+    let samples: Vec<Sample> = samples.iter().filter(included).cloned().collect();
     let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
     let mut files = vec![
         record_of(incident),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_leaves_a_folder_that_tells_its_story() {
+    fn an_escalation_leaves_an_incident_folder() {
         let mut room = room(tempfile::tempdir().unwrap());
         let job = Label::from("job a");
         let (store, ledger) = (room.store.clone(), &mut room.ledger);
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_that_is_told_already_is_not_told_twice() {
+    fn an_exit_is_reported_once() {
         let mut room = room(tempfile::tempdir().unwrap());
         let job = Label::from("job");
         let record = |id: &str, cause, target: &str, pid: &str| Incident {
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_said_and_holds_nobody_up() {
+    fn a_folder_that_cannot_be_written_is_reported_and_delays_nothing() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("incidents"), "in the way").unwrap();
         let mut room = room(folder);

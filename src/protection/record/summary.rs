@@ -10,16 +10,19 @@ pub(super) fn summary(incident: &Incident) -> String {
         return incident.summary.clone();
     }
     let enforced = incident.mode == "enforce";
-    let mut said: Vec<&str> = Vec::new();
+    let mut output: Vec<&str> = Vec::new();
     for step in incident.moves.iter().filter(|step| step.from != step.to) {
-        said.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
+        output.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
     }
     let target = &incident.target;
-    match (enforced, said.is_empty()) {
+    match (enforced, output.is_empty()) {
         (_, true) => format!("Memory of {target} ran low; no signal is recorded."),
-        (true, false) => format!("Memory of {target} ran low; it {}.", list(&said)),
+        (true, false) => format!("Memory of {target} ran low; it {}.", list(&output)),
         (false, false) => {
-            format!("Memory of {target} ran low; no action was taken. Protection would have {}.", list(&said))
+            format!(
+                "Memory of {target} ran low; no action was taken. Protection would have {}.",
+                list(&output)
+            )
         }
     }
 }
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_is_told_in_a_sentence() {
+    fn the_escalation_is_described_in_a_sentence() {
         use State::{Checkpoint, Cooldown, Kill, Soft, Term, Verify, Warn};
         let level = Reason::Level(Resource::Cgroup);
         check("enforce", &[(Warn, Soft, level)], &expect!["Memory of job ran low; no signal is recorded."]);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_done_is_told() {
+    fn only_what_was_done_is_reported() {
         use State::{Checkpoint, Kill, Soft, Term};
         let level = Reason::Level(Resource::Cgroup);
         let moves = [

@@ -108,7 +108,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     config: &'a str,
     #[serde(flatten)]
-    said: Content<'a>,
+    output: Content<'a>,
 }
 
 #[derive(Serialize)]
@@ -136,7 +136,7 @@ enum Content<'a> {
     },
     Ended {
         number: Option<u64>,
-        said: &'a str,
+        output: &'a str,
         #[serde(flatten)]
         end: End<'a>,
     },
@@ -223,7 +223,7 @@ impl Entry<'_> {
     /// Writes the line with its newline into `line`, which is cleared first.
     pub fn write(&self, occasion: &Occasion<'_>, line: &mut Vec<u8>) {
         line.clear();
-        let said = match *self {
+        let output = match *self {
             Entry::Transition { from, to, reason, readings } => {
                 Content::Transition { from, to, reason, readings }
             }
@@ -233,7 +233,7 @@ impl Entry<'_> {
             }
             Entry::Reached { number, processes } => Content::Reached { number, processes: Shown(processes) },
             Entry::Ended { number, finished } => {
-                Content::Ended { number, said: &finished.said, end: End::of(&finished.result) }
+                Content::Ended { number, output: &finished.output, end: End::of(&finished.result) }
             }
             Entry::Lost { lines } => Content::Lost { lines },
         };
@@ -247,7 +247,7 @@ impl Entry<'_> {
             target,
             mode,
             config,
-            said,
+            output,
         };
         // Every key is a text and the buffer takes all bytes, so that nothing can fail.
         let _ = serde_json::to_writer(&mut *line, &shown);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_and_ends_are_lines_too() {
+    fn transitions_and_ends_are_lines_too() {
         let readings =
             [Reading { what: "headroom_bytes", value: Some(5.0), threshold: None, age_seconds: Some(0.01) }];
         check(
@@ -318,11 +318,11 @@ mod tests {
         );
         let error = StepError::Outside { what: "the hook exited with code 3".into() };
         let mut finished = Finished::new(Ticket(1), Err(error));
-        finished.said = "no \"room\"\n".into();
+        finished.output = "no \"room\"\n".into();
         check(
             &Entry::Ended { number: Some(3), finished: &finished },
             &expect_test::expect![[
-                r#""entry":"ended","number":3,"said":"no \"room\"\n","result":"failed","error":"the hook exited with code 3"}"#
+                r#""entry":"ended","number":3,"output":"no \"room\"\n","result":"failed","error":"the hook exited with code 3"}"#
             ]],
         );
     }

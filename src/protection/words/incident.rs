@@ -117,7 +117,7 @@ pub struct StepRecord {
     /// Seconds from the start to the end, for a step that ended later.
     pub ended_after_seconds: Option<f64>,
     /// The output of a hook.
-    pub said: String,
+    pub output: String,
     /// The processes that it reached.
     pub reached: Vec<Value>,
 }
@@ -209,7 +209,7 @@ impl Incident {
                     }
                     "ended" => {
                         step.ended_after_seconds = Some(at - step.unix_seconds);
-                        step.said.push_str(&text("said"));
+                        step.output.push_str(&text("said"));
                         step.close(line);
                     }
                     "reached" => {
@@ -269,7 +269,7 @@ no line
 "#;
 
     #[test]
-    fn lines_become_a_story() {
+    fn audit_lines_become_incidents() {
         let mut incident = Incident { id: "i".to_owned(), ..Incident::default() };
         incident.read(LINES.as_bytes());
         assert_eq!(
@@ -277,16 +277,16 @@ no line
             ("job", "enforce", 1)
         );
         let [hook, kill, release] = incident.steps.as_slice() else { panic!("{:?}", incident.steps) };
-        assert_eq!((hook.took_us, hook.said.as_str(), hook.processes), (Some(12), "done\n", Some(1)));
+        assert_eq!((hook.took_us, hook.output.as_str(), hook.processes), (Some(12), "done\n", Some(1)));
         assert_eq!((hook.outcome.as_str(), hook.ended_after_seconds), (Some("done"), Some(2.5)));
         assert_eq!((kill.result.as_deref(), kill.reached.len()), (None, 2), "the record breaks off");
         assert_eq!(release.number, 10);
-        let told: Vec<(u64, Vec<u64>)> = incident
+        let shown: Vec<(u64, Vec<u64>)> = incident
             .processes()
             .into_iter()
             .map(|(process, steps)| (process["pid"].as_u64().unwrap(), steps))
             .collect();
-        assert_eq!(told, [(3, vec![9]), (4, vec![9, 10])]);
+        assert_eq!(shown, [(3, vec![9]), (4, vec![9, 10])]);
     }
 
     #[test]

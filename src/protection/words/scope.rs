@@ -287,7 +287,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nobody_outside_is_admitted(
+        fn no_process_outside_the_target_is_admitted(
             pid in 0_u32..100, start in 0_u64..10, user in 0_u32..3, kernel: bool,
             group in "(/jobs|/system.slice|/)(/a|/b|/memwarden.service)?",
         ) {

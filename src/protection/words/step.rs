@@ -367,13 +367,13 @@ pub struct Finished {
     /// The result; [`Outcome::Saving`] is not an end.
     pub result: Result<StepDone, StepError>,
     /// The output of a hook or web service, at most 4 KiB; empty otherwise.
-    pub said: Box<str>,
+    pub output: Box<str>,
 }
 
 impl Finished {
     /// A result without output.
     pub fn new(ticket: Ticket, result: Result<StepDone, StepError>) -> Self {
-        Self { ticket, result, said: "".into() }
+        Self { ticket, result, output: "".into() }
     }
 }
 

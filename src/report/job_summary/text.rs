@@ -85,19 +85,19 @@ fn gpus(summary: &JobSummary, rows: &mut Vec<Row>) {
     rows.push(row("GPU hours", format!("{held}, {} in use", hours(summary.gpu_used_seconds()))));
     for gpu in &summary.gpus {
         let name = if gpu.gpu.is_empty() { &gpu.uuid } else { &gpu.gpu };
-        let mut told = Vec::new();
+        let mut parts = Vec::new();
         if gpu.used_seconds == 0.0 {
-            told.push("not used".to_owned());
+            parts.push("not used".to_owned());
         } else if let Some(peak) = gpu.memory_peak_bytes {
             let total = gpu.memory_total_bytes.map(|total| format!(" of {}", size(total)));
-            told.push(format!("peak memory {}{}", size(peak), total.unwrap_or_default()));
+            parts.push(format!("peak memory {}{}", size(peak), total.unwrap_or_default()));
         } else {
-            told.push("peak memory unknown".to_owned());
+            parts.push("peak memory unknown".to_owned());
         }
         if let Some(ratio) = gpu.mean_utilization_ratio {
-            told.push(format!("mean utilization {:.0}%", ratio * 100.0));
+            parts.push(format!("mean utilization {:.0}%", ratio * 100.0));
         }
-        rows.push(row(&format!("GPU {}", escaped(name)), told.join(", ")));
+        rows.push(row(&format!("GPU {}", escaped(name)), parts.join(", ")));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::recording::checkpoint::{Checkpoint, Shard};
 /// Grows when a key changes its meaning or goes.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// What is said of one checkpoint.
+/// The report on one checkpoint.
 #[derive(serde::Serialize)]
 pub(crate) struct CheckpointReport<'a> {
     pub(crate) path: String,
@@ -45,7 +45,7 @@ pub(crate) struct Report<'a> {
     pub(crate) comparison: Option<&'a Comparison<'a>>,
 }
 
-/// What is said of a checkpoint, with what was found in the values of its tensors, in their order, and how fast they
+/// The report on a checkpoint, with what was found in the values of its tensors, in their order, and how fast they
 /// were read; nothing of both where no values were read.
 pub(crate) fn tell<'a>(
     checkpoint: &'a Checkpoint,

@@ -17,14 +17,14 @@ const THEME: Theme = Theme::LIGHT;
 pub(crate) fn draw(all: &[CheckpointReport<'_>]) -> Picture {
     let mut layer = Layer::default();
     let mut y = MARGIN;
-    for told in all {
-        let name = text::fit(&told.path, 18.0, true, WIDTH - 2.0 * MARGIN).into_owned();
+    for report in all {
+        let name = text::fit(&report.path, 18.0, true, WIDTH - 2.0 * MARGIN).into_owned();
         layer.text(Text::new(Point::new(MARGIN, y + 18.0), name, 18.0, THEME.ink).bold());
         y += 34.0;
-        y = bars(&mut layer, y, "By part of the model", &told.summary.by_group);
-        y = bars(&mut layer, y, "By type", &told.summary.by_dtype) + MARGIN;
+        y = bars(&mut layer, y, "By part of the model", &report.summary.by_group);
+        y = bars(&mut layer, y, "By type", &report.summary.by_dtype) + MARGIN;
     }
-    let names: Vec<&str> = all.iter().map(|told| told.path.as_str()).collect();
+    let names: Vec<&str> = all.iter().map(|report| report.path.as_str()).collect();
     Picture {
         width: 900,
         height: height(y),

@@ -13,14 +13,14 @@ use crate::report::Page;
 use crate::report::text::{prose_table, table};
 
 /// One checkpoint.
-pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
-    let summary = &told.summary;
+pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
+    let summary = &report.summary;
     let _ = writeln!(
         out,
         "{}: {} in {}, {} elements, {}",
-        clean(&told.path),
+        clean(&report.path),
         counted(summary.tensors, "tensor"),
-        counted(told.files.len(), "file"),
+        counted(report.files.len(), "file"),
         grouped(summary.elements),
         summary.bytes,
     );
@@ -35,19 +35,19 @@ pub(crate) fn checkpoint(told: &CheckpointReport<'_>, all: bool, page: Page, out
     shares("By part of the model", &summary.by_group, page, out);
     shares("By type", &summary.by_dtype, page, out);
     if all {
-        rows("Every tensor", &told.all, false, page, out);
+        rows("Every tensor", &report.all, false, page, out);
     } else {
         rows("Largest", &summary.largest, false, page, out);
     }
     match &summary.values {
-        Some(found) => values(found, told, page, out),
+        Some(found) => values(found, report, page, out),
         None => out.push_str("Values were not read (--no-scan): NaN, Inf and zeros are not known.\n"),
     }
-    adapter(told, out);
+    adapter(report, out);
     trainable(summary, out);
-    if !told.notes.is_empty() {
+    if !report.notes.is_empty() {
         out.push_str("\nRemarks\n");
-        for note in told.notes {
+        for note in report.notes {
             let _ = writeln!(out, "  {}", clean(note));
         }
     }
@@ -88,7 +88,7 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, page: Page, out: &mut String) 
     out.push('\n');
 }
 
-fn values(found: &Values<'_>, told: &CheckpointReport<'_>, page: Page, out: &mut String) {
+fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &mut String) {
     let _ = match (found.bad_tensors, found.zero_tensors) {
         (0, 0) => writeln!(out, "Values: no NaN, no Inf, no tensor of zeros only"),
         (bad, zero) => writeln!(
@@ -100,7 +100,7 @@ fn values(found: &Values<'_>, told: &CheckpointReport<'_>, page: Page, out: &mut
             counted(zero, "tensor"),
         ),
     };
-    if let Some(speed) = told.scan {
+    if let Some(speed) = report.scan {
         let threads = counted(speed.threads, "thread");
         let _ = writeln!(out, "  {} scanned, {speed} by {threads}", counted(found.scanned_tensors, "tensor"));
     }
@@ -112,8 +112,8 @@ fn values(found: &Values<'_>, told: &CheckpointReport<'_>, page: Page, out: &mut
     rows("Zeros only", &found.zero, false, page, out);
 }
 
-fn adapter(told: &CheckpointReport<'_>, out: &mut String) {
-    let Some(adapter) = told.adapter else { return };
+fn adapter(report: &CheckpointReport<'_>, out: &mut String) {
+    let Some(adapter) = report.adapter else { return };
     let text =
         |text: &Option<String>| text.as_deref().map_or("?".to_owned(), |text| clean(text).into_owned());
     let rank = adapter.r.map_or("?".to_owned(), |rank| rank.to_string());

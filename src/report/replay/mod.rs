@@ -1,4 +1,4 @@
-//! What memwarden would have said of a recorded series: for people, for programs, and drawn.
+//! The results of the analyzers on a recorded series, as text, JSON, CSV and chart.
 
 pub(crate) mod picture;
 pub(crate) mod text;
@@ -13,11 +13,11 @@ use crate::model::series::Series;
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The assessments as CSV; what is not known is empty.
-pub(crate) fn rows(out: &mut impl Write, said: &[ReplayedAssessment]) -> csv::Result<()> {
+pub(crate) fn rows(out: &mut impl Write, replayed: &[ReplayedAssessment]) -> csv::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(["t_s", "leak", "tte_p10", "tte_p50", "tte_p90", "p_exhaustion"])?;
     let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.3}"));
-    for ReplayedAssessment { at, assessment, .. } in said {
+    for ReplayedAssessment { at, assessment, .. } in replayed {
         let tte = assessment.tte;
         let chance = assessment.p_exhaustion.first().copied().flatten();
         table.write_record([
@@ -33,11 +33,11 @@ pub(crate) fn rows(out: &mut impl Write, said: &[ReplayedAssessment]) -> csv::Re
 }
 
 /// The last assessment of a series and the changes before it.
-pub(crate) fn report(series: &Series, said: &[ReplayedAssessment], horizon: f64) -> serde_json::Value {
-    let changes: Vec<_> = text::changes(said)
+pub(crate) fn report(series: &Series, replayed: &[ReplayedAssessment], horizon: f64) -> serde_json::Value {
+    let changes: Vec<_> = text::changes(replayed)
         .map(|(at, state)| serde_json::json!({ "t_s": at, "leak": state.word() }))
         .collect();
-    let last = said.last();
+    let last = replayed.last();
     serde_json::json!({
         "name": series.name,
         "samples": series.rows.len(),

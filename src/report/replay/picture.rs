@@ -11,7 +11,7 @@ use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
 pub(crate) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
     let first = replayed.iter().filter_map(|(series, _)| series.rows.first()).map(|row| row.at);
     let subtitle = match replayed {
-        [(_, said)] => said.last().map(|last| format!("at the end: {}", rests_on(last))),
+        [(_, replayed)] => replayed.last().map(|last| format!("at the end: {}", rests_on(last))),
         _ => None,
     };
     Chart {
@@ -21,12 +21,15 @@ pub(crate) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
         },
         subtitle: subtitle.unwrap_or_default(),
         time: clock(first.fold(f64::INFINITY, f64::min)),
-        panels: replayed.iter().map(|(series, said)| panel(series, said, replayed.len() > 1)).collect(),
+        panels: replayed
+            .iter()
+            .map(|(series, replayed)| panel(series, replayed, replayed.len() > 1))
+            .collect(),
     }
 }
 
-fn panel(series: &Series, said: &[ReplayedAssessment], several: bool) -> Panel {
-    let last = said.last();
+fn panel(series: &Series, replayed: &[ReplayedAssessment], several: bool) -> Panel {
+    let last = replayed.last();
     let used = |row: &crate::model::series::Row| (row.at, Some(row.used));
     let mut lines = vec![Line { name: "used".to_owned(), points: series.rows.iter().map(used).collect() }];
     let mut more = |name: &str, of: fn(&crate::model::series::Row) -> Option<f64>| {
@@ -54,7 +57,7 @@ fn panel(series: &Series, said: &[ReplayedAssessment], several: bool) -> Panel {
         lines,
         limit: limit.map(|value| Limit { value, name: String::new() }),
         fan,
-        bands: bands(said),
+        bands: bands(replayed),
         events: Vec::new(),
         baseline: Baseline::Zero,
     }
@@ -74,10 +77,10 @@ fn rests_on(last: &ReplayedAssessment) -> String {
 }
 
 /// The stretches in which it was called growing or leaking.
-fn bands(said: &[ReplayedAssessment]) -> Vec<Band> {
+fn bands(replayed: &[ReplayedAssessment]) -> Vec<Band> {
     let mut found: Vec<(State, Band)> = Vec::new();
     let mut before = None;
-    for ReplayedAssessment { at, assessment, .. } in said {
+    for ReplayedAssessment { at, assessment, .. } in replayed {
         let state = assessment.leak;
         if before == Some(state) {
             continue;

@@ -11,11 +11,11 @@ use crate::report::Page;
 use crate::report::text::prose_table;
 
 /// When the verdict changed, and to what.
-pub(crate) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
-    let before = std::iter::once(None).chain(said.iter().map(|said| Some(said.assessment.leak)));
-    said.iter().zip(before).filter_map(|(said, before)| {
-        let state = said.assessment.leak;
-        (before != Some(state)).then_some((said.at, state))
+pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
+    let before = std::iter::once(None).chain(replayed.iter().map(|replayed| Some(replayed.assessment.leak)));
+    replayed.iter().zip(before).filter_map(|(replayed, before)| {
+        let state = replayed.assessment.leak;
+        (before != Some(state)).then_some((replayed.at, state))
     })
 }
 
@@ -23,11 +23,12 @@ pub(crate) fn changes(said: &[ReplayedAssessment]) -> impl Iterator<Item = (f64,
 pub(crate) fn write(
     out: &mut String,
     series: &Series,
-    said: &[ReplayedAssessment],
+    replayed: &[ReplayedAssessment],
     horizon: f64,
     page: Page,
 ) {
-    let (Some(first), Some(last), Some(end)) = (series.rows.first(), series.rows.last(), said.last()) else {
+    let (Some(first), Some(last), Some(end)) = (series.rows.first(), series.rows.last(), replayed.last())
+    else {
         return;
     };
     let lowest = series.rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
@@ -51,7 +52,7 @@ pub(crate) fn write(
         line("remark", escaped(remark).into_owned());
     }
     line("verdict", verdict(now, last.at));
-    for (at, _) in changes(said).filter(|(_, state)| *state == State::Leaking) {
+    for (at, _) in changes(replayed).filter(|(_, state)| *state == State::Leaking) {
         line("alarm", format!("leaking from {}", moment(at)));
     }
     line("forecast", forecast(end, last.used, horizon));
@@ -212,7 +213,7 @@ mod tests {
     use crate::model::series::Row;
 
     #[test]
-    fn a_leak_is_told_in_words() {
+    fn a_leak_is_described_in_a_sentence() {
         let row = |i: u32| Row {
             at: f64::from(i),
             used: 1e9 + 1e6 * f64::from(i) + 1e5 * f64::from(i % 7),
@@ -221,9 +222,9 @@ mod tests {
         };
         let series =
             Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), remarks: vec![] };
-        let said = replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10 });
+        let replayed = replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10 });
         let mut text = String::new();
-        write(&mut text, &series, &said, 900.0, Page::default());
+        write(&mut text, &series, &replayed, 900.0, Page::default());
         expect_test::expect![[r#"
             run.csv
               seen      600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB

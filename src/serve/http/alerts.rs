@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_known_is_heard() {
+    fn only_known_senders_are_accepted() {
         check(None, false, None, MESSAGE, 403, 1);
         check(None, false, Some(""), MESSAGE, 403, 1);
         check(None, true, None, MESSAGE, 200, 2);

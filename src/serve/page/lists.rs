@@ -178,13 +178,13 @@ pub(super) fn events(out: &mut String, content: &Content<'_>, most: usize, wante
 
 /// The events that jobs reported and `wanted` accepts.
 pub(super) fn job_events(out: &mut String, node: &NodeView, wanted: impl Fn(&JobEvent) -> bool) {
-    let mut told = node.job_events.iter().filter(|event| wanted(event)).peekable();
-    if told.peek().is_none() {
+    let mut events = node.job_events.iter().filter(|event| wanted(event)).peekable();
+    if events.peek().is_none() {
         return;
     }
     html::section(out, "job-events", "Events that jobs reported");
     out.push_str("<ol class=\"events\">");
-    for event in told {
+    for event in events {
         let at = format::timestamp(event.unix_seconds);
         let tag = if event.failed { Tag(Health::Critical, "failed").to_string() } else { String::new() };
         let name = if event.workload.is_empty() { String::new() } else { html::workload(&event.workload) };

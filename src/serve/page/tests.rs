@@ -91,7 +91,7 @@ fn names_of_users_stay_text_in_every_view() {
 }
 
 #[test]
-fn what_does_not_exist_is_said() {
+fn what_does_not_exist_is_reported() {
     let frame = trouble("slurm/4711", "llama70b");
     for view in [
         View::Gpu("7".to_owned()),

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_frame_is_rendered_anew() {
+    async fn a_new_frame_is_rendered_again() {
         let pages = Pages::new();
         let form = Form::Metrics(Format::Text);
         let first = pages.get(&frames::large(1, 3), form, Encoding::Identity).await.unwrap();

@@ -20,8 +20,9 @@ pub mod select;
 mod tests;
 pub mod walk;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::bounds::Bounds;
@@ -160,14 +161,14 @@ impl Cgroups {
                     .unwrap_or_else(|| Group::new(hierarchy.version, found.dir.clone(), &found.path))
             })
             .collect();
-        groups.sort_unstable_by(|one, other| one.files.dir.cmp(&other.files.dir));
+        groups.sort_unstable_by(|one, other| by_bytes(&one.files.dir, &other.files.dir));
         for group in &mut groups {
             group.shown = false;
             group.files.forget_absent();
         }
         let mut users = BTreeMap::new();
         for found in &chosen.shown {
-            if let Ok(place) = groups.binary_search_by(|group| group.files.dir.cmp(&found.dir)) {
+            if let Ok(place) = groups.binary_search_by(|group| by_bytes(&group.files.dir, &found.dir)) {
                 groups[place].shown = true;
                 if found.user != 0 {
                     users.insert(groups[place].label.clone(), found.user);
@@ -215,15 +216,22 @@ impl Cgroups {
         if group.is_root {
             return Bounds::NONE;
         }
-        let parent = group.files.dir.parent().and_then(|parent| {
-            self.groups.binary_search_by(|other| other.files.dir.as_path().cmp(parent)).ok()
-        });
+        let parent =
+            group.files.dir.parent().and_then(|parent| {
+                self.groups.binary_search_by(|other| by_bytes(&other.files.dir, parent)).ok()
+            });
         match parent.and_then(|place| Some((&self.groups[place], before.get(place)?))) {
             Some((parent, bounds)) if parent.limits_below => *bounds,
             Some(_) => Bounds::NONE,
             None => Bounds::UNKNOWN,
         }
     }
+}
+
+/// The order of the cgroups: that of the bytes of their paths, in which a parent comes before its children. The order of
+/// [`Path`] compares component by component, at several times the cost.
+fn by_bytes(one: &Path, other: &Path) -> Ordering {
+    one.as_os_str().cmp(other.as_os_str())
 }
 
 /// Reports the users whose cgroups a limit leaves out.

@@ -1,6 +1,5 @@
 //! One known process: its row, its open descriptor, and when each value is read again.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -50,7 +49,7 @@ pub(super) struct Reading {
     most_kept: usize,
     kept: usize,
     /// By the content of the file: most processes share it with others.
-    cgroups: HashMap<Box<[u8]>, Arc<Cgroup>>,
+    cgroups: foldhash::HashMap<Box<[u8]>, Arc<Cgroup>>,
 }
 
 struct Cgroup {
@@ -195,7 +194,13 @@ impl Entry {
 
 impl Reading {
     pub(super) fn new(most_kept: usize) -> Self {
-        Self { buffer: Vec::new(), page: process::page_size(), most_kept, kept: 0, cgroups: HashMap::new() }
+        Self {
+            buffer: Vec::new(),
+            page: process::page_size(),
+            most_kept,
+            kept: 0,
+            cgroups: foldhash::HashMap::default(),
+        }
     }
 
     /// The buffer to read into.

@@ -1,6 +1,5 @@
 //! The identity of a workload: kind, name and other properties.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::options::Rules;
@@ -102,7 +101,7 @@ pub(super) struct Named {
 
 /// Workloads by cgroup path, cached for a while: most processes share their path with others.
 pub(super) struct Names {
-    known: HashMap<Arc<str>, Option<Named>>,
+    known: foldhash::HashMap<Arc<str>, Option<Named>>,
     owners: Owners,
     turn: u32,
 }
@@ -112,7 +111,7 @@ const REMEMBERED: u32 = 64;
 
 impl Names {
     pub(super) fn new(owners: Owners) -> Self {
-        Self { known: HashMap::new(), owners, turn: 0 }
+        Self { known: foldhash::HashMap::default(), owners, turn: 0 }
     }
 
     /// Called at the start of each sample.

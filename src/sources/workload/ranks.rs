@@ -4,7 +4,7 @@
 //! the threads of [`readers`](crate::host::process::readers) and within the budget of its user. Children inherit the
 //! environment of a rank and are not ranks themselves, so that they are not read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ struct Known {
 pub(super) struct Ranks {
     requests: ReadRequests<Option<RankEnvironment>>,
     budget: Arc<Budget>,
-    known: HashMap<ProcessKey, Known>,
+    known: foldhash::HashMap<ProcessKey, Known>,
     /// The name of this node, for runs whose rendezvous address is of the node itself.
     node: Label,
     /// The run of each workload, by its number.
@@ -50,7 +50,14 @@ impl Ranks {
     pub(super) fn new(pool: Arc<Pool>, budget: Arc<Budget>) -> Self {
         let node = rustix::system::uname().nodename().to_string_lossy().as_ref().into();
         let requests = ReadRequests::new(pool);
-        Self { requests, budget, known: HashMap::new(), node, runs: BTreeMap::new(), ranks: Vec::new() }
+        Self {
+            requests,
+            budget,
+            known: foldhash::HashMap::default(),
+            node,
+            runs: BTreeMap::new(),
+            ranks: Vec::new(),
+        }
     }
 
     /// Reads what is missing, and determines the ranks and the run of each workload.
@@ -168,8 +175,8 @@ impl Ranks {
 
     /// The run of each workload: the first name, in order, that its ranks agree on.
     fn find_runs(&mut self, roster: &Roster, pods: &PodNames) {
-        let mut environments: HashMap<&crate::model::ids::WorkloadKey, Vec<&RankEnvironment>> =
-            HashMap::new();
+        let mut environments: foldhash::HashMap<&crate::model::ids::WorkloadKey, Vec<&RankEnvironment>> =
+            foldhash::HashMap::default();
         for rank in &self.ranks {
             let environment = self.known.get(&rank.process).and_then(|known| known.environment.as_ref());
             environments.entry(&rank.workload.key).or_default().extend(environment);

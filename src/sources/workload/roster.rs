@@ -1,6 +1,6 @@
 //! The workloads that have members, which of them are tracked, and their sums.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::identity::{Identity, Kind};
@@ -17,7 +17,7 @@ use crate::model::units::Bytes;
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     pub(super) workloads: BTreeMap<u32, Workload>,
-    by_key: HashMap<WorkloadKey, u32>,
+    by_key: foldhash::HashMap<WorkloadKey, u32>,
     /// The names of existing workloads.
     names: HashSet<Label>,
     last: u32,

@@ -6,7 +6,6 @@
 //! environment of the job's processes also has the id, but their user writes it: of the environment, only the account
 //! and the partition are taken, which are display text.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,13 +75,13 @@ enum Answer {
 pub(super) struct SlurmJobs {
     requests: ReadRequests<Answer>,
     budget: Arc<Budget>,
-    jobs: HashMap<WorkloadKey, SlurmJob>,
+    jobs: foldhash::HashMap<WorkloadKey, SlurmJob>,
     unknown: SlurmJob,
 }
 
 impl SlurmJobs {
     pub(super) fn new(pool: Arc<Pool>, budget: Arc<Budget>) -> Self {
-        let (requests, jobs) = (ReadRequests::new(pool), HashMap::new());
+        let (requests, jobs) = (ReadRequests::new(pool), foldhash::HashMap::default());
         Self { requests, budget, jobs, unknown: SlurmJob::default() }
     }
 
@@ -101,7 +100,7 @@ impl SlurmJobs {
         at: Timestamp,
     ) {
         let before = std::mem::take(&mut self.jobs).into_iter();
-        let mut before: HashMap<_, _> = before.collect();
+        let mut before: foldhash::HashMap<_, _> = before.collect();
         for (place, (row, identity)) in rows(seen, table) {
             let key = &identity.key;
             if !self.jobs.contains_key(key) {

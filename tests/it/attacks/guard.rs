@@ -78,7 +78,7 @@ fn members(page: &Page, workload: &str) -> f64 {
 }
 
 #[test]
-fn seventy_jobs_of_a_user_who_is_not_allowed_take_no_seat() {
+fn seventy_jobs_of_a_user_who_is_not_allowed_take_no_slot() {
     let room = Room::staged();
     let Some(fakes) = fakes(&room) else { return };
     let daemon = everybody(&room, &[ALICE]);
@@ -96,7 +96,7 @@ fn seventy_jobs_of_a_user_who_is_not_allowed_take_no_seat() {
 }
 
 #[test]
-fn seventy_jobs_of_a_user_who_is_allowed_leave_a_seat_for_another() {
+fn seventy_jobs_of_an_allowed_user_leave_a_slot_for_another() {
     let room = Room::staged();
     let Some(fakes) = fakes(&room) else { return };
     let daemon = everybody(&room, &[ALICE, MALLORY]);
@@ -126,7 +126,7 @@ fn wait_checkpoint(daemon: &Daemon) {
 }
 
 #[test]
-fn a_restart_soon_after_a_request_asks_nobody_again() {
+fn a_restart_soon_after_a_request_does_not_repeat_it() {
     let room = Room::staged();
     let mut job = Job::start(&room, &witness());
     let mut first = room.guard(ASK);
@@ -217,7 +217,7 @@ while True:
 ";
 
 #[test]
-fn what_a_process_of_another_user_says_ends_nobodys_job() {
+fn messages_of_another_user_end_no_job() {
     let room = Room::staged();
     let user = ALICE.to_string();
     let target = room.target("train", "allocator: {soft: 20%, hard: 10%}, host: {soft: 10%}");

@@ -42,7 +42,7 @@ fn alarmed(said: &[(f64, Assessment)]) -> f64 {
 }
 
 #[test]
-fn a_leak_that_begins_after_days_is_foreseen() {
+fn a_leak_that_begins_after_days_is_forecast() {
     let begins = 3.0 * DAY;
     // 20 GB in 400 samples: 67 minutes.
     let level = |at: f64| 20_000.0 + 50.0 * (at - begins).max(0.0);
@@ -99,7 +99,7 @@ fn jobs_that_load_for_minutes_each_hour_are_no_leaks() {
 }
 
 #[test]
-fn a_job_that_runs_out_and_begins_again_is_foreseen_each_time() {
+fn a_job_that_runs_out_and_restarts_is_forecast_each_time() {
     let mut chance = Chance::new(4);
     let mut tracker = Tracker::new();
     let cycle = 3_600;

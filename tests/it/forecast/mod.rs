@@ -118,7 +118,7 @@ fn series_that_leak_nothing_are_not_called_leaking() {
 }
 
 #[test]
-fn the_same_series_at_any_interval_is_judged_alike() {
+fn the_same_series_at_any_interval_has_the_same_verdict() {
     for seed in [1003, 1007, 1013, 1023] {
         let case = series::made(seed);
         let slower = Case {

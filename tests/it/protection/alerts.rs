@@ -53,7 +53,7 @@ fn an_alert_of_who_is_known_asks_for_a_checkpoint_and_no_more() {
 }
 
 #[test]
-fn without_anybody_to_vouch_no_alert_is_heard() {
+fn without_authentication_no_alert_is_accepted() {
     let room = Room::staged();
     let daemon = room.guard("host: {soft: 5%}, alert: {labels: {alertname: x}}");
     assert_eq!(post(&daemon, None, "firing", "x"), 403);
@@ -113,7 +113,7 @@ impl Drop for Alertmanager {
 }
 
 #[test]
-fn the_real_alertmanager_is_heard() {
+fn alerts_of_the_real_alertmanager_are_accepted() {
     let room = Room::staged();
     let mut job = Job::start(&room, &witness());
     let token = room.path("token");

@@ -55,12 +55,12 @@ fn a_hook_that_floods_is_cut_and_the_ladder_goes_on() {
     let Some(room) = Room::real() else { return };
     let program = script(&room, "head -c 100000000 /dev/zero | tr '\\0' x");
     let end = last_word(&room, &program);
-    let said = end["said"].as_str().unwrap();
+    let said = end["output"].as_str().unwrap();
     assert!((1000..=5000).contains(&said.len()), "{} bytes", said.len());
 }
 
 #[test]
-fn a_hook_that_cannot_start_is_said_and_the_ladder_goes_on() {
+fn a_hook_that_cannot_start_is_reported_and_the_ladder_goes_on() {
     let Some(room) = Room::real() else { return };
     let end = last_word(&room, "/nonexistent/hook");
     assert_eq!(end["result"], "failed", "{end}");

@@ -78,7 +78,7 @@ fn a_job_whose_limit_can_be_raised_is_asked_for_nothing() {
 }
 
 #[test]
-fn the_word_of_a_job_over_its_socket_counts() {
+fn an_acknowledgement_over_the_job_socket_counts() {
     let Some(room) = Room::real() else { return };
     let daemon =
         room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, checkpoint: {grace: 500ms, longest_grace: 30s}");
@@ -159,7 +159,7 @@ fn a_checkpoint_that_stays_halfway_has_the_longest_time_and_no_more() {
 }
 
 #[test]
-fn who_ignores_sigterm_is_gone_within_a_second_of_its_time() {
+fn a_process_that_ignores_sigterm_is_killed_within_a_second_of_its_grace() {
     let Some(room) = Room::real() else { return };
     let mut job =
         Job::start(&room, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay('up')\nwhile True: work()\n");

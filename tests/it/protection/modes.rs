@@ -9,7 +9,12 @@ use crate::harness::wait_for;
 
 /// A whole ladder's worth of pressure.
 #[track_caller]
-fn nobody_is_signalled(room: &Room, mode: &str, target: &str, check: impl FnOnce(&crate::harness::Daemon)) {
+fn no_process_is_signalled(
+    room: &Room,
+    mode: &str,
+    target: &str,
+    check: impl FnOnce(&crate::harness::Daemon),
+) {
     let mut job = Job::start(room, &witness());
     let keys = "cgroup_headroom: {soft: 60%, hard: 40%}, term_grace: 200ms, checkpoint: {grace: 200ms}";
     room.configure(&format!("mode: {mode}"), &[room.target("train", &format!("{target}, {keys}"))], "");
@@ -25,9 +30,9 @@ fn nobody_is_signalled(room: &Room, mode: &str, target: &str, check: impl FnOnce
 }
 
 #[test]
-fn observing_tells_everything_and_signals_nobody() {
+fn observing_records_everything_and_sends_no_signal() {
     let Some(room) = Room::real() else { return };
-    nobody_is_signalled(&room, "observe", "mode: enforce", |daemon| {
+    no_process_is_signalled(&room, "observe", "mode: enforce", |daemon| {
         room.wait_move("kill");
         let audit = room.audit();
         audit.is_paired();
@@ -55,7 +60,7 @@ fn observing_tells_everything_and_signals_nobody() {
 #[test]
 fn off_is_off() {
     let Some(room) = Room::real() else { return };
-    nobody_is_signalled(&room, "enforce", "mode: \"off\"", |daemon| {
+    no_process_is_signalled(&room, "enforce", "mode: \"off\"", |daemon| {
         assert_eq!(room.audit().0.len(), 0);
         let page = daemon.page();
         assert!(page.0.iter().all(|series| !series.name.starts_with("memwarden_protection_state")));
@@ -92,7 +97,7 @@ fn a_drill_walks_the_whole_ladder_and_touches_nobody() {
 }
 
 #[test]
-fn a_drill_says_why_a_process_is_left_out() {
+fn a_drill_states_why_a_process_is_left_out() {
     let Some(room) = Room::real() else { return };
     if !rustix::process::geteuid().is_root() {
         crate::skip::skip("a process of another user needs root");

@@ -28,7 +28,7 @@ fn writable(daemon: &Daemon, record: &str) -> Option<f64> {
 }
 
 #[test]
-fn without_any_place_to_write_the_job_is_protected_and_it_is_said() {
+fn without_a_writable_folder_the_job_is_protected_and_the_failure_reported() {
     let Some(room) = Room::real() else { return };
     std::fs::write(room.state(), "in the way").unwrap();
     let mut job = Job::start(&room, &saving(&room.path("unused"), 0.0));
@@ -47,7 +47,7 @@ const FULL: &str = "mkdir -p \"$0\" && mount -t tmpfs -o size=64k tmpfs \"$0\" |
                     head -c 65536 /dev/zero > \"$0/filler\"; exec \"$@\"";
 
 #[test]
-fn on_a_full_disk_the_job_is_protected_and_it_is_said() {
+fn on_a_full_disk_the_job_is_protected_and_the_failure_reported() {
     let Some(room) = Room::real() else { return };
     let state = room.state();
     let place = state.to_str().unwrap();

@@ -96,7 +96,7 @@ fn a_daemon_that_is_told_to_end_in_the_middle_ends_and_leaves_the_job() {
 }
 
 #[test]
-fn who_is_stopped_as_the_daemon_dies_goes_on_with_the_next() {
+fn a_frozen_job_is_thawed_by_the_next_daemon() {
     let Some(room) = Room::real() else { return };
     let group = room.group.as_ref().unwrap();
     let Some(freezer) = Freezer::beside(group) else { return };

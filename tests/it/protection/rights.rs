@@ -17,7 +17,7 @@ fn need(daemon: &Daemon, need: &str) -> Option<f64> {
 }
 
 #[test]
-fn without_the_right_to_signal_it_is_said_and_the_target_is_disarmed() {
+fn without_the_right_to_signal_the_target_is_disarmed_with_the_reason() {
     let able = rustix::process::geteuid().is_root()
         && program(NOBODY[0]).args(&NOBODY[1..]).arg("true").status().is_ok_and(|status| status.success());
     if !able {
@@ -66,7 +66,7 @@ fn without_the_right_to_signal_it_is_said_and_the_target_is_disarmed() {
 }
 
 #[test]
-fn a_kernel_without_pressure_is_said() {
+fn a_kernel_without_pressure_is_reported() {
     let room = Room::staged();
     std::fs::remove_file(room.staged_file("pressure")).unwrap();
     let daemon = room.guard("host: {soft: 5%}");

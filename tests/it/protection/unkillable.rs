@@ -6,7 +6,7 @@ use super::job::{Job, witness};
 use super::room::Room;
 
 #[test]
-fn who_stays_after_a_kill_is_said_and_waited_for() {
+fn a_process_that_remains_after_a_kill_is_reported_and_awaited() {
     let Some(room) = Room::real() else { return };
     let Some(freezer) = Freezer::elsewhere(room.group.as_ref().unwrap()) else { return };
     let mut job = Job::start(&room, &witness());

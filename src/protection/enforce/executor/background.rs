@@ -2,7 +2,7 @@
 
 use crate::protection::words::step::{Finished, Skip, Step, Ticket, Work};
 
-use super::reach::Miss;
+use super::reach::NotSignalled;
 
 /// Carries out steps that may take long, without blocking the caller.
 pub trait BackgroundExecutor: Send + std::fmt::Debug {
@@ -25,15 +25,15 @@ pub struct BackgroundExecutors {
 }
 
 impl BackgroundExecutors {
-    pub(super) fn begin(&mut self, ticket: Ticket, step: &Step) -> Result<(), Miss> {
+    pub(super) fn begin(&mut self, ticket: Ticket, step: &Step) -> Result<(), NotSignalled> {
         let who = match step.work {
             Work::Hook { .. } => &mut self.hooks,
             Work::Webhook { .. } => &mut self.webhooks,
             Work::Record => &mut self.records,
-            _ => return Err(Miss::Skip(Skip::Unsupported)),
+            _ => return Err(NotSignalled::Skip(Skip::Unsupported)),
         };
-        let Some(who) = who else { return Err(Miss::Skip(Skip::Unsupported)) };
-        if who.begin(ticket, step) { Ok(()) } else { Err(Miss::Skip(Skip::Busy)) }
+        let Some(who) = who else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
+        if who.begin(ticket, step) { Ok(()) } else { Err(NotSignalled::Skip(Skip::Busy)) }
     }
 
     pub(super) fn poll(&mut self, finished: &mut Vec<Finished>) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::group::{self, OpenGroup};
-use super::reach::{self, Miss, Mode};
+use super::reach::{self, Mode, NotSignalled};
 use super::{MOST, Machine, refused};
 use crate::host::cgroup::Version;
 use crate::host::clock;
@@ -33,7 +33,11 @@ struct Tally {
 
 impl Machine {
     /// Stops and kills `roots` and their descendants.
-    pub(super) fn kill_tree(&mut self, id: TargetId, roots: &[ProcessKey]) -> Result<(Outcome, u32), Miss> {
+    pub(super) fn kill_tree(
+        &mut self,
+        id: TargetId,
+        roots: &[ProcessKey],
+    ) -> Result<(Outcome, u32), NotSignalled> {
         self.met.clear();
         self.held.clear();
         let mut first = None;
@@ -65,8 +69,8 @@ impl Machine {
         for found in held.drain(..) {
             let errno = match reach::send(self.mode, &found, SignalNumber::KILL) {
                 Ok(()) => 0,
-                Err(Miss::Skip(_)) => continue,
-                Err(Miss::Error(error)) => {
+                Err(NotSignalled::Skip(_)) => continue,
+                Err(NotSignalled::Error(error)) => {
                     let errno = error.errno().unwrap_or(0);
                     first.get_or_insert(error);
                     errno
@@ -89,7 +93,7 @@ impl Machine {
     }
 
     /// Finds the descendants of `roots` and of known members, and puts them into `pids`.
-    fn look(&mut self, roots: &[ProcessKey]) -> Result<(), Miss> {
+    fn look(&mut self, roots: &[ProcessKey]) -> Result<(), NotSignalled> {
         let met = &self.met;
         self.table
             .look(&mut self.proc, |key| roots.contains(&key) || met.contains(&key))
@@ -100,9 +104,9 @@ impl Machine {
     }
 
     /// Kills all processes of a cgroup; by one write where all of them are in the scope.
-    pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), Miss> {
+    pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), NotSignalled> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
-        let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+        let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
         let (version, open) = (groups.version(), groups.open(group)?);
         let freezer = groups.freezer(group);
         if version == Version::V2 && self.mode == Mode::Enforce && self.all_ours(id, &open).is_ok() {
@@ -127,7 +131,7 @@ impl Machine {
         id: TargetId,
         open: &OpenGroup,
         freezer: Option<&OpenGroup>,
-    ) -> Result<(Outcome, u32), Miss> {
+    ) -> Result<(Outcome, u32), NotSignalled> {
         self.met.clear();
         let (mut reached, mut first) = (0, None);
         // A v1 freezer delays signals until it thaws.
@@ -169,7 +173,7 @@ impl Machine {
     }
 
     /// Whether all processes of a cgroup are in the scope; records them. A process that cannot be inspected is not.
-    pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), Miss> {
+    pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), NotSignalled> {
         self.touched.clear();
         self.pids.clear();
         let (pids, room) = (&mut self.pids, 2 * MOST);
@@ -193,7 +197,7 @@ impl Machine {
             };
             match self.find(id, key) {
                 Ok(found) => self.note(reach::touched(&found.process, 0)),
-                Err(Miss::Skip(_)) => {}
+                Err(NotSignalled::Skip(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -223,8 +227,8 @@ impl Machine {
         }
         let found = match self.find(id, key) {
             Ok(found) => found,
-            Err(Miss::Skip(_)) => return,
-            Err(Miss::Error(error)) => {
+            Err(NotSignalled::Skip(_)) => return,
+            Err(NotSignalled::Error(error)) => {
                 let _ = first.get_or_insert(error);
                 return;
             }
@@ -240,8 +244,8 @@ impl Machine {
                     self.held.push(found);
                 }
             }
-            Err(Miss::Skip(_)) => {}
-            Err(Miss::Error(error)) => {
+            Err(NotSignalled::Skip(_)) => {}
+            Err(NotSignalled::Error(error)) => {
                 self.note(Touched { errno: error.errno().unwrap_or(0), ..reach::touched(&found.process, 0) });
                 let _ = first.get_or_insert(error);
             }
@@ -249,10 +253,10 @@ impl Machine {
     }
 
     /// Where no process was signalled: the error, if there was one, otherwise a skip.
-    fn summed(&self, reached: u32, first: Option<StepError>) -> Result<(Outcome, u32), Miss> {
+    fn summed(&self, reached: u32, first: Option<StepError>) -> Result<(Outcome, u32), NotSignalled> {
         match (reached, first) {
             (0, Some(error)) => Err(error.into()),
-            (0, None) => Err(Miss::Skip(Skip::Gone)),
+            (0, None) => Err(NotSignalled::Skip(Skip::Gone)),
             (reached, _) => Ok((self.done(), reached)),
         }
     }

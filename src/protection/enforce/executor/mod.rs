@@ -38,7 +38,7 @@ pub use leftover::let_go;
 pub use observer::Observer;
 use process_status::Proc;
 pub use reach::Mode;
-use reach::{Miss, OpenProcess};
+use reach::{NotSignalled, OpenProcess};
 use release::Releaser;
 use tree::Table;
 use wait::{Goal, State, Wait};
@@ -159,7 +159,7 @@ impl Machine {
     }
 
     /// Finds a process in the scope of a slot.
-    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, Miss> {
+    fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, NotSignalled> {
         let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
         reach::find(&mut self.proc, &target.scope, &self.exempt, key)
     }
@@ -170,7 +170,7 @@ impl Machine {
         }
     }
 
-    fn carry_out(&mut self, step: &Step) -> Result<(Outcome, u32), Miss> {
+    fn carry_out(&mut self, step: &Step) -> Result<(Outcome, u32), NotSignalled> {
         let id = step.target;
         if let Work::Thaw { group } = &step.work
             && self.stopped.iter().any(|(target, stopped)| (target, stopped) == (&id, group))
@@ -191,7 +191,7 @@ impl Machine {
                 let now = clock::now();
                 let found = self.find(id, *process)?;
                 if *only_if_caught && found.process.caught & (1 << (signal.get() - 1)) == 0 {
-                    return Err(Miss::Skip(Skip::NotCaught));
+                    return Err(NotSignalled::Skip(Skip::NotCaught));
                 }
                 reach::send(self.mode, &found, *signal)?;
                 self.note(reach::touched(&found.process, 0));
@@ -230,9 +230,9 @@ impl Machine {
         group: &Group,
         limited: u64,
         (from, to): (Bytes, Bytes),
-    ) -> Result<(Outcome, u32), Miss> {
+    ) -> Result<(Outcome, u32), NotSignalled> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
-        let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+        let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
         groups.open(group)?;
         let scope = &self.target(id)?.scope;
         let own = group::upwards(group.path.as_str())
@@ -249,12 +249,12 @@ impl Machine {
                 top = Some(open);
             }
         }
-        let (true, Some(top)) = (found, top) else { return Err(Miss::Skip(Skip::Unsupported)) };
+        let (true, Some(top)) = (found, top) else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
         self.all_ours(id, &top)?;
         // They were compared with the scope, and nothing is done to them.
         self.touched.clear();
         if self.mode == Mode::Enforce {
-            let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+            let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
             for path in group::upwards(group.path.as_str()).take(own) {
                 groups.at(path)?.raise(to).map_err(|error| group::failed("raise the limit", error))?;
             }
@@ -262,16 +262,16 @@ impl Machine {
         Ok((self.done(), 0))
     }
 
-    fn freeze(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
+    fn freeze(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), NotSignalled> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
         self.switch(id, group, frozen)
     }
 
-    fn switch(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), Miss> {
-        let Some(groups) = &self.groups else { return Err(Miss::Skip(Skip::Unsupported)) };
+    fn switch(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), NotSignalled> {
+        let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
         let open = groups.open(group)?;
         let open = if groups.version() == Version::V2 { Some(open) } else { groups.freezer(group) };
-        let Some(open) = open else { return Err(Miss::Skip(Skip::Unsupported)) };
+        let Some(open) = open else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
         if frozen {
             self.all_ours(id, &open)?;
         }
@@ -285,7 +285,7 @@ impl Machine {
         Ok((self.done(), 0))
     }
 
-    fn release(&mut self, id: TargetId, processes: &[ProcessKey]) -> Result<(Outcome, u32), Miss> {
+    fn release(&mut self, id: TargetId, processes: &[ProcessKey]) -> Result<(Outcome, u32), NotSignalled> {
         if self.mode == Mode::Drill {
             return Ok((Outcome::WouldHave, 0));
         }
@@ -302,9 +302,9 @@ impl Machine {
                 count += 1;
             }
         }
-        let Some((last, pid)) = waiting else { return Err(Miss::Skip(Skip::Gone)) };
+        let Some((last, pid)) = waiting else { return Err(NotSignalled::Skip(Skip::Gone)) };
         if !self.releaser.take(last.pidfd, pid, ticket, true) {
-            return Err(Miss::Skip(Skip::Busy));
+            return Err(NotSignalled::Skip(Skip::Busy));
         }
         Ok((Outcome::Started(ticket), count + 1))
     }
@@ -315,13 +315,13 @@ impl Machine {
         processes: &[ProcessKey],
         group: Option<&Group>,
         within: Duration,
-    ) -> Result<(Outcome, u32), Miss> {
+    ) -> Result<(Outcome, u32), NotSignalled> {
         let mut open = Vec::with_capacity(processes.len().min(MOST));
         for key in processes.iter().take(MOST) {
             match reach::open(&mut self.proc, *key, false) {
                 Ok(found) => open.push(found.pidfd),
-                Err(Miss::Skip(_)) => {}
-                Err(Miss::Error(error)) => return Err(Miss::Error(error)),
+                Err(NotSignalled::Skip(_)) => {}
+                Err(NotSignalled::Error(error)) => return Err(NotSignalled::Error(error)),
             }
         }
         let group = match (group, &self.groups) {
@@ -343,7 +343,7 @@ impl Machine {
         id: TargetId,
         by: &Acknowledgement,
         within: Duration,
-    ) -> Result<(Outcome, u32), Miss> {
+    ) -> Result<(Outcome, u32), NotSignalled> {
         if self.mode == Mode::Drill {
             return Ok((Outcome::WouldHave, 0));
         }
@@ -373,8 +373,8 @@ impl Machine {
     }
 }
 
-fn refused(refusal: Refusal) -> Miss {
-    Miss::Error(StepError::Refused { pid: 0, refusal })
+fn refused(refusal: Refusal) -> NotSignalled {
+    NotSignalled::Error(StepError::Refused { pid: 0, refusal })
 }
 
 fn micros(took: Duration) -> u64 {
@@ -398,8 +398,8 @@ impl Executor for Machine {
         self.touched.clear();
         let (outcome, processes) = match self.carry_out(step) {
             Ok(carried) => carried,
-            Err(Miss::Skip(skip)) => (Outcome::Skipped(skip), 0),
-            Err(Miss::Error(error)) => return Err(error),
+            Err(NotSignalled::Skip(skip)) => (Outcome::Skipped(skip), 0),
+            Err(NotSignalled::Error(error)) => return Err(error),
         };
         Ok(StepDone { outcome, processes, micros: micros(clock::now().since(begun)) })
     }
@@ -414,13 +414,13 @@ impl Executor for Machine {
         let now = clock::now();
         self.pending.retain_mut(|pending| {
             let Pending { ticket, wait, .. } = pending;
-            let told = |outcome| {
+            let report = |outcome| {
                 let micros = micros(now.since(wait.begun));
                 Ok(StepDone { outcome, processes: wait.processes, micros })
             };
             let result = match wait.goal.check() {
-                State::Reached => told(Outcome::Done),
-                State::Saving => told(Outcome::Saving(*ticket)),
+                State::Reached => report(Outcome::Done),
+                State::Saving => report(Outcome::Saving(*ticket)),
                 State::Waiting { left } if wait.over(now) => {
                     Err(StepError::TimedOut { within: wait.within, left })
                 }

@@ -25,14 +25,14 @@ pub(super) struct OpenProcess {
 
 /// Why a process was not signalled.
 #[derive(Debug)]
-pub(super) enum Miss {
+pub(super) enum NotSignalled {
     /// It is skipped.
     Skip(Skip),
     /// It may not be signalled, or could not be.
     Error(StepError),
 }
 
-impl From<StepError> for Miss {
+impl From<StepError> for NotSignalled {
     fn from(error: StepError) -> Self {
         Self::Error(error)
     }
@@ -51,24 +51,24 @@ fn pid_of(key: ProcessKey) -> Option<Pid> {
     i32::try_from(key.pid).ok().and_then(Pid::from_raw)
 }
 
-fn miss(call: &'static str, pid: u32, error: Errno) -> Miss {
+fn miss(call: &'static str, pid: u32, error: Errno) -> NotSignalled {
     match error {
-        Errno::SRCH | Errno::NOENT => Miss::Skip(Skip::Gone),
-        error => Miss::Error(StepError::System { call, pid, errno: error.raw_os_error() }),
+        Errno::SRCH | Errno::NOENT => NotSignalled::Skip(Skip::Gone),
+        error => NotSignalled::Error(StepError::System { call, pid, errno: error.raw_os_error() }),
     }
 }
 
 /// Opens the process with this key, if it is alive, without checking a scope; reads its cgroup where requested.
-pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, Miss> {
-    let pid = pid_of(key).ok_or(Miss::Skip(Skip::Gone))?;
+pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, NotSignalled> {
+    let pid = pid_of(key).ok_or(NotSignalled::Skip(Skip::Gone))?;
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
         // The id of a thread, not of a process.
-        Errno::INVAL => Miss::Skip(Skip::Gone),
+        Errno::INVAL => NotSignalled::Skip(Skip::Gone),
         error => miss("pidfd_open", key.pid, error),
     })?;
     let process = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
     if process.key != key || process.dead() {
-        return Err(Miss::Skip(Skip::Gone));
+        return Err(NotSignalled::Skip(Skip::Gone));
     }
     Ok(OpenProcess { pidfd, process })
 }
@@ -79,29 +79,29 @@ pub(super) fn find(
     scope: &Scope,
     exempt: &Exempt,
     key: ProcessKey,
-) -> Result<OpenProcess, Miss> {
+) -> Result<OpenProcess, NotSignalled> {
     let group = scope.members.iter().any(|member| matches!(member, Member::Group(_)));
     let found = open(proc, key, group)?;
     let ProcessStatus { key, users, kernel, .. } = found.process;
     let candidate = Candidate { key, users, kernel, group: proc.group(), ancestors: proc.ancestors() };
     scope
         .admits(&candidate, exempt)
-        .map_err(|refusal| Miss::Error(StepError::Refused { pid: key.pid, refusal }))?;
+        .map_err(|refusal| NotSignalled::Error(StepError::Refused { pid: key.pid, refusal }))?;
     Ok(found)
 }
 
 /// Sends the signal, or checks whether it would arrive.
-pub(super) fn send(mode: Mode, found: &OpenProcess, signal: SignalNumber) -> Result<(), Miss> {
+pub(super) fn send(mode: Mode, found: &OpenProcess, signal: SignalNumber) -> Result<(), NotSignalled> {
     let pid = found.process.key.pid;
     match mode {
         Mode::Enforce => {
-            let number =
-                Signal::from_named_raw(i32::from(signal.get())).ok_or(Miss::Skip(Skip::Unsupported))?;
+            let number = Signal::from_named_raw(i32::from(signal.get()))
+                .ok_or(NotSignalled::Skip(Skip::Unsupported))?;
             rustix::process::pidfd_send_signal(&found.pidfd, number)
                 .map_err(|error| miss("pidfd_send_signal", pid, error))
         }
         Mode::Drill => {
-            let pid = pid_of(found.process.key).ok_or(Miss::Skip(Skip::Gone))?;
+            let pid = pid_of(found.process.key).ok_or(NotSignalled::Skip(Skip::Gone))?;
             rustix::process::test_kill_process(pid)
                 .map_err(|error| miss("kill with signal 0", found.process.key.pid, error))
         }

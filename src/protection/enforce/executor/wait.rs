@@ -37,7 +37,7 @@ pub(super) enum Goal {
     /// All of these processes have ended, and the cgroup is empty.
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
     /// An acknowledgement file is written.
-    File { said: Receiver<AckFileState>, _alive: Arc<()> },
+    File { output: Receiver<AckFileState>, _alive: Arc<()> },
     /// The guard itself receives it.
     Elsewhere,
 }
@@ -70,7 +70,7 @@ impl Goal {
                     State::Waiting { left: left.max(1) }
                 }
             }
-            Self::File { said, .. } => match said.try_recv() {
+            Self::File { output, .. } => match output.try_recv() {
                 Ok(AckFileState::Saving) => State::Saving,
                 Ok(AckFileState::Saved) => State::Reached,
                 Err(_) => State::Waiting { left: 0 },
@@ -89,11 +89,11 @@ impl Goal {
 /// # Errors
 /// If the thread cannot be started.
 pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestamp) -> std::io::Result<Goal> {
-    let (tell, said) = sync_channel(4);
+    let (tell, output) = sync_channel(4);
     let alive = Arc::new(());
     let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&alive));
     apart::spawn("acknowledge", move || look(&path, &users, since, until, &weak, &tell))?;
-    Ok(Goal::File { said, _alive: alive })
+    Ok(Goal::File { output, _alive: alive })
 }
 
 type Identity = (u64, i64, i64, u64);
@@ -122,14 +122,14 @@ fn look(
     while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
         match new_word(path, users, known) {
             Ok(Some((found, word))) => {
-                let said = match word {
+                let output = match word {
                     None if unfinished < UNFINISHED => None,
-                    said => Some(said.unwrap_or(AckFileState::Saved)),
+                    output => Some(output.unwrap_or(AckFileState::Saved)),
                 };
                 unfinished += 1;
-                if let Some(said) = said {
+                if let Some(output) = output {
                     (known, unfinished) = (Some(found), 0);
-                    if tell.try_send(said).is_err() || said == AckFileState::Saved {
+                    if tell.try_send(output).is_err() || output == AckFileState::Saved {
                         return;
                     }
                 }

@@ -107,22 +107,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         mode(folder.path(), 0o755);
         let path = folder.path().join("hook");
-        let said = || {
+        let output = || {
             program(&path).map_err(|error| error.to_string().replace(folder.path().to_str().unwrap(), "DIR"))
         };
-        assert_eq!(said(), Err("cannot inspect DIR/hook".to_owned()));
+        assert_eq!(output(), Err("cannot inspect DIR/hook".to_owned()));
         std::fs::write(&path, "#!/bin/sh\n").unwrap();
         mode(&path, 0o644);
-        assert_eq!(said(), Err("DIR/hook is not an executable file".to_owned()));
+        assert_eq!(output(), Err("DIR/hook is not an executable file".to_owned()));
         mode(&path, 0o755);
-        assert_eq!(said(), Ok(path.clone()));
+        assert_eq!(output(), Ok(path.clone()));
         mode(&path, 0o775);
-        assert_eq!(said(), Err("DIR/hook can be written by others (mode 775)".to_owned()));
+        assert_eq!(output(), Err("DIR/hook can be written by others (mode 775)".to_owned()));
         mode(&path, 0o755);
         mode(folder.path(), 0o757);
-        assert_eq!(said(), Err("DIR can be written by others (mode 757)".to_owned()));
+        assert_eq!(output(), Err("DIR can be written by others (mode 757)".to_owned()));
         mode(folder.path(), 0o1777);
-        assert_eq!(said(), Err("DIR can be written by others (mode 1777)".to_owned()));
+        assert_eq!(output(), Err("DIR can be written by others (mode 1777)".to_owned()));
         assert!(matches!(program(Path::new("hook")), Err(CheckError::Relative(_))));
         assert!(matches!(program(folder.path()), Err(CheckError::NoProgram(_))));
     }

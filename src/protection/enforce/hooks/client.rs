@@ -113,7 +113,7 @@ impl Keeper {
         loop {
             match inbox.recv_timeout(LOOK) {
                 Ok(request) => {
-                    let (result, said) = match self.request(&request) {
+                    let (result, output) = match self.request(&request) {
                         Ok(answer) => outcome_of(&answer),
                         Err(error) => {
                             self.stop();
@@ -122,7 +122,7 @@ impl Keeper {
                     };
                     let ticket = Ticket(request.id);
                     // Nobody asks any more where the report is full.
-                    let _ = report.try_send(Finished { ticket, result, said: said.into() });
+                    let _ = report.try_send(Finished { ticket, result, output: output.into() });
                     self.ensure();
                 }
                 Err(RecvTimeoutError::Timeout) => self.ensure(),
@@ -229,9 +229,9 @@ fn outside(what: String) -> StepError {
 
 /// The result that an answer represents, and the output of the hook.
 fn outcome_of(answer: &Answer) -> (Result<StepDone, StepError>, String) {
-    let said = answer.output.clone();
+    let output = answer.output.clone();
     let first: String =
-        said.trim().chars().take(SHORT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        output.trim().chars().take(SHORT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let words = if first.is_empty() { String::new() } else { format!(": {first}") };
     let result = match &answer.ending {
         Ending::Exited(0) => Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: answer.micros }),
@@ -242,7 +242,7 @@ fn outcome_of(answer: &Answer) -> (Result<StepDone, StepError>, String) {
         Ending::TimedOut => Err(outside(format!("the hook exceeded its timeout and was killed{words}"))),
         Ending::Refused(why) => Err(outside(why.clone())),
     };
-    (result, said)
+    (result, output)
 }
 
 #[cfg(test)]
@@ -251,16 +251,17 @@ mod tests {
 
     #[test]
     fn each_end_is_a_sentence() {
-        let said = |ending, output: &str| {
-            let (result, said) = outcome_of(&Answer { id: 1, ending, output: output.to_owned(), micros: 5 });
-            assert_eq!(said, output);
+        let output = |ending, output: &str| {
+            let (result, output) =
+                outcome_of(&Answer { id: 1, ending, output: output.to_owned(), micros: 5 });
+            assert_eq!(output, output);
             result.map(|done| done.micros).map_err(|error| error.to_string())
         };
-        assert_eq!(said(Ending::Exited(0), "fine"), Ok(5));
-        let code = said(Ending::Exited(3), "no\nroom\n");
+        assert_eq!(output(Ending::Exited(0), "fine"), Ok(5));
+        let code = output(Ending::Exited(3), "no\nroom\n");
         assert_eq!(code, Err("the hook exited with code 3: no room".to_owned()));
-        let late = said(Ending::TimedOut, "");
+        let late = output(Ending::TimedOut, "");
         assert_eq!(late, Err("the hook exceeded its timeout and was killed".to_owned()));
-        assert_eq!(said(Ending::Refused("not ours".to_owned()), ""), Err("not ours".to_owned()));
+        assert_eq!(output(Ending::Refused("not ours".to_owned()), ""), Err("not ours".to_owned()));
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Answer {
 /// The environment of a hook: the top-level values of its input, as `MEMWARDEN_NAME`.
 pub(super) fn environment(input: &str) -> Vec<(String, String)> {
     let Ok(serde_json::Value::Object(values)) = serde_json::from_str(input) else { return Vec::new() };
-    let told = values.into_iter().filter_map(|(name, value)| {
+    let variables = values.into_iter().filter_map(|(name, value)| {
         let value = match value {
             serde_json::Value::String(text) => text,
             serde_json::Value::Number(number) => number.to_string(),
@@ -68,7 +68,7 @@ pub(super) fn environment(input: &str) -> Vec<(String, String)> {
         (name.chars().all(plain) && !value.contains('\0'))
             .then(|| (format!("MEMWARDEN_{}", name.to_ascii_uppercase()), value))
     });
-    told.collect()
+    variables.collect()
 }
 
 #[cfg(test)]
@@ -79,9 +79,9 @@ mod tests {
     fn plain_values_become_variables() {
         let input =
             r#"{"target": "job", "headroom_bytes": 5, "drill": true, "list": [1], "a-b": 1, "z": "\u0000"}"#;
-        let told: Vec<String> =
+        let variables: Vec<String> =
             environment(input).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(told, ["MEMWARDEN_DRILL=true", "MEMWARDEN_HEADROOM_BYTES=5", "MEMWARDEN_TARGET=job"]);
+        assert_eq!(variables, ["MEMWARDEN_DRILL=true", "MEMWARDEN_HEADROOM_BYTES=5", "MEMWARDEN_TARGET=job"]);
         assert!(environment("[1]").is_empty() && environment("{").is_empty());
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, Left};
+use crate::protection::enforce::levels::{GroupMeter, MemoryLeft};
 use crate::protection::guard::input::{JobInput, Known};
 use crate::protection::policy::{Aged, Flow, Forecast, Members, Observed, Reading, Resource};
 use crate::protection::status::Unfit;
@@ -139,7 +139,7 @@ impl CgroupReadings {
 }
 
 /// A reading with its rates of growth.
-pub(in super::super) fn reading_with_rates(rates: &mut Flow, now: Timestamp, left: Left) -> Reading {
+pub(in super::super) fn reading_with_rates(rates: &mut Flow, now: Timestamp, left: MemoryLeft) -> Reading {
     /// More than any host has, and exact as a floating-point number.
     const ABOVE: Bytes = Bytes::new(1 << 52);
     // The least headroom of several limits has no jump where another limit becomes the least; the use below it has.

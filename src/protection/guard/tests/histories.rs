@@ -30,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_touched_by_who_only_observes(
+    fn observing_signals_no_process(
         history in proptest::collection::vec(stretch(), 1..12),
         victims in proptest::sample::select(vec!["whole", "largest", "newest"]),
     ) {

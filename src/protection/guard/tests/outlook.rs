@@ -62,7 +62,7 @@ impl Job {
         job
     }
 
-    fn said(&self) -> Vec<String> {
+    fn output(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.diary).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
@@ -70,7 +70,7 @@ impl Job {
     #[track_caller]
     fn wait_said(&self, what: &str) {
         let begun = clock::now();
-        while !self.said().iter().any(|line| line == what) {
+        while !self.output().iter().any(|line| line == what) {
             assert!(clock::now().since(begun) < SOON, "the job never said {what:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -81,7 +81,7 @@ impl Job {
         assert_eq!(self.child.try_wait().unwrap(), None, "it lives");
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.said()
+        self.output()
     }
 }
 
@@ -150,8 +150,8 @@ impl Scene {
         self.tree.add(&job.exe("/opt/trainer").memory(own, 1_024, 0, own).cpu(self.second));
         let frame = self.engine.tick(at);
         let report = self.watch.report().clone();
-        let told = self.engine.facts();
-        let facts = self.input_builder.look(at, &frame.outlook, told, &Alerts::default(), &report);
+        let facts = self.engine.facts();
+        let facts = self.input_builder.look(at, &frame.outlook, facts, &Alerts::default(), &report);
         self.mailbox.give(Box::new(facts.unwrap()), GuardInput::keep);
         let now = Cell::new(at);
         for _ in 0..10 {
@@ -167,8 +167,8 @@ impl Scene {
 
     /// The moves of the ladder, and how many were asked.
     fn moves(&self) -> Vec<String> {
-        let told = |note: &String| note.contains(" → ") || note.contains("asked");
-        self.notes.take().into_iter().filter(told).collect()
+        let facts = |note: &String| note.contains(" → ") || note.contains("asked");
+        self.notes.take().into_iter().filter(facts).collect()
     }
 }
 
@@ -276,9 +276,9 @@ fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
     let frame = scene.pass(HOST << 10, JOB << 10);
     assert_eq!((frame.outlook.forecasts.is_some(), frame.outlook.leaks.is_some()), (false, true));
     let report = scene.watch.report().clone();
-    let told = scene.engine.facts();
+    let facts = scene.engine.facts();
     let at = Timestamp::from_secs(1_001);
-    let facts = scene.input_builder.look(at, &frame.outlook, told, &Alerts::default(), &report).unwrap();
+    let facts = scene.input_builder.look(at, &frame.outlook, facts, &Alerts::default(), &report).unwrap();
     let slot = facts.slots[0].as_ref().unwrap();
     assert_eq!((slot.forecast, slot.leak), (None, Some(false)));
     assert_eq!(job.end(), ["up"]);

@@ -102,7 +102,7 @@ fn another(world: &World, first: bool) -> GuardInput {
 const HOST: &str = ", cgroup_headroom: {soft: \"\"}, host: {soft: 30%, hard: 10%}, verify_timeout: 5s";
 
 #[test]
-fn a_victim_that_does_not_die_keeps_nobody_else_from_being_protected() {
+fn a_victim_that_does_not_exit_does_not_stop_protection_of_others() {
     let mut world = World::with(HOST, true, |notes| Box::new(Stuck { notes, ..Stuck::default() }));
     let facts = another(&world, true);
     world.mailbox.give(Box::new(facts), GuardInput::keep);

@@ -174,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_killed_while_the_level_is_not_crossed_or_out_of_reach(history in history()) {
+    fn no_process_is_killed_while_the_level_is_not_crossed_or_unknown(history in history()) {
         let limits = [eager(Mode::Enforce, MaxState::Checkpoint), eager(Mode::Enforce, MaxState::Term)];
         let max_state = [State::Checkpoint, State::Term];
         let mut beyond = None;

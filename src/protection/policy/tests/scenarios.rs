@@ -43,7 +43,7 @@ fn a_plateau_below_the_levels_is_left_alone() {
 }
 
 #[test]
-fn a_job_that_says_nothing_has_its_grace_and_no_more() {
+fn a_job_that_does_not_answer_has_its_grace_and_no_more() {
     let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
@@ -62,7 +62,7 @@ fn a_job_that_says_nothing_has_its_grace_and_no_more() {
 }
 
 #[test]
-fn a_job_that_says_it_is_saving_has_longer() {
+fn a_job_that_reports_saving_has_longer() {
     let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
@@ -138,7 +138,7 @@ fn who_ignores_sigterm_is_killed_by_time() {
 }
 
 #[test]
-fn the_hard_level_wins_over_every_courtesy() {
+fn the_hard_level_precedes_every_grace_period() {
     let takes = |time: f64| if time < 60.0 { 50.0 * MIB } else { 1500.0 * MIB };
     check(
         limits(),
@@ -225,7 +225,7 @@ fn a_saw_does_not_start_the_hook_again_and_again() {
 }
 
 #[test]
-fn who_cannot_be_killed_is_said_and_left() {
+fn a_process_that_cannot_be_killed_is_reported_and_left() {
     let takes = |_| 2000.0 * MIB;
     check(
         limits(),
@@ -241,7 +241,7 @@ fn who_cannot_be_killed_is_said_and_left() {
 }
 
 #[test]
-fn what_is_foreseen_asks_for_a_checkpoint_and_no_more() {
+fn a_forecast_leads_to_a_checkpoint_request_and_no_further() {
     let foreseen = |time: f64| (10.0..100.0).contains(&time).then_some(400.0 - 4.0 * time);
     check(
         limits(),
@@ -296,7 +296,7 @@ fn nothing_is_done_blindly() {
 }
 
 #[test]
-fn observing_tells_the_same_story_and_does_nothing() {
+fn observing_records_the_same_incident_and_does_nothing() {
     let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
     check(
         Limits { mode: Mode::Observe, ..limits() },
@@ -399,7 +399,7 @@ fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
 }
 
 #[test]
-fn who_may_not_be_killed_and_stays_is_said() {
+fn a_process_that_may_not_be_killed_is_reported() {
     let job = Job { takes: ramp, ends: None, ..Job::default() };
     check(
         Limits { max_state: MaxState::Term, ..limits() },

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_refuses_is_said_and_holds_nobody_up() {
+    fn a_disk_that_refuses_is_reported_and_delays_nothing() {
         // Writing to it fails as on a full disk.
         let full = std::path::PathBuf::from("/dev/full");
         if !full.exists() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_said_at_once_and_tried_again() {
+    fn a_folder_that_cannot_be_made_is_reported_at_once_and_tried_again() {
         let folder = tempfile::tempdir().unwrap();
         let blocked = folder.path().join("blocked");
         std::fs::write(&blocked, "").unwrap();

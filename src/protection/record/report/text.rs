@@ -78,8 +78,8 @@ fn timeline(out: &mut String, incident: &Incident) -> std::fmt::Result {
     let mut rows: Vec<(f64, String)> = Vec::new();
     for step in &incident.moves {
         let mut text = format!("**{}** → **{}**: {}", step.from, step.to, plain(&step.reason));
-        for said in step.readings.iter().filter_map(rested_on) {
-            text.push_str(&format!("; {said}"));
+        for output in step.readings.iter().filter_map(rested_on) {
+            text.push_str(&format!("; {output}"));
         }
         rows.push((step.unix_seconds, text));
     }
@@ -181,9 +181,9 @@ fn describe(step: &StepRecord) -> String {
     if let Some(after) = step.ended_after_seconds {
         text.push_str(&format!(", ended after {}", duration(after)));
     }
-    if !step.said.trim().is_empty() {
-        let said: String = step.said.trim().chars().take(200).collect();
-        text.push_str(&format!("; output: {}", plain(&said)));
+    if !step.output.trim().is_empty() {
+        let output: String = step.output.trim().chars().take(200).collect();
+        text.push_str(&format!("; output: {}", plain(&output)));
     }
     text
 }
@@ -298,7 +298,7 @@ mod tests {
                     result: Some("failed".to_owned()),
                     error: Some("the hook exited with code 3".to_owned()),
                     ended_after_seconds: Some(0.5),
-                    said: "<script>\n".to_owned(),
+                    output: "<script>\n".to_owned(),
                     ..StepRecord::default()
                 },
                 StepRecord {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_tells_the_story_in_order() {
+    fn the_report_is_in_order_of_time() {
         expect_test::expect![[r#"
             # Incident 20260101T000000.000Z-job
 
@@ -357,7 +357,7 @@ mod tests {
             let mut incident = incident();
             incident.steps[0].step = serde_json::from_str(&step).unwrap_or(Value::Null);
             incident.steps[0].outcome = incident.steps[0].step.clone();
-            incident.steps[0].said = text.clone();
+            incident.steps[0].output = text.clone();
             incident.moves[0].readings = vec![json!({"what": text, "value": number})];
             incident.began_unix_seconds = number;
             incident.facts.insert(text, json!(number));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_said() {
+    fn a_folder_that_cannot_be_written_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let blocked = folder.path().join("blocked");
         std::fs::write(&blocked, "").unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_comes_first_and_a_damaged_one_is_said() {
+    fn the_newest_comes_first_and_a_damaged_one_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
         let record =

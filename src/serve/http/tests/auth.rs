@@ -148,7 +148,7 @@ async fn a_broken_file_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn alerts_are_heard_from_who_is_known() {
+async fn alerts_are_accepted_from_known_senders() {
     let message = r#"{"version":"4","alerts":[{"status":"firing","labels":{"alertname":"x"}}]}"#;
     let post = |headers: &str, body: &str| {
         let length = body.len();

@@ -222,7 +222,7 @@ async fn deaf_clients_make_room() {
 }
 
 #[tokio::test]
-async fn whoever_finds_no_place_in_time_is_told_503() {
+async fn a_request_without_a_place_in_time_gets_503() {
     // No place is ever free, so the waiting itself is what is tested.
     let server = Running::start(Web { max_requests: 0, request_timeout: SHORT * 10, ..web() });
     let mut stream = connect(&server).await;

@@ -58,7 +58,7 @@ impl Reload for Scripted {
     }
 }
 
-/// Nobody is heard.
+/// Accepts no alert.
 struct Deaf;
 
 impl ReceiveAlerts for Deaf {

@@ -59,7 +59,7 @@ async fn every_page_answers() {
 }
 
 #[tokio::test]
-async fn wrong_paths_and_methods_are_told_so() {
+async fn wrong_paths_and_methods_get_their_status() {
     let server = Running::start(web());
     for path in ["/metrics/", "/favicon.ico", "//", "/-/quit", "/metrics%00", "/../metrics", "*"] {
         assert_eq!(ask(server.address, get(path, "")).await.status, 404, "{path}");

@@ -87,8 +87,8 @@ fn promtool_agrees() {
                 continue;
             }
             let output = promtool(&["check".as_ref(), "web-config".as_ref(), path.as_os_str()]).unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.success(), expected, "{}: promtool says {said}", name(&path));
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), expected, "{}: promtool says {text}", name(&path));
         }
     }
 }

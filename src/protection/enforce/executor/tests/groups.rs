@@ -136,7 +136,7 @@ fn a_new_group_of_an_old_name_is_not_touched() {
 }
 
 #[test]
-fn a_stranger_in_a_group_keeps_it_from_being_killed_at_once() {
+fn a_process_of_another_user_keeps_a_group_from_being_killed_at_once() {
     if own_uid() != 0 {
         crate::skip::skip("a process of another user takes root to start");
         return;

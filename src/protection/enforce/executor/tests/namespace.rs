@@ -3,7 +3,7 @@
 use super::job::{Job, stat};
 use super::*;
 use crate::protection::enforce::executor::process_status::Proc;
-use crate::protection::enforce::executor::reach::{self, Miss};
+use crate::protection::enforce::executor::reach::{self, NotSignalled};
 use crate::protection::words::step::{Outcome, Skip};
 
 const INSIDE: &str = "MEMWARDEN_TEST_PID_NAMESPACE";
@@ -29,8 +29,8 @@ fn a_pid_that_is_anothers_by_now_is_not_signalled() {
         .env(INSIDE, "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 fn inside() {
@@ -61,6 +61,6 @@ fn inside() {
         assert_eq!(perform(&mut machine, work).unwrap().outcome, Outcome::Skipped(Skip::Gone));
     }
     let late = reach::send(Mode::Enforce, &found, SignalNumber::KILL);
-    assert!(matches!(late, Err(Miss::Skip(Skip::Gone))), "{late:?}");
+    assert!(matches!(late, Err(NotSignalled::Skip(Skip::Gone))), "{late:?}");
     assert!(stranger.alive());
 }

@@ -6,7 +6,7 @@ use crate::protection::words::scope::Refusal;
 use crate::protection::words::step::{Outcome, Skip};
 
 #[test]
-fn a_signal_arrives_and_is_told() {
+fn a_signal_arrives_and_is_reported() {
     let mut job = Job::python("say('up')\nsignal.pause()\n");
     assert_eq!(job.line(), "up");
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
@@ -21,7 +21,7 @@ fn a_signal_arrives_and_is_told() {
 }
 
 #[test]
-fn a_zombie_is_gone() {
+fn a_zombie_has_exited() {
     let job = Job::start(&["true"]);
     super::job::until("the end", || !job.alive());
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
@@ -59,7 +59,7 @@ fn another_start_time_is_another_process() {
 }
 
 #[test]
-fn nobody_outside_is_reached_whatever_the_plan_says() {
+fn no_process_outside_the_target_is_signalled_whatever_the_plan() {
     let (inside, outside) = (Job::start(&["sleep", "60"]), Job::start(&["sleep", "60"]));
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(inside.key)]);
     let refusal = |machine: &mut Machine, key| match signal(machine, key, SignalNumber::KILL) {
@@ -104,7 +104,7 @@ fn a_process_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_drill_reaches_nobody() {
+fn a_drill_signals_no_process() {
     let mut job = Job::python("say('up')\nsignal.pause()\n");
     job.line();
     let mut machine = armed(Mode::Drill, vec![Member::Tree(job.key)]);

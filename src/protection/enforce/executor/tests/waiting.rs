@@ -27,7 +27,7 @@ fn next(machine: &mut Machine) -> Finished {
 }
 
 #[test]
-fn an_end_is_told_once_it_has_come() {
+fn an_end_is_reported_once_it_has_come() {
     let mut job = Job::start(&["sleep", "60"]);
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
     let end = || Work::AwaitEnd { processes: [job.key].into(), group: None, within: LONG };
@@ -36,8 +36,8 @@ fn an_end_is_told_once_it_has_come() {
     machine.poll(&mut finished);
     assert!(finished.is_empty());
     signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
-    let told = next(&mut machine);
-    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+    let result = next(&mut machine);
+    assert_eq!((result.ticket, result.result.unwrap().outcome), (waiting, Outcome::Done));
     // Who is dead and not reaped, and who was never there, is waited for by nobody.
     ticket(perform(&mut machine, end()));
     assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
@@ -45,7 +45,7 @@ fn an_end_is_told_once_it_has_come() {
 }
 
 #[test]
-fn who_does_not_die_in_time_is_told_as_left() {
+fn a_process_that_does_not_exit_in_time_is_reported_as_left() {
     // What an uninterruptible sleep looks like from outside: the signal is sent, and the end does not come.
     let job = Job::start(&["sleep", "60"]);
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
@@ -55,7 +55,7 @@ fn who_does_not_die_in_time_is_told_as_left() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_told() {
+fn forgotten_subjects_are_not_exposed() {
     let job = Job::start(&["sleep", "60"]);
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
     let work = Work::AwaitEnd { processes: [job.key].into(), group: None, within: Duration::ZERO };
@@ -87,7 +87,7 @@ fn memory_of_who_is_killed_is_taken_back() {
 }
 
 #[test]
-fn a_handler_that_takes_long_says_so_and_then_that_it_has_saved() {
+fn a_slow_handler_reports_saving_and_then_saved() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ack");
     std::fs::write(&path, "saved, long ago").unwrap();
@@ -115,12 +115,12 @@ while True: signal.pause()
     let waiting = ticket(perform(&mut machine, Work::Await { by, within: LONG }));
     assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Saving(waiting));
     std::fs::write(&path, "saved step 42").unwrap();
-    let told = next(&mut machine);
-    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+    let result = next(&mut machine);
+    assert_eq!((result.ticket, result.result.unwrap().outcome), (waiting, Outcome::Done));
 }
 
 #[test]
-fn a_word_that_was_written_for_another_does_not_count() {
+fn an_acknowledgement_of_another_request_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ack");
     std::fs::write(&path, "saved").unwrap();
@@ -153,12 +153,12 @@ fn not_taken(folder: &std::path::Path, wrong: impl FnOnce(&std::path::Path)) {
     std::fs::set_permissions(folder.join("next"), std::os::unix::fs::PermissionsExt::from_mode(0o644))
         .unwrap();
     std::fs::rename(folder.join("next"), &path).unwrap();
-    let told = next(&mut machine);
-    assert_eq!((told.ticket, told.result.unwrap().outcome), (waiting, Outcome::Done));
+    let result = next(&mut machine);
+    assert_eq!((result.ticket, result.result.unwrap().outcome), (waiting, Outcome::Done));
 }
 
 #[test]
-fn a_link_of_a_user_says_nothing_and_leads_nowhere() {
+fn a_link_of_a_user_reveals_nothing_and_is_not_followed() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let folder = tempfile::tempdir().unwrap();
     // Of a user's, where we can make it so.
@@ -184,7 +184,7 @@ fn a_link_of_a_user_says_nothing_and_leads_nowhere() {
 }
 
 #[test]
-fn what_cannot_be_read_has_not_said_that_it_saved() {
+fn an_unreadable_acknowledgement_file_is_no_acknowledgement() {
     use rustix::fs::{CWD, FileType, mknodat};
     let folder = tempfile::tempdir().unwrap();
     not_taken(folder.path(), |path| mknodat(CWD, path, FileType::Fifo, 0o600.into(), 0).unwrap());
@@ -199,7 +199,7 @@ fn what_cannot_be_read_has_not_said_that_it_saved() {
 }
 
 #[test]
-fn a_word_that_is_being_written_is_not_taken_for_another() {
+fn a_partly_written_acknowledgement_is_not_taken_for_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("saved");
     let mut machine = armed(Mode::Enforce, Vec::new());

@@ -1,4 +1,4 @@
-//! Who looks: an engine in this process, or a daemon.
+//! The source of frames: an engine in this process, or a daemon.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::events::Events;
 use crate::host::clock;
 use crate::report::{Focus, FrameView};
 
-/// Where sights come from.
-pub(super) enum Eyes {
+/// The source of frames.
+pub(super) enum FrameSource {
     Own(Box<Engine>),
     Daemon(Box<Daemon>),
 }
 
-impl Eyes {
-    /// Opens what the options ask for, and says what the report is about.
+impl FrameSource {
+    /// Opens the source that the options select, and returns the selection of the report.
     pub(super) fn open(options: &Options) -> anyhow::Result<(Self, Focus)> {
         if let Some(url) = &options.url {
             return Ok((Self::Daemon(Box::new(Daemon::at(url)?)), options.focus(&[])));

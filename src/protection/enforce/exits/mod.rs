@@ -22,7 +22,7 @@ const MOST: usize = 1024;
 
 /// A process that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Death {
+pub struct ProcessExit {
     /// The process.
     pub key: ProcessKey,
     /// The job that it belonged to.
@@ -39,11 +39,11 @@ struct Watched {
 
 /// The processes that are watched.
 #[derive(Debug, Default)]
-pub struct Deaths {
+pub struct ProcessExits {
     watched: HashMap<ProcessKey, Watched>,
 }
 
-impl Deaths {
+impl ProcessExits {
     /// Whether this kernel returns the exit status of a process that is not a child.
     pub fn supported() -> bool {
         let own = rustix::process::pidfd_open(getpid(), PidfdFlags::empty());
@@ -89,7 +89,7 @@ impl Deaths {
 
     /// The processes that have ended and were reaped since the last call; they are no longer watched. Those without an
     /// exit status are left out.
-    pub fn poll(&mut self) -> Vec<Death> {
+    pub fn poll(&mut self) -> Vec<ProcessExit> {
         let mut found = Vec::new();
         self.watched.retain(|key, watched| {
             if !reaped(&watched.process) {
@@ -97,11 +97,11 @@ impl Deaths {
             }
             if let Ok(Some(status)) = raw::status(watched.process.as_fd()) {
                 let signal = Some(status & 0x7f).filter(|signal| *signal != 0);
-                found.push(Death { key: *key, owner: watched.owner.clone(), signal });
+                found.push(ProcessExit { key: *key, owner: watched.owner.clone(), signal });
             }
             false
         });
-        found.sort_by_key(|death| death.key);
+        found.sort_by_key(|exit| exit.key);
         found
     }
 }
@@ -146,39 +146,39 @@ mod tests {
         let many: Vec<_> = (0..3_000).map(|pid| ProcessKey { pid: 5_000_000 + pid, start: 1 }).collect();
         let (job, other) = (Label::from("many"), Label::from("other"));
         let key = ProcessKey { pid: own, start };
-        let mut deaths = Deaths::default();
+        let mut exits = ProcessExits::default();
         let jobs = [(&job, many.as_slice()), (&other, &[key][..])];
-        deaths.watch(Path::new("/proc"), jobs.into_iter());
-        assert!(deaths.watched.contains_key(&key));
-        deaths.watch(Path::new("/proc"), jobs.into_iter().take(1));
-        assert!(deaths.watched.is_empty(), "whoever is wanted no more takes no place");
+        exits.watch(Path::new("/proc"), jobs.into_iter());
+        assert!(exits.watched.contains_key(&key));
+        exits.watch(Path::new("/proc"), jobs.into_iter().take(1));
+        assert!(exits.watched.is_empty(), "whoever is wanted no more takes no place");
     }
 
     #[test]
-    fn how_a_process_ended_is_told_once() {
-        if !Deaths::supported() {
+    fn how_a_process_ended_is_reported_once() {
+        if !ProcessExits::supported() {
             crate::skip::skip("this kernel does not tell how a process ended (before 6.15)");
             return;
         }
-        let mut deaths = Deaths::default();
+        let mut exits = ProcessExits::default();
         let owner = Label::from("job");
         let (mut killed, first) = start("read line");
         let (mut orderly, second) = start("read line; exit 3");
         let gone = ProcessKey { start: first.start + 1, ..first };
         let proc = Path::new("/proc");
-        deaths.watch(proc, [(&owner, &[first, second, gone, first][..])].into_iter());
-        assert_eq!((deaths.watched.len(), deaths.poll()), (2, Vec::new()));
+        exits.watch(proc, [(&owner, &[first, second, gone, first][..])].into_iter());
+        assert_eq!((exits.watched.len(), exits.poll()), (2, Vec::new()));
         killed.kill().unwrap();
         killed.wait().unwrap();
         // It belongs to nobody any more before its end was told.
-        deaths.watch(proc, [(&owner, &[second][..])].into_iter());
+        exits.watch(proc, [(&owner, &[second][..])].into_iter());
         drop(orderly.stdin.take());
         orderly.wait().unwrap();
         let mut expected = vec![
-            Death { key: first, owner: owner.clone(), signal: Some(9) },
-            Death { key: second, owner, signal: None },
+            ProcessExit { key: first, owner: owner.clone(), signal: Some(9) },
+            ProcessExit { key: second, owner, signal: None },
         ];
-        expected.sort_by_key(|death| death.key);
-        assert_eq!((deaths.poll(), deaths.poll()), (expected, Vec::new()));
+        expected.sort_by_key(|exit| exit.key);
+        assert_eq!((exits.poll(), exits.poll()), (expected, Vec::new()));
     }
 }
