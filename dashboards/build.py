@@ -184,6 +184,14 @@ def node():
     b.lines("Share of the workloads' resident memory", [(f"memwarden_imbalance_workload_memory_share_ratio{{{WORK}}}", "{{workload}}")], "percentunit",
             stack=True, description="Share of the resident memory of all workloads of the node.", min=0, max=1)
 
+    b.row("Idle memory")
+    b.lines("GPU memory held and not used", [(f"memwarden_idle_gpu_memory_bytes{{{WORK}}}", "{{workload}} GPU {{gpu}}")], "bytes", stack=True, min=0,
+            description="Memory of workloads on GPUs that have not been used for analyzers.idle.after, 15 minutes by default.")
+    b.lines("Host memory held without activity", [(f"memwarden_idle_host_memory_bytes{{{WORK}}}", "{{workload}}")], "bytes", stack=True, min=0,
+            description="Anonymous and shared memory of workloads that have used no CPU and no GPU for four times analyzers.idle.after.")
+    b.table("Idle GPU time in 24 h", f"sort_desc(increase(memwarden_idle_gpu_seconds_total{{{WORK}}}[24h]) > 0)", width=8, unit="s", names={"Value": "GPU time"},
+            description="GPU time for which a workload held memory of GPUs that were not used.")
+
     b.row("Fragmentation of host memory")
     b.timeline("State of each zone", [(numbered("memwarden_fragmentation_host_state", "state", PIECES, HERE), "node {{node}}, {{zone}}")], width=8,
                mappings=words(PIECES), steps=[level(YELLOW, 1), level(RED, 2)],

@@ -7,6 +7,7 @@
 pub mod exhaustion;
 pub mod fragmentation;
 mod identities;
+pub mod idle;
 pub mod imbalance;
 mod latch;
 pub mod leak;
@@ -32,6 +33,7 @@ pub static REGISTRY: &[&Registration] = &[
     &leak::REGISTRATION,
     &fragmentation::REGISTRATION,
     &imbalance::REGISTRATION,
+    &idle::REGISTRATION,
     &visibility::REGISTRATION,
 ];
 

@@ -137,7 +137,7 @@ pub(crate) fn dashboard_queries() -> BTreeSet<String> {
 }
 
 /// Whether a query asks for what not every host has (PSI, a cgroup with a limit, reclaim), and this one has not,
-/// or for fragmentation or the growth of a step, of which nothing is said for the first minute.
+/// or for fragmentation, the growth of a step or idle memory, which are exposed after minutes only.
 pub(crate) fn may_be_empty(query: &str, page: &str) -> bool {
     let absent_on_some_hosts = [
         "pressure",
@@ -147,6 +147,7 @@ pub(crate) fn may_be_empty(query: &str, page: &str) -> bool {
         "cgroup",
         "fragmentation",
         "growth_bytes_per_step",
+        "memwarden_idle_",
     ];
     // What a target has only once something was done for it, or is wrong with it.
     let at_times = ["disarmed_reason", "overdue", "signal_latency"];
