@@ -108,3 +108,53 @@ fn a_host_that_fills_up_is_detected_reported_and_known_after_a_restart() {
     daemon.wait_frames(3.0);
     assert!(foreseen(&daemon).is_none() && daemon.log().contains("is damaged"), "{}", daemon.log());
 }
+
+/// The name of the workload whose memory of an unused GPU is reported.
+fn idle_workload(daemon: &Daemon) -> Option<String> {
+    let page = daemon.metrics();
+    let line = page.lines().find(|line| line.starts_with("memwarden_idle_gpu_memory_bytes{"))?;
+    let (_, rest) = line.split_once("workload=\"")?;
+    Some(rest.split('"').next()?.to_owned())
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_workload_that_holds_a_gpu_without_using_it_is_reported_with_its_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let device = |gpu: usize, utilization: u64, pid: u32| {
+        serde_json::json!({
+            "uuid": format!("GPU-{gpu}"),
+            "minor": gpu,
+            "pci": format!("0000:{gpu:02x}:00.0"),
+            "utilization": utilization,
+            "processes": [{"pid": pid, "memory": 40_u64 << 30, "type": "compute"}],
+        })
+    };
+    // The test's own process uses its GPU.
+    let devices = [device(0, 0, job.id()), device(1, 60, std::process::id())];
+    let scenario = folder.path().join("scenario.json");
+    std::fs::write(&scenario, serde_json::json!({"devices": devices}).to_string()).unwrap();
+    let config = folder.path().join("memwarden.yaml");
+    let settings = serde_json::json!({
+        "sampling": {"interval": "100ms"},
+        "sources": {
+            "gpu": {"interval": "100ms", "nvml_library": crate::harness::fake_nvml()},
+            "workload": {"trees": [format!("{} unused", job.id()), format!("{} used", std::process::id())]},
+        },
+        "analyzers": {"idle": {"after": "10s"}},
+    });
+    std::fs::write(&config, settings.to_string()).unwrap();
+    let daemon = Daemon::start_with(&["--config.file", config.to_str().unwrap()], |command| {
+        command.env("FAKE_NVML_SCENARIO", &scenario);
+    });
+    let reported = wait_for("a report", Duration::from_secs(60), || idle_workload(&daemon));
+    assert_eq!(reported, "unused");
+    let page = daemon.metrics();
+    assert!(!page.contains("memwarden_idle_gpu_memory_bytes{workload=\"used\""), "{page}");
+    let findings = daemon.get("/api/v1/findings").body;
+    assert!(findings.contains("unused holds memory on GPU 0 without using it."), "{findings}");
+    job.kill().unwrap();
+    job.wait().unwrap();
+    wait_for("the end", Duration::from_secs(60), || idle_workload(&daemon).is_none().then_some(()));
+}

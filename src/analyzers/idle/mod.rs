@@ -47,7 +47,7 @@ const LONGER: u32 = 4;
 static AFTER: Opt = Opt {
     key: "after",
     help: "Time for which a GPU must not be used before the memory that a workload holds on it is reported as idle; four times that while the workload uses CPUs, and for host memory.",
-    kind: seconds(60, 86_400),
+    kind: seconds(10, 86_400),
     default: "15m",
 };
 
