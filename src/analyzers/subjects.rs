@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::exhaustion::phases::PhasePeaks;
 use super::tracker::{Assessment, Sample, Tracker};
 use super::users::Users;
 use crate::model::analyzer::{SavedState, View};
@@ -41,6 +42,8 @@ pub(super) struct SubjectSample<'a> {
     /// Identifies the lifetime of the subject, in seconds: the history of a workload that was killed does not apply
     /// after its restart. 0 for subjects that are never restarted.
     pub(super) life: f64,
+    /// The phase of the job with the highest peaks.
+    pub(super) phase: Option<PhasePeaks>,
 }
 
 /// The tracked state of one subject.
@@ -166,7 +169,7 @@ impl Subjects {
     /// Adds the sample of one subject, and assesses the subject if that is due. Returns nothing if it is not tracked.
     pub(super) fn feed(
         &mut self,
-        SubjectSample { subject, sample, limit, life }: SubjectSample<'_>,
+        SubjectSample { subject, sample, limit, life, phase }: SubjectSample<'_>,
         horizons: &[f64],
         now: Timestamp,
     ) -> Option<&mut TrackedSubject> {
@@ -191,7 +194,7 @@ impl Subjects {
         followed.tracker.push(at, sample);
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
-            let assessment = followed.tracker.assess(limit, horizons);
+            let assessment = followed.tracker.assess_with(limit, horizons, phase.as_ref());
             // The first estimate is kept: a gap in the samples must not change it.
             followed.since_unix = assessment
                 .growing_for_seconds

@@ -336,7 +336,11 @@ fn allocated_bytes_of_the_job_distinguish_a_leak_from_reserved_memory() {
         bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, 61.0 * GIB);
     });
     assert_eq!(value(&analysis, "memwarden_leak_state", &["gpu_process", "9", "leaking"]), Some(1.0));
-    assert_eq!(value(&analysis, "memwarden_leak_state", &["allocator", "leaking"]), None, "it is told once");
+    assert_eq!(
+        value(&analysis, "memwarden_leak_state", &["allocator", "leaking"]),
+        None,
+        "it is reported once"
+    );
     let summary = &analysis.findings[0].summary;
     assert!(
         summary.starts_with("The memory allocated to tensors of gpu_process 5 job pid 9 has been leaking"),
@@ -499,4 +503,63 @@ fn a_workload_is_remembered_for_as_long_as_it_was_followed() {
     let analysis = run(&mut *analyzer, 700, 702, |_, batch| put(batch, 10_000..12_000));
     assert_eq!(value(&analysis, "memwarden_leak_subjects", &[]), Some(2_000.0));
     assert_eq!(value(&analysis, "memwarden_leak_subjects_omitted", &[]), Some(0.0));
+}
+
+/// A rank that takes two steps a second and evaluates after every 200 steps. An evaluation takes 10 GiB for less than a
+/// second, which no sample shows. `per_step` bytes of each step are never released.
+fn evaluating_rank(second: u32, per_step: f64, reports: bool, batch: &mut Batch) {
+    use crate::model::units::{Count, Flag};
+    use crate::sources::training::metrics::{
+        ALLOCATED, DEVICE_FREE, INFO, PHASE_PEAK, PHASES, RESERVED, STEPS,
+    };
+    let mut info: Vec<Label> = INFO.desc.labels.iter().map(|_| Label::default()).collect();
+    for (name, value) in [("workload", "job"), ("rank", "3"), ("pid", "9")] {
+        info[INFO.desc.labels.iter().position(|label| *label == name).unwrap()] = value.into();
+    }
+    batch.put(&INFO, &info, Flag(true));
+    let labels = ["job".into(), "3".into(), "0".into(), "5".into()];
+    let base = |step: f64| 40.0 * GIB + per_step * step;
+    let step = f64::from(2 * second);
+    bytes(batch, &ALLOCATED, &labels, base(step) + noise(second) * GIB / 1024.0);
+    bytes(batch, &RESERVED, &labels, 55.0 * GIB);
+    bytes(batch, &DEVICE_FREE, &labels, 5.0 * GIB);
+    let rank = ["job".into(), "3".into()];
+    batch.put(&STEPS, &rank, Count(u64::from(2 * second)));
+    let evaluations = 2 * second / 200;
+    if reports && evaluations > 0 {
+        let phase = ["job".into(), "3".into(), "evaluate".into()];
+        batch.put(&PHASES, &phase, Count(evaluations.into()));
+        bytes(batch, &PHASE_PEAK, &phase, base(f64::from(evaluations * 200)) + 10.0 * GIB);
+    }
+}
+
+#[test]
+fn the_peaks_of_a_reported_phase_are_forecast_by_steps() {
+    // 60 GiB are exhausted by the evaluation at 10,000 steps, 5,000 s: the level itself is then at 50 GiB.
+    let per_step = GIB / 1000.0;
+    let labels = ["allocator", "5", "job", "9"];
+    let with = |last: &'static str| [labels.as_slice(), &[last]].concat();
+    let forecast = |reports: bool| {
+        let mut analyzer = build(&exhaustion::REGISTRATION);
+        run(&mut *analyzer, 0, 3_950, |second, batch| evaluating_rank(second, per_step, reports, batch))
+    };
+    let known = forecast(true);
+    let [p10, p50, p90] = ["p10", "p50", "p90"].map(|estimate| value(&known, TTE, &with(estimate)).unwrap());
+    assert!((p50 - 1_050.0).abs() < 150.0 && p10 <= 1_050.0 && p90 >= 1_000.0, "{p10} {p50} {p90}");
+    let summary = &known.findings.iter().find(|finding| finding.subject.resource.as_str() == "allocator");
+    let summary = &summary.unwrap().summary;
+    assert!(summary.contains("by the peaks of phase evaluate, which occurs every 200 steps"), "{summary}");
+    // Without the report, the level is known to reach the limit after twice the time.
+    let unknown = value(&forecast(false), TTE, &with("p50")).unwrap();
+    assert!(unknown > 3.0 * p50, "{unknown}");
+}
+
+#[test]
+fn peaks_of_a_phase_that_do_not_grow_are_no_forecast() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    // 50 of 60 GiB, again and again.
+    let steady = run(&mut *analyzer, 0, 3_000, |second, batch| evaluating_rank(second, 0.0, true, batch));
+    assert_eq!(value(&steady, TTE, &["allocator", "5", "job", "9", "p50"]), None);
+    let within = value(&steady, "memwarden_forecast_exhaustion_probability_ratio", &["allocator", "60m"]);
+    assert_eq!(within, Some(0.0));
 }

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::{self, Basis, Forecast, ForecastInput, Growing, Recurrence, Risk, Tte};
+use super::exhaustion::phases::PhasePeaks;
+use super::exhaustion::{self, Basis, Forecast, ForecastInput, Growing, PhasePeriod, Recurrence, Risk, Tte};
 use super::leak::{Evidence, State};
 use super::series_verdict::{Clock, SeriesState, SeriesVerdict};
 use super::stats::normal;
@@ -109,6 +110,9 @@ pub struct Assessment {
     pub basis: Option<Basis>,
     /// The peaks that recur, and that the forecast is computed from; absent where it is computed from the trend.
     pub peaks: Option<Recurrence>,
+    /// The phase of these peaks; absent where the job does not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PhasePeriod>,
     /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner. It limits
     /// the probabilities of exhaustion, and not the quantiles; absent without a forecast.
     pub p_growth_goes_on: Option<f64>,
@@ -180,6 +184,16 @@ impl Tracker {
     /// Assesses the series against a `limit` in bytes and for `horizons` in seconds. If it is called rarely it
     /// reports less, but not something different: the verdict requires a few calls in 3 % of the history.
     pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
+        self.assess_with(limit, horizons, None)
+    }
+
+    /// Assesses the series with the peaks of a phase that the job reports.
+    pub(super) fn assess_with(
+        &mut self,
+        limit: Option<f64>,
+        horizons: &[f64],
+        phase: Option<&PhasePeaks>,
+    ) -> Assessment {
         let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0);
         let mut assessment = Assessment {
             leak: State::Insufficient,
@@ -191,13 +205,14 @@ impl Tracker {
             tte: None,
             basis: None,
             peaks: None,
+            phase: None,
             p_growth_goes_on: None,
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
         let (channel, clock) = (self.channel(), Clock { now: self.elapsed, interval: self.interval });
         let seen = self.sight.see(&mut self.history, channel, clock, limit);
-        let forecast = seen.as_ref().and_then(|seen| self.assess_growth(seen, limit, &mut assessment));
+        let forecast = seen.as_ref().and_then(|seen| self.assess_growth(seen, limit, phase, &mut assessment));
         let Some(limit) = limit else { return assessment };
         // A past spike over the limit does not predict the next one; the risk rules include the level.
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
@@ -206,6 +221,8 @@ impl Tracker {
             let longest = horizons.iter().copied().fold(0.0, f64::max);
             assessment.p_growth_goes_on = forecast.as_ref().map(|forecast| forecast.goes_on(longest));
             assessment.peaks = forecast.as_ref().and_then(Forecast::peaks);
+            let of_phase = assessment.peaks.is_some_and(|peaks| peaks.of_phase);
+            assessment.phase = phase.filter(|_| of_phase).and_then(PhasePeaks::named);
             if let Some(forecast) =
                 forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone)
             {
@@ -227,6 +244,7 @@ impl Tracker {
         &self,
         seen: &SeriesState,
         limit: Option<f64>,
+        phase: Option<&PhasePeaks>,
         assessment: &mut Assessment,
     ) -> Option<Forecast> {
         let (rate, error) = seen.rate;
@@ -235,7 +253,10 @@ impl Tracker {
         assessment.growth =
             (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
         assessment.evidence = Some(evidence);
-        let peaks = |below| Recurrence::find(self.history.peaks(), below, self.elapsed);
+        let peaks = |below| {
+            let of_phase = phase.and_then(|phase| Recurrence::of_phase(phase, below, self.elapsed));
+            of_phase.or_else(|| Recurrence::find(self.history.peaks(), below, self.elapsed))
+        };
         if !matches!(seen.state, State::Growing | State::Leaking) {
             let look = &seen.look;
             let ends = look.slowing || look.over || seen.faded;

@@ -121,7 +121,7 @@ fn idle_workload(daemon: &Daemon) -> Option<String> {
 #[test]
 fn a_workload_that_holds_a_gpu_without_using_it_is_reported_with_its_owner() {
     let folder = tempfile::tempdir().unwrap();
-    let mut job = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut job = crate::harness::program("sleep").arg("600").spawn().unwrap();
     let device = |gpu: usize, utilization: u64, pid: u32| {
         serde_json::json!({
             "uuid": format!("GPU-{gpu}"),

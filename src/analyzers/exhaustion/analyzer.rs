@@ -1,5 +1,6 @@
 //! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
+use super::phases::{PhasePeriod, Phases};
 use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
 use crate::analyzers::identities::Identities;
@@ -10,6 +11,7 @@ use crate::analyzers::tracker::Assessment;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::outlook::{Forecast, HORIZONS, Tte};
+use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
 
@@ -27,16 +29,21 @@ pub static REGISTRATION: Registration = Registration {
     options: &[&subjects::MOST],
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
-    build: |settings| Box::new(Exhaustion { subjects: Subjects::new(settings), levels: Latch::default() }),
+    build: |settings| {
+        let (levels, phases) = (Latch::default(), Phases::default());
+        Box::new(Exhaustion { subjects: Subjects::new(settings), levels, phases })
+    },
 };
 
 struct Exhaustion {
     subjects: Subjects,
     levels: Latch<Level>,
+    phases: Phases,
 }
 
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        self.phases.update(view, now);
         let resources = resources::all(view);
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.levels.begin(now);
@@ -48,6 +55,10 @@ impl Analyzer for Exhaustion {
                 sample: resource.sample,
                 limit: Some(resource.limit),
                 life: resource.life,
+                phase: resource
+                    .rank
+                    .as_ref()
+                    .and_then(|[workload, rank]| self.phases.highest(view, workload, rank, now)),
             };
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
             let headroom = (resource.limit - resource.sample.used).max(0.0);
@@ -215,9 +226,13 @@ fn basis_evidence(assessment: &Assessment, age: f64, evidence: &mut Vec<Evidence
 /// What the forecast is computed from, as text; empty without a forecast.
 fn basis(assessment: &Assessment) -> String {
     match (&assessment.tte, &assessment.peaks) {
-        (Some(_), Some(peaks)) => {
-            format!(" (by {} peaks that recur every {:.0} s)", peaks.count, peaks.period_seconds)
-        }
+        (Some(_), Some(peaks)) => match &assessment.phase {
+            Some(PhasePeriod { phase, steps }) => format!(
+                " (by the peaks of phase {}, which occurs every {steps:.0} steps)",
+                printable::escaped(phase.as_str())
+            ),
+            None => format!(" (by {} peaks that recur every {:.0} s)", peaks.count, peaks.period_seconds),
+        },
         (Some(_), None) => " (by the trend)".to_owned(),
         (None, _) => String::new(),
     }

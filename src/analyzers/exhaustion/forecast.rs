@@ -103,9 +103,10 @@ impl Forecast {
         let swing = whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
         level += swing;
         let stand_out = |peaks: &&Recurrence| {
+            // No sample shows the peak of a phase, however often it occurs.
             basis == Basis::Used
                 && peaks.height_bytes > HEIGHT * (limit - level)
-                && peaks.period_seconds > APART * newest_width(used)
+                && (peaks.of_phase || peaks.period_seconds > APART * newest_width(used))
         };
         if let Some(forecast) = peaks
             .filter(stand_out)

@@ -31,6 +31,7 @@
 mod analyzer;
 mod forecast;
 pub mod metrics;
+pub(in crate::analyzers) mod phases;
 mod recurrence;
 mod resources;
 mod risk;
@@ -39,6 +40,7 @@ use serde::Serialize;
 
 pub use analyzer::REGISTRATION;
 pub(super) use forecast::{Forecast, ForecastInput};
+pub use phases::PhasePeriod;
 pub(in crate::analyzers) use recurrence::Growing;
 pub use recurrence::Recurrence;
 pub use risk::{Level, Risk, risk};

@@ -7,10 +7,14 @@
 //! limit with the probability that follows from the line, its error, and the deviation of single peaks. The error of
 //! the line is common to all peaks, so that the probability that none of them reaches the limit is integrated over
 //! it. Peaks have ended if the next one is overdue.
+//!
+//! Where the job reports phases, the peaks are those of its phase with the highest peaks ([`PhasePeaks`]): their values
+//! are exact, and the next one comes after a number of steps.
 
 use serde::Serialize;
 
 use super::forecast::PACE;
+use super::phases::PhasePeaks;
 use crate::analyzers::stats::{normal, robust};
 use crate::history::excursions::{CAPACITY, Excursions, Peak};
 
@@ -67,6 +71,8 @@ pub struct Recurrence {
     pub deviation_bytes: f64,
     /// Seconds until the next one is expected.
     pub next_seconds: f64,
+    /// Whether they are those of a phase that the job reports.
+    pub of_phase: bool,
     /// The highest value so far of a peak that goes on.
     #[serde(skip)]
     present: Option<f64>,
@@ -145,6 +151,27 @@ impl Recurrence {
         Some(found)
     }
 
+    /// The peaks of a phase that the job reports. `now` is the history's clock.
+    pub(in crate::analyzers) fn of_phase(phase: &PhasePeaks, below: Below, now: f64) -> Option<Self> {
+        let last = phase.all.last().filter(|_| phase.all.len() >= LEAST)?;
+        let ((period, deviation), seconds) = (phase.period()?, phase.seconds_per_step()?);
+        let next = last.step + period - phase.step;
+        if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) - 1.0 {
+            return None;
+        }
+        let peaks: Vec<Peak> = phase
+            .all
+            .iter()
+            .map(|own| Peak { at: now - (phase.now - own.at), top: own.top, height: own.top - own.base })
+            .collect();
+        let mut found = Self::line(&peaks, below, now);
+        found.period_seconds = period * seconds;
+        found.period_deviation_seconds = deviation * seconds;
+        found.next_seconds = next.max(0.0) * seconds;
+        found.of_phase = true;
+        Some(found)
+    }
+
     /// The line through the highest values.
     fn line(peaks: &[Peak], below: Below, now: f64) -> Self {
         let n = peaks.len();
@@ -194,6 +221,7 @@ impl Recurrence {
             top_bytes: top,
             deviation_bytes: deviation,
             next_seconds: 0.0,
+            of_phase: false,
             present: None,
             goes_on: goes_on(peaks, slope, prior),
             z: slope / error.max(f64::MIN_POSITIVE),

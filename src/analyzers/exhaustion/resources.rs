@@ -19,6 +19,8 @@ pub(super) struct Resource {
     pub(super) limit: f64,
     /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
     pub(super) life: f64,
+    /// The workload and the rank whose allocator it is; absent for other resources.
+    pub(super) rank: Option<[Label; 2]>,
 }
 
 /// Seconds by which each OOM kill changes the lifetime of a cgroup: more than the tolerated drift of a start time.
@@ -50,6 +52,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         sample: group.sample,
         limit: group.limit,
         life: group.life,
+        rank: None,
     }));
     gpus(view, &mut found);
     allocators(view, &mut found);
@@ -68,6 +71,7 @@ fn host(view: &View<'_>) -> Option<Resource> {
         sample: Sample { used, unreclaimable, allocated: None },
         limit,
         life: 0.0,
+        rank: None,
     })
 }
 
@@ -117,7 +121,7 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
         let [gpu, uuid] = &*point.labels else { continue };
         let (used, limit) = (point.value, point.value + free);
         let sample = Sample { used, unreclaimable: None, allocated: None };
-        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0 });
+        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0, rank: None });
     }
 }
 
@@ -144,7 +148,13 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
             continue;
         }
         let sample = Sample { used: point.value, unreclaimable: None, allocated: None };
-        found.push(Resource { subject, sample, limit: reserved + free, life: 0.0 });
+        found.push(Resource {
+            subject,
+            sample,
+            limit: reserved + free,
+            life: 0.0,
+            rank: Some([workload.clone(), rank.clone()]),
+        });
     }
 }
 
@@ -172,7 +182,7 @@ fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>
         let sample = Sample { used, unreclaimable, allocated: None };
         let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
         let limit = used + left.max(0.0);
-        found.push(Resource { subject: Subject::workload(name), sample, limit, life });
+        found.push(Resource { subject: Subject::workload(name), sample, limit, life, rank: None });
     }
 }
 

@@ -43,9 +43,9 @@ fn replay(
         let mut info = vec![Label::default(); workload::metrics::INFO.desc.labels.len()];
         (info[0], info[1]) = (name.clone(), kind);
         batch.put(&workload::metrics::INFO, &<[Label; 15]>::try_from(info).unwrap(), Flag(true));
-        batch.put(&workload::metrics::RSS, &[name.clone()], Bytes::new(host_gib * GIB));
-        batch.put(&workload::metrics::ANON, &[name.clone()], Bytes::new(host_gib * GIB));
-        batch.put_some(&workload::metrics::CPU, &[name.clone()], Seconds::new(cpu));
+        batch.put(&workload::metrics::RSS, std::slice::from_ref(&name), Bytes::new(host_gib * GIB));
+        batch.put(&workload::metrics::ANON, std::slice::from_ref(&name), Bytes::new(host_gib * GIB));
+        batch.put_some(&workload::metrics::CPU, std::slice::from_ref(&name), Seconds::new(cpu));
         let device: [Label; 3] = [name.clone(), "0".into(), "GPU-a".into()];
         if gpu_gib > 0 {
             batch.put(&workload::metrics::GPU_MEMORY, &device, Bytes::new(gpu_gib * GIB));

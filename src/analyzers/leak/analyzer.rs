@@ -65,7 +65,7 @@ impl Parts {
     fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
         let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated };
-        SubjectSample { subject, sample, limit: None, life: self.life }
+        SubjectSample { subject, sample, limit: None, life: self.life, phase: None }
     }
 }
 
