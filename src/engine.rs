@@ -402,7 +402,7 @@ mod tests {
             check: |_| Vec::new(),
         };
         let group = GroupSchema { key: schema::SOURCES, about: "", parts: vec![source] };
-        let schema = Schema { sections: SECTIONS, groups: vec![group], rooms: Vec::new() };
+        let schema = Schema { sections: SECTIONS, groups: vec![group], modules: Vec::new() };
         crate::config::parse_str(text, Path::new("test"), &schema, &[]).unwrap()
     }
 

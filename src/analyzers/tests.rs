@@ -30,7 +30,7 @@ fn build(registration: &Registration) -> Box<dyn Analyzer> {
         check: registration.check,
     };
     let group = GroupSchema { key: ANALYZERS, about: "", parts: vec![part] };
-    let schema = Schema { sections: SECTIONS, groups: vec![group], rooms: Vec::new() };
+    let schema = Schema { sections: SECTIONS, groups: vec![group], modules: Vec::new() };
     let config = crate::config::parse_str("", std::path::Path::new("test"), &schema, &[]).unwrap();
     let settings: &Settings = &config.analyzers[registration.name].settings;
     (registration.build)(settings)
@@ -267,7 +267,7 @@ fn an_allocator_runs_out_by_its_tensors_and_not_by_what_it_has_taken() {
 
 #[test]
 fn the_outlook_names_by_identity_who_is_meant() {
-    use crate::model::facts::{Facts, GpuProcess, Membership, ToldRank};
+    use crate::model::facts::{Facts, GpuProcess, Membership, ReportedRank};
     use crate::model::ids::ProcessKey;
     use crate::model::outlook::{Outlook, Resource};
     let process = ProcessKey { pid: 9, start: 4_711 };
@@ -288,7 +288,7 @@ fn the_outlook_names_by_identity_who_is_meant() {
         analyzer.analyze(&view, Timestamp::from_secs(1799), &mut last);
         last
     };
-    let rank = ToldRank { key: Some(process), workload: "job".into(), rank: "3".into() };
+    let rank = ReportedRank { key: Some(process), workload: "job".into(), rank: "3".into() };
     let gpu = GpuProcess { pid: 9, gpu: "5".into(), uuid: "GPU-5".into(), memory: None };
     let facts = Facts {
         ranks: vec![rank],

@@ -12,7 +12,7 @@ pub mod sampler;
 pub mod serve;
 mod state;
 
-use crate::config::schema::{ANALYZERS, GroupSchema, PartSchema, RoomSchema, SECTIONS, SOURCES, Schema};
+use crate::config::schema::{ANALYZERS, GroupSchema, ModuleSchema, PartSchema, SECTIONS, SOURCES, Schema};
 use crate::protection::options;
 use crate::{analyzers, sources};
 
@@ -44,6 +44,6 @@ pub fn schema() -> Schema {
         about: "Analyzers: what memwarden concludes from the measurements. Each one can be disabled.",
         parts: analyzers.collect(),
     };
-    let protection = RoomSchema { section: &options::PROTECTION, check: options::check };
-    Schema { sections: SECTIONS, groups: vec![sources, analyzers], rooms: vec![protection] }
+    let protection = ModuleSchema { section: &options::PROTECTION, check: options::check };
+    Schema { sections: SECTIONS, groups: vec![sources, analyzers], modules: vec![protection] }
 }

@@ -400,7 +400,7 @@ fn incidents(records: &Records) -> Option<Arc<dyn Incidents>> {
 
 /// The section on protection of the configuration.
 pub fn protection(config: &Config) -> Protection {
-    let section = config.rooms.get(PROTECTION.key);
+    let section = config.modules.get(PROTECTION.key);
     section.map_or_else(Protection::default, |section| Protection::new(section, config.sampling.interval))
 }
 

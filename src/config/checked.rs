@@ -33,7 +33,7 @@ pub struct Config {
     /// Each registered analyzer's section.
     pub analyzers: BTreeMap<&'static str, PartConfig>,
     /// The sections that other modules declare and check, by key.
-    pub rooms: BTreeMap<&'static str, Settings>,
+    pub modules: BTreeMap<&'static str, Settings>,
 }
 
 /// Sampling of the node.
@@ -214,15 +214,15 @@ impl Config {
         };
         let (sources, analyzers) = (group(schema::SOURCES), group(schema::ANALYZERS));
         let state_file = sections[schema::STATE.key].path(&schema::STATE_FILE);
-        let mut rooms = BTreeMap::new();
-        for room in &schema.rooms {
-            let settings = sections[room.section.key].clone();
-            for (of, what) in (room.check)(&settings) {
-                complain(&format!("{}.{of}", room.section.key), what);
+        let mut modules = BTreeMap::new();
+        for module in &schema.modules {
+            let settings = sections[module.section.key].clone();
+            for (of, what) in (module.check)(&settings) {
+                complain(&format!("{}.{of}", module.section.key), what);
             }
-            rooms.insert(room.section.key, settings);
+            modules.insert(module.section.key, settings);
         }
-        Some(Self { sampling, paths, state_file, web, otlp, perf_logs, log, sources, analyzers, rooms })
+        Some(Self { sampling, paths, state_file, web, otlp, perf_logs, log, sources, analyzers, modules })
     }
 }
 

@@ -26,9 +26,9 @@ pub fn write(schema: &Schema) -> String {
             }
         }
     }
-    for room in &schema.rooms {
+    for module in &schema.modules {
         out.push('\n');
-        option(&mut out, room.section, 0);
+        option(&mut out, module.section, 0);
     }
     out
 }

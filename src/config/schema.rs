@@ -12,19 +12,19 @@ pub struct Schema {
     /// The groups of sections that come from a registry.
     pub groups: Vec<GroupSchema>,
     /// The sections that another module declares and checks.
-    pub rooms: Vec<RoomSchema>,
+    pub modules: Vec<ModuleSchema>,
 }
 
 impl Schema {
     /// Every fixed section, including those of other modules.
     pub fn sections(&self) -> impl Iterator<Item = &'static Opt> {
-        self.sections.iter().copied().chain(self.rooms.iter().map(|room| room.section))
+        self.sections.iter().copied().chain(self.modules.iter().map(|module| module.section))
     }
 }
 
 /// A section that another module declares and checks.
 #[derive(Debug)]
-pub struct RoomSchema {
+pub struct ModuleSchema {
     /// Its key and its options: of kind [`OptKind::Section`].
     pub section: &'static Opt,
     /// Checks settings for contradictions: returns a key within the section and a sentence for each.

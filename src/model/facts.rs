@@ -50,7 +50,7 @@ pub struct Facts {
     pub reporting: Vec<ProcessKey>,
     /// The connected ranks, by the `training` source. Their points are already added, except for new ranks without a
     /// name.
-    pub ranks: Vec<ToldRank>,
+    pub ranks: Vec<ReportedRank>,
     /// Reported statistics of the allocators of jobs, by the sources `training`, `otlp` and `logs`.
     pub allocators: Vec<Allocator>,
     /// Recent events of training jobs, by the `training` source.
@@ -170,7 +170,7 @@ pub struct Before {
     /// The workload of each process, sorted by pid.
     pub workload_of: Vec<Membership>,
     /// The ranks that were connected.
-    pub ranks: Vec<ToldRank>,
+    pub ranks: Vec<ReportedRank>,
 }
 
 impl Before {
@@ -185,7 +185,7 @@ impl Before {
 
 /// A rank that is connected in this tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldRank {
+pub struct ReportedRank {
     /// Its process; absent where it could not be identified.
     pub key: Option<ProcessKey>,
     /// The value of the label `workload`.

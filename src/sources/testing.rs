@@ -72,7 +72,7 @@ pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<
                 check: registration.check,
             }],
         }],
-        rooms: Vec::new(),
+        modules: Vec::new(),
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();
     let context =

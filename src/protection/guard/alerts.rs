@@ -79,7 +79,7 @@ mod tests {
         let text =
             "protection: {targets: [{name: a, workload: b, allow_users: [c], alert: {labels: {job: x}}}]}";
         let config = crate::config::parse_str(text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
-        let targets = Protection::new(&config.rooms["protection"], config.sampling.interval).targets;
+        let targets = Protection::new(&config.modules["protection"], config.sampling.interval).targets;
         let alerts = Alerts::default();
         let hear = |number: usize, second| {
             let labels = [("job", "x".to_owned()), ("pod", number.to_string())];

@@ -509,7 +509,7 @@ mod tests {
             );
             let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
             let targets =
-                Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
+                Protection::new(&config.modules["protection"], config.sampling.interval).targets.into();
             let exempt = Some(Exempt { own: 1000, pids: vec![1000], groups: Vec::new() });
             let input_builder = InputBuilder::new(targets, &Roots::under(folder.path()), exempt);
             Self { folder, input_builder, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }

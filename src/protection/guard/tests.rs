@@ -183,7 +183,7 @@ fn targets(more: &str) -> Arc<[Target]> {
         "protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [ada]{more}}}]}}"
     );
     let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
-    Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into()
+    Protection::new(&config.modules["protection"], config.sampling.interval).targets.into()
 }
 
 impl World {

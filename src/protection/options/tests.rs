@@ -10,7 +10,7 @@ use crate::config;
 fn parse(text: &str) -> Result<Protection, String> {
     let config = config::parse_str(text, Path::new("f"), &crate::app::schema(), &[]);
     config
-        .map(|config| Protection::new(&config.rooms[PROTECTION.key], config.sampling.interval))
+        .map(|config| Protection::new(&config.modules[PROTECTION.key], config.sampling.interval))
         .map_err(|error| error.to_string())
 }
 

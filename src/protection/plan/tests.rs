@@ -19,7 +19,7 @@ fn target(more: &str) -> Target {
         "protection: {{mode: enforce, targets: [{{name: train, workload: train, allow_users: [ada]{more}}}]}}"
     );
     let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
-    Protection::new(&config.rooms["protection"], config.sampling.interval).targets.remove(0)
+    Protection::new(&config.modules["protection"], config.sampling.interval).targets.remove(0)
 }
 
 fn roster(target: &Target, own_group: bool) -> Roster {

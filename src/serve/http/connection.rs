@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::lobby::{Admission, Lobby};
+use super::connections::{Admission, Connections};
 use super::meter::{Meter, Metered, Phase, Times};
 use super::routes::Routes;
 use crate::config::Web;
@@ -47,30 +47,30 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    pub(super) lobby: Lobby,
+    pub(super) connections: Connections,
     pub(super) events: Arc<Events>,
     pub(super) routes: Routes,
 }
 
 /// A slot for one connection, released when dropped.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct AdmittedConnection {
     shared: Arc<Shared>,
     number: u64,
     meter: Arc<Meter>,
 }
 
-impl Drop for Guest {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
-        self.shared.lobby.leave(self.number);
+        self.shared.connections.leave(self.number);
     }
 }
 
 impl Shared {
     /// A slot for a new connection; absent where every connection is serving a request.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<Guest> {
+    pub(super) fn admit(self: &Arc<Self>) -> Option<AdmittedConnection> {
         let meter = Arc::new(Meter::new(self.limits.times));
-        let number = match self.lobby.admit(&meter) {
+        let number = match self.connections.admit(&meter) {
             Admission::Free(number) => number,
             Admission::Instead(number) => {
                 self.events.http_limited(HttpLimit::Connections);
@@ -81,12 +81,12 @@ impl Shared {
                 return None;
             }
         };
-        Some(Guest { shared: Arc::clone(self), number, meter })
+        Some(AdmittedConnection { shared: Arc::clone(self), number, meter })
     }
 
     /// Closes an idle connection, because the process has no file descriptor left for a new one.
     pub(super) fn make_room(&self) {
-        if self.lobby.make_room() {
+        if self.connections.make_room() {
             self.events.http_limited(HttpLimit::Connections);
         }
     }
@@ -101,13 +101,13 @@ pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
 /// Serves one connection to its end.
 pub(super) async fn serve(
     stream: TcpStream,
-    guest: Guest,
+    admitted: AdmittedConnection,
     shared: Arc<Shared>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     // A response is written at once, so Nagle's algorithm would only delay it.
     let _ = stream.set_nodelay(true);
-    let meter = Arc::clone(&guest.meter);
+    let meter = Arc::clone(&admitted.meter);
     let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
     if !shared.routes.tls_on() {
         plain(stream, local, meter, shared, shutdown).await;

@@ -1,6 +1,6 @@
 //! The HTTP server: routes, limits, TLS and users.
 //!
-//! `connection` serves one client within the deadlines of `meter`, `lobby` limits the number of connections, `gate`
+//! `connection` serves one client within the deadlines of `meter`, `connections` limits the number of connections, `gate`
 //! refuses cross-site requests, `routes` answers requests, `web_config` authenticates clients. Every wait has a time
 //! limit, so that no client can block another.
 
@@ -8,12 +8,12 @@ mod alerts;
 mod answer;
 mod auth;
 mod connection;
+mod connections;
 mod freshness;
 mod gate;
 mod incidents;
 mod jobs;
 mod listen;
-mod lobby;
 mod meter;
 mod routes;
 #[cfg(test)]
@@ -157,9 +157,9 @@ impl Server {
         }
         let frames = setup.frames.clone();
         let limits = Limits::of(&setup.web);
-        let lobby = lobby::Lobby::new(setup.web.max_connections);
+        let connections = connections::Connections::new(setup.web.max_connections);
         let events = Arc::clone(&setup.events);
-        let shared = Shared { limits, lobby, events, routes: Routes::new(setup, web_config) };
+        let shared = Shared { limits, connections, events, routes: Routes::new(setup, web_config) };
         Ok(Self { listeners, in_use, shared: Arc::new(shared), frames })
     }
 
@@ -226,8 +226,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut shut
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    if let Some(guest) = shared.admit() {
-                        connections.spawn(connection::serve(stream, guest, Arc::clone(&shared), shutdown.clone()));
+                    if let Some(admitted) = shared.admit() {
+                        connections.spawn(connection::serve(stream, admitted, Arc::clone(&shared), shutdown.clone()));
                     }
                 }
                 Err(error) if connection_error(&error) => {}

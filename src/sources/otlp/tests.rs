@@ -17,7 +17,7 @@ use prost::Message as _;
 use super::senders::RequestOrigin;
 use super::*;
 use crate::host::{clock, process};
-use crate::model::facts::{GpuProcess, ProcessTable, ToldRank};
+use crate::model::facts::{GpuProcess, ProcessTable, ReportedRank};
 use crate::serve::prometheus::{Format, encode};
 use crate::sources::testing::without_pid;
 
@@ -28,7 +28,7 @@ struct World {
     own: ProcessKey,
     /// Whether this process belongs to a workload.
     is_member: bool,
-    by_socket: Vec<ToldRank>,
+    by_socket: Vec<ReportedRank>,
     running: bool,
 }
 
@@ -316,7 +316,7 @@ fn the_sdk_pushes_by_grpc() {
 fn the_job_socket_and_the_first_process_take_precedence() {
     let mut world = World::new();
     world.push(&fixture::megatron(5));
-    let reported = |key, rank: &str| ToldRank { key, workload: "slurm/17".into(), rank: rank.into() };
+    let reported = |key, rank: &str| ReportedRank { key, workload: "slurm/17".into(), rank: rank.into() };
     let shown = |world: &mut World| world.sample(Duration::ZERO).contains("memwarden_training_loss{");
     assert!(shown(&mut world));
     world.by_socket = vec![reported(None, "5")];

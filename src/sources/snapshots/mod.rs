@@ -14,7 +14,7 @@ use std::time::Duration;
 use self::watcher::{Known, Owners, Watch, Watcher};
 use crate::formats::snapshot::digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
-use crate::model::facts::{Facts, ToldRank};
+use crate::model::facts::{Facts, ReportedRank};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::setting::{Opt, OptKind, Settings, seconds};
@@ -153,7 +153,7 @@ impl Source for Snapshots {
 /// first one counts.
 fn owners(facts: &Facts) -> Owners {
     let mut owners = Owners::new();
-    for ToldRank { key, rank, .. } in &facts.before.ranks {
+    for ReportedRank { key, rank, .. } in &facts.before.ranks {
         // Among several processes with the same rank and workload, those after the first have a suffix.
         let rank = rank.as_str().split_once('@').map_or(rank.as_str(), |(rank, _)| rank);
         let row = key.zip(facts.processes.as_ref());
@@ -232,7 +232,7 @@ mod tests {
             cgroup: None,
             naming_cgroup: None,
         };
-        let reported = |key: Option<(u32, u64)>, rank: &str| ToldRank {
+        let reported = |key: Option<(u32, u64)>, rank: &str| ReportedRank {
             key: key.map(|(pid, start)| ProcessKey { pid, start }),
             workload: "job".into(),
             rank: rank.into(),

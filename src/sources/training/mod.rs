@@ -43,7 +43,7 @@ use crate::formats::messages::Hello;
 use crate::host::process;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::facts::{Facts, ToldRank};
+use crate::model::facts::{Facts, ReportedRank};
 use crate::model::fair::{self, Answer, Shares};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -172,7 +172,7 @@ impl Training {
         let hello = rank.hello.clone()?;
         if let Some(key) = client.key.filter(|key| !ended && rank_identity::is_new(*key, &out.facts)) {
             // Nothing is exposed under an identity that the next sample would change.
-            out.facts.ranks.push(ToldRank {
+            out.facts.ranks.push(ReportedRank {
                 key: Some(key),
                 workload: Label::default(),
                 rank: Label::default(),
@@ -235,7 +235,7 @@ impl Training {
         }
         if current.is_some() {
             let RankIdentity { workload, rank, .. } = identity.clone();
-            out.facts.ranks.push(ToldRank { key: client.key, workload, rank });
+            out.facts.ranks.push(ReportedRank { key: client.key, workload, rank });
         }
         self.known.insert(client.number, (identity, rank.ooms));
         current

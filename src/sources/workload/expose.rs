@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Workloads;
 use super::identity::Kind;
 use super::metrics;
-use super::roster::Workload;
 use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
+use super::workload_table::Workload;
 use crate::host::process::clock_ticks;
 use crate::model::facts::{Membership, PodNames, ProcessTable, Run, WorkloadNames};
 use crate::model::label::Label;
@@ -18,15 +18,17 @@ use crate::model::units::{Bytes, Count, Flag, Seconds};
 impl Workloads {
     /// Puts all metrics.
     pub(super) fn expose(&mut self, table: &ProcessTable, out: &mut Batch) {
-        let watched = self.roster.watched();
+        let watched = self.workload_table.watched();
         out.put(&metrics::WORKLOADS, &[], Count(watched as u64));
-        out.put(&metrics::OMITTED, &[], Count((self.roster.workloads.len() - watched) as u64));
+        out.put(&metrics::OMITTED, &[], Count((self.workload_table.workloads.len() - watched) as u64));
         if !self.rules.matchers.is_empty() {
             out.put(&metrics::UNREADABLE, &[], Count(self.texts.unreadable));
             out.put(&metrics::DEFERRED, &[], Count(self.texts.deferred));
         }
         out.facts.environment_ranks.extend_from_slice(self.ranks.ranks());
-        for (id, workload) in self.roster.workloads.iter_mut().filter(|(_, workload)| workload.watched) {
+        for (id, workload) in
+            self.workload_table.workloads.iter_mut().filter(|(_, workload)| workload.watched)
+        {
             let user = self.users.name(workload.facts.user);
             let run = self.ranks.run_of(*id);
             put_info(workload, (user, run), self.slurm.of(&workload.identity), &self.pods, out);
@@ -45,7 +47,8 @@ impl Workloads {
         let assigned =
             self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.assignment?, row.key)));
         let members = assigned.filter_map(|(assignment, process)| {
-            let workload = self.roster.workloads.get(&assignment.id).filter(|workload| workload.watched)?;
+            let workload =
+                self.workload_table.workloads.get(&assignment.id).filter(|workload| workload.watched)?;
             Some(Membership { process, workload: Arc::clone(&workload.facts) })
         });
         out.facts.members.extend(members);
@@ -63,7 +66,8 @@ impl Workloads {
         for process in &out.facts.gpu_processes {
             let place = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid);
             let assignment = place.ok().and_then(|place| self.seen[place].assignment);
-            let workload = assignment.and_then(|assignment| self.roster.workloads.get(&assignment.id));
+            let workload =
+                assignment.and_then(|assignment| self.workload_table.workloads.get(&assignment.id));
             let Some(workload) = workload.filter(|workload| workload.watched) else { continue };
             let labels = [workload.facts.name.clone(), process.gpu.clone(), process.uuid.clone()];
             let (count, memory) = sums.entry(labels).or_default();
@@ -81,7 +85,8 @@ impl Workloads {
     fn put_largest(&mut self, table: &ProcessTable, out: &mut Batch) {
         let candidates = self.seen.iter().zip(&table.rows).enumerate();
         let candidates = candidates.filter(|(_, (_, row))| !row.kernel).map(|(place, (seen, row))| {
-            let watched = |id| self.roster.workloads.get(&id).is_some_and(|workload| workload.watched);
+            let watched =
+                |id| self.workload_table.workloads.get(&id).is_some_and(|workload| workload.watched);
             let workload =
                 seen.assignment.map(|assignment| assignment.id).filter(|id| watched(*id)).unwrap_or(0);
             Candidate { workload, rss: seen.rss(row), shown: seen.shown, place }
@@ -90,7 +95,7 @@ impl Workloads {
         let chosen = top::choose(candidates.collect(), |id| if id == 0 { host_top } else { top });
         self.seen.iter_mut().for_each(|seen| seen.shown = false);
         for chosen in chosen {
-            let workload = self.roster.workloads.get(&chosen.workload);
+            let workload = self.workload_table.workloads.get(&chosen.workload);
             let name = workload.map(|workload| workload.facts.name.clone()).unwrap_or_default();
             for place in chosen.places {
                 self.seen[place].shown = true;

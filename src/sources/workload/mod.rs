@@ -15,7 +15,6 @@ pub mod metrics;
 mod naming;
 mod options;
 mod ranks;
-mod roster;
 mod seen;
 mod settle;
 mod slurm;
@@ -23,6 +22,7 @@ mod texts;
 mod top;
 mod tree;
 mod users;
+mod workload_table;
 
 #[cfg(test)]
 mod tests;
@@ -35,13 +35,13 @@ use identity::{Identity, Kind, Names};
 use member::{Files, Member};
 use options::Rules;
 use ranks::Ranks;
-use roster::Roster;
 use seen::Seen;
 use settle::Assignment;
 use slurm::SlurmJobs;
 use texts::Texts;
 use tree::Trees;
 use users::Users;
+use workload_table::WorkloadTable;
 
 use crate::host::cgroup_owner::Owners;
 use crate::host::process::readers::{self, Pool};
@@ -76,7 +76,7 @@ struct Workloads {
     rules: Rules,
     files: Files,
     users: Users,
-    roster: Roster,
+    workload_table: WorkloadTable,
     /// The state of each process, in the order of the table.
     seen: Vec<Seen>,
     names: Names,
@@ -103,7 +103,7 @@ impl Workloads {
             pods: Arc::default(),
             files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
-            roster: Roster::default(),
+            workload_table: WorkloadTable::default(),
             seen: Vec::new(),
             names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
@@ -120,7 +120,7 @@ impl Workloads {
         self.started = true;
         for mut process in gone {
             let Some(member) = process.member.take() else { continue };
-            if let Some(workload) = self.roster.watched_mut(process.assignment) {
+            if let Some(workload) = self.workload_table.watched_mut(process.assignment) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
                     self.exits.record(&workload.facts.name, workload.facts.user, peak, at);
@@ -134,7 +134,7 @@ impl Workloads {
     /// The assignment of each process on its own: by matcher, or by the name of its cgroup.
     fn assignments(&mut self, table: &ProcessTable) -> Vec<Option<Assignment>> {
         self.names.turn();
-        let Self { rules, roster, seen, names, trees, .. } = self;
+        let Self { rules, workload_table, seen, names, trees, .. } = self;
         let mut assignments = Vec::with_capacity(table.rows.len());
         for (seen, row) in seen.iter_mut().zip(&table.rows) {
             if row.kernel {
@@ -149,8 +149,8 @@ impl Workloads {
                 seen.unresolved = named.is_err();
                 seen.named = named.unwrap_or_default();
             }
-            let known = seen.direct.and_then(|assignment| roster.again(assignment));
-            seen.direct = known.or_else(|| direct(seen, row, rules, trees, roster));
+            let known = seen.direct.and_then(|assignment| workload_table.again(assignment));
+            seen.direct = known.or_else(|| direct(seen, row, rules, trees, workload_table));
             assignments.push(seen.direct);
         }
         assignments
@@ -168,13 +168,13 @@ impl Workloads {
         let mut direct = self.assignments(table);
         let remembered: Vec<_> = self.seen.iter().map(|seen| seen.assignment).collect();
         let parents = settle::parents(table);
-        let roster = &mut self.roster;
-        let settle = |roster: &mut Roster, direct: &[Option<Assignment>]| {
+        let workload_table = &mut self.workload_table;
+        let settle = |workload_table: &mut WorkloadTable, direct: &[Option<Assignment>]| {
             settle::settle(table, &parents, direct, &remembered, |assignment, uid| {
-                roster.counterpart(assignment, uid)
+                workload_table.counterpart(assignment, uid)
             })
         };
-        let mut settled = settle(roster, &direct);
+        let mut settled = settle(workload_table, &direct);
         let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
         let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
         let reporters = reporting.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
@@ -183,34 +183,35 @@ impl Workloads {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
             if let Some(assignment) = settled[place].filter(|_| kind == Kind::Gpu) {
-                roster.uses_gpu(assignment);
+                workload_table.uses_gpu(assignment);
             }
             if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
                 continue;
             }
             let root = settle::root_of(table, &parents, place);
             let identity = Identity::of_tree(kind, &table.rows[root], &self.rules);
-            direct[root] = Some(roster.assignment(&identity.key.clone(), || identity));
-            settled = settle(roster, &direct);
+            direct[root] = Some(workload_table.assignment(&identity.key.clone(), || identity));
+            settled = settle(workload_table, &direct);
         }
         for (seen, assignment) in self.seen.iter_mut().zip(settled) {
             seen.assignment = assignment;
         }
         self.slurm.turn(&self.seen, table, &parents, &self.files.root, at);
-        self.slurm.name_jobs(&self.seen, &mut self.roster);
-        self.roster.name_pods(&self.pods);
+        self.slurm.name_jobs(&self.seen, &mut self.workload_table);
+        self.workload_table.name_pods(&self.pods);
         let assigned_rows = self.seen.iter().zip(&table.rows);
         let assignments = assigned_rows.filter_map(|(seen, row)| Some((seen.assignment?, row)));
         let users = &mut self.users;
-        self.left_out = self.roster.turn(assignments, self.rules.max_workloads, |uid| users.name(uid));
+        self.left_out =
+            self.workload_table.turn(assignments, self.rules.max_workloads, |uid| users.name(uid));
         let read = (&self.files.root, &*self.pods);
-        self.ranks.turn(&self.seen, table, &parents, &self.roster, read, at);
+        self.ranks.turn(&self.seen, table, &parents, &self.workload_table, read, at);
     }
 
     /// Passes on which process belongs to which workload, and which users are affected by the limit.
     fn publish(&mut self, at: Timestamp, out: &mut Batch) {
         let members = self.seen.iter().filter_map(|seen| {
-            let workload = self.roster.workloads.get(&seen.assignment?.id)?;
+            let workload = self.workload_table.workloads.get(&seen.assignment?.id)?;
             Some(Membership { process: seen.key, workload: Arc::clone(&workload.facts) })
         });
         out.facts.workload_of = members.collect();
@@ -230,7 +231,7 @@ impl Workloads {
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
         self.files.io.keep(|key| place_of(&self.seen, key).is_some());
         for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
-            if self.roster.watched_mut(seen.assignment).is_none() {
+            if self.workload_table.watched_mut(seen.assignment).is_none() {
                 if let Some(member) = seen.member.take() {
                     self.files.release(*member);
                 }
@@ -261,12 +262,12 @@ impl Workloads {
             let active = matches!(row.state, b'R' | b'D')
                 || seen.cpu_ticks.is_some_and(|before| row.cpu_ticks > before);
             seen.cpu_ticks = Some(row.cpu_ticks);
-            let Some(workload) = self.roster.watched_mut(seen.assignment) else { continue };
+            let Some(workload) = self.workload_table.watched_mut(seen.assignment) else { continue };
             let Some(member) = &mut seen.member else { continue };
             let part = seen.named.as_ref().map(|named| &named.part);
             workload.add(row, member, active, part);
         }
-        for workload in self.roster.workloads.values_mut() {
+        for workload in self.workload_table.workloads.values_mut() {
             workload.choose_part();
         }
     }
@@ -278,7 +279,7 @@ fn direct(
     row: &ProcessRow,
     rules: &Rules,
     trees: &Trees,
-    roster: &mut Roster,
+    workload_table: &mut WorkloadTable,
 ) -> Option<Assignment> {
     // A tree that is requested by its pid contains only descendants of that process.
     let tree = trees.name_of(row.key).map(|name| (name, None, None));
@@ -287,10 +288,10 @@ fn direct(
     let matched = matched.map(|matcher| (&matcher.name, matcher.run.as_ref(), Some(user)));
     if let Some((name, run, user)) = tree.or(matched) {
         let identity = Identity::of_rule(name, run, user, row);
-        return Some(roster.assignment(&identity.key.clone(), || identity));
+        return Some(workload_table.assignment(&identity.key.clone(), || identity));
     }
     let identity = &seen.named.as_ref()?.identity;
-    Some(roster.assignment(&identity.key, || Identity::clone(identity)))
+    Some(workload_table.assignment(&identity.key, || Identity::clone(identity)))
 }
 
 impl Source for Workloads {

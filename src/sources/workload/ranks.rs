@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity::{Identity, Kind};
-use super::roster::Roster;
 use super::seen::Seen;
 use super::texts::{Budget, LONGEST};
+use super::workload_table::WorkloadTable;
 use crate::formats::rank_environment::{self, EnvironmentRank, RankEnvironment};
 use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
@@ -66,7 +66,7 @@ impl Ranks {
         seen: &[Seen],
         table: &ProcessTable,
         parents: &[Option<usize>],
-        roster: &Roster,
+        workload_table: &WorkloadTable,
         (root, pods): (&Arc<ProcRoot>, &PodNames),
         at: Timestamp,
     ) {
@@ -80,14 +80,14 @@ impl Ranks {
         }
         for (place, (seen, row)) in seen.iter().zip(&table.rows).enumerate() {
             let Some(assignment) = seen.assignment else { continue };
-            let workload = roster.workloads.get(&assignment.id).filter(|workload| workload.watched);
+            let workload = workload_table.workloads.get(&assignment.id).filter(|workload| workload.watched);
             if workload.is_some_and(|workload| workload.identity.kind != Kind::Unit) {
                 let inherits = self.is_below_a_rank(place, table, parents);
                 self.read(row, inherits, root, at);
             }
         }
-        self.find_ranks(seen, table, parents, roster);
-        self.find_runs(roster, pods);
+        self.find_ranks(seen, table, parents, workload_table);
+        self.find_runs(workload_table, pods);
     }
 
     /// Requests the environment of a process, if it is due.
@@ -133,7 +133,7 @@ impl Ranks {
         seen: &[Seen],
         table: &ProcessTable,
         parents: &[Option<usize>],
-        roster: &Roster,
+        workload_table: &WorkloadTable,
     ) {
         let mut launchers = vec![false; table.rows.len()];
         let mut found = Vec::new();
@@ -160,8 +160,10 @@ impl Ranks {
             .iter()
             .filter(|(place, rank)| !rank.is_task || (!launchers[*place] && !is_below_a_task(*place, *rank)));
         let ranks = ranks.filter_map(|(place, rank)| {
-            let workload =
-                roster.workloads.get(&seen[*place].assignment?.id).filter(|workload| workload.watched)?;
+            let workload = workload_table
+                .workloads
+                .get(&seen[*place].assignment?.id)
+                .filter(|workload| workload.watched)?;
             Some(facts::EnvironmentRank {
                 process: table.rows[*place].key,
                 workload: Arc::clone(&workload.facts),
@@ -174,18 +176,19 @@ impl Ranks {
     }
 
     /// The run of each workload: the first name, in order, that its ranks agree on.
-    fn find_runs(&mut self, roster: &Roster, pods: &PodNames) {
+    fn find_runs(&mut self, workload_table: &WorkloadTable, pods: &PodNames) {
         let mut environments: foldhash::HashMap<&crate::model::ids::WorkloadKey, Vec<&RankEnvironment>> =
             foldhash::HashMap::default();
         for rank in &self.ranks {
             let environment = self.known.get(&rank.process).and_then(|known| known.environment.as_ref());
             environments.entry(&rank.workload.key).or_default().extend(environment);
         }
-        let runs =
-            roster.workloads.iter().filter(|(_, workload)| workload.watched).filter_map(|(id, workload)| {
+        let runs = workload_table.workloads.iter().filter(|(_, workload)| workload.watched).filter_map(
+            |(id, workload)| {
                 let ranks = environments.get(&workload.identity.key).map_or(&[][..], Vec::as_slice);
                 Some((*id, self.run(&workload.identity, ranks, pods)?))
-            });
+            },
+        );
         self.runs = runs.collect();
     }
 

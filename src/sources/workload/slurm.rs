@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity::{Identity, Kind};
-use super::roster::Roster;
 use super::seen::Seen;
 use super::texts::{Budget, LONGEST};
+use super::workload_table::WorkloadTable;
 use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
 use crate::model::facts::{ProcessRow, ProcessTable};
@@ -146,14 +146,14 @@ impl SlurmJobs {
     }
 
     /// Gives each workload the id of its job, where the cgroup does not contain it.
-    pub(super) fn name_jobs(&self, seen: &[Seen], roster: &mut Roster) {
+    pub(super) fn name_jobs(&self, seen: &[Seen], workload_table: &mut WorkloadTable) {
         for seen in seen {
             let Some(named) = &seen.named else { continue };
             let known = |job: &&SlurmJob| !job.id.is_empty() && named.identity.slurm_job.is_empty();
             if let (Some(job), Some(assignment)) =
                 (self.jobs.get(&named.identity.key).filter(known), seen.direct)
             {
-                roster.set_slurm_job(assignment, &job.id);
+                workload_table.set_slurm_job(assignment, &job.id);
             }
         }
     }

@@ -75,7 +75,7 @@ impl Host {
         self.sample();
         let mut lines: Vec<_> = self
             .workload
-            .roster
+            .workload_table
             .workloads
             .iter()
             .map(|(id, workload)| {
@@ -238,7 +238,7 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     let table = small.sample().facts.processes.unwrap();
     small.reporting = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
     small.sample();
-    assert_eq!(small.workload.roster.watched(), 2);
+    assert_eq!(small.workload.workload_table.watched(), 2);
     let mut off = Host::new(Rules { job_trees: false, ..rules() });
     off.add(&Process::new(22, "python"));
     off.reporting = vec![key(22, start)];
@@ -610,7 +610,8 @@ fn processes_that_change_their_names_are_not_read_each_time() {
         host.add(&Process::new(pid, "a").file("cmdline", &line));
     }
     let read = |host: &Host| host.workload.texts.budget.total.load(std::sync::atomic::Ordering::Relaxed);
-    let compared = |host: &Host| host.workload.roster.workloads.values().map(|workload| workload.live).sum();
+    let compared =
+        |host: &Host| host.workload.workload_table.workloads.values().map(|workload| workload.live).sum();
     let longest = texts::LONGEST as u64;
     for turn in 0..16 {
         let out = host.sample();
@@ -918,14 +919,17 @@ fn a_job_with_a_sluid_is_named_by_its_id_when_it_is_known() {
     let mut host = Host::new(rules());
     host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
-    let key = host.workload.roster.workloads.values().next().unwrap().facts.key.clone();
+    let key = host.workload.workload_table.workloads.values().next().unwrap().facts.key.clone();
     // Before it has a title, and then with it.
     host.add(&stepd(10, "77").file("cmdline", "/usr/sbin/slurmstepd\0"));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
     host.add(&stepd(10, "77"));
     assert_eq!(slurm_labels(&mut host), "slurm-77,slurm,77,0,,");
-    assert_eq!(host.workload.roster.workloads.values().next().unwrap().facts.key, key);
-    assert_eq!(host.workload.roster.workloads.values().next().unwrap().facts.plain.as_str(), "slurm-77");
+    assert_eq!(host.workload.workload_table.workloads.values().next().unwrap().facts.key, key);
+    assert_eq!(
+        host.workload.workload_table.workloads.values().next().unwrap().facts.plain.as_str(),
+        "slurm-77"
+    );
 }
 
 #[test]
@@ -976,7 +980,7 @@ fn a_pod_is_named_by_namespace_and_name_and_its_key_stays() {
     host.add(&Process::new(11, "sidecar").cgroup(&group(&small)).memory(40, 0, 0, 40));
     let shown = |host: &mut Host| labels(host, &["workload", "namespace", "pod", "container"]);
     assert_eq!(shown(&mut host), format!("pod-{uid},,,"));
-    let key = |host: &Host| host.workload.roster.workloads.values().next().unwrap().facts.key.clone();
+    let key = |host: &Host| host.workload.workload_table.workloads.values().next().unwrap().facts.key.clone();
     let before = key(&host);
     // Of a container without a name, the pod is known.
     let mut pods = PodNames::default();

@@ -119,7 +119,7 @@ impl Scene {
         let context = Context { roots: Arc::new(tree.roots()), worker: None, checkpoints: Arc::default() };
         let registries = Registries { sources: SOURCES, analyzers: analyzers::REGISTRY };
         let engine = Engine::new(registries, &config, context, Arc::new(Events::new()));
-        let protection = Protection::new(&config.rooms["protection"], config.sampling.interval);
+        let protection = Protection::new(&config.modules["protection"], config.sampling.interval);
         let targets: Arc<[_]> = protection.targets.into();
         let proc = Path::new("/proc");
         // The job is a child of this test, which the daemon itself never touches.

@@ -97,7 +97,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let config = crate::config::parse_str(&text, Path::new("f"), &crate::app::schema(), &[]).unwrap();
     let records = Records::start(&config, Arc::new(Events::new())).unwrap();
     let targets: Arc<[Target]> =
-        Protection::new(&config.rooms["protection"], config.sampling.interval).targets.into();
+        Protection::new(&config.modules["protection"], config.sampling.interval).targets.into();
     let proc = Path::new("/proc");
     // The jobs of this test are children of it, which the daemon itself never touches.
     let exempt = Exempt { own: 0, ..executor::exempt(proc, &[]).unwrap() };

@@ -15,7 +15,7 @@ use crate::model::units::Bytes;
 
 /// Workloads by number; numbers increase in the order of finding. 0 means no workload.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct WorkloadTable {
     pub(super) workloads: BTreeMap<u32, Workload>,
     by_key: foldhash::HashMap<WorkloadKey, u32>,
     /// The names of existing workloads.
@@ -63,7 +63,7 @@ pub(super) struct Sums {
     pub(super) parts: BTreeMap<Label, Bytes>,
 }
 
-impl Roster {
+impl WorkloadTable {
     /// The assignment to the workload with this key; `identity` creates the identity of a new one.
     pub(super) fn assignment(
         &mut self,

@@ -17,15 +17,15 @@ const STALLED: Duration = Duration::from_secs(1);
 
 /// The open connections.
 #[derive(Debug)]
-pub(super) struct Lobby {
-    guests: Mutex<Guests>,
+pub(super) struct Connections {
+    open: Mutex<OpenConnections>,
     most: usize,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
+struct OpenConnections {
     next: u64,
-    here: HashMap<u64, Arc<Meter>>,
+    meters: HashMap<u64, Arc<Meter>>,
 }
 
 /// Result of admitting a connection.
@@ -39,42 +39,42 @@ pub(super) enum Admission {
     Full,
 }
 
-impl Lobby {
+impl Connections {
     pub(super) fn new(most: usize) -> Self {
-        Self { guests: Mutex::default(), most }
+        Self { open: Mutex::default(), most }
     }
 
     /// Admits one connection.
     pub(super) fn admit(&self, meter: &Arc<Meter>) -> Admission {
-        let mut guests = lock(&self.guests);
-        let full = guests.here.len() >= self.most;
-        if full && !evict(&mut guests) {
+        let mut open = lock(&self.open);
+        let full = open.meters.len() >= self.most;
+        if full && !evict(&mut open) {
             return Admission::Full;
         }
-        guests.next += 1;
-        let number = guests.next;
-        guests.here.insert(number, Arc::clone(meter));
+        open.next += 1;
+        let number = open.next;
+        open.meters.insert(number, Arc::clone(meter));
         if full { Admission::Instead(number) } else { Admission::Free(number) }
     }
 
     /// Closes the connection that has been idle longest; false if none is idle.
     pub(super) fn make_room(&self) -> bool {
-        evict(&mut lock(&self.guests))
+        evict(&mut lock(&self.open))
     }
 
     pub(super) fn leave(&self, number: u64) {
-        lock(&self.guests).here.remove(&number);
+        lock(&self.open).meters.remove(&number);
     }
 }
 
-fn evict(guests: &mut Guests) -> bool {
-    let idle = guests.here.iter().filter_map(|(number, meter)| match meter.phase() {
+fn evict(open: &mut OpenConnections) -> bool {
+    let idle = open.meters.iter().filter_map(|(number, meter)| match meter.phase() {
         (Phase::Busy(_), _) => None,
         (Phase::Sending, since) if since.elapsed() < STALLED => None,
         (_, since) => Some((since, *number)),
     });
     let Some((_, number)) = idle.min() else { return false };
-    if let Some(meter) = guests.here.remove(&number) {
+    if let Some(meter) = open.meters.remove(&number) {
         meter.evict();
     }
     true
@@ -89,21 +89,27 @@ mod tests {
     async fn the_longest_idle_makes_room() {
         let second = Duration::from_secs(1);
         let meter = || Arc::new(Meter::new(Times { header: second, request: second, idle: second }));
-        let lobby = Lobby::new(2);
+        let connections = Connections::new(2);
         let (first, second) = (meter(), meter());
-        assert!(matches!(lobby.admit(&first), Admission::Free(1)));
+        assert!(matches!(connections.admit(&first), Admission::Free(1)));
         tokio::time::advance(STALLED).await;
-        assert!(matches!(lobby.admit(&second), Admission::Free(2)));
+        assert!(matches!(connections.admit(&second), Admission::Free(2)));
         let request = first.request();
-        assert!(matches!(lobby.admit(&meter()), Admission::Instead(3)), "the second, as the first is busy");
+        assert!(
+            matches!(connections.admit(&meter()), Admission::Instead(3)),
+            "the second, as the first is busy"
+        );
         second.evicted().await;
-        lobby.leave(3);
+        connections.leave(3);
         let busy = meter();
         let _request = busy.request();
-        assert!(matches!(lobby.admit(&busy), Admission::Free(4)));
-        assert!(matches!(lobby.admit(&meter()), Admission::Full));
+        assert!(matches!(connections.admit(&busy), Admission::Free(4)));
+        assert!(matches!(connections.admit(&meter()), Admission::Full));
         drop(request);
         tokio::time::advance(STALLED).await;
-        assert!(matches!(lobby.admit(&meter()), Admission::Instead(5)), "the first does not read its answer");
+        assert!(
+            matches!(connections.admit(&meter()), Admission::Instead(5)),
+            "the first does not read its answer"
+        );
     }
 }
