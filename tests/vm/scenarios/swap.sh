@@ -1,5 +1,7 @@
 # Swap on a real device: its size, its use, and what a process has there.
-mkswap /dev/nvme0n1 >/dev/null && swapon /dev/nvme0n1 || { skip "there is no swap device" && return; }
+# The larger disk: kernels number them in any order.
+disk=/dev/$(grep -H . /sys/block/nvme*/size | sort -t: -k2 -n | tail -n 1 | cut -d/ -f4)
+mkswap "$disk" >/dev/null && swapon "$disk" || { skip "there is no swap device" && return; }
 start_daemon <<YAML
 sampling: {interval: 500ms}
 YAML
@@ -15,5 +17,5 @@ v2*) check "the group's part is told" within 30 above 'memwarden_cgroup_swap_usa
 esac
 kill -9 $(cat "$GROUPS/vm-swap/cgroup.procs")
 # The pages of the killed process are freed after the signal; until then they may not fit into memory.
-within 30 swapoff /dev/nvme0n1
+within 30 swapoff "$disk"
 check "without swap it is 0" within 30 has memwarden_host_swap_total_bytes 0
