@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::analyzers::replay;
-use crate::formats::{log_lines, messages, older_logs, parameters, pickle, snapshot};
+use crate::formats::{log_lines, messages, older_logs, parameters, pickle, rank_environment, snapshot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
 #[cfg(feature = "otlp")]
@@ -19,7 +19,7 @@ use crate::serve::prometheus::{Format, negotiate};
 use crate::sources;
 #[cfg(feature = "gpu")]
 use crate::sources::gpu;
-use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, vmstat};
+use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, slurm, vmstat};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -110,6 +110,24 @@ targets! {
     gpu_address(bytes) {
         text(bytes, |text| {
             let _ = gpu::xid::pci(text);
+        });
+    }
+    /// A file that names the Slurm jobs of a GPU.
+    slurm_holders(bytes) {
+        if let Some(jobs) = slurm::holders::parse(bytes) {
+            assert!(jobs.iter().all(|job| job.id.as_str().parse::<u32>().is_ok_and(|id| id > 0)));
+        }
+    }
+    /// The environment of a process of a job, and the name of a run in it.
+    rank_environment(bytes) {
+        let read = rank_environment::RankEnvironment::read(bytes);
+        if let Some(rank) = read.rank {
+            assert!(rank.world.is_none_or(|world| rank.rank < world), "{rank:?}");
+        }
+        let _ = rank_environment::run_name(bytes);
+        text(bytes, |text| {
+            let _ = rank_environment::is_loopback(text);
+            let _ = text.split_once('\n').and_then(|(space, pod)| rank_environment::run_of_pod(space, pod));
         });
     }
     /// A log or JSON record of an older tool.

@@ -33,11 +33,11 @@ pub(super) enum Device {
 
 /// A job that holds a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Job {
+pub(crate) struct Job {
     /// Its ID.
-    pub(super) id: Label,
+    pub(crate) id: Label,
     /// Its user, where the file has it.
-    pub(super) user: Option<u32>,
+    pub(crate) user: Option<u32>,
 }
 
 /// The jobs of each GPU, and the reason why a file was not used.
@@ -102,7 +102,7 @@ fn jobs_of(path: &Path, folder: &Folder, name: &OsString) -> io::Result<Vec<Job>
 }
 
 /// The jobs of a file; nothing if a line is none. An empty file means that no job holds the GPU.
-fn parse(text: &[u8]) -> Option<Vec<Job>> {
+pub(crate) fn parse(text: &[u8]) -> Option<Vec<Job>> {
     let text = std::str::from_utf8(text).ok()?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.take(MOST_JOBS).map(job).collect()

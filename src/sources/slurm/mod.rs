@@ -4,7 +4,7 @@
 //! no file system delays a sample. Job IDs come from these files of root and from the cgroups of jobs, never from the
 //! environment of a job.
 
-mod holders;
+pub(crate) mod holders;
 pub mod metrics;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
