@@ -32,6 +32,8 @@ crate::metrics! {
     pub HTTP_REQUESTS: Counter<Count> = "memwarden_http_requests_total" {code}.counting("{request}");
     /// HTTP connections closed or requests refused because of a limit, by reason: connections, requests, time, size, handshake (TLS) or rate.
     pub HTTP_LIMITED: Counter<Count> = "memwarden_http_limited_total" {reason}.counting("{connection}");
+    /// Series of the newest sample for which no recent past is kept, because the limit of the live page's history is reached; its charts do not show them.
+    pub HISTORY_OMITTED: Gauge<Count> = "memwarden_history_series_omitted" {}.counting("{series}");
     /// OTLP exports that the collector accepted.
     pub OTLP_EXPORTS: Counter<Count> = "memwarden_otlp_exports_total" {}.counting("{export}");
     /// OTLP exports that failed.
@@ -93,6 +95,7 @@ pub struct Events {
     reload_success: AtomicU64,
     http: [AtomicU64; 4],
     limited: [AtomicU64; HttpLimit::ALL.len()],
+    history_omitted: AtomicU64,
     otlp: Mutex<OtlpState>,
     sources: Mutex<HashMap<&'static str, SourceState>>,
     needs: Mutex<Vec<(&'static str, bool)>>,
@@ -313,6 +316,11 @@ impl Events {
         }
     }
 
+    /// Records how many series of the newest frame have no recent past.
+    pub fn history_recorded(&self, omitted: usize) {
+        self.history_omitted.store(omitted as u64, Ordering::Relaxed);
+    }
+
     /// Records that OTLP export to this endpoint started.
     pub fn otlp_started(&self, endpoint: &str, protocol: &str) {
         lock(&self.otlp).on = true;
@@ -376,6 +384,7 @@ impl Events {
         for (count, limit) in self.limited.iter().zip(HttpLimit::ALL) {
             out.put(&HTTP_LIMITED, &[limit.label().into()], Count(count.load(Ordering::Relaxed)));
         }
+        out.put(&HISTORY_OMITTED, &[], Count(self.history_omitted.load(Ordering::Relaxed)));
         let otlp = lock(&self.otlp);
         if otlp.on {
             out.put(&OTLP_EXPORTS, &[], Count(otlp.exports));

@@ -175,7 +175,7 @@ impl Routes {
     pub(super) async fn note(&self, frame: Option<&Arc<Frame>>) {
         if let Some(frame) = frame {
             self.freshness.age(frame);
-            self.views.record(frame);
+            self.events.history_recorded(self.views.record(frame));
             self.pages.prepare(frame).await;
         }
     }

@@ -95,14 +95,19 @@ impl Views {
         Self { recorder: Mutex::default(), newest: Mutex::default(), host_name }
     }
 
-    /// Adds a frame to the recent past.
-    pub(super) fn record(&self, frame: &Frame) {
-        self.recorder().record(frame);
+    /// Adds a frame to the recent past; returns the number of its series that exceed the limit.
+    pub(super) fn record(&self, frame: &Frame) -> usize {
+        let omitted = {
+            let mut recorder = self.recorder();
+            recorder.record(frame);
+            recorder.recent.omitted()
+        };
         let mut newest = lock(&self.newest);
         newest.idle = newest.idle.saturating_add(1);
         if newest.idle == IDLE {
             *newest = Newest { idle: IDLE, ..Newest::default() };
         }
+        omitted
     }
 
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
