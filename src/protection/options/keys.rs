@@ -52,7 +52,7 @@ opts! {
     USERS: "allow_users", OptKind::Texts, "[]";
     /// Processes to terminate: the `whole` target, its `largest` process or its `newest` process, each with its descendants.
     VICTIMS: "victims", OptKind::Choice(Victims::WORDS), "whole";
-    /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook), `checkpoint`, `term` or `kill`.
+    /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook, raising the limit, freezing), `checkpoint`, `term` or `kill`.
     MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "kill";
 
     /// Levels of the host's available memory.
