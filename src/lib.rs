@@ -32,6 +32,7 @@ pub mod otlp;
 pub mod perf_log;
 pub mod report;
 pub mod serve;
+pub mod top;
 
 pub mod app;
 pub mod catalog;

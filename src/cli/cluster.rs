@@ -44,9 +44,9 @@ pub(super) struct Args {
 }
 
 /// Largest answer that is read, in bytes: several times the series of 10,000 nodes.
-const LARGEST: usize = 64 << 20;
+pub(super) const LARGEST: usize = 64 << 20;
 /// Time limit of one query.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Exit code if something needs attention.
 const ALARM: u8 = 2;
 /// Exit code if nothing visible needs attention, and part of the cluster is not visible.
@@ -63,7 +63,7 @@ impl Args {
         let mut screen = Screen::new();
         let mut has_answered = false;
         loop {
-            let cluster = match runtime.block_on(self.read(&fetcher, &base)) {
+            let cluster = match runtime.block_on(read(&fetcher, &base, self.run.as_deref())) {
                 Ok(cluster) => cluster,
                 // A server that restarts does not end the monitoring.
                 Err(error) if self.monitor && has_answered => {
@@ -95,34 +95,38 @@ impl Args {
             });
         }
     }
+}
 
-    async fn read(&self, fetcher: &Fetcher, base: &str) -> anyhow::Result<Cluster> {
-        let mut answers = Answers::default();
-        for (query, answer) in QUERIES.iter().zip(&mut answers) {
-            let uri: Uri = fetch::address(&format!("{base}/api/v1/query?query={}", fetch::encoded(query)))?;
-            let body = fetcher.get(&uri).await?;
-            *answer = cluster::samples(&body).with_context(|| format!("{base}, {query}"))?;
-        }
-        if answers[0].is_empty() {
-            bail!(
-                "{base} has no series {}: load alerts/memwarden.recording.rules.yaml and alerts/memwarden.rules.yaml \
-                 there, and scrape memwarden",
-                QUERIES[0]
-            );
-        }
-        // VictoriaMetrics evaluates alerts in a process of its own, and answers nothing or an error here.
-        let uri = fetch::address(&format!("{base}/api/v1/alerts"))?;
-        let body = fetcher.get(&uri).await.ok();
-        let alerts = body.and_then(|body| cluster::alerts(&body, &is_ours).ok());
-        let mut cluster = Cluster::new(&answers, alerts);
-        if let Some(run) = &self.run {
-            cluster.narrow(run);
-            if cluster.runs.is_empty() {
-                bail!("{base} knows no run {run}");
-            }
-        }
-        Ok(cluster)
+/// Asks the server at `base` for its nodes and runs; for one run only, if it is named.
+///
+/// # Errors
+/// A query that fails, a server without the recording rules, or no such run.
+pub(super) async fn read(fetcher: &Fetcher, base: &str, run: Option<&str>) -> anyhow::Result<Cluster> {
+    let mut answers = Answers::default();
+    for (query, answer) in QUERIES.iter().zip(&mut answers) {
+        let uri: Uri = fetch::address(&format!("{base}/api/v1/query?query={}", fetch::encoded(query)))?;
+        let body = fetcher.get(&uri).await?;
+        *answer = cluster::samples(&body).with_context(|| format!("{base}, {query}"))?;
     }
+    if answers[0].is_empty() {
+        bail!(
+            "{base} has no series {}: load alerts/memwarden.recording.rules.yaml and alerts/memwarden.rules.yaml \
+             there, and scrape memwarden",
+            QUERIES[0]
+        );
+    }
+    // VictoriaMetrics evaluates alerts in a process of its own, and answers nothing or an error here.
+    let uri = fetch::address(&format!("{base}/api/v1/alerts"))?;
+    let body = fetcher.get(&uri).await.ok();
+    let alerts = body.and_then(|body| cluster::alerts(&body, &is_ours).ok());
+    let mut cluster = Cluster::new(&answers, alerts);
+    if let Some(run) = run {
+        cluster.narrow(run);
+        if cluster.runs.is_empty() {
+            bail!("{base} knows no run {run}");
+        }
+    }
+    Ok(cluster)
 }
 
 /// Whether an alert is one of memwarden's rules.

@@ -24,6 +24,7 @@ mod run;
 mod serve;
 mod snapshot;
 mod snapshot_digest;
+mod top;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ pub struct Cli {
 enum Command {
     Serve(serve::Args),
     Run(run::Args),
+    Top(top::Args),
     Profile(report::Profile),
     Oom(report::Oom),
     Leak(report::Leak),
@@ -126,6 +128,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Top(args) => args.run(),
             Command::Profile(args) => args.run(),
             Command::Oom(args) => args.run(),
             Command::Leak(args) => args.run(),

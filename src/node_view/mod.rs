@@ -52,6 +52,9 @@ pub struct NodeView {
     pub age_seconds: Option<f64>,
     /// How the node is, in one sentence.
     pub verdict: Verdict,
+    /// Whether sampling has stalled: nothing after the sample is known.
+    #[serde(default)]
+    pub is_stalled: bool,
     /// What is wrong or unknown, worst first.
     pub problems: Vec<Problem>,
     /// The host.
@@ -116,6 +119,7 @@ impl NodeView {
         std::mem::swap(&mut view.workloads, &mut workloads);
         view.problems = problem::problems(&view, frame, &forecasts);
         view.take_problems();
+        view.is_stalled = situation.age_seconds > situation.stale_after;
         view.verdict = verdict::verdict(&view, &forecasts, situation);
         view
     }

@@ -26,7 +26,7 @@ impl Verdict {
 }
 
 pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts, situation: &Situation<'_>) -> Verdict {
-    if situation.age_seconds > situation.stale_after {
+    if view.is_stalled {
         return Verdict {
             health: Health::Unknown,
             sentence: format!(

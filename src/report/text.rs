@@ -238,7 +238,7 @@ fn end(out: &mut String, line: &str) {
 }
 
 /// Divides a text into lines of at most `most` columns: between words, and inside a word that is longer than a line.
-fn wrap(text: &str, most: usize) -> Vec<&str> {
+pub(crate) fn wrap(text: &str, most: usize) -> Vec<&str> {
     let most = most.max(1);
     let mut lines = Vec::new();
     let mut rest = text;
@@ -293,7 +293,7 @@ pub(crate) fn wrapped(text: &str, page: Page) -> Cow<'_, str> {
 }
 
 /// Shortens a name to at most `most` columns; keeps its beginning and its end, which distinguish names.
-fn shortened(name: &str, most: usize) -> String {
+pub(crate) fn shortened(name: &str, most: usize) -> String {
     const CUT: &str = "...";
     if name.width() <= most {
         return name.to_owned();

@@ -1,6 +1,6 @@
 //! The recent past as JSON, for `/api/v1/history`.
 //!
-//! Without `subject`, what is kept; with `subject=host`, `subject=gpu&gpu=INDEX`, `subject=workload&workload=NAME` or
+//! Without `subject`, what is kept; with `subject=node` the series of the host and the events of all subjects; with `subject=host`, `subject=gpu&gpu=INDEX`, `subject=workload&workload=NAME` or
 //! `subject=rank&workload=NAME&rank=RANK` the series of that, in the `range` 10m, 2h or 24h. A step without a sample is
 //! `null`.
 
@@ -22,6 +22,7 @@ pub struct Wanted {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
+    Node,
     Host,
     Gpu(String),
     Workload(String),
@@ -85,11 +86,14 @@ impl Wanted {
         };
         let subject = match parameter(query, "subject").as_deref() {
             None | Some("") => None,
+            Some("node") => Some(Asked::Node),
             Some("host") => Some(Asked::Host),
             Some("gpu") => Some(Asked::Gpu(of("gpu")?)),
             Some("workload") => Some(Asked::Workload(of("workload")?)),
             Some("rank") => Some(Asked::Rank(of("workload")?, of("rank")?)),
-            Some(_) => return Err("The parameter subject must be host, gpu, workload or rank.".to_owned()),
+            Some(_) => {
+                return Err("The parameter subject must be node, host, gpu, workload or rank.".to_owned());
+            }
         };
         let range = match parameter(query, "range") {
             None => Range::Minutes,
@@ -116,7 +120,7 @@ impl Wanted {
 
     fn context<'a>(&self, asked: &Asked, node: &NodeView, recorder: &'a Recorder) -> Told<'a> {
         let (subject, names): (_, &[(Quantity, &'static str)]) = match asked {
-            Asked::Host => (
+            Asked::Node | Asked::Host => (
                 Subject::Host,
                 &[(Quantity::Used, "memory_used_bytes"), (Quantity::Second, "swap_used_bytes")],
             ),
@@ -141,6 +145,7 @@ impl Wanted {
             Some(Series { name, points: points.collect() })
         });
         let about = |event: &&Event| match asked {
+            Asked::Node => true,
             Asked::Host => event.gpu.is_empty() && event.workload.is_empty(),
             Asked::Gpu(index) => event.gpu == *index,
             Asked::Workload(name) | Asked::Rank(name, _) => event.workload == *name,
@@ -203,6 +208,26 @@ mod tests {
         let kept = answer("").unwrap();
         assert_eq!((kept["omitted_series"].as_u64(), kept["max_series"].as_u64()), (Some(0), Some(208)));
         assert!(kept["subjects"].as_array().unwrap().iter().any(|subject| subject["uuid"] == "GPU-a"));
+    }
+
+    #[test]
+    fn the_node_has_the_events_of_all_subjects() {
+        let mut recorder = Recorder::default();
+        let mut node = crate::node_view::tests::Node::new();
+        node.gpu(0, 70, "ok");
+        node.leak();
+        let frame = node.frame();
+        recorder.record(&frame);
+        let view = NodeView::of(Some(&frame), &crate::node_view::Situation::default());
+        let of = |query: &str| -> serde_json::Value {
+            let json = Wanted::parse(query).unwrap().encode(&view, &recorder).unwrap();
+            serde_json::from_slice(&json).unwrap()
+        };
+        let (all, host) = (of("subject=node"), of("subject=host"));
+        assert_eq!(all["series"], host["series"]);
+        assert!(
+            !all["events"].as_array().unwrap().is_empty() && host["events"].as_array().unwrap().is_empty()
+        );
     }
 
     #[test]

@@ -84,6 +84,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "node_view",
         ],
     ),
+    ("top", &["model", "history", "cluster", "node_view", "report"]),
     (
         "app",
         &[
@@ -119,6 +120,7 @@ const PURE: &[&str] = &[
     "plot",
     "job_summary",
     "report",
+    "top",
     "protection/words",
     "protection/policy",
     "protection/options",
@@ -245,6 +247,7 @@ const MAY_WRITE: &[(&str, &str)] = &[
     ("cli/replay/input.rs", "asks whether it is a terminal, and says a number"),
     ("cli/run/mod.rs", "asks whether it is a terminal"),
     ("cli/snapshot_digest.rs", "answers the daemon"),
+    ("cli/top/terminal.rs", "draws the screen of the terminal UI"),
 ];
 
 /// Maximum number of production lines of a file, without inline tests.

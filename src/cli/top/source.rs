@@ -1,0 +1,206 @@
+//! Where the data is from: a daemon, an engine of this process, or a Prometheus-compatible server.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::Uri;
+use serde::Deserialize;
+
+use crate::app::serve;
+use crate::cli::cluster;
+use crate::cli::fetch::{self, Fetcher};
+use crate::config::Config;
+use crate::engine::{EVERYTHING, Engine};
+use crate::events::Events;
+use crate::history::recent::Subject;
+use crate::host::clock;
+use crate::node_view::events::{Event, Recorder};
+use crate::node_view::{NodeView, Situation};
+use crate::top::{Data, NodeData, Past, Update};
+
+/// Address of a daemon with the default configuration.
+pub(super) const DEFAULT: &str = "http://127.0.0.1:10636";
+/// Largest answer of a daemon that is read, in bytes.
+const LARGEST: usize = 16 << 20;
+/// Time limit of a request to a daemon.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Seconds between two requests of the events.
+const EVENTS: f64 = 5.0;
+/// Maximum number of workloads whose past is asked for at the start.
+const MOST_PASTS: usize = 20;
+/// An engine that has no new sample after this many intervals is stuck.
+const STALE: f64 = 10.0;
+
+/// Gives updates.
+pub(super) enum Source {
+    Daemon(Box<Daemon>),
+    Own(Box<Own>),
+    Cluster(Box<Server>),
+}
+
+/// A daemon by its address.
+pub(super) struct Daemon {
+    base: String,
+    fetcher: Fetcher,
+    events: Vec<Event>,
+    /// When the events were last asked for, in seconds since 1970.
+    asked: Option<f64>,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// An engine of this process.
+pub(super) struct Own {
+    engine: Engine,
+    recorder: Recorder,
+    interval: f64,
+}
+
+/// A Prometheus-compatible server.
+pub(super) struct Server {
+    base: String,
+    fetcher: Fetcher,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// The part of an answer of `/api/v1/history` that is used.
+#[derive(Deserialize)]
+struct History {
+    series: Vec<Series>,
+    events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+struct Series {
+    points: Vec<(f64, Option<f64>, Option<f64>)>,
+}
+
+/// Whether something listens at the default address.
+pub(super) fn has_daemon() -> bool {
+    let address = DEFAULT.strip_prefix("http://").and_then(|address| address.parse::<SocketAddr>().ok());
+    address.is_some_and(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
+}
+
+impl Source {
+    /// The daemon at `url`.
+    pub(super) fn daemon(url: &str) -> anyhow::Result<Self> {
+        let base = url.trim_end_matches('/').to_owned();
+        let uri = fetch::address(&base).context("--url")?;
+        let fetcher = Fetcher::new(&uri, LARGEST, PATIENCE)?;
+        Ok(Self::Daemon(Box::new(Daemon {
+            base,
+            fetcher,
+            events: Vec::new(),
+            asked: None,
+            runtime: runtime()?,
+        })))
+    }
+
+    /// An engine in this process.
+    pub(super) fn own(config: &Config, interval: f64) -> Self {
+        let context = serve::context(&config.paths, Arc::default());
+        let engine = Engine::new(EVERYTHING, config, context, Arc::new(Events::new()));
+        Self::Own(Box::new(Own { engine, recorder: Recorder::default(), interval }))
+    }
+
+    /// The server at `url`.
+    pub(super) fn cluster(url: &str) -> anyhow::Result<Self> {
+        let base = url.trim_end_matches('/').to_owned();
+        let uri = fetch::address(&base).context("--prometheus")?;
+        let fetcher = Fetcher::new(&uri, cluster::LARGEST, cluster::PATIENCE)?;
+        Ok(Self::Cluster(Box::new(Server { base, fetcher, runtime: runtime()? })))
+    }
+
+    /// The newest data; waits for an answer or a sample.
+    pub(super) fn next(&mut self) -> Update {
+        let result = match self {
+            Self::Daemon(daemon) => daemon.next(),
+            Self::Own(own) => Ok(own.next()),
+            Self::Cluster(server) => {
+                let Server { base, fetcher, runtime } = server.as_ref();
+                runtime
+                    .block_on(cluster::read(fetcher, base, None))
+                    .map(|cluster| Update::Data(Data::Cluster(Box::new(cluster)), Vec::new()))
+            }
+        };
+        result.unwrap_or_else(|error| Update::Failed(format!("{error:#}")))
+    }
+}
+
+impl Own {
+    fn next(&mut self) -> Update {
+        let frame = self.engine.tick(clock::now());
+        self.recorder.record(&frame);
+        let situation = Situation {
+            host_name: None,
+            age_seconds: 0.0,
+            stale_after: self.interval * STALE,
+            last_holders: Some(&self.recorder.last_holders),
+        };
+        let view = NodeView::of(Some(&frame), &situation);
+        let events = self.recorder.events().cloned().collect();
+        Update::Data(Data::Node(Box::new(NodeData { view, events })), Vec::new())
+    }
+}
+
+impl Daemon {
+    fn next(&mut self) -> anyhow::Result<Update> {
+        let Self { base, fetcher, events, asked, runtime } = self;
+        runtime.block_on(async {
+            let uri = fetch::address(&format!("{base}/api/v1/node"))?;
+            let body = fetcher.get(&uri).await?;
+            let view: NodeView =
+                serde_json::from_slice(&body).with_context(|| format!("{uri} is not a node of memwarden"))?;
+            let mut pasts = Vec::new();
+            let now = clock::now().unix().as_secs_f64();
+            if asked.is_none_or(|asked| (now - asked).abs() >= EVENTS) {
+                let is_first = asked.is_none();
+                // A daemon without a sample yet has no history.
+                if let Ok(history) = history(fetcher, base, "subject=node").await {
+                    *asked = Some(now);
+                    if is_first {
+                        pasts.extend(past(Subject::Host, &history));
+                        pasts.extend(all_pasts(fetcher, base, &view).await);
+                    }
+                    *events = history.events;
+                }
+            }
+            Ok(Update::Data(Data::Node(Box::new(NodeData { view, events: events.clone() })), pasts))
+        })
+    }
+}
+
+async fn history(fetcher: &Fetcher, base: &str, query: &str) -> anyhow::Result<History> {
+    let uri: Uri = fetch::address(&format!("{base}/api/v1/history?{query}"))?;
+    let body = fetcher.get(&uri).await?;
+    serde_json::from_slice(&body).with_context(|| format!("{uri} is not a history of memwarden"))
+}
+
+/// The past of the GPUs and of the first workloads; that of some is not kept.
+async fn all_pasts(fetcher: &Fetcher, base: &str, view: &NodeView) -> Vec<(Subject, Past)> {
+    let gpus = view.gpus.iter().map(|gpu| {
+        let query = format!("subject=gpu&gpu={}", fetch::encoded(&gpu.index));
+        (Subject::Gpu(gpu.uuid.as_str().into()), query)
+    });
+    let workloads = view.workloads.iter().take(MOST_PASTS).map(|workload| {
+        let query = format!("subject=workload&workload={}", fetch::encoded(&workload.name));
+        (Subject::Workload(workload.name.as_str().into()), query)
+    });
+    let mut all = Vec::new();
+    for (subject, query) in gpus.chain(workloads) {
+        if let Ok(history) = history(fetcher, base, &query).await {
+            all.extend(past(subject, &history));
+        }
+    }
+    all
+}
+
+fn past(subject: Subject, history: &History) -> Option<(Subject, Past)> {
+    let series = history.series.first()?;
+    Some((subject, series.points.iter().map(|(at, _, most)| (*at, *most)).collect()))
+}
