@@ -108,8 +108,11 @@ fn outside(target: &Target, complain: ReportProblem<'_>) {
     {
         complain("webhook", format!("`{}` has no scheme; write http:// or https:// before it", Place(url)));
     }
+    if let Some(path) = target.ask.touch.as_ref().filter(|path| !path.is_absolute()) {
+        complain("checkpoint.touch", format!("`{}` is not an absolute path", path.display()));
+    }
     let checkpoints = target.limits.max_state >= MaxState::Checkpoint;
-    if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {
+    if checkpoints && target.ask.signal.is_none() && target.hook.is_none() && target.ask.touch.is_none() {
         let what = "is empty and there is no hook, so no checkpoint would be requested";
         complain("checkpoint.signal", what.to_owned());
     }

@@ -268,7 +268,9 @@ impl Escalation {
         empty: bool,
     ) -> Option<(State, Reason)> {
         if empty || self.back_for(now, self.limits.for_time) {
-            return Some((State::Cooldown, if empty { Reason::Gone } else { Reason::Recovered }));
+            let asked = self.incident.is_some_and(|incident| incident.asked);
+            let ended = if asked && self.limits.exit_saves { Reason::SavedAndGone } else { Reason::Gone };
+            return Some((State::Cooldown, if empty { ended } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
             return Some(kill);

@@ -171,6 +171,8 @@ pub enum Reason {
     TermOver,
     /// The kill was carried out.
     Killed,
+    /// The job has ended after a checkpoint request, which its framework does after it has saved.
+    SavedAndGone,
     /// All victims have ended.
     Gone,
     /// The shortage is over.
@@ -212,6 +214,7 @@ impl Reason {
             Self::NobodyCatches => "nobody_catches",
             Self::TermOver => "term_grace_over",
             Self::Killed => "killed",
+            Self::SavedAndGone => "saved_and_gone",
             Self::Gone => "gone",
             Self::Recovered => "recovered",
             Self::Unkillable => "unkillable",
@@ -251,6 +254,7 @@ impl fmt::Display for Reason {
             Self::NobodyCatches => f.write_str("no process has a handler for the checkpoint signal"),
             Self::TermOver => f.write_str("the time limit after SIGTERM is over"),
             Self::Killed => f.write_str("the kill was carried out"),
+            Self::SavedAndGone => f.write_str("the job has ended, which it does after it has saved"),
             Self::Gone => f.write_str("all victims have ended"),
             Self::Recovered => f.write_str("the shortage is over"),
             Self::Unkillable => f.write_str("victims have not ended within their time limit"),

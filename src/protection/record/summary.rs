@@ -96,6 +96,9 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
     }
     // What VERIFY waited for was named before.
     let verified = step.from == State::Verify.label();
+    if because(step, Reason::SavedAndGone) {
+        return &["saved its checkpoint", "ended"];
+    }
     if because(step, Reason::Gone) && !verified {
         return &["ended"];
     }

@@ -4,5 +4,6 @@ pub mod alert;
 pub mod audit;
 pub mod incident;
 pub mod incidents;
+pub mod marker;
 pub mod scope;
 pub mod step;

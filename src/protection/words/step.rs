@@ -4,7 +4,7 @@
 //! checks each against the target's [`Scope`] again, so that a wrong plan cannot signal a process outside it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,12 +103,16 @@ pub struct Hook {
     pub timeout: Duration,
 }
 
+pub use super::marker::{Marker, MarkerKind};
+
 /// How a job acknowledges a checkpoint request.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledgement {
     /// A file that it writes after the request: the content `saving` extends the time limit, any other means saved.
     File(PathBuf),
+    /// Another marker of a complete checkpoint.
+    Marker(Marker),
     /// A message of the workload on the job socket.
     Job(Label),
 }
@@ -134,6 +138,13 @@ pub enum Work {
         signal: SignalNumber,
         /// Whether to send nothing where the process has no handler: most signals would terminate it.
         only_if_caught: bool,
+    },
+    /// Create a file that the job watches, or set its time, with the rights of the process and as it sees the path.
+    Touch {
+        /// A process of the job.
+        process: ProcessKey,
+        /// The absolute path.
+        path: Arc<Path>,
     },
     /// Wait for the checkpoint acknowledgement.
     Await {
@@ -204,6 +215,7 @@ impl Work {
             Self::Record => "record",
             Self::Hook { .. } => "hook",
             Self::Signal { .. } => "signal",
+            Self::Touch { .. } => "touch",
             Self::Await { .. } => "await",
             Self::KillGroup { .. } => "kill_group",
             Self::KillTree { .. } => "kill_tree",
@@ -437,9 +449,15 @@ impl fmt::Display for Work {
                 let condition = if *only_if_caught { ", if it has a handler" } else { "" };
                 write!(f, "send signal {} to pid {}{condition}", signal.get(), process.pid)
             }
+            Self::Touch { path, process } => {
+                write!(f, "touch {} as pid {} does", path.display(), process.pid)
+            }
             Self::Await { by, within } => match &**by {
                 Acknowledgement::File(path) => {
                     write!(f, "wait up to {} s for {}", within.as_secs(), path.display())
+                }
+                Acknowledgement::Marker(marker) => {
+                    write!(f, "wait up to {} s until {marker}", within.as_secs())
                 }
                 Acknowledgement::Job(job) => {
                     write!(f, "wait up to {} s for the acknowledgement of {job}", within.as_secs())
