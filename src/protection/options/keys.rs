@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::peers::PEERS;
 use super::presets::{self, AskedRanks};
 use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, seconds};
@@ -18,7 +19,7 @@ macro_rules! opts {
 pub static PROTECTION: Opt = Opt {
     key: "protection",
     help: "Protection: the actions taken before memory is exhausted. Only configured targets are acted on, and only when both this mode and the target's mode are `enforce`.",
-    kind: OptKind::Section(&[&MODE, &HOST_MAX_KILLS, &ALERT_TOKEN, &WEBHOOK_TRUST, &TARGETS]),
+    kind: OptKind::Section(&[&MODE, &HOST_MAX_KILLS, &ALERT_TOKEN, &WEBHOOK_TRUST, &PEERS, &TARGETS]),
     default: "",
 };
 
@@ -128,8 +129,10 @@ opts! {
 
     /// Checkpoint request to the job: one signal per incident, sent only to processes with a handler for it.
     CHECKPOINT: "checkpoint", OptKind::Section(&[
-        &PRESET, &SIGNAL, &RANKS, &TOUCH, &FOLDER, &ACK_FILE, &DONE, &EXIT_SAVES, &ACK_JOB, &GRACE, &LONGEST_GRACE, &REQUEST_INTERVAL,
+        &SCOPE, &PRESET, &SIGNAL, &RANKS, &TOUCH, &FOLDER, &ACK_FILE, &DONE, &EXIT_SAVES, &ACK_JOB, &GRACE, &LONGEST_GRACE, &REQUEST_INTERVAL,
     ]), "";
+    /// Whether only this `node` is asked for a checkpoint, or the daemons of all nodes of the job's `run` (protection.peers). The request is sent where the run of the job is known.
+    SCOPE: "scope", OptKind::Choice(&["node", "run"]), "node";
     /// Framework of the job, which sets the signal, the ranks that receive it, the marker of a complete checkpoint, and whether the job ends after saving (docs/protection.md). Values given beside it override it.
     PRESET: "preset", OptKind::Choice(presets::NAMES), "none";
     /// Signal that requests a checkpoint; `preset` is the preset's, and USR1 without a preset; empty sends none.

@@ -2,6 +2,7 @@
 
 mod check;
 mod keys;
+mod peers;
 pub mod presets;
 pub mod signals;
 pub mod target;
@@ -19,6 +20,7 @@ use self::presets::AskedRanks;
 use self::target::{Ask, Raise, Selector, Target, Victims};
 use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
 use super::words::marker::{self, Marker};
+use super::words::run_request::Peers;
 use super::words::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
 use crate::model::setting::{Opt, Settings};
 use crate::model::units::Amount;
@@ -43,6 +45,12 @@ pub struct Protection {
     pub max_kills_per_hour: u32,
     /// The file with the bearer token of `POST /api/v1/alerts`.
     pub alert_token: Option<PathBuf>,
+    /// How the daemons of other nodes are found and asked; absent where no node is asked.
+    pub peers: Option<Peers>,
+    /// The file with the bearer token that senders of requests for runs need.
+    pub peer_token: Option<PathBuf>,
+    /// Whether a client certificate that the web-config file trusts is enough to send them.
+    pub peer_certificates: bool,
     /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
     pub webhook_certificate: Option<PathBuf>,
     /// The targets whose mode is not `off`, in the order of the file.
@@ -56,6 +64,9 @@ impl Default for Protection {
             mode: Mode::Off,
             max_kills_per_hour: 0,
             alert_token: None,
+            peers: None,
+            peer_token: None,
+            peer_certificates: false,
             webhook_certificate: None,
             targets: Vec::new(),
         }
@@ -68,11 +79,15 @@ impl Protection {
         let mode = Mode::of(&settings.choice(&keys::MODE)).unwrap_or(Mode::Observe);
         let count = |opt| u32::try_from(settings.count(opt)).unwrap_or(u32::MAX);
         let sections = settings.sections(&keys::TARGETS);
+        let peer_section = settings.section(&peers::PEERS);
         let targets = sections.iter().filter_map(|section| target(section, mode, interval).ok());
         Self {
             mode,
             max_kills_per_hour: count(&keys::HOST_MAX_KILLS),
             alert_token: settings.path(&keys::ALERT_TOKEN),
+            peers: peers::peers(&peer_section).ok().flatten(),
+            peer_token: peer_section.path(&peers::TOKEN),
+            peer_certificates: peer_section.bool(&peers::ACCEPT),
             webhook_certificate: settings.path(&keys::WEBHOOK_TRUST),
             targets: targets.filter(|target| target.limits.mode != Mode::Off).collect(),
         }
@@ -141,6 +156,7 @@ fn ask(section: &Settings) -> Result<Ask, KeyProblem> {
     let file = file.transpose().map_err(|what| ("checkpoint.file", what))?;
     Ok(Ask {
         signal,
+        run: section.choice(&keys::SCOPE) == "run",
         ranks: AskedRanks::of(&section.choice(&keys::RANKS)).or(preset.map(|preset| preset.ranks)),
         file: file.map(Arc::new),
         touch: section.path(&keys::TOUCH).map(|path| path.as_path().into()),

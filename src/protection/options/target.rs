@@ -78,6 +78,8 @@ impl Victims {
 pub struct Ask {
     /// The signal.
     pub signal: Option<SignalNumber>,
+    /// Whether the other nodes of the job's run are asked too.
+    pub run: bool,
     /// The ranks that must receive it, and no other process; absent where the configuration does not state them.
     pub ranks: Option<AskedRanks>,
     /// The file that it writes when the checkpoint is saved, or another marker.
@@ -201,6 +203,9 @@ impl fmt::Display for Target {
             && let Some(signal) = self.ask.signal
         {
             let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
+            if self.ask.run {
+                f.write_str(" ask the other nodes of the run for a checkpoint;")?;
+            }
             write!(
                 f,
                 " request a checkpoint by SIG{}{}, time limit {grace} ({longest} while saving);",

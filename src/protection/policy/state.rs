@@ -157,6 +157,8 @@ pub enum Reason {
     Leak,
     /// An alert that names this policy fires.
     Alert,
+    /// Another node of the run asks for a checkpoint.
+    RunRequest,
     /// The waiting time of the hook is over.
     HookWait,
     /// The time to exhaustion is below `kill_margin`.
@@ -207,6 +209,7 @@ impl Reason {
             Self::Forecast => "forecast",
             Self::Leak => "leak",
             Self::Alert => "alert",
+            Self::RunRequest => "run_request",
             Self::HookWait => "hook_wait_over",
             Self::NoTimeLeft => "no_time_left",
             Self::GraceOver => "grace_over",
@@ -247,6 +250,7 @@ impl fmt::Display for Reason {
             Self::Forecast => f.write_str("exhaustion is predicted"),
             Self::Leak => f.write_str("a leak is confirmed"),
             Self::Alert => f.write_str("an alert fires"),
+            Self::RunRequest => f.write_str("another node of the run asks for a checkpoint"),
             Self::HookWait => f.write_str("the waiting time of the hook is over"),
             Self::NoTimeLeft => f.write_str("time to exhaustion is below kill_margin"),
             Self::GraceOver => f.write_str("the time limit of the checkpoint is over"),

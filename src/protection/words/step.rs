@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::run_request::RunRequest;
 use super::scope::{Refusal, Scope};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -146,6 +147,20 @@ pub enum Work {
         /// The absolute path.
         path: Arc<Path>,
     },
+    /// Ask the daemons of the other nodes of a run to request a checkpoint of it too.
+    AskRun {
+        /// The run.
+        run: Label,
+        /// The id of its Slurm job; empty where it has none.
+        slurm_job_id: Label,
+        /// The request; the sender adds the time and the nonce.
+        request: Arc<RunRequest>,
+    },
+    /// Record the request of another node that caused the incident.
+    RunRequested {
+        /// The request.
+        request: Arc<RunRequest>,
+    },
     /// Wait for the checkpoint acknowledgement.
     Await {
         /// How the job acknowledges.
@@ -216,6 +231,8 @@ impl Work {
             Self::Hook { .. } => "hook",
             Self::Signal { .. } => "signal",
             Self::Touch { .. } => "touch",
+            Self::AskRun { .. } => "ask_run",
+            Self::RunRequested { .. } => "run_requested",
             Self::Await { .. } => "await",
             Self::KillGroup { .. } => "kill_group",
             Self::KillTree { .. } => "kill_tree",
@@ -237,6 +254,8 @@ impl Work {
                 | Self::Await { .. }
                 | Self::AwaitEnd { .. }
                 | Self::Webhook { .. }
+                | Self::AskRun { .. }
+                | Self::RunRequested { .. }
         )
     }
 }
@@ -407,6 +426,12 @@ pub trait Executor: Send {
     /// Why it could not be done. A step on many processes that failed for some is done; `touched` has their errors.
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError>;
 
+    /// Checks with signal 0 whether one step could be carried out, and does nothing.
+    ///
+    /// # Errors
+    /// As [`Executor::perform`].
+    fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError>;
+
     /// The processes that the last `perform` reached.
     fn touched(&self) -> &[Touched];
 
@@ -451,6 +476,16 @@ impl fmt::Display for Work {
             }
             Self::Touch { path, process } => {
                 write!(f, "touch {} as pid {} does", path.display(), process.pid)
+            }
+            Self::AskRun { run, request, .. } => {
+                write!(f, "ask the other nodes of run {run} for a checkpoint (incident {})", request.incident)
+            }
+            Self::RunRequested { request } => {
+                let RunRequest { from, reason, incident, .. } = &**request;
+                write!(
+                    f,
+                    "record that {from} asked for a checkpoint of the run: {reason} (incident {incident})"
+                )
             }
             Self::Await { by, within } => match &**by {
                 Acknowledgement::File(path) => {

@@ -183,7 +183,8 @@ impl Machine {
         }
         self.target(id)?;
         match &step.work {
-            Work::Record | Work::Hook { .. } | Work::Webhook { .. } => {
+            Work::RunRequested { .. } => Ok((Outcome::Done, 0)),
+            Work::Record | Work::Hook { .. } | Work::Webhook { .. } | Work::AskRun { .. } => {
                 if self.mode == Mode::Drill {
                     return Ok((Outcome::WouldHave, 0));
                 }
@@ -200,7 +201,7 @@ impl Machine {
                 reach::send(self.mode, &found, *signal)?;
                 self.note(reach::touched(&found.process, 0));
                 let target = self.targets.iter_mut().find(|target| target.id == id);
-                if let Some(target) = target {
+                if let Some(target) = target.filter(|_| self.mode == Mode::Enforce) {
                     target.asked.get_or_insert(now);
                 }
                 Ok((self.done(), 1))
@@ -430,6 +431,13 @@ impl Executor for Machine {
             Err(NotSignalled::Error(error)) => return Err(error),
         };
         Ok(StepDone { outcome, processes, micros: micros(clock::now().since(begun)) })
+    }
+
+    fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        let mode = std::mem::replace(&mut self.mode, Mode::Drill);
+        let result = self.perform(step);
+        self.mode = mode;
+        result
     }
 
     fn touched(&self) -> &[Touched] {
