@@ -135,6 +135,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
         alerts: Arc::clone(guard.alert_receiver()) as _,
+        run_requests: Arc::clone(guard.run_receiver()) as _,
         host_name,
         incidents,
         jobs: Arc::clone(&jobs),

@@ -12,32 +12,46 @@ use crate::cli::out;
 use crate::cli::report::standard_output_page;
 use crate::config;
 use crate::model::printable::escaped;
+use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
+use crate::protection::options::Protection;
+use crate::protection::words::run_request::{RunOutcome, RunRequest};
 use crate::report::text::{prose_table, wrapped};
 
 /// Test every protection step of a target with signal 0, and print the steps in order.
 ///
 /// With signal 0, the kernel checks whether a signal could be sent and sends none. No process is signalled, no hook is
-/// started and no record is written. Needs no running daemon. Exit codes: 0 every step would work, 1 a step would fail or
+/// started and no record is written. Needs no running daemon, except with --run: then the daemons of the run's nodes report
+/// what they would do. Exit codes: 0 every step would work, 1 a step would fail or
 /// would reach no process.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_long_help = "Example:\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --target train"
+    after_long_help = "Example:\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --target train\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --run llama"
 )]
 pub(super) struct Args {
     /// Configuration file of the daemon.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: PathBuf,
     /// Name of the target in `protection.targets`.
-    #[arg(long, value_name = "NAME")]
-    target: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "run")]
+    target: Option<String>,
+    /// Name of a run: asks the daemons of all its nodes (protection.peers) what a request for a checkpoint would do there.
+    #[arg(long, value_name = "NAME", conflicts_with = "target")]
+    run: Option<String>,
+    /// Slurm job of the run, for `protection.peers.from: slurm`.
+    #[arg(long, value_name = "ID", requires = "run")]
+    slurm_job_id: Option<String>,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let config = config::parse(&self.config_file, &app::schema(), &[])?;
+        let Some(name) = &self.target else {
+            let run = self.run.as_deref().unwrap_or_default();
+            return walk_run(&serve::protection(&config), run, self.slurm_job_id.as_deref());
+        };
         let context = serve::context(&config.paths, Arc::default());
-        let (target, drill) = drill::walk(&config, &serve::protection(&config), context, &self.target)
+        let (target, drill) = drill::walk(&config, &serve::protection(&config), context, name)
             .context("the drill could not begin")?;
         let page = standard_output_page();
         let mut text = String::new();
@@ -73,4 +87,39 @@ impl Args {
             drill.jobs.iter().any(|job| job.unfit.is_some() || job.steps.iter().any(|step| step.fails));
         Ok(if well && !fails { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Asks the daemons of all nodes of a run what they would do, and prints a table.
+fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> anyhow::Result<ExitCode> {
+    let peers = protection.peers.as_ref().context("the configuration has no protection.peers")?;
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '-' };
+    let from: String = node.chars().map(plain).take(100).collect();
+    let request = RunRequest {
+        incident: format!("drill@{from}"),
+        from,
+        reason: "drill".to_owned(),
+        dry_run: true,
+        ..RunRequest::default()
+    };
+    let query = Query { run: run.into(), slurm_job_id: slurm_job_id.unwrap_or_default().into(), request };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answers = runtime.block_on(ask_run::ask(peers, &query)).context("the drill could not begin")?;
+    runtime.shutdown_background();
+    let mut text = String::new();
+    let head = ["node", "name", "processes", "result", "why"].map(str::to_owned).to_vec();
+    let rows = answers.iter().map(|PeerAnswer { peer, answer, why }| {
+        let (peer, host, why) = (escaped(peer), escaped(&answer.host), escaped(why));
+        let processes = answer.processes.to_string();
+        let outcome = answer.outcome.label().to_owned();
+        vec![peer.into_owned(), host.into_owned(), processes, outcome, why.into_owned()]
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    prose_table(&mut text, &rows, &[0, 1, 3], standard_output_page(), &[1]);
+    out::text(&text)?;
+    let would = |answer: &PeerAnswer| answer.answer.outcome == RunOutcome::WouldAsk;
+    // A node of the list can be without a job of the run.
+    let well = |answer: &PeerAnswer| would(answer) || answer.answer.outcome == RunOutcome::NoJob;
+    let works = answers.iter().any(would) && answers.iter().all(well);
+    Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -21,6 +21,19 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text(bytes)
 }
 
+/// Reads a token from a file of the administrator, without surrounding spaces.
+///
+/// # Errors
+/// As [`read_bounded`], or `InvalidData` for an empty file and for one that is not text.
+pub fn read_token(path: &Path) -> io::Result<String> {
+    /// Tokens have a few dozen bytes.
+    const LONGEST: u64 = 4096;
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let text = String::from_utf8(read_bounded(path, LONGEST)?).map_err(|_| invalid("it is not text"))?;
+    let token = text.trim();
+    if token.is_empty() { Err(invalid("it is empty")) } else { Ok(token.to_owned()) }
+}
+
 /// Reads a regular file of at most `largest` bytes; links are followed.
 ///
 /// # Errors

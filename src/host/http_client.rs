@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -71,9 +72,27 @@ impl HttpClient {
     /// # Errors
     /// Trusted certificates that cannot be read.
     pub fn new(uri: &Uri, trust: &Trust, largest: usize, patience: Duration) -> Result<Self, HttpError> {
+        Self::identified(uri, trust, None, largest, patience)
+    }
+
+    /// Like [`HttpClient::new`]; presents a certificate of its own to `https` servers, if given with its key.
+    ///
+    /// # Errors
+    /// Certificates or a key that cannot be read.
+    pub fn identified(
+        uri: &Uri,
+        trust: &Trust,
+        identity: Option<&(PathBuf, PathBuf)>,
+        largest: usize,
+        patience: Duration,
+    ) -> Result<Self, HttpError> {
         let secure = uri.scheme() == Some(&Scheme::HTTPS);
         let roots = if secure { trust.roots()? } else { RootCertStore::empty() };
-        let config = tls::client(roots, None).map_err(HttpError::Tls)?;
+        let own = match identity.filter(|_| secure) {
+            Some((certificate, key)) => Some(tls::identity(certificate, key)?),
+            None => None,
+        };
+        let config = tls::client(roots, own).map_err(HttpError::Tls)?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(connector.build());
         Ok(Self { client, largest, patience })

@@ -108,6 +108,25 @@ pub fn read(path: &Path) -> Result<Vec<u8>, TrustError> {
     fs::read_bounded(path, LARGEST).map_err(|source| TrustError::Read { path: path.to_owned(), source })
 }
 
+/// A certificate with its chain, and its key.
+///
+/// # Errors
+/// Files that cannot be read, or that contain no certificate or key.
+pub fn identity(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TrustError> {
+    let pem = read(certificate)?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
+    let nothing = |path: &Path, what| TrustError::Pem { path: path.to_owned(), what };
+    if chain.is_empty() {
+        return Err(nothing(certificate, "certificate"));
+    }
+    let key_pem = read(key)?;
+    let parsed = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| nothing(key, "private key"))?;
+    Ok((chain, parsed))
+}
+
 /// The configuration of a client that trusts `roots` and presents a certificate of its own, if given.
 ///
 /// # Errors

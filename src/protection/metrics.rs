@@ -52,4 +52,8 @@ crate::metrics! {
     pub UNPROTECTED_JOBS: Gauge<Count> = "memwarden_protection_unprotected_jobs" {}.counting("{workload}");
     /// Alerts received from Alertmanager, by outcome: matched (a target), unmatched or refused.
     pub ALERTS: Counter<Count> = "memwarden_protection_alerts_total" {outcome}.counting("{alert}");
+    /// Requests for a checkpoint of a run that were sent to its other nodes, one for each node, by outcome.
+    pub RUN_REQUESTS_SENT: Counter<Count> = "memwarden_run_requests_sent_total" {outcome}.counting("{request}");
+    /// Requests for a checkpoint of a run that were received from other nodes, dry runs included, by outcome.
+    pub RUN_REQUESTS_RECEIVED: Counter<Count> = "memwarden_run_requests_received_total" {outcome}.counting("{request}");
 }

@@ -169,7 +169,10 @@ const OPENERS: &[&str] = &[
 /// The files that may use them, with the reason: `host/user_files` opens everything that a user can name. Users cannot
 /// name the other paths.
 const MAY_OPEN: &[(&str, &[&str])] = &[
-    ("the module that opens what users can name", &["host/user_files/folder.rs", "host/user_files/walk.rs"]),
+    (
+        "the module that opens what users can name",
+        &["host/user_files/folder.rs", "host/user_files/touch.rs", "host/user_files/walk.rs"],
+    ),
     ("functions for the files of the kernel and of the daemon itself", &["host/fs.rs"]),
     (
         "files of the kernel, below the configured roots of /proc, /sys and /dev/kmsg",

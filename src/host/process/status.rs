@@ -52,6 +52,15 @@ pub fn status(text: &[u8]) -> Status {
     found
 }
 
+/// The effective group id and the supplementary groups in `/proc/PID/status`.
+pub fn groups(text: &[u8]) -> Option<(u32, Vec<u32>)> {
+    let line = |name| text.split(|byte| *byte == b'\n').find_map(|line| field(line, name));
+    let id = |id: &[u8]| u32::try_from(number(id)?).ok();
+    let group = line(b"Gid")?.split(|byte| *byte == b'\t').nth(1).and_then(id)?;
+    let others = line(b"Groups")?.split(|byte| *byte == b' ').filter(|id| !id.is_empty());
+    Some((group, others.map(id).collect::<Option<_>>()?))
+}
+
 /// The real and the effective user id in `/proc/PID/status`.
 pub fn users(text: &[u8]) -> Option<[u32; 2]> {
     let line = text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Uid"))?;

@@ -63,6 +63,22 @@ impl Folder {
         }
     }
 
+    /// Opens a subfolder; a symbolic link is refused.
+    ///
+    /// # Errors
+    /// A [`Refusal`], or an error of the operating system.
+    pub fn inside(&self, name: &OsStr) -> io::Result<Self> {
+        self.enter(name)
+    }
+
+    /// The target of a symbolic link in the folder, as text; it is not followed.
+    ///
+    /// # Errors
+    /// Errors of the operating system; `InvalidInput` for an entry that is no symbolic link.
+    pub fn link(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+        Ok(rfs::readlinkat(&self.folder, name, Vec::new())?.into_bytes())
+    }
+
     fn enter(&self, name: &OsStr) -> io::Result<Self> {
         let folder = walk::step(&self.folder, name)?;
         let trusted = self.trusted && walk::is_safe(&folder)?;

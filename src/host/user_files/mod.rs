@@ -17,8 +17,10 @@
 //! - Appending: the file must belong to the user of this process and have a single hard link.
 //! - Replacing: a new file is created beside, under a name that did not exist, and replaces the old one by
 //!   `renameat` in the same open folder. Nothing is written through an existing file.
+//! - Touching (`touch_as`): with the rights of the user, below the root folder of the user's process.
 
 mod folder;
+mod touch;
 mod walk;
 
 use std::fs::{File, Metadata};
@@ -29,6 +31,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 pub use self::folder::Folder;
+pub use self::touch::touch_as;
 use self::walk::{Last, Place};
 
 /// Why an existing file is not opened.

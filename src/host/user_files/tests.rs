@@ -182,3 +182,58 @@ fn nothing_is_appended_to_files_that_others_can_write() {
     refused(open.make_inside("folder"), Refusal::Link);
     assert_eq!(std::fs::read(&target).unwrap(), b"text");
 }
+
+/// Touches a file as a process of a user would, on a thread of its own; nothing without root.
+fn touched_by(user: u32, path: &Path) -> io::Result<()> {
+    let mut command = std::process::Command::new("sleep");
+    std::os::unix::process::CommandExt::uid(command.arg("600"), user);
+    std::os::unix::process::CommandExt::gid(&mut command, user);
+    let mut child = command.spawn().unwrap();
+    let pid = child.id();
+    let text = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
+    let start = crate::host::process::stat(&text).unwrap().start;
+    let key = crate::model::ids::ProcessKey { pid, start };
+    let path = path.to_owned();
+    let touch = move || touch_as(Path::new("/proc"), key, &path);
+    let result = std::thread::spawn(touch).join().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    result
+}
+
+#[test]
+fn a_file_is_touched_with_the_rights_of_the_user() {
+    let Some(folder) = alices() else { return };
+    let own = folder.path().join("requested");
+    touched_by(ALICE, &own).unwrap();
+    let status = std::fs::metadata(&own).unwrap();
+    assert_eq!((status.uid(), status.gid()), (ALICE, ALICE));
+    // An old file gets a new time, and keeps its content.
+    std::fs::write(&own, "text").unwrap();
+    std::fs::File::open(&own).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    touched_by(ALICE, &own).unwrap();
+    assert_eq!(std::fs::read(&own).unwrap(), b"text");
+    assert!(std::fs::metadata(&own).unwrap().mtime() > 0);
+
+    // In the folder of another user, through a link at the name or on the way, and through a FIFO.
+    assert!(touched_by(MALLORY, &folder.path().join("foreign")).is_err());
+    assert!(!folder.path().join("foreign").exists());
+    let secret = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(secret.path(), Permissions::from_mode(0o755)).unwrap();
+    symlink(secret.path().join("made"), folder.path().join("last")).unwrap();
+    refused(touched_by(ALICE, &folder.path().join("last")), Refusal::Link);
+    symlink(secret.path(), folder.path().join("way")).unwrap();
+    assert!(touched_by(ALICE, &folder.path().join("way/made")).is_err());
+    assert!(!secret.path().join("made").exists());
+    fifo(&folder.path().join("pipe"));
+    assert!(touched_by(ALICE, &folder.path().join("pipe")).is_err());
+    refused(touched_by(ALICE, folder.path()), Refusal::NotRegular);
+}
+
+#[test]
+fn nothing_is_touched_for_a_process_that_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = crate::model::ids::ProcessKey { pid: std::process::id(), start: 1 };
+    assert!(touch_as(Path::new("/proc"), own, &folder.path().join("a")).is_err());
+    assert!(!folder.path().join("a").exists());
+}

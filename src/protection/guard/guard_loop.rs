@@ -1,7 +1,8 @@
 //! One round of the guard: take input, read levels, decide, act. A round never blocks, and allocates only for the JSON that
-//! hooks and webhooks receive.
+//! hooks and webhooks receive, and for requests between the nodes of a run.
 
 mod follow_up;
+mod run_scope;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::job_state::{JobState, oldest, reading_with_rates};
 use super::journal::{CompletedStep, JobTransition, Journal};
 use super::mailbox::Mailbox;
 use super::notification;
+use super::run_requests::RunRequests;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -61,6 +63,7 @@ pub struct GuardLoop {
     host: Option<(Timestamp, Reading)>,
     executors: Executors,
     checkpoints: Arc<Checkpoints>,
+    run_requests: Arc<RunRequests>,
     plan: Plan,
     carried: Vec<bool>,
     finished: Vec<Finished>,
@@ -98,6 +101,7 @@ impl GuardLoop {
             host: None,
             executors,
             checkpoints,
+            run_requests: Arc::default(),
             plan: Plan::with_room(room),
             carried: Vec::with_capacity(room + 8),
             finished: Vec::with_capacity(256),
@@ -126,6 +130,7 @@ impl GuardLoop {
         self.receive(now, clock);
         self.collect(clock);
         self.read_host(clock());
+        self.answer_run_requests(clock);
         let mut pause = LONGEST;
         for slot in 0..SLOTS {
             if self.slots[slot].is_some() {
@@ -348,6 +353,7 @@ impl GuardLoop {
                 notification: notification.as_ref(),
             });
             self.carry_out(slot, &moved, read, clock);
+            self.ask_peers(slot, transition, clock);
             if kills {
                 self.notify(slot, &moved, &roster, clock);
             }

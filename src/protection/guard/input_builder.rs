@@ -20,6 +20,7 @@ use crate::model::outlook::Outlook;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::options::target::{Selector, Target};
+use crate::protection::plan::ranks::KnownRanks;
 use crate::protection::plan::victim::{self, ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, Members, Mode, Resource};
 use crate::protection::record::Remembered;
@@ -364,7 +365,9 @@ impl InputBuilder {
                 let asked = self.remembered.asked(traits.members.iter());
                 Escalation::new(target.limits.clone(), now).asked_before(asked)
             }),
-            roster: Roster::new(processes, target.victims, group).into(),
+            roster: Roster::new(processes, target.victims, group)
+                .asking(processes, &known_ranks(&traits.members, facts), target.ask.ranks)
+                .into(),
             members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
             meter,
@@ -453,6 +456,14 @@ impl InputBuilder {
         };
         Some(Scope { name: target.name.clone(), users, members })
     }
+}
+
+/// The ranks of a job that launchers have started, or that have reported their number over the job socket.
+fn known_ranks(members: &BTreeSet<ProcessKey>, facts: &Facts) -> KnownRanks {
+    let started = facts.environment_ranks.iter().map(|rank| (rank.process, Some(rank.rank)));
+    // A rank whose number another process has too is named by its number and its pid.
+    let connected = facts.ranks.iter().filter_map(|rank| Some((rank.key?, rank.rank.as_str().parse().ok())));
+    connected.chain(started).filter(|(key, _)| members.contains(key)).collect()
 }
 
 /// The names of a job. A job whose processes are in several workloads has those of its cgroup only.

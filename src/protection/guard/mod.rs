@@ -17,6 +17,8 @@ mod job_state;
 pub mod journal;
 mod mailbox;
 mod notification;
+pub mod run_receiver;
+pub mod run_requests;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,8 @@ use self::input::{GuardInput, SLOTS};
 use self::input_builder::InputBuilder;
 use self::journal::GuardJournal;
 use self::mailbox::Mailbox;
+use self::run_requests::RunRequests;
+use super::enforce::ask_run::RunAsker;
 use super::enforce::executor::{self, BackgroundExecutor, BackgroundExecutors, Machine, Observer};
 use super::enforce::hooks::Hooks;
 use super::enforce::levels::HostMeter;
@@ -42,6 +46,7 @@ use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
 use super::record::{ExitWatch, Records};
 use super::status::{self, Names, Report};
+use super::words::run_request::Peers;
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::tls::Trust;
@@ -70,6 +75,8 @@ pub struct Shared {
     pub alerts: Arc<Alerts>,
     report: Mutex<Report>,
     names: Mutex<Names>,
+    /// The requests of other nodes of runs.
+    pub run_requests: Arc<RunRequests>,
     mailbox: Arc<Mailbox<GuardInput>>,
 }
 
@@ -95,6 +102,14 @@ impl Reporter for Shared {
         for (outcome, count) in self.alerts.counts() {
             out.put(&metrics::ALERTS, &[outcome.into()], Count(count));
         }
+        for (counts, metric) in [
+            (&*self.run_requests.sent, &metrics::RUN_REQUESTS_SENT),
+            (&self.run_requests.received, &metrics::RUN_REQUESTS_RECEIVED),
+        ] {
+            for (outcome, count) in counts.all() {
+                out.put(metric, &[outcome.label().into()], Count(count));
+            }
+        }
     }
 }
 
@@ -113,6 +128,7 @@ impl Feed {
         if let Some(facts) =
             self.input_builder.look(frame.at, &frame.outlook, facts, &self.shared.alerts, &report)
         {
+            self.shared.run_requests.jobs_are(&facts);
             lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
@@ -142,6 +158,7 @@ impl Guard {
         helper: Option<WorkerCommand>,
         records: &Records,
         alerts: Arc<Alerts>,
+        run_requests: Arc<RunRequests>,
         checkpoints: Arc<Checkpoints>,
     ) -> std::io::Result<Option<(Self, Feed)>> {
         if protection.targets.is_empty() {
@@ -153,6 +170,7 @@ impl Guard {
             alerts,
             report: Mutex::new(Report::new(targets.len(), SLOTS)),
             names: Mutex::new(Names::default()),
+            run_requests: Arc::clone(&run_requests),
             mailbox: Arc::default(),
         });
         let hooks = hooks(&targets, helper, &roots.proc);
@@ -183,6 +201,7 @@ impl Guard {
             hooks: hooks.map(|hooks| Box::new(hooks) as _),
             webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
             records: Some(records.executor()),
+            runs: run_asker(&targets, protection.peers.clone(), &run_requests),
         };
         let machine = exempt.clone().filter(|_| enforce && !records.other_daemon()).and_then(|exempt| {
             let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, exempt, background);
@@ -202,6 +221,7 @@ impl Guard {
         let mailbox = Arc::clone(&shared.mailbox);
         let mut watch =
             GuardLoop::new(targets, protection.max_kills_per_hour, mailbox, meter, hands, checkpoints, book);
+        watch.receive_from(Arc::clone(&run_requests));
         // The rate limits outlast a restart and a reload.
         watch.recall(&ends);
         let stop = Arc::new(AtomicBool::new(false));
@@ -209,6 +229,7 @@ impl Guard {
             let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
             move || run(watch, &shared, &stop)
         })?;
+        run_requests.guard_is(thread.thread().clone());
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
         }
@@ -242,6 +263,21 @@ impl Drop for Guard {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// The executor that asks the other nodes of runs, where a target in mode `enforce` has the scope `run`.
+fn run_asker(
+    targets: &[Target],
+    peers: Option<Peers>,
+    run_requests: &RunRequests,
+) -> Option<Box<dyn BackgroundExecutor>> {
+    let wanted = |target: &Target| target.ask.run && target.limits.mode == Mode::Enforce;
+    let peers = peers.filter(|_| targets.iter().any(wanted))?;
+    let started = RunAsker::start(peers, Arc::clone(&run_requests.sent));
+    let started = started.inspect_err(
+        |error| tracing::error!(%error, "Cannot start the thread that asks other nodes; no other node of a run is asked."),
+    );
+    Some(Box::new(started.ok()?))
 }
 
 /// The executor of webhooks, where a target in mode `enforce` has one.

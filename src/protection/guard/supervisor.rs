@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use super::alert_receiver::AlertReceiver;
 use super::alerts::Alerts;
+use super::run_receiver::RunReceiver;
+use super::run_requests::RunRequests;
 use super::{Feed, Guard};
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
@@ -58,6 +60,9 @@ pub struct GuardSupervisor {
     records: Arc<Records>,
     /// Alertmanager repeats a firing alert only after hours, so alerts outlast a reload.
     alerts: Arc<Alerts>,
+    /// Received requests are remembered over a reload.
+    run_requests: Arc<RunRequests>,
+    run_receiver: Arc<RunReceiver>,
     checkpoints: Arc<Checkpoints>,
 }
 
@@ -70,6 +75,7 @@ impl GuardSupervisor {
         checkpoints: Arc<Checkpoints>,
     ) -> Self {
         let (feed, alert_receiver, alerts) = (Arc::default(), Arc::default(), Arc::default());
+        let run_requests: Arc<RunRequests> = Arc::default();
         Self {
             guard: None,
             feed,
@@ -79,6 +85,8 @@ impl GuardSupervisor {
             helper,
             records,
             alerts,
+            run_receiver: Arc::new(RunReceiver::new(Arc::clone(&run_requests))),
+            run_requests,
             checkpoints,
         }
     }
@@ -91,6 +99,11 @@ impl GuardSupervisor {
     /// The receiver of alerts.
     pub const fn alert_receiver(&self) -> &Arc<AlertReceiver> {
         &self.alert_receiver
+    }
+
+    /// The receiver of requests of other nodes of runs.
+    pub const fn run_receiver(&self) -> &Arc<RunReceiver> {
+        &self.run_receiver
     }
 
     /// Whether the guard makes rounds, or none is configured.
@@ -141,9 +154,19 @@ impl GuardSupervisor {
         let put = |feed| *lock(&self.feed.0) = feed;
         put(None);
         self.guard = None;
+        self.run_requests.no_guard();
         let alerts = Arc::clone(&self.alerts);
         let checkpoints = Arc::clone(&self.checkpoints);
-        match Guard::start(&wanted.0, &wanted.1, (self.helper)(), &self.records, alerts, checkpoints) {
+        let run_requests = Arc::clone(&self.run_requests);
+        match Guard::start(
+            &wanted.0,
+            &wanted.1,
+            (self.helper)(),
+            &self.records,
+            alerts,
+            run_requests,
+            checkpoints,
+        ) {
             Ok(Some((guard, feed))) => {
                 put(Some(feed));
                 self.guard = Some(guard);
@@ -152,6 +175,7 @@ impl GuardSupervisor {
             Err(error) => tracing::error!(%error, "Cannot start the guard; no target is protected."),
         }
         let shared = self.guard.as_ref().map(|guard| Arc::clone(guard.shared()));
+        self.run_receiver.configure(wanted.0.peer_token.clone(), wanted.0.peer_certificates);
         self.alert_receiver.hand_over(shared, wanted.0.alert_token.clone());
         self.running = Some(wanted);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::keys;
+use super::peers;
 use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
@@ -17,6 +18,11 @@ pub(super) const MOST_TARGETS: usize = 64;
 /// Every error, with its key within the section.
 pub fn check(settings: &Settings) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
+    let peers = peers::peers(&settings.section(&peers::PEERS));
+    let has_peers = matches!(peers, Ok(Some(_)));
+    if let Err((key, what)) = peers {
+        wrong.push((format!("peers.{key}"), what));
+    }
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     let sections = settings.sections(&keys::TARGETS);
     if sections.len() > MOST_TARGETS {
@@ -32,6 +38,9 @@ pub fn check(settings: &Settings) -> Vec<(String, String)> {
                 }
                 names_somebody(&target, &mut complain);
                 outside(&target, &mut complain);
+                if target.ask.run && !has_peers {
+                    complain("checkpoint.scope", "is `run` and protection.peers.from is `none`".to_owned());
+                }
                 in_order(&target.limits, &mut complain);
             }
             Err((key, what)) => complain(key, what),
@@ -108,8 +117,11 @@ fn outside(target: &Target, complain: ReportProblem<'_>) {
     {
         complain("webhook", format!("`{}` has no scheme; write http:// or https:// before it", Place(url)));
     }
+    if let Some(path) = target.ask.touch.as_ref().filter(|path| !path.is_absolute()) {
+        complain("checkpoint.touch", format!("`{}` is not an absolute path", path.display()));
+    }
     let checkpoints = target.limits.max_state >= MaxState::Checkpoint;
-    if checkpoints && target.ask.signal.is_none() && target.hook.is_none() {
+    if checkpoints && target.ask.signal.is_none() && target.hook.is_none() && target.ask.touch.is_none() {
         let what = "is empty and there is no hook, so no checkpoint would be requested";
         complain("checkpoint.signal", what.to_owned());
     }

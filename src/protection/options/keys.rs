@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::peers::PEERS;
+use super::presets::{self, AskedRanks};
 use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, seconds};
 use crate::protection::policy::{MaxState, Mode};
@@ -17,7 +19,7 @@ macro_rules! opts {
 pub static PROTECTION: Opt = Opt {
     key: "protection",
     help: "Protection: the actions taken before memory is exhausted. Only configured targets are acted on, and only when both this mode and the target's mode are `enforce`.",
-    kind: OptKind::Section(&[&MODE, &HOST_MAX_KILLS, &ALERT_TOKEN, &WEBHOOK_TRUST, &TARGETS]),
+    kind: OptKind::Section(&[&MODE, &HOST_MAX_KILLS, &ALERT_TOKEN, &WEBHOOK_TRUST, &PEERS, &TARGETS]),
     default: "",
 };
 
@@ -126,11 +128,27 @@ opts! {
     FREEZE: "freeze", OptKind::Bool, "false";
 
     /// Checkpoint request to the job: one signal per incident, sent only to processes with a handler for it.
-    CHECKPOINT: "checkpoint", OptKind::Section(&[&SIGNAL, &ACK_FILE, &ACK_JOB, &GRACE, &LONGEST_GRACE, &REQUEST_INTERVAL]), "";
-    /// Signal that requests a checkpoint; empty sends none.
-    SIGNAL: "signal", OptKind::Text, "USR1";
-    /// File that the job writes when its checkpoint is saved (the acknowledgement); the content `saving` extends the time limit. A checkpoint file that the job replaces atomically can be used. The file must belong to a user of the target, and is not read through a link that a user created.
+    CHECKPOINT: "checkpoint", OptKind::Section(&[
+        &SCOPE, &PRESET, &SIGNAL, &RANKS, &TOUCH, &FOLDER, &ACK_FILE, &DONE, &EXIT_SAVES, &ACK_JOB, &GRACE, &LONGEST_GRACE, &REQUEST_INTERVAL,
+    ]), "";
+    /// Whether only this `node` is asked for a checkpoint, or the daemons of all nodes of the job's `run` (protection.peers). The request is sent where the run of the job is known.
+    SCOPE: "scope", OptKind::Choice(&["node", "run"]), "node";
+    /// Framework of the job, which sets the signal, the ranks that receive it, the marker of a complete checkpoint, and whether the job ends after saving (docs/protection.md). Values given beside it override it.
+    PRESET: "preset", OptKind::Choice(presets::NAMES), "none";
+    /// Signal that requests a checkpoint; `preset` is the preset's, and USR1 without a preset; empty sends none.
+    SIGNAL: "signal", OptKind::Text, "preset";
+    /// Ranks that receive the signal, and no other process: `any` one of the node, the global rank 0 (`first`), or `all`; `preset` is the preset's, and without a preset all ranks, or all processes of the job if no rank is known.
+    RANKS: "ranks", OptKind::Choice(AskedRanks::WORDS), "preset";
+    /// File that is created, or whose time is set, with the rights of the job's user and as the job sees the path, for a job that watches a file; empty touches none.
+    TOUCH: "touch", OptKind::Path, "\"\"";
+    /// Folder in which the job saves its checkpoints, in which the preset's marker is looked for; empty uses no marker of the preset.
+    FOLDER: "folder", OptKind::Path, "\"\"";
+    /// File that the job writes when its checkpoint is saved (the acknowledgement), instead of the preset's marker; its last two components can contain the wildcards `*` and `?`. The content `saving` extends the time limit. A checkpoint file that the job replaces atomically can be used. The file must belong to a user of the target, and is not read through a link that a user created.
     ACK_FILE: "file", OptKind::Path, "\"\"";
+    /// What completes a checkpoint: the file is `written`, the target of the symbolic `link` changes, or all files that appear after the request are `removed` again; `preset` is the preset's, and `written` without a preset.
+    DONE: "done", OptKind::Choice(presets::DONE_WORDS), "preset";
+    /// Whether a job that ends after the request has saved its checkpoint: `yes`, `no`, or the `preset`'s, and `no` without a preset.
+    EXIT_SAVES: "exit_saves", OptKind::Choice(&["preset", "yes", "no"]), "preset";
     /// Whether `checkpoint` messages on the job socket count as acknowledgement.
     ACK_JOB: "job", OptKind::Bool, "true";
     /// Time limit for a checkpoint while the job reports no progress; at least the longest training step plus the time to save a checkpoint.

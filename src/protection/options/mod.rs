@@ -2,6 +2,8 @@
 
 mod check;
 mod keys;
+mod peers;
+pub mod presets;
 pub mod signals;
 pub mod target;
 #[cfg(test)]
@@ -11,11 +13,15 @@ pub use check::check;
 pub use keys::PROTECTION;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use self::presets::AskedRanks;
 use self::target::{Ask, Raise, Selector, Target, Victims};
 use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
-use super::words::step::{Acknowledgement, Hook};
+use super::words::marker::{self, Marker};
+use super::words::run_request::Peers;
+use super::words::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
 use crate::model::setting::{Opt, Settings};
 use crate::model::units::Amount;
 
@@ -39,6 +45,12 @@ pub struct Protection {
     pub max_kills_per_hour: u32,
     /// The file with the bearer token of `POST /api/v1/alerts`.
     pub alert_token: Option<PathBuf>,
+    /// How the daemons of other nodes are found and asked; absent where no node is asked.
+    pub peers: Option<Peers>,
+    /// The file with the bearer token that senders of requests for runs need.
+    pub peer_token: Option<PathBuf>,
+    /// Whether a client certificate that the web-config file trusts is enough to send them.
+    pub peer_certificates: bool,
     /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
     pub webhook_certificate: Option<PathBuf>,
     /// The targets whose mode is not `off`, in the order of the file.
@@ -52,6 +64,9 @@ impl Default for Protection {
             mode: Mode::Off,
             max_kills_per_hour: 0,
             alert_token: None,
+            peers: None,
+            peer_token: None,
+            peer_certificates: false,
             webhook_certificate: None,
             targets: Vec::new(),
         }
@@ -64,11 +79,15 @@ impl Protection {
         let mode = Mode::of(&settings.choice(&keys::MODE)).unwrap_or(Mode::Observe);
         let count = |opt| u32::try_from(settings.count(opt)).unwrap_or(u32::MAX);
         let sections = settings.sections(&keys::TARGETS);
+        let peer_section = settings.section(&peers::PEERS);
         let targets = sections.iter().filter_map(|section| target(section, mode, interval).ok());
         Self {
             mode,
             max_kills_per_hour: count(&keys::HOST_MAX_KILLS),
             alert_token: settings.path(&keys::ALERT_TOKEN),
+            peers: peers::peers(&peer_section).ok().flatten(),
+            peer_token: peer_section.path(&peers::TOKEN),
+            peer_certificates: peer_section.bool(&peers::ACCEPT),
             webhook_certificate: settings.path(&keys::WEBHOOK_TRUST),
             targets: targets.filter(|target| target.limits.mode != Mode::Off).collect(),
         }
@@ -96,11 +115,6 @@ fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, 
             ));
         }
     };
-    let checkpoint = section.section(&keys::CHECKPOINT);
-    let signal = match checkpoint.text(&keys::SIGNAL) {
-        Some(name) => Some(signals::by_name(&name).map_err(|what| ("checkpoint.signal", what))?),
-        None => None,
-    };
     let hook = section.section(&keys::HOOK);
     let alert = section.section(&keys::ALERT);
     Ok(Target {
@@ -108,11 +122,7 @@ fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, 
         selector,
         users: section.texts(&keys::USERS),
         victims: Victims::of(&section.choice(&keys::VICTIMS)).unwrap_or(Victims::Whole),
-        ask: Ask {
-            signal,
-            file: checkpoint.path(&keys::ACK_FILE).map(|path| Acknowledgement::File(path).into()),
-            job: checkpoint.bool(&keys::ACK_JOB),
-        },
+        ask: ask(&section.section(&keys::CHECKPOINT))?,
         hook: hook.path(&keys::PROGRAM).map(|program| {
             Hook { program, arguments: hook.texts(&keys::ARGUMENTS), timeout: hook.duration(&keys::TIMEOUT) }
                 .into()
@@ -122,6 +132,35 @@ fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, 
         freeze: section.bool(&keys::FREEZE),
         alert: alert.map(&keys::LABELS).into_iter().collect(),
         limits: limits(section, most, frame_age(interval)),
+    })
+}
+
+/// How a checkpoint is requested: as the preset states, except for what is given.
+fn ask(section: &Settings) -> Result<Ask, KeyProblem> {
+    let preset = presets::named(&section.choice(&keys::PRESET));
+    let signal = match section.text(&keys::SIGNAL).as_deref() {
+        Some("preset") => Some(preset.map_or(SignalNumber::USR1, |preset| preset.signal)),
+        Some(name) => Some(signals::by_name(name).map_err(|what| ("checkpoint.signal", what))?),
+        None => None,
+    };
+    let given = presets::marker_kind(&section.choice(&keys::DONE));
+    let marker = preset.and_then(|preset| preset.marker);
+    let of_preset = section.path(&keys::FOLDER).zip(marker);
+    // A file that is given replaces the marker, and with it what completes a checkpoint.
+    let file = section.path(&keys::ACK_FILE).map(|path| (MarkerKind::Written, path));
+    let file = file.or_else(|| of_preset.map(|(folder, (kind, name))| (kind, folder.join(name))));
+    let file = file.map(|(kind, path)| (given.unwrap_or(kind), path)).map(|(kind, path)| match kind {
+        MarkerKind::Written if !marker::is_pattern(&path) => Ok(Acknowledgement::File(path)),
+        kind => Marker::new(kind, &path).map(Acknowledgement::Marker),
+    });
+    let file = file.transpose().map_err(|what| ("checkpoint.file", what))?;
+    Ok(Ask {
+        signal,
+        run: section.choice(&keys::SCOPE) == "run",
+        ranks: AskedRanks::of(&section.choice(&keys::RANKS)).or(preset.map(|preset| preset.ranks)),
+        file: file.map(Arc::new),
+        touch: section.path(&keys::TOUCH).map(|path| path.as_path().into()),
+        job: section.bool(&keys::ACK_JOB),
     })
 }
 
@@ -171,6 +210,10 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
         grace: checkpoint.duration(&keys::GRACE),
         longest_grace: checkpoint.duration(&keys::LONGEST_GRACE),
         request_interval: checkpoint.duration(&keys::REQUEST_INTERVAL),
+        exit_saves: match checkpoint.choice(&keys::EXIT_SAVES).as_str() {
+            "preset" => presets::named(&checkpoint.choice(&keys::PRESET)).is_some_and(|preset| preset.exits),
+            word => word == "yes",
+        },
         kill_margin: section.duration(&keys::KILL_MARGIN),
         term_grace: section.duration(&keys::TERM_GRACE),
         verify_timeout: section.duration(&keys::VERIFY_TIMEOUT),

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::presets::AskedRanks;
 use super::signals;
 use crate::model::facts::Workload;
 use crate::model::label::Label;
@@ -76,8 +78,14 @@ impl Victims {
 pub struct Ask {
     /// The signal.
     pub signal: Option<SignalNumber>,
-    /// The file that it writes when the checkpoint is saved.
+    /// Whether the other nodes of the job's run are asked too.
+    pub run: bool,
+    /// The ranks that must receive it, and no other process; absent where the configuration does not state them.
+    pub ranks: Option<AskedRanks>,
+    /// The file that it writes when the checkpoint is saved, or another marker.
     pub file: Option<Arc<Acknowledgement>>,
+    /// The file that is created or whose time is set, for a job that watches it.
+    pub touch: Option<Arc<Path>>,
     /// Whether messages on the job socket count as acknowledgement.
     pub job: bool,
 }
@@ -195,10 +203,19 @@ impl fmt::Display for Target {
             && let Some(signal) = self.ask.signal
         {
             let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
+            if self.ask.run {
+                f.write_str(" ask the other nodes of the run for a checkpoint;")?;
+            }
             write!(
                 f,
-                " request a checkpoint by SIG{}, time limit {grace} ({longest} while saving);",
-                signals::name(signal)
+                " request a checkpoint by SIG{}{}, time limit {grace} ({longest} while saving);",
+                signals::name(signal),
+                match self.ask.ranks {
+                    Some(AskedRanks::Any) => " to one rank",
+                    Some(AskedRanks::First) => " to rank 0",
+                    Some(AskedRanks::All) => " to each rank",
+                    None => "",
+                }
             )?;
         }
         if max_state >= MaxState::Term {

@@ -138,3 +138,63 @@ fn the_least_of_both_modes_holds() {
     .map(|(all, own)| mode(all, own));
     assert_eq!(found, [Some("observe"), Some("observe"), Some("enforce"), Some("enforce"), None]);
 }
+
+#[test]
+fn a_preset_is_overridden_by_what_is_given() {
+    let ask = |checkpoint: &str| {
+        let text = format!(
+            "protection: {{targets: [{{name: a, workload: b, allow_users: [c], checkpoint: {{{checkpoint}}}}}]}}"
+        );
+        let target = parse(&text).unwrap().targets.remove(0);
+        let signal = target.ask.signal.map(super::signals::name);
+        let ranks = target.ask.ranks.map(super::presets::AskedRanks::label);
+        let file = target.ask.file.map(|file| format!("{file:?}"));
+        (signal, ranks, file.unwrap_or_default(), target.limits.exit_saves)
+    };
+    assert_eq!(ask(""), (Some("USR1"), None, String::new(), false));
+    assert_eq!(ask("signal: \"\", touch: /t").0, None);
+    let (signal, ranks, file, exits) = ask("preset: megatron, folder: /ckpt");
+    assert_eq!((signal, ranks, exits), (Some("TERM"), Some("any"), true));
+    assert_eq!(file, "File(\"/ckpt/latest_checkpointed_iteration.txt\")");
+    let given =
+        ask("preset: nemo2, signal: USR2, ranks: all, exit_saves: no, file: /ckpt/done, done: written");
+    assert_eq!(given, (Some("USR2"), Some("all"), "File(\"/ckpt/done\")".to_owned(), false));
+    let (_, ranks, file, _) = ask("preset: nemo2, folder: /ckpt");
+    assert_eq!(ranks, Some("first"));
+    assert!(file.contains("Removed") && file.contains("*-unfinished"), "{file}");
+    for preset in super::presets::NAMES {
+        let (signal, ..) = ask(&format!("preset: \"{preset}\", folder: /ckpt"));
+        assert!(signal.is_some(), "{preset}");
+    }
+}
+
+#[test]
+fn a_wrong_preset_names_its_key() {
+    check(
+        "protection:
+  targets:
+    - name: a
+      workload: train
+      allow_users: [ada]
+      checkpoint:
+        preset: megaton
+        touch: relative
+",
+        expect![[r#"
+            f:7: protection.targets[0].checkpoint.preset: expected one of none, megatron, megatron-bridge, automodel, orbax, nemo2, lightning, huggingface, memwarden, found `megaton`
+            f:8: protection.targets[0].checkpoint.touch: `relative` is not an absolute path"#]],
+    );
+    check(
+        "protection:
+  targets:
+    - name: a
+      workload: train
+      allow_users: [ada]
+      checkpoint:
+        file: /ckpt/*/a/done
+",
+        expect![
+            "f:7: protection.targets[0].checkpoint.file: `/ckpt/*/a/done` has wildcards before its last two components"
+        ],
+    );
+}

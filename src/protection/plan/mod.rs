@@ -1,6 +1,7 @@
 //! The steps of a transition: each action of the stage adds its steps, in order.
 
 pub mod actions;
+pub mod ranks;
 pub mod victim;
 
 use std::sync::Arc;

@@ -103,6 +103,11 @@ impl Board {
         UsedUp { target: target == 0, host: host == 0 }
     }
 
+    /// Makes the transition to CHECKPOINT that another node of the run asks for, as [`Escalation::request`].
+    pub fn request(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
+        self.slots.get_mut(slot)?.as_mut()?.escalation.request(now, observed)
+    }
+
     /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
     /// will be freed, also below the limit of the cgroup `least`. In mode observe none is.
     fn gate(&self, but: usize, now: Timestamp, least: Option<u64>, left: u32) -> Gate {

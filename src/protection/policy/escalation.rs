@@ -28,6 +28,8 @@ struct Incident {
     asked: bool,
     /// When SIGTERM was due.
     term_from: Option<Timestamp>,
+    /// Whether another node of the run asked for the checkpoint.
+    requested: bool,
     /// Whether it counts against the rate limits.
     counted: bool,
     /// Whether it was reported that the victims, or their memory, exceed the time limit.
@@ -155,6 +157,21 @@ impl Escalation {
         Some(self.go(now, observed, to, reason))
     }
 
+    /// Makes the transition to CHECKPOINT that another node of the run asks for. Absent where the policy does not allow
+    /// it, or a checkpoint was requested shortly before.
+    pub fn request(&mut self, now: Timestamp, observed: &Observed) -> Option<Transition> {
+        let quiet = matches!(self.state, State::Ok | State::Warn | State::Soft | State::Cooldown);
+        let allowed = self.limits.max_state >= MaxState::Checkpoint && self.may_ask(now);
+        if !quiet || !allowed || !observed.fit {
+            return None;
+        }
+        let transition = self.go(now, observed, State::Checkpoint, Reason::RunRequest);
+        if let Some(incident) = &mut self.incident {
+            incident.requested = true;
+        }
+        Some(transition)
+    }
+
     /// Sets the conditions that depend on the state.
     fn note(&self, now: Timestamp, observed: &Observed, rate_left: bool, conditions: &mut Conditions) {
         conditions.set(Condition::RateLeft, Truth::of(rate_left));
@@ -267,8 +284,13 @@ impl Escalation {
         judged: &Judged,
         empty: bool,
     ) -> Option<(State, Reason)> {
+        if let Some(end) = self.after_request(now, observed, judged, empty) {
+            return end;
+        }
         if empty || self.back_for(now, self.limits.for_time) {
-            return Some((State::Cooldown, if empty { Reason::Gone } else { Reason::Recovered }));
+            let asked = self.incident.is_some_and(|incident| incident.asked);
+            let ended = if asked && self.limits.exit_saves { Reason::SavedAndGone } else { Reason::Gone };
+            return Some((State::Cooldown, if empty { ended } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
             return Some(kill);
@@ -291,6 +313,36 @@ impl Escalation {
             return None;
         };
         (judged.push.0 >= MaxState::Term).then_some((State::Term, reason))
+    }
+
+    /// The transition of a checkpoint that another node of the run asked for: its acknowledgement is awaited also where
+    /// this node has no shortage, and leads to nothing more then. Absent where the own shortage decides.
+    fn after_request(
+        &self,
+        now: Timestamp,
+        observed: &Observed,
+        judged: &Judged,
+        empty: bool,
+    ) -> Option<Option<(State, Reason)>> {
+        let incident = self.incident.filter(|incident| incident.requested)?;
+        if empty || judged.push.0 >= MaxState::Soft {
+            return None;
+        }
+        let ack = self.ack(observed);
+        let allowed = match ack {
+            Some(AckKind::Saving) => self.limits.longest_grace,
+            _ => self.limits.grace,
+        };
+        let reason = if ack == Some(AckKind::Saved) {
+            Reason::Saved
+        } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
+            Reason::NobodyCatches
+        } else if now.since(incident.grace_from.unwrap_or(self.since)) >= allowed {
+            Reason::GraceOver
+        } else {
+            return Some(None);
+        };
+        Some(Some((State::Cooldown, reason)))
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
@@ -389,6 +441,7 @@ impl Escalation {
                 grace_from: None,
                 asked: false,
                 term_from: None,
+                requested: false,
                 counted: false,
                 overdue: false,
                 resource: reason.resource(),

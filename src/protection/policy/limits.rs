@@ -60,6 +60,8 @@ pub struct Limits {
     pub longest_grace: Duration,
     /// Minimum time between two checkpoint requests, over all incidents.
     pub request_interval: Duration,
+    /// Whether a job that ends after a checkpoint request has saved.
+    pub exit_saves: bool,
     /// Time to exhaustion at the current rate, below the soft level, under which the job is killed immediately.
     pub kill_margin: Duration,
     /// Time between SIGTERM and SIGKILL.

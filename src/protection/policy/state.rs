@@ -157,6 +157,8 @@ pub enum Reason {
     Leak,
     /// An alert that names this policy fires.
     Alert,
+    /// Another node of the run asks for a checkpoint.
+    RunRequest,
     /// The waiting time of the hook is over.
     HookWait,
     /// The time to exhaustion is below `kill_margin`.
@@ -171,6 +173,8 @@ pub enum Reason {
     TermOver,
     /// The kill was carried out.
     Killed,
+    /// The job has ended after a checkpoint request, which its framework does after it has saved.
+    SavedAndGone,
     /// All victims have ended.
     Gone,
     /// The shortage is over.
@@ -205,6 +209,7 @@ impl Reason {
             Self::Forecast => "forecast",
             Self::Leak => "leak",
             Self::Alert => "alert",
+            Self::RunRequest => "run_request",
             Self::HookWait => "hook_wait_over",
             Self::NoTimeLeft => "no_time_left",
             Self::GraceOver => "grace_over",
@@ -212,6 +217,7 @@ impl Reason {
             Self::NobodyCatches => "nobody_catches",
             Self::TermOver => "term_grace_over",
             Self::Killed => "killed",
+            Self::SavedAndGone => "saved_and_gone",
             Self::Gone => "gone",
             Self::Recovered => "recovered",
             Self::Unkillable => "unkillable",
@@ -244,6 +250,7 @@ impl fmt::Display for Reason {
             Self::Forecast => f.write_str("exhaustion is predicted"),
             Self::Leak => f.write_str("a leak is confirmed"),
             Self::Alert => f.write_str("an alert fires"),
+            Self::RunRequest => f.write_str("another node of the run asks for a checkpoint"),
             Self::HookWait => f.write_str("the waiting time of the hook is over"),
             Self::NoTimeLeft => f.write_str("time to exhaustion is below kill_margin"),
             Self::GraceOver => f.write_str("the time limit of the checkpoint is over"),
@@ -251,6 +258,7 @@ impl fmt::Display for Reason {
             Self::NobodyCatches => f.write_str("no process has a handler for the checkpoint signal"),
             Self::TermOver => f.write_str("the time limit after SIGTERM is over"),
             Self::Killed => f.write_str("the kill was carried out"),
+            Self::SavedAndGone => f.write_str("the job has ended, which it does after it has saved"),
             Self::Gone => f.write_str("all victims have ended"),
             Self::Recovered => f.write_str("the shortage is over"),
             Self::Unkillable => f.write_str("victims have not ended within their time limit"),

@@ -15,14 +15,16 @@ pub(super) fn summary(incident: &Incident) -> String {
         output.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
     }
     let target = &incident.target;
+    let requested = incident.moves.iter().find(|step| step.to == State::Checkpoint.label());
+    let cause = match requested.is_some_and(|step| because(step, Reason::RunRequest)) {
+        true => format!("Another node of its run asked for a checkpoint of {target}"),
+        false => format!("Memory of {target} ran low"),
+    };
     match (enforced, output.is_empty()) {
-        (_, true) => format!("Memory of {target} ran low; no signal is recorded."),
-        (true, false) => format!("Memory of {target} ran low; it {}.", list(&output)),
+        (_, true) => format!("{cause}; no signal is recorded."),
+        (true, false) => format!("{cause}; it {}.", list(&output)),
         (false, false) => {
-            format!(
-                "Memory of {target} ran low; no action was taken. Protection would have {}.",
-                list(&output)
-            )
+            format!("{cause}; no action was taken. Protection would have {}.", list(&output))
         }
     }
 }
@@ -96,8 +98,15 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
     }
     // What VERIFY waited for was named before.
     let verified = step.from == State::Verify.label();
+    if because(step, Reason::SavedAndGone) {
+        return &["saved its checkpoint", "ended"];
+    }
     if because(step, Reason::Gone) && !verified {
         return &["ended"];
+    }
+    let requested = incident.moves.iter().any(|step| because(step, Reason::RunRequest));
+    if requested && goes(step, State::Cooldown) && because(step, Reason::Saved) {
+        return &["saved its checkpoint"];
     }
     let went_on = !verified && because(step, Reason::Recovered);
     if went_on { &["recovered"] } else { &[] }

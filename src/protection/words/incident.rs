@@ -222,6 +222,16 @@ impl Incident {
         }
     }
 
+    /// The id of the incident on all nodes of the run, where nodes of a run asked each other: that of the request that
+    /// caused it, otherwise that of its own request.
+    pub fn run_incident(&self) -> Option<&str> {
+        let of = |kind: &str| {
+            let step = self.steps.iter().find(|step| step.step["do"] == kind)?;
+            step.step["request"]["incident"].as_str()
+        };
+        of("run_requested").or_else(|| of("ask_run"))
+    }
+
     /// Every process that was reached, once, with the steps that reached it.
     pub fn processes(&self) -> Vec<(&Value, Vec<u64>)> {
         let mut found: Vec<(&Value, Vec<u64>)> = Vec::new();

@@ -55,6 +55,9 @@ pub struct Entry {
     pub summary: Option<String>,
     /// The number of steps carried out.
     pub steps: Option<usize>,
+    /// The id of the incident on all nodes of its run; absent where no other node asked or was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_incident: Option<String>,
 }
 
 /// Reads incidents. May block on a disk.
@@ -96,8 +99,10 @@ pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
             ended_unix_seconds: None,
             summary: None,
             steps: None,
+            run_incident: None,
         };
         if let Some(record) = record {
+            entry.run_incident = record.run_incident().map(str::to_owned);
             entry.cause = Some(record.cause);
             entry.began_unix_seconds = Some(record.began_unix_seconds);
             entry.ended_unix_seconds = record.ended_unix_seconds;

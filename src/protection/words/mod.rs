@@ -2,7 +2,10 @@
 
 pub mod alert;
 pub mod audit;
+pub mod hostlist;
 pub mod incident;
 pub mod incidents;
+pub mod marker;
+pub mod run_request;
 pub mod scope;
 pub mod step;

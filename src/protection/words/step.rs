@@ -4,10 +4,11 @@
 //! checks each against the target's [`Scope`] again, so that a wrong plan cannot signal a process outside it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::run_request::RunRequest;
 use super::scope::{Refusal, Scope};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -103,12 +104,16 @@ pub struct Hook {
     pub timeout: Duration,
 }
 
+pub use super::marker::{Marker, MarkerKind};
+
 /// How a job acknowledges a checkpoint request.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledgement {
     /// A file that it writes after the request: the content `saving` extends the time limit, any other means saved.
     File(PathBuf),
+    /// Another marker of a complete checkpoint.
+    Marker(Marker),
     /// A message of the workload on the job socket.
     Job(Label),
 }
@@ -134,6 +139,27 @@ pub enum Work {
         signal: SignalNumber,
         /// Whether to send nothing where the process has no handler: most signals would terminate it.
         only_if_caught: bool,
+    },
+    /// Create a file that the job watches, or set its time, with the rights of the process and as it sees the path.
+    Touch {
+        /// A process of the job.
+        process: ProcessKey,
+        /// The absolute path.
+        path: Arc<Path>,
+    },
+    /// Ask the daemons of the other nodes of a run to request a checkpoint of it too.
+    AskRun {
+        /// The run.
+        run: Label,
+        /// The id of its Slurm job; empty where it has none.
+        slurm_job_id: Label,
+        /// The request; the sender adds the time and the nonce.
+        request: Arc<RunRequest>,
+    },
+    /// Record the request of another node that caused the incident.
+    RunRequested {
+        /// The request.
+        request: Arc<RunRequest>,
     },
     /// Wait for the checkpoint acknowledgement.
     Await {
@@ -204,6 +230,9 @@ impl Work {
             Self::Record => "record",
             Self::Hook { .. } => "hook",
             Self::Signal { .. } => "signal",
+            Self::Touch { .. } => "touch",
+            Self::AskRun { .. } => "ask_run",
+            Self::RunRequested { .. } => "run_requested",
             Self::Await { .. } => "await",
             Self::KillGroup { .. } => "kill_group",
             Self::KillTree { .. } => "kill_tree",
@@ -225,6 +254,8 @@ impl Work {
                 | Self::Await { .. }
                 | Self::AwaitEnd { .. }
                 | Self::Webhook { .. }
+                | Self::AskRun { .. }
+                | Self::RunRequested { .. }
         )
     }
 }
@@ -395,6 +426,12 @@ pub trait Executor: Send {
     /// Why it could not be done. A step on many processes that failed for some is done; `touched` has their errors.
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError>;
 
+    /// Checks with signal 0 whether one step could be carried out, and does nothing.
+    ///
+    /// # Errors
+    /// As [`Executor::perform`].
+    fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError>;
+
     /// The processes that the last `perform` reached.
     fn touched(&self) -> &[Touched];
 
@@ -437,9 +474,25 @@ impl fmt::Display for Work {
                 let condition = if *only_if_caught { ", if it has a handler" } else { "" };
                 write!(f, "send signal {} to pid {}{condition}", signal.get(), process.pid)
             }
+            Self::Touch { path, process } => {
+                write!(f, "touch {} as pid {} does", path.display(), process.pid)
+            }
+            Self::AskRun { run, request, .. } => {
+                write!(f, "ask the other nodes of run {run} for a checkpoint (incident {})", request.incident)
+            }
+            Self::RunRequested { request } => {
+                let RunRequest { from, reason, incident, .. } = &**request;
+                write!(
+                    f,
+                    "record that {from} asked for a checkpoint of the run: {reason} (incident {incident})"
+                )
+            }
             Self::Await { by, within } => match &**by {
                 Acknowledgement::File(path) => {
                     write!(f, "wait up to {} s for {}", within.as_secs(), path.display())
+                }
+                Acknowledgement::Marker(marker) => {
+                    write!(f, "wait up to {} s until {marker}", within.as_secs())
                 }
                 Acknowledgement::Job(job) => {
                     write!(f, "wait up to {} s for the acknowledgement of {job}", within.as_secs())

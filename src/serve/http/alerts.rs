@@ -88,12 +88,13 @@ fn receive(desk: &dyn ReceiveAlerts, vouched: bool, bearer: Option<&str>, body: 
 }
 
 /// Whether a Content-Type is JSON, with parameters or without.
-fn json(value: &http::HeaderValue) -> bool {
+pub(super) fn json(value: &http::HeaderValue) -> bool {
     let essence = value.to_str().ok().and_then(|value| value.split(';').next());
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-fn bearer(value: &http::HeaderValue) -> Option<String> {
+/// The token of a `Bearer` authorization.
+pub(super) fn bearer(value: &http::HeaderValue) -> Option<String> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }

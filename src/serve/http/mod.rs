@@ -16,6 +16,7 @@ mod jobs;
 mod listen;
 mod meter;
 mod routes;
+mod run_requests;
 #[cfg(test)]
 pub(crate) mod tests;
 mod views;
@@ -41,6 +42,7 @@ use crate::events::Events;
 use crate::job_summary::Ledger;
 use crate::protection::words::alert::ReceiveAlerts;
 use crate::protection::words::incidents::Incidents;
+use crate::protection::words::run_request::ReceiveRunRequests;
 use connection::{Limits, Shared};
 use routes::Routes;
 use web_config::WebConfig;
@@ -63,6 +65,8 @@ pub struct Setup {
     pub reload: Box<dyn Reload>,
     /// Receives the alerts that are posted to `/api/v1/alerts`.
     pub alerts: Arc<dyn ReceiveAlerts>,
+    /// Receives the requests of other nodes of runs.
+    pub run_requests: Arc<dyn ReceiveRunRequests>,
     /// The host's own name, accepted in `Host`; absent where it is unknown.
     pub host_name: Option<String>,
     /// The store of incidents; absent where none are kept.

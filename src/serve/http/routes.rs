@@ -25,6 +25,7 @@ use super::gate::Gate;
 use super::incidents::{self, Wanted};
 use super::jobs;
 use super::meter;
+use super::run_requests;
 use super::views::{self, Asked, Now, Views};
 use super::web_config::WebConfig;
 use super::{Reload, Setup};
@@ -36,6 +37,7 @@ use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
 use crate::protection::words::alert::ReceiveAlerts;
 use crate::protection::words::incidents::Incidents;
+use crate::protection::words::run_request::ReceiveRunRequests;
 use crate::serve::page::View;
 use crate::serve::prometheus::negotiate;
 use crate::serve::prometheus::pages::{Form, Pages};
@@ -57,6 +59,7 @@ pub(super) struct Routes {
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
     alerts: Arc<dyn ReceiveAlerts>,
+    run_requests: Arc<dyn ReceiveRunRequests>,
     gate: Gate,
     incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
     jobs: Arc<Ledger>,
@@ -105,6 +108,7 @@ enum Route {
     Ready,
     Reload,
     Alerts,
+    RunCheckpoint(String),
 }
 
 impl Route {
@@ -122,6 +126,7 @@ impl Route {
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
             "/api/v1/alerts" => Self::Alerts,
+            path if run_requests::run(path).is_some() => Self::RunCheckpoint(run_requests::run(path)?),
             path => match (path.strip_prefix(jobs::FOLDER), Wanted::of(path)) {
                 (Some(job), _) => Self::Job(job.to_owned()),
                 (None, Some(wanted)) => Self::Incidents(wanted),
@@ -133,7 +138,7 @@ impl Route {
     const fn allow(&self) -> &'static str {
         match self {
             Self::Reload => "POST, PUT",
-            Self::Alerts => "POST",
+            Self::Alerts | Self::RunCheckpoint(_) => "POST",
             _ => "GET, HEAD",
         }
     }
@@ -141,7 +146,7 @@ impl Route {
     fn allows(&self, method: &Method) -> bool {
         match self {
             Self::Reload => matches!(*method, Method::POST | Method::PUT),
-            Self::Alerts => *method == Method::POST,
+            Self::Alerts | Self::RunCheckpoint(_) => *method == Method::POST,
             _ => matches!(*method, Method::GET | Method::HEAD),
         }
     }
@@ -160,6 +165,7 @@ impl Routes {
             openmetrics: setup.web.openmetrics,
             reload: setup.web.enable_lifecycle.then_some(setup.reload),
             alerts: setup.alerts,
+            run_requests: setup.run_requests,
             gate: Gate::new(&setup.web.allowed_hosts, setup.host_name),
             incidents: setup.incidents,
             jobs: setup.jobs,
@@ -270,6 +276,16 @@ impl Routes {
             Route::Ready => return self.ready(),
             Route::Reload => return self.reloaded(open).await,
             Route::Alerts => return alerts::answer(&self.alerts, known.user, &parts.headers, body).await,
+            Route::RunCheckpoint(run) => {
+                return run_requests::answer(
+                    &self.run_requests,
+                    run,
+                    known.certificate,
+                    &parts.headers,
+                    body,
+                )
+                .await;
+            }
             Route::Part(kind, text) => {
                 return Answer::page(kind, text.into())
                     .with(header::CONTENT_SECURITY_POLICY, page::NOTHING_ALLOWED)

@@ -8,5 +8,6 @@ mod guard;
 mod identity;
 mod limits;
 mod people;
+mod runs;
 mod sampler;
 mod served;

@@ -18,6 +18,7 @@ mod refused;
 mod restart;
 mod rights;
 pub(crate) mod room;
+mod runs;
 mod sensors;
 mod shared;
 mod storms;

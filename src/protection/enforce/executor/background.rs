@@ -22,6 +22,8 @@ pub struct BackgroundExecutors {
     pub webhooks: Option<Box<dyn BackgroundExecutor>>,
     /// Writes incident records.
     pub records: Option<Box<dyn BackgroundExecutor>>,
+    /// Asks the other nodes of runs.
+    pub runs: Option<Box<dyn BackgroundExecutor>>,
 }
 
 impl BackgroundExecutors {
@@ -30,6 +32,7 @@ impl BackgroundExecutors {
             Work::Hook { .. } => &mut self.hooks,
             Work::Webhook { .. } => &mut self.webhooks,
             Work::Record => &mut self.records,
+            Work::AskRun { .. } => &mut self.runs,
             _ => return Err(NotSignalled::Skip(Skip::Unsupported)),
         };
         let Some(who) = who else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
@@ -37,7 +40,9 @@ impl BackgroundExecutors {
     }
 
     pub(super) fn poll(&mut self, finished: &mut Vec<Finished>) {
-        for who in [&mut self.hooks, &mut self.webhooks, &mut self.records].into_iter().flatten() {
+        for who in
+            [&mut self.hooks, &mut self.webhooks, &mut self.records, &mut self.runs].into_iter().flatten()
+        {
             who.poll(finished);
         }
     }

@@ -8,6 +8,7 @@ mod exempt;
 mod group;
 mod kill;
 mod leftover;
+mod marker;
 mod observer;
 mod process_status;
 mod raw;
@@ -87,6 +88,8 @@ struct Pending {
 pub struct Machine {
     mode: Mode,
     proc: Proc,
+    /// The path of the process file system.
+    root: Box<Path>,
     groups: Option<Groups>,
     exempt: Exempt,
     targets: Vec<Target>,
@@ -125,6 +128,7 @@ impl Machine {
         Ok(Self {
             mode,
             proc: Proc::open(proc, version).map_err(|error| no_proc(error.into()))?,
+            root: proc.into(),
             groups,
             exempt,
             targets: Vec::with_capacity(TARGETS),
@@ -179,7 +183,8 @@ impl Machine {
         }
         self.target(id)?;
         match &step.work {
-            Work::Record | Work::Hook { .. } | Work::Webhook { .. } => {
+            Work::RunRequested { .. } => Ok((Outcome::Done, 0)),
+            Work::Record | Work::Hook { .. } | Work::Webhook { .. } | Work::AskRun { .. } => {
                 if self.mode == Mode::Drill {
                     return Ok((Outcome::WouldHave, 0));
                 }
@@ -196,7 +201,7 @@ impl Machine {
                 reach::send(self.mode, &found, *signal)?;
                 self.note(reach::touched(&found.process, 0));
                 let target = self.targets.iter_mut().find(|target| target.id == id);
-                if let Some(target) = target {
+                if let Some(target) = target.filter(|_| self.mode == Mode::Enforce) {
                     target.asked.get_or_insert(now);
                 }
                 Ok((self.done(), 1))
@@ -210,6 +215,7 @@ impl Machine {
             Work::AwaitEnd { processes, group, within } => {
                 self.await_end(id, processes, group.as_ref(), *within)
             }
+            Work::Touch { process, path } => self.touch(id, *process, path),
             Work::Await { by, within } => self.await_word(id, by, *within),
         }
     }
@@ -353,13 +359,32 @@ impl Machine {
             Acknowledgement::File(path) => {
                 let target = self.target(id)?;
                 let asked = target.asked.unwrap_or(now);
-                wait::watch(path, &target.scope.users, asked.unix(), now.plus(within)).map_err(|error| {
-                    let errno = error.raw_os_error().unwrap_or(0);
-                    StepError::System { call: "start a thread", pid: 0, errno }
-                })?
+                wait::watch(path, &target.scope.users, asked.unix(), now.plus(within)).map_err(no_thread)?
+            }
+            Acknowledgement::Marker(marker) => {
+                let target = self.target(id)?;
+                let asked = target.asked.unwrap_or(now).unix();
+                wait::watch_marker(marker, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?
             }
         };
         Ok((Outcome::Started(self.wait(id, goal, within, 0)), 0))
+    }
+
+    fn touch(
+        &mut self,
+        id: TargetId,
+        process: ProcessKey,
+        path: &Path,
+    ) -> Result<(Outcome, u32), NotSignalled> {
+        /// A file system that hangs ends nothing but the wait.
+        const WITHIN: Duration = Duration::from_secs(10);
+        let found = self.find(id, process)?;
+        if self.mode == Mode::Drill {
+            return Ok((Outcome::WouldHave, 0));
+        }
+        self.note(reach::touched(&found.process, 0));
+        let goal = wait::touch(&self.root, process, path).map_err(no_thread)?;
+        Ok((Outcome::Started(self.wait(id, goal, WITHIN, 1)), 1))
     }
 
     fn wait(&mut self, target: TargetId, goal: Goal, within: Duration, processes: u32) -> Ticket {
@@ -371,6 +396,10 @@ impl Machine {
         });
         ticket
     }
+}
+
+fn no_thread(error: std::io::Error) -> StepError {
+    StepError::System { call: "start a thread", pid: 0, errno: error.raw_os_error().unwrap_or(0) }
 }
 
 fn refused(refusal: Refusal) -> NotSignalled {
@@ -404,6 +433,13 @@ impl Executor for Machine {
         Ok(StepDone { outcome, processes, micros: micros(clock::now().since(begun)) })
     }
 
+    fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        let mode = std::mem::replace(&mut self.mode, Mode::Drill);
+        let result = self.perform(step);
+        self.mode = mode;
+        result
+    }
+
     fn touched(&self) -> &[Touched] {
         &self.touched
     }
@@ -424,6 +460,7 @@ impl Executor for Machine {
                 State::Waiting { left } if wait.over(now) => {
                     Err(StepError::TimedOut { within: wait.within, left })
                 }
+                State::Failed { why } => Err(StepError::Outside { what: why }),
                 State::Waiting { .. } => return true,
             };
             let goes_on = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));

@@ -12,11 +12,16 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::group::OpenGroup;
+use super::marker::MarkerWatcher;
 use crate::host::{apart, clock, user_files};
+use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
+use crate::protection::words::marker::Marker;
 
 /// Interval at which the acknowledgement file is checked: a checkpoint takes seconds.
 const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a folder is searched for a marker.
+const LOOK_MARKER: Duration = Duration::from_millis(250);
 /// Number of checks for which an empty file, or one with a prefix of `saving`, counts as unfinished: it is opened
 /// first, and then written.
 const UNFINISHED: u32 = 5;
@@ -38,6 +43,8 @@ pub(super) enum Goal {
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
     /// An acknowledgement file is written.
     File { output: Receiver<AckFileState>, _alive: Arc<()> },
+    /// Another thread has touched a file.
+    Touched { ended: Receiver<std::io::Result<()>> },
     /// The guard itself receives it.
     Elsewhere,
 }
@@ -50,11 +57,12 @@ pub(super) enum AckFileState {
 }
 
 /// The state of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Waiting { left: u32 },
     Saving,
     Reached,
+    Failed { why: Box<str> },
 }
 
 impl Goal {
@@ -73,6 +81,11 @@ impl Goal {
             Self::File { output, .. } => match output.try_recv() {
                 Ok(AckFileState::Saving) => State::Saving,
                 Ok(AckFileState::Saved) => State::Reached,
+                Err(_) => State::Waiting { left: 0 },
+            },
+            Self::Touched { ended } => match ended.try_recv() {
+                Ok(Ok(())) => State::Reached,
+                Ok(Err(error)) => State::Failed { why: error.to_string().chars().take(300).collect() },
                 Err(_) => State::Waiting { left: 0 },
             },
             Self::Elsewhere => State::Waiting { left: 0 },
@@ -94,6 +107,48 @@ pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestam
     let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&alive));
     apart::spawn("acknowledge", move || look(&path, &users, since, until, &weak, &tell))?;
     Ok(Goal::File { output, _alive: alive })
+}
+
+/// Touches a file for a process on another thread, which takes over the rights of its user.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(super) fn touch(proc: &Path, process: ProcessKey, path: &Path) -> std::io::Result<Goal> {
+    let (tell, ended) = sync_channel(1);
+    let (proc, path) = (proc.to_owned(), path.to_owned());
+    apart::spawn("touch", move || {
+        // Nobody waits for the result any more where it cannot be sent.
+        let _ = tell.try_send(user_files::touch_as(&proc, process, &path));
+    })?;
+    Ok(Goal::Touched { ended })
+}
+
+/// Watches a marker on another thread, like [`watch`] a file.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(super) fn watch_marker(
+    marker: &Marker,
+    users: &[u32],
+    since: Duration,
+    until: Timestamp,
+) -> std::io::Result<Goal> {
+    let (tell, said) = sync_channel(4);
+    let alive = Arc::new(());
+    let weak = Arc::downgrade(&alive);
+    let (marker, users) = (marker.clone(), users.to_vec());
+    apart::spawn("acknowledge", move || {
+        let mut watcher = MarkerWatcher::new(marker, users, since);
+        while weak.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
+            if let Some(state) = watcher.look()
+                && (tell.try_send(state).is_err() || state == AckFileState::Saved)
+            {
+                return;
+            }
+            std::thread::sleep(LOOK_MARKER);
+        }
+    })?;
+    Ok(Goal::File { output: said, _alive: alive })
 }
 
 type Identity = (u64, i64, i64, u64);

@@ -20,6 +20,20 @@ impl Action for Ask {
     }
 }
 
+/// Touches the file that the job watches.
+pub(super) struct Touch;
+
+impl Action for Touch {
+    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan) {
+        let Some(path) = input.target.ask.touch.as_ref().filter(|_| input.transition.ask) else { return };
+        // A rank sees the path as the job does; a launcher may be outside the container.
+        let process = input.roster.ask.first().map(|asked| asked.key);
+        if let Some(process) = process.or_else(|| input.roster.largest.first().copied()) {
+            out.push(input, Work::Touch { process, path: Arc::clone(path) });
+        }
+    }
+}
+
 /// Waits for the acknowledgement file; the guard itself reads acknowledgements from the job socket.
 pub(super) struct Await;
 

@@ -19,7 +19,9 @@ pub fn on(stage: Stage) -> &'static [&'static dyn Action] {
     match stage {
         Stage::Warn | Stage::Cooldown => &[&pause::Resume, &webhook::Webhook],
         Stage::Soft => &[&record::Record, &raise::Raise, &pause::Pause, &hook::Hook, &webhook::Webhook],
-        Stage::Checkpoint => &[&record::Record, &pause::Resume, &ask::Ask, &ask::Await, &webhook::Webhook],
+        Stage::Checkpoint => {
+            &[&record::Record, &pause::Resume, &ask::Ask, &ask::Touch, &ask::Await, &webhook::Webhook]
+        }
         Stage::Term => {
             &[&record::Record, &pause::Resume, &term::Term, &await_end::AwaitEnd, &webhook::Webhook]
         }

@@ -39,6 +39,7 @@ pub(super) fn limits() -> Limits {
         grace: secs(30),
         longest_grace: secs(600),
         request_interval: secs(300),
+        exit_saves: false,
         kill_margin: secs(2),
         term_grace: secs(10),
         verify_timeout: secs(10),

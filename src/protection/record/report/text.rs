@@ -141,9 +141,23 @@ fn named(step: &Value) -> String {
         (_, Some(number)) => format!("{} to pid {}", signal(number), step["process"]["pid"]),
         (Some("record"), _) => "write the incident record".to_owned(),
         (Some("await"), _) => "wait for the checkpoint acknowledgement".to_owned(),
+        (Some("ask_run"), _) => {
+            let (run, id) = (texts(&step["run"]), texts(&step["request"]["incident"]));
+            format!("ask the other nodes of run {run} for a checkpoint, as incident {id}")
+        }
+        (Some("run_requested"), _) => {
+            let request = &step["request"];
+            let (from, reason) = (texts(&request["from"]), texts(&request["reason"]));
+            format!("asked by {from}: {reason}, as incident {}", texts(&request["incident"]))
+        }
         (Some("await_end"), _) => "wait for the processes to end".to_owned(),
         (other, _) => other.unwrap_or("?").replace('_', " "),
     }
+}
+
+/// A text of the audit log.
+fn texts(value: &Value) -> String {
+    plain(value.as_str().unwrap_or("?"))
 }
 
 /// A step as text.
@@ -182,7 +196,8 @@ fn describe(step: &StepRecord) -> String {
         text.push_str(&format!(", ended after {}", duration(after)));
     }
     if !step.output.trim().is_empty() {
-        let output: String = step.output.trim().chars().take(200).collect();
+        let output: String =
+            step.output.trim().chars().take(if step.step["do"] == "ask_run" { 3000 } else { 200 }).collect();
         text.push_str(&format!("; output: {}", plain(&output)));
     }
     text

@@ -26,6 +26,7 @@ use crate::model::frame::Frame;
 use crate::model::point::Batch;
 use crate::protection::words::alert::ReceiveAlerts;
 use crate::protection::words::incidents::Incidents;
+use crate::protection::words::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
 
 /// Long for a machine under load, short for a test that waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,6 +72,16 @@ impl ReceiveAlerts for Deaf {
     }
 
     fn refused(&self) {}
+}
+
+impl ReceiveRunRequests for Deaf {
+    fn authorize(&self, bearer: Option<&str>, certificate: bool) -> Result<(), &'static str> {
+        if certificate || bearer == Some("s3cret") { Ok(()) } else { Err("Unauthorized.") }
+    }
+
+    fn receive(&self, run: &str, _request: RunRequest) -> RunAnswer {
+        RunAnswer { outcome: RunOutcome::NoJob, host: run.to_owned(), processes: 0 }
+    }
 }
 
 /// Reloads that never end.
@@ -148,6 +159,7 @@ impl Running {
             events: Arc::clone(&events),
             reload,
             alerts: Arc::new(Deaf),
+            run_requests: Arc::new(Deaf),
             host_name: Some("test".to_owned()),
             incidents: watch::channel(incidents).1,
             jobs: Arc::new(Ledger::new(Some("test"))),

@@ -1,0 +1,143 @@
+//! How the checkpoint of each framework is requested and recognized, one row a framework.
+//!
+//! The rows state what the frameworks do by default. Whatever the configuration gives beside a preset replaces the
+//! preset's value.
+
+use crate::protection::words::step::{MarkerKind, SignalNumber};
+
+/// The ranks that must receive the checkpoint signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedRanks {
+    /// One rank of the run: the framework tells the others.
+    Any,
+    /// The global rank 0, which decides for all; the others ignore the signal.
+    First,
+    /// Every rank.
+    All,
+}
+
+impl AskedRanks {
+    /// The values in the configuration; the first stands for the preset's.
+    pub const WORDS: &'static [&'static str] = &["preset", "any", "first", "all"];
+
+    /// The ranks of a word; absent where it is none of them, or `preset`.
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::Any, Self::First, Self::All].into_iter().find(|ranks| ranks.label() == word)
+    }
+
+    /// Its word.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::First => "first",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The values of `done` in the configuration; the first stands for the preset's.
+pub const DONE_WORDS: &[&str] = &["preset", "written", "link", "removed"];
+
+/// The kind of marker of a word; absent where it is none of them, or `preset`.
+pub fn marker_kind(word: &str) -> Option<MarkerKind> {
+    match word {
+        "written" => Some(MarkerKind::Written),
+        "link" => Some(MarkerKind::Link),
+        "removed" => Some(MarkerKind::Removed),
+        _ => None,
+    }
+}
+
+/// What a framework does at a checkpoint request.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// The name in the configuration.
+    pub name: &'static str,
+    /// The signal.
+    pub signal: SignalNumber,
+    /// The ranks that must receive it.
+    pub ranks: AskedRanks,
+    /// The marker of a complete checkpoint, below the folder of checkpoints; absent where the job reports it over the
+    /// job socket.
+    pub marker: Option<(MarkerKind, &'static str)>,
+    /// Whether the job ends by itself after it has saved.
+    pub exits: bool,
+}
+
+/// Every preset.
+pub const PRESETS: [Preset; 8] = [
+    row("megatron", SignalNumber::TERM, AskedRanks::Any, WRITTEN, "latest_checkpointed_iteration.txt", true),
+    row(
+        "megatron-bridge",
+        SignalNumber::TERM,
+        AskedRanks::Any,
+        WRITTEN,
+        "latest_checkpointed_iteration.txt",
+        true,
+    ),
+    row("automodel", SignalNumber::TERM, AskedRanks::Any, MarkerKind::Link, "LATEST", true),
+    row("orbax", SignalNumber::TERM, AskedRanks::Any, REMOVED, "*.orbax-checkpoint-tmp*", true),
+    row("nemo2", SignalNumber::TERM, AskedRanks::First, REMOVED, "*-unfinished", true),
+    row("lightning", SignalNumber::USR1, AskedRanks::All, WRITTEN, "hpc_ckpt_*.ckpt", false),
+    row(
+        "huggingface",
+        SignalNumber::TERM,
+        AskedRanks::All,
+        REMOVED,
+        "checkpoint-*/checkpoint-is-incomplete.txt",
+        true,
+    ),
+    Preset {
+        name: "memwarden",
+        signal: SignalNumber::USR1,
+        ranks: AskedRanks::All,
+        marker: None,
+        exits: false,
+    },
+];
+
+const WRITTEN: MarkerKind = MarkerKind::Written;
+const REMOVED: MarkerKind = MarkerKind::Removed;
+
+const fn row(
+    name: &'static str,
+    signal: SignalNumber,
+    ranks: AskedRanks,
+    kind: MarkerKind,
+    marker: &'static str,
+    exits: bool,
+) -> Preset {
+    Preset { name, signal, ranks, marker: Some((kind, marker)), exits }
+}
+
+/// The names in the configuration; the first is no preset.
+pub const NAMES: &[&str] = &[
+    "none",
+    "megatron",
+    "megatron-bridge",
+    "automodel",
+    "orbax",
+    "nemo2",
+    "lightning",
+    "huggingface",
+    "memwarden",
+];
+
+/// The preset of a name.
+pub fn named(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_row() {
+        assert_eq!(NAMES[1..], PRESETS.map(|preset| preset.name));
+        assert!(named("none").is_none());
+        for preset in PRESETS {
+            assert!(preset.marker.is_none_or(|(_, pattern)| !pattern.starts_with('/')), "{}", preset.name);
+        }
+    }
+}
