@@ -9,6 +9,9 @@ use crate::node_view::events::Event;
 
 /// Seconds of the recent past that are kept.
 pub(super) const KEPT: f64 = 600.0;
+/// Two samples that are at most this far apart, in seconds, have no gap between them: twice the longest interval, and a
+/// late answer.
+const CONNECTED: f64 = 25.0;
 /// Maximum number of points of one subject.
 const MOST_POINTS: usize = 1_200;
 /// Maximum number of subjects.
@@ -100,21 +103,31 @@ impl Trails {
     /// The largest value in each of `columns` equal parts of the last 10 minutes before `now`; absent where there is none.
     pub(super) fn columns(&self, subject: &Subject, columns: usize, now: f64) -> Vec<Option<f64>> {
         let mut all = vec![None; columns];
+        if columns == 0 {
+            return all;
+        }
         let count = f64::from(u32::try_from(columns).unwrap_or(u32::MAX));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the number of columns"
+        )]
+        let column = |at: f64| (((1.0 - (now - at) / KEPT) * count).max(0.0) as usize).min(columns - 1);
+        let mut before = None;
         for (at, value) in self.0.get(subject).into_iter().flatten() {
-            let place = (1.0 - (now - at) / KEPT) * count;
-            if *at > now || place < 0.0 {
+            if *at > now || now - at > KEPT {
                 continue;
             }
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "between 0 and the number of columns"
-            )]
-            let cell = &mut all[(place as usize).min(columns.saturating_sub(1))];
+            let place = column(*at);
             if let Some(value) = value {
-                *cell = Some(cell.map_or(*value, |known: f64| known.max(*value)));
+                // At long intervals not every column has a sample.
+                let from =
+                    before.filter(|before| at - before <= CONNECTED).map_or(place, |at| column(at) + 1);
+                for cell in &mut all[from.min(place)..=place] {
+                    *cell = Some(cell.map_or(*value, |known: f64| known.max(*value)));
+                }
             }
+            before = value.map(|_| *at);
         }
         all
     }

@@ -1,7 +1,7 @@
 //! The terminal UI: the node's view model, or a cluster, as a screen of a terminal.
 //!
 //! Severity and wording come from [`crate::node_view`] and [`crate::cluster`]. [`State`] changes with data and keys;
-//! [`draw`] writes it into a buffer of cells. Pure: the time and the data go in.
+//! [`draw()`] writes it into a buffer of cells. Pure: the time and the data go in.
 
 mod cluster_tables;
 mod data;

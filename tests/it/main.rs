@@ -52,6 +52,7 @@ mod snapshot;
 mod speaker;
 mod tables;
 mod terminal;
+mod top;
 mod training;
 mod unit;
 #[cfg(feature = "gpu")]

@@ -100,7 +100,7 @@ impl Widths {
         // Symbol, label, percent and amount take 40 columns.
         let rest = width.saturating_sub(40);
         let left = 18.min(rest / 2);
-        let bar = (rest.saturating_sub(left) / 3).clamp(6, 30);
+        let bar = (rest.saturating_sub(left) / 5).clamp(6, 30);
         let rest = rest.saturating_sub(left + bar + 2);
         let more = if rest > 60 {
             rest / 2

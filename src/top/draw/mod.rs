@@ -76,7 +76,8 @@ fn verdict(canvas: &mut Canvas<'_>, state: &State, now: f64) -> u16 {
         1 => " 1 more problem.".to_owned(),
         more => format!(" {more} more problems."),
     };
-    let text = format!("{} {}: {}{more}", symbol(health).trim_end(), health.word(), escaped(&sentence));
+    let mark = if health == Health::Ok { String::new() } else { format!("{} ", symbol(health).trim_end()) };
+    let text = format!("{mark}{}: {}{more}", health.word(), escaped(&sentence));
     let tone = Tone::Verdict(health);
     let lines = wrap(&text, usize::from(width));
     let shown = lines.len().min(MOST_VERDICT);
@@ -121,7 +122,7 @@ fn overview(canvas: &mut Canvas<'_>, state: &mut State, mut y: u16, bottom: u16,
     let page = usize::from(rows.saturating_sub(1));
     let offset = &mut state.place_mut().offset;
     if let Some(selected) = selected {
-        *offset = (*offset).clamp((selected + 1).saturating_sub(page), selected);
+        *offset = (*offset).max((selected + 1).saturating_sub(page)).min(selected);
     }
     *offset = (*offset).min(table.rows.len().saturating_sub(page));
     let (offset, sort) = (*offset, state.place().sort);
@@ -245,7 +246,7 @@ fn help(canvas: &mut Canvas<'_>, y: u16) {
     for (keys, text) in HELP {
         canvas.put(2, row, 39, keys, Tone::Plain);
         for line in wrap(text, usize::from(width.saturating_sub(42))) {
-            canvas.put(42, row, width - 42, line, Tone::Plain);
+            canvas.put(42, row, width.saturating_sub(42), line, Tone::Plain);
             row += 1;
         }
     }

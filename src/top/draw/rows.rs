@@ -100,7 +100,7 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
         canvas.put(
             x + indent,
             area.y,
-            (*width - indent).min(right.saturating_sub(x + indent)),
+            width.saturating_sub(indent).min(right.saturating_sub(x + indent)),
             &title,
             Tone::Title,
         );
@@ -128,7 +128,7 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
                 _ => Tone::Plain,
             };
             let indent = if about.is_number { width.saturating_sub(columns_of(&cell.text)) } else { 0 };
-            let room = (*width - indent).min(right.saturating_sub(x + indent));
+            let room = width.saturating_sub(indent).min(right.saturating_sub(x + indent));
             if about.widest > 100 {
                 canvas.put(x, y, room, &cell.text, tone);
             } else {
@@ -159,7 +159,7 @@ pub(super) fn prose(canvas: &mut Canvas<'_>, area: Rect, table: &Table, is_stale
             if part == 0 {
                 canvas.put(area.x, y, 2, symbol(health), Tone::Health(health));
             }
-            canvas.put(area.x + MARK, y, area.width - MARK, line, Tone::Plain);
+            canvas.put(area.x + MARK, y, area.width.saturating_sub(MARK), line, Tone::Plain);
             y += 1;
         }
     }
