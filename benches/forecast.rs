@@ -25,7 +25,7 @@ fn sample(series: u32, second: u32) -> Sample {
         2 => 4e9 + 5e5 * t + if second % 120 < 10 { 2.5e9 } else { 0.0 },
         _ => 4e9,
     } + 1e4 * f64::from(noise);
-    Sample { used, unreclaimable: Some(0.9 * used), allocated: None }
+    Sample { used, unreclaimable: Some(0.9 * used), allocated: None, peak: None }
 }
 
 fn cpu() -> f64 {

@@ -47,5 +47,5 @@ pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
 
 /// Converts a row to a sample.
 pub fn sample(row: &Row) -> Sample {
-    Sample { used: row.used, unreclaimable: row.unreclaimable, allocated: row.allocated }
+    Sample { used: row.used, unreclaimable: row.unreclaimable, allocated: row.allocated, peak: None }
 }

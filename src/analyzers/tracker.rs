@@ -37,6 +37,8 @@ pub struct Sample {
     pub unreclaimable: Option<f64>,
     /// Memory that the job reports as allocated; zero before the first other value means unknown.
     pub allocated: Option<f64>,
+    /// Largest used memory since the sample before, where it was read more often than sampled.
+    pub peak: Option<f64>,
 }
 
 /// The quantity that is evaluated for leaks: the most precise one that was ever available.
@@ -157,7 +159,9 @@ impl Tracker {
             self.sight = SeriesVerdict::default();
         }
         self.used = sample.used;
-        self.history.push(self.elapsed, [Some(sample.used), value.filter(|_| source == self.watched)]);
+        let peak = sample.peak.filter(|peak| believed(peak) && *peak > sample.used);
+        let values = [Some(sample.used), value.filter(|_| source == self.watched)];
+        self.history.push_with_peak(self.elapsed, values, peak);
         true
     }
 
@@ -415,6 +419,19 @@ mod tests {
     }
 
     #[test]
+    fn peaks_between_samples_that_grow_are_forecast() {
+        let sample = |t: f64, seen: bool| {
+            let peak = (seen && t % 60.0 == 30.0).then_some(2e9 + MB * t);
+            Sample { peak, ..used(1e9) }
+        };
+        let (_, assessments) = run(seconds(1_200).map(|t| (t, sample(t, true))));
+        let tte = assessments.last().and_then(|last| last.tte).unwrap();
+        assert!((tte.p50 - 800.0).abs() < 200.0, "{tte:?}");
+        let (_, assessments) = run(seconds(1_200).map(|t| (t, sample(t, false))));
+        assert!(assessments.iter().all(|assessment| assessment.tte.is_none()));
+    }
+
+    #[test]
     fn constant_peaks_near_the_limit_are_no_warning() {
         let limit = 1.02 * evaluated(40.0, 0.0);
         let (_, assessments) = run(seconds(3_000).map(|at| (at, used(evaluated(at, 0.0)))));
@@ -469,11 +486,12 @@ mod tests {
 
     #[test]
     fn cache_and_reserved_memory_are_no_leak() {
-        let cache = |t| Sample { used: 1e9 + MB * t, unreclaimable: Some(1e9), allocated: None };
+        let cache = |t| Sample { used: 1e9 + MB * t, unreclaimable: Some(1e9), allocated: None, peak: None };
         let (tracker, assessments) = run(seconds(600).map(|t| (t, cache(t))));
         assert!(assessments.iter().all(|assessment| assessment.leak != State::Leaking));
         assert_eq!(tracker.watched(), Watched::Unreclaimable);
-        let reserved = |t: f64| Sample { used: 1e9 + MB * t, unreclaimable: None, allocated: Some(0.9e9) };
+        let reserved =
+            |t: f64| Sample { used: 1e9 + MB * t, unreclaimable: None, allocated: Some(0.9e9), peak: None };
         let (tracker, assessments) = run(seconds(600).map(|t| (t, reserved(t))));
         assert!(assessments.iter().all(|assessment| assessment.leak != State::Leaking));
         assert_eq!(tracker.watched(), Watched::Allocated);
@@ -481,7 +499,8 @@ mod tests {
 
     #[test]
     fn a_still_device_is_forecast_from_the_allocator() {
-        let sample = |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 5.0 * MB * t) };
+        let sample =
+            |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 5.0 * MB * t), peak: None };
         let (_, assessments) = run(seconds(400).map(|t| (t, sample(t))));
         let last = assessments.last().unwrap();
         assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
@@ -541,7 +560,8 @@ mod tests {
 
     #[test]
     fn in_a_long_life_too_a_still_device_is_forecast_from_the_allocator() {
-        let sample = |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 0.1 * MB * t) };
+        let sample =
+            |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 0.1 * MB * t), peak: None };
         let (_, assessments) = run(seconds(20_000).map(|t| (t, sample(t))));
         let last = assessments.last().unwrap();
         assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
@@ -569,7 +589,7 @@ mod tests {
             for (i, (step, used, other)) in steps.into_iter().enumerate() {
                 at += step;
                 let unreclaimable = other.filter(|_| i % 3 == 0);
-                tracker.push(at, Sample { used, unreclaimable, allocated: other });
+                tracker.push(at, Sample { used, unreclaimable, allocated: other, peak: None });
                 if i % 7 == 0 {
                     let assessment = tracker.assess(Some(limit), &[1.0, 1e6]);
                     prop_assert!(assessment.p_exhaustion.iter().flatten().all(|p| (0.0..=1.0).contains(p)));

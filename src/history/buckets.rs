@@ -206,15 +206,16 @@ impl Buckets {
     /// Maximum size in bytes, including the heap.
     pub const BOUND: usize = size_of::<Self>() + CAPACITY * size_of::<Bucket>();
 
-    /// Records the finite values of one sample, taken `at` seconds after the series began. Returns the bucket that
-    /// was removed for it.
-    pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS]) -> Option<Bucket> {
+    /// Records the finite values of one sample, taken `at` seconds after the series began, and the `peak` of the first
+    /// channel since the sample before, if it was higher. Returns the bucket that was removed for it.
+    pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS], peak: Option<f64>) -> Option<Bucket> {
         self.filling.pass(at - self.base, 1.0);
         for (channel, value) in values.into_iter().enumerate() {
             if let Some(value) = value {
                 #[expect(clippy::cast_possible_truncation, reason = "24 bits of a value are enough")]
-                let value = value as f32;
-                self.filling.add(channel, Span { min: value, mean: value, max: value }, 1.0);
+                let (value, peak) = (value as f32, peak.filter(|_| channel == 0).map(|peak| peak as f32));
+                let max = peak.map_or(value, |peak| peak.max(value));
+                self.filling.add(channel, Span { min: value, mean: value, max }, 1.0);
             }
         }
         self.gathered += 1;
@@ -342,7 +343,7 @@ mod tests {
         let mut left: Vec<Bucket> = Vec::new();
         for i in 0..10_000_u32 {
             let value = if i == 9_415 { 9.0 } else { f64::from(i % 2) };
-            left.extend(history.push(f64::from(i), [Some(value), None]));
+            left.extend(history.push(f64::from(i), [Some(value), None], None));
             assert!(history.all().len() <= CAPACITY && history.is_sound(f64::from(i)), "after {i}");
         }
         let spans: Vec<Span> = history.all().iter().filter_map(|bucket| bucket.span(0)).collect();
@@ -365,7 +366,7 @@ mod tests {
         let mut history = Buckets::default();
         let year = 31_557_600.0;
         for i in 0..3_000_u32 {
-            history.push(if i < 1_000 { 0.0 } else { year } + f64::from(i), [Some(1.0), None]);
+            history.push(if i < 1_000 { 0.0 } else { year } + f64::from(i), [Some(1.0), None], None);
         }
         assert!(history.is_sound(year + 3_000.0) && !history.is_sound(year - 1.0));
         let newest = history.all();
@@ -389,7 +390,7 @@ mod tests {
     fn removed_samples_are_gone() {
         let mut history = Buckets::default();
         for i in 0..500_u32 {
-            history.push(f64::from(i), [Some(1.0), Some(2.0)]);
+            history.push(f64::from(i), [Some(1.0), Some(2.0)], None);
         }
         let all = history.all().len();
         let at = f64::from(history.all()[all - 5].at);
@@ -398,7 +399,7 @@ mod tests {
         history.clear_channel(1);
         assert!(history.all().iter().all(|bucket| bucket.span(1).is_none() && bucket.span(0).is_some()));
         for i in 500..5000_u32 {
-            history.push(f64::from(i), [Some(1.0), Some(2.0)]);
+            history.push(f64::from(i), [Some(1.0), Some(2.0)], None);
             assert!(history.is_sound(f64::from(i)), "after {i}");
         }
         history.cut(1e9);

@@ -24,10 +24,16 @@ impl Life {
 
     /// Records the finite values of one sample, taken `at` seconds after the series began.
     pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS]) {
-        if let Some(value) = values[0] {
+        self.push_with_peak(at, values, None);
+    }
+
+    /// Records the finite values of one sample, and the larger value that the first channel had since the sample
+    /// before, if it had one.
+    pub fn push_with_peak(&mut self, at: f64, values: [Option<f64>; CHANNELS], peak: Option<f64>) {
+        for value in peak.into_iter().chain(values[0]) {
             self.peaks.push(at, value);
         }
-        if let Some(left) = self.recent.push(at, values) {
+        if let Some(left) = self.recent.push(at, values, peak) {
             self.past.take(&left);
         }
     }

@@ -45,6 +45,7 @@ mod tests {
             settings.set(&options::INTERVAL, Value::Duration(Duration::from_millis(200)));
             settings.set(&options::PROCESSES, Value::Bool(true));
             settings.set(&options::FIELD_VALUES, Value::Bool(true));
+            settings.set(&options::MEMORY_PEAKS, Value::Bool(true));
             let variable = format!("FAKE_NVML_SCENARIO={}", file.display());
             let arguments =
                 vec![variable.into(), env!("CARGO_BIN_EXE_memwarden").into(), "gpu-worker".into()];
@@ -162,6 +163,39 @@ mod tests {
         node.until(|node| {
             node.value("memwarden_gpu_process_sm_utilization_ratio", &[("pid", "11")]) == Some(0.4)
         });
+    }
+
+    /// Of peaks of 100 ms, samples once per second see a tenth.
+    #[test]
+    fn short_peaks_of_memory_are_seen_between_samples() {
+        let gpu = |seed: u32| {
+            format!(
+                r#"{{"memory": {{"used": {{"peaks": {{"low": 1e9, "high": 6e10, "step": 1e6,
+                "length_s": 0.1, "period_s": 1, "seed": {seed}}}}}}}}}"#
+            )
+        };
+        let devices: Vec<String> = (0..8).map(gpu).collect();
+        let mut node = Node::new(&format!(r#"{{"devices": [{}]}}"#, devices.join(",")));
+        node.settings.set(&options::INTERVAL, Value::Duration(Duration::from_secs(1)));
+        node.rebuild();
+        let begun = clock::now();
+        let mut seen = std::collections::BTreeSet::new();
+        while seen.len() < 60 {
+            assert!(clock::now().since(begun) < PATIENCE, "only {} peaks were seen", seen.len());
+            node.tick(Vec::new());
+            for gpu in 0..8 {
+                let gpu = gpu.to_string();
+                let peak = node.value("memwarden_gpu_memory_used_peak_bytes", &[("gpu", &gpu)]);
+                // Each peak of a GPU has its own height.
+                seen.extend(peak.filter(|peak| *peak > 2e9).map(|peak| (gpu, peak.to_bits())));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let polls = |node: &Node| node.value("memwarden_gpu_memory_polls_total", &[("gpu", "0")]);
+        assert!(polls(&node).is_some_and(|polls| polls > 0.0));
+        node.settings.set(&options::MEMORY_PEAKS, Value::Bool(false));
+        node.rebuild();
+        node.until(|node| node.gpu_is("0", "ok") && polls(node).is_none());
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn host(view: &View<'_>) -> Option<Resource> {
     let unreclaimable = anon.zip(shmem).map(|(anon, shmem)| anon + shmem);
     Some(Resource {
         subject: Subject::host(),
-        sample: Sample { used, unreclaimable, allocated: None },
+        sample: Sample { used, unreclaimable, allocated: None, peak: None },
         limit,
         life: 0.0,
         rank: None,
@@ -107,20 +107,26 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
             kernel.get(&path).zip(slab.get(&path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
         let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(&path).copied())?;
         let life = KILL * kills(&path);
-        Some((path, Group { sample: Sample { used, unreclaimable, allocated: None }, limit, life }))
+        Some((
+            path,
+            Group { sample: Sample { used, unreclaimable, allocated: None, peak: None }, limit, life },
+        ))
     };
     limits.into_iter().filter_map(group).collect()
 }
 
 #[cfg(feature = "gpu")]
 fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
-    use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
+    use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED, MEMORY_USED_PEAK};
     for point in view.points(&MEMORY_USED) {
         // The memory that the driver reserves for itself cannot be used.
         let Some(free) = view.value(&MEMORY_FREE, &point.labels) else { continue };
         let [gpu, uuid] = &*point.labels else { continue };
         let (used, limit) = (point.value, point.value + free);
-        let sample = Sample { used, unreclaimable: None, allocated: None };
+        // Peaks count for the forecast. The level, and so protection by level, is the current one: ending a job for a
+        // peak that is over would free nothing.
+        let peak = view.value(&MEMORY_USED_PEAK, &point.labels);
+        let sample = Sample { used, unreclaimable: None, allocated: None, peak };
         found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0, rank: None });
     }
 }
@@ -147,7 +153,7 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
         if !seen.insert(subject.clone()) {
             continue;
         }
-        let sample = Sample { used: point.value, unreclaimable: None, allocated: None };
+        let sample = Sample { used: point.value, unreclaimable: None, allocated: None, peak: None };
         found.push(Resource {
             subject,
             sample,
@@ -179,7 +185,7 @@ fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>
         });
         let left = limits.map(|group| group.limit - group.sample.used).chain(rest).reduce(f64::min);
         let Some(left) = left else { continue };
-        let sample = Sample { used, unreclaimable, allocated: None };
+        let sample = Sample { used, unreclaimable, allocated: None, peak: None };
         let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
         let limit = used + left.max(0.0);
         found.push(Resource { subject: Subject::workload(name), sample, limit, life, rank: None });

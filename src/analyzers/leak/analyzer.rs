@@ -64,7 +64,7 @@ struct Parts {
 impl Parts {
     fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
-        let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated };
+        let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated, peak: None };
         SubjectSample { subject, sample, limit: None, life: self.life, phase: None }
     }
 }

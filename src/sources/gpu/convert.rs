@@ -52,6 +52,10 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
         used: Bytes::new(used),
         free: Bytes::new(free),
     }));
+    // Without a new sample since the last tick, the level is that of the newest one.
+    let peak = value(sample, Field::MemoryUsed).map(|used| Bytes::new(gpu.peak.max(used)));
+    out.put_some(&m::MEMORY_USED_PEAK, &gpu.labels, peak);
+    out.put_some(&m::MEMORY_POLLS, &gpu.labels, Some(Count(gpu.polls)).filter(|_| sample.polled.is_some()));
     processes(gpu, sample, out);
     for instance in &sample.instances {
         mig(gpu, instance, out);

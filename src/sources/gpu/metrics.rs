@@ -56,9 +56,13 @@ crate::metrics! {
         .semconv("hw.gpu.memory.limit", UpDown, &[], ID);
     /// Memory in use on the GPU, without memory reserved by the driver where the driver reports it separately.
     pub MEMORY_USED: Gauge<Bytes> = "memwarden_gpu_memory_used_bytes" {gpu, uuid}
-        .semconv("hw.gpu.memory.usage", UpDown, &[], ID).peak(&MEMORY_USED_MAX);
-    /// Largest memory in use on the GPU within the peak window.
+        .semconv("hw.gpu.memory.usage", UpDown, &[], ID);
+    /// Largest memory in use on the GPU since the previous tick, from the samples and the reads of memory between them (memwarden_gpu_memory_polls_total).
+    pub MEMORY_USED_PEAK: Gauge<Bytes> = "memwarden_gpu_memory_used_peak_bytes" {gpu, uuid}.peak(&MEMORY_USED_MAX);
+    /// Largest memory in use on the GPU within the peak window, with peaks between samples (memwarden_gpu_memory_used_peak_bytes).
     pub MEMORY_USED_MAX: Gauge<Bytes> = "memwarden_gpu_memory_used_max_bytes" {gpu, uuid};
+    /// Reads of the GPU's memory between samples, since memwarden started: 13 per second while the memory does not change and 50 while it changes or is nearly used up, or fewer if they take more CPU than allowed.
+    pub MEMORY_POLLS: Counter<Count> = "memwarden_gpu_memory_polls_total" {gpu, uuid}.counting("{read}");
     /// Memory of the GPU that can still be allocated.
     pub MEMORY_FREE: Gauge<Bytes> = "memwarden_gpu_memory_free_bytes" {gpu, uuid};
     /// Memory of the GPU reserved by the driver and the firmware; absent where the driver counts it as used.

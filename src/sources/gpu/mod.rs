@@ -107,6 +107,7 @@ impl Source for Gpus {
         let mut world = lock(&self.shared.world);
         world.take_kernel(at, &kernel);
         let result = report::put(&world, at, self.options.interval, self.driver, out);
+        world.peaks_exposed();
         drop(world);
         out.facts.kernel_xids = kernel;
         result

@@ -46,8 +46,16 @@ pub static FIELD_VALUES: Opt = Opt {
     default: "true",
 };
 
+/// `memory_peaks`.
+pub static MEMORY_PEAKS: Opt = Opt {
+    key: "memory_peaks",
+    help: "Whether the memory of each GPU is also read between samples, to see short peaks: every 20 to 75 ms, or less often where the reads of all GPUs would take more than 0.4 % of a core.",
+    kind: OptKind::Bool,
+    default: "true",
+};
+
 /// All options.
-pub static OPTIONS: &[&Opt] = &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES];
+pub static OPTIONS: &[&Opt] = &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES, &MEMORY_PEAKS];
 
 /// Settings of the worker, passed on its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +70,8 @@ pub struct Options {
     pub processes: bool,
     /// Whether NVML field values are read.
     pub field_values: bool,
+    /// Whether memory is read between samples.
+    pub memory_peaks: bool,
 }
 
 impl Options {
@@ -73,6 +83,7 @@ impl Options {
             interval: settings.duration(&INTERVAL),
             processes: settings.bool(&PROCESSES),
             field_values: settings.bool(&FIELD_VALUES),
+            memory_peaks: settings.bool(&MEMORY_PEAKS),
         }
     }
 
@@ -84,7 +95,11 @@ impl Options {
                 arguments.extend([flag.into(), path.into()]);
             }
         }
-        for (flag, on) in [("--no-processes", self.processes), ("--no-field-values", self.field_values)] {
+        for (flag, on) in [
+            ("--no-processes", self.processes),
+            ("--no-field-values", self.field_values),
+            ("--no-memory-peaks", self.memory_peaks),
+        ] {
             if !on {
                 arguments.push(flag.into());
             }
@@ -98,12 +113,19 @@ impl Options {
     /// The first argument that is unknown or lacks its value.
     pub fn of_arguments(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, OsString> {
         let interval = Duration::from_secs(1);
-        let mut options =
-            Self { library: None, driver_root: None, interval, processes: true, field_values: true };
+        let mut options = Self {
+            library: None,
+            driver_root: None,
+            interval,
+            processes: true,
+            field_values: true,
+            memory_peaks: true,
+        };
         while let Some(flag) = arguments.next() {
             match flag.to_str() {
                 Some("--no-processes") => options.processes = false,
                 Some("--no-field-values") => options.field_values = false,
+                Some("--no-memory-peaks") => options.memory_peaks = false,
                 Some("--library") => options.library = Some(arguments.next().ok_or(flag)?.into()),
                 Some("--driver-root") => options.driver_root = Some(arguments.next().ok_or(flag)?.into()),
                 Some("--interval-ms") => {
@@ -132,7 +154,8 @@ mod tests {
         {
             let driver_root = library.clone();
             let interval = Duration::from_millis(250);
-            let options = Options { library, driver_root, interval, processes, field_values };
+            let memory_peaks = field_values != processes;
+            let options = Options { library, driver_root, interval, processes, field_values, memory_peaks };
             assert_eq!(Options::of_arguments(options.arguments().into_iter()), Ok(options));
         }
         let read = |text: &str| Options::of_arguments(text.split(' ').map(OsString::from));

@@ -162,6 +162,19 @@ pub struct Sample {
     /// The MIG instances on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<Instance>,
+    /// The reads of its memory since the sample before; absent if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polled: Option<Polled>,
+}
+
+/// Reads of a GPU's memory between two samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Polled {
+    /// Largest value of the memory in use, in bytes, as in [`Field::MemoryUsed`].
+    pub used: u64,
+    /// Number of reads.
+    pub reads: u32,
 }
 
 /// One process on a GPU, or on one MIG instance of it.
@@ -338,6 +351,7 @@ mod tests {
                 refused: vec![(Field::Power, Refusal { reason: Reason::UnknownCode, code: 27 })],
                 processes: Some(vec![Process { pid: 7, memory: None, sm: Some(3) }]),
                 instances: vec![Instance { gi: Some(1), ..Instance::default() }],
+                polled: Some(Polled { used: 5, reads: 12 }),
             })),
             Line::Xid(Xid { gpu: 0, xid: 79 }),
         ];

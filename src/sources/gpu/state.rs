@@ -79,6 +79,10 @@ pub struct Gpu {
     pub pcie_sent: Unwrapped,
     /// Bytes received over PCIe.
     pub pcie_received: Unwrapped,
+    /// Largest memory in use, in bytes, of the samples and reads received since the last tick; zero without any.
+    pub peak: u64,
+    /// Reads of its memory between samples.
+    pub polls: u64,
     placement: Placement,
     /// Since when the current worker could have reported it.
     since: Timestamp,
@@ -99,6 +103,8 @@ impl Gpu {
             xids: Xids::default(),
             pcie_sent: Unwrapped::default(),
             pcie_received: Unwrapped::default(),
+            peak: 0,
+            polls: 0,
             placement: Placement::Assumed,
             since: at,
             sampled: None,
@@ -240,6 +246,11 @@ impl World {
             self.last_message = Some(now);
         }
         self.gpus.iter_mut().for_each(|gpu| gpu.since = now);
+    }
+
+    /// Records that a tick has exposed the peaks: the next ones begin now.
+    pub fn peaks_exposed(&mut self) {
+        self.gpus.iter_mut().for_each(|gpu| gpu.peak = 0);
     }
 
     /// Counts XIDs from the kernel log.
@@ -420,8 +431,13 @@ impl World {
             match field {
                 super::field::Field::PcieSent => gpu.pcie_sent.feed(*value),
                 super::field::Field::PcieReceived => gpu.pcie_received.feed(*value),
+                super::field::Field::MemoryUsed => gpu.peak = gpu.peak.max(*value),
                 _ => {}
             }
+        }
+        if let Some(polled) = sample.polled {
+            gpu.peak = gpu.peak.max(polled.used);
+            gpu.polls += u64::from(polled.reads);
         }
         gpu.sampled = Some(at);
         gpu.trouble = None;

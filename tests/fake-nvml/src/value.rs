@@ -24,6 +24,8 @@ pub(crate) enum Shape {
     Sawtooth(Sawtooth),
     /// Pairs of a second and the value from then on; the first value also holds before it.
     Steps(Vec<(f64, f64)>),
+    /// One peak in each period, at a phase that looks random and depends only on the seed and the period's number.
+    Peaks(Peaks),
 }
 
 /// The figures of a ramp.
@@ -43,6 +45,46 @@ pub(crate) struct Sawtooth {
     low: f64,
     high: f64,
     period_s: f64,
+}
+
+/// The figures of peaks.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Peaks {
+    low: f64,
+    high: f64,
+    /// Added to `high` once for each period before, so that each peak has its own height.
+    #[serde(default)]
+    step: f64,
+    length_s: f64,
+    period_s: f64,
+    #[serde(default)]
+    seed: u64,
+}
+
+impl Peaks {
+    fn at(&self, t: f64) -> f64 {
+        if self.period_s <= 0.0 || t < 0.0 {
+            return self.low;
+        }
+        let period = (t / self.period_s).floor();
+        let room = (self.period_s - self.length_s).max(0.0);
+        let begin = period.mul_add(self.period_s, room * share(self.seed, period.to_bits()));
+        if (begin..begin + self.length_s).contains(&t) {
+            self.step.mul_add(period, self.high)
+        } else {
+            self.low
+        }
+    }
+}
+
+/// A number from 0 to 1 for a seed and a period (the finalizer of SplitMix64).
+fn share(seed: u64, period: u64) -> f64 {
+    let mut mixed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(period);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let top = u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0);
+    f64::from(top) / f64::from(u32::MAX)
 }
 
 impl Value {
@@ -73,6 +115,7 @@ impl Value {
                 (saw.high - saw.low).mul_add(part, saw.low)
             }
             Self::Moving(Shape::Sawtooth(saw)) => saw.low,
+            Self::Moving(Shape::Peaks(peaks)) => peaks.at(t),
             Self::Moving(Shape::Steps(steps)) => steps
                 .iter()
                 .take_while(|(from, _)| *from <= t)
@@ -97,7 +140,8 @@ impl<'de> Deserialize<'de> for Value {
             type Value = Value;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a number, or one of {\"ramp\"}, {\"sawtooth\"}, {\"steps\"}")
+                formatter
+                    .write_str("a number, or one of {\"ramp\"}, {\"sawtooth\"}, {\"steps\"}, {\"peaks\"}")
             }
 
             #[expect(
@@ -167,6 +211,25 @@ mod tests {
     fn steps_hold() {
         let steps = r#"{"steps": [[1, 5], [3, 9]]}"#;
         check(steps, &[(0.0, 5), (1.0, 5), (2.9, 5), (3.0, 9), (99.0, 9)]);
+    }
+
+    #[test]
+    fn each_period_has_one_peak_at_its_own_phase() {
+        let json =
+            r#"{"peaks": {"low": 10, "high": 1000, "step": 1, "length_s": 0.1, "period_s": 1, "seed": 3}}"#;
+        let value: Value = serde_json::from_str(json).unwrap();
+        let mut phases = Vec::new();
+        for period in 0..100_u32 {
+            let high: Vec<u32> =
+                (0..1_000).filter(|ms| value.at(f64::from(period) + f64::from(*ms) / 1e3) > 10).collect();
+            assert!((99..=101).contains(&high.len()), "{high:?}");
+            let middle = f64::from(period) + f64::from(high[50]) / 1e3;
+            assert_eq!(value.at(middle), 1_000 + u64::from(period));
+            phases.push(high[0]);
+        }
+        for tenth in 0..9 {
+            assert!(phases.iter().any(|phase| phase / 100 == tenth), "no peak in this tenth: {tenth}");
+        }
     }
 
     #[test]

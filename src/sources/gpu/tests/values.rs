@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 use crate::model::facts::GpuMemory;
 use crate::model::units::Bytes;
-use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal};
+use crate::sources::gpu::protocol::{Instance, Memory, Polled, Reason, Refusal};
 
 fn process(pid: u32, memory: Option<u64>) -> Process {
     Process { pid, memory, sm: None }
@@ -125,6 +125,7 @@ fn memory_of_no_process_is_unattributed() {
         "memory",
         expect![[r#"
         memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 1000
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 1000
         memwarden_gpu_process_memory_bytes gpu=0,uuid=GPU-a,pid=7 600
         memwarden_gpu_process_memory_bytes gpu=0,uuid=GPU-a,pid=8 100
         memwarden_gpu_memory_unattributed_bytes gpu=0,uuid=GPU-a 300
@@ -148,6 +149,7 @@ fn memory_of_no_process_is_unattributed() {
         "memory",
         expect![[r#"
         memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 1000
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 1000
         ok
     "#]],
     );
@@ -158,6 +160,7 @@ fn memory_of_no_process_is_unattributed() {
         "memory",
         expect![[r#"
         memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 1000
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 1000
         ok
     "#]],
     );
@@ -234,6 +237,66 @@ fn an_instance_names_its_parent() {
         memwarden_gpu_mig_memory_total_bytes gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance= 100
         memwarden_gpu_mig_memory_used_bytes gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance= 60
         memwarden_gpu_mig_memory_free_bytes gpu=0,uuid=MIG-b,gpu_instance=9,compute_instance= 40
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn a_peak_between_samples_is_exposed_until_the_next_tick() {
+    let mut world = world();
+    let with_reads = |used: u64, peak: u64| {
+        let values = vec![(Field::MemoryUsed, used), (Field::MemoryFree, 100 - used)];
+        let polled = Some(Polled { used: peak, reads: 12 });
+        Line::Sample(Box::new(Sample { values, polled, ..Sample::default() }))
+    };
+    take(&mut world, 1, with_reads(40, 90));
+    take(&mut world, 1, with_reads(41, 60));
+    check(
+        &world,
+        1,
+        "gpu_memory",
+        expect![[r#"
+        memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 41
+        memwarden_gpu_memory_free_bytes gpu=0,uuid=GPU-a 59
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 90
+        memwarden_gpu_memory_polls_total gpu=0,uuid=GPU-a 24
+        ok
+    "#]],
+    );
+    world.peaks_exposed();
+    check(
+        &world,
+        2,
+        "used_peak",
+        expect![[r#"
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 41
+        ok
+    "#]],
+    );
+    take(&mut world, 2, with_reads(40, 30));
+    check(
+        &world,
+        2,
+        "used_peak",
+        expect![[r#"
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 40
+        ok
+    "#]],
+    );
+}
+
+#[test]
+fn a_gpu_without_reads_between_samples_exposes_no_number_of_them() {
+    let mut world = world();
+    take(&mut world, 1, sample(&[(Field::MemoryUsed, 7)], None));
+    check(
+        &world,
+        1,
+        "gpu_memory",
+        expect![[r#"
+        memwarden_gpu_memory_used_bytes gpu=0,uuid=GPU-a 7
+        memwarden_gpu_memory_used_peak_bytes gpu=0,uuid=GPU-a 7
         ok
     "#]],
     );

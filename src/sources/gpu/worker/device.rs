@@ -7,6 +7,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::calls::call;
 use super::events::Events;
+use super::peaks::MemoryPeaks;
 use super::sweep::Sweeper;
 use super::{Shared, problem};
 use crate::host::clock;
@@ -16,13 +17,15 @@ use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
 /// Interval between two checks for XIDs if samples are further apart.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Opens the GPU and samples it until the worker exits; a lost GPU is opened again.
-pub(super) fn run(shared: &Shared, nvml: &Nvml, gpu: u32, options: &Options) {
+/// Opens the GPU with this index, of this number of GPUs, and samples it until the worker exits; a lost GPU is opened
+/// again.
+pub(super) fn run(shared: &Shared, nvml: &Nvml, (gpu, gpus): (u32, u32), options: &Options) {
     shared.calls.enter(Some(gpu));
     let mut events = Events::new(gpu);
+    let mut peaks = MemoryPeaks::new(options.memory_peaks, gpus);
     while !shared.leaving() {
         let refusal = match call("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(gpu)) {
-            Ok(device) => sample(shared, &device, gpu, &mut events, options),
+            Ok(device) => sample(shared, &device, gpu, (&mut events, &mut peaks), options),
             Err(error) => Some(problem::refusal(error)),
         };
         let Some(refusal) = refusal else { return };
@@ -40,7 +43,7 @@ fn sample(
     shared: &Shared,
     device: &Device<'_>,
     gpu: u32,
-    events: &mut Events,
+    (events, peaks): (&mut Events, &mut MemoryPeaks),
     options: &Options,
 ) -> Option<Refusal> {
     let identity = match identity(device, gpu) {
@@ -54,17 +57,25 @@ fn sample(
         let begun = clock::now();
         events.sweep(device);
         events.look(device, shared);
-        match sweeper.sweep(device, gpu, events.refusal()) {
+        match sweeper.sweep(device, gpu, events.refusal(), peaks) {
             Ok(sample) => shared.send(&Line::Sample(Box::new(sample))),
             Err(refusal) => return Some(refusal),
         }
-        let mut left = options.interval.saturating_sub(clock::now().since(begun));
-        while left > LOOK && !shared.leaving() {
-            shared.rest(LOOK);
-            left = left.saturating_sub(LOOK);
-            events.look(device, shared);
+        let mut looked = begun;
+        while !shared.leaving() {
+            let now = clock::now();
+            let left = options.interval.saturating_sub(now.since(begun));
+            if left.is_zero() {
+                break;
+            }
+            if now.since(looked) >= LOOK {
+                looked = now;
+                events.look(device, shared);
+            }
+            let cpu = clock::thread_cpu();
+            shared.rest(peaks.wait(now, left.min(LOOK)));
+            peaks.poll(device, cpu);
         }
-        shared.rest(left);
     }
     None
 }

@@ -7,6 +7,7 @@
 mod calls;
 mod device;
 mod events;
+mod peaks;
 mod problem;
 mod processes;
 mod raw;

@@ -60,7 +60,7 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
     }));
     for gpu in 0..gpus {
         let options = options.clone();
-        shared.spawn(format!("gpu-{gpu}"), move |shared| device::run(shared, nvml, gpu, &options));
+        shared.spawn(format!("gpu-{gpu}"), move |shared| device::run(shared, nvml, (gpu, gpus), &options));
     }
     watch(shared, nvml, gpus);
 }
@@ -124,6 +124,7 @@ mod tests {
             interval: Duration::from_secs(1),
             processes: true,
             field_values: true,
+            memory_peaks: true,
         }
     }
 
