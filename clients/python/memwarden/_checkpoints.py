@@ -13,6 +13,9 @@ from ._base import JSON, _guarded, _hide, _now, _text
 from ._messages import _Messages
 from ._process import _torch
 
+# Seconds that the end of training waits for a call of the store that is under way.
+END_WAIT = 2.0
+
 Saver = Callable[[int], Any]
 
 
@@ -48,6 +51,14 @@ class _Checkpoints(_Messages):
             thread = threading.Thread(target=self._agreement.run, args=arguments, name="memwarden-save", daemon=True)
             self._agreement_thread = thread
             thread.start()
+
+    def _end_agreement(self) -> None:
+        """With its thread: a call of the store that returns while the interpreter ends would abort the process."""
+        if self._agreement is not None:
+            self._agreement.end()
+        thread = self._agreement_thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(END_WAIT)
 
     @_guarded()
     def _agreement_tells(self, what: str, detail: JSON) -> None:

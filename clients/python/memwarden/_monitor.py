@@ -162,9 +162,8 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         """Sends the last message; the series of this rank end."""
         if not self._ready or self._pid != _getpid():
             return
-        if self._agreement is not None:
-            self._agreement.end()
         self._wake.set()
+        self._end_agreement()
         self._flush_held()
         self._send({"type": "bye", "t": _now(), "reason": reason, "dropped": self._link.dropped})
         self._link.close()
