@@ -12,6 +12,7 @@ from ._base import _dtype, _guarded, _hide, _number
 from ._models import _unwrap
 from ._monitor import Monitor
 from ._process import _torch
+from ._trainers import save_by_trainers
 
 
 class _Watch:
@@ -65,6 +66,7 @@ class _Watch:
             original(optimizer, *args, **kwargs)
             if self.searches == 0:
                 self.search(optimizer)
+                save_by_trainers(self.monitor)
 
         kind.__init__ = wrapped
 

@@ -57,6 +57,7 @@ class HuggingFaceCallback(_Base):
             self.monitor.describe(precision="bf16" if args.bf16 else "fp16")
         if getattr(args, "gradient_checkpointing", False):
             self.monitor.describe(recompute="full")
+        self._agree()
         self.monitor.start()
         if model is not None and self._analyze:
             self.monitor.analyze_model(model, kwargs.get("optimizer"), check_values=False)
@@ -84,7 +85,16 @@ class HuggingFaceCallback(_Base):
         begun, self._ended = self._ended, _clock()
         self._waiting = {"n": state.global_step, "tokens": tokens, "samples": samples or None}
         self._waiting["seconds"] = self._ended - begun
-        if self.monitor.checkpoint_requested and control is not None:
+        self._save_if_due(state, control)
+
+    def _agree(self) -> None:
+        """Here is the boundary of a step at which the Trainer saves, and not where the step is reported."""
+        self.monitor._step_is_boundary = False
+        self.monitor._agrees()
+
+    def _save_if_due(self, state: Any, control: Any) -> None:
+        if self.monitor._boundary(int(state.global_step)) and control is not None:
+            self.monitor.checkpoint_saving(step=state.global_step)
             control.should_save = True
 
     @_guarded()
@@ -115,6 +125,23 @@ class HuggingFaceCallback(_Base):
         """Reports the last step and ends the series of this rank."""
         self._report()
         self.monitor.stop()
+
+
+class _HuggingFaceSaver(HuggingFaceCallback):
+    """Only saves when asked; the steps are reported in another way."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor, analyze=False)
+        self._agree()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Saves a checkpoint if one is requested."""
+        _guarded()(self._save_if_due)(state, control)
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Nothing."""
+
+    on_log = on_step_begin = on_evaluate = on_train_end = on_train_begin
 
 
 def _ignore(*_: Any, **__: Any) -> None:

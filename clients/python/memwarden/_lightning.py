@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
@@ -29,6 +30,7 @@ else:
 class LightningCallback(_Base):
     """Reports the steps and loss of a Trainer: `Trainer(callbacks=[memwarden.LightningCallback()])`.
 
+    Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.
     With `analyze`, reports the parameters of the model when training begins. Without a `monitor`, creates one when it
     is first used, so that a callback that has not been used can be pickled and sent to another process.
     """
@@ -52,6 +54,7 @@ class LightningCallback(_Base):
         self._last = int(getattr(trainer, "global_step", 0))
         self._samples = self._tokens = 0
         self.monitor.describe(data_parallel=getattr(trainer, "world_size", None))
+        self._agree()
         self.monitor.start()
         if self._analyze:
             self.monitor.analyze_model(module, check_values=False)
@@ -72,6 +75,21 @@ class LightningCallback(_Base):
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         self.monitor.step(self._last, tokens=self._tokens or None, samples=self._samples or None, loss=loss)
         self._samples = self._tokens = 0
+        self._save_if_due(trainer)
+
+    def _agree(self) -> None:
+        """Here is the boundary of a step at which the Trainer can save, and not where the step is reported."""
+        self.monitor._step_is_boundary = False
+        self.monitor._agrees()
+
+    def _save_if_due(self, trainer: Any) -> None:
+        step = int(trainer.global_step)
+        if not self.monitor._boundary(step):
+            return
+        known = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None)
+        path = os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step)
+        with self.monitor.checkpoint(path, step):
+            trainer.save_checkpoint(path)
 
     @_guarded()
     def on_validation_end(self, trainer: Any, module: Any) -> None:
@@ -87,3 +105,23 @@ class LightningCallback(_Base):
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Ends the series of this rank."""
         self.monitor.stop()
+
+
+class _LightningSaver(LightningCallback):
+    """Only saves when asked; the steps are reported in another way."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor, analyze=False)
+        self._agree()
+
+    @_guarded()
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Saves a checkpoint if one is requested, and the optimizer has stepped."""
+        if trainer.global_step != self._last:
+            self._last = int(trainer.global_step)
+            self._save_if_due(trainer)
+
+    def on_train_start(self, *_: Any) -> None:
+        """Nothing."""
+
+    on_validation_end = on_exception = on_train_end = on_train_start  # type: ignore[assignment]

@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
+from ._agreement import _Agreement
 from ._base import (
     DEFAULT_SOCKET,
     DEFAULT_URL,
@@ -43,7 +44,8 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
     `monitor_steps` such as `[1, [5, 10]]` limits reports and records to those steps; totals continue.
     `interval` is the seconds between two readings of the allocator (0: none), `min_interval` those between two step
     messages, `log_file` a file that receives every sent line (`log_bytes` each, `log_files` of them),
-    `oom_snapshot` a folder for a snapshot of the allocator when it fails. The description of the run (`rank`,
+    `oom_snapshot` a folder for a snapshot of the allocator when it fails. With `agree_every`, the same on all ranks, a
+    process group that has no store agrees on a checkpoint by an all-reduce every so many steps. The description of the run (`rank`,
     `world`, `data_parallel`, `sequence_length`, `global_batch`, `precision`, `recompute`) is detected where possible.
     """
 
@@ -69,6 +71,7 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         log_bytes: int = 10 << 20,
         log_files: int = 10,
         oom_snapshot: Optional[str] = None,
+        agree_every: int = 0,
     ) -> None:
         env = os.environ
         self._off = env.get("MEMWARDEN_DISABLE", "") not in ("", "0")
@@ -96,7 +99,9 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         self._log_lines: Deque[bytes] = collections.deque(maxlen=MOST_ENTRIES)
         self._log_lock = threading.Lock()
         self._link = _link(_text(socket_path or env.get("MEMWARDEN_JOB_SOCKET") or DEFAULT_SOCKET), self._greeting)
-        self._checkpoint_requested = False
+        self._agreement: Optional[_Agreement] = None
+        self._savers: List[Callable[[int], Any]] = []
+        self._agree_every, self._step_is_boundary = agree_every, True
         self._risks: List[Tuple[int, Callable[[JSON], Any], bool, Dict[str, int]]] = []
         self._observed = False
         self._entries: Deque[JSON] = collections.deque(maxlen=MOST_ENTRIES)
@@ -127,6 +132,7 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         self._thread: Optional[threading.Thread] = None
         self._risk_thread: Optional[threading.Thread] = None
         self._wake = threading.Event()
+        self._clear_checkpoints()
 
     # -- begin and end
 
@@ -143,6 +149,7 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         self._ready, self._stopped = True, False
         self._link.connect()
         self._run_thread()
+        self._run_agreement()
         return self
 
     def _run_thread(self) -> None:
@@ -156,11 +163,13 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         if not self._ready or self._pid != _getpid():
             return
         self._wake.set()
+        self._end_agreement()
         self._flush_held()
         self._send({"type": "bye", "t": _now(), "reason": reason, "dropped": self._link.dropped})
         self._link.close()
         self._write_log()
         self._ready, self._stopped, self._thread, self._risk_thread = False, True, None, None
+        self._agreement_thread = None
         self._wake = threading.Event()
 
     def __enter__(self) -> "Monitor":
@@ -264,18 +273,19 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
             if not finite:
                 self._nan += 1
             line += ',"skipped":%d,"nan":%d,"dropped":%d}\n' % (self._skipped, self._nan, self._link.dropped)
-            if self._wanted is not None and not self._wants(n):
-                return
-            self._last_line = encoded = line.encode()
-            if now - self._last_sent < self._min_interval:
-                self._held = True
-                return
-            self._held = False
-            self._last_sent = now
-            self._send_line(encoded)
-            if self._hellos_checked < 2:
-                self._hellos_checked += 1
-                self._say_hello_again()
+            if self._wanted is None or self._wants(n):
+                self._last_line = encoded = line.encode()
+                if now - self._last_sent < self._min_interval:
+                    self._held = True
+                else:
+                    self._held = False
+                    self._last_sent = now
+                    self._send_line(encoded)
+                    if self._hellos_checked < 2:
+                        self._hellos_checked += 1
+                        self._say_hello_again()
+            if self._agreement is not None and self._step_is_boundary:
+                self._boundary(n)
         except Exception as error:
             _hide(error, "step")
 
@@ -306,6 +316,7 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
                 self._send_memory,
                 self._flush_held,
                 self._say_open_phases,
+                self._watch_request,
                 self._write_log,
             ):
                 try:

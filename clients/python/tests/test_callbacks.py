@@ -33,7 +33,8 @@ def test_hugging_face_steps_get_the_loss_that_is_logged_after_them(daemon, monit
     daemon.wait_end()
     steps = [(each["step"], each.get("loss"), each["tokens"], each["samples"]) for each in daemon.of("step")]
     assert steps == [(1, 2.5, 64, 8), (2, None, 128, 16)]
-    (saved,) = daemon.of("checkpoint")
+    saving, saved = daemon.of("checkpoint")
+    assert (saving["state"], saving["step"]) == ("saving", 2)
     assert (saved["state"], saved["path"], saved["step"]) == ("saved", "/o/checkpoint-2", 2)
 
 

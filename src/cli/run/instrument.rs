@@ -20,9 +20,10 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 19] = client! {
+const PACKAGE: [(&str, &str); 21] = client! {
     "__init__.py"
     "__main__.py"
+    "_agreement.py"
     "_auto.py"
     "_base.py"
     "_checkpoints.py"
@@ -38,6 +39,7 @@ const PACKAGE: [(&str, &str); 19] = client! {
     "_risks.py"
     "_snapshots.py"
     "_timeline.py"
+    "_trainers.py"
     "auto/__init__.py"
     "auto/sitecustomize.py"
 };
