@@ -48,6 +48,7 @@ fn main() -> anyhow::Result<()> {
             events: Arc::new(Events::new()),
             reload: Box::new(NoReload),
             alerts: Arc::new(memwarden::protection::guard::alert_receiver::AlertReceiver::default()),
+            run_requests: Arc::new(memwarden::protection::guard::run_receiver::RunReceiver::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
             retries_bind: false,
             proc: "/proc".into(),

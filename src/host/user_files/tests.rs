@@ -185,6 +185,7 @@ fn nothing_is_appended_to_files_that_others_can_write() {
 
 /// Touches a file as a process of a user would, on a thread of its own; nothing without root.
 fn touched_by(user: u32, path: &Path) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the process of a user")]
     let mut command = std::process::Command::new("sleep");
     std::os::unix::process::CommandExt::uid(command.arg("600"), user);
     std::os::unix::process::CommandExt::gid(&mut command, user);

@@ -18,7 +18,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
-use crate::protection::plan::victim::Roster;
 use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{
     Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, Transition,
@@ -367,22 +366,6 @@ impl GuardLoop {
             if let Some(executors) = self.executors.of(&self.targets[job.target]) {
                 executors.forget(id(slot));
             }
-        }
-    }
-
-    /// Calls the webhook after a kill.
-    fn notify(&mut self, slot: usize, moved: &JobTransition, roster: &Roster, clock: &dyn Fn() -> Timestamp) {
-        let target = &self.targets[moved.target];
-        let Some(url) = &target.webhook else { return };
-        let Some(job) = &self.slots[slot] else { return };
-        let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
-        let work = Work::Webhook { url: Arc::clone(url), body };
-        let step = Step { target: id(slot), stage: Stage::Kill, work };
-        let done = self.perform(slot, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(job) = self.slots[slot].as_mut()
-        {
-            job.pending.add(ticket, step.work.label());
         }
     }
 

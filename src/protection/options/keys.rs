@@ -133,7 +133,7 @@ opts! {
     ]), "";
     /// Whether only this `node` is asked for a checkpoint, or the daemons of all nodes of the job's `run` (protection.peers). The request is sent where the run of the job is known.
     SCOPE: "scope", OptKind::Choice(&["node", "run"]), "node";
-    /// Framework of the job, which sets the signal, the ranks that receive it, the marker of a complete checkpoint, and whether the job ends after saving (docs/protection.md). Values given beside it override it.
+    /// Framework of the job, which sets the signal, the ranks that receive it, the marker of a complete checkpoint, and whether the job ends after saving. Values given beside it override it.
     PRESET: "preset", OptKind::Choice(presets::NAMES), "none";
     /// Signal that requests a checkpoint; `preset` is the preset's, and USR1 without a preset; empty sends none.
     SIGNAL: "signal", OptKind::Text, "preset";

@@ -31,7 +31,7 @@ opts! {
     PORT: "port", OptKind::Count(1, 65_535), "10636";
     /// File with the bearer token that the daemons of all nodes share. It must be readable by the daemon's user only, and is read for each request.
     TOKEN: "token_file", OptKind::Path, "\"\"";
-    /// Whether the daemons are asked over https. Without it, whoever can read the network can read the token.
+    /// Whether the daemons are asked over https. Without it, the token can be read on the network.
     TLS: "tls", OptKind::Bool, "false";
     /// File with the certificates of the authorities that certify the daemons, PEM; empty uses the distribution's.
     AUTHORITY: "certificate_authority", OptKind::Path, "\"\"";

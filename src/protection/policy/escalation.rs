@@ -3,6 +3,8 @@
 //! One call of [`Escalation::step`] makes at most one transition, and a crossed hard level leads to a kill from any
 //! state but those after one. The steps that a transition causes are planned elsewhere, from the [`Transition`].
 
+mod request;
+
 use std::time::Duration;
 
 use super::condition::{Condition, Conditions, Truth};
@@ -157,21 +159,6 @@ impl Escalation {
         Some(self.go(now, observed, to, reason))
     }
 
-    /// Makes the transition to CHECKPOINT that another node of the run asks for. Absent where the policy does not allow
-    /// it, or a checkpoint was requested shortly before.
-    pub fn request(&mut self, now: Timestamp, observed: &Observed) -> Option<Transition> {
-        let quiet = matches!(self.state, State::Ok | State::Warn | State::Soft | State::Cooldown);
-        let allowed = self.limits.max_state >= MaxState::Checkpoint && self.may_ask(now);
-        if !quiet || !allowed || !observed.fit {
-            return None;
-        }
-        let transition = self.go(now, observed, State::Checkpoint, Reason::RunRequest);
-        if let Some(incident) = &mut self.incident {
-            incident.requested = true;
-        }
-        Some(transition)
-    }
-
     /// Sets the conditions that depend on the state.
     fn note(&self, now: Timestamp, observed: &Observed, rate_left: bool, conditions: &mut Conditions) {
         conditions.set(Condition::RateLeft, Truth::of(rate_left));
@@ -313,36 +300,6 @@ impl Escalation {
             return None;
         };
         (judged.push.0 >= MaxState::Term).then_some((State::Term, reason))
-    }
-
-    /// The transition of a checkpoint that another node of the run asked for: its acknowledgement is awaited also where
-    /// this node has no shortage, and leads to nothing more then. Absent where the own shortage decides.
-    fn after_request(
-        &self,
-        now: Timestamp,
-        observed: &Observed,
-        judged: &Judged,
-        empty: bool,
-    ) -> Option<Option<(State, Reason)>> {
-        let incident = self.incident.filter(|incident| incident.requested)?;
-        if empty || judged.push.0 >= MaxState::Soft {
-            return None;
-        }
-        let ack = self.ack(observed);
-        let allowed = match ack {
-            Some(AckKind::Saving) => self.limits.longest_grace,
-            _ => self.limits.grace,
-        };
-        let reason = if ack == Some(AckKind::Saved) {
-            Reason::Saved
-        } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
-            Reason::NobodyCatches
-        } else if now.since(incident.grace_from.unwrap_or(self.since)) >= allowed {
-            Reason::GraceOver
-        } else {
-            return Some(None);
-        };
-        Some(Some((State::Cooldown, reason)))
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {

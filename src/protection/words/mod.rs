@@ -6,6 +6,7 @@ pub mod hostlist;
 pub mod incident;
 pub mod incidents;
 pub mod marker;
+mod place;
 pub mod run_request;
 pub mod scope;
 pub mod step;

@@ -105,6 +105,8 @@ pub struct Hook {
 }
 
 pub use super::marker::{Marker, MarkerKind};
+pub use super::place::Place;
+use super::place::place;
 
 /// How a job acknowledges a checkpoint request.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -440,27 +442,6 @@ pub trait Executor: Send {
 
     /// The incident of a slot is over: its pending steps are dropped.
     fn forget(&mut self, target: TargetId);
-}
-
-/// The address of a web service for people: its scheme and host. Paths, queries and what is before an `@` hold the
-/// secrets of chat services.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'u>(pub &'u str);
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", self.0));
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let host = host.rsplit('@').next().unwrap_or_default();
-        if !scheme.is_empty() {
-            write!(f, "{scheme}://")?;
-        }
-        f.write_str(host)
-    }
-}
-
-fn place<S: serde::Serializer>(url: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&Place(url))
 }
 
 impl fmt::Display for Work {

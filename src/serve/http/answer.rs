@@ -123,3 +123,11 @@ impl Body for Sent {
         self.body.size_hint()
     }
 }
+
+/// The answer of a thread for blocking work.
+pub(super) fn stopping(answer: Result<Answer, tokio::task::JoinError>) -> Answer {
+    answer.unwrap_or_else(|error| {
+        tracing::error!(%error, "A page could not be rendered.");
+        Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered.")
+    })
+}

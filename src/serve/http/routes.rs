@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::alerts;
-use super::answer::{Answer, Sent};
+use super::answer::{Answer, Sent, stopping};
 use super::auth::Verdict;
 use super::freshness::Freshness;
 use super::gate::Gate;
@@ -488,14 +488,6 @@ impl Routes {
     fn frame(&self) -> Option<Arc<Frame>> {
         self.frames.borrow().clone()
     }
-}
-
-/// The answer of a thread for blocking work.
-fn stopping(answer: Result<Answer, tokio::task::JoinError>) -> Answer {
-    answer.unwrap_or_else(|error| {
-        tracing::error!(%error, "A page could not be rendered.");
-        Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The page could not be rendered.")
-    })
 }
 
 /// The values of a header that are valid text.

@@ -32,6 +32,7 @@ fn node(peers: &str) -> (Room, Job, Daemon) {
 const PEERS: &str = "peers: {from: static, hosts: [\"127.0.0.1:1\"], token_file: TOKEN}";
 
 fn body(number: u32, user: &str) -> String {
+    #[expect(clippy::disallowed_methods, reason = "the clock of another node")]
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     format!(
         r#"{{"incident":"incident-{number}@x","from":"x","user":"{user}","reason":"soft_level","unix_seconds":{now},"nonce":"{number:032x}"}}"#

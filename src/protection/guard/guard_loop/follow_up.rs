@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::job_state::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
+use super::super::journal::JobTransition;
+use super::super::notification;
 use super::{GuardLoop, id};
 use crate::model::time::Timestamp;
+use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Ack, AckKind};
 use crate::protection::words::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
 
@@ -111,6 +114,28 @@ impl GuardLoop {
             && job.pending.add(ticket, step.work.label())
         {
             job.verification.alive = Some(processes.max(1));
+        }
+    }
+
+    /// Calls the webhook after a kill.
+    pub(super) fn notify(
+        &mut self,
+        slot: usize,
+        moved: &JobTransition,
+        roster: &Roster,
+        clock: &dyn Fn() -> Timestamp,
+    ) {
+        let target = &self.targets[moved.target];
+        let Some(url) = &target.webhook else { return };
+        let Some(job) = &self.slots[slot] else { return };
+        let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
+        let work = Work::Webhook { url: Arc::clone(url), body };
+        let step = Step { target: id(slot), stage: Stage::Kill, work };
+        let done = self.perform(slot, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(job) = self.slots[slot].as_mut()
+        {
+            job.pending.add(ticket, step.work.label());
         }
     }
 }

@@ -1,0 +1,55 @@
+//! Checkpoints that another node of the run asks for.
+
+use super::Escalation;
+use crate::model::time::Timestamp;
+use crate::protection::policy::condition::{Condition, Truth};
+use crate::protection::policy::judge::Judged;
+use crate::protection::policy::observed::{AckKind, Observed};
+use crate::protection::policy::state::{MaxState, Reason, State, Transition};
+
+impl Escalation {
+    /// Makes the transition to CHECKPOINT that another node of the run asks for. Absent where the policy does not allow
+    /// it, or a checkpoint was requested shortly before.
+    pub fn request(&mut self, now: Timestamp, observed: &Observed) -> Option<Transition> {
+        let quiet = matches!(self.state, State::Ok | State::Warn | State::Soft | State::Cooldown);
+        let allowed = self.limits.max_state >= MaxState::Checkpoint && self.may_ask(now);
+        if !quiet || !allowed || !observed.fit {
+            return None;
+        }
+        let transition = self.go(now, observed, State::Checkpoint, Reason::RunRequest);
+        if let Some(incident) = &mut self.incident {
+            incident.requested = true;
+        }
+        Some(transition)
+    }
+
+    /// The transition of a checkpoint that another node of the run asked for: its acknowledgement is awaited also where
+    /// this node has no shortage, and leads to nothing more then. Absent where the own shortage decides.
+    pub(super) fn after_request(
+        &self,
+        now: Timestamp,
+        observed: &Observed,
+        judged: &Judged,
+        empty: bool,
+    ) -> Option<Option<(State, Reason)>> {
+        let incident = self.incident.filter(|incident| incident.requested)?;
+        if empty || judged.push.0 >= MaxState::Soft {
+            return None;
+        }
+        let ack = self.ack(observed);
+        let allowed = match ack {
+            Some(AckKind::Saving) => self.limits.longest_grace,
+            _ => self.limits.grace,
+        };
+        let reason = if ack == Some(AckKind::Saved) {
+            Reason::Saved
+        } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
+            Reason::NobodyCatches
+        } else if now.since(incident.grace_from.unwrap_or(self.since)) >= allowed {
+            Reason::GraceOver
+        } else {
+            return Some(None);
+        };
+        Some(Some((State::Cooldown, reason)))
+    }
+}
