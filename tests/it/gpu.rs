@@ -165,7 +165,7 @@ mod tests {
         });
     }
 
-    /// Of peaks of 100 ms, samples once per second see a tenth.
+    /// Of peaks of 100 ms, one each second on each of 8 GPUs, samples each 2 s see 12 in the time that is waited.
     #[test]
     fn short_peaks_of_memory_are_seen_between_samples() {
         let gpu = |seed: u32| {
@@ -176,11 +176,11 @@ mod tests {
         };
         let devices: Vec<String> = (0..8).map(gpu).collect();
         let mut node = Node::new(&format!(r#"{{"devices": [{}]}}"#, devices.join(",")));
-        node.settings.set(&options::INTERVAL, Value::Duration(Duration::from_secs(1)));
+        node.settings.set(&options::INTERVAL, Value::Duration(Duration::from_secs(2)));
         node.rebuild();
         let begun = clock::now();
         let mut seen = std::collections::BTreeSet::new();
-        while seen.len() < 60 {
+        while seen.len() < 30 {
             assert!(clock::now().since(begun) < PATIENCE, "only {} peaks were seen", seen.len());
             node.tick(Vec::new());
             for gpu in 0..8 {
