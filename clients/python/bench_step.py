@@ -251,6 +251,15 @@ def bench_agreement(rounds, daemon, block=50):
     for n in range(100000):
         agreement.boundary(n)
     print("the check of a step: %.3f us" % ((time.perf_counter() - begun) * 10))
+    # Without training, the CPU time of the process is that of its threads, which is less noisy than a difference.
+    idle = {}
+    for on in (False, True):
+        if on:
+            monitor._agrees()
+        begun = time.process_time()
+        time.sleep(20)
+        idle[on] = (time.process_time() - begun) / 20
+    print("the thread: %.3f ms of CPU a second" % ((idle[True] - idle[False]) * 1000))
     monitor.stop()
     leave(listener, path)
 
