@@ -4,6 +4,7 @@
     python bench_step.py --start 50               # `python -c pass` with and without MEMWARDEN_AUTO
     python bench_step.py --train 10 -- ../../examples/train.py --steps 300 --threads 1
     python bench_step.py --loop 50                # the model of examples/train.py, hooks on and off in turns
+    python bench_step.py --agree 30               # the same with the agreement of ranks on a checkpoint on and off
 
 OpenTelemetry: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-common
 """
@@ -178,20 +179,13 @@ def processor(command, env):
     return usage.ru_utime + usage.ru_stime
 
 
-def bench_loop(rounds, daemon, block=20):
-    """Blocks of steps in one process, so that all else is equal; CPU seconds of the training thread."""
+def example_step():
+    """A function that takes one training step of the model of examples/train.py."""
     import importlib.util
 
     import torch
-    from memwarden import _monitor
-    from memwarden._auto import start_auto
     from torch.nn import functional as F
 
-    folder = tempfile.mkdtemp(prefix="mw")
-    path = os.path.join(folder, "s")
-    listener = listen(path, daemon)
-    os.environ.update(MEMWARDEN_AUTO="1", MEMWARDEN_JOB_SOCKET=path)
-    start_auto()
     spec = importlib.util.spec_from_file_location("train", os.path.join(HERE, "../../examples/train.py"))
     train = importlib.util.module_from_spec(spec)
     sys.modules["train"] = train
@@ -201,13 +195,91 @@ def bench_loop(rounds, daemon, block=20):
     optimizer = torch.optim.AdamW(model.parameters())
     data = torch.zeros(16, 64, dtype=torch.long)
 
+    def step():
+        loss = F.cross_entropy(model(data).flatten(0, 1), data.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def bench_agreement(rounds, daemon, block=50):
+    """Blocks of steps in one process, with a real store and a thread that polls it; CPU seconds of the whole process."""
+    import datetime
+
+    from memwarden import _agreement
+    from torch.distributed import TCPStore
+
+    folder = tempfile.mkdtemp(prefix="mw")
+    path = os.path.join(folder, "s")
+    listener = listen(path, daemon)
+    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=datetime.timedelta(seconds=10), wait_for_workers=False)
+    _agreement.default_store = lambda: (store, 2)
+    monitor = memwarden.Monitor("bench", rank=0, world=2, socket_path=path)
+    monitor.start()
+    train = example_step()
+
+    def steps():
+        begun = time.process_time()
+        for _ in range(block):
+            train()
+            monitor.step()
+        return (time.process_time() - begun) / block
+
+    def measure(on):
+        if on:
+            monitor._agrees()
+        taken = steps()
+        thread, monitor._agreement_thread, monitor._agreement = monitor._agreement_thread, None, None
+        if thread is not None:
+            ends.set()
+            thread.join()
+            ends.clear()
+        return taken
+
+    # The thread of the agreement ends and begins with each block.
+    ends = monitor._wake
+    taken = {True: [], False: []}
+    steps()
+    for _ in range(rounds):
+        for on in random.sample([True, False], 2):
+            taken[on].append(measure(on))
+    show("a step, CPU", taken[False], taken[True], "ms", 1000)
+    agreement = _agreement._Agreement(lambda *_: None)
+    begun = time.perf_counter()
+    for n in range(100000):
+        agreement.boundary(n)
+    print("the check of a step: %.3f us" % ((time.perf_counter() - begun) * 10))
+    # Without training, the CPU time of the process is that of its threads, which is less noisy than a difference.
+    idle = {}
+    for on in (False, True):
+        if on:
+            monitor._agrees()
+        begun = time.process_time()
+        time.sleep(20)
+        idle[on] = (time.process_time() - begun) / 20
+    print("the thread: %.3f ms of CPU a second" % ((idle[True] - idle[False]) * 1000))
+    monitor.stop()
+    leave(listener, path)
+
+
+def bench_loop(rounds, daemon, block=20):
+    """Blocks of steps in one process, so that all else is equal; CPU seconds of the training thread."""
+    from memwarden import _monitor
+    from memwarden._auto import start_auto
+
+    folder = tempfile.mkdtemp(prefix="mw")
+    path = os.path.join(folder, "s")
+    listener = listen(path, daemon)
+    os.environ.update(MEMWARDEN_AUTO="1", MEMWARDEN_JOB_SOCKET=path)
+    start_auto()
+    step = example_step()
+
     def steps():
         begun = time.thread_time()
         for _ in range(block):
-            loss = F.cross_entropy(model(data).flatten(0, 1), data.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            step()
         return (time.thread_time() - begun) / block
 
     taken = {True: [], False: []}
@@ -252,12 +324,15 @@ def main():
     parser.add_argument("--start", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--train", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--loop", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("--agree", type=int, default=0, metavar="ROUNDS")
     parser.add_argument("--daemon", default=os.path.join(HERE, "../../target/dist/memwarden"), help="the receiving daemon")
     parser.add_argument("command", nargs="*")
     args = parser.parse_args()
     if args.start:
         for name, take in (("start, wall", wall), ("start, CPU", processor)):
             show(name, *compare([sys.executable, "-c", "pass"], args.start, take), "ms", 1000)
+    elif args.agree:
+        bench_agreement(args.agree, args.daemon)
     elif args.loop:
         bench_loop(args.loop, args.daemon)
     elif args.train:
