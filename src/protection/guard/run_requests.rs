@@ -3,7 +3,7 @@
 //! A request counts once: its incident and its nonce are remembered, longer than the window of the sender's clock that is
 //! accepted, by the clock of this node, which is monotonic. Nothing depends on clocks that agree: within the window, a
 //! repeated request is refused because it is remembered, and beyond it because of its time. Jobs of one run and user are
-//! asked at most every [`INTERVAL`], so that requests that arrive together, from several nodes, lead to one.
+//! asked at most every `INTERVAL`, so that requests that arrive together, from several nodes, lead to one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

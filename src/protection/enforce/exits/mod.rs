@@ -1,7 +1,7 @@
 //! Detects how watched processes ended that are not children of memwarden.
 //!
 //! Since Linux 6.15, an open pidfd returns the exit status once the process was reaped. Before, only the parent knows
-//! it, and [`Deaths::supported`] returns false.
+//! it, and [`ProcessExits::supported`] returns false.
 
 mod raw;
 
