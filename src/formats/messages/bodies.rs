@@ -280,6 +280,8 @@ fields! {
         step: u64 = Whole,
         /// Its path.
         path: String = Text(PATH),
+        /// Why it failed.
+        reason: String = Text(WORDS),
     }
     required [state]
 }

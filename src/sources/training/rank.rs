@@ -283,7 +283,10 @@ impl Rank {
         if state == SaveState::Saved {
             self.saved_unix = Some(at);
         }
-        let detail = checkpoint.path.as_ref().and_then(|path| to_raw_value(&json!({ "path": path })).ok());
+        let known = [("path", &checkpoint.path), ("reason", &checkpoint.reason)];
+        let known: BTreeMap<_, _> =
+            known.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?))).collect();
+        let detail = if known.is_empty() { None } else { to_raw_value(&known).ok() };
         self.add_event(at, Kind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
     }
 
@@ -434,6 +437,7 @@ mod tests {
             r#"{"type":"event","t":99,"name":"after\u0007eval","detail":{"a":1}}"#,
             r#"{"type":"oom","device":"0","requested":5}"#,
             r#"{"type":"checkpoint","state":"saved","step":6,"path":"/x"}"#,
+            r#"{"type":"checkpoint","state":"failed","step":7,"reason":"no space"}"#,
             r#"{"type":"step","step":8}"#,
         ]);
         let shown: Vec<String> = found
@@ -450,6 +454,7 @@ mod tests {
             1700000002 Event after?eval Some(7) {"a":1}
             1700000003 Oom oom Some(7) {"allocated":null,"device":"0","free":null,"requested":5,"reserved":null,"snapshot":null,"total":null}
             1700000004 Checkpoint saved Some(6) {"path":"/x"}
+            1700000005 Checkpoint failed Some(7) {"reason":"no space"}
         "#]]
         .assert_eq(&shown.concat());
         assert_eq!((found.ooms, found.saved_unix), (1, Some(1_700_000_004.0)));

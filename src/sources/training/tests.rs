@@ -246,8 +246,8 @@ fn the_examples_become_series_until_the_connection_closes() {
             memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="attention"} 5368709120
             memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="lora"} 83886080
             memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saving"} 0
-            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saved"} 1
-            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="failed"} 0
+            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saved"} 0
+            memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="failed"} 1
             memwarden_training_checkpoint_step{workload="slurm/17",rank="3"} 120
             memwarden_training_checkpoint_saved_timestamp_seconds{workload="slurm/17",rank="3"} 1700000000
             memwarden_training_client_dropped_total{workload="slurm/17",rank="3"} 0
@@ -294,7 +294,8 @@ fn the_examples_become_series_until_the_connection_closes() {
             4 Oom slurm/17/3 oom Some(120)
             5 Checkpoint slurm/17/3 saving Some(120)
             6 Checkpoint slurm/17/3 saved Some(120)
-            7 End slurm/17/3 end of stream Some(120)
+            7 Checkpoint slurm/17/3 failed Some(120)
+            8 End slurm/17/3 end of stream Some(120)
         "#]],
     );
     assert!(!world.checkpoints_has_own());
