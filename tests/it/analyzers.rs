@@ -110,6 +110,7 @@ fn a_host_that_fills_up_is_detected_reported_and_known_after_a_restart() {
 }
 
 /// The name of the workload whose memory of an unused GPU is reported.
+#[cfg(feature = "gpu")]
 fn idle_workload(daemon: &Daemon) -> Option<String> {
     let page = daemon.metrics();
     let line = page.lines().find(|line| line.starts_with("memwarden_idle_gpu_memory_bytes{"))?;

@@ -260,4 +260,5 @@ fn utilization(_view: &View<'_>) -> BTreeMap<Label, f64> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "gpu")]
 mod tests;

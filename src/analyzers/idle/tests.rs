@@ -51,7 +51,6 @@ fn replay(
             batch.put(&workload::metrics::GPU_MEMORY, &device, Bytes::new(gpu_gib * GIB));
             batch.put(&workload::metrics::GPU_PROCESSES, &device, Count(1));
         }
-        #[cfg(feature = "gpu")]
         batch.put_some(
             &crate::sources::gpu::metrics::UTILIZATION,
             &["0".into(), "GPU-a".into()],
@@ -86,7 +85,6 @@ fn first(minutes: u64, state: impl Fn(u64) -> State) -> Vec<(usize, &'static str
     found
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn an_unused_gpu_is_reported_with_its_memory_since_its_last_use() {
     // Used for ten minutes, then not.
@@ -99,14 +97,12 @@ fn an_unused_gpu_is_reported_with_its_memory_since_its_last_use() {
     assert!(all[24].1.is_empty(), "nothing is exposed before");
 }
 
-#[cfg(feature = "gpu")]
 struct GibAndTimes {
     bytes: f64,
     since: f64,
     counted: f64,
 }
 
-#[cfg(feature = "gpu")]
 fn gib_and_times(values: &BTreeMap<&'static str, f64>) -> GibAndTimes {
     #[expect(clippy::cast_precision_loss, reason = "a unit")]
     let gib = GIB as f64;
@@ -117,7 +113,6 @@ fn gib_and_times(values: &BTreeMap<&'static str, f64>) -> GibAndTimes {
     }
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn start_up_evaluation_and_checkpoints_are_not_idle() {
     // Data preparation on four cores for 50 minutes.
@@ -131,7 +126,6 @@ fn start_up_evaluation_and_checkpoints_are_not_idle() {
     assert_eq!(first(120, saving), []);
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn unknown_utilization_is_not_idle() {
     assert_eq!(first(120, |_| State { gpu: None, ..UNUSED }), []);
