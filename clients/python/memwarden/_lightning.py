@@ -121,7 +121,14 @@ class _LightningSaver(LightningCallback):
             self._last = int(trainer.global_step)
             self._save_if_due(trainer)
 
-    def on_train_start(self, *_: Any) -> None:
-        """Nothing."""
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Does nothing: the hooks of the instrumentation describe the run."""
 
-    on_validation_end = on_exception = on_train_end = on_train_start  # type: ignore[assignment]
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Does nothing: the hooks of the instrumentation end the steps."""
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """Does nothing: the hooks of the instrumentation report errors."""
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """Does nothing: the hooks of the instrumentation end the monitor."""
