@@ -210,9 +210,15 @@ mod tests {
         assert_eq!(node.value("memwarden_gpu_power_watts", &[("gpu", "0")]), None);
         assert_eq!(node.value("memwarden_gpu_utilization_ratio", &[("gpu", "1")]), Some(0.09));
         assert_eq!(node.xids("79"), Some(0.0));
+        // The memory of the other is read between samples by another thread than the one that hangs.
+        let polls = |node: &Node, gpu: &str| node.value("memwarden_gpu_memory_polls_total", &[("gpu", gpu)]);
+        let before = polls(&node, "1").unwrap_or(0.0);
+        node.until(|node| polls(node, "1").is_some_and(|polls| polls > before + 40.0));
+        let hung = polls(&node, "0");
         assert_eq!(node.value("memwarden_gpu_worker_restarts_total", &[]), Some(0.0));
         node.change(TWO);
         node.until(|node| node.gpu_is("0", "ok") && node.outcome.is_ok());
+        node.until(|node| polls(node, "0") > hung);
     }
 
     #[test]

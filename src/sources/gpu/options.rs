@@ -49,7 +49,7 @@ pub static FIELD_VALUES: Opt = Opt {
 /// `memory_peaks`.
 pub static MEMORY_PEAKS: Opt = Opt {
     key: "memory_peaks",
-    help: "Whether the memory of each GPU is also read between samples, to see short peaks: every 20 to 75 ms, or less often where the reads of all GPUs would take more than 0.4 % of a core.",
+    help: "Whether the memory of each GPU is also read between samples, to see short peaks: every 20 to 75 ms, or less often where the reads of all GPUs would take more than 0.35 % of a core.",
     kind: OptKind::Bool,
     default: "true",
 };

@@ -9,6 +9,8 @@ use crate::sources::gpu::protocol::Lasting;
 /// The current call of one thread.
 #[derive(Debug, Default)]
 struct Place {
+    /// The GPU that the calls are for.
+    gpu: Option<u32>,
     /// The NVML function in progress.
     function: Option<&'static str>,
     /// Number of calls so far.
@@ -23,31 +25,44 @@ thread_local! {
     static HERE: RefCell<Option<Shared>> = const { RefCell::new(None) };
 }
 
-/// The threads that call NVML, each with its GPU; the thread that initializes NVML has none.
+/// The threads that call NVML.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Mutex<Vec<(Option<u32>, Shared)>>);
+pub(super) struct Calls(Mutex<Vec<Shared>>);
 
 impl Calls {
-    /// Records the calls of this thread from now on, as calls for this GPU.
+    /// Records the calls of this thread from now on, as calls for this GPU, if they are for one.
     pub(super) fn enter(&self, gpu: Option<u32>) {
         let place = Shared::default();
+        lock(&place).gpu = gpu;
         HERE.with_borrow_mut(|here| *here = Some(Arc::clone(&place)));
-        lock(&self.0).push((gpu, place));
+        let mut threads = lock(&self.0);
+        // Those of threads that ended are nobody's.
+        threads.retain(|place| Arc::strong_count(place) > 1);
+        threads.push(place);
     }
 
     /// The calls that were in progress at the last check and still are.
     pub(super) fn lasting(&self) -> Vec<Lasting> {
         let mut found = Vec::new();
-        for (gpu, place) in &*lock(&self.0) {
+        for place in &*lock(&self.0) {
             let mut place = lock(place);
             let same = place.looked == place.calls;
             place.looked = place.calls;
             if let Some(function) = place.function.filter(|_| same) {
-                found.push(Lasting { gpu: *gpu, function: function.to_owned() });
+                found.push(Lasting { gpu: place.gpu, function: function.to_owned() });
             }
         }
         found
     }
+}
+
+/// The calls of this thread are for this GPU from now on.
+pub(super) fn about(gpu: Option<u32>) {
+    HERE.with_borrow(|here| {
+        if let Some(place) = here {
+            lock(place).gpu = gpu;
+        }
+    });
 }
 
 /// Runs an NVML call and records it; `function` is its name in nvml.h.

@@ -1,5 +1,6 @@
 //! The thread that samples one GPU.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -7,27 +8,25 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::calls::call;
 use super::events::Events;
-use super::peaks::MemoryPeaks;
 use super::sweep::Sweeper;
 use super::{Shared, problem};
 use crate::host::clock;
 use crate::sources::gpu::options::Options;
-use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Trouble};
+use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Sample, Trouble};
 
 /// Interval between two checks for XIDs if samples are further apart.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Opens the GPU with this index, of this number of GPUs, and samples it until the worker exits; a lost GPU is opened
-/// again.
-pub(super) fn run(shared: &Shared, nvml: &Nvml, (gpu, gpus): (u32, u32), options: &Options) {
+/// Opens the GPU with this index and samples it until the worker exits; a lost GPU is opened again.
+pub(super) fn run(shared: &Shared, nvml: &'static Nvml, gpu: u32, options: &Options) {
     shared.calls.enter(Some(gpu));
     let mut events = Events::new(gpu);
-    let mut peaks = MemoryPeaks::new(options.memory_peaks, gpus);
     while !shared.leaving() {
         let refusal = match call("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(gpu)) {
-            Ok(device) => sample(shared, &device, gpu, (&mut events, &mut peaks), options),
+            Ok(device) => sample(shared, &Arc::new(device), gpu, &mut events, options),
             Err(error) => Some(problem::refusal(error)),
         };
+        shared.peaks.remove(gpu);
         let Some(refusal) = refusal else { return };
         shared.send(&Line::Trouble(Trouble { gpu, refusal }));
         if refusal.reason == Reason::Gone {
@@ -41,9 +40,9 @@ pub(super) fn run(shared: &Shared, nvml: &Nvml, (gpu, gpus): (u32, u32), options
 /// Samples one GPU until a call fails for the whole GPU.
 fn sample(
     shared: &Shared,
-    device: &Device<'_>,
+    device: &Arc<Device<'static>>,
     gpu: u32,
-    (events, peaks): (&mut Events, &mut MemoryPeaks),
+    events: &mut Events,
     options: &Options,
 ) -> Option<Refusal> {
     let identity = match identity(device, gpu) {
@@ -52,13 +51,18 @@ fn sample(
     };
     shared.send(&Line::Device(Box::new(identity)));
     events.register(device);
+    if options.memory_peaks {
+        shared.peaks.add(gpu, Arc::clone(device));
+    }
     let mut sweeper = Sweeper::new(options);
     while !shared.leaving() {
         let begun = clock::now();
         events.sweep(device);
         events.look(device, shared);
-        match sweeper.sweep(device, gpu, events.refusal(), peaks) {
-            Ok(sample) => shared.send(&Line::Sample(Box::new(sample))),
+        match sweeper.sweep(device, gpu, events.refusal()) {
+            Ok(sample) => {
+                shared.send(&Line::Sample(Box::new(Sample { polled: shared.peaks.take(gpu), ..sample })))
+            }
             Err(refusal) => return Some(refusal),
         }
         let mut looked = begun;
@@ -72,9 +76,7 @@ fn sample(
                 looked = now;
                 events.look(device, shared);
             }
-            let cpu = clock::thread_cpu();
-            shared.rest(peaks.wait(now, left.min(LOOK)));
-            peaks.poll(device, cpu);
+            shared.rest(left.min(LOOK));
         }
     }
     None

@@ -2,11 +2,13 @@
 //!
 //! The main thread makes no call in which a driver can hang: it sends a
 //! heartbeat every second and listens to the parent. One thread initializes
-//! NVML, and each GPU has its own thread.
+//! NVML, each GPU has its own thread, and one thread reads the memory of all
+//! GPUs between samples.
 
 mod calls;
 mod device;
 mod events;
+mod pace;
 mod peaks;
 mod problem;
 mod processes;
@@ -24,6 +26,7 @@ use nvml_wrapper::Nvml;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::calls::Calls;
+use self::peaks::MemoryPeaks;
 use super::options::Options;
 use super::protocol::{Line, State};
 use crate::host::child;
@@ -52,6 +55,7 @@ struct Shared {
     nvml: OnceLock<&'static Nvml>,
     output: Mutex<()>,
     calls: Calls,
+    peaks: MemoryPeaks,
 }
 
 impl Shared {
@@ -111,6 +115,7 @@ pub fn run(options: &Options) -> ExitCode {
     shared.spawn("nvml".to_owned(), move |shared| session::run(shared, &wanted));
     loop {
         shared.send(&Line::Beat { lasting: shared.calls.lasting() });
+        peaks::watch(&shared);
         if listen(BEAT) == Request::Leave || shared.gone.load(Ordering::Acquire) {
             return exit_worker(&shared);
         }

@@ -1,188 +1,156 @@
-//! Reads a GPU's memory between samples, so that peaks shorter than the sampling interval are seen.
+//! Reads the memory of all GPUs between samples, so that peaks shorter than the sampling interval are seen.
+//!
+//! One thread reads all GPUs, because its wake-ups cost more than the reads. A driver call that does not return ends the
+//! reads of that GPU only: another thread continues with the others.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
-use super::sweep;
+use super::pace::{Budget, Pace};
+use super::{Shared, calls, sweep};
 use crate::host::clock;
+use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::sources::gpu::protocol::{Memory, Polled};
 
-/// CPU time that the reads of all GPUs may take together, as a share of one core.
-const BUDGET: f64 = 0.004;
+/// GPUs whose reads are due within this time are read together.
+const TOGETHER: Duration = Duration::from_millis(10);
 
-/// Interval between two reads while the memory does not change: shorter than a peak of 100 ms, with 25 ms for a late
-/// wake-up.
-const AT_REST: Duration = Duration::from_millis(75);
+/// Longest wait of the thread, which finds a GPU that was added after it.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Interval between two reads while the memory changes or is nearly used up, if the budget allows it.
-const FAST: Duration = Duration::from_millis(20);
+/// The thread is replaced if a read takes longer.
+const HUNG: Duration = Duration::from_secs(2);
 
-/// Longest interval, so that an expensive driver call does not end the reads.
-const LONGEST: Duration = Duration::from_secs(1);
-
-/// The memory counts as changing for this time after a change.
-const SETTLED: Duration = Duration::from_secs(2);
-
-/// Used share from which reads are fast.
-const NEARLY_FULL: f64 = 0.9;
-
-/// Weight of the newest read in the average cost.
-const FOLLOW: f64 = 0.1;
-
-/// Decides how often memory is read. Pure: times are arguments.
+/// A read in progress.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Share of one core that this GPU's reads may take.
-    share: f64,
-    /// Average CPU time of a read, with its wake-up; absent before the first.
-    cost: Option<f64>,
-    used: Option<u64>,
-    changed: Option<Timestamp>,
-    nearly_full: bool,
+struct Reading {
+    /// The number of the thread.
+    thread: u64,
+    since: Timestamp,
 }
 
-impl Pace {
-    /// For one of this number of GPUs, which share the budget equally.
-    pub(super) fn new(gpus: u32) -> Self {
-        let share = BUDGET / f64::from(gpus.max(1));
-        Self { share, cost: None, used: None, changed: None, nearly_full: false }
-    }
-
-    /// Records a read at `now` that took this CPU time.
-    pub(super) fn record(&mut self, now: Timestamp, memory: &Memory, cpu: Duration) {
-        let cpu = cpu.as_secs_f64();
-        self.cost = Some(self.cost.map_or(cpu, |cost| cost + FOLLOW * (cpu - cost)));
-        if self.used.replace(memory.used).is_some_and(|before| before != memory.used) {
-            self.changed = Some(now);
-        }
-        #[expect(clippy::cast_precision_loss, reason = "53 bits are enough for a share")]
-        let (used, limit) = (memory.used as f64, memory.used.saturating_add(memory.free) as f64);
-        self.nearly_full = used >= NEARLY_FULL * limit;
-    }
-
-    /// The time until the next read.
-    pub(super) fn interval(&self, now: Timestamp) -> Duration {
-        let changes = self.changed.is_some_and(|changed| now.since(changed) < SETTLED);
-        let wanted = if changes || self.nearly_full { FAST } else { AT_REST };
-        let affordable = self.cost.map_or(0.0, |cost| cost / self.share);
-        wanted.max(Duration::try_from_secs_f64(affordable).unwrap_or(LONGEST)).min(LONGEST)
-    }
-}
-
-/// Reads the memory of one GPU, and keeps the largest value until it is taken.
+/// One GPU.
 #[derive(Debug)]
-pub(super) struct MemoryPeaks {
+struct Polling {
+    device: Arc<Device<'static>>,
     pace: Pace,
     next: Timestamp,
+    /// The GPU is not read again until this read returns.
+    reading: Option<Reading>,
     polled: Polled,
-    /// Whether reads are configured, and the GPU supports them.
-    possible: bool,
+}
+
+/// The GPUs whose memory is read between samples, and their largest values until these are taken.
+#[derive(Debug, Default)]
+pub(super) struct MemoryPeaks {
+    gpus: Mutex<BTreeMap<u32, Polling>>,
+    /// The number of threads that were started; only the newest one continues.
+    threads: AtomicU64,
 }
 
 impl MemoryPeaks {
-    /// Starts without values.
-    pub(super) fn new(enabled: bool, gpus: u32) -> Self {
-        let polled = Polled::default();
-        Self { pace: Pace::new(gpus), next: clock::now(), polled, possible: enabled }
+    /// Reads the memory of this GPU from now on.
+    pub(super) fn add(&self, gpu: u32, device: Arc<Device<'static>>) {
+        let (pace, polled) = (Pace::default(), Polled::default());
+        lock(&self.gpus).insert(gpu, Polling { device, pace, next: clock::now(), reading: None, polled });
     }
 
-    /// The time until the next read; `most` if that is sooner.
-    pub(super) fn wait(&self, now: Timestamp, most: Duration) -> Duration {
-        if self.possible { most.min(self.next.since(now)) } else { most }
+    /// Ends the reads of this GPU.
+    pub(super) fn remove(&self, gpu: u32) {
+        lock(&self.gpus).remove(&gpu);
     }
 
-    /// Reads the memory if it is time to. `woken_at` is the CPU time of the thread before it waited, so that the cost
-    /// includes the wake-up. An error is left to the next sample, which reports it.
-    pub(super) fn poll(&mut self, device: &Device<'_>, woken_at: Duration) {
-        let now = clock::now();
-        if !self.possible || !self.next.since(now).is_zero() {
+    /// The largest value of this GPU since the last call; absent without a read.
+    pub(super) fn take(&self, gpu: u32) -> Option<Polled> {
+        let mut gpus = lock(&self.gpus);
+        gpus.get_mut(&gpu).map(|own| std::mem::take(&mut own.polled)).filter(|polled| polled.reads > 0)
+    }
+
+    /// Begins a read that is due, by this thread.
+    fn begin(&self, thread: u64, now: Timestamp) -> Option<(u32, Arc<Device<'static>>)> {
+        let mut gpus = lock(&self.gpus);
+        let due = |own: &Polling| own.reading.is_none() && own.next.since(now) < TOGETHER;
+        let (gpu, own) = gpus.iter_mut().find(|(_, own)| due(own))?;
+        own.reading = Some(Reading { thread, since: now });
+        Some((*gpu, Arc::clone(&own.device)))
+    }
+
+    /// Ends the read of this GPU that began at `now`. Another error than that the GPU does not support it is left to the
+    /// next sample, which reports it.
+    fn end(&self, thread: u64, gpu: u32, now: Timestamp, memory: Result<Memory, NvmlError>) {
+        let mut gpus = lock(&self.gpus);
+        let Some(own) = gpus.get_mut(&gpu) else { return };
+        if own.reading.take_if(|reading| reading.thread == thread).is_none() {
+            // The GPU was opened again during the read.
             return;
         }
-        match sweep::memory(device) {
+        match memory {
             Ok(memory) => {
-                self.polled.used = self.polled.used.max(memory.used);
-                self.polled.reads += 1;
-                self.pace.record(now, &memory, clock::thread_cpu().saturating_sub(woken_at));
+                own.polled.used = own.polled.used.max(memory.used);
+                own.polled.reads += 1;
+                own.pace.record(now, &memory);
             }
-            Err(NvmlError::NotSupported) => self.possible = false,
+            Err(NvmlError::NotSupported) => {
+                gpus.remove(&gpu);
+                return;
+            }
             Err(_) => {}
         }
-        self.next = now.plus(self.pace.interval(now));
+        own.next = now.plus(own.pace.interval(now));
     }
 
-    /// The largest value since the last call; absent without a read.
-    pub(super) fn take(&mut self) -> Option<Polled> {
-        Some(std::mem::take(&mut self.polled)).filter(|polled| polled.reads > 0)
+    /// The time until a read is due.
+    fn wait(&self, now: Timestamp) -> Duration {
+        let gpus = lock(&self.gpus);
+        let idle = gpus.values().filter(|own| own.reading.is_none());
+        idle.map(|own| own.next.since(now)).min().unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT)
+    }
+
+    /// Whether the newest thread is in a read that does not return.
+    fn hangs(&self, now: Timestamp) -> bool {
+        let newest = self.threads.load(Ordering::Acquire);
+        let hung = |reading: Reading| reading.thread == newest && now.since(reading.since) >= HUNG;
+        lock(&self.gpus).values().any(|own| own.reading.is_some_and(hung))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Starts the thread that reads the memory; one that was started before ends after its read.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let thread = shared.peaks.threads.fetch_add(1, Ordering::AcqRel) + 1;
+    shared.spawn("gpu-peaks".to_owned(), move |shared| run(shared, thread));
+}
 
-    const GIB: u64 = 1 << 30;
-
-    fn memory(used: u64) -> Memory {
-        Memory { total: 80 * GIB, used, free: 80 * GIB - used, reserved: None }
+/// Replaces the thread if it is in a read that does not return.
+pub(super) fn watch(shared: &Arc<Shared>) {
+    if shared.peaks.hangs(clock::now()) {
+        start(shared);
     }
+}
 
-    fn milliseconds(count: u64) -> Timestamp {
-        Timestamp::from_secs(0).plus(Duration::from_millis(count))
-    }
-
-    #[test]
-    fn reads_are_fast_while_memory_changes_or_is_nearly_used_up() {
-        let cheap = Duration::from_micros(5);
-        let mut pace = Pace::new(8);
-        pace.record(milliseconds(0), &memory(GIB), cheap);
-        assert_eq!(pace.interval(milliseconds(0)), AT_REST);
-        pace.record(milliseconds(75), &memory(2 * GIB), cheap);
-        assert_eq!(pace.interval(milliseconds(80)), FAST);
-        pace.record(milliseconds(95), &memory(2 * GIB), cheap);
-        assert_eq!(pace.interval(milliseconds(2_074)), FAST);
-        assert_eq!(pace.interval(milliseconds(2_075)), AT_REST);
-        pace.record(milliseconds(3_000), &memory(79 * GIB), cheap);
-        assert_eq!(pace.interval(milliseconds(9_000)), FAST);
-    }
-
-    #[test]
-    fn reads_stay_within_the_budget() {
-        for (gpus, micros) in [(1, 50_u32), (8, 20), (8, 200), (16, 90), (8, 2_000_000)] {
-            let mut pace = Pace::new(gpus);
-            for read in 0..100 {
-                let at = milliseconds(20 * read);
-                pace.record(at, &memory(read * GIB / 2), Duration::from_micros(micros.into()));
+fn run(shared: &Shared, thread: u64) {
+    let peaks = &shared.peaks;
+    shared.calls.enter(None);
+    let mut budget = Budget::new(clock::now());
+    let mut cpu = clock::thread_cpu();
+    while !shared.leaving() {
+        let now = clock::now();
+        while let Some((gpu, device)) = peaks.begin(thread, now) {
+            calls::about(Some(gpu));
+            peaks.end(thread, gpu, now, sweep::memory(&device));
+            if peaks.threads.load(Ordering::Acquire) != thread {
+                return;
             }
-            let interval = pace.interval(milliseconds(1_980));
-            let share = f64::from(gpus) * f64::from(micros) * 1e-6 / interval.as_secs_f64();
-            assert!(share <= BUDGET * 1.001 || interval == LONGEST, "{gpus} GPUs, {micros} µs: {share}");
         }
-    }
-
-    #[test]
-    fn peaks_of_a_tenth_of_a_second_are_seen_whatever_their_phase() {
-        let mut pace = Pace::new(8);
-        let mut phase: u64 = 12_345;
-        let mut seen = 0;
-        let mut now = 0;
-        for peak in 0..100 {
-            phase = phase.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let from = 5_000 * peak + (phase >> 33) % 4_900;
-            let mut in_peak = false;
-            while now < 5_000 * (peak + 1) {
-                let high = (from..from + 100).contains(&now);
-                in_peak |= high;
-                let used = if high { 60 * GIB } else { 20 * GIB };
-                pace.record(milliseconds(now), &memory(used), Duration::from_micros(25));
-                now += u64::try_from(pace.interval(milliseconds(now)).as_millis()).unwrap();
-                // A late wake-up.
-                now += phase.rotate_left(u32::try_from(now % 64).unwrap()) % 15;
-            }
-            seen += u32::from(in_peak);
-        }
-        assert!(seen >= 95, "{seen} of 100");
+        // From before the wait to here: with the wake-up.
+        let before = std::mem::replace(&mut cpu, clock::thread_cpu());
+        let now = clock::now();
+        budget.spend(now, cpu.saturating_sub(before));
+        shared.rest(peaks.wait(now).max(budget.wait(now)));
     }
 }

@@ -8,7 +8,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use super::calls::call;
-use super::{Shared, device, give_up, problem};
+use super::{Shared, device, give_up, peaks, problem};
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
 
@@ -60,7 +60,10 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
     }));
     for gpu in 0..gpus {
         let options = options.clone();
-        shared.spawn(format!("gpu-{gpu}"), move |shared| device::run(shared, nvml, (gpu, gpus), &options));
+        shared.spawn(format!("gpu-{gpu}"), move |shared| device::run(shared, nvml, gpu, &options));
+    }
+    if options.memory_peaks {
+        peaks::start(shared);
     }
     watch(shared, nvml, gpus);
 }

@@ -8,10 +8,8 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::error::NvmlError;
 
 use super::calls::call;
-use super::peaks::MemoryPeaks;
 use super::processes::Processes;
 use super::{problem, raw};
-use crate::host::clock;
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal, Sample};
@@ -110,25 +108,21 @@ impl Sweeper {
     }
 
     /// Reads all values once. A GPU that stopped responding is an error; a value that cannot be read is not.
-    /// `events` is the reason why XIDs cannot be read, if they cannot. The memory is also read between the parts.
+    /// `events` is the reason why XIDs cannot be read, if they cannot.
     pub(super) fn sweep(
         &mut self,
         device: &Device<'_>,
         gpu: u32,
         events: Option<Refusal>,
-        peaks: &mut MemoryPeaks,
     ) -> Result<Sample, Refusal> {
         let mut found = SweepResult::default();
         self.fast(device, &mut found);
         found.check()?;
-        peaks.poll(device, clock::thread_cpu());
         let processes = self.processes.as_mut().and_then(|processes| processes.list(device, &mut found));
         found.check()?;
         if self.sweeps.is_multiple_of(SLOW_EVERY) {
-            peaks.poll(device, clock::thread_cpu());
             self.slow = slow(device, self.field_values);
             self.slow.check()?;
-            peaks.poll(device, clock::thread_cpu());
         }
         self.sweeps += 1;
         let partitioned = self.slow.values.contains(&(Field::MigMode, 1));
@@ -145,7 +139,7 @@ impl Sweeper {
             refused: found.refused,
             processes,
             instances: self.instances.clone(),
-            polled: peaks.take(),
+            polled: None,
         })
     }
 
