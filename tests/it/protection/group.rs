@@ -34,6 +34,16 @@ impl Group {
         made
     }
 
+    /// A new one like [`Group::make`] that is the one of a pod's container.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_pod(uid: &str, container: &str) -> Option<Self> {
+        let made = Self::try_make_at(|_| format!("/kubepods/burstable/pod{uid}/{container}"));
+        if made.is_none() {
+            crate::skip::skip("no memory group can be made here");
+        }
+        made
+    }
+
     fn try_make() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("memwarden-day-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -79,6 +89,11 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         remove(&self.folder);
+        if let Some(pod) =
+            self.folder.parent().filter(|pod| pod.parent().is_some_and(|class| class.ends_with("burstable")))
+        {
+            remove(pod);
+        }
     }
 }
 

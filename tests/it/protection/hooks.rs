@@ -13,7 +13,7 @@ use crate::skip::skip;
 const SOFT: &str = "cgroup_headroom: {soft: 40%}, checkpoint: {grace: 100ms}";
 
 /// Writes a hook that only its owner can change.
-fn script(room: &Room, text: &str) -> String {
+pub(super) fn script(room: &Room, text: &str) -> String {
     let program = room.path("hook");
     std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -13,6 +13,8 @@ mod hooks;
 pub(crate) mod job;
 mod ladder;
 mod modes;
+#[cfg(feature = "gpu")]
+mod pod;
 mod records;
 mod refused;
 mod restart;
