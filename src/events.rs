@@ -40,7 +40,7 @@ crate::metrics! {
     pub OTLP_FAILURES: Counter<Count> = "memwarden_otlp_export_failures_total" {}.counting("{export}");
     /// Unix time of the last OTLP export that the collector accepted; absent before the first one.
     pub OTLP_LAST_SUCCESS: Gauge<Seconds> = "memwarden_otlp_last_success_timestamp_seconds" {};
-    /// Whether a facility that protection uses is available: the capabilities cap_kill, cap_ipc_lock, cap_sys_ptrace and cap_sys_resource, and pressure stall information (psi); absent where this cannot be read.
+    /// Whether a facility that protection uses is available: the capabilities cap_kill, cap_ipc_lock, cap_sys_ptrace and cap_sys_resource, pressure stall information (psi), and a cgroup file system that is not mounted read-only (cgroup_writable); absent where this cannot be read.
     pub PROTECTION_NEED: Gauge<Flag> = "memwarden_protection_prerequisite_met" {need};
     /// Whether the last write of a protection record succeeded, by record: audit or incidents; absent where records are kept in memory only.
     pub RECORDS_WRITABLE: Gauge<Flag> = "memwarden_records_writable" {record};

@@ -125,7 +125,7 @@ fn a_folder_that_cannot_be_written_is_reported_at_start() {
         page.0.iter().any(|series| series.name == "memwarden_records_writable" && series.value == 0.0)
     });
     let needs = page.0.iter().filter(|series| series.name == "memwarden_protection_prerequisite_met").count();
-    assert_eq!(needs, 5, "each need of protection is told");
+    assert_eq!(needs, 6, "each need of protection is told");
 }
 
 #[test]

@@ -47,6 +47,18 @@ pub struct Hierarchy {
     pub root: PathBuf,
 }
 
+/// Whether the hierarchies with the memory controller and the freezer can be written; absent where there is none.
+pub fn writable(root: &Path) -> Option<bool> {
+    let hierarchy = memory_hierarchy(root).ok()?.ok()?;
+    let freezer =
+        (hierarchy.version == Version::V1).then(|| root.join("freezer")).filter(|path| path.is_dir());
+    let read_only = |path: PathBuf| {
+        Some(rustix::fs::statvfs(&path).ok()?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    };
+    let read_only: Option<Vec<bool>> = [hierarchy.root].into_iter().chain(freezer).map(read_only).collect();
+    Some(!read_only?.contains(&true))
+}
+
 /// Finds the memory controller below the root of the cgroup file systems.
 ///
 /// Tried in this order: v2 mounted there, v1 in its folder `memory`, v2 in its folder

@@ -74,7 +74,7 @@ impl StepOutcome {
                 "skipped: too many pending steps of this kind".to_owned()
             }
             Self::Refused(pid) => format!("refused: pid {pid} is outside the scope"),
-            Self::Errno(errno) => format!("failed: errno {errno}"),
+            Self::Errno(errno) => format!("failed: {}", std::io::Error::from_raw_os_error(errno)),
             Self::Late(left) => format!("timed out: {left} processes have not ended"),
             Self::Failed => "failed".to_owned(),
         }

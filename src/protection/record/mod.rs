@@ -33,17 +33,23 @@ use super::enforce::exits::{ProcessExit, ProcessExits};
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
-use crate::host::{capability, clock, fs, lock};
+use crate::host::{capability, cgroup, clock, fs, lock};
 use crate::model::error_chain::error_chain;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::protection::words::incidents::Incidents;
 
-/// Reports the features of the system that protection lacks; `proc` is the process file system.
-pub fn report_missing_capabilities(proc: &Path, events: &Events) {
+/// Reports the features of the system that protection lacks; `proc` is the process file system, and `cgroup` is where the
+/// cgroup file systems are mounted.
+pub fn report_missing_capabilities(proc: &Path, cgroup: &Path, events: &Events) {
     let psi = proc.join("pressure/memory").exists();
     let mut needs = vec![("psi", psi, "pressure is not told (the kernel may want psi=1 at boot)")];
+    if let Some(writable) = cgroup::writable(cgroup) {
+        let lost =
+            "the cgroup file system is mounted read-only, so no limit can be raised and no cgroup frozen";
+        needs.push(("cgroup_writable", writable, lost));
+    }
     if let Some(mask) = capability::effective(proc) {
         let held = |(name, number, lost)| (name, capability::holds(mask, number), lost);
         needs.extend(capability::WANTED.map(held));

@@ -301,7 +301,7 @@ mod tests {
         check(
             &Entry::After { number: 4, result: &failed, micros: 9 },
             &expect_test::expect![[
-                r#""entry":"after","number":4,"took_us":9,"result":"failed","errno":1,"error":"pidfd_send_signal pid 77: errno 1"}"#
+                r#""entry":"after","number":4,"took_us":9,"result":"failed","errno":1,"error":"pidfd_send_signal pid 77: Operation not permitted (os error 1)"}"#
             ]],
         );
     }

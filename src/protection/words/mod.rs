@@ -10,3 +10,4 @@ mod place;
 pub mod run_request;
 pub mod scope;
 pub mod step;
+mod step_error;

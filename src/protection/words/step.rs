@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::run_request::RunRequest;
 use super::scope::{Refusal, Scope};
+pub use super::step_error::StepError;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::units::Bytes;
@@ -319,62 +320,6 @@ pub struct StepDone {
     pub processes: u32,
     /// How long it took, in microseconds.
     pub micros: u64,
-}
-
-/// Why a step failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepError {
-    /// The target's scope does not allow it.
-    #[error("pid {pid} is outside the scope: {refusal}")]
-    Refused {
-        /// The process, 0 for a group.
-        pid: u32,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// No scope was given for the target.
-    #[error("target {} has no scope", .0.0)]
-    NoScope(TargetId),
-    /// The cgroup was removed, or replaced by another at the same path.
-    #[error("cgroup {path} has been removed or replaced")]
-    OtherGroup {
-        /// The path.
-        path: Label,
-    },
-    /// The kernel refused.
-    #[error("{call} pid {pid}: errno {errno}")]
-    System {
-        /// The call.
-        call: &'static str,
-        /// The process, 0 for none.
-        pid: u32,
-        /// The error's number (errno(3)).
-        errno: i32,
-    },
-    /// It exceeded its time limit.
-    #[error("not done within {} s, {left} processes have not ended", .within.as_secs_f64())]
-    TimedOut {
-        /// The time limit.
-        within: Duration,
-        /// Number of processes that have not ended; 0 for other steps.
-        left: u32,
-    },
-    /// A hook or web service failed.
-    #[error("{what}")]
-    Outside {
-        /// The failure as one sentence, cut to a few hundred bytes.
-        what: Box<str>,
-    },
-}
-
-impl StepError {
-    /// The error's number (errno(3)), where the kernel gave one.
-    pub const fn errno(&self) -> Option<i32> {
-        match self {
-            Self::System { errno, .. } => Some(*errno),
-            _ => None,
-        }
-    }
 }
 
 /// One process that a step reached, or would have reached.

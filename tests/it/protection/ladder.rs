@@ -150,6 +150,8 @@ fn a_checkpoint_that_stays_halfway_has_the_longest_time_and_no_more() {
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     assert!(job.wait().success());
+    // The lines are written after the signals are sent.
+    room.wait_move("cooldown");
     let audit = room.audit();
     let asked = audit.when("the request", |line| line["step"]["signal"] == 10);
     let told = audit.when("the end", |line| line["step"]["signal"] == 15);

@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::SOON;
+use super::group::Freezer;
+use super::hooks::script;
 use super::job::{Job, witness};
 use super::room::Room;
 use crate::harness::{Daemon, program};
@@ -72,4 +74,75 @@ fn a_kernel_without_pressure_is_reported() {
     let daemon = room.guard("host: {soft: 5%}");
     assert_eq!(need(&daemon, "psi"), Some(0.0));
     assert_eq!(daemon.logged(&["A prerequisite of protection is missing", "psi=1"]).len(), 1);
+}
+
+/// Starts a program where the memory controller and the freezer are mounted read-only.
+const READ_ONLY: [&str; 6] = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "cd /sys/fs/cgroup; test -d memory && set -- memory freezer -- \"$@\" || set -- . -- \"$@\"
+     while test \"$1\" != --; do mount -o remount,bind,ro \"/sys/fs/cgroup/$1\" || exit; shift; done
+     shift; cd /; exec \"$@\"",
+    "sh",
+];
+
+#[test]
+fn where_cgroups_are_read_only_steps_that_write_them_fail_and_the_others_are_taken() {
+    let able = program(READ_ONLY[0]).args(&READ_ONLY[1..]).arg("true").output();
+    if !able.is_ok_and(|output| output.status.success()) {
+        skip("cgroups cannot be mounted read-only here");
+        return;
+    }
+    let Some(room) = Room::real() else { return };
+    let mut job = Job::start(&room, &witness());
+    let group = room.group.as_ref().unwrap();
+    // cgroup v1 freezes in another hierarchy.
+    let freezer = if group.version1() { Freezer::beside(group) } else { None };
+    match &freezer {
+        Some(freezer) => freezer.put(job.pid()),
+        None if group.version1() => return,
+        None => {}
+    }
+    let hook = script(&room, "true");
+    let policy = format!(
+        "cgroup_headroom: {{soft: 40%, hard: 3%}}, raise: {{to: 400MiB, by: 200MiB, keep_free: 1MiB}}, \
+         hook: {{program: \"{hook}\", wait: 200ms}}, freeze: true, checkpoint: {{grace: 100ms, longest_grace: 100ms}}, \
+         term_grace: 100ms"
+    );
+    let file = room.configure("mode: enforce", &[room.target("train", &policy)], "");
+    let file = file.to_str().unwrap();
+
+    let drill = ["drill", "--config.file", file, "--target", "train"];
+    let mut command = program(READ_ONLY[0]);
+    command.args(&READ_ONLY[1..]).arg(env!("CARGO_BIN_EXE_memwarden")).args(drill);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let freeze = text.lines().find(|line| line.contains("freeze ")).unwrap_or_default();
+    assert!(freeze.contains("Read-only file system"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+
+    let daemon = room.start_by(&READ_ONLY, env!("CARGO_BIN_EXE_memwarden").as_ref(), |_| {});
+    assert_eq!(need(&daemon, "cgroup_writable"), Some(0.0));
+    assert_eq!(daemon.logged(&["A prerequisite of protection is missing", "mounted read-only"]).len(), 1);
+    room.wait_members(&daemon, "train", 1.0);
+    job.hold(64);
+    job.wait();
+    room.wait_move("cooldown");
+    let audit = room.audit();
+    audit.is_paired();
+    for step in ["raise", "freeze"] {
+        let begun = audit.begun(step).next().unwrap_or_else(|| panic!("no {step}"));
+        let end = audit.end(begun);
+        assert_eq!(end["result"], "failed", "{end}");
+        assert!(end["error"].as_str().unwrap().contains("Read-only file system"), "{end}");
+    }
+    assert!(audit.went("train", "checkpoint"));
+    assert_eq!(audit.reached(), [u64::from(job.pid())]);
+}
+
+#[test]
+fn where_cgroups_can_be_written_that_is_said() {
+    let Some(room) = Room::real() else { return };
+    assert_eq!(need(&room.guard(""), "cgroup_writable"), Some(1.0));
 }

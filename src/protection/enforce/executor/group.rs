@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::process_status::Short;
@@ -108,6 +108,17 @@ impl OpenGroup {
             (Version::V2, false) => self.write("cgroup.freeze", b"0"),
             (Version::V1, true) => self.write("freezer.state", b"FROZEN"),
             (Version::V1, false) => self.write("freezer.state", b"THAWED"),
+        }
+    }
+
+    /// Whether its files could be written; nothing is written.
+    ///
+    /// # Errors
+    /// `EROFS` where the cgroup file system is mounted read-only; other errors of the kernel.
+    pub(super) fn writable(&self) -> Result<(), Errno> {
+        match rustix::fs::fstatvfs(&self.folder)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            true => Err(Errno::ROFS),
+            false => Ok(()),
         }
     }
 

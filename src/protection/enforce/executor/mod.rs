@@ -259,7 +259,9 @@ impl Machine {
         self.all_ours(id, &top)?;
         // They were compared with the scope, and nothing is done to them.
         self.touched.clear();
-        if self.mode == Mode::Enforce {
+        if self.mode == Mode::Drill {
+            top.writable().map_err(|error| group::failed("raise the limit", error))?;
+        } else {
             let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
             for path in group::upwards(group.path.as_str()).take(own) {
                 groups.at(path)?.raise(to).map_err(|error| group::failed("raise the limit", error))?;
@@ -281,7 +283,9 @@ impl Machine {
         if frozen {
             self.all_ours(id, &open)?;
         }
-        if self.mode == Mode::Enforce {
+        if self.mode == Mode::Drill {
+            open.writable().map_err(|error| group::failed("freeze", error))?;
+        } else {
             open.freeze(frozen).map_err(|error| group::failed("freeze", error))?;
             self.stopped.retain(|(_, stopped)| stopped != group);
             if frozen {

@@ -1,0 +1,68 @@
+//! Why a step of protection failed.
+
+use std::time::Duration;
+
+use super::scope::Refusal;
+use super::step::TargetId;
+use crate::model::label::Label;
+
+/// Why a step failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// The target's scope does not allow it.
+    #[error("pid {pid} is outside the scope: {refusal}")]
+    Refused {
+        /// The process, 0 for a group.
+        pid: u32,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// No scope was given for the target.
+    #[error("target {} has no scope", .0.0)]
+    NoScope(TargetId),
+    /// The cgroup was removed, or replaced by another at the same path.
+    #[error("cgroup {path} has been removed or replaced")]
+    OtherGroup {
+        /// The path.
+        path: Label,
+    },
+    /// The kernel refused.
+    #[error("{call}{}: {}", of_process(*pid), std::io::Error::from_raw_os_error(*errno))]
+    System {
+        /// The call.
+        call: &'static str,
+        /// The process, 0 for none.
+        pid: u32,
+        /// The error's number (errno(3)).
+        errno: i32,
+    },
+    /// It exceeded its time limit.
+    #[error("not done within {} s, {left} processes have not ended", .within.as_secs_f64())]
+    TimedOut {
+        /// The time limit.
+        within: Duration,
+        /// Number of processes that have not ended; 0 for other steps.
+        left: u32,
+    },
+    /// A hook or web service failed.
+    #[error("{what}")]
+    Outside {
+        /// The failure as one sentence, cut to a few hundred bytes.
+        what: Box<str>,
+    },
+}
+
+/// The process of a call, as a part of a sentence.
+fn of_process(pid: u32) -> String {
+    if pid == 0 { String::new() } else { format!(" pid {pid}") }
+}
+
+impl StepError {
+    /// The error's number (errno(3)), where the kernel gave one.
+    pub const fn errno(&self) -> Option<i32> {
+        match self {
+            Self::System { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}
