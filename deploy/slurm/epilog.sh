@@ -41,12 +41,23 @@ write() {
     fi
 }
 
+# The job as sacctmgr names it: of a job array, one task has the ID of the array, which would name all tasks.
+accounted() {
+    timeout -k 1 5 scontrol show job "$SLURM_JOB_ID" --oneliner | tr ' ' '\n' | {
+        array= task=
+        while IFS='=' read -r key value; do
+            case $key in ArrayJobId) array=$value ;; ArrayTaskId) task=$value ;; esac
+        done
+        case $task in '' | *[!0-9]*) echo "$SLURM_JOB_ID" ;; *) echo "${array}_$task" ;; esac
+    }
+}
+
 store() {
     [ "$comment" = jobstats ] && [ "${SLURM_JOB_NUM_NODES:-0}" = 1 ] || return 0
     line=$(summary --format jobstats) || return 0
     # scontrol refuses to update a job that has ended; the accounting database accepts it.
     case $line in
-    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$SLURM_JOB_ID" set AdminComment="$line" ;;
+    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$(accounted)" set AdminComment="$line" ;;
     esac
 }
 

@@ -27,9 +27,11 @@ main() {
     [ $# -gt 0 ] || return 0
     line=$(timeout -k 1 30 "$memwarden" job-summary "$SLURM_JOB_ID" --ended "$@" ${count:+--cpus "$count"} --format jobstats) ||
         return 0
+    # Of a job array, one task has the ID of the array, which would name all tasks.
+    job=${SLURM_ARRAY_TASK_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
     # scontrol refuses to update a job that has ended; the accounting database accepts it.
     case $line in
-    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$SLURM_JOB_ID" set AdminComment="$line" ;;
+    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="${job:-$SLURM_JOB_ID}" set AdminComment="$line" ;;
     esac
 }
 

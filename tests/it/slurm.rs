@@ -23,6 +23,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 struct Cluster {
     folder: tempfile::TempDir,
     node: String,
+    /// Whether it has an accounting database.
+    accounts: bool,
     daemons: Vec<Child>,
 }
 
@@ -96,12 +98,14 @@ impl Cluster {
             wrapper(name, &shipped.join(name));
         }
         std::fs::copy(shipped.join("task_prolog.sh"), root.join("task_prolog.sh")).unwrap();
-        // There is no accounting database here: what the epilog would store in it is written down.
+        // What the epilog stores in the accounting database is written down too, and only that where there is none.
+        let accounts = ["slurmdbd", "mariadbd", "mariadb-install-db"].iter().all(|name| tool(name).is_some());
         std::fs::create_dir(root.join("bin")).unwrap();
+        let real = if accounts { "exec /usr/bin/sacctmgr \"$@\"" } else { "" };
         write(
             &root.join("bin/sacctmgr"),
             &format!(
-                "#!/bin/sh\nprintf '%s\\n' \"$@\" >{shown}/stored.$$ && mv {shown}/stored.$$ {shown}/stored\n"
+                "#!/bin/sh\nprintf '%s\\n' \"$@\" >{shown}/stored.$$ && mv {shown}/stored.$$ {shown}/stored\n{real}\n"
             ),
             0o755,
         );
@@ -112,14 +116,22 @@ impl Cluster {
                 program("mknod").arg(root.join("dev").join(gpu)).args(["c", "1", "3"]).status().unwrap();
             assert!(made.success());
         }
-        let (controller, slurmd) = (free_port(), free_port());
+        let (controller, slurmd, dbd) = (free_port(), free_port(), free_port());
+        let accounting = if accounts {
+            format!(
+                "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n\
+                 AccountingStoragePort={dbd}\nAccountingStoragePass={shown}/munge.sock\n"
+            )
+        } else {
+            "AccountingStorageType=accounting_storage/none\n".to_owned()
+        };
         let conf = format!(
             "ClusterName=memwarden\nSlurmctldHost={node}(127.0.0.1)\nSlurmUser=root\nSlurmdUser=root\n\
              AuthType=auth/munge\nCredType=cred/munge\nAuthInfo=socket={shown}/munge.sock\n\
              SlurmctldPort={controller}\nSlurmdPort={slurmd}\nStateSaveLocation={shown}/state\n\
              SlurmdSpoolDir={shown}/spool\nSlurmctldPidFile={shown}/slurmctld.pid\nSlurmdPidFile={shown}/slurmd.pid\n\
              ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nJobAcctGatherType=jobacct_gather/none\n\
-             AccountingStorageType=accounting_storage/none\nMpiDefault=none\nSelectType=select/cons_tres\n\
+             {accounting}MpiDefault=none\nSelectType=select/cons_tres\n\
              SelectTypeParameters=CR_CPU_Memory\nReturnToService=2\nSlurmdParameters=config_overrides\nKillWait=2\n\
              GresTypes=gpu\nPrologFlags=Alloc\nProlog={shown}/prolog.sh\nEpilog={shown}/epilog.sh\n\
              TaskProlog={shown}/task_prolog.sh\n\
@@ -131,7 +143,7 @@ impl Cluster {
         write(&root.join("cgroup.conf"), cgroup, 0o644);
         write(&root.join("gres.conf"), &format!("Name=gpu File={shown}/dev/gpu[0-1]\n"), 0o644);
         write(&root.join("munge.key"), &"memwarden".repeat(50), 0o400);
-        let mut cluster = Self { folder, node, daemons: Vec::new() };
+        let mut cluster = Self { folder, node, accounts, daemons: Vec::new() };
         let at = |name: &str| cluster.path(name).display().to_string();
         let munged = [
             "--foreground".to_owned(),
@@ -144,6 +156,9 @@ impl Cluster {
         ];
         cluster.spawn("munged", &munged);
         wait_for("the socket of munged", LIMIT, || cluster.path("munge.sock").exists().then_some(()));
+        if accounts {
+            cluster.start_accounting(dbd);
+        }
         cluster.spawn("slurmctld", &["-D".to_owned()]);
         cluster.spawn("slurmd", &["-D".to_owned()]);
         wait_for("an idle node", LIMIT, || {
@@ -151,6 +166,58 @@ impl Cluster {
             (state.trim() == "idle").then_some(())
         });
         cluster
+    }
+
+    /// Starts slurmdbd, which listens on this port, with a database of its own.
+    fn start_accounting(&mut self, port: u16) {
+        let at = |name: &str| self.path(name).display().to_string();
+        let database = free_port();
+        let data = format!("--datadir={}", at("data"));
+        let made = self
+            .command("mariadb-install-db")
+            .args([
+                "--no-defaults",
+                "--user=root",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                &data,
+            ])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        write(
+            &self.path("init.sql"),
+            "CREATE USER slurm@'127.0.0.1' IDENTIFIED BY 'slurm';\nGRANT ALL ON *.* TO slurm@'127.0.0.1';\n",
+            0o600,
+        );
+        let mariadbd = [
+            "--no-defaults".to_owned(),
+            "--user=root".to_owned(),
+            data,
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--port={database}"),
+            format!("--socket={}", at("mariadb.sock")),
+            format!("--pid-file={}", at("mariadb.pid")),
+            format!("--init-file={}", at("init.sql")),
+            "--skip-name-resolve".to_owned(),
+            "--innodb-buffer-pool-size=64M".to_owned(),
+        ];
+        let conf = format!(
+            "AuthType=auth/munge\nAuthInfo=socket={}\nDbdHost=localhost\nDbdAddr=127.0.0.1\nDbdPort={port}\nSlurmUser=root\n\
+             StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStoragePort={database}\n\
+             StorageUser=slurm\nStoragePass=slurm\nPidFile={}\n",
+            at("munge.sock"),
+            at("slurmdbd.pid")
+        );
+        write(&self.path("slurmdbd.conf"), &conf, 0o600);
+        self.spawn("mariadbd", &mariadbd);
+        wait_for("the database", LIMIT, || std::net::TcpStream::connect(("127.0.0.1", database)).ok());
+        self.spawn("slurmdbd", &["-D".to_owned()]);
+        wait_for("slurmdbd", LIMIT, || {
+            self.run("sacctmgr", &["-i", "add", "cluster", "memwarden"]);
+            let listed = self.run("sacctmgr", &["-n", "-P", "list", "cluster", "format=cluster"]);
+            (listed.trim() == "memwarden").then_some(())
+        });
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -203,7 +270,7 @@ impl Cluster {
 
     /// The logs, for a test that fails.
     fn logs(&self) -> String {
-        let logs = ["slurmctld", "slurmd"].map(|name| {
+        let logs = ["slurmdbd", "slurmctld", "slurmd"].map(|name| {
             let text = std::fs::read_to_string(self.path("log").join(name)).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             format!("{name}:\n{}\n", lines[lines.len().saturating_sub(40)..].join("\n"))
@@ -300,9 +367,9 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     let page = daemon.wait_page("the workload of the job", LIMIT, |page| {
         let filled = [("workload", &*workload)];
         let rss = page.all("memwarden_workload_rss_anon_bytes", &filled).next();
-        page.all("memwarden_workload_info", &named)
-            .any(|series| series.labels["slurm_partition"] == "training")
-            && rss.is_some_and(|series| series.value >= 120.0 * MIB)
+        page.all("memwarden_workload_info", &named).any(|series| {
+            series.labels.get("slurm_partition").is_some_and(|partition| partition == "training")
+        }) && rss.is_some_and(|series| series.value >= 120.0 * MIB)
     });
     let of_job = |series: &&crate::harness::Series| series.labels["workload"] == workload;
     let tails = page.all("memwarden_process_rss_bytes", &[("comm", "tail")]).filter(of_job).count();
@@ -348,10 +415,30 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
         std::fs::read_to_string(cluster.path("stored")).ok()
     });
     let of_job = format!("-i\nmodify\njob\nwhere\njobid={first}\nset\nAdminComment=");
-    let read = jobstats(stored.strip_prefix(&of_job).unwrap_or_else(|| panic!("{stored}")).trim());
+    let written = stored.strip_prefix(&of_job).unwrap_or_else(|| panic!("{stored}")).trim();
+    let read = jobstats(written);
     assert_eq!(read["nodes"][&cluster.node]["total_memory"], 400 * 1024 * 1024, "{read:#}");
     assert_eq!(read["nodes"][&cluster.node]["cpus"], 2, "{read:#}");
     assert_eq!(read["gpus"], 1, "{read:#}");
+    if cluster.accounts {
+        let comment = wait_for("the summary in the accounting database", LIMIT, || {
+            let shown = cluster.run("sacct", &["-n", "-P", "-X", "-j", &first, "-o", "AdminComment"]);
+            Some(shown.trim().to_owned()).filter(|comment| !comment.is_empty())
+        });
+        // sacctmgr of Slurm 22.05.8 converts it to lower case.
+        assert_eq!(comment.to_lowercase(), written.to_lowercase());
+        println!("AdminComment is {}", if comment == written { "as written" } else { "in lower case" });
+        // One task of an array has the ID of the array: it is not stored for all tasks.
+        let array = cluster.submit(&["--ntasks=1", "--mem=50M", "--array=7"], "sleep 1");
+        let task = format!("\njobid={array}_7\n");
+        wait_for("the summary of the task of an array", LIMIT, || {
+            std::fs::read_to_string(cluster.path("stored")).ok().filter(|stored| stored.contains(&task))
+        });
+    } else {
+        skip(
+            "slurmdbd or MariaDB is not installed: AdminComment is not stored (apt-get install slurmdbd mariadb-server)",
+        );
+    }
 
     // The hook requeues a job whose memory crosses the soft level.
     let script = format!(
