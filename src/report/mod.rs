@@ -20,6 +20,7 @@ mod record;
 pub(crate) mod replay;
 mod resource;
 mod run;
+mod run_progress;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use focus::Focus;
 pub use frame_view::FrameView;
 pub use record::Recorder;
 pub use run::CommandEnd;
+pub use run_progress::RunProgress;
 pub use text::{Page, Paint};
 
 use serde::Serialize;

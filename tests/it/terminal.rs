@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::harness::{memwarden, on_path, program};
 use crate::skip::skip;
+use crate::tmux::Terminal;
 
 /// Runs a command on a pseudoterminal of so many columns. Returns what it wrote, without color sequences.
 fn on_a_terminal(columns: u32, args: &[&str]) -> String {
@@ -76,4 +77,58 @@ fn reports_fit_the_terminal() {
     assert!(words(&listed).join(" ").contains(summary), "{listed}");
     let replayed = on_a_terminal(60, &["replay", csv, "--limit", "2GiB"]);
     assert!(words(&replayed).join(" ").contains("slopes in standard errors: floor"), "{replayed}");
+}
+
+/// A command that prints a line, waits for a file, prints a line, waits for another file, and fails with 3.
+fn waiting(folder: &Path) -> String {
+    let wait = |name: &str| format!("until [ -e {}/{name} ]; do sleep 0.1; done", folder.display());
+    format!("echo first line; {}; echo second line; {}; exit 3", wait("a"), wait("b"))
+}
+
+/// The row below the cursor, which is in the row after `line`.
+fn below<'s>(screen: &'s str, line: &str) -> &'s str {
+    screen.lines().skip_while(|row| *row != line).nth(2).unwrap_or_default()
+}
+
+#[test]
+fn run_shows_its_progress_where_the_command_is_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = memwarden(&[]);
+    let binary = command.get_program().to_str().unwrap();
+    let Some(terminal) = Terminal::open(&format!(
+        "'{binary}' run --no-instrument --set sources.gpu.enabled=false -- sh -c '{}'; echo \"ended with $?\"; sleep 600",
+        waiting(folder.path())
+    )) else {
+        return;
+    };
+    let screen = terminal.shows(&["first line", "memwarden 00:00:", "memory ", "(peak "]);
+    let row = below(&screen, "first line");
+    assert!(row.starts_with("memwarden 00:00:") && row.contains("iB (peak "), "{screen}");
+    assert!(row.contains("no forecast yet") || row.contains("no end predicted"), "{screen}");
+    std::fs::write(folder.path().join("a"), "").unwrap();
+    // The line is erased at the output, and drawn again below it.
+    let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden 00:00:"]);
+    assert_eq!(screen.matches("memwarden").count(), 1, "{screen}");
+    std::fs::write(folder.path().join("b"), "").unwrap();
+    let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden run: sh -c", "ended with 3"]);
+    assert!(!screen.contains("memwarden 00:"), "{screen}");
+}
+
+#[test]
+fn run_shows_no_progress_where_standard_error_is_no_terminal() {
+    let run = |args: &[&str]| memwarden(&[&["run", "--no-instrument"], args].concat()).output().unwrap();
+    let output = run(&["--", "sh", "-c", "echo out; echo err >&2; sleep 4; exit 3"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "out\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("err\n\nmemwarden run: sh -c") && !said.contains('\x1b'), "{said:?}");
+    if on_path("script").is_some() {
+        let sleep = ["--no-instrument", "--", "sleep", "4"];
+        for off in ["--no-progress", "--quiet"] {
+            let text = on_a_terminal(80, &[&["run", off], &sleep[..]].concat());
+            assert!(!text.contains("memwarden 00:"), "{text:?}");
+        }
+        let drawn = on_a_terminal(80, &[&["run"], &sleep[..]].concat());
+        assert!(drawn.contains("memwarden 00:00:0"), "{drawn:?}");
+    }
 }
