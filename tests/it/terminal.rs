@@ -22,6 +22,39 @@ fn on_a_terminal(columns: u32, args: &[&str]) -> String {
     parts.fold(first, |text, part| text + part.split_once(|c: char| c.is_ascii_alphabetic()).unwrap().1)
 }
 
+/// The symbols of verdicts, and whether there are colors, by the environment.
+#[test]
+fn verdicts_have_a_symbol_and_a_color_on_a_terminal() {
+    if on_path("script").is_none() {
+        return skip("verdicts on a pseudoterminal: script (util-linux) is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("run.csv");
+    let rows = (0..600).map(|i| format!("{i},{}\n", 1_000_000_000 + i * 1_000_000 + i % 7 * 100_000));
+    std::fs::write(&csv, format!("t_s,bytes\n{}", rows.collect::<String>())).unwrap();
+    let args = ["replay", csv.to_str().unwrap(), "--limit", "2GiB"];
+    let shown = |variables: &[(&str, &str)]| {
+        let command = memwarden(&args);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ");
+        let mut script = program("script");
+        script.args(["-qec", &words, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+        script.envs(variables.iter().copied());
+        String::from_utf8(script.output().unwrap().stdout).unwrap()
+    };
+    assert!(shown(&[]).contains("  \x1b[33m! leaking since"), "{:?}", shown(&[]));
+    for plain in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let text = shown(&[plain]);
+        assert!(text.contains("  ! leaking since") && !text.contains('\x1b'), "{text:?}");
+    }
+    let piped = memwarden(&args).output().unwrap();
+    let piped = String::from_utf8(piped.stdout).unwrap();
+    assert!(piped.contains("  leaking since") && !piped.contains('\x1b'), "{piped:?}");
+    // The daemon is not there: unknown, in words and in the color of unknown.
+    let check = memwarden(&["check", "--url", "http://127.0.0.1:1"]).output().unwrap();
+    assert!(String::from_utf8(check.stdout).unwrap().starts_with("unknown: "));
+}
+
 fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
