@@ -1,5 +1,7 @@
 //! The terminal UI in a real terminal (tmux), beside the real daemon with fake GPUs.
 
+use std::io::Read as _;
+
 use crate::harness::{Daemon, memwarden, wait_for};
 use crate::tmux::{LIMIT, Terminal};
 
@@ -48,7 +50,7 @@ fn keys_and_sizes_and_the_end() {
 #[test]
 fn signals_leave_the_terminal_as_it_was() {
     let daemon = quiet();
-    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
         let Some(terminal) = Terminal::top(&format!("--url http://{}", daemon.address)) else { return };
         terminal.shows(&["host", "1 Workloads"]);
         crate::harness::signal(terminal.pid(), signal);
@@ -88,4 +90,35 @@ fn a_closed_terminal_ends_it() {
     drop(terminal);
     let gone = || !std::path::Path::new(&format!("/proc/{pid}")).exists();
     wait_for("the end of top", LIMIT, || gone().then_some(()));
+}
+
+/// The terminal is closed, as by a connection that breaks, and no signal says so: the terminal is not the controlling one.
+#[test]
+fn a_broken_output_ends_it() {
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    let daemon = quiet();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let manager = openpt(flags).unwrap();
+    grantpt(&manager).unwrap();
+    unlockpt(&manager).unwrap();
+    let terminal = ioctl_tiocgptpeer(&manager, flags).unwrap();
+    let size = rustix::termios::Winsize { ws_col: 80, ws_row: 24, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&manager, size).unwrap();
+    let mut top = memwarden(&["top", "--url", &format!("http://{}", daemon.address)])
+        .env("TERM", "xterm")
+        .stdin(terminal.try_clone().unwrap())
+        .stdout(terminal)
+        .spawn()
+        .unwrap();
+    let mut shown = String::new();
+    let mut bytes = [0; 4096];
+    while !shown.contains("Workloads") {
+        let read = rustix::io::read(&manager, &mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    drop(manager);
+    wait_for("the end of top", LIMIT, || top.try_wait().unwrap());
+    let mut said = String::new();
+    top.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("panicked"), "{said}");
 }
