@@ -61,16 +61,16 @@ impl RunProgress {
             Some(format!("{name} {current}{peak}"))
         };
         let age = elapsed - self.seconds;
-        let outlook =
-            if age > STALE { format!("no sample for {}", time(age.floor())) } else { self.outlook.words() };
+        let stale = (age > STALE).then(|| format!("no sample for {}", time(age.floor())));
         // With less room, these are left out one after the other: the peak of the GPU memory, the other peak, the GPU
-        // memory, the memory.
-        let lines = (0..5).map(|left_out| {
+        // memory, the memory, the range of the forecast.
+        let lines = (0..6).map(|left_out| {
+            let outlook = stale.clone().unwrap_or_else(|| self.outlook.words(left_out < 5));
             let parts = [
-                Some(format!("memwarden {}", clock(elapsed))),
+                Some(format!("memwarden: {}", clock(elapsed))),
                 (left_out < 4).then(|| pair("memory", self.memory, left_out < 2)).flatten(),
                 (left_out < 3).then(|| pair("GPU", self.gpu_memory, left_out < 1)).flatten(),
-                Some(outlook.clone()),
+                Some(outlook),
             ];
             parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
         });
@@ -82,13 +82,14 @@ impl RunProgress {
 }
 
 impl Outlook {
-    fn words(&self) -> String {
+    fn words(&self, has_range: bool) -> String {
         match self {
             Self::None => "no forecast yet".to_owned(),
             Self::Unknown(what) => what.clone(),
             Self::NoEnd => "no end predicted".to_owned(),
             Self::Exhaustion { name, p10, p50, p90 } => {
                 let late = p90.map_or_else(|| "never".to_owned(), time);
+                let p10 = p10.filter(|_| has_range);
                 let range = p10.map_or_else(String::new, |p10| format!(" ({} to {late})", time(p10)));
                 format!("{name} runs out in {}{range}", time(*p50))
             }
@@ -150,20 +151,20 @@ mod tests {
         let lines = [200, 100, 80, 50, 20].map(|columns| progress(outlook.clone()).line(61.2, columns));
         assert_eq!(
             lines.join("\n"),
-            "memwarden 00:01:01  memory 1.5 GiB (peak 2.0 GiB)  GPU 10.0 GiB (peak 12.0 GiB)  GPU 0 runs out in 4 min (3 min to never)\n\
-             memwarden 00:01:01  memory 1.5 GiB  GPU 10.0 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
-             memwarden 00:01:01  memory 1.5 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
-             memwarden 00:01:01  GPU...n 4 min (3 min to never)\n\
-             memwarde...to never)"
+            "memwarden: 00:01:01  memory 1.5 GiB (peak 2.0 GiB)  GPU 10.0 GiB (peak 12.0 GiB)  GPU 0 runs out in 4 min (3 min to never)\n\
+             memwarden: 00:01:01  memory 1.5 GiB  GPU 10.0 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
+             memwarden: 00:01:01  memory 1.5 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
+             memwarden: 00:01:01  GPU 0 runs out in 4 min\n\
+             memwarde...in 4 min"
         );
     }
 
     #[test]
     fn what_is_not_known_is_said() {
         let none = RunProgress { seconds: 1.0, ..RunProgress::default() };
-        assert_eq!(none.line(2.0, 80), "memwarden 00:00:02  no forecast yet");
+        assert_eq!(none.line(2.0, 80), "memwarden: 00:00:02  no forecast yet");
         assert!(progress(Outlook::NoEnd).line(69.0, 90).ends_with("no end predicted"));
         assert!(progress(Outlook::NoEnd).line(75.0, 90).ends_with("no sample for 15 s"));
-        assert_eq!(none.line(21.5, 80), "memwarden 00:00:21  no sample for 20 s");
+        assert_eq!(none.line(21.5, 80), "memwarden: 00:00:21  no sample for 20 s");
     }
 }

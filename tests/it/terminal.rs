@@ -134,17 +134,17 @@ fn run_shows_its_progress_where_the_command_is_silent() {
     )) else {
         return;
     };
-    let screen = terminal.shows(&["first line", "memwarden 00:00:", "memory ", "(peak "]);
+    let screen = terminal.shows(&["first line", "memwarden: 00:00:", "memory ", "(peak "]);
     let row = below(&screen, "first line");
-    assert!(row.starts_with("memwarden 00:00:") && row.contains("iB (peak "), "{screen}");
+    assert!(row.starts_with("memwarden: 00:00:") && row.contains("iB (peak "), "{screen}");
     assert!(row.contains("no forecast yet") || row.contains("no end predicted"), "{screen}");
     std::fs::write(folder.path().join("a"), "").unwrap();
     // The line is erased at the output, and drawn again below it.
-    let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden 00:00:"]);
+    let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden: 00:00:"]);
     assert_eq!(screen.matches("memwarden").count(), 1, "{screen}");
     std::fs::write(folder.path().join("b"), "").unwrap();
     let screen = terminal.shows(&["first line\nsecond line\n\nmemwarden run: sh -c", "ended with 3"]);
-    assert!(!screen.contains("memwarden 00:"), "{screen}");
+    assert!(!screen.contains("memwarden: 00:"), "{screen}");
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn run_shows_no_progress_where_standard_error_is_no_terminal() {
         let sleep = ["--no-instrument", "--", "sleep", "4"];
         for off in ["--no-progress", "--quiet"] {
             let text = on_a_terminal(80, &[&["run", off], &sleep[..]].concat());
-            assert!(!text.contains("memwarden 00:"), "{text:?}");
+            assert!(!text.contains("memwarden: 00:"), "{text:?}");
         }
         let drawn = on_a_terminal(80, &[&["run"], &sleep[..]].concat());
-        assert!(drawn.contains("memwarden 00:00:0"), "{drawn:?}");
+        assert!(drawn.contains("memwarden: 00:00:0"), "{drawn:?}");
     }
 }
