@@ -161,6 +161,25 @@ fn typed(state: &mut State, text: &str) {
 }
 
 #[test]
+fn a_short_table_leaves_its_rows_to_the_problems() {
+    let mut node = Node::new();
+    for index in 0..4 {
+        node.gpu(index, 70, "ok");
+    }
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    node.leak();
+    let view = view_of(node);
+    let shown = screen(&mut state_of([view.clone()]), 80, 24);
+    assert!(shown.contains("slurm/4711") && shown.contains("Problems (1)"), "{shown}");
+    // A long table needs them itself.
+    let mut long = view;
+    let one = long.workloads[0].clone();
+    long.workloads.extend((0..20).map(|place| Workload { name: format!("other{place}"), ..one.clone() }));
+    let shown = screen(&mut state_of([long]), 80, 24);
+    assert!(shown.contains("other5") && !shown.contains("Problems (1)"), "{shown}");
+}
+
+#[test]
 fn screens_are_as_recorded() {
     expect_file!["../../tests/fixtures/top/leaking-80x24.txt"].assert_eq(&screen(&mut leaking(), 80, 24));
     expect_file!["../../tests/fixtures/top/leaking-120x40.txt"].assert_eq(&screen(&mut leaking(), 120, 40));
