@@ -155,7 +155,7 @@ mod tests {
              memwarden: 00:01:01  memory 1.5 GiB  GPU 10.0 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
              memwarden: 00:01:01  memory 1.5 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
              memwarden: 00:01:01  GPU 0 runs out in 4 min\n\
-             memwarde...in 4 min"
+             memwarde... in 4 min"
         );
     }
 
