@@ -5,10 +5,6 @@ use super::record::Kind;
 use super::text::{bytes, clock, shortened, time};
 use super::{Recorder, unseen};
 
-/// A sample that is older than this is named as such, in seconds: more than the longest interval between two samples of
-/// a command on an idle machine.
-const STALE: f64 = 10.0;
-
 /// The figures of a progress line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunProgress {
@@ -53,15 +49,16 @@ impl RunProgress {
         }
     }
 
-    /// The line in at most so many columns, `elapsed` seconds after the start of the command.
-    pub fn line(&self, elapsed: f64, columns: usize) -> String {
+    /// The line in at most so many columns, `elapsed` seconds after the start of the command. Figures that are older than
+    /// `stale_after` seconds are named as such.
+    pub fn line(&self, elapsed: f64, stale_after: f64, columns: usize) -> String {
         let pair = |name: &str, found: Option<(f64, f64)>, with_peak: bool| {
             let (current, peak) = found.map(|(current, peak)| (bytes(current), bytes(peak)))?;
             let peak = if with_peak { format!(" (peak {peak})") } else { String::new() };
             Some(format!("{name} {current}{peak}"))
         };
         let age = elapsed - self.seconds;
-        let stale = (age > STALE).then(|| format!("no sample for {}", time(age.floor())));
+        let stale = (age > stale_after).then(|| format!("no sample for {}", time(age.floor())));
         // With less room, these are left out one after the other: the peak of the GPU memory, the other peak, the GPU
         // memory, the memory, the range of the forecast.
         let lines = (0..6).map(|left_out| {
@@ -148,7 +145,7 @@ mod tests {
     fn what_matters_remains_on_a_narrow_terminal() {
         let outlook =
             Outlook::Exhaustion { name: "GPU 0".to_owned(), p10: Some(180.0), p50: 240.0, p90: None };
-        let lines = [200, 100, 80, 50, 20].map(|columns| progress(outlook.clone()).line(61.2, columns));
+        let lines = [200, 100, 80, 50, 20].map(|columns| progress(outlook.clone()).line(61.2, 10.0, columns));
         assert_eq!(
             lines.join("\n"),
             "memwarden: 00:01:01  memory 1.5 GiB (peak 2.0 GiB)  GPU 10.0 GiB (peak 12.0 GiB)  GPU 0 runs out in 4 min (3 min to never)\n\
@@ -162,9 +159,10 @@ mod tests {
     #[test]
     fn what_is_not_known_is_said() {
         let none = RunProgress { seconds: 1.0, ..RunProgress::default() };
-        assert_eq!(none.line(2.0, 80), "memwarden: 00:00:02  no forecast yet");
-        assert!(progress(Outlook::NoEnd).line(69.0, 90).ends_with("no end predicted"));
-        assert!(progress(Outlook::NoEnd).line(75.0, 90).ends_with("no sample for 15 s"));
-        assert_eq!(none.line(21.5, 80), "memwarden: 00:00:21  no sample for 20 s");
+        assert_eq!(none.line(2.0, 10.0, 80), "memwarden: 00:00:02  no forecast yet");
+        assert!(progress(Outlook::NoEnd).line(69.0, 10.0, 90).ends_with("no end predicted"));
+        assert!(progress(Outlook::NoEnd).line(75.0, 40.0, 90).ends_with("no end predicted"));
+        assert!(progress(Outlook::NoEnd).line(75.0, 10.0, 90).ends_with("no sample for 15 s"));
+        assert_eq!(none.line(21.5, 10.0, 80), "memwarden: 00:00:21  no sample for 20 s");
     }
 }

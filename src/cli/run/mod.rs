@@ -102,7 +102,8 @@ impl Args {
         let watcher =
             config.and_then(|config| Ok(Watcher::start(config, &name, self.interval, Arc::clone(&figures))?));
         let is_shown = watcher.is_ok() && !self.no_progress && !self.quiet;
-        let line = is_shown.then(|| ProgressLine::start(proc, figures)).flatten();
+        let line =
+            is_shown.then(|| ProgressLine::start(proc, figures, self.interval.unwrap_or(1.0))).flatten();
         let status = wait(&mut job, &mut inbox);
         if let Some(line) = line {
             line.stop();

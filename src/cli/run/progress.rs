@@ -31,6 +31,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(500);
 /// The end of the command waits this long for a terminal that accepts no output, as after Ctrl-S.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Seconds without a sample, beyond three intervals, after which the line says so.
+const LATE: f64 = 10.0;
 /// Terminals with fewer columns or rows have no room for the line.
 const LEAST: (usize, usize) = (20, 4);
 
@@ -45,8 +47,8 @@ pub(super) struct ProgressLine {
 
 impl ProgressLine {
     /// Starts drawing; absent where standard error is no terminal that can move its cursor, or where the terminal cannot
-    /// be observed below `proc`: then nothing is drawn.
-    pub(super) fn start(proc: &Path, figures: Figures) -> Option<Self> {
+    /// be observed below `proc`: then nothing is drawn. `interval` is the longest time between two samples, in seconds.
+    pub(super) fn start(proc: &Path, figures: Figures, interval: f64) -> Option<Self> {
         if !io::stderr().is_terminal() || is_dumb() {
             return None;
         }
@@ -57,7 +59,8 @@ impl ProgressLine {
         let (send, ended) = channel();
         let own_stop = Arc::clone(&stop);
         let draw = move || {
-            Drawing { written, stop: own_stop, figures, drawn: false }.run();
+            Drawing { written, stop: own_stop, figures, stale_after: interval * 3.0 + LATE, drawn: false }
+                .run();
             // The receiver is closed if the terminal accepted no output for too long.
             let _ = send.send(());
         };
@@ -79,6 +82,8 @@ struct Drawing {
     written: OwnedFd,
     stop: Arc<OwnedFd>,
     figures: Figures,
+    /// Seconds after which figures are no longer current.
+    stale_after: f64,
     /// Whether the line is on the terminal, below the cursor.
     drawn: bool,
 }
@@ -138,7 +143,7 @@ impl Drawing {
             return Ok(());
         }
         // The last column stays free: some terminals wrap after it.
-        let line = figures.line(elapsed, columns - 1);
+        let line = figures.line(elapsed, self.stale_after, columns - 1);
         // A row below the cursor is made where it is in the last one (ECMA-48 and DEC: IND, CUU), and then written.
         let text = below(&printable::escaped(&line));
         io::stderr().write_all(format!("\x1bD\x1b[A{text}").as_bytes())?;
