@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use super::fetch::{self, Fetcher};
 use crate::cli::out;
 use crate::cli::output::{self, Format};
+use crate::cli::report::standard_output_page;
 use crate::model::finding::Severity;
 use crate::model::printable::escaped;
 use crate::report::{CheckReport, FrameView};
@@ -83,11 +84,11 @@ impl Args {
             }
         };
         let text = match self.format {
-            Format::Text => format!("{}\n", checked.message()),
+            Format::Text => format!("{}\n", checked.shown(standard_output_page())),
             Format::Json => output::pretty(&checked).unwrap_or_default(),
         };
         // The exit code is the answer, even if the line cannot be written.
-        let _ = out::text(&text);
+        let _ = out::colored_text(&text);
         Ok(ExitCode::from(checked.health().exit_code()))
     }
 

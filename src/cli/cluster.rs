@@ -82,7 +82,7 @@ impl Args {
             }
             match self.output.format() {
                 Format::Json => self.output.value(&cluster_json(&cluster))?,
-                Format::Text => self.output.text(&cluster_text(&cluster, self.top, self.output.page()))?,
+                Format::Text => self.output.colored(&cluster_text(&cluster, self.top, self.output.page()))?,
             }
             if self.monitor {
                 std::thread::sleep(Duration::from_secs(self.interval));

@@ -17,6 +17,12 @@ pub(super) fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(printable::lines(text).as_bytes())
 }
 
+/// Writes text of several lines that may have the colors of reports to standard output; names in it must have been
+/// escaped.
+pub(super) fn colored_text(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(printable::colored(text).as_bytes())
+}
+
 /// Writes text of several lines to standard error, wrapped on a terminal. A closed standard error is ignored.
 pub(super) fn note(text: &str) {
     let _ = io::stderr().lock().write_all(printable::lines(&for_standard_error(text)).as_bytes());

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// The color sequences of reports; no other escape sequence is written to a terminal.
-const COLORS: [&str; 4] = ["\x1b[1;31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"];
+const COLORS: [&str; 6] = ["\x1b[1;31m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[1m", "\x1b[0m"];
 
 /// Whether a character is escaped.
 pub const fn is_hidden(letter: char) -> bool {

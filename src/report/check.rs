@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::frame_view::{FindingView, FrameView};
+use super::text::Page;
 use super::unseen;
+use super::verdict::VerdictLevel;
 use crate::model::finding::Severity;
 
 /// Longest line in bytes: Node Problem Detector cuts the message of a custom plugin here, unless `max_output_length` of the
@@ -83,6 +85,19 @@ impl CheckReport {
     /// The health.
     pub const fn health(&self) -> Health {
         self.health
+    }
+
+    /// The line as a page shows it: on a terminal, the word of the health has a color.
+    pub fn shown(&self, page: Page) -> String {
+        let level = match self.health {
+            Health::Ok => VerdictLevel::Ok,
+            Health::Problem => VerdictLevel::Critical,
+            Health::Unknown => VerdictLevel::Unknown,
+        };
+        let word = self.health.word();
+        self.message
+            .strip_prefix(word)
+            .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", level.painted(word, page)))
     }
 
     /// The health and its first reason, in one line of at most 80 bytes without a line feed.

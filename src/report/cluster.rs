@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::text::{Page, UNKNOWN, or_unknown, percent, prose_table, table, time};
+use super::verdict::VerdictLevel;
 use crate::cluster::{Cluster, Node, NodeState, Run};
 use crate::model::printable::escaped;
 
@@ -34,7 +35,7 @@ pub fn cluster_json(cluster: &Cluster) -> ClusterJson<'_> {
 /// A cluster as text; tables have at most `top` rows.
 pub fn cluster_text(cluster: &Cluster, top: usize, page: Page) -> String {
     let mut text = String::new();
-    head(cluster, &mut text);
+    head(cluster, page, &mut text);
     nodes(cluster, top, page, &mut text);
     runs(cluster, top, page, &mut text);
     advice(cluster, &mut text);
@@ -42,16 +43,18 @@ pub fn cluster_text(cluster: &Cluster, top: usize, page: Page) -> String {
     text
 }
 
-fn head(cluster: &Cluster, text: &mut String) {
+fn head(cluster: &Cluster, page: Page, text: &mut String) {
     let count = |state: NodeState| cluster.nodes.iter().filter(|node| node.state == state).count();
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (nodes, runs) = (counted(cluster.nodes.len(), "node"), counted(cluster.runs.len(), "run"));
-    let _ = write!(text, "{nodes}, {runs}");
+    let mut line = format!("{nodes}, {runs}");
     for state in [NodeState::Down, NodeState::Stale, NodeState::Hung, NodeState::Blind] {
         if count(state) > 0 {
-            let _ = write!(text, ", {} {}", count(state), state.word());
+            let _ = write!(line, ", {} {}", count(state), state.word());
         }
     }
+    let level = if cluster.is_alarming() { VerdictLevel::Critical } else { VerdictLevel::Ok };
+    text.push_str(&level.in_part(cluster.is_incomplete()).marked(&line, page));
     text.push_str("\n\n");
 }
 

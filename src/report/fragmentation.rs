@@ -13,6 +13,7 @@ use super::frame_view;
 use super::record::Kind;
 use super::text::{UNKNOWN, bytes, or_unknown, percent, table};
 use super::unseen::{self, Unseen};
+use super::verdict::VerdictLevel;
 use super::{About, Body, Page, Recorder};
 use crate::plot::report::{Report, Series};
 
@@ -91,7 +92,12 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         ),
         None => "The kernel reports no free blocks.".to_owned(),
     };
-    text.push_str(&format!("{verdict}\n"));
+    let level = match worst {
+        None => VerdictLevel::Unknown,
+        Some((_, found)) if alarm || found.current > 0.5 => VerdictLevel::Warning,
+        Some(_) => VerdictLevel::Ok,
+    };
+    text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     if worst.is_some_and(|(_, found)| found.current > 0.5) {
         text.push_str(
             "  Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, \
@@ -131,7 +137,12 @@ fn narrowed(
         (all, bad) => format!("{bad} of {all} allocators are fragmented or fragmenting."),
     };
     let verdict = unseen::beside(verdict, unseen);
-    text.push_str(&format!("{verdict}\n"));
+    let level = match (allocators.len(), bad) {
+        (0, _) => VerdictLevel::Unknown,
+        (_, 0) => VerdictLevel::Ok,
+        _ => VerdictLevel::Warning,
+    };
+    text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     let findings = findings(&mut text, recorder, page);
     Body {
         json: json!({ "allocators": allocators, "findings": findings }),

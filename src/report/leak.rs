@@ -6,6 +6,7 @@ use serde_json::json;
 use super::growth::{Growth, rank};
 use super::text::{Paint, UNKNOWN, bytes, clock, or_unknown, rate, table, time};
 use super::unseen::{self, Unseen};
+use super::verdict::VerdictLevel;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
 use crate::plot::report::{Report, Series, Stretch};
@@ -73,7 +74,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         text.push_str(&format!("  and {} more that grow no faster\n", all.len() - SHOWN));
     }
     let verdict = unseen::beside(verdict(&all, !unseen.is_empty()), unseen);
-    text.push_str(&format!("{verdict}\n"));
+    let level = level(&all).in_part(!unseen.is_empty());
+    text.push_str(&format!("{}\n", level.marked(&verdict, page)));
     for (subject, growth) in all.iter().filter(|(_, growth)| rank(&growth.state) >= GROWING).take(SHOWN) {
         explain(&mut text, subject, growth, paint);
     }
@@ -146,6 +148,15 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
 pub(super) fn kind(growth: &Growth) -> Option<&str> {
     let rest = growth.summary.as_deref()?.strip_prefix("The ")?;
     rest.split_once(" of ").map(|(kind, _)| kind)
+}
+
+/// The severity of the result.
+fn level(all: &[(&Subject, &Growth)]) -> VerdictLevel {
+    match all.first().map(|(_, first)| rank(&first.state)) {
+        Some(LEAKING | GROWING) => VerdictLevel::Warning,
+        Some(_) if all.iter().any(|(_, growth)| rank(&growth.state) > 0) => VerdictLevel::Ok,
+        _ => VerdictLevel::Unknown,
+    }
 }
 
 fn verdict(all: &[(&Subject, &Growth)], in_part: bool) -> String {

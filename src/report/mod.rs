@@ -20,12 +20,14 @@ mod record;
 pub(crate) mod replay;
 mod resource;
 mod run;
+mod run_progress;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
 mod training;
 mod unseen;
+mod verdict;
 
 pub use check::{CheckReport, Health};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_json, cluster_text};
@@ -34,6 +36,7 @@ pub use focus::Focus;
 pub use frame_view::FrameView;
 pub use record::Recorder;
 pub use run::CommandEnd;
+pub use run_progress::RunProgress;
 pub use text::{Page, Paint};
 
 use serde::Serialize;

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::resource::{Resource, Tte, rank};
 use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, rate, table, time};
 use super::unseen::{self, Unseen};
+use super::verdict::VerdictLevel;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
 use crate::plot::report::{Forecast, Report, Series};
@@ -18,6 +19,8 @@ const SPARE: [usize; 6] = [6, 7, 1, 8, 2, 4];
 const DRAWN: usize = 3;
 /// The rank of `high`, the lowest level for which a report without a threshold warns.
 const HIGH: usize = 2;
+/// The rank of `critical`.
+const CRITICAL: usize = 3;
 /// A median time to exhaustion below this also warns, in seconds, although the risk level of a short observation is
 /// low.
 const SOON: f64 = 900.0;
@@ -109,7 +112,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         text.push_str(&format!("  and {} more, with no higher risk\n", all.len() - SHOWN));
     }
     let verdict = unseen::beside(verdict(&all, !unseen.is_empty()), unseen);
-    text.push_str(&format!("{verdict}\n"));
+    let level = level(&all).in_part(!unseen.is_empty());
+    text.push_str(&format!("{}\n", level.marked(&verdict, page)));
     for (subject, resource) in
         all.iter().filter(|(_, resource)| rank(resource.level.as_deref()) > 0).take(SHOWN)
     {
@@ -138,6 +142,18 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         plot: plot(&all, verdict, recorder.now),
         alarm,
         found: !all.is_empty(),
+    }
+}
+
+/// The severity of the result: that of the finding about the first resource, and at least a warning if it has a time to
+/// exhaustion.
+fn level(all: &[(&Subject, &Resource)]) -> VerdictLevel {
+    let Some((_, first)) = all.first() else { return VerdictLevel::Unknown };
+    match (rank(first.level.as_deref()), first.tte) {
+        (CRITICAL, _) => VerdictLevel::Critical,
+        (1.., _) | (_, Some(_)) => VerdictLevel::Warning,
+        _ if all.iter().all(|(_, resource)| resource.within.is_empty()) => VerdictLevel::Unknown,
+        _ => VerdictLevel::Ok,
     }
 }
 

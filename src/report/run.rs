@@ -6,6 +6,7 @@ use super::frame_view;
 use super::record::Kind;
 use super::text::{Paint, bytes, clock, table, time};
 use super::unseen::{self, Unseen};
+use super::verdict::VerdictLevel;
 use super::{Body, Page, Recorder, leak, profile};
 use crate::model::finding::Subject;
 use crate::plot::report::{Mark, Report, Series};
@@ -91,8 +92,8 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
     unseen::rows(&mut text, unseen);
     recorder.training.write_text(&mut text, page);
     let subject = Subject::workload(&name.into());
-    let verdict = verdict(recorder, &subject, seen);
-    text.push_str(&format!("{verdict}\n"));
+    let (level, verdict) = verdict(recorder, &subject, seen);
+    text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     let leaks = leak::ranked(recorder);
     for (subject, growth) in
         leaks.iter().filter(|(_, growth)| growth.state == "leaking" || growth.state == "growing")
@@ -141,7 +142,7 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
     table(text, &rows.collect::<Vec<_>>(), Page { paint: Paint::Plain, ..page }, &[2]);
 }
 
-fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
+fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (VerdictLevel, String) {
     let growth = recorder.growths.all.get(subject);
     // When a leaking process exits, the memory of the workload falls and its own state is no longer `leaking`.
     let own = |other: &Subject| {
@@ -152,18 +153,22 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> String {
     if growth.is_none_or(|growth| growth.state != "leaking")
         && ended.any(|(_, growth)| growth.state == "leaking")
     {
-        return "A leak was found: a process leaked until it ended.".to_owned();
+        return (VerdictLevel::Warning, "A leak was found: a process leaked until it ended.".to_owned());
     }
-    match growth.map_or("insufficient", |growth| growth.state.as_str()) {
-        "leaking" => "A leak was found.".to_owned(),
-        "growing" => "Its memory grows, and the growth may still end; observe it for longer.".to_owned(),
-        "warming" => {
-            "No leak: its memory grows ever more slowly, as in a warm-up or a cache that fills.".to_owned()
+    let (level, words) = match growth.map_or("insufficient", |growth| growth.state.as_str()) {
+        "leaking" => (VerdictLevel::Warning, "A leak was found."),
+        "growing" => {
+            (VerdictLevel::Warning, "Its memory grows, and the growth may still end; observe it for longer.")
         }
-        "steady" => "No leak was found.".to_owned(),
-        _ if seen => "No verdict on leaks: the run was too short.".to_owned(),
-        _ => "No verdict on leaks.".to_owned(),
-    }
+        "warming" => (
+            VerdictLevel::Ok,
+            "No leak: its memory grows ever more slowly, as in a warm-up or a cache that fills.",
+        ),
+        "steady" => (VerdictLevel::Ok, "No leak was found."),
+        _ if seen => (VerdictLevel::Unknown, "No verdict on leaks: the run was too short."),
+        _ => (VerdictLevel::Unknown, "No verdict on leaks."),
+    };
+    (level, words.to_owned())
 }
 
 fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {

@@ -448,3 +448,45 @@ fn a_narrow_terminal_keeps_the_columns_that_decide() {
         }
     }
 }
+
+#[test]
+fn the_progress_of_a_run_is_that_of_its_workload() {
+    let focus = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
+    let mut recorder = Recorder::new(focus);
+    let line = |recorder: &Recorder| RunProgress::of(recorder, "run").line(recorder.seconds(), 10.0, 200);
+    assert_eq!(line(&recorder), "memwarden: 00:00:00  no forecast yet");
+    let gpu = |workload: &str, gib: f64| {
+        let labels = json!({ "workload": workload, "gpu": "0", "uuid": "GPU-a" });
+        json!({ "labels": labels, "value": gib * 1_073_741_824.0 })
+    };
+    let held = |gib: f64| {
+        let series = [gpu("run", gib), gpu("other", 30.0)];
+        json!({ "name": "memwarden_workload_gpu_memory_bytes", "series": series })
+    };
+    recorder.take(frame(1, 512.0, &[held(10.0)]));
+    recorder.take(frame(2, 256.0, &[held(4.0)]));
+    assert_eq!(
+        line(&recorder),
+        "memwarden: 00:00:01  memory 272.0 MiB (peak 528.0 MiB)  GPU 4.0 GiB (peak 10.0 GiB)  no forecast yet"
+    );
+    // The host runs out in 150 s, a GPU that it uses in 90 s, and a GPU of others sooner.
+    let tte = |gpu: &str, value: f64| {
+        let labels =
+            json!({ "resource": "gpu", "gpu": gpu, "uuid": format!("GPU-{gpu}"), "estimate": "p50" });
+        json!({ "labels": labels, "value": value })
+    };
+    let mut more = known();
+    let name = "memwarden_forecast_time_to_exhaustion_seconds";
+    let forecast = more.iter_mut().find(|metric| metric["name"] == name).unwrap();
+    let series = forecast["series"].as_array_mut().unwrap();
+    series.extend([tte("a", 90.0), tte("b", 5.0)]);
+    more.push(held(4.0));
+    recorder.take(frame(3, 256.0, &more));
+    assert!(line(&recorder).ends_with("  GPU a runs out in 1 min 30 s"), "{}", line(&recorder));
+    let mut without = known();
+    without.retain(|metric| metric["name"] == name);
+    recorder.take(frame(4, 256.0, &without));
+    // GPU memory that is no longer measured is not shown as current.
+    let end = "(peak 528.0 MiB)  host runs out in 2 min 30 s (1 min 40 s to 4 min)";
+    assert!(line(&recorder).ends_with(end), "{}", line(&recorder));
+}

@@ -20,8 +20,8 @@ impl Paint {
     /// Colors critical words red and warnings yellow; others are unchanged.
     pub(super) fn word(self, word: &str) -> String {
         let code = match word {
-            "critical" | "high" | "leaking" => "1;31",
-            "medium" | "growing" | "warming" => "33",
+            "critical" => "1;31",
+            "high" | "leaking" | "medium" | "growing" | "warming" => "33",
             _ => return word.to_owned(),
         };
         if self == Self::Colors { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
@@ -187,7 +187,7 @@ impl Layout {
     fn new(rows: &[Vec<String>]) -> Self {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest = |column: usize| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| visible_width(cell)).max().unwrap_or(0)
         };
         Self { widths: (0..columns).map(widest).collect(), omitted: Vec::new() }
     }
@@ -275,6 +275,16 @@ fn visible_width(text: &str) -> usize {
     plain + parts.map(|part| part.split_once('m').map_or(0, |(_, shown)| shown.width())).sum::<usize>()
 }
 
+/// Ends all colors (ECMA-48 SGR).
+const RESET: &str = "\x1b[0m";
+
+/// The color sequence that holds at the end of a text, empty after [`RESET`]; absent if the text has none.
+fn last_color(text: &str) -> Option<&str> {
+    let rest = &text[text.rfind('\x1b')?..];
+    let color = &rest[..=rest.find('m')?];
+    Some(if color == RESET { "" } else { color })
+}
+
 /// Wraps the lines of a report that are wider than the page; the rest of a line is indented like its beginning.
 pub(crate) fn wrapped(text: &str, page: Page) -> Cow<'_, str> {
     let Some(most) = page.columns.filter(|most| text.lines().any(|line| visible_width(line) > *most)) else {
@@ -285,8 +295,13 @@ pub(crate) fn wrapped(text: &str, page: Page) -> Cow<'_, str> {
         let words = line.trim_start();
         let indent = line.len() - words.len();
         let indent = if indent + NARROWEST_PROSE > most { 0 } else { indent };
+        let mut color = "";
         for part in wrap(words, most - indent) {
-            end(&mut out, &format!("{}{part}", " ".repeat(indent)));
+            // A color ends with its line, and begins again in the next one.
+            let before = color;
+            color = last_color(part).unwrap_or(before);
+            let reset = if color.is_empty() { "" } else { RESET };
+            end(&mut out, &format!("{}{before}{part}{reset}", " ".repeat(indent)));
         }
     }
     out.into()
@@ -403,6 +418,7 @@ mod tests {
         assert_eq!(wrapped("abcdefgh\n", page(Some(5))), "abcde\nfgh\n");
         let colored = "\x1b[1mtwo words\x1b[0m\n";
         assert_eq!(wrapped(colored, page(Some(9))), colored);
+        assert_eq!(wrapped(colored, page(Some(5))), "\x1b[1mtwo\x1b[0m\n\x1b[1mwords\x1b[0m\n");
     }
 
     proptest::proptest! {

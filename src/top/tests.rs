@@ -13,6 +13,8 @@ use crate::node_view::forecast::{Forecast, Growth};
 use crate::node_view::tests::Node;
 use crate::node_view::{Allocator, Health, NodeView, Process, Rank, Situation, Target, Workload};
 
+mod picture;
+
 const NOW: f64 = 1_795_391_700.0;
 const GIB: f64 = 1_073_741_824.0;
 const LOOK: Look = Look { has_colors: true, is_unicode: true };
@@ -158,6 +160,40 @@ fn typed(state: &mut State, text: &str) {
     for letter in text.chars() {
         assert!(!key(state, KeyCode::Char(letter)));
     }
+}
+
+#[test]
+fn a_short_table_leaves_its_rows_to_the_problems() {
+    let mut node = Node::new();
+    for index in 0..4 {
+        node.gpu(index, 70, "ok");
+    }
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    node.leak();
+    let view = view_of(node);
+    let shown = screen(&mut state_of([view.clone()]), 80, 24);
+    assert!(shown.contains("slurm/4711") && shown.contains("Problems (1)"), "{shown}");
+    // A long table needs them itself.
+    let mut long = view;
+    let one = long.workloads[0].clone();
+    long.workloads.extend((0..20).map(|place| Workload { name: format!("other{place}"), ..one.clone() }));
+    let shown = screen(&mut state_of([long]), 80, 24);
+    assert!(shown.contains("other5") && !shown.contains("Problems (1)"), "{shown}");
+}
+
+/// The pictures in the documents are these screens: `docs/images/make` writes them again.
+#[test]
+fn the_pictures_of_the_documents_are_these_screens() {
+    let picture = |state: &mut State, title: &str| picture::svg(&cells(state, LOOK, 100, 24), title);
+    expect_file!["../../docs/images/top.svg"]
+        .assert_eq(&picture(&mut leaking(), "memwarden top: GPU 0 of a node leaks"));
+    let mut without_events = hung();
+    let Some(Data::Node(node)) = &mut without_events.data else { panic!("it shows a node") };
+    node.events.clear();
+    expect_file!["../../docs/images/top-hung.svg"]
+        .assert_eq(&picture(&mut without_events, "memwarden top: GPU 0 of a node does not answer"));
+    expect_file!["../../docs/images/top-cluster.svg"]
+        .assert_eq(&picture(&mut cluster(), "memwarden top: the nodes of a cluster"));
 }
 
 #[test]

@@ -249,6 +249,7 @@ const MAY_WRITE: &[(&str, &str)] = &[
     ("cli/report/watch.rs", "asks whether it is a terminal, and flushes"),
     ("cli/replay/input.rs", "asks whether it is a terminal, and says a number"),
     ("cli/run/mod.rs", "asks whether it is a terminal"),
+    ("cli/run/progress.rs", "moves the cursor itself"),
     ("cli/snapshot_digest.rs", "answers the daemon"),
     ("cli/top/terminal.rs", "draws the screen of the terminal UI"),
 ];

@@ -52,6 +52,7 @@ mod snapshot;
 mod speaker;
 mod tables;
 mod terminal;
+mod tmux;
 mod top;
 mod training;
 mod unit;

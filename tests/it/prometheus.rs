@@ -3,6 +3,7 @@
 
 use crate::database::{BusyNode, Database, dashboard_queries};
 use crate::harness::{memwarden, tool};
+use crate::tmux::Terminal;
 
 #[test]
 fn every_dashboard_query_returns_data() {
@@ -20,7 +21,25 @@ fn every_dashboard_query_returns_data() {
     let failed = prometheus.failed_rules();
     assert!(failed.is_empty(), "{failed:?}");
     assert!(prometheus.query("min_over_time(up[10m]) == 1").len() == 1, "a scrape failed");
-    the_cluster_is_reported(&format!("http://{}", prometheus.address), &target.to_string());
+    let url = format!("http://{}", prometheus.address);
+    the_cluster_is_reported(&url, &target.to_string());
+    the_cluster_is_on_the_terminal(&url, &target.to_string());
+}
+
+/// `memwarden top --prometheus` shows the node and the run of its job; absent without tmux.
+fn the_cluster_is_on_the_terminal(url: &str, target: &str) {
+    let Some(terminal) = Terminal::top(&format!("--prometheus {url} --interval 1")) else { return };
+    terminal.shows(&[target, "1 Nodes", "q quit"]);
+    terminal.keys(&["2"]);
+    terminal.shows(&["speaker", "2 of 2"]);
+    terminal.keys(&["q"]);
+    terminal.is_as_before(0);
+    // A server that ends is not a healthy cluster.
+    let Some(terminal) = Terminal::top("--prometheus http://127.0.0.1:1") else { return };
+    let screen = terminal.shows(&["http://127.0.0.1:1"]);
+    assert!(!screen.lines().any(|line| line.starts_with("ok")), "{screen}");
+    terminal.keys(&["q"]);
+    terminal.shows(&["ended with 0"]);
 }
 
 /// `memwarden cluster` shows the node and the run of its job.

@@ -1,96 +1,9 @@
 //! The terminal UI in a real terminal (tmux), beside the real daemon with fake GPUs.
 
-use std::process::Output;
-use std::time::Duration;
+use std::io::Read as _;
 
-use crate::harness::{Daemon, memwarden, on_path, program, wait_for};
-use crate::skip::skip;
-
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// A terminal in which a command runs; ended when dropped.
-struct Terminal {
-    folder: tempfile::TempDir,
-}
-
-impl Terminal {
-    /// Runs a command of a shell in a terminal of 80 by 24; absent where tmux is not installed.
-    fn open(command: &str) -> Option<Self> {
-        if on_path("tmux").is_none() {
-            skip("the terminal UI in a terminal: tmux is not installed (tests/run installs it)");
-            return None;
-        }
-        let terminal = Self { folder: tempfile::tempdir().unwrap() };
-        let made = terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", command]);
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Some(terminal)
-    }
-
-    /// Runs `memwarden top` with these options, then says how it ended and keeps the terminal.
-    fn top(options: &str) -> Option<Self> {
-        let command = memwarden(&[]);
-        let binary = command.get_program().to_str().unwrap();
-        Self::open(&format!(
-            "export LC_ALL=C.UTF-8; echo before; '{binary}' top {options}; echo \"ended with $?\"; \
-             stty -a | tr ' ' '\\n' | grep -x -e icanon -e echo; sleep 600"
-        ))
-    }
-
-    fn tmux(&self, args: &[&str]) -> Output {
-        let socket = self.folder.path().join("tmux");
-        program("tmux").arg("-S").arg(socket).args(args).env_remove("TMUX").output().unwrap()
-    }
-
-    fn screen(&self) -> String {
-        String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p"]).stdout).into_owned()
-    }
-
-    fn keys(&self, keys: &[&str]) {
-        assert!(self.tmux(&[&["send-keys"], keys].concat()).status.success());
-    }
-
-    /// Waits until the screen has all of these texts, and returns it.
-    #[track_caller]
-    fn shows(&self, parts: &[&str]) -> String {
-        let mut last = String::new();
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for("the screen", LIMIT, || {
-                last = self.screen();
-                parts.iter().all(|part| last.contains(part)).then_some(())
-            });
-        }));
-        assert!(found.is_ok(), "{parts:?} is not on the screen:\n{last}");
-        last
-    }
-
-    /// The screen after the program: what was there before is there again, and the modes of the line are as before.
-    #[track_caller]
-    fn is_as_before(&self, code: u8) {
-        let end = format!("ended with {code}");
-        let screen = self.shows(&["before", &end, "icanon", "echo\n"]);
-        assert!(!screen.contains("Workloads"), "{screen}");
-        let modes = self.tmux(&[
-            "display-message",
-            "-p",
-            "#{alternate_on} #{cursor_flag} #{mouse_any_flag}#{mouse_standard_flag}#{mouse_button_flag}",
-        ]);
-        assert_eq!(String::from_utf8_lossy(&modes.stdout).trim(), "0 1 000");
-    }
-
-    /// The process of `memwarden top`.
-    fn pid(&self) -> u32 {
-        let pane = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
-        let shell = String::from_utf8_lossy(&pane.stdout).trim().to_owned();
-        let found = program("pgrep").args(["-P", &shell, "memwarden"]).output().unwrap();
-        String::from_utf8_lossy(&found.stdout).trim().parse().unwrap()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        self.tmux(&["kill-server"]);
-    }
-}
+use crate::harness::{Daemon, memwarden, wait_for};
+use crate::tmux::{LIMIT, Terminal};
 
 fn quiet() -> Daemon {
     Daemon::start(&["--set", "sources.gpu.enabled=false", "--set", "sampling.interval=200ms"])
@@ -137,7 +50,7 @@ fn keys_and_sizes_and_the_end() {
 #[test]
 fn signals_leave_the_terminal_as_it_was() {
     let daemon = quiet();
-    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
         let Some(terminal) = Terminal::top(&format!("--url http://{}", daemon.address)) else { return };
         terminal.shows(&["host", "1 Workloads"]);
         crate::harness::signal(terminal.pid(), signal);
@@ -177,4 +90,35 @@ fn a_closed_terminal_ends_it() {
     drop(terminal);
     let gone = || !std::path::Path::new(&format!("/proc/{pid}")).exists();
     wait_for("the end of top", LIMIT, || gone().then_some(()));
+}
+
+/// The terminal is closed, as by a connection that breaks, and no signal says so: the terminal is not the controlling one.
+#[test]
+fn a_broken_output_ends_it() {
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    let daemon = quiet();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let manager = openpt(flags).unwrap();
+    grantpt(&manager).unwrap();
+    unlockpt(&manager).unwrap();
+    let terminal = ioctl_tiocgptpeer(&manager, flags).unwrap();
+    let size = rustix::termios::Winsize { ws_col: 80, ws_row: 24, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&manager, size).unwrap();
+    let mut top = memwarden(&["top", "--url", &format!("http://{}", daemon.address)])
+        .env("TERM", "xterm")
+        .stdin(terminal.try_clone().unwrap())
+        .stdout(terminal)
+        .spawn()
+        .unwrap();
+    let mut shown = String::new();
+    let mut bytes = [0; 4096];
+    while !shown.contains("Workloads") {
+        let read = rustix::io::read(&manager, &mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    drop(manager);
+    wait_for("the end of top", LIMIT, || top.try_wait().unwrap());
+    let mut said = String::new();
+    top.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("panicked"), "{said}");
 }

@@ -121,7 +121,7 @@ impl Args {
                     &serde_json::json!({ "schema_version": replay_report::SCHEMA_VERSION, "series": reports }),
                 )?;
             }
-            Format::Text => self.output.text(&text)?,
+            Format::Text => self.output.colored(&text)?,
             Format::Csv => self.output.rows(&String::from_utf8_lossy(&table))?,
         }
         Ok(ExitCode::SUCCESS)

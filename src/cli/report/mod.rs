@@ -16,4 +16,6 @@ pub(super) use leak::Args as Leak;
 pub(super) use oom::Args as Oom;
 pub(super) use options::{interval, load};
 pub(super) use profile::Args as Profile;
-pub(super) use screen::{Screen, bar, for_standard_error, size, standard_output_page};
+pub(super) use screen::{
+    Screen, bar, for_standard_error, is_dumb, size, standard_error_page, standard_output_page,
+};

@@ -26,6 +26,12 @@ pub(in crate::cli) fn standard_output_page() -> Page {
     Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stdout()).0) }
 }
 
+/// The same of the terminal on standard error.
+pub(in crate::cli) fn standard_error_page() -> Page {
+    let is_terminal = std::io::stderr().is_terminal();
+    Page { paint: paint(is_terminal), columns: is_terminal.then(|| size(std::io::stderr()).0) }
+}
+
 /// Wraps a text to the width of the terminal on standard error; unchanged if it is no terminal.
 pub(in crate::cli) fn for_standard_error(text: &str) -> Cow<'_, str> {
     let columns = std::io::stderr().is_terminal().then(|| size(std::io::stderr()).0);
@@ -40,7 +46,8 @@ pub(in crate::cli) fn size(terminal: impl std::os::fd::AsFd) -> (usize, usize) {
     report.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
-fn is_dumb() -> bool {
+/// Whether the terminal cannot move its cursor.
+pub(in crate::cli) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term == "dumb")
 }
 

@@ -4,23 +4,26 @@
 //! memwarden is reported and does not affect the command.
 
 mod instrument;
+mod progress;
 mod watcher;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::instrument::Instruments;
+use self::progress::{Figures, ProgressLine};
 use self::watcher::Watcher;
 use super::out;
 use super::output::{self, Format, Output};
-use super::report::{chart, interval, load, size};
+use super::report::{chart, interval, load, standard_error_page};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
-use crate::report::{About, CommandEnd, Page, Paint, build_run};
+use crate::report::{About, CommandEnd, Page, build_run};
 
 /// The codes that shells give for commands that cannot be found and that cannot be run.
 const NOT_FOUND: u8 = 127;
@@ -32,7 +35,8 @@ const OUTPUT: &str = "File that the report is written to, in place of standard e
 /// Run a command and report its memory usage, its peaks, and whether it leaks.
 ///
 /// Input, output, signals and exit code of the command are passed through; the report is written to standard error when
-/// the command ends, or to the file of --output. A Python program that imports torch is instrumented without changes: its steps, tokens, phases and
+/// the command ends, or to the file of --output. While the command runs and writes nothing to the terminal, a progress
+/// line shows its memory and the forecast. A Python program that imports torch is instrumented without changes: its steps, tokens, phases and
 /// allocator are recorded. The command and its descendants form one workload; of a child that lives for less than the
 /// interval, possibly only the CPU time is counted. The signals HUP, INT, QUIT, TERM, USR1 and USR2 sent to memwarden are
 /// forwarded to the command; signals of the terminal reach it directly.
@@ -58,7 +62,10 @@ pub(super) struct Args {
     /// Do not instrument Python programs. The environment variable MEMWARDEN_AUTO=steps disables phases and tokens only.
     #[arg(long)]
     no_instrument: bool,
-    /// Do not print the report; --output and --plot still write theirs.
+    /// Do not show the progress line.
+    #[arg(long)]
+    no_progress: bool,
+    /// Do not print the report and the progress line; --output and --plot still write theirs.
     #[arg(long, short)]
     quiet: bool,
     /// Configuration file of the daemon; without it, the default configuration.
@@ -91,8 +98,16 @@ impl Args {
         let name = printable::escaped(&name).into_owned();
         let set = self.settings(instruments.as_ref());
         let config = load(self.config_file.clone(), &set, 1.0, &[(job.pid(), name.clone())]);
-        let watcher = config.and_then(|config| Ok(Watcher::start(config, &name, self.interval)?));
+        let figures = Figures::default();
+        let watcher =
+            config.and_then(|config| Ok(Watcher::start(config, &name, self.interval, Arc::clone(&figures))?));
+        let is_shown = watcher.is_ok() && !self.no_progress && !self.quiet;
+        let line =
+            is_shown.then(|| ProgressLine::start(proc, figures, self.interval.unwrap_or(1.0))).flatten();
         let status = wait(&mut job, &mut inbox);
+        if let Some(line) = line {
+            line.stop();
+        }
         let took = clock::now().since(begun);
         let after = job::ticks_of_children(proc);
         let ended = CommandEnd {
@@ -138,11 +153,7 @@ impl Args {
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
         let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };
         let is_terminal = self.output.is_default() && std::io::stderr().is_terminal();
-        let colors = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
-        let page = Page {
-            paint: if colors { Paint::Colors } else { Paint::Plain },
-            columns: is_terminal.then(|| size(std::io::stderr()).0),
-        };
+        let page = if is_terminal { standard_error_page() } else { Page::default() };
         let report = build_run(ended, &recorder, &about, page);
         match (self.output.format(), self.output.is_default()) {
             (_, true) if self.quiet => {}

@@ -1,17 +1,18 @@
 //! The thread that samples while the command runs.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
 
+use super::progress::Figures;
 use crate::app::serve;
 use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::clock;
-use crate::report::{Focus, FrameView, Recorder};
+use crate::report::{Focus, FrameView, Recorder, RunProgress};
 
 /// The time that the end of the command waits for a sample that hangs.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -30,13 +31,23 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts sampling with `config`, and recording the workload of this name.
-    pub(super) fn start(config: Config, workload: &str, interval: Option<f64>) -> std::io::Result<Self> {
+    /// Starts sampling with `config`, and recording the workload of this name; `figures` has those of the newest sample.
+    pub(super) fn start(
+        config: Config,
+        workload: &str,
+        interval: Option<f64>,
+        figures: Figures,
+    ) -> std::io::Result<Self> {
         let focus = Focus { workloads: [workload.to_owned()].into(), ..Focus::default() };
+        let workload = workload.to_owned();
         let (stop, stopped) = channel();
         let (finished, done) = channel();
         std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
-            let recorder = sample(&config, Recorder::new(focus), interval, &stopped);
+            let publish = |recorder: &Recorder| {
+                let progress = RunProgress::of(recorder, &workload);
+                *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+            };
+            let recorder = sample(&config, Recorder::new(focus), interval, &publish, &stopped);
             // The receiver is closed if the sampler hung for too long.
             let _ = finished.send(recorder);
         })?;
@@ -58,6 +69,7 @@ fn sample(
     config: &Config,
     mut recorder: Recorder,
     interval: Option<f64>,
+    publish: &dyn Fn(&Recorder),
     stopped: &Receiver<()>,
 ) -> Recorder {
     let mut engine = Engine::new(
@@ -70,6 +82,7 @@ fn sample(
     loop {
         let now = clock::now();
         recorder.take(FrameView::of(&engine.tick(now)));
+        publish(&recorder);
         let passed = now.since(begun).as_secs_f64();
         let pace = PACE.iter().find(|(until, _)| passed < *until).map_or(1.0, |(_, every)| *every);
         let every = Duration::from_secs_f64(interval.unwrap_or(pace));

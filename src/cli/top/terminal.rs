@@ -114,3 +114,63 @@ fn look() -> Look {
         is_unicode: locale.contains("utf-8") || locale.contains("utf8"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a copy of this test does in its terminal.
+    const PANIC: &str = "MEMWARDEN_TEST_PANIC";
+
+    /// What a terminal receives from a copy of this test that takes the screen and panics, in the drawing thread or in
+    /// another one, and the modes of the line before and after it; absent without `script`.
+    #[expect(clippy::disallowed_methods, reason = "a panic ends a process, so that it is one of its own")]
+    fn of_a_panic(place: &str) -> Option<String> {
+        let binary = std::env::current_exe().unwrap();
+        let name = "cli::top::terminal::tests::the_terminal_is_left_as_it_was_after_a_panic";
+        let command =
+            format!("stty -a; '{}' --exact {name} --nocapture --test-threads 1; stty -a", binary.display());
+        let shell = ["-qec", &command, "/dev/null"];
+        let mut script = std::process::Command::new("script");
+        script.args(shell).env(PANIC, place).env("TERM", "xterm").stdin(std::process::Stdio::null());
+        match script.output() {
+            Ok(output) => Some(String::from_utf8_lossy(&output.stdout).replace('\r', "")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn the_terminal_is_left_as_it_was_after_a_panic() {
+        if let Ok(place) = std::env::var(PANIC) {
+            let _screen = Screen::open(true).unwrap();
+            if place == "drawing" {
+                panic!("a defect of the drawing");
+            }
+            let other = std::thread::spawn(|| panic!("a defect of a source"));
+            other.join().unwrap_err();
+            return;
+        }
+        for (place, said) in [("drawing", "a defect of the drawing"), ("other", "a defect of a source")] {
+            let Some(shown) = of_a_panic(place) else {
+                println!("skipped: script (util-linux) is not installed");
+                return;
+            };
+            // The screen is left, the mouse is released and the cursor is shown before anything is said.
+            let (taken, left) = shown.split_once("\x1b[?1049h").unwrap_or_else(|| panic!("{shown:?}"));
+            let (drawn, after) = left.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("{shown:?}"));
+            assert!(drawn.contains("\x1b[?1000h") && drawn.contains("\x1b[?1000l"), "{shown:?}");
+            assert!(!drawn.contains(said) && after.contains(said), "{shown:?}");
+            assert!(after.contains("\x1b[?25h"), "{shown:?}");
+            // The modes of the line are those of before.
+            let modes = |text: &str| {
+                let flags = text.split_whitespace().map(|word| word.trim_end_matches(';').to_owned());
+                flags
+                    .filter(|flag| ["icanon", "echo", "isig", "opost"].contains(&flag.as_str()))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(modes(taken).len(), 4, "{taken:?}");
+            assert_eq!(modes(after), modes(taken), "{shown:?}");
+        }
+    }
+}

@@ -9,6 +9,7 @@ use crate::model::series::Series;
 use crate::plot::{self, TimeAxis};
 use crate::report::Page;
 use crate::report::text::prose_table;
+use crate::report::verdict::VerdictLevel;
 
 /// When the verdict changed, and to what.
 pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
@@ -51,7 +52,12 @@ pub(crate) fn write(
     for remark in &series.remarks {
         line("remark", escaped(remark).into_owned());
     }
-    line("verdict", verdict(now, last.at));
+    let level = match now.leak {
+        State::Leaking | State::Growing => VerdictLevel::Warning,
+        State::Insufficient => VerdictLevel::Unknown,
+        _ => VerdictLevel::Ok,
+    };
+    line("verdict", level.marked(&verdict(now, last.at), page));
     for (at, _) in changes(replayed).filter(|(_, state)| *state == State::Leaking) {
         line("alarm", format!("leaking from {}", moment(at)));
     }

@@ -3,6 +3,7 @@
 use crate::history::recent::Subject;
 use crate::model::printable::escaped;
 use crate::node_view::{Gpu, Health, NodeView, format};
+use unicode_width::UnicodeWidthStr as _;
 
 use super::canvas::{Canvas, Tone, symbol};
 use crate::top::node_tables::holders;
@@ -148,7 +149,11 @@ fn row(canvas: &mut Canvas<'_>, state: &State, meter: &Meter, y: u16, widths: &W
     canvas.put(3, y, 7, &meter.label, Tone::Title);
     let mut x = 10;
     if let Some(status) = &meter.status {
-        canvas.put(x, y, widths.bar + 28, status, tone);
+        // The verdict has the reason, for which there is no room on a narrow screen.
+        let room = widths.bar + 28;
+        let is_whole = status.width() <= usize::from(room);
+        let status = if is_whole { status } else { status.split(':').next().unwrap_or_default() };
+        canvas.put(x, y, room, status, tone);
     } else {
         bar(canvas, x, y, widths.bar, meter.share, tone);
         let share = meter.share.map_or_else(|| "?".to_owned(), format::percent);

@@ -25,6 +25,8 @@ const MOST_VERDICT: usize = 3;
 const WIDE: u16 = 150;
 /// From this number of rows below the bars on, panes are drawn below the table.
 const HIGH: u16 = 16;
+/// With fewer rows, panes are drawn below a table that leaves at least this number of them free.
+const FREE: u16 = 5;
 
 /// Draws the state at `now`, in seconds since 1970.
 pub fn draw(state: &mut State, buffer: &mut Buffer, look: Look, now: f64) {
@@ -109,15 +111,23 @@ fn overview(canvas: &mut Canvas<'_>, state: &mut State, mut y: u16, bottom: u16,
     y += 1;
     let height = bottom.saturating_sub(y);
     let side = area.width >= WIDE && height >= 8;
-    let below = !side && height >= HIGH;
     let panes = panes(state);
-    let (width, rows) = match (side, below, panes.is_empty()) {
-        (_, _, true) | (false, false, _) => (area.width, height),
-        (true, ..) => (area.width * 3 / 5, height),
-        (false, true, _) => (area.width, height - height * 2 / 5),
+    let Some(table) = state.table() else { return };
+    // The head of the table and an empty row below it are not free.
+    let used = u16::try_from(table.rows.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let free = height.saturating_sub(used);
+    let (width, rows) = if panes.is_empty() {
+        (area.width, height)
+    } else if side {
+        (area.width * 3 / 5, height)
+    } else if height >= HIGH {
+        (area.width, height - height * 2 / 5)
+    } else if free >= FREE {
+        (area.width, height - free)
+    } else {
+        (area.width, height)
     };
     let main = Rect::new(0, y, width, rows);
-    let Some(table) = state.table() else { return };
     let selected = state.selected(&table);
     let page = usize::from(rows.saturating_sub(1));
     let offset = &mut state.place_mut().offset;
@@ -173,26 +183,28 @@ fn write_panes(canvas: &mut Canvas<'_>, state: &State, panes: &[Tab], area: Rect
 fn tabs(canvas: &mut Canvas<'_>, state: &mut State, y: u16) {
     let width = canvas.buffer.area.width;
     let all = Tab::all(state.kind);
-    let titles: Vec<(String, String)> = all
-        .iter()
-        .enumerate()
-        .map(|(place, tab)| {
+    let titles = |has_counts: bool, most: usize| {
+        let title = |(place, tab): (usize, &Tab)| {
+            let is_shown = place == state.tab();
             let rows = if state.data.is_some() { state.whole(*tab).rows.len() } else { 0 };
-            let count = if rows > 0 { format!(" {rows}") } else { String::new() };
-            (format!("{}", place + 1), format!("{}{count}", tab.title()))
-        })
-        .collect();
-    let long: usize = titles.iter().map(|(key, title)| key.len() + title.width() + 3).sum();
-    let mut x = 0;
-    for (place, (key, title)) in titles.iter().enumerate() {
-        let is_shown = place == state.tab();
-        let title = if long > usize::from(width) && !is_shown {
-            title.chars().take(5).collect::<String>()
-        } else {
-            title.clone()
+            let count = if rows > 0 && (has_counts || is_shown) { format!(" {rows}") } else { String::new() };
+            let name = tab.title().chars().take(if is_shown { usize::MAX } else { most }).collect::<String>();
+            format!("{} {name}{count}", place + 1)
         };
-        let tone = if is_shown { Tone::Selected } else { Tone::Plain };
-        let taken = canvas.put(x, y, width.saturating_sub(x), &format!("{key} {title}"), tone);
+        all.iter().enumerate().map(title).collect::<Vec<String>>()
+    };
+    // With less room, the other tables lose their counts, and then the ends of their names.
+    let fits = |titles: &Vec<String>| {
+        titles.iter().map(|title| title.width() + 2).sum::<usize>() <= usize::from(width) + 2
+    };
+    let titles = [titles(true, usize::MAX), titles(false, usize::MAX)]
+        .into_iter()
+        .find(fits)
+        .unwrap_or_else(|| titles(false, 5));
+    let mut x = 0;
+    for (place, title) in titles.iter().enumerate() {
+        let tone = if place == state.tab() { Tone::Selected } else { Tone::Plain };
+        let taken = canvas.put(x, y, width.saturating_sub(x), title, tone);
         state.hits.push((Rect::new(x, y, taken, 1), Hit::Tab(place)));
         x += taken + 2;
     }
