@@ -27,6 +27,11 @@ pub mod gpu {
 pub mod kmsg;
 #[cfg(feature = "otlp")]
 pub mod kubernetes;
+/// The declarations only, as of `gpu`.
+#[cfg(not(feature = "otlp"))]
+pub mod kubernetes {
+    pub mod metrics;
+}
 pub mod logs;
 pub mod memory;
 #[cfg(feature = "otlp")]

@@ -40,8 +40,8 @@ crate::metrics! {
     /// Messages of the GPU worker process that were rejected because they were too long or invalid.
     pub WORKER_BAD_LINES: Counter<Count> = "memwarden_gpu_worker_bad_lines_total" {}.counting("{line}");
 
-    /// Identity of the GPU: UUID, name, serial number, PCI address and others as labels; always 1.
-    pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig};
+    /// Identity of the GPU: UUID, name, serial number, PCI address, vendor (nvidia, amd or intel) and others as labels; always 1.
+    pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig, vendor};
     /// Status of the GPU: 1 for the current status (ok, lost, hung, unknown_error or unobserved), 0 for the others; unobserved means that no GPU worker reads it now.
     pub STATUS: Gauge<Flag> = "memwarden_gpu_status" {gpu, uuid, status};
     /// NVML function that does not return, of a GPU whose status is hung; always 1, absent while no GPU hangs or the function is not known.
@@ -137,6 +137,8 @@ crate::metrics! {
     pub RETIREMENT_PENDING: Gauge<Flag> = "memwarden_gpu_page_retirement_pending" {gpu, uuid};
     /// XID errors of the GPU, reported by NVML or the kernel log, since memwarden started.
     pub XID_ERRORS: Counter<Count> = "memwarden_gpu_xid_errors_total" {gpu, uuid, xid, severity}.counting("{error}").budget(4_000);
+    /// Number of the newest XID error of the GPU since memwarden started; 0 where there was none, which is not the number of an XID.
+    pub NEWEST_XID: Gauge<Count> = "memwarden_gpu_newest_xid" {gpu, uuid}.counting("{xid}");
     /// Meaning and severity of each XID reported since memwarden started; always 1.
     pub XID_MEANING: Gauge<Flag> = "memwarden_gpu_xid_meaning_info" {xid, severity, meaning};
     /// XID errors in the kernel log of GPUs that NVML has not identified yet, by PCI address; once identified, they are counted in memwarden_gpu_xid_errors_total.
