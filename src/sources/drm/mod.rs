@@ -1,6 +1,6 @@
 //! GPUs whose drivers use the kernel's Direct Rendering Manager: sysfs, hwmon and the fdinfo of DRM clients.
 //!
-//! A vendor has one folder, which declares a [`vendor::Vendor`], and one line in [`VENDORS`]. The metrics are those of the
+//! A vendor has one folder, which declares a [`vendor::Vendor`], and one line in `VENDORS`. The metrics are those of the
 //! source `gpu`, so that analyzers, pages and protection need no change for a vendor. NVIDIA's GPUs are left to that source.
 
 pub mod amd;
