@@ -239,6 +239,20 @@ mod tests {
     }
 
     #[test]
+    fn the_second_report_of_an_event_is_not_the_newest() {
+        let mut xids = Xids::default();
+        assert_eq!(xids.newest(), None);
+        let events =
+            [(XidSource::Nvml, 31), (XidSource::Nvml, 79), (XidSource::Kernel, 31), (XidSource::Kernel, 79)];
+        for (source, xid) in events {
+            xids.record(Timestamp::from_secs(1), source, xid);
+        }
+        assert_eq!(xids.newest(), Some(79));
+        xids.record(Timestamp::from_secs(2), XidSource::Kernel, 48);
+        assert_eq!(xids.newest(), Some(48));
+    }
+
+    #[test]
     fn equal_events_from_one_source_all_count() {
         check(&[(0, 'n'), (1, 'n')], 2);
         check(&[(0, 'n'), (1, 'n'), (9, 'k'), (9, 'k')], 2);
