@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use memwarden::config::{self, Listen, Web};
+use memwarden::config::{self, Compatibility, Listen, Web};
 use memwarden::events::Events;
 use memwarden::model::frame::Frame;
 use memwarden::serve::http::{Reload, Server, Setup};
@@ -44,6 +44,7 @@ fn main() -> anyhow::Result<()> {
             incidents: watch::channel(None).1,
             jobs: Arc::new(memwarden::job_summary::Ledger::new(None)),
             web: web()?,
+            compatibility: Compatibility::default(),
             frames: receiver,
             events: Arc::new(Events::new()),
             reload: Box::new(NoReload),

@@ -12,6 +12,7 @@ pub use crate::sources::buddyinfo::metrics as buddyinfo;
 pub use crate::sources::cgroup::metrics as cgroup;
 pub use crate::sources::gpu::metrics as gpu;
 pub use crate::sources::kmsg::metrics as kmsg;
+pub use crate::sources::kubernetes::metrics as kubernetes;
 pub use crate::sources::memory::metrics as memory;
 pub use crate::sources::process::metrics as process;
 pub use crate::sources::training::metrics as training;

@@ -131,6 +131,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let jobs = Arc::new(Ledger::new(host_name.as_deref()));
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
+        compatibility: config.compatibility,
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
@@ -294,8 +295,11 @@ impl Daemon<'_> {
             self.perf_log = perf_log(&config, &self.frames, &self.owners);
         }
         self.logger.set_level(&config.log);
-        if config.log.format != self.config.log.format || config.web != self.config.web {
-            tracing::warn!("The sections web and log.format take effect at the next start.");
+        if config.log.format != self.config.log.format
+            || config.web != self.config.web
+            || config.compatibility != self.config.compatibility
+        {
+            tracing::warn!("The sections web, compatibility and log.format take effect at the next start.");
         }
         let context = context(&config.paths, Arc::clone(&self.checkpoints));
         self.guard.configure(protection(&config), &context.roots);

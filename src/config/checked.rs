@@ -22,6 +22,8 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// The HTTP server.
     pub web: Web,
+    /// Names of other exporters.
+    pub compatibility: Compatibility,
     /// Export over OTLP.
     pub otlp: Otlp,
     /// Performance logs of training jobs.
@@ -87,6 +89,13 @@ pub struct Web {
     pub openmetrics: bool,
     /// Additional accepted host names.
     pub allowed_hosts: Vec<String>,
+}
+
+/// Names of other exporters at `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compatibility {
+    /// Whether the names of dcgm-exporter are exposed too.
+    pub dcgm: bool,
 }
 
 /// The OTLP transport.
@@ -201,6 +210,7 @@ impl Config {
             passwd: path(&schema::PASSWD)?,
         };
         let web = web(&sections[schema::WEB.key], complain);
+        let compatibility = Compatibility { dcgm: sections[schema::COMPATIBILITY.key].bool(&schema::DCGM) };
         let otlp = otlp(&sections[schema::OTLP.key], complain);
         let perf_logs = PerfLogs::check(&sections[schema::PERF_LOGS.key], complain);
         let log = &sections[schema::LOG.key];
@@ -222,7 +232,19 @@ impl Config {
             }
             modules.insert(module.section.key, settings);
         }
-        Some(Self { sampling, paths, state_file, web, otlp, perf_logs, log, sources, analyzers, modules })
+        Some(Self {
+            sampling,
+            paths,
+            state_file,
+            web,
+            compatibility,
+            otlp,
+            perf_logs,
+            log,
+            sources,
+            analyzers,
+            modules,
+        })
     }
 }
 

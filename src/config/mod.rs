@@ -13,7 +13,8 @@ mod tree;
 mod value;
 
 pub use checked::{
-    Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, PartConfig, Paths, Sampling, Web,
+    Compatibility, Config, Listen, Log, LogFormat, Otlp, OtlpNames, OtlpProtocol, PartConfig, Paths,
+    Sampling, Web,
 };
 pub use perf_logs::PerfLogs;
 pub use problem::{ConfigError, Problem};

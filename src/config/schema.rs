@@ -73,7 +73,7 @@ impl PartSchema {
 }
 
 /// The fixed sections, in the order of the default file.
-pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &OTLP, &PERF_LOGS, &LOG];
+pub static SECTIONS: &[&Opt] = &[&SAMPLING, &PATHS, &STATE, &WEB, &COMPATIBILITY, &OTLP, &PERF_LOGS, &LOG];
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -137,6 +137,11 @@ opts! {
     IDLE_TIMEOUT: "idle_timeout", seconds(1, 3600), "60s";
     /// Whether OpenMetrics is offered as a format; Prometheus prefers it over its text format.
     OPENMETRICS: "openmetrics", OptKind::Bool, "true";
+
+    /// Names of other exporters, for dashboards and alerts that already exist.
+    COMPATIBILITY: "compatibility", OptKind::Section(&[&DCGM]), "";
+    /// Whether `/metrics` also exposes values of NVIDIA GPUs under the names and with the labels and units of dcgm-exporter. They are not exported over OTLP.
+    DCGM: "dcgm", OptKind::Bool, "false";
 
     /// Export of metrics over OTLP. Empty options take their value from the `OTEL_*` environment variables, then from the defaults of OpenTelemetry.
     OTLP: "otlp", OptKind::Section(&[

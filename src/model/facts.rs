@@ -1,7 +1,7 @@
 //! Facts that sources exchange in one tick, besides points.
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
-//! before `gpu`, `gpu`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! before `gpu`, `process` before `drm`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf` and `slurm`.
 
 use std::collections::HashMap;
@@ -20,9 +20,9 @@ use super::units::Bytes;
 pub struct Facts {
     /// Every process of the host, by the `process` source; absent where that source is off or failed.
     pub processes: Option<Arc<ProcessTable>>,
-    /// Every process that holds GPU memory, by the `gpu` source.
+    /// Every process that holds GPU memory, by the sources `gpu` and `drm`.
     pub gpu_processes: Vec<GpuProcess>,
-    /// Used memory of each GPU, by the `gpu` source; without GPUs for which the driver does not report it, or whose
+    /// Used memory of each GPU, by the sources `gpu` and `drm`; without GPUs for which the driver does not report it, or whose
     /// samples are stale.
     pub gpu_memory: Vec<GpuMemory>,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.

@@ -18,6 +18,8 @@ pub mod buddyinfo;
 pub mod cgroup;
 pub mod daemon;
 #[cfg(feature = "gpu")]
+pub mod drm;
+#[cfg(feature = "gpu")]
 pub mod gpu;
 /// The declarations only: a build without this source still reads what other daemons expose.
 #[cfg(not(feature = "gpu"))]
@@ -27,6 +29,11 @@ pub mod gpu {
 pub mod kmsg;
 #[cfg(feature = "otlp")]
 pub mod kubernetes;
+/// The declarations only, as of `gpu`.
+#[cfg(not(feature = "otlp"))]
+pub mod kubernetes {
+    pub mod metrics;
+}
 pub mod logs;
 pub mod memory;
 #[cfg(feature = "otlp")]
@@ -52,6 +59,8 @@ pub static REGISTRY: &[&Registration] = &[
     #[cfg(feature = "gpu")]
     &gpu::REGISTRATION,
     &process::REGISTRATION,
+    #[cfg(feature = "gpu")]
+    &drm::REGISTRATION,
     &cgroup::REGISTRATION,
     #[cfg(feature = "otlp")]
     &kubernetes::REGISTRATION,

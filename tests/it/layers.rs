@@ -198,6 +198,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "sources/cgroup/group.rs",
             "sources/cgroup/walk.rs",
             "sources/daemon/mod.rs",
+            "sources/drm/files.rs",
             "sources/gpu/mod.rs",
             "sources/kmsg/reader.rs",
             "sources/perf/mod.rs",

@@ -36,7 +36,7 @@ pub(crate) use auth::fuzz_authorization;
 pub(crate) use web_config::fuzz_document;
 pub use web_config::{WebConfigError, check_web_config};
 
-use crate::config::Web;
+use crate::config::{Compatibility, Web};
 use crate::engine::Frames;
 use crate::events::Events;
 use crate::job_summary::Ledger;
@@ -57,6 +57,8 @@ pub trait Reload: Send + Sync {
 pub struct Setup {
     /// Addresses, limits and switches.
     pub web: Web,
+    /// Which names of other exporters are exposed.
+    pub compatibility: Compatibility,
     /// Receives the frames to serve.
     pub frames: Frames,
     /// Counts responses and reached limits.

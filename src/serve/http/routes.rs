@@ -156,7 +156,7 @@ impl Routes {
     pub(super) fn new(setup: Setup, web_config: WebConfig) -> Self {
         Self {
             frames: setup.frames,
-            pages: Pages::new(),
+            pages: Pages::with_names(setup.compatibility, setup.host_name.as_deref()),
             views: Arc::new(Views::new(setup.host_name.clone())),
             rendering: tokio::sync::Mutex::new(()),
             freshness: Freshness::default(),

@@ -31,6 +31,11 @@ impl Format {
 
 /// The whole exposition of `families`.
 pub fn encode(families: &[Family], format: Format) -> String {
+    encode_with(families, format, |_| {})
+}
+
+/// The whole exposition of `families`, followed by the families that `more` writes.
+pub fn encode_with(families: &[Family], format: Format, more: impl FnOnce(&mut String)) -> String {
     /// Approximate size of a line in bytes, for series and for HELP.
     const LINE: usize = 128;
     let lines: usize = families.iter().map(|family| family.points.len() + 2).sum();
@@ -45,6 +50,7 @@ pub fn encode(families: &[Family], format: Format) -> String {
             line(&mut out, family.desc, "", &point.labels, point.value);
         }
     }
+    more(&mut out);
     if format == Format::OpenMetrics {
         out.push_str("# EOF\n");
     }
@@ -115,7 +121,7 @@ fn header(out: &mut String, desc: &Desc, format: Format) {
 }
 
 /// Escapes backslash, newline, and (except in HELP of 0.0.4) the double quote.
-fn escape(out: &mut String, text: &str, quotes: bool) {
+pub(super) fn escape(out: &mut String, text: &str, quotes: bool) {
     // Without an early exit the compiler vectorizes the comparison; almost no label needs escaping.
     let special = |byte: u8| (byte == b'\\') | (byte == b'\n') | (byte == b'"');
     if !text.bytes().fold(false, |found, byte| found | special(byte)) {
@@ -134,7 +140,7 @@ fn escape(out: &mut String, text: &str, quotes: bool) {
 
 /// Writes whole numbers without a fraction, others in the shortest form that parses to the same value.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within 2^53")]
-fn number(out: &mut String, value: f64) {
+pub(super) fn number(out: &mut String, value: f64) {
     // Integers are written several times faster, and most values are whole.
     if value.fract() == 0.0
         && value.abs() < 9_007_199_254_740_992.0

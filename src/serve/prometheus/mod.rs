@@ -3,6 +3,7 @@
 //! [`negotiate`] chooses by the client's headers, [`encode`](mod@encode) writes, [`pages`] caches the result, so that
 //! a frame is rendered once for all scrapers.
 
+pub mod dcgm;
 pub mod encode;
 pub mod negotiate;
 pub mod pages;

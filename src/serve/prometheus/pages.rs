@@ -12,8 +12,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokio::sync::OnceCell;
 
+use super::dcgm::Dcgm;
 use super::encode::{self, Format};
 use super::negotiate::Encoding;
+use crate::config::Compatibility;
 use crate::model::frame::Frame;
 use crate::model::lock::lock;
 use crate::serve::json;
@@ -53,9 +55,14 @@ impl Form {
         }
     }
 
-    fn render(self, frame: &Frame) -> Bytes {
+    fn render(self, frame: &Frame, dcgm: Option<&Dcgm>) -> Bytes {
         match self {
-            Self::Metrics(format) => encode::encode(&frame.families, format).into(),
+            Self::Metrics(format) => encode::encode_with(&frame.families, format, |out| {
+                if let Some(dcgm) = dcgm {
+                    dcgm.write(&frame.families, format, out);
+                }
+            })
+            .into(),
             Self::Json => json::encode(frame).into(),
             Self::Findings => json::findings(frame).into(),
         }
@@ -71,6 +78,8 @@ pub struct RenderError;
 #[derive(Debug, Default)]
 pub struct Pages {
     newest: Mutex<Newest>,
+    /// The names of dcgm-exporter, if `/metrics` has them too.
+    dcgm: Option<Arc<Dcgm>>,
 }
 
 #[derive(Debug, Default)]
@@ -111,12 +120,18 @@ struct Rendered {
     frame: Weak<Frame>,
     plain: [OnceCell<Bytes>; 4],
     gzip: [OnceCell<Bytes>; 4],
+    dcgm: Option<Arc<Dcgm>>,
 }
 
 impl Pages {
     /// Creates an empty cache.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty cache of forms in which `/metrics` also has these names of other exporters.
+    pub fn with_names(names: Compatibility, host_name: Option<&str>) -> Self {
+        Self { dcgm: names.dcgm.then(|| Arc::new(Dcgm::new(host_name))), ..Self::default() }
     }
 
     /// The body of `frame` in this form and encoding.
@@ -133,7 +148,7 @@ impl Pages {
             let mut newest = self.newest();
             let frames = newest.frames;
             newest.demand[form.place()][usize::from(encoding == Encoding::Gzip)].asked(frames);
-            newest.of(frame)
+            newest.of(frame, self.dcgm.as_ref())
         };
         rendered.get(frame, form, encoding).await
     }
@@ -144,7 +159,10 @@ impl Pages {
             let mut newest = self.newest();
             newest.frames += 1;
             let frames = newest.frames;
-            (newest.of(frame), newest.demand.map(|forms| forms.map(|demand| demand.expects(frames))))
+            (
+                newest.of(frame, self.dcgm.as_ref()),
+                newest.demand.map(|forms| forms.map(|demand| demand.expects(frames))),
+            )
         };
         for form in Form::ALL {
             let [plain, gzip] = expected[form.place()];
@@ -164,8 +182,8 @@ impl Pages {
 impl Rendered {
     async fn get(&self, frame: &Arc<Frame>, form: Form, encoding: Encoding) -> Result<Bytes, RenderError> {
         let plain = self.plain[form.place()].get_or_try_init(|| {
-            let frame = Arc::clone(frame);
-            work(frame.series() >= LARGE, move || form.render(&frame))
+            let (frame, dcgm) = (Arc::clone(frame), self.dcgm.clone());
+            work(frame.series() >= LARGE, move || form.render(&frame, dcgm.as_deref()))
         });
         let plain = plain.await?.clone();
         if encoding == Encoding::Identity {
@@ -179,7 +197,7 @@ impl Rendered {
 
 impl Newest {
     /// The forms of `frame`; a new frame replaces the previous one.
-    fn of(&mut self, frame: &Arc<Frame>) -> Arc<Rendered> {
+    fn of(&mut self, frame: &Arc<Frame>, dcgm: Option<&Arc<Dcgm>>) -> Arc<Rendered> {
         match &self.rendered {
             // Compared by identity, not by number: numbers may repeat after a restart of the engine.
             Some(rendered) if std::ptr::eq(rendered.frame.as_ptr(), Arc::as_ptr(frame)) => {
@@ -190,6 +208,7 @@ impl Newest {
                     frame: Arc::downgrade(frame),
                     plain: Default::default(),
                     gzip: Default::default(),
+                    dcgm: dcgm.cloned(),
                 });
                 self.rendered = Some(Arc::clone(&rendered));
                 rendered

@@ -75,7 +75,7 @@ pub fn info(gpu: &Gpu, out: &mut Batch) {
         [&identity.name, &identity.serial, &identity.pci, &minor, &identity.vbios, &identity.architecture];
     let mut labels = gpu.labels.to_vec();
     labels.extend(values.map(Label::from));
-    labels.push(mig.into());
+    labels.extend([mig.into(), "nvidia".into()]);
     out.put(&m::INFO, &labels, Flag(true));
 }
 

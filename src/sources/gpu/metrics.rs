@@ -40,11 +40,11 @@ crate::metrics! {
     /// Messages of the GPU worker process that were rejected because they were too long or invalid.
     pub WORKER_BAD_LINES: Counter<Count> = "memwarden_gpu_worker_bad_lines_total" {}.counting("{line}");
 
-    /// Identity of the GPU: UUID, name, serial number, PCI address and others as labels; always 1.
-    pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig};
+    /// Identity of the GPU: UUID, name, serial number, PCI address, vendor (nvidia, amd or intel) and others as labels; always 1.
+    pub INFO: Gauge<Flag> = "memwarden_gpu_info" {gpu, uuid, name, serial, pci, minor, vbios, architecture, mig, vendor};
     /// Status of the GPU: 1 for the current status (ok, lost, hung, unknown_error or unobserved), 0 for the others; unobserved means that no GPU worker reads it now.
     pub STATUS: Gauge<Flag> = "memwarden_gpu_status" {gpu, uuid, status};
-    /// NVML function that does not return, of a GPU whose status is hung; always 1, absent while no GPU hangs or the function is not known.
+    /// NVML function, or file of sysfs, that does not return, of a GPU whose status is hung; always 1, absent while no GPU hangs or the function is not known.
     pub HUNG_CALL: Gauge<Flag> = "memwarden_gpu_hung_call_info" {gpu, uuid, call};
     /// Time since the last complete sample of the GPU; grows while the GPU hangs.
     pub SAMPLE_AGE: Gauge<Seconds> = "memwarden_gpu_sample_age_seconds" {gpu, uuid};
@@ -67,7 +67,7 @@ crate::metrics! {
     pub MEMORY_FREE: Gauge<Bytes> = "memwarden_gpu_memory_free_bytes" {gpu, uuid};
     /// Memory of the GPU reserved by the driver and the firmware; absent where the driver counts it as used.
     pub MEMORY_RESERVED: Gauge<Bytes> = "memwarden_gpu_memory_reserved_bytes" {gpu, uuid};
-    /// Memory in use on the GPU that belongs to no listed process; absent where the driver does not report memory per process.
+    /// Memory in use on the GPU that belongs to no listed process; absent where the driver does not report the memory of each process.
     pub MEMORY_UNATTRIBUTED: Gauge<Bytes> = "memwarden_gpu_memory_unattributed_bytes" {gpu, uuid};
     /// Size of the GPU's BAR1 window, through which the host accesses GPU memory.
     pub BAR1_TOTAL: Gauge<Bytes> = "memwarden_gpu_bar1_total_bytes" {gpu, uuid};
@@ -75,7 +75,7 @@ crate::metrics! {
     pub BAR1_USED: Gauge<Bytes> = "memwarden_gpu_bar1_used_bytes" {gpu, uuid};
     /// Memory of one process on the GPU; absent where the driver does not report it.
     pub PROCESS_MEMORY: Gauge<Bytes> = "memwarden_gpu_process_memory_bytes" {gpu, uuid, pid}.budget(4_000);
-    /// Share of time in which one process ran on the GPU's streaming multiprocessors, in the newest sample of the driver, 0 to 1; absent where it did not run.
+    /// Share of time in which one process ran on the GPU's streaming multiprocessors or compute engines, in the newest sample of the driver, 0 to 1; absent where it did not run, or where the driver does not count its time.
     pub PROCESS_SM: Gauge<Ratio> = "memwarden_gpu_process_sm_utilization_ratio" {gpu, uuid, pid}.budget(4_000);
     /// Processes that use the GPU.
     pub PROCESSES: Gauge<Count> = "memwarden_gpu_processes" {gpu, uuid}.counting("{process}");
@@ -137,6 +137,8 @@ crate::metrics! {
     pub RETIREMENT_PENDING: Gauge<Flag> = "memwarden_gpu_page_retirement_pending" {gpu, uuid};
     /// XID errors of the GPU, reported by NVML or the kernel log, since memwarden started.
     pub XID_ERRORS: Counter<Count> = "memwarden_gpu_xid_errors_total" {gpu, uuid, xid, severity}.counting("{error}").budget(4_000);
+    /// Number of the newest XID error of the GPU since memwarden started; 0 where there was none, which is not the number of an XID.
+    pub NEWEST_XID: Gauge<Count> = "memwarden_gpu_newest_xid" {gpu, uuid}.counting("{xid}");
     /// Meaning and severity of each XID reported since memwarden started; always 1.
     pub XID_MEANING: Gauge<Flag> = "memwarden_gpu_xid_meaning_info" {xid, severity, meaning};
     /// XID errors in the kernel log of GPUs that NVML has not identified yet, by PCI address; once identified, they are counted in memwarden_gpu_xid_errors_total.

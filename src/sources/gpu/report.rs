@@ -114,6 +114,7 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
         let labels = [index.clone(), uuid.clone(), number.into(), severity];
         out.put(&m::XID_ERRORS, &labels, Count(events));
     }
+    out.put(&m::NEWEST_XID, &gpu.labels, Count(gpu.xids.newest().unwrap_or(0).into()));
     if !gpu.identity.uuid.is_empty() {
         convert::info(gpu, out);
     }

@@ -156,12 +156,14 @@ const MOST_UNPAIRED: usize = 256;
 #[derive(Debug)]
 pub struct Xids {
     counts: BTreeMap<u32, u64>,
+    newest: Option<u32>,
     unpaired: VecDeque<(Timestamp, XidSource, u32)>,
 }
 
 impl Default for Xids {
     fn default() -> Self {
-        Self { counts: KNOWN.iter().map(|known| (known.xid, 0)).collect(), unpaired: VecDeque::new() }
+        let counts = KNOWN.iter().map(|known| (known.xid, 0)).collect();
+        Self { counts, newest: None, unpaired: VecDeque::new() }
     }
 }
 
@@ -183,10 +185,16 @@ impl Xids {
 
     /// Adds events that only one source can report.
     pub fn add(&mut self, xid: u32, events: u64) {
+        self.newest = Some(xid);
         if self.counts.contains_key(&xid) || self.counts.len() < KNOWN.len() + MOST_UNKNOWN {
             let count = self.counts.entry(xid).or_default();
             *count = count.saturating_add(events);
         }
+    }
+
+    /// The XID that was counted last.
+    pub const fn newest(&self) -> Option<u32> {
+        self.newest
     }
 
     /// Every XID with the number of its events.
@@ -228,6 +236,20 @@ mod tests {
         check(&[(0, 'n'), (9, 'k')], 1);
         check(&[(0, 'k'), (9, 'n')], 1);
         check(&[(0, 'n'), (50, 'k')], 1);
+    }
+
+    #[test]
+    fn the_second_report_of_an_event_is_not_the_newest() {
+        let mut xids = Xids::default();
+        assert_eq!(xids.newest(), None);
+        let events =
+            [(XidSource::Nvml, 31), (XidSource::Nvml, 79), (XidSource::Kernel, 31), (XidSource::Kernel, 79)];
+        for (source, xid) in events {
+            xids.record(Timestamp::from_secs(1), source, xid);
+        }
+        assert_eq!(xids.newest(), Some(79));
+        xids.record(Timestamp::from_secs(2), XidSource::Kernel, 48);
+        assert_eq!(xids.newest(), Some(48));
     }
 
     #[test]

@@ -27,7 +27,8 @@ fn node() -> Batch {
     for (gpu, uuid) in [("0", "GPU-aaaaaaaa"), ("1", "GPU-bbbbbbbb")] {
         let [gpu, uuid] = labels([gpu, uuid]);
         let empty = Label::default;
-        let info = [gpu, uuid, empty(), empty(), empty(), empty(), empty(), empty(), empty()];
+        let mut info = vec![gpu, uuid];
+        info.resize_with(gpu::INFO.desc.labels.len(), empty);
         out.put(&gpu::INFO, &info, Flag(true));
     }
     out.put(&gpu::PROCESSES, &labels(["0", "GPU-aaaaaaaa"]), Processes(2));

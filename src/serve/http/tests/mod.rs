@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::{Reload, ServeError, Server, Setup};
-use crate::config::{Listen, Web};
+use crate::config::{Compatibility, Listen, Web};
 use crate::events::Events;
 use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
@@ -155,6 +155,7 @@ impl Running {
         let server = Server::bind(Setup {
             stale_after: tokio::sync::watch::channel(stale_after).1,
             web,
+            compatibility: Compatibility::default(),
             frames: receiver,
             events: Arc::clone(&events),
             reload,

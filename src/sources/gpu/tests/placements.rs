@@ -154,6 +154,25 @@ fn xids_of_the_kernel_log_are_kept_before_the_first_gpu() {
 }
 
 #[test]
+fn the_newest_xid_is_exposed_and_zero_before_the_first() {
+    let mut world = world();
+    let none = expect![[r#"
+        memwarden_gpu_newest_xid gpu=0,uuid=GPU-a 0
+        ok
+    "#]];
+    take(&mut world, 1, sample(&[], None));
+    check(&world, 1, "newest_xid", none);
+    for xid in [31, 79, 31, 48] {
+        take(&mut world, 1, Line::Xid(Xid { gpu: 0, xid }));
+    }
+    let newest = expect![[r#"
+        memwarden_gpu_newest_xid gpu=0,uuid=GPU-a 48
+        ok
+    "#]];
+    check(&world, 1, "newest_xid", newest);
+}
+
+#[test]
 fn a_daemon_that_was_stopped_reports_no_gpu_as_hung() {
     let mut world = World::default();
     let generation = look(&mut world, 0, &["a"]);

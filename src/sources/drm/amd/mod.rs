@@ -1,0 +1,56 @@
+//! AMD GPUs with the driver amdgpu.
+//!
+//! Files and units: Documentation/gpu/amdgpu/driver-misc.rst, thermal.rst and ras.rst of Linux, and
+//! Documentation/hwmon/sysfs-interface.rst.
+
+use super::files::Files;
+use super::vendor::{Report, Values, Vendor};
+use crate::model::units::Count;
+
+/// AMD.
+pub static VENDOR: Vendor = Vendor {
+    name: "amd",
+    id: "0x1002",
+    hwmon: &["amdgpu"],
+    own_memory: |region| region == "vram",
+    // Queues of ROCm are not in the engines' times.
+    engines: &["gfx", "compute"],
+    identity: |files| {
+        ["product_name", "serial_number", "unique_id"]
+            .map(|file| super::files::line(&files.card.join("device").join(file)))
+    },
+    read,
+};
+
+fn read(files: &mut Files<'_, Report<'_>>) -> Values {
+    let errors = files.card.join("device/ras/umc_err_count");
+    let errors = files.parsed("ecc", &errors, errors_of);
+    Values {
+        memory_total: files.bytes("memory_total", "device/mem_info_vram_total"),
+        memory_used: files.bytes("memory_used", "device/mem_info_vram_used"),
+        gtt_total: files.bytes("gtt_total", "device/mem_info_gtt_total"),
+        gtt_used: files.bytes("gtt_used", "device/mem_info_gtt_used"),
+        utilization: files.percent("utilization", "device/gpu_busy_percent"),
+        memory_utilization: files.percent("memory_utilization", "device/mem_busy_percent"),
+        // Server GPUs have no sensor at the edge.
+        temperature: files.temperature("temperature", &["edge", "junction"]),
+        memory_temperature: files.temperature("memory_temperature", &["mem"]),
+        power: files.power("power", &["power1_average", "power1_input"], true),
+        power_limit: files.power("power_limit", &["power1_cap"], false),
+        energy: None,
+        clock: files.frequency("clock_graphics", &["sclk"]),
+        memory_clock: files.frequency("clock_memory", &["mclk"]),
+        pcie_replays: files.number("pcie_replays", "device/pcie_replay_count").map(Count),
+        ecc_corrected: errors.map(|(corrected, _)| Count(corrected)),
+        ecc_uncorrected: errors.map(|(_, uncorrected)| Count(uncorrected)),
+    }
+}
+
+/// Corrected and uncorrected errors: lines `ue: 0` and `ce: 0`; newer kernels add others.
+fn errors_of(text: &str) -> Option<(u64, u64)> {
+    let of = |name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))?;
+        value.trim().parse().ok()
+    };
+    Some((of("ce")?, of("ue")?))
+}
