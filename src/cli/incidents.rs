@@ -12,12 +12,15 @@ use crate::model::printable::{self, escaped};
 use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::words::incident::Incident;
-use crate::protection::words::incidents::{self, Incidents, RECORD};
+use crate::protection::words::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
 use crate::report::text::prose_table;
 
 /// The state folder of the systemd unit.
 const STATE: &str = "/var/lib/memwarden";
+
+/// Maximum number of characters of the answers of other nodes in the list; the report of an incident has all.
+const ANSWERS: usize = 300;
 
 /// List recorded incidents, or print the report of one.
 ///
@@ -89,13 +92,14 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
         let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
         let cause = entry.cause.map_or("damaged", |cause| cause.label());
         let steps = entry.steps.map_or_else(|| "-".to_owned(), |steps| steps.to_string());
-        let summary = entry.summary.as_deref().unwrap_or("the record cannot be read");
+        let mut summary = entry.summary.clone().unwrap_or_else(|| "the record cannot be read".to_owned());
+        summary.push_str(&requests(&entry));
         vec![
             escaped(&entry.id).into_owned(),
             cause.to_owned(),
             escaped(mode).into_owned(),
             steps,
-            escaped(summary).into_owned(),
+            escaped(&summary).into_owned(),
         ]
     });
     let head = ["incident", "cause", "mode", "steps", "summary"].map(str::to_owned).to_vec();
@@ -106,10 +110,60 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
     Ok(out)
 }
 
+/// Which node asked which for a checkpoint of the run, and what came back, as sentences.
+fn requests(entry: &Entry) -> String {
+    let Some(id) = &entry.run_incident else { return String::new() };
+    let mut text = format!(" On all nodes of the run: incident {id}.");
+    if let Some(node) = &entry.asked_by {
+        // Writing to a text cannot fail.
+        let _ = write!(text, " Asked by {node}.");
+    }
+    if let Some(run) = &entry.asked_run {
+        let _ = match &entry.answers {
+            Some(answers) if answers.chars().count() > ANSWERS => {
+                let start: String = answers.chars().take(ANSWERS).collect();
+                write!(text, " Asked the other nodes of {run}: {start}...")
+            }
+            Some(answers) => write!(text, " Asked the other nodes of {run}: {answers}."),
+            None => write!(text, " Asked the other nodes of {run}; no answer is recorded."),
+        };
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protection::record::store::Store;
+    use crate::protection::words::incident::StepRecord;
+    use serde_json::json;
+
+    #[test]
+    fn a_list_shows_who_asked_whom_and_what_came_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
+        let text = || list(&store, Page::default()).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let step = |step, output: &str| StepRecord { step, output: output.to_owned(), ..Default::default() };
+        let write = |steps: Vec<StepRecord>| {
+            let record = Incident { summary: "It saved.".to_owned(), steps, ..Incident::default() };
+            store.write(
+                "20260101T120000.000Z-job",
+                &[(RECORD.to_owned(), serde_json::to_vec(&record).unwrap())],
+            )
+        };
+        let ask = json!({"do": "ask_run", "run": "alpha", "request": {"incident": "i@n1", "from": "n1"}});
+        write(vec![step(ask.clone(), "2 nodes, asked 1, no_answer 1; n2: no_answer")]).unwrap();
+        let asked = "It saved. On all nodes of the run: incident i@n1. Asked the other nodes of alpha: 2 nodes, asked 1, \
+                     no_answer 1; n2: no_answer.";
+        assert!(text().contains(asked), "{}", text());
+        write(vec![step(ask.clone(), "")]).unwrap();
+        assert!(text().contains("Asked the other nodes of alpha; no answer is recorded."), "{}", text());
+        write(vec![step(ask, &"x".repeat(5000))]).unwrap();
+        assert!(text().contains("xxx...") && text().len() < 1000, "{}", text());
+        let asked = json!({"do": "run_requested", "request": {"incident": "i@n1", "from": "n1"}});
+        write(vec![step(asked, "")]).unwrap();
+        assert!(text().contains("incident i@n1. Asked by n1."), "{}", text());
+    }
 
     #[test]
     fn a_list_has_one_line_for_each_incident() {

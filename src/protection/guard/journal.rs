@@ -57,6 +57,8 @@ pub trait Journal: Send {
     fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished);
     /// Records that the job has left its slot, an incident or not.
     fn left(&mut self, _at: Timestamp, _seat: TargetId) {}
+    /// Records the result of a step whose incident is over, or whose job has left.
+    fn ended_after_incident(&mut self, _at: Timestamp, _finished: &Finished) {}
     /// Records a reading of the memory left below a job's cgroup limit.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
     /// Records a reading of the host's memory.
@@ -170,6 +172,10 @@ impl Journal for GuardJournal {
     fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished) {
         self.ledger.ended(at, finished);
         self.log.ended(slot, step, &finished.result);
+    }
+
+    fn ended_after_incident(&mut self, at: Timestamp, finished: &Finished) {
+        self.ledger.ended(at, finished);
     }
 
     fn left(&mut self, at: Timestamp, slot: TargetId) {

@@ -53,7 +53,12 @@ impl ReceiveRunRequests for RunReceiver {
                 tracing::error!(%error, "Cannot read the file protection.peers.token_file; requests of other nodes are refused.");
                 "The token file cannot be read; see the log."
             }
-            None => "Requests for runs are refused: set protection.peers.token_file.",
+            None if certificates => {
+                "Unauthorized: a client certificate that web.config_file verifies is required."
+            }
+            None => {
+                "Requests for runs are refused: set protection.peers.token_file or protection.peers.accept_client_certificates."
+            }
         };
         self.requests.received.add(RunOutcome::Refused);
         Err(refusal)

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 
 use super::audit::AuditLog;
-use super::recorder::Recorder;
+use super::recorder::{Id, Recorder};
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -69,6 +69,16 @@ struct Seat {
     incident: String,
 }
 
+/// A step that ends later, and the incident that it belongs to, which can be over by then.
+#[derive(Debug)]
+struct Going {
+    ticket: Ticket,
+    number: u64,
+    incident: Id,
+    target: Label,
+    mode: &'static str,
+}
+
 /// The ledger of the guard.
 #[derive(Debug)]
 pub struct Ledger {
@@ -83,7 +93,7 @@ pub struct Ledger {
     /// Memory for ids of incidents.
     names: Vec<String>,
     number: u64,
-    going: Vec<(Ticket, TargetId, u64)>,
+    going: Vec<Going>,
 }
 
 impl Ledger {
@@ -164,18 +174,31 @@ impl Ledger {
                 // The end of dropped steps is not recorded: the oldest ones are dropped.
                 self.going.remove(0);
             }
-            self.going.push((*ticket, step.target, number));
+            let slot = self.slots.iter().find(|known| known.id == step.target);
+            self.going.push(Going {
+                ticket: *ticket,
+                number,
+                incident: Id::of(slot.map_or("", |slot| &slot.incident)),
+                target: slot.map_or_else(Label::default, |slot| slot.target.clone()),
+                mode: slot.map_or("", |slot| slot.mode),
+            });
         }
     }
 
     /// Records that a step has ended later, or that the job is saving.
     pub fn ended(&mut self, at: Timestamp, finished: &Finished) {
-        let known = self.going.iter().position(|(ticket, ..)| *ticket == finished.ticket);
-        let (slot, number) = known.map_or((TargetId(u16::MAX), None), |place| {
-            let (_, slot, number) = self.going[place];
-            (slot, Some(number))
-        });
-        self.put(at, slot, &Entry::Ended { number, finished });
+        let known = self.going.iter().position(|going| going.ticket == finished.ticket);
+        let going = known.map(|place| &self.going[place]);
+        let occasion = Occasion {
+            at,
+            incident: going.map_or("", |going| going.incident.as_str()),
+            target: going.map_or("", |going| going.target.as_str()),
+            mode: going.map_or("", |going| going.mode),
+            config: &self.config,
+        };
+        let number = going.map(|going| going.number);
+        Entry::Ended { number, finished }.write(&occasion, &mut self.line);
+        self.hand_over();
         let goes_on = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !goes_on) {
             self.going.remove(place);
@@ -215,6 +238,11 @@ impl Ledger {
             config: &self.config,
         };
         entry.write(&occasion, &mut self.line);
+        self.hand_over();
+    }
+
+    /// Hands the line over to the audit log.
+    fn hand_over(&mut self) {
         self.settle();
         let waits = !self.spill.is_empty() || !self.audit.try_put(&self.line);
         if waits && self.spill.len() + self.line.len() <= SPILL {

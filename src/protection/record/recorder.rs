@@ -31,6 +31,8 @@ use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, St
 const EVERY: Duration = Duration::from_secs(2);
 /// Capacity of the queue of messages.
 const WAITING: usize = 64;
+/// Time for which answers of other nodes are added to the record of an incident that is over.
+const ANSWERS: Duration = Duration::from_secs(150);
 /// Maximum size of the lines of one incident in bytes.
 const LINES: usize = 4 << 20;
 /// Maximum number of remembered OOM victims.
@@ -41,20 +43,20 @@ const HEIGHT: u32 = 600;
 
 /// The id of an incident, stored inline; ids have less than 96 bytes of ASCII.
 #[derive(Clone, Copy, Debug)]
-struct Id {
+pub(super) struct Id {
     bytes: [u8; 96],
     length: usize,
 }
 
 impl Id {
-    fn of(id: &str) -> Self {
+    pub(super) fn of(id: &str) -> Self {
         let mut bytes = [0; 96];
         let length = id.len().min(bytes.len());
         bytes[..length].copy_from_slice(&id.as_bytes()[..length]);
         Self { bytes, length }
     }
 
-    fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 }
@@ -215,6 +217,8 @@ struct Open {
     news: bool,
     /// Whether it is over and its last lines are missing.
     late: bool,
+    /// Since when its record is complete but for the answers of other nodes.
+    closed: Option<Timestamp>,
 }
 
 struct Writer {
@@ -238,6 +242,7 @@ impl Writer {
             let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
             let word = inbox.recv_timeout(wait);
             self.read();
+            self.follow_closed();
             match word {
                 Ok(Message::Began { id, at, target, mode, policy }) => self.begin(Incident {
                     id: id.as_str().to_owned(),
@@ -255,9 +260,12 @@ impl Writer {
                         open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
                     }
                     self.end(id.as_str(), at);
-                    // No last transition follows.
+                    // No last transition follows, and no answer.
                     if let Some(place) = self.open.iter().position(|open| open.incident.id == id.as_str()) {
-                        self.close(place);
+                        if self.open[place].closed.is_none() {
+                            self.close(place);
+                        }
+                        self.open.retain(|open| open.incident.id != id.as_str());
                     }
                 }
                 Ok(Message::Record(incident)) if self.already_recorded(&incident) => {}
@@ -281,6 +289,7 @@ impl Writer {
                     self.write_news();
                 }
                 Err(RecvTimeoutError::Disconnected) => {
+                    self.open.retain(|open| open.closed.is_none());
                     for place in (0..self.open.len()).rev() {
                         self.close(place);
                     }
@@ -301,8 +310,11 @@ impl Writer {
         }
         let known = |pid: &str| self.victims.iter().any(|known| known == pid);
         let by_kernel = victim.is_some_and(|victims| victims.split(' ').any(known));
-        let by_policy =
-            |open: &Open| open.incident.target == incident.target && open.incident.mode == "enforce";
+        let by_policy = |open: &Open| {
+            open.closed.is_none()
+                && open.incident.target == incident.target
+                && open.incident.mode == "enforce"
+        };
         by_kernel || self.open.iter().any(by_policy)
     }
 
@@ -336,7 +348,8 @@ impl Writer {
         }
         let processes = store::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
-        self.open.push(Open { incident, processes, lines: Vec::new(), news: true, late: false });
+        let lines = Vec::new();
+        self.open.push(Open { incident, processes, lines, news: true, late: false, closed: None });
         // Reads again the lines before the message, for this incident only; later lines are read next.
         let (lines, head) = self.audit.since(0);
         let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
@@ -368,13 +381,33 @@ impl Writer {
         }
     }
 
+    /// Writes the record of an incident that is over. Where other nodes were asked and have not answered, it stays open.
     fn close(&mut self, place: usize) {
         self.open[place].news = true;
         let written = self.write(place);
-        let closed = self.open.remove(place);
+        let open = &mut self.open[place];
+        open.late = false;
         if written {
             lock(&self.status).written += 1;
-            tracing::info!(incident = closed.incident.id, "Wrote an incident record.");
+            tracing::info!(incident = open.incident.id, "Wrote an incident record.");
+        }
+        if open.incident.awaits_answers() {
+            open.closed = Some(clock::now());
+        } else {
+            self.open.remove(place);
+        }
+    }
+
+    /// Adds late answers of other nodes to the records of incidents that are over.
+    fn follow_closed(&mut self) {
+        let now = clock::now();
+        for place in (0..self.open.len()).rev() {
+            let Some(closed) = self.open[place].closed else { continue };
+            let written = !self.open[place].news || self.write(place);
+            let awaits = !written || self.open[place].incident.awaits_answers();
+            if !awaits || now.since(closed) >= ANSWERS {
+                self.open.remove(place);
+            }
         }
     }
 

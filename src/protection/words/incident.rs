@@ -209,7 +209,7 @@ impl Incident {
                     }
                     "ended" => {
                         step.ended_after_seconds = Some(at - step.unix_seconds);
-                        step.output.push_str(&text("said"));
+                        step.output.push_str(&text("output"));
                         step.close(line);
                     }
                     "reached" => {
@@ -230,6 +230,38 @@ impl Incident {
             step.step["request"]["incident"].as_str()
         };
         of("run_requested").or_else(|| of("ask_run"))
+    }
+
+    /// Whether other nodes of the run were asked and their answers are not recorded yet.
+    pub fn awaits_answers(&self) -> bool {
+        let awaited = |step: &StepRecord| {
+            step.step["do"] == "ask_run"
+                && step.outcome.get("started").is_some()
+                && step.ended_after_seconds.is_none()
+        };
+        self.steps.iter().any(awaited)
+    }
+
+    /// The node that asked for a checkpoint of the run; absent where none did.
+    pub fn asked_by(&self) -> Option<&str> {
+        let step = self.steps.iter().find(|step| step.step["do"] == "run_requested")?;
+        step.step["request"]["from"].as_str()
+    }
+
+    /// The run whose other nodes were asked for a checkpoint; absent where none were.
+    pub fn asked_run(&self) -> Option<&str> {
+        self.ask_step()?.step["run"].as_str()
+    }
+
+    /// What came back from the other nodes, or why none were asked; absent where there is no answer.
+    pub fn answers(&self) -> Option<&str> {
+        let step = self.ask_step()?;
+        let output = Some(step.output.trim()).filter(|output| !output.is_empty());
+        output.or(step.error.as_deref())
+    }
+
+    fn ask_step(&self) -> Option<&StepRecord> {
+        self.steps.iter().find(|step| step.step["do"] == "ask_run")
     }
 
     /// Every process that was reached, once, with the steps that reached it.
@@ -269,7 +301,7 @@ mod tests {
 {"entry":"before","incident":"i","unix_seconds":2.0,"number":7,"step":{"do":"hook"}}
 {"entry":"before","incident":"other","unix_seconds":2.0,"number":8,"step":{}}
 {"entry":"after","incident":"i","unix_seconds":2.1,"number":7,"took_us":12,"result":"ok","outcome":{"started":1},"processes":0}
-{"entry":"ended","incident":"i","unix_seconds":4.5,"number":7,"said":"done\n","result":"ok","outcome":"done","processes":1}
+{"entry":"ended","incident":"i","unix_seconds":4.5,"number":7,"output":"done\n","result":"ok","outcome":"done","processes":1}
 {"entry":"before","incident":"i","unix_seconds":5.0,"number":9,"step":{"do":"kill_tree"}}
 {"entry":"reached","incident":"i","unix_seconds":5.0,"number":9,"processes":[{"pid":3,"start":1},{"pid":4,"start":2}]}
 {"entry":"before","incident":"i","unix_seconds":6.0,"number":10,"step":{"do":"release"}}

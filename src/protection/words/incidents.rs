@@ -58,6 +58,15 @@ pub struct Entry {
     /// The id of the incident on all nodes of its run; absent where no other node asked or was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_incident: Option<String>,
+    /// The node that asked for a checkpoint of the run; absent where none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<String>,
+    /// The run whose other nodes were asked for a checkpoint; absent where none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_run: Option<String>,
+    /// What came back from them; absent where no answer is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
 }
 
 /// Reads incidents. May block on a disk.
@@ -100,9 +109,15 @@ pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
             summary: None,
             steps: None,
             run_incident: None,
+            asked_by: None,
+            asked_run: None,
+            answers: None,
         };
         if let Some(record) = record {
             entry.run_incident = record.run_incident().map(str::to_owned);
+            entry.asked_by = record.asked_by().map(str::to_owned);
+            entry.asked_run = record.asked_run().map(str::to_owned);
+            entry.answers = record.answers().map(str::to_owned);
             entry.cause = Some(record.cause);
             entry.began_unix_seconds = Some(record.began_unix_seconds);
             entry.ended_unix_seconds = record.ended_unix_seconds;

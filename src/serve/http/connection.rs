@@ -43,6 +43,15 @@ impl Limits {
     }
 }
 
+/// The client of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    /// The address of this host that it reached.
+    pub(super) local: IpAddr,
+    /// Whether it presented a certificate that was verified by a CA that the web-config file names.
+    pub(super) certificate: bool,
+}
+
 /// State that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -110,7 +119,7 @@ pub(super) async fn serve(
     let meter = Arc::clone(&admitted.meter);
     let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
     if !shared.routes.tls_on() {
-        plain(stream, local, meter, shared, shutdown).await;
+        plain(stream, Client { local, certificate: false }, meter, shared, shutdown).await;
         return;
     }
     meter.handshake();
@@ -120,8 +129,8 @@ pub(super) async fn serve(
         () = meter.evicted() => return,
         () = stopped(&mut shutdown) => return,
     };
-    let stream = match accepted {
-        Ok(Ok(stream)) => stream,
+    let (stream, certificate) = match accepted {
+        Ok(Ok(accepted)) => accepted,
         Ok(Err(error)) => {
             tracing::debug!(error = %error, "A TLS handshake failed.");
             shared.events.http_limited(HttpLimit::Handshake);
@@ -132,15 +141,16 @@ pub(super) async fn serve(
             return;
         }
     };
+    let client = Client { local, certificate };
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         meter.established(false);
-        plain(stream, local, meter, shared, shutdown).await;
+        plain(stream, client, meter, shared, shutdown).await;
         return;
     }
     meter.established(true);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, local).await) }
+        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, client).await) }
     });
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -154,7 +164,7 @@ pub(super) async fn serve(
 /// HTTP/1.1 over TCP or TLS.
 async fn plain(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    local: IpAddr,
+    client: Client,
     meter: Arc<Meter>,
     shared: Arc<Shared>,
     shutdown: watch::Receiver<bool>,
@@ -163,7 +173,7 @@ async fn plain(
     const LINGER: Duration = Duration::from_millis(500);
     let service = service_fn(|request| {
         let (shared, answered) = (Arc::clone(&shared), meter.request());
-        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, local).await) }
+        async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, client).await) }
     });
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let mut connection = http1::Builder::new()

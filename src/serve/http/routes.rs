@@ -4,7 +4,6 @@
 //! take work a free slot. A request waits for a slot up to half of its time limit, so that a burst of scrapes is
 //! served rather than refused; health checks need no slot.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 use super::alerts;
 use super::answer::{Answer, Sent, stopping};
 use super::auth::Verdict;
+use super::connection::Client;
 use super::freshness::Freshness;
 use super::gate::Gate;
 use super::incidents::{self, Wanted};
@@ -191,12 +191,15 @@ impl Routes {
         self.web_config.tls_on()
     }
 
-    /// Performs the TLS handshake with the certificates that are currently on disk.
-    pub(super) async fn handshake(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        let Some(config) = self.web_config.tls() else {
+    /// Performs the TLS handshake with the certificates that are currently on disk. Returns the stream, and whether the
+    /// client presented a certificate that was verified.
+    pub(super) async fn handshake(&self, stream: TcpStream) -> std::io::Result<(TlsStream<TcpStream>, bool)> {
+        let Some(tls) = self.web_config.tls() else {
             return Err(std::io::Error::other("no certificate was ever loaded"));
         };
-        tokio_rustls::TlsAcceptor::from(config).accept(stream).await
+        let stream = tokio_rustls::TlsAcceptor::from(tls.config).accept(stream).await?;
+        let presented = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+        Ok((stream, tls.verifies && presented))
     }
 
     /// The response to one request; never fails.
@@ -204,12 +207,12 @@ impl Routes {
         &self,
         request: Request<Incoming>,
         open: meter::Request,
-        local: IpAddr,
+        client: Client,
     ) -> Response<Sent> {
         let head = request.method() == Method::HEAD;
         let http2 = request.version() == http::Version::HTTP_2;
         // Creating a response may take three quarters of the request's time; the rest is for sending it.
-        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, local)).await {
+        let answer = match timeout(self.request_timeout * 3 / 4, self.guarded(request, &open, client)).await {
             Ok(answer) => answer,
             Err(_) => {
                 self.events.http_limited(HttpLimit::Time);
@@ -220,7 +223,7 @@ impl Routes {
         answer.finish(open, head, http2)
     }
 
-    async fn guarded(&self, request: Request<Incoming>, open: &meter::Request, local: IpAddr) -> Answer {
+    async fn guarded(&self, request: Request<Incoming>, open: &meter::Request, client: Client) -> Answer {
         let rules = match self.web_config.current() {
             Ok(rules) => rules,
             Err(()) => {
@@ -235,10 +238,10 @@ impl Routes {
             return self.too_many();
         }
         let (parts, body) = request.into_parts();
-        if let Some(refusal) = self.gate.refusal(&parts, local) {
+        if let Some(refusal) = self.gate.refusal(&parts, client.local) {
             return refusal;
         }
-        let known = Known { user: rules.users.anybody(), certificate: rules.certificates_verified };
+        let known = Known { user: rules.users.anybody(), certificate: client.certificate && rules.verifies };
         let mut answer = match rules.users.check(&parts.headers, open).await {
             Verdict::Welcome => self.routed(parts, body, open, known).await,
             Verdict::Stranger => Answer::text(StatusCode::UNAUTHORIZED, "Unauthorized.")

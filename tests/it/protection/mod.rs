@@ -13,6 +13,7 @@ mod hooks;
 pub(crate) mod job;
 mod ladder;
 mod modes;
+mod peers;
 #[cfg(feature = "gpu")]
 mod pod;
 mod records;

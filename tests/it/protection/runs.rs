@@ -1,5 +1,7 @@
 //! A run on two nodes: daemons on loopback ports, each with its own job, state and memory.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 
 use super::SOON;
@@ -12,14 +14,15 @@ const TOKEN: &str = "a long shared secret";
 
 /// Configures a node of the run `alpha` with these peers.
 fn configure(room: &Room, mode: &str, peers: &[String], keys: &str) -> PathBuf {
+    let peers: Vec<String> = peers.iter().map(|peer| format!("\"{peer}\"")).collect();
+    configure_peers(room, mode, &format!("from: static, hosts: [{}], timeout: 5s", peers.join(", ")), keys)
+}
+
+/// Configures a node of the run `alpha` with these keys of `peers` beside the token.
+pub(super) fn configure_peers(room: &Room, mode: &str, peers: &str, keys: &str) -> PathBuf {
     let token = room.path("token");
     std::fs::write(&token, TOKEN).unwrap();
-    let peers: Vec<String> = peers.iter().map(|peer| format!("\"{peer}\"")).collect();
-    let protection = format!(
-        "mode: {mode}, peers: {{from: static, hosts: [{}], token_file: {}, timeout: 5s}}",
-        peers.join(", "),
-        token.display()
-    );
+    let protection = format!("mode: {mode}, peers: {{{peers}, token_file: {}}}", token.display());
     let keys = format!("host: {{soft: 20%, hard: \"\"}}, max_state: checkpoint, {keys}");
     let file = room.configure(&protection, &[room.target("train", &keys)], "");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -29,17 +32,21 @@ fn configure(room: &Room, mode: &str, peers: &[String], keys: &str) -> PathBuf {
 }
 
 /// A node with a job of the run.
-struct Node {
+pub(super) struct Node {
     room: Room,
     job: Job,
-    daemon: Daemon,
+    pub(super) daemon: Daemon,
 }
 
 impl Node {
-    fn start(mode: &str, peers: &[String], keys: &str) -> Self {
+    pub(super) fn start(mode: &str, peers: &[String], keys: &str) -> Self {
+        Self::start_as(|room| configure(room, mode, peers, keys))
+    }
+
+    fn start_as(configure: impl FnOnce(&Room) -> PathBuf) -> Self {
         let room = Room::staged();
         let job = Job::start(&room, &witness());
-        configure(&room, mode, peers, keys);
+        configure(&room);
         let daemon = room.start();
         room.wait_members(&daemon, "train", 1.0);
         Self { room, job, daemon }
@@ -62,7 +69,7 @@ impl Node {
     }
 }
 
-const SCOPE: &str = "checkpoint: {scope: run, grace: 2s, longest_grace: 2s}";
+pub(super) const SCOPE: &str = "checkpoint: {scope: run, grace: 2s, longest_grace: 2s}";
 
 #[test]
 fn a_shortage_on_one_node_asks_the_ranks_of_all() {
@@ -110,6 +117,90 @@ fn a_shortage_on_one_node_asks_the_ranks_of_all() {
     assert_eq!(entry["run_incident"], id.as_str());
     let report = shown(&[entry["id"].as_str().unwrap()]);
     assert!(report.contains(&id) && report.contains("Another node of its run asked"), "{report}");
+}
+
+/// A node that takes one request, and answers it when it is told to.
+struct SlowPeer {
+    listener: TcpListener,
+}
+
+impl SlowPeer {
+    fn new() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+    }
+
+    fn address(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+
+    /// Waits for the request.
+    fn asked(&self) -> TcpStream {
+        let (mut stream, _) = self.listener.accept().unwrap();
+        let (mut request, mut part) = (Vec::new(), [0; 4096]);
+        while !request.ends_with(b"}") {
+            let read = stream.read(&mut part).unwrap();
+            assert!(read > 0, "the request ends early");
+            request.extend_from_slice(&part[..read]);
+        }
+        stream
+    }
+}
+
+#[test]
+fn an_answer_after_the_end_of_the_incident_is_recorded() {
+    let slow = SlowPeer::new();
+    let peers = format!("from: static, hosts: ['{}'], timeout: 60s", slow.address());
+    let asking = Node::start_as(|room| configure_peers(room, "enforce", &peers, SCOPE));
+    asking.room.available(HOST / 10);
+    let mut stream = slow.asked();
+    asking.room.available(HOST);
+    wait_for("the end of the incident", SOON, || {
+        asking.room.audit().moves("train").ends_with(&["cooldown", "ok"]).then_some(())
+    });
+    let folder = asking.room.state().join("incidents");
+    let shown = |args: &[&str]| {
+        let output =
+            memwarden(&["incidents", "--folder", folder.to_str().unwrap()]).args(args).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let entry = || {
+        let list: serde_json::Value = serde_json::from_str(&shown(&["--format", "json"])).unwrap();
+        list["incidents"][0].clone()
+    };
+    wait_for("the record", SOON, || entry()["ended_unix_seconds"].is_number().then_some(()));
+    assert!(entry()["answers"].is_null() && entry()["asked_run"] == "alpha", "{}", entry());
+    let body = r#"{"outcome":"asked","host":"late","processes":1}"#;
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let answers = wait_for("the answer", SOON, || Some(entry()["answers"].as_str()?.to_owned()));
+    assert!(answers.starts_with("1 nodes, asked 1; "), "{answers}");
+    let audit = asking.room.audit();
+    let step = audit.begun("ask_run").next().unwrap();
+    let end = audit.end(step);
+    assert_eq!((&end["entry"], &end["incident"]), (&"ended".into(), &step["incident"]));
+    let text = shown(&[]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let id = step["step"]["request"]["incident"].as_str().unwrap();
+    assert!(text.contains("Asked the other nodes of alpha: 1 nodes, asked 1") && text.contains(id), "{text}");
+}
+
+#[test]
+fn the_other_nodes_go_on_when_the_asking_node_is_killed() {
+    let other = Node::start("enforce", &["127.0.0.1:1".to_owned()], SCOPE);
+    let slow = SlowPeer::new();
+    let mut asking = Node::start("enforce", &[slow.address(), other.address()], SCOPE);
+    asking.room.available(HOST / 10);
+    // The request is on its way, and one answer is missing.
+    let stream = slow.asked();
+    other.job.wait_said("signal 10");
+    asking.daemon.signal("KILL");
+    asking.daemon.wait(SOON);
+    drop(stream);
+    wait_for("the end of the incident", SOON, || {
+        let audit = other.room.audit();
+        (audit.moves("train") == ["checkpoint", "cooldown", "ok"]).then_some(())
+    });
+    assert_eq!(other.job.said(), ["up", "signal 10"]);
+    other.room.audit().is_paired();
+    other.daemon.wait_frames(1.0);
 }
 
 #[test]

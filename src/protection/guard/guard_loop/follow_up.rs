@@ -40,7 +40,10 @@ impl GuardLoop {
             let owner = self.slots.iter().enumerate().find_map(|(slot, job)| {
                 Some((slot, job.as_ref().and_then(|job| job.pending.find(*ticket))?))
             });
-            let Some((slot, PendingStep { label, replaced, .. })) = owner else { continue };
+            let Some((slot, PendingStep { label, replaced, .. })) = owner else {
+                self.journal.ended_after_incident(now, &self.finished[place]);
+                continue;
+            };
             let saving = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
             let Some(job) = self.slots[slot].as_mut() else { continue };
             if !saving {

@@ -60,6 +60,13 @@ pub(super) enum Clients {
     RequireVerified,
 }
 
+impl Clients {
+    /// Whether a certificate that a client presents is verified.
+    pub(super) const fn verifies(self) -> bool {
+        matches!(self, Self::VerifyGiven | Self::RequireVerified)
+    }
+}
+
 /// Rate limit: one request per `interval`, at most `burst` at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {

@@ -62,14 +62,22 @@ pub fn check_web_config(path: &Path) -> Result<(), WebConfigError> {
 pub(super) struct Rules {
     pub(super) users: Users,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    /// Whether every client has presented a certificate of a CA that the file names.
-    pub(super) certificates_verified: bool,
+    /// Whether certificates of clients are verified.
+    pub(super) verifies: bool,
+}
+
+/// How a TLS handshake is made.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    pub(super) config: Arc<ServerConfig>,
+    /// Whether a certificate that a client presents is verified by a CA that the file names.
+    pub(super) verifies: bool,
 }
 
 #[derive(Debug)]
 struct Loaded {
     rules: Arc<Rules>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Tls>,
     http2: bool,
     rate: Option<Rate>,
 }
@@ -91,7 +99,7 @@ struct Live {
     files: Files,
     rules: Arc<Rules>,
     /// The last valid TLS configuration.
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Tls>,
     /// The current error of the files, as logged.
     broken: Option<String>,
 }
@@ -103,7 +111,7 @@ impl WebConfig {
         let rules = Rules {
             users: Users::new(Default::default(), Arc::clone(&memory)),
             headers: Vec::new(),
-            certificates_verified: false,
+            verifies: false,
         };
         let loaded = Loaded { rules: Arc::new(rules), tls: None, http2: false, rate: None };
         Self::new(None, loaded, Files::default(), memory)
@@ -139,7 +147,7 @@ impl WebConfig {
     }
 
     /// The TLS configuration of the current files, or of the last valid ones.
-    pub(super) fn tls(&self) -> Option<Arc<ServerConfig>> {
+    pub(super) fn tls(&self) -> Option<Tls> {
         self.refreshed().tls.clone()
     }
 
@@ -196,14 +204,13 @@ fn load(
         .map_err(|_| WebConfigError::Unusable { path: path.to_owned(), what: "is not UTF-8".to_owned() })?;
     let document = document::parse(&text, path)?;
     let http2 = http2.unwrap_or(document.http2);
+    let verifies = document.tls.as_ref().is_some_and(|tls| tls.clients.verifies());
     let tls = match &document.tls {
-        Some(section) => Some(tls::build(section, http2, path, files)?),
+        Some(section) => Some(Tls { config: tls::build(section, http2, path, files)?, verifies }),
         None => None,
     };
     let users = Users::new(document.users, Arc::clone(memory));
-    let certificates_verified =
-        document.tls.as_ref().is_some_and(|tls| tls.clients == document::Clients::RequireVerified);
-    let rules = Arc::new(Rules { users, headers: document.headers, certificates_verified });
+    let rules = Arc::new(Rules { users, headers: document.headers, verifies });
     Ok(Loaded { rules, tls, http2, rate: document.rate })
 }
 
