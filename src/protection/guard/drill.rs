@@ -19,10 +19,11 @@ use crate::model::frame::SourceReport;
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, ArmError, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
+use crate::protection::enforce::levels::{HostMeter, MemoryLeft};
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
-use crate::protection::policy::{Observed, Reason, State, Transition};
+use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
@@ -124,6 +125,7 @@ pub fn walk(
         BackgroundExecutors::default(),
     )
     .map_err(DrillError::Executor)?;
+    let host = HostMeter::open(&roots.proc).and_then(|meter| meter.read()).ok();
     let mut drill = Drill::default();
     let named = input_builder.names.slots.iter().zip(facts.slots);
     for (slot, (names, facts)) in named.enumerate() {
@@ -138,7 +140,7 @@ pub fn walk(
             unfit = Some("bounds");
         }
         let steps = if unfit.is_none() && *members > 0 {
-            climb(&target, id, &facts, &mut machine)
+            climb(&target, id, &facts, &observe(host, &facts), &mut machine)
         } else {
             Vec::new()
         };
@@ -195,21 +197,46 @@ fn gpu_processes_known(_frame: &Frame, _facts: &Facts) -> bool {
     false
 }
 
-fn climb(target: &Target, id: TargetId, facts: &JobInput, machine: &mut Machine) -> Vec<DrilledStep> {
+/// What is left of the host and below the limits of the job's cgroup now, by which a limit is raised.
+fn observe(host: Option<MemoryLeft>, facts: &JobInput) -> Observed {
+    let reading = |left: MemoryLeft| {
+        Aged::now(Reading { headroom: left.headroom, total: left.total, fast: None, slow: None })
+    };
+    let mut observed = Observed::default();
+    observed.readings[Resource::Host.place()] = host.map(reading);
+    if let (Some(host), Some(Some(meter))) = (host, &facts.meter)
+        && let Ok(Some((left, groups))) = meter.read(host.total)
+    {
+        observed.readings[Resource::Cgroup.place()] = Some(reading(left));
+        observed.groups = groups;
+    }
+    observed
+}
+
+fn climb(
+    target: &Target,
+    id: TargetId,
+    facts: &JobInput,
+    observed: &Observed,
+    machine: &mut Machine,
+) -> Vec<DrilledStep> {
     let notification: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
     let max_state = target.limits.max_state.label();
     for to in LADDER {
         let at = clock::now();
         let ask = to == State::Checkpoint;
-        let transition = Transition { at, from, to, reason: Reason::Alert, incident: 1, ask, counts: false };
+        // Only a shortage in the cgroup raises its limit.
+        let short = to == State::Soft && observed.reading(Resource::Cgroup).is_some();
+        let reason = if short { Reason::Level(Resource::Cgroup) } else { Reason::Alert };
+        let transition = Transition { at, from, to, reason, incident: 1, ask, counts: false };
         from = to;
         let Some(stage) = plan::stage_of(&transition) else { continue };
         plan.make(&PlanInput {
             id,
             target,
             transition: &transition,
-            observed: &Observed::default(),
+            observed,
             stage,
             roster: &facts.roster,
             notification: Some(&notification),
