@@ -60,6 +60,11 @@ impl Audit {
         pids
     }
 
+    /// Whether each step that began has its line of the end.
+    pub(crate) fn has_all_ends(&self) -> bool {
+        self.entries("before").count() == self.entries("after").count()
+    }
+
     /// Each step has its line before and its line after, and no line was lost.
     #[track_caller]
     pub(crate) fn is_paired(&self) {

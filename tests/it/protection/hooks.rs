@@ -31,8 +31,7 @@ fn last_word(room: &Room, program: &str) -> Value {
     job.hold(64);
     assert!(job.wait().success(), "the ladder went on");
     room.wait_move("cooldown");
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     assert_eq!(audit.moves("train")[..4], ["warn", "soft", "checkpoint", "term"]);
     let hook = audit.begun("hook").next().unwrap();
     audit.end(hook).clone()

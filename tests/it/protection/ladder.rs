@@ -20,8 +20,7 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     assert!(job.wait().success(), "it ended by itself");
     room.wait_move("ok");
     assert_eq!(job.said(), ["up", "asked", "saved", "told to end"]);
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     assert_eq!(audit.moves("train"), ["warn", "soft", "checkpoint", "term", "verify", "cooldown", "ok"]);
     assert_eq!(
         audit.steps(),
@@ -64,8 +63,7 @@ fn a_job_whose_limit_can_be_raised_is_asked_for_nothing() {
     job.hold(64);
     room.wait_move("soft");
     room.wait_move("ok");
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     let steps = audit.steps();
     assert!(steps.contains(&"raise".to_owned()), "{steps:?}");
     assert!(steps.iter().all(|step| ["record", "raise"].contains(&step.as_str())), "{steps:?}");
@@ -170,8 +168,7 @@ fn a_process_that_ignores_sigterm_is_killed_within_a_second_of_its_grace() {
     job.hold(64);
     assert_eq!(job.wait().signal(), Some(9));
     room.wait_move("cooldown");
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     let told = audit.when("the end", |line| line["step"]["signal"] == 15);
     let gone = audit.when("nobody left", |line| line["to"] == "verify");
     assert!((1.0..2.0).contains(&(gone - told)), "{}", gone - told);

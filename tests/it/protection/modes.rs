@@ -34,8 +34,7 @@ fn observing_records_everything_and_sends_no_signal() {
     let Some(room) = Room::real() else { return };
     no_process_is_signalled(&room, "observe", "mode: enforce", |daemon| {
         room.wait_move("kill");
-        let audit = room.audit();
-        audit.is_paired();
+        let audit = room.paired_audit();
         assert!(audit.0.iter().all(|line| line["mode"] == "observe"));
         for step in audit.begun("kill_group").chain(audit.begun("signal")) {
             assert_eq!(audit.end(step)["outcome"], "would_have", "{step}");

@@ -39,7 +39,7 @@ fn without_a_writable_folder_the_job_is_protected_and_the_failure_reported() {
     // Once the way is free, what was kept is written.
     std::fs::remove_file(room.state()).unwrap();
     room.wait_move("cooldown");
-    room.audit().is_paired();
+    room.paired_audit();
 }
 
 /// A place of 64 KiB that is full, for the daemon alone.

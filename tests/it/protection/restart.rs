@@ -38,7 +38,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
         page.0.iter().all(|series| series.name != "memwarden_protection_state")
     });
     assert_eq!(daemon.logged(&["takes effect after it"]).len(), 1, "it is logged once, not each tick");
-    room.audit().is_paired();
+    room.paired_audit();
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
         whole["summary"],
         "Memory of train ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."
     );
-    room.audit().is_paired();
+    room.paired_audit();
 }
 
 #[test]
@@ -87,8 +87,7 @@ fn a_daemon_that_is_told_to_end_in_the_middle_ends_and_leaves_the_job() {
     assert!(daemon.wait(Duration::from_secs(5)).success());
     job.wait_said("saved");
     assert_eq!(job.ended(), None);
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     assert!(audit.went("train", "checkpoint"));
     let folder = room.state().join("incidents").read_dir().unwrap().next().unwrap().unwrap().path();
     let record = std::fs::read_to_string(folder.join("incident.json")).unwrap();

@@ -131,8 +131,7 @@ fn where_cgroups_are_read_only_steps_that_write_them_fail_and_the_others_are_tak
     job.hold(64);
     job.wait();
     room.wait_move("cooldown");
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     for step in ["raise", "freeze"] {
         let begun = audit.begun(step).next().unwrap_or_else(|| panic!("no {step}"));
         let end = audit.end(begun);

@@ -202,6 +202,15 @@ impl Room {
         Audit::read(&self.state().join("audit.jsonl"))
     }
 
+    /// What was written down so far, once each step that began has its line of the end: the lines are written after what
+    /// they are about.
+    #[track_caller]
+    pub(crate) fn paired_audit(&self) -> Audit {
+        let audit = wait_for("the end of each step", SOON, || Some(self.audit()).filter(Audit::has_all_ends));
+        audit.is_paired();
+        audit
+    }
+
     /// Waits until a ladder has moved to a state.
     #[track_caller]
     pub(crate) fn wait_move(&self, to: &str) {

@@ -199,7 +199,7 @@ fn the_other_nodes_go_on_when_the_asking_node_is_killed() {
         (audit.moves("train") == ["checkpoint", "cooldown", "ok"]).then_some(())
     });
     assert_eq!(other.job.said(), ["up", "signal 10"]);
-    other.room.audit().is_paired();
+    other.room.paired_audit();
     other.daemon.wait_frames(1.0);
 }
 

@@ -35,7 +35,6 @@ fn the_second_target_is_not_ended_for_what_the_first_gives_back() {
     }
     daemon.wait_page("quiet", SOON, |page| is(page, "other", "ok"));
     assert_eq!((second.said(), second.ended()), (vec!["up".to_owned(), "signal 10".to_owned()], None));
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     assert!(audit.went("train", "term") && !audit.went("other", "term") && !audit.went("other", "kill"));
 }

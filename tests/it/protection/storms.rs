@@ -33,7 +33,7 @@ fn who_forks_faster_than_it_is_killed_is_killed_whole() {
     wait_for("the end of all of them", SOON, || job.session().is_empty().then_some(()));
     room.wait_move("cooldown");
     assert_eq!(room.group.as_ref().unwrap().pids(), [0_u32; 0]);
-    room.audit().is_paired();
+    room.paired_audit();
 }
 
 /// Eight that each only fork and end, so that nobody is there for longer than a moment; 12,000 times at most.

@@ -33,7 +33,6 @@ fn a_process_that_remains_after_a_kill_is_reported_and_awaited() {
     daemon.wait_page("nothing overdue", SOON, |page| {
         page.get("memwarden_protection_overdue", &[("target", "train")]) == Some(0.0)
     });
-    let audit = room.audit();
-    audit.is_paired();
+    let audit = room.paired_audit();
     assert!(audit.0.iter().any(|line| line["reason"] == "victims have not ended within their time limit"));
 }
