@@ -17,7 +17,8 @@ use crate::report::{cluster_json, cluster_text};
 ///
 /// Nodes that are not seen come first, then those where memory runs out first. The server must have loaded the rules in
 /// alerts/. Exit codes: 0 nothing is wrong; 2 something is: a high risk, a run that is stalled, or a critical alert; 3
-/// nothing that is seen is wrong, and a node is down, stale, hung or blind, or its risk is not known; 1 an error.
+/// nothing that is seen is wrong, and a node is down, stale, hung or blind, its risk is not known, or ranks of a run are not
+/// seen; 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden cluster --prometheus http://prometheus:9090

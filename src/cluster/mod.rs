@@ -4,12 +4,14 @@
 //! opens a connection.
 
 mod answer;
+mod health;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 pub use answer::{AnswerError, Sample, alerts, samples};
+pub use health::Health;
 
 /// The instant queries whose answers make a [`Cluster`], in the order of [`Answers`].
 pub const QUERIES: [&str; 14] = [
@@ -298,9 +300,10 @@ impl Cluster {
             || alerts.into_iter().any(|alert| alert.severity == "critical")
     }
 
-    /// Whether part of the cluster is not seen, or the risk of a node is not known.
+    /// Whether part of the cluster is not seen: a node, the risk of a node, or ranks of a run.
     pub fn is_incomplete(&self) -> bool {
         self.nodes.iter().any(|node| node.state != NodeState::Complete || node.risk.is_none())
+            || self.runs.iter().any(Run::is_incomplete)
     }
 }
 
@@ -335,12 +338,12 @@ fn run(sample: &Sample, answers: &Answers) -> Run {
 mod tests {
     use super::*;
 
-    fn sample(labels: &[(&str, &str)], value: f64) -> Sample {
+    pub(super) fn sample(labels: &[(&str, &str)], value: f64) -> Sample {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Sample { labels: std::iter::once(("job".to_owned(), "m".to_owned())).chain(labels).collect(), value }
     }
 
-    fn answers() -> Answers {
+    pub(super) fn answers() -> Answers {
         let mut answers = Answers::default();
         let states = [("good", 0.0), ("leaks", 0.0), ("lost", 4.0), ("hangs", 2.0)];
         answers[0] = states.map(|(instance, level)| sample(&[("instance", instance)], level)).to_vec();

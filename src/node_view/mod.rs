@@ -161,6 +161,24 @@ impl NodeView {
         self.workloads.iter().find(|workload| workload.name == name)
     }
 
+    /// What the workload runs out of first, with the median time left in seconds: its own memory, the memory of a GPU that
+    /// it uses, or the allocator of a rank. Absent while no exhaustion is predicted.
+    pub fn first_to_run_out(&self, workload: &Workload) -> Option<(f64, String)> {
+        let own = workload.forecast.iter().map(|forecast| (forecast, String::new()));
+        let gpus = workload.gpus.iter().filter_map(|(index, _)| {
+            let gpu = self.gpu(index).filter(|gpu| gpu.answers())?;
+            Some((gpu.forecast.as_ref()?, format!(", GPU {index}")))
+        });
+        let ranks = workload
+            .ranks
+            .iter()
+            .filter_map(|rank| Some((rank.forecast.as_ref()?, format!(", allocator of rank {}", rank.rank))));
+        own.chain(gpus)
+            .chain(ranks)
+            .filter_map(|(forecast, of)| Some((forecast.p50?, format!("{}{of}", forecast.time_left()?))))
+            .min_by(|(one, _), (other, _)| one.total_cmp(other))
+    }
+
     /// A GPU by its index.
     pub fn gpu(&self, index: &str) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index == index)

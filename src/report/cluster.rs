@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::text::{Page, UNKNOWN, or_unknown, percent, prose_table, table, time};
 use super::verdict::VerdictLevel;
-use crate::cluster::{Cluster, Node, NodeState, Run};
+use crate::cluster::{Cluster, Health, Node, Run};
 use crate::model::printable::escaped;
 
 /// Grows when a key changes its meaning or disappears.
@@ -44,17 +44,13 @@ pub fn cluster_text(cluster: &Cluster, top: usize, page: Page) -> String {
 }
 
 fn head(cluster: &Cluster, page: Page, text: &mut String) {
-    let count = |state: NodeState| cluster.nodes.iter().filter(|node| node.state == state).count();
-    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let (nodes, runs) = (counted(cluster.nodes.len(), "node"), counted(cluster.runs.len(), "run"));
-    let mut line = format!("{nodes}, {runs}");
-    for state in [NodeState::Down, NodeState::Stale, NodeState::Hung, NodeState::Blind] {
-        if count(state) > 0 {
-            let _ = write!(line, ", {} {}", count(state), state.word());
-        }
-    }
-    let level = if cluster.is_alarming() { VerdictLevel::Critical } else { VerdictLevel::Ok };
-    text.push_str(&level.in_part(cluster.is_incomplete()).marked(&line, page));
+    let level = match cluster.health() {
+        Health::Ok => VerdictLevel::Ok,
+        Health::Unknown => VerdictLevel::Unknown,
+        Health::Warning => VerdictLevel::Warning,
+        Health::Critical => VerdictLevel::Critical,
+    };
+    text.push_str(&level.marked(&escaped(&cluster.sentence()), page));
     text.push_str("\n\n");
 }
 
@@ -105,15 +101,9 @@ fn runs(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
             escaped(&run.run).into_owned(),
             if run.user.is_empty() { UNKNOWN.to_owned() } else { escaped(&run.user).into_owned() },
             format!("{:.0}{world}", run.ranks),
-            state(run).to_owned(),
+            run.progress().unwrap_or(UNKNOWN).to_owned(),
             or_unknown(first.map(|first| first.time_to_exhaustion_seconds), time),
-            first.map_or_else(
-                || UNKNOWN.to_owned(),
-                |first| {
-                    let gpu = if first.gpu.is_empty() { String::new() } else { format!(" {}", first.gpu) };
-                    escaped(&format!("{}{gpu} of {}", first.resource, first.instance)).into_owned()
-                },
-            ),
+            run.first_resource().map_or_else(|| UNKNOWN.to_owned(), |first| escaped(&first).into_owned()),
             or_unknown(run.slowest.as_ref().map(|rank| rank.step_time_ratio), percent),
             or_unknown(run.memory_spread_ratio, percent),
             or_unknown(run.tokens_per_second, |tokens| format!("{tokens:.0}")),
@@ -122,15 +112,6 @@ fn runs(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
     text.push_str("\nRuns\n");
     table(text, &rows, page, &[7, 8, 6, 1, 5]);
     more(cluster.runs.len(), top, text);
-}
-
-/// A word for the progress of a run. Without steps it is not known.
-fn state(run: &Run) -> &'static str {
-    match run.step_age_ratio {
-        _ if run.is_stalled() => "stalled",
-        None => UNKNOWN,
-        Some(_) => "advances",
-    }
 }
 
 fn more(count: usize, top: usize, text: &mut String) {
@@ -219,7 +200,7 @@ mod tests {
         answers[13] = vec![sample(&[("run", "llama")], 0.1)];
         let cluster = Cluster::new(&answers, None);
         expect_test::expect![[r#"
-            2 nodes, 1 run, 1 down
+            2 nodes, 1 run, 1 node with a high risk, 1 node down, 1 run with ranks that are not seen. First to run out, in 4 min: gpu 1 of a:10636, run llama.
 
             Nodes
               node               state  risk  time left  P(15 min)  leaks  critical findings

@@ -379,7 +379,7 @@ fn of_cluster(cluster: &Cluster, screen: &Screen) -> Option<Detail> {
     match screen {
         Screen::Node(job, instance) => {
             let node = cluster.nodes.iter().find(|node| node.job == *job && node.instance == *instance)?;
-            detail.health = super::cluster_tables::node_health(node);
+            detail.health = node.health();
             detail.fact("state", node.state.word());
             detail.fact("risk", node.risk.map_or("unknown", Risk::word));
             detail.figure("time left", node.time_to_exhaustion_seconds, format::duration);
@@ -402,9 +402,8 @@ fn of_cluster(cluster: &Cluster, screen: &Screen) -> Option<Detail> {
             if run.is_stalled() {
                 detail.text(Some(Health::Critical), "No rank makes progress.");
             }
-            if let Some(first) = &run.first {
+            if let (Some(first), Some(what)) = (&run.first, run.first_resource()) {
                 let left = format::duration(first.time_to_exhaustion_seconds);
-                let what = format!("{} {} of {}", first.resource, first.gpu, first.instance);
                 detail.fact("first to run out", format!("{what}, in {left}"));
             }
             if let Some(slowest) = &run.slowest {

@@ -36,8 +36,8 @@ fn bytes(value: Option<f64>) -> Cell {
 
 fn workloads(view: &NodeView) -> Table {
     let row = |own: &Workload| {
-        let left = own.forecast.as_ref().and_then(|forecast| forecast.p50);
-        let shown = own.forecast.as_ref().and_then(|forecast| forecast.time_left()).unwrap_or_default();
+        let (left, shown) = view.first_to_run_out(own).unzip();
+        let shown = shown.unwrap_or_default();
         let growth = own.growth.as_ref().and_then(|growth| growth.rate);
         let state = own.growth.as_ref().map_or("", |growth| growth.state.as_str());
         let step = own
@@ -77,8 +77,8 @@ fn workloads(view: &NodeView) -> Table {
             text("run", 24, 6),
             number("GPU memory", 0),
             number("RSS", 0),
-            number("growth", 1),
-            number("time left", 3),
+            number("growth", 3),
+            number("time left", 1),
             text("state", 12, 5),
             number("step", 7),
             number("ranks", 4),

@@ -227,10 +227,7 @@ impl State {
                 let verdict = &node.view.verdict;
                 (verdict.health, verdict.sentence.clone(), verdict.more)
             }
-            Some(Data::Cluster(cluster)) => {
-                let (health, sentence) = cluster_tables::verdict(cluster);
-                (health, sentence, 0)
-            }
+            Some(Data::Cluster(cluster)) => (cluster.health(), cluster.sentence(), 0),
         }
     }
 

@@ -10,9 +10,8 @@ use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Health, JobEvent, Link, NodeView, Process, Protection, Rank, Workload};
 
 /// The time left and the growth of a workload.
-pub(super) fn outlook(workload: &Workload) -> String {
-    let left = workload.forecast.as_ref().and_then(|forecast| forecast.time_left());
-    if let Some(left) = left {
+pub(super) fn outlook(node: &NodeView, workload: &Workload) -> String {
+    if let Some((_, left)) = node.first_to_run_out(workload) {
         return format!("full in {left}");
     }
     let Some(growth) = &workload.growth else { return UNKNOWN.to_owned() };
@@ -67,7 +66,7 @@ pub(super) fn workloads(out: &mut String, content: &Content<'_>, most: usize) {
             html::workload(&workload.name),
             Escaped(if workload.user.is_empty() { UNKNOWN } else { &workload.user }),
             Escaped(if workload.run.is_empty() { UNKNOWN } else { &workload.run }),
-            Escaped(&outlook(workload)),
+            Escaped(&outlook(node, workload)),
             shown(workload.rss, format::bytes),
             content.spark(&subject, Quantity::Used, None, "RSS of the last 10 minutes"),
             shown(workload.gpu_memory, format::bytes),

@@ -57,7 +57,7 @@ fn memory(out: &mut String, content: &Content<'_>, workload: &Workload) {
         Tag(workload.health, workload.health.word()),
         shown(workload.rss, format::bytes),
         shown(workload.gpu_memory, format::bytes),
-        Escaped(&lists::outlook(workload)),
+        Escaped(&lists::outlook(content.node, workload)),
     );
     let recent = &content.recorder.recent;
     let chart = |title, name, quantity, forecast| Chart {
