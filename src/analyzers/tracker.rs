@@ -117,7 +117,7 @@ pub struct Assessment {
     pub phase: Option<PhasePeriod>,
     /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner. It limits
     /// the probabilities of exhaustion, and not the quantiles; absent without a forecast.
-    pub p_growth_goes_on: Option<f64>,
+    pub p_growth_continues: Option<f64>,
     /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
     pub p_exhaustion: Vec<Option<f64>>,
     /// The risk; absent without a limit.
@@ -210,7 +210,7 @@ impl Tracker {
             basis: None,
             peaks: None,
             phase: None,
-            p_growth_goes_on: None,
+            p_growth_continues: None,
             p_exhaustion: vec![None; horizons.len()],
             risk: None,
         };
@@ -223,7 +223,7 @@ impl Tracker {
         if let Some(seen) = seen {
             assessment.p_exhaustion = horizons.iter().map(|horizon| Some(within(*horizon))).collect();
             let longest = horizons.iter().copied().fold(0.0, f64::max);
-            assessment.p_growth_goes_on = forecast.as_ref().map(|forecast| forecast.goes_on(longest));
+            assessment.p_growth_continues = forecast.as_ref().map(|forecast| forecast.continues(longest));
             assessment.peaks = forecast.as_ref().and_then(Forecast::peaks);
             let of_phase = assessment.peaks.is_some_and(|peaks| peaks.of_phase);
             assessment.phase = phase.filter(|_| of_phase).and_then(PhasePeaks::named);
@@ -460,9 +460,9 @@ mod tests {
                     if at % 50.0 == 49.0 { tracker.clone().assess(Some(2.9e9), &[60.0]).tte } else { None };
                 if let Some((tte, p90)) = forecast.and_then(|tte| Some((tte, tte.p90?))) {
                     let assessment = tracker.assess(Some(2.9e9), &[tte.p50, p90]);
-                    let goes_on = assessment.p_growth_goes_on.unwrap();
+                    let continues = assessment.p_growth_continues.unwrap();
                     for (p, wanted) in assessment.p_exhaustion.iter().flatten().zip([0.5, 0.9]) {
-                        assert!((p - wanted * goes_on).abs() < 0.05, "{at} {wanted}: {assessment:?}");
+                        assert!((p - wanted * continues).abs() < 0.05, "{at} {wanted}: {assessment:?}");
                     }
                     checked += 1;
                 }

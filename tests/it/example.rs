@@ -40,7 +40,7 @@ fn step(told: &str, mark: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_example_saves_ends_and_goes_on() {
+fn the_example_saves_ends_and_continues() {
     let Some(told) = example("saves", &[]) else { return };
     let saved = step(&told, ": saved").expect("a checkpoint");
     assert_eq!(step(&told, ": goes on from"), Some(saved), "the second run begins where the first one saved");

@@ -50,7 +50,7 @@ def test_the_example_learns_the_same_with_and_without(path):
     assert finish(train("--steps", 40)) == plain and "loss" in plain
 
 
-def test_the_example_saves_when_asked_and_goes_on(daemon, tmp_path):
+def test_the_example_saves_when_asked_and_continues(daemon, tmp_path):
     process = train("--steps", 10**9, "--checkpoint", tmp_path, "--every", 10**9)
     daemon.wait_for("step")
     process.send_signal(signal.SIGTERM)

@@ -211,7 +211,7 @@ fn basis_evidence(assessment: &Assessment, age: f64, evidence: &mut Vec<Evidence
         evidence.extend(value.filter(|value| value.is_finite()).map(|value| Evidence { what, value }));
     };
     add("growing_for_seconds", assessment.growing_for_seconds);
-    add("probability_growth_goes_on", assessment.p_growth_goes_on);
+    add("probability_growth_continues", assessment.p_growth_continues);
     if let Some(peaks) = &assessment.peaks {
         #[expect(clippy::cast_precision_loss, reason = "a dozen")]
         add("recurring_peaks", Some(peaks.count as f64));

@@ -167,11 +167,11 @@ impl Forecast {
             FirstToLimit::Trend(walk) => walk.within(horizon),
             FirstToLimit::Peaks(passage, _) => passage.within(horizon),
         };
-        within * self.goes_on(horizon)
+        within * self.continues(horizon)
     }
 
     /// The probability that growth goes on for `horizon` seconds, or until exhaustion if that is sooner.
-    pub(in crate::analyzers) fn goes_on(&self, horizon: f64) -> f64 {
+    pub(in crate::analyzers) fn continues(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
         (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
     }

@@ -78,7 +78,7 @@ pub struct Recurrence {
     present: Option<f64>,
     /// Whether the newest peaks continue the slope of all.
     #[serde(skip)]
-    pub(super) goes_on: bool,
+    pub(super) continues: bool,
     /// The slope of the peaks alone in standard errors.
     #[serde(skip)]
     pub(super) z: f64,
@@ -223,7 +223,7 @@ impl Recurrence {
             next_seconds: 0.0,
             of_phase: false,
             present: None,
-            goes_on: goes_on(peaks, slope, prior),
+            continues: continues(peaks, slope, prior),
             z: slope / error.max(f64::MIN_POSITIVE),
         }
     }
@@ -232,7 +232,7 @@ impl Recurrence {
     pub(super) fn surely_grow(&self) -> bool {
         let per_period = self.growth_bytes_per_second * self.period_seconds;
         self.z >= SURE
-            && self.goes_on
+            && self.continues
             && self.count >= SURE_COUNT
             && self.period_deviation_seconds <= REGULAR * self.period_seconds
             && per_period <= PER_PERIOD * self.height_bytes
@@ -293,7 +293,7 @@ impl Recurrence {
 }
 
 /// Whether the newer peaks continue the slope of all.
-fn goes_on(peaks: &[Peak], all: f64, prior: f64) -> bool {
+fn continues(peaks: &[Peak], all: f64, prior: f64) -> bool {
     let n = peaks.len();
     let newest = &peaks[n - LEAST..];
     let half = &peaks[(n / 2).min(n - LEAST)..];

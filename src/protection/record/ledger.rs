@@ -199,8 +199,8 @@ impl Ledger {
         let number = going.map(|going| going.number);
         Entry::Ended { number, finished }.write(&occasion, &mut self.line);
         self.hand_over();
-        let goes_on = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
-        if let Some(place) = known.filter(|_| !goes_on) {
+        let continues = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+        if let Some(place) = known.filter(|_| !continues) {
             self.going.remove(place);
         }
     }

@@ -132,8 +132,8 @@ fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
         time(horizon),
         chance * 100.0
     );
-    if let Some(goes_on) = now.p_growth_goes_on.filter(|goes_on| *goes_on < CERTAIN) {
-        text.push_str(&format!(", as the growth continues until then with {:.0} %", goes_on * 100.0));
+    if let Some(continues) = now.p_growth_continues.filter(|continues| *continues < CERTAIN) {
+        text.push_str(&format!(", as the growth continues until then with {:.0} %", continues * 100.0));
     }
     text
 }

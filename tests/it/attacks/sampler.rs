@@ -200,7 +200,7 @@ fn hanging(user: u32) -> String {
 
 /// Checks the daemon while the command line of a process of this user cannot be read.
 #[track_caller]
-fn goes_on(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
+fn continues(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
     let subject = format!("\"pid\":\"{pid}\"");
     wait_for("a finding that names the process", SOON, || {
         let findings = daemon.get("/api/v1/findings").body;
@@ -229,7 +229,7 @@ fn an_unreadable_command_line_blocks_neither_the_sampler_nor_its_successor() {
     let holder = fuse.hold(&[]);
     fuse.hang();
     daemon = Daemon::start(&["--config.file", &config]);
-    let _other = goes_on(&daemon, user, holder, &mark);
+    let _other = continues(&daemon, user, holder, &mark);
 
     // The blocked thread keeps the process, but no descriptor: another daemon can use the address.
     daemon.signal("TERM");
@@ -344,7 +344,7 @@ fn a_frozen_file_system_blocks_no_thread_of_the_daemon_and_is_read_after_the_tha
     let Some(freezer) = Freezer::freeze(fuse.server.as_ref().unwrap().pid()) else { return };
     fuse.hang();
     daemon = Daemon::start(&["--config.file", &config]);
-    let other = goes_on(&daemon, user, holder, &mark);
+    let other = continues(&daemon, user, holder, &mark);
     freezer.thaw();
     wait_members(&daemon, 2.0);
     wait_for("no hanging read", SOON, || daemon.value(&hanging(user)).is_none().then_some(()));

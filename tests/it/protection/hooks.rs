@@ -38,7 +38,7 @@ fn last_word(room: &Room, program: &str) -> Value {
 }
 
 #[test]
-fn a_hook_that_hangs_is_ended_and_the_ladder_goes_on() {
+fn a_hook_that_hangs_is_ended_and_the_ladder_continues() {
     let Some(room) = Room::real() else { return };
     let left = room.path("left");
     let program = script(&room, &format!("sleep 30 & echo $! > {left:?}\nwait"));
@@ -50,7 +50,7 @@ fn a_hook_that_hangs_is_ended_and_the_ladder_goes_on() {
 }
 
 #[test]
-fn a_hook_that_floods_is_cut_and_the_ladder_goes_on() {
+fn a_hook_that_floods_is_cut_and_the_ladder_continues() {
     let Some(room) = Room::real() else { return };
     let program = script(&room, "head -c 100000000 /dev/zero | tr '\\0' x");
     let end = last_word(&room, &program);
@@ -59,7 +59,7 @@ fn a_hook_that_floods_is_cut_and_the_ladder_goes_on() {
 }
 
 #[test]
-fn a_hook_that_cannot_start_is_reported_and_the_ladder_goes_on() {
+fn a_hook_that_cannot_start_is_reported_and_the_ladder_continues() {
     let Some(room) = Room::real() else { return };
     let end = last_word(&room, "/nonexistent/hook");
     assert_eq!(end["result"], "failed", "{end}");

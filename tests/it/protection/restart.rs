@@ -42,7 +42,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
 }
 
 #[test]
-fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_goes_on() {
+fn a_daemon_that_is_killed_in_the_middle_is_followed_by_one_that_continues() {
     let Some(room) = Room::real() else { return };
     let (mut job, keys) = slow(&room);
     let mut first = room.guard(&keys);

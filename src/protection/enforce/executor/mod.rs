@@ -467,9 +467,9 @@ impl Executor for Machine {
                 State::Failed { why } => Err(StepError::Outside { what: why }),
                 State::Waiting { .. } => return true,
             };
-            let goes_on = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
+            let continues = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
             finished.push(Finished::new(*ticket, result));
-            goes_on
+            continues
         });
     }
 

@@ -177,7 +177,7 @@ fn a_group_outside_the_target_is_refused() {
 }
 
 #[test]
-fn a_group_is_stopped_and_goes_on() {
+fn a_group_is_stopped_and_continues() {
     let Some(room) = room(Version::V2, "pause") else { return };
     let job = Job::start(&["sleep", "60"]);
     room.put(job.key.pid);
