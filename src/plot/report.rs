@@ -130,6 +130,21 @@ pub fn read(json: &[u8]) -> Result<Report, serde_json::Error> {
     serde_json::from_slice(json)
 }
 
+/// Reads the drawable part of all reports of a file: of the one that it is, or of those that it has for its `nodes`. A node
+/// without series has no report.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all(json: &[u8]) -> Result<Vec<Report>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Nodes {
+        nodes: Vec<serde_json::Value>,
+    }
+    let Ok(Nodes { nodes }) = serde_json::from_slice(json) else { return Ok(vec![read(json)?]) };
+    let reports = nodes.into_iter().filter(|node| node.get("series").is_some());
+    reports.map(serde_json::from_value).collect()
+}
+
 impl Report {
     /// The chart of the report.
     pub fn chart(&self) -> Chart {

@@ -40,7 +40,7 @@ fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
     // A byte order mark, as editors on other systems write it.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if is_report(bytes) {
-        return Ok(report::read(bytes)?.chart());
+        return Ok(together(report::read_all(bytes)?.iter().map(report::Report::chart).collect()));
     }
     if columns::is_csv(bytes) {
         return recorded(columns::read(bytes)?, columns);

@@ -48,6 +48,9 @@ use super::plot::report::{self as plotted, Clock};
 /// Name and version of the JSON; the version is incremented when a key changes its meaning or is removed.
 pub const SCHEMA: &str = "memwarden.report/1";
 
+/// Name and version of the JSON of the reports of several nodes: `nodes` has a report, or `daemon` and `error`, for each.
+pub const REPORTS_SCHEMA: &str = "memwarden.reports/1";
+
 /// Type of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -28,7 +28,7 @@ impl Paint {
     }
 
     /// A heading in bold.
-    pub(super) fn heading(self, text: &str) -> String {
+    pub fn heading(self, text: &str) -> String {
         if self == Self::Colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

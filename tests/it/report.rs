@@ -118,6 +118,48 @@ fn a_daemon_can_be_asked_instead() {
 }
 
 #[test]
+fn several_daemons_are_reported_and_one_that_does_not_answer_is_unknown() {
+    let [first, second] = [(); 2].map(|()| Daemon::start(&["--set", "sampling.interval=100ms"]));
+    first.metrics();
+    second.metrics();
+    let urls = [&first, &second].map(|daemon| format!("http://{}", daemon.address));
+    let dead = format!("http://127.0.0.1:{}", free_port());
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("chart.svg");
+    let short = ["--duration", "0.6", "--interval", "0.1"];
+
+    let both =
+        [&["profile", "--url", &urls[0], "--url", &urls[1], "--plot", chart.to_str().unwrap()], &short[..]];
+    let done = ran(&both.concat());
+    let out = text(&done.stdout);
+    assert!(done.status.success(), "{out}{}", text(&done.stderr));
+    assert!(urls.iter().all(|url| out.contains(&format!("from {url}"))), "{out}");
+    assert_eq!(out.matches("host used").count(), 2, "{out}");
+    let drawn = std::fs::read_to_string(&chart).unwrap();
+    assert!(drawn.matches("memwarden profile: ").count() >= 2, "a panel of each node is named");
+
+    let output = folder.path().join("reports.json");
+    let partly = ["profile", "--url", &dead, "--url", &urls[1], "--output", output.to_str().unwrap()];
+    let done = ran(&[&partly, &short[..]].concat());
+    assert_eq!(done.status.code(), Some(3), "{}", text(&done.stderr));
+    let reports = json(&output);
+    assert_eq!(reports["schema"], "memwarden.reports/1");
+    assert_eq!(reports["nodes"][0]["daemon"], dead.as_str());
+    assert!(reports["nodes"][0]["error"].as_str().unwrap().contains("is it running there?"));
+    assert_eq!(reports["nodes"][1]["daemon"], urls[1].as_str());
+    let drawn = ran(&["plot", output.to_str().unwrap()]);
+    assert!(drawn.status.success() && text(&drawn.stdout).contains("<svg"), "{}", text(&drawn.stderr));
+
+    let done = ran(&[&["profile", "--url", &dead, "--url", &urls[0]], &short[..]].concat());
+    let out = text(&done.stdout);
+    assert!(out.starts_with("No report of 1 of 2 nodes.\n") && out.contains(&format!("{dead}: ")), "{out}");
+
+    let none = ran(&["oom", "--url", &dead, "--url", &dead, "--duration", "0.2"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none.stderr).contains("no report of any of 2 nodes"), "{}", text(&none.stderr));
+}
+
+#[test]
 fn a_process_is_reported_with_its_tree() {
     let own = std::process::id().to_string();
     let done = ran(&["profile", "--pid", &own, "--duration", "0.3", "--interval", "0.1"]);

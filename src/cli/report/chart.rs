@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::cli::picture::Format;
-use crate::plot::report::Report;
-use crate::plot::{self, Picture, Theme};
+use crate::plot::{self, Chart, Picture, Theme};
+use crate::recording::chart::together;
 use crate::report::ReportOutput;
 
 /// The size of a chart, and the height that each panel adds, in pixels.
@@ -14,12 +14,17 @@ const PANEL: u32 = 260;
 
 /// Writes the chart.
 pub(in crate::cli) fn write(report: &ReportOutput, path: &Path) -> anyhow::Result<()> {
-    Format::of(path)?.write(&draw(&report.plot), path)
+    Format::of(path)?.write(&draw(&report.plot.chart()), path)
 }
 
-fn draw(report: &Report) -> Picture {
-    let chart = report.chart();
+/// Writes one chart with the panels of all reports.
+pub(super) fn write_all(reports: &[ReportOutput], path: &Path) -> anyhow::Result<()> {
+    let charts = reports.iter().map(|report| report.plot.chart()).collect();
+    Format::of(path)?.write(&draw(&together(charts)), path)
+}
+
+fn draw(chart: &Chart) -> Picture {
     let panels = u32::try_from(chart.panels.len()).unwrap_or(u32::MAX);
     let height = panels.saturating_mul(PANEL).clamp(HEIGHT, 4000);
-    plot::draw(&chart, WIDTH, height, &Theme::LIGHT)
+    plot::draw(chart, WIDTH, height, &Theme::LIGHT)
 }

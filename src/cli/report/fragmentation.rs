@@ -10,7 +10,7 @@ use crate::report::Kind;
 ///
 /// Fragmentation of GPU memory happens inside the allocator of a job; see `memwarden snapshot`.
 /// Exit codes: 0 success, 1 an error, 2 the share unusable for a huge page (order 9) exceeds --threshold, 3 a selected
-/// GPU does not respond, so that its state is unknown. A selected GPU that does not exist is an error.
+/// GPU or daemon does not respond, so that its state is unknown. A selected GPU that does not exist is an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden fragmentation --duration 10

@@ -17,9 +17,9 @@ pub(super) enum FrameSource {
 }
 
 impl FrameSource {
-    /// Opens the source that the options select, and returns the selection of the report.
-    pub(super) fn open(options: &Options) -> anyhow::Result<(Self, Focus)> {
-        if let Some(url) = &options.url {
+    /// Opens the daemon at `url`, or an engine for this node, and returns the selection of the report.
+    pub(super) fn open(options: &Options, url: Option<&str>) -> anyhow::Result<(Self, Focus)> {
+        if let Some(url) = url {
             return Ok((Self::Daemon(Box::new(Daemon::at(url)?)), options.focus(&[])));
         }
         let (config, trees) = options.config()?;

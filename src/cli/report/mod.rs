@@ -5,6 +5,7 @@ mod daemon;
 mod fragmentation;
 mod frame_source;
 mod leak;
+mod node;
 mod oom;
 mod options;
 mod profile;

@@ -54,9 +54,11 @@ pub(super) struct Options {
     /// File for a chart of the report: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     pub(super) plot: Option<PathBuf>,
-    /// URL of a running daemon to query instead of sampling this node, such as http://127.0.0.1:10636.
+    /// URL of a running daemon to query instead of sampling this node, such as http://127.0.0.1:10636. If it is given several
+    /// times, each node gets its report, and the exit code is the worst; a daemon that does not answer is a node whose state
+    /// is unknown.
     #[arg(long, value_name = "URL")]
-    pub(super) url: Option<String>,
+    pub(super) url: Vec<String>,
     /// Configuration file of the daemon, for its matchers and paths; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE", conflicts_with = "url")]
     pub(super) config_file: Option<PathBuf>,
@@ -69,7 +71,7 @@ impl Options {
     /// Seconds between two samples.
     pub(super) fn interval(&self) -> f64 {
         let duration = self.duration.unwrap_or(DURATION);
-        let short = if self.monitor || self.url.is_some() {
+        let short = if self.monitor || self.is_remote() {
             1.0
         } else {
             (duration / SAMPLES).clamp(0.2, 1.0).min((duration / PLANNED).max(SHORTEST))
@@ -79,14 +81,14 @@ impl Options {
 
     /// Seconds to sample; 0 for one frame, where the daemon already has a verdict.
     pub(super) fn duration(&self, kind: Kind) -> f64 {
-        let report = self.url.is_some() && !self.monitor && matches!(kind, Kind::Oom | Kind::Leak);
+        let report = self.is_remote() && !self.monitor && matches!(kind, Kind::Oom | Kind::Leak);
         self.duration.unwrap_or(if report { 0.0 } else { DURATION })
     }
 
     /// Why a report over this duration has no verdict; absent if it can have one.
     pub(super) fn too_short(&self, kind: Kind) -> Option<String> {
         let judges = matches!(kind, Kind::Oom | Kind::Leak);
-        if self.url.is_some() || self.monitor || !judges {
+        if self.is_remote() || self.monitor || !judges {
             return None;
         }
         let (duration, interval) = (self.duration(kind), self.interval());
@@ -100,9 +102,14 @@ impl Options {
         })
     }
 
+    /// Whether daemons are queried.
+    fn is_remote(&self) -> bool {
+        !self.url.is_empty()
+    }
+
     /// Refuses selections that a report does not support.
     pub(super) fn check(&self, kind: Kind) -> anyhow::Result<()> {
-        if kind == Kind::Fragmentation && self.is_narrow(kind) && self.url.is_none() {
+        if kind == Kind::Fragmentation && self.is_narrow(kind) && !self.is_remote() {
             bail!(
                 "--pid, --workload and --devices choose allocators of jobs, which only a daemon hears: \
                  give --url as well"
@@ -122,10 +129,18 @@ impl Options {
         self.devices.iter().all(|device| device != "all")
     }
 
+    /// The selection as text.
+    pub(super) fn selection(&self) -> String {
+        let pids = self.pid.iter().map(|pid| format!("process {pid}"));
+        let workloads = self.workload.iter().map(|name| format!("workload {name}"));
+        let devices = self.devices.iter().filter(|_| self.names_devices()).map(|name| format!("GPU {name}"));
+        pids.chain(workloads).chain(devices).collect::<Vec<_>>().join(", ")
+    }
+
     /// The selection of the report; `trees` are the workload names of the process trees of `--pid`.
     pub(super) fn focus(&self, trees: &[String]) -> Focus {
         let devices: BTreeSet<String> = self.devices.iter().cloned().collect();
-        let pids = if self.url.is_some() {
+        let pids = if self.is_remote() {
             self.pid.iter().map(ToString::to_string).collect()
         } else {
             BTreeSet::new()

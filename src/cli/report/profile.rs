@@ -8,8 +8,8 @@ use crate::report::Kind;
 
 /// Report the current and the peak memory usage, by kind of memory, GPU, workload and process.
 ///
-/// Exit codes: 0 success, 1 an error, 2 the peak usage of the host or a GPU exceeded --threshold, 3 a selected GPU does
-/// not respond or the host cannot be read, so that its state is unknown. A selected GPU that does not exist is an
+/// Exit codes: 0 success, 1 an error, 2 the peak usage of the host or a GPU exceeded --threshold, 3 a selected GPU or daemon
+/// does not respond or the host cannot be read, so that its state is unknown. A selected GPU that does not exist is an
 /// error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:

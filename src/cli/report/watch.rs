@@ -4,23 +4,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures_util::future::join_all;
+use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::chart;
-use super::frame_source::FrameSource;
+use super::node::Node;
 use super::options::Options;
 use super::screen::{Screen, bar};
 use crate::cli::out;
 use crate::cli::output::Format;
 use crate::host::clock;
-use crate::report::{About, Kind, Page, Recorder, ReportOutput, build};
+use crate::report::{Kind, Page, Paint, REPORTS_SCHEMA, ReportOutput};
 
 /// The exit code if the threshold is exceeded.
 const ABOVE: u8 = 2;
 /// The exit code if the threshold is not exceeded, and part of the selection is not visible.
 const UNSEEN: u8 = 3;
-/// The number of consecutive failed requests after which the report ends.
-const FAILURES: u32 = 5;
 
 /// Samples for the duration, prints the report, and returns the exit code.
 pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
@@ -32,14 +32,15 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let (recorder, about) = runtime.block_on(watch(kind, options))?;
-    if let Some(problem) = recorder.absent_devices(true) {
-        bail!(problem);
+    let mut nodes = runtime.block_on(watch(kind, options))?;
+    if nodes.len() == 1 {
+        return one(nodes.remove(0).finish(kind, options)?, kind, options);
     }
-    let report = build(kind, &recorder, &about, options.output.page());
-    if !report.found && options.is_narrow(kind) {
-        bail!("nothing was seen of {}", wanted(options));
-    }
+    several(nodes, kind, options)
+}
+
+/// Prints the report of one node.
+fn one(report: ReportOutput, kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     match options.output.format() {
         Format::Text => options.output.colored(&report.text)?,
         Format::Json => options.output.value(&report.json)?,
@@ -47,68 +48,99 @@ pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(path) = &options.plot {
         chart::write(&report, path)?;
     }
-    // A host without data is not healthy.
-    let nothing = !report.found && matches!(kind, Kind::Oom | Kind::Profile);
-    Ok(match (report.alarm, report.unseen || nothing) {
+    Ok(exit(report.alarm, is_unseen(&report, kind)))
+}
+
+/// Prints the reports of several nodes, and which of them have none.
+///
+/// # Errors
+/// Output that cannot be written, or no report of any node.
+fn several(nodes: Vec<Node>, kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
+    let count = nodes.len();
+    let paint = options.output.page().paint;
+    let (mut reports, mut failed) = (Vec::new(), Vec::new());
+    let (mut text, mut list) = (Vec::new(), Vec::new());
+    for node in nodes {
+        let url = node.about.daemon.clone();
+        match node.finish(kind, options) {
+            Ok(report) => {
+                text.push(report.text.clone());
+                list.push(report.json.clone());
+                reports.push(report);
+            }
+            Err(error) => {
+                text.push(format!("{}\n", without_report(paint, &url, &error)));
+                list.push(json!({"daemon": url, "error": format!("{error:#}")}));
+                failed.push(format!("{url}: {error:#}"));
+            }
+        }
+    }
+    if reports.is_empty() {
+        bail!("no report of any of {count} nodes: {}", failed.join("; "));
+    }
+    match options.output.format() {
+        Format::Text => {
+            if !failed.is_empty() {
+                text.insert(0, format!("No report of {} of {count} nodes.\n", failed.len()));
+            }
+            options.output.colored(&text.join("\n"))?;
+        }
+        Format::Json => options.output.value(&json!({"schema": REPORTS_SCHEMA, "nodes": list}))?,
+    }
+    if let Some(path) = &options.plot {
+        chart::write_all(&reports, path)?;
+    }
+    let alarm = reports.iter().any(|report| report.alarm);
+    let unseen = !failed.is_empty() || reports.iter().any(|report| is_unseen(report, kind));
+    Ok(exit(alarm, unseen))
+}
+
+/// The line of a node that has no report.
+fn without_report(paint: Paint, url: &str, error: &anyhow::Error) -> String {
+    format!("{}: {error:#}", paint.heading(url))
+}
+
+/// Whether part of the selection is not visible; a host without data is not healthy.
+fn is_unseen(report: &ReportOutput, kind: Kind) -> bool {
+    report.unseen || (!report.found && matches!(kind, Kind::Oom | Kind::Profile))
+}
+
+fn exit(alarm: bool, unseen: bool) -> ExitCode {
+    match (alarm, unseen) {
         (true, _) => ExitCode::from(ABOVE),
         (false, true) => ExitCode::from(UNSEEN),
         (false, false) => ExitCode::SUCCESS,
-    })
+    }
 }
 
-/// The selection as text.
-fn wanted(options: &Options) -> String {
-    let pids = options.pid.iter().map(|pid| format!("process {pid}"));
-    let workloads = options.workload.iter().map(|name| format!("workload {name}"));
-    let devices =
-        options.devices.iter().filter(|_| options.names_devices()).map(|name| format!("GPU {name}"));
-    pids.chain(workloads).chain(devices).collect::<Vec<_>>().join(", ")
-}
-
-async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About)> {
-    let (mut frame_source, focus) = FrameSource::open(options)?;
-    let mut recorder = Recorder::new(focus);
+async fn watch(kind: Kind, options: &Options) -> anyhow::Result<Vec<Node>> {
+    let mut nodes = Node::open(options)?;
+    let single = nodes.len() == 1;
     let interval = Duration::from_secs_f64(options.interval());
     let duration = options.duration(kind);
-    let mut about = About {
-        daemon: options.url.clone().unwrap_or_default(),
-        interval_seconds: interval.as_secs_f64(),
-        threshold: options.threshold,
-        remarks: Vec::new(),
-    };
     let mut stop = Stop::listen().context("cannot listen for signals")?;
     let mut screen = Screen::new();
-    let mut lines = Lines::default();
+    let mut lines: Vec<Lines> = nodes.iter().map(|_| Lines::default()).collect();
     let begun = clock::now();
     let mut due = begun;
-    let mut failures = 0;
     loop {
-        match frame_source.look().await {
-            Ok(frame) => {
-                recorder.take(frame);
-                failures = 0;
-                if let Some(problem) = recorder.absent_devices(false) {
-                    screen.clear();
-                    bail!(problem);
-                }
-            }
-            Err(error) if recorder.samples() == 0 => return Err(error),
-            Err(error) => {
-                failures += 1;
-                about.remarks.retain(|remark| !remark.starts_with("after "));
-                let after = clock::now().since(begun).as_secs_f64();
-                about.remarks.push(format!("after {after:.0} s: {error:#}"));
-            }
+        let passed = clock::now().since(begun).as_secs_f64();
+        join_all(nodes.iter_mut().map(|node| node.look(passed))).await;
+        if single && nodes.iter().any(|node| node.problem().is_some()) {
+            screen.clear();
+            return Ok(nodes);
         }
         let passed = clock::now().since(begun).as_secs_f64();
         if screen.is_live() {
-            let report = build(kind, &recorder, &about, screen.page());
-            screen.show(&report.text, &progress(options, duration, passed));
+            screen.show(&shown(&nodes, kind, screen.page()), &progress(options, duration, passed));
         } else if options.monitor {
-            lines.write(&build(kind, &recorder, &about, Page::default()), recorder.seconds());
+            for (node, lines) in nodes.iter().zip(&mut lines).filter(|(node, _)| node.problem().is_none()) {
+                let name = if single { "" } else { &node.about.daemon };
+                lines.write(name, &node.report(kind, Page::default()), node.recorder.seconds());
+            }
         }
         let over = !options.monitor && passed >= duration;
-        if over || failures >= FAILURES {
+        if over || nodes.iter().all(Node::is_over) {
             break;
         }
         due = due.plus(interval);
@@ -124,14 +156,24 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<(Recorder, About
             () = tokio::time::sleep(wait) => {}
             () = stop.asked() => {
                 if !options.monitor {
-                    about.remarks.push(format!("ended early, after {passed:.0} s of {duration:.0} s"));
+                    let remark = format!("ended early, after {passed:.0} s of {duration:.0} s");
+                    nodes.iter_mut().for_each(|node| node.about.remarks.push(remark.clone()));
                 }
                 break;
             }
         }
     }
     screen.clear();
-    Ok((recorder, about))
+    Ok(nodes)
+}
+
+/// The reports of the samples until now.
+fn shown(nodes: &[Node], kind: Kind, page: Page) -> String {
+    let texts = nodes.iter().map(|node| match node.problem() {
+        Some(error) => format!("{}\n", without_report(page.paint, &node.about.daemon, error)),
+        None => node.report(kind, page).text,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 fn progress(options: &Options, duration: f64, passed: f64) -> String {
@@ -149,13 +191,14 @@ struct Lines {
 }
 
 impl Lines {
-    /// Writes a line if the verdict has changed.
-    fn write(&mut self, report: &ReportOutput, seconds: f64) {
+    /// Writes a line if the verdict has changed, with the name of the node if it has one.
+    fn write(&mut self, name: &str, report: &ReportOutput, seconds: f64) {
         // The numbers in a verdict change with each sample; only its words are compared.
         let words: String = report.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
         if words != self.last {
             self.last = words;
-            out::note(&format!("{seconds:.0} s: {}\n", report.plot.subtitle));
+            let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
+            out::note(&format!("{seconds:.0} s: {name}{}\n", report.plot.subtitle));
         }
     }
 }
