@@ -1,5 +1,6 @@
 //! `memwarden cluster`: the nodes and the training runs in a Prometheus-compatible server.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use http::Uri;
 use super::fetch::{self, Fetcher};
 use super::out;
 use super::output::{Format, Output};
-use super::report::Screen;
-use crate::cluster::{self, Answers, Cluster, QUERIES};
-use crate::report::{cluster_json, cluster_text};
+use super::picture;
+use super::report::{Screen, chart};
+use crate::cluster::{self, Answers, Cluster, PAST_QUERIES, Past, PastAnswers, QUERIES};
+use crate::report::{cluster_chart, cluster_json, cluster_text};
 
 /// Report all nodes and training runs, by a Prometheus-compatible server that scrapes them.
 ///
@@ -23,6 +25,7 @@ use crate::report::{cluster_json, cluster_text};
 #[command(after_long_help = "Examples:
   memwarden cluster --prometheus http://prometheus:9090
   memwarden cluster --prometheus http://prometheus:9090 --run slurm-4711 --format json
+  memwarden cluster --prometheus http://prometheus:9090 --plot cluster.svg --range 6h
   memwarden cluster --prometheus https://mimir/prometheus --monitor")]
 pub(super) struct Args {
     /// URL of the server: Prometheus, VictoriaMetrics, Thanos, Mimir, with the prefix of its API if it has one.
@@ -42,12 +45,24 @@ pub(super) struct Args {
     interval: u64,
     #[command(flatten)]
     output: Output<Format>,
+    /// File for a chart of the last --range: the fullest nodes, and the time left of the nodes and runs that run out first;
+    /// .svg or .png. With --monitor, it is written again at each interval.
+    #[arg(long, value_name = "FILE", value_parser = picture::drawable)]
+    plot: Option<PathBuf>,
+    /// Time range of the chart: 6h, or a number of seconds, 5 minutes to 31 days.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = range, requires = "plot")]
+    range: f64,
 }
 
 /// Largest answer that is read, in bytes: several times the series of 10,000 nodes.
 pub(super) const LARGEST: usize = 64 << 20;
 /// Time limit of one query.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Number of points of a line in the chart, and the shortest time between two, in seconds.
+const POINTS: f64 = 240.0;
+const SHORTEST_STEP: f64 = 15.0;
+/// Largest number of lines of a panel.
+const LINES: usize = 8;
 /// Exit code if something needs attention.
 const ALARM: u8 = 2;
 /// Exit code if nothing visible needs attention, and part of the cluster is not visible.
@@ -76,6 +91,16 @@ impl Args {
                 Err(error) => return Err(error),
             };
             has_answered = true;
+            if let Some(path) = &self.plot {
+                let step = (self.range / POINTS).max(SHORTEST_STEP);
+                let drawn = runtime
+                    .block_on(past(&fetcher, &base, &cluster, self.range, step))
+                    .and_then(|past| chart::write_chart(&cluster_chart(&cluster, &past, step), path));
+                match drawn {
+                    Err(error) if self.monitor => out::complain(&error),
+                    drawn => drawn?,
+                }
+            }
             if self.monitor && screen.is_live() {
                 screen.show(&cluster_text(&cluster, self.top, screen.page()), "Ctrl-C ends it");
                 std::thread::sleep(Duration::from_secs(self.interval));
@@ -128,6 +153,38 @@ pub(super) async fn read(fetcher: &Fetcher, base: &str, run: Option<&str>) -> an
         }
     }
     Ok(cluster)
+}
+
+/// Asks for the recent past of the nodes and runs of a cluster: `range` seconds, with points `step` seconds apart.
+async fn past(
+    fetcher: &Fetcher,
+    base: &str,
+    cluster: &Cluster,
+    range: f64,
+    step: f64,
+) -> anyhow::Result<Past> {
+    // The server's clock: that of this machine may differ by minutes.
+    let body = fetcher.get(&fetch::address(&format!("{base}/api/v1/query?query=time()"))?).await?;
+    let end = cluster::server_time(&body).with_context(|| format!("{base}, time()"))?;
+    let start = end - range;
+    let mut answers = PastAnswers::default();
+    for (query, answer) in PAST_QUERIES.iter().zip(&mut answers) {
+        let query_text = fetch::encoded(query);
+        let uri = format!("{base}/api/v1/query_range?query={query_text}&start={start}&end={end}&step={step}");
+        let body = fetcher.get(&fetch::address(&uri)?).await?;
+        *answer = cluster::ranges(&body).with_context(|| format!("{base}, {query}"))?;
+    }
+    Ok(Past::new(cluster, answers, LINES))
+}
+
+/// A time range of 5 minutes to 31 days, in seconds.
+fn range(text: &str) -> Result<f64, String> {
+    let seconds = super::report::seconds(text)?;
+    if (300.0..=2_678_400.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("must be from 5m to 31d".to_owned())
+    }
 }
 
 /// Whether an alert is one of memwarden's rules.

@@ -29,6 +29,22 @@ impl Sample {
     }
 }
 
+/// One series over a time range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Range {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Unix times in seconds, in order, with the values; a value that is missing has no point.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Range {
+    /// The value of a label; empty where it has none.
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+}
+
 /// Why an answer cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
@@ -59,6 +75,23 @@ struct Vector {
 struct Element {
     metric: BTreeMap<String, String>,
     value: (f64, String),
+}
+
+#[derive(Deserialize)]
+struct Matrix {
+    result: Vec<Stretch>,
+}
+
+#[derive(Deserialize)]
+struct Stretch {
+    metric: BTreeMap<String, String>,
+    values: Vec<(f64, String)>,
+}
+
+/// A scalar: its time, and its value as text.
+#[derive(Deserialize)]
+struct Scalar {
+    result: (f64, String),
 }
 
 #[derive(Deserialize)]
@@ -96,6 +129,35 @@ pub fn samples(json: &[u8]) -> Result<Vec<Sample>, AnswerError> {
     Ok(samples)
 }
 
+/// Reads the series of a range query. Values that are not finite are left out.
+///
+/// # Errors
+/// An answer that is not a range vector.
+pub fn ranges(json: &[u8]) -> Result<Vec<Range>, AnswerError> {
+    let matrix: Matrix = data(json)?;
+    let mut ranges = Vec::with_capacity(matrix.result.len());
+    for Stretch { metric, values } in matrix.result {
+        let mut points = Vec::with_capacity(values.len());
+        for (time, text) in values {
+            let value: f64 = text.parse().map_err(|_| AnswerError::Number(text))?;
+            if value.is_finite() {
+                points.push((time, value));
+            }
+        }
+        ranges.push(Range { labels: metric, points });
+    }
+    Ok(ranges)
+}
+
+/// Reads the Unix time in seconds that the query `time()` is answered with: the server's clock.
+///
+/// # Errors
+/// An answer that is not a scalar.
+pub fn server_time(json: &[u8]) -> Result<f64, AnswerError> {
+    let Scalar { result: (_, text) } = data(json)?;
+    text.parse().map_err(|_| AnswerError::Number(text))
+}
+
 /// Reads the firing alerts that memwarden's rules define: those whose name is in `names`.
 ///
 /// # Errors
@@ -127,6 +189,22 @@ mod tests {
         assert!(super::samples(b"<html>").is_err());
         let odd = br#"{"data":{"result":[{"metric":{},"value":[1,"x"]}]}}"#;
         assert!(matches!(super::samples(odd), Err(AnswerError::Number(_))));
+    }
+
+    #[test]
+    fn ranges_and_the_clock_are_read() {
+        let json = br#"{"status":"success","data":{"resultType":"matrix","result":[
+            {"metric":{"instance":"a"},"values":[[1,"2.5"],[16,"NaN"],[31,"3"]]}]}}"#;
+        let ranges = ranges(json).unwrap();
+        assert_eq!((ranges[0].label("instance"), ranges[0].label("run")), ("a", ""));
+        assert_eq!(ranges[0].points, [(1.0, 2.5), (31.0, 3.0)]);
+        let error = super::ranges(br#"{"status":"error","error":"exceeded maximum resolution"}"#);
+        assert_eq!(error.unwrap_err().to_string(), "the server answers: exceeded maximum resolution");
+        let odd = br#"{"data":{"result":[{"metric":{},"values":[[1,"x"]]}]}}"#;
+        assert!(matches!(super::ranges(odd), Err(AnswerError::Number(_))));
+        let clock = br#"{"status":"success","data":{"resultType":"scalar","result":[1.5,"1.5"]}}"#;
+        assert!((server_time(clock).unwrap() - 1.5).abs() < 1e-9);
+        assert!(server_time(br#"{"data":{"result":[]}}"#).is_err());
     }
 
     #[test]

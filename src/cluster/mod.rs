@@ -5,13 +5,15 @@
 
 mod answer;
 mod health;
+mod past;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use answer::{AnswerError, Sample, alerts, samples};
+pub use answer::{AnswerError, Range, Sample, alerts, ranges, samples, server_time};
 pub use health::Health;
+pub use past::{Named, PAST_QUERIES, Past, PastAnswers};
 
 /// The instant queries whose answers make a [`Cluster`], in the order of [`Answers`].
 pub const QUERIES: [&str; 14] = [

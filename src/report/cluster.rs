@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::text::{Page, UNKNOWN, or_unknown, percent, prose_table, table, time};
 use super::verdict::VerdictLevel;
-use crate::cluster::{Cluster, Health, Node, Run};
+use crate::cluster::{Cluster, Health, Named, Node, Past, Run};
 use crate::model::printable::escaped;
+use crate::plot::{Chart, Limit, Line, Panel, TimeAxis, Unit};
 
 /// Grows when a key changes its meaning or disappears.
 pub const CLUSTER_SCHEMA: u32 = 1;
@@ -41,6 +42,48 @@ pub fn cluster_text(cluster: &Cluster, top: usize, page: Page) -> String {
     advice(cluster, &mut text);
     alerts(cluster, top, page, &mut text);
     text
+}
+
+/// The chart of a cluster's past, with points `step` seconds apart.
+pub fn cluster_chart(cluster: &Cluster, past: &Past, step: f64) -> Chart {
+    let panel = |title: &str, unit: Unit, series: &[Named]| {
+        let lines = series
+            .iter()
+            .map(|(name, points)| Line { name: escaped(name).into_owned(), points: with_gaps(points, step) });
+        let limit = (unit == Unit::Ratio).then(|| Limit { value: 1.0, name: "capacity".to_owned() });
+        Panel { title: title.to_owned(), unit, lines: lines.collect(), limit, ..Panel::default() }
+    };
+    let mut panels = vec![panel("Memory in use, the fullest of host and GPUs", Unit::Ratio, &past.used)];
+    for (title, series) in [
+        ("Time left of nodes, up to 4 hours", &past.node_time_left),
+        ("Time left of runs, up to 4 hours", &past.run_time_left),
+    ] {
+        if !series.is_empty() {
+            panels.push(panel(title, Unit::Seconds, series));
+        }
+    }
+    Chart {
+        title: "memwarden cluster".to_owned(),
+        subtitle: escaped(&cluster.sentence()).into_owned(),
+        time: TimeAxis::Utc,
+        panels,
+    }
+}
+
+/// The points, with a missing value where one or more are absent.
+fn with_gaps(points: &[(f64, f64)], step: f64) -> Vec<(f64, Option<f64>)> {
+    let mut all = Vec::with_capacity(points.len());
+    let mut before = None;
+    for (time, value) in points {
+        if let Some(before) = before
+            && time - before > step * 1.5
+        {
+            all.push((before + step, None));
+        }
+        all.push((*time, Some(*value)));
+        before = Some(*time);
+    }
+    all
 }
 
 fn head(cluster: &Cluster, page: Page, text: &mut String) {

@@ -30,7 +30,7 @@ mod unseen;
 mod verdict;
 
 pub use check::{CheckReport, Health};
-pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_json, cluster_text};
+pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_chart, cluster_json, cluster_text};
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
 pub use frame_view::FrameView;

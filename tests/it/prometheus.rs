@@ -62,6 +62,11 @@ fn the_cluster_is_reported(url: &str, target: &str) {
     );
     assert!(run["tokens_per_second"].as_f64().unwrap() > 0.0, "{run}");
     assert!(json["alerts"].is_array(), "this server evaluates alerts: {json}");
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("cluster.svg");
+    let (_, _, error) = cluster(&["--plot", chart.to_str().unwrap(), "--range", "5m"]);
+    let svg = std::fs::read_to_string(&chart).unwrap_or_else(|_| panic!("no chart: {error}"));
+    assert!(svg.contains("Memory in use") && svg.contains(target), "{svg}");
     let (code, _, error) = cluster(&["--run", "nobody"]);
     assert!(code == 1 && error.contains("knows no run nobody"), "{code} {error}");
 }

@@ -14,13 +14,18 @@ const PANEL: u32 = 260;
 
 /// Writes the chart.
 pub(in crate::cli) fn write(report: &ReportOutput, path: &Path) -> anyhow::Result<()> {
-    Format::of(path)?.write(&draw(&report.plot.chart()), path)
+    write_chart(&report.plot.chart(), path)
+}
+
+/// Writes a chart.
+pub(in crate::cli) fn write_chart(chart: &Chart, path: &Path) -> anyhow::Result<()> {
+    Format::of(path)?.write(&draw(chart), path)
 }
 
 /// Writes one chart with the panels of all reports.
 pub(super) fn write_all(reports: &[ReportOutput], path: &Path) -> anyhow::Result<()> {
     let charts = reports.iter().map(|report| report.plot.chart()).collect();
-    Format::of(path)?.write(&draw(&together(charts)), path)
+    write_chart(&together(charts), path)
 }
 
 fn draw(chart: &Chart) -> Picture {

@@ -15,7 +15,7 @@ mod watch;
 pub(super) use fragmentation::Args as Fragmentation;
 pub(super) use leak::Args as Leak;
 pub(super) use oom::Args as Oom;
-pub(super) use options::{interval, load};
+pub(super) use options::{interval, load, seconds};
 pub(super) use profile::Args as Profile;
 pub(super) use screen::{
     Screen, bar, for_standard_error, is_dumb, size, standard_error_page, standard_output_page,

@@ -208,7 +208,7 @@ pub(in crate::cli) fn load(
 }
 
 /// A duration: `5m`, or a number of seconds.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub(in crate::cli) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() => seconds,
         _ => config::duration(text)?.as_secs_f64(),
