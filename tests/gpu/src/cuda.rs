@@ -95,17 +95,25 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
 }
 
-/// A flag that is set when standard input ends.
-fn input_ended() -> Arc<AtomicBool> {
-    let ended = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&ended);
+/// What standard input tells: its first byte is the start, its end is the end.
+#[derive(Debug, Default)]
+struct Input {
+    started: AtomicBool,
+    ended: AtomicBool,
+}
+
+fn input() -> Arc<Input> {
+    let input = Arc::new(Input::default());
+    let flags = Arc::clone(&input);
     std::thread::spawn(move || {
-        let mut rest = Vec::new();
+        let mut byte = [0];
         // An input that cannot be read has ended too.
-        let _ = std::io::stdin().read_to_end(&mut rest);
-        flag.store(true, Ordering::Relaxed);
+        while matches!(std::io::stdin().read(&mut byte), Ok(1)) {
+            flags.started.store(true, Ordering::Relaxed);
+        }
+        flags.ended.store(true, Ordering::Relaxed);
     });
-    ended
+    input
 }
 
 /// `gpu-run cuda PROGRAM …`.
@@ -123,10 +131,10 @@ pub(crate) fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     let file: PathBuf = arguments.text("--file", "").into();
     arguments.end()?;
     let context = Context::open(&library, device)?;
-    let ended = input_ended();
+    let input = input();
     let (free, total) = context.info()?;
     say(&json!({"event": "ready", "pci": context.pci()?, "free": free, "total": total}))?;
-    let plan = Plan { context: &context, step, every, cap, count, ended: &ended };
+    let plan = Plan { context: &context, step, every, cap, count, input: &input };
     match program.as_str() {
         "hold" => plan.hold(),
         "leak" => plan.leak(),
@@ -146,12 +154,12 @@ struct Plan<'a> {
     /// The most bytes; 0 for all that there are.
     cap: usize,
     count: usize,
-    ended: &'a AtomicBool,
+    input: &'a Input,
 }
 
 impl Plan<'_> {
     fn wait_for_end(&self) {
-        while !self.ended.load(Ordering::Relaxed) {
+        while !self.input.ended.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -171,7 +179,7 @@ impl Plan<'_> {
         loop {
             let allocated = held.len() * self.step;
             let at_cap = self.cap > 0 && allocated + self.step > self.cap;
-            if at_cap || self.ended.load(Ordering::Relaxed) {
+            if at_cap || self.input.ended.load(Ordering::Relaxed) {
                 break say(&json!({"event": "cap", "t": now(), "allocated": allocated}))?;
             }
             match self.context.allocate(self.step)? {
@@ -197,6 +205,9 @@ impl Plan<'_> {
     /// Peaks of 100 ms, each higher than the one before by a step, so that each can be told from the others.
     fn peaks(&self) -> anyhow::Result<()> {
         let base = self.cap;
+        while !self.input.started.load(Ordering::Relaxed) && !self.input.ended.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         for number in 0..self.count {
             // The phase within the period is another for each peak: no sampling interval is in step with it.
             let phase = f64::from(u32::try_from(number * 37 % 100)?) / 100.0;
@@ -243,7 +254,7 @@ impl Plan<'_> {
         let mut held = Vec::new();
         let mut saved = false;
         let mut number = 0_u64;
-        while !self.ended.load(Ordering::Relaxed) {
+        while !self.input.ended.load(Ordering::Relaxed) {
             number += 1;
             if requested.swap(false, Ordering::Relaxed) {
                 let next = file.with_extension("next");

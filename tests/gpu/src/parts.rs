@@ -27,8 +27,6 @@ pub(crate) const FAST: [&str; 3] =
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
     pub(crate) index: String,
-    /// Whether processes of others are on it.
-    pub(crate) shared: bool,
 }
 
 /// Starts a CUDA program.
@@ -52,16 +50,11 @@ pub(crate) fn fast_daemon(settings: &Settings, part: &str, more: &[String]) -> a
 }
 
 /// Finds the GPU of a program among those of the daemon.
-pub(crate) fn gpu_of(page: &Page, ready: &Value, pid: u32) -> anyhow::Result<Gpu> {
+pub(crate) fn gpu_of(page: &Page, ready: &Value) -> anyhow::Result<Gpu> {
     let pci = ready.get("pci").and_then(Value::as_str).unwrap_or_default();
     let info = page.all("memwarden_gpu_info").find(|series| same_pci(series.label("pci"), pci));
     let info = info.ok_or_else(|| anyhow::anyhow!("memwarden knows no GPU at {pci}"))?;
-    let index = info.label("gpu").to_owned();
-    let own = pid.to_string();
-    let shared = page
-        .all("memwarden_gpu_process_memory_bytes")
-        .any(|series| series.label("gpu") == index && series.label("pid") != own);
-    Ok(Gpu { index, shared })
+    Ok(Gpu { index: info.label("gpu").to_owned() })
 }
 
 /// Whether two addresses are the same, whatever the number of digits of the domain.
@@ -151,8 +144,7 @@ pub(crate) fn comparison(settings: &Settings) -> anyhow::Result<Part> {
     compare::judge(&Readings { before: &before, first: &first, smi, last: &last, after: &after }, &mut part);
     match held {
         Ok((ready, held)) => {
-            let pid = program.as_ref().map_or(0, Program::pid);
-            let gpu = gpu_of(&first, &ready, pid)?;
+            let gpu = gpu_of(&first, &ready)?;
             let labels = [("gpu", gpu.index.as_str())];
             for (what, metric, field) in
                 [("free", "memwarden_gpu_memory_free_bytes", "free"), ("total", "memwarden_gpu_memory_total_bytes", "total")]
@@ -268,17 +260,18 @@ pub(crate) fn peaks(settings: &Settings) -> anyhow::Result<Part> {
     let (base, step) = (512.0 * MIB, 16.0 * MIB);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
     let count = (40.0 * settings.pace).max(10.0) as usize;
-    let program = program(settings, name, "peaks",
+    let mut program = program(settings, name, "peaks",
         &[("--cap", size(base)), ("--step", size(step)), ("--count", count), ("--every-ms", 700)])?;
     let ready = program.expect("ready", PATIENCE)?;
     let page = daemon.wait("the program's context", PATIENCE, |page| {
         page.all("memwarden_gpu_memory_used_peak_bytes").next().is_some()
             && page.all("memwarden_gpu_info").any(|series| same_pci(series.label("pci"), ready["pci"].as_str().unwrap_or_default()))
     })?;
-    let gpu = gpu_of(&page, &ready, program.pid())?;
+    let gpu = gpu_of(&page, &ready)?;
     let labels = [("gpu", gpu.index.as_str())];
+    program.begin()?;
     let (mut made, mut seen): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
-    let (mut lowest, mut done) = (f64::INFINITY, false);
+    let (mut levels, mut done): (Vec<f64>, bool) = (Vec::new(), false);
     let begun = Instant::now();
     let mut last = Duration::MAX;
     while begun.elapsed() < last {
@@ -294,10 +287,16 @@ pub(crate) fn peaks(settings: &Settings) -> anyhow::Result<Part> {
             }
         }
         let page = daemon.page();
-        lowest = lowest.min(page.value("memwarden_gpu_memory_used_bytes", &labels).unwrap_or(f64::INFINITY));
+        levels.extend(page.value("memwarden_gpu_memory_used_bytes", &labels));
         seen.extend(page.value("memwarden_gpu_memory_used_peak_bytes", &labels));
         std::thread::sleep(Duration::from_millis(60));
     }
+    seen.dedup();
+    // Most samples are between two peaks.
+    levels.sort_by(f64::total_cmp);
+    let lowest = levels.get(levels.len() / 2).copied().unwrap_or(f64::NAN);
+    let above: Vec<f64> = seen.iter().map(|peak| (peak - lowest) / MIB).collect();
+    save(settings, name, "seen.json", &json!({"made": made, "seen_mib": above}).to_string())?;
     // Each peak has a height of its own above what was in use between them.
     let found = made.iter().filter(|height| {
         seen.iter().any(|peak| (peak - lowest - **height).abs() < step * 0.45)

@@ -51,6 +51,16 @@ impl Program {
         self.child.id()
     }
 
+    /// Lets a program begin that waits for it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("the program has no input")?;
+        writeln!(input)?;
+        Ok(input.flush()?)
+    }
+
     /// The lines that came since the last call.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.lines.try_iter().collect()

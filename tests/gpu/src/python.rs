@@ -6,41 +6,52 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::parts::fast_daemon;
+use crate::growth::guard_configuration;
+use crate::parts::{MIB, fast_daemon};
 use crate::program::Program;
 use crate::results::Part;
 use crate::settings::Settings;
 
 /// pynvml's figures beside the metrics.
 pub(crate) fn pynvml(settings: &Settings) -> anyhow::Result<Part> {
-    carry_out(settings, "pynvml", "pynvml", "figures.py", &[])
+    carry_out(settings, "pynvml", "pynvml", "figures.py", 0.0, &[])
 }
 
 /// A training loop that keeps tensors.
 pub(crate) fn leak(settings: &Settings) -> anyhow::Result<Part> {
-    carry_out(settings, "torch-leak", "leak", "torch_parts.py", &[])
+    carry_out(settings, "torch-leak", "leak", "torch_parts.py", 0.0, &[])
 }
 
 /// An allocator that fragments.
 pub(crate) fn fragmentation(settings: &Settings) -> anyhow::Result<Part> {
-    let folder = settings.folder("torch-fragmentation").join("snapshots");
-    std::fs::create_dir_all(&folder)?;
-    carry_out(settings, "torch-fragmentation", "fragmentation", "torch_parts.py", &[])
+    carry_out(settings, "torch-fragmentation", "fragmentation", "torch_parts.py", 0.0, &[])
 }
 
 /// A program without a line of memwarden that runs out of memory.
 pub(crate) fn oom(settings: &Settings) -> anyhow::Result<Part> {
-    carry_out(settings, "torch-oom", "oom", "torch_parts.py", &[])
+    carry_out(settings, "torch-oom", "oom", "torch_parts.py", 0.0, &[])
 }
 
 /// Energy and tokens.
 pub(crate) fn energy(settings: &Settings) -> anyhow::Result<Part> {
-    carry_out(settings, "torch-energy", "energy", "torch_parts.py", &[])
+    carry_out(settings, "torch-energy", "energy", "torch_parts.py", 0.0, &[])
 }
 
 /// A training loop that saves, releases and resumes when protection asks.
 pub(crate) fn protection(settings: &Settings) -> anyhow::Result<Part> {
-    carry_out(settings, "torch-protection", "protection", "torch_parts.py", &[])
+    let name = "torch-protection";
+    // The level is in the configuration, and the free memory is known only with a daemon.
+    let daemon = fast_daemon(settings, name, &[])?;
+    let page = daemon.wait_gpus(1)?;
+    let free = page.all("memwarden_gpu_memory_free_bytes").map(|series| series.value).fold(0.0, f64::max);
+    daemon.stop();
+    let grown = (free * 0.3).min(8_192.0 * MIB);
+    let file = settings.folder(name).join("memwarden.yaml");
+    // The context and the model take memory beside what grows.
+    let level = free - grown * 0.6;
+    std::fs::write(&file, guard_configuration(level, "*torch_parts.py protection*", ""))?;
+    let more = [format!("file:{}", file.display())];
+    carry_out(settings, name, "protection", "torch_parts.py", grown, &more)
 }
 
 /// Runs a Python program beside a daemon. The program judges: its last line has the result.
@@ -49,6 +60,7 @@ fn carry_out(
     part: &str,
     scenario: &str,
     program: &str,
+    grown: f64,
     more: &[String],
 ) -> anyhow::Result<Part> {
     let folder = settings.folder(part);
@@ -77,7 +89,7 @@ fn carry_out(
     command.env("MEMWARDEN_URL", daemon.url()).env("MEMWARDEN_JOB_SOCKET", &daemon.job_socket);
     command.env("GPU_RUN_FOLDER", &folder).env("GPU_RUN_PACE", settings.pace.to_string());
     command.env("GPU_RUN_MEMWARDEN", &settings.memwarden).env("GPU_RUN_DEVICE", settings.device.to_string());
-    command.env("GPU_RUN_ALLOW_OOM", if settings.allow_oom { "1" } else { "0" });
+    command.env("GPU_RUN_GROW", grown.to_string());
     let running = Program::start(command, &folder, scenario)?;
     let result = running.expect("result", Duration::from_secs(70))?;
     let mut judged = Part::new(part);

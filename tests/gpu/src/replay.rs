@@ -64,8 +64,14 @@ impl<'a> Reader<'a> {
 
     /// The functions that always returned the same code that is not success.
     fn refusals(self, except: &[&str]) -> Value {
+        // The code of a device holds for its MIG instances too.
+        let of_instances = self.recording.calls.iter().filter(|call| call.gpu == self.gpu && call.mig.is_some());
+        let answered: BTreeSet<&str> = of_instances
+            .filter(|call| self.gpu.is_some() && call.code == Some(SUCCESS))
+            .map(|call| call.function.as_str())
+            .collect();
         let mut codes: BTreeMap<&str, BTreeSet<Option<u32>>> = BTreeMap::new();
-        for call in self.calls() {
+        for call in self.calls().filter(|call| !answered.contains(call.function.as_str())) {
             codes.entry(&call.function).or_default().insert(call.code);
         }
         let same = codes.into_iter().filter_map(|(function, codes)| {
@@ -76,7 +82,8 @@ impl<'a> Reader<'a> {
         Value::Object(same.collect())
     }
 
-    fn processes(self) -> Value {
+    /// The processes, without those on these GPU instances.
+    fn processes(self, without: &BTreeSet<u64>) -> Value {
         let utilization = self.answer("nvmlDeviceGetProcessUtilization", &[]);
         let samples = utilization.and_then(|call| call.answer.get("samples")?.as_array());
         let mut processes = Vec::new();
@@ -85,6 +92,9 @@ impl<'a> Reader<'a> {
             let listed = self.answer(&function, &[]).and_then(|call| call.answer.get("processes")?.as_array());
             for entry in listed.into_iter().flatten() {
                 let number = |name: &str| entry.get(name).and_then(Value::as_u64);
+                if number("gpu_instance").is_some_and(|instance| without.contains(&instance)) {
+                    continue;
+                }
                 let mut process = Map::new();
                 process.insert("pid".to_owned(), number("pid").into());
                 process.insert("type".to_owned(), kind.into());
@@ -161,7 +171,11 @@ fn device(reader: Reader<'_>) -> Value {
     device.insert("retired_pages".to_owned(), retired_pages(reader));
     device.insert("nvlink".to_owned(), nvlink(reader));
     fields(&mut device, reader);
-    device.insert("processes".to_owned(), reader.processes());
+    // The fake lists the processes of instances at the GPU too.
+    let instances = (0..16).filter_map(|index| {
+        Reader { mig: Some(index), ..reader }.number("nvmlDeviceGetGpuInstanceId", &[], "value")
+    });
+    device.insert("processes".to_owned(), reader.processes(&instances.collect()));
     device.insert("mig".to_owned(), mig(reader));
     let events = reader.number("nvmlDeviceGetSupportedEventTypes", &[], "value");
     put(&mut device, "supported_events", events.map(Value::from));
@@ -360,13 +374,12 @@ fn mig(reader: Reader<'_>) -> Value {
             put(&mut members, key, count.map(Value::from));
         }
         members.insert("memory".to_owned(), instance.memory());
-        members.insert("processes".to_owned(), instance.processes());
+        members.insert("processes".to_owned(), instance.processes(&BTreeSet::new()));
         instances.push(Value::Object(members));
     }
     while instances.last().is_some_and(Value::is_null) {
         instances.pop();
     }
-    // Processes of instances are also in the list of the GPU; they are kept there only.
     json!({"enabled": enabled != 0, "pending": mode("pending").unwrap_or(enabled) != 0, "instances": instances})
 }
 
