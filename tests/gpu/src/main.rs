@@ -5,6 +5,7 @@
 //! gpu-run record FILE [--nvml LIBRARY]           only the recording
 //! gpu-run scenario RECORDING                     prints the scenario with which the fake NVML gives these answers
 //! gpu-run differences RECORDING RECORDING        prints what differs; exit status 1 if anything does
+//! gpu-run verdicts SUMMARY                       prints the result of each part of a summary.json
 //! gpu-run smi [--nvml LIBRARY]                   prints what nvidia-smi -q -x would, for the rehearsal
 //! ```
 #![expect(
@@ -60,7 +61,7 @@ fn main() -> anyhow::Result<ExitCode> {
             let library = arguments.text("--nvml", "libnvidia-ml.so.1");
             arguments.end()?;
             let recording = record::record(&library::Driver::open(&library)?)?;
-            std::fs::write(file, serde_json::to_string_pretty(&recording)? + "\n")?;
+            std::fs::write(file, recording.text()?)?;
         }
         "scenario" => {
             let recording = read(&mut arguments)?;
@@ -72,11 +73,17 @@ fn main() -> anyhow::Result<ExitCode> {
             print(&differences.iter().map(|line| format!("{line}\n")).collect::<String>())?;
             return Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        "verdicts" => {
+            let file = arguments.next().context("which summary?")?;
+            let summary: results::Summary = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+            let lines = summary.parts.iter().map(|part| format!("{} {:?} {}\n", part.part, part.verdict, part.note));
+            print(&format!("origin {}\n{}", summary.origin, lines.collect::<String>()))?;
+        }
         "smi" => {
             let library = arguments.text("--nvml", "libnvidia-ml.so.1");
             print(&stand_in::output(&record::record(&library::Driver::open(&library)?)?))?;
         }
-        other => anyhow::bail!("{other}: run, record, scenario, differences or smi"),
+        other => anyhow::bail!("{other}: run, record, scenario, differences, verdicts or smi"),
     }
     Ok(ExitCode::SUCCESS)
 }

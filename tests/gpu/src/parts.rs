@@ -92,7 +92,7 @@ fn take_recording(settings: &Settings) -> anyhow::Result<Recording> {
 pub(crate) fn recording(settings: &Settings) -> anyhow::Result<Part> {
     let mut part = Part::new("recording");
     let recording = take_recording(settings)?;
-    save(settings, "recording", "recording.json", &serde_json::to_string_pretty(&recording)?)?;
+    save(settings, "recording", "recording.json", &recording.text()?)?;
     let scenario = replay::scenario(&recording);
     save(settings, "recording", "scenario.json", &serde_json::to_string_pretty(&scenario)?)?;
     let count = |wanted: fn(&record::Answer) -> bool| recording.calls.iter().filter(|call| wanted(call)).count();
@@ -134,8 +134,8 @@ pub(crate) fn comparison(settings: &Settings) -> anyhow::Result<Part> {
     let last = daemon.page();
     let after = take_recording(settings)?;
     save(settings, name, "metrics.txt", &daemon.get("/metrics")?)?;
-    save(settings, name, "before.json", &serde_json::to_string(&before)?)?;
-    save(settings, name, "after.json", &serde_json::to_string(&after)?)?;
+    save(settings, name, "before.json", &before.text()?)?;
+    save(settings, name, "after.json", &after.text()?)?;
     if let Ok(gpus) = &smi
         && let Some(origin) = gpus.first().and_then(|gpu| gpu.texts.get("stand_in"))
     {

@@ -390,6 +390,16 @@ impl Recording {
         })
     }
 
+    /// As JSON with one call in each line, so that the difference between two files can be read.
+    ///
+    /// # Errors
+    /// A number that JSON does not have.
+    pub(crate) fn text(&self) -> anyhow::Result<String> {
+        let calls: Result<Vec<String>, _> = self.calls.iter().map(serde_json::to_string).collect();
+        let head = format!("\"format\":{},\"origin\":{:?},\"taken\":{}", self.format, self.origin, self.taken);
+        Ok(format!("{{{head},\"calls\":[\n{}\n]}}\n", calls?.join(",\n")))
+    }
+
     /// The number of GPUs.
     pub(crate) fn gpus(&self) -> u32 {
         let count = self.find(None, "nvmlDeviceGetCount_v2", &[]);
