@@ -75,7 +75,8 @@ extern "C" fn cuDeviceGetCount(count: *mut c_int) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> u32 {
     answer(|state| {
-        let known = usize::try_from(ordinal).is_ok_and(|index| state.devices().is_ok_and(|count| index < count));
+        let known =
+            usize::try_from(ordinal).is_ok_and(|index| state.devices().is_ok_and(|count| index < count));
         if known { put(device, ordinal) } else { Err(Refusal::InvalidDevice) }
     })
 }

@@ -84,7 +84,8 @@ impl State {
     pub(crate) fn pci(&self, device: i32) -> Result<String, Refusal> {
         let index = usize::try_from(device).map_err(|_| Refusal::InvalidDevice)?;
         let scenario = self.read()?;
-        let gpu = scenario.get("devices").and_then(|devices| devices.get(index)).ok_or(Refusal::InvalidDevice)?;
+        let gpu =
+            scenario.get("devices").and_then(|devices| devices.get(index)).ok_or(Refusal::InvalidDevice)?;
         let given = gpu.get("pci").and_then(Value::as_str);
         let address = given.map_or_else(|| format!("00000000:{:02X}:00.0", 0x10 + index), str::to_owned);
         Ok(address.strip_prefix("0000").filter(|_| address.len() > 12).unwrap_or(&address).to_owned())
@@ -210,7 +211,8 @@ mod tests {
 
     fn state(folder: &tempfile::TempDir) -> State {
         let path = folder.path().join("scenario.json");
-        let processes = json!([{"pid": 4_000_001, "memory": 100 * MIB}, {"pid": 4_000_002, "memory": MIB, "name": NAME}]);
+        let processes =
+            json!([{"pid": 4_000_001, "memory": 100 * MIB}, {"pid": 4_000_002, "memory": MIB, "name": NAME}]);
         let gpu = json!({"memory": {"total": 1_024 * MIB, "reserved": 24 * MIB}, "processes": processes});
         fs::write(&path, json!({"devices": [gpu]}).to_string()).unwrap();
         State { scenario: Some(path), ..State::new() }

@@ -42,6 +42,12 @@ class Training:
         return loss
 
 
+def gpu_of_this_process():
+    """The daemon's index of the GPU of this process's allocator; None while it does not know it."""
+    found = [labels["gpu"] for name, labels, _ in metrics() if name == ALLOCATOR + "reserved_bytes"]
+    return found[0] if found and found[0] else None
+
+
 def own(name, page):
     """A metric of this process's allocator; there is one rank here."""
     return value(name, page)
@@ -182,10 +188,12 @@ def energy(result, device):
     left = torch.randn(size, size, device=place(device), dtype=torch.float16)
     with memwarden.Monitor("gpu-run-energy") as monitor:
         joules = "memwarden_gpu_energy_joules_total"
+        monitor.step(0, tokens=0)
+        gpu = wait(gpu_of_this_process, 15) or "0"
 
         def counters():
             page = metrics()
-            return value(joules, page), value("memwarden_training_tokens_total", page)
+            return value(joules, page, gpu=gpu), value("memwarden_training_tokens_total", page)
 
         readings, number, begun = [], 0, time.monotonic()
         while time.monotonic() - begun < 35 * PACE:
@@ -208,7 +216,7 @@ def energy(result, device):
         result.check("memwarden_training_energy_per_token_joules", said is not None and abs(said / other - 1) < 0.2,
                      "%s; the driver's counter over the job's tokens %s; within a fifth" % (said, other))
         watts = spent / (newest[0] - since[0])
-        power = value("memwarden_gpu_power_watts") or float("nan")
+        power = value("memwarden_gpu_power_watts", gpu=gpu) or float("nan")
         result.check("energy beside power", abs(watts / power - 1) < 0.3,
                      "%.0f W by the counter; %.0f W; within 30 %%" % (watts, power))
     return "%.3g J a token" % other
@@ -223,6 +231,11 @@ def protection(result, device):
     step_size = max(2 * MIB, grow // 60)
     with memwarden.Monitor("gpu-run-protection") as monitor:
         result.check("a handler of USR1", monitor.on_checkpoint_signal(), "")
+        training.step()
+        pid = str(os.getpid())
+        if device == "cuda" and not wait(lambda: value("memwarden_gpu_process_memory_bytes", pid=pid), 8):
+            result.not_judged("protection by the level of a GPU", "NVML does not list this process under its pid")
+            return "NVML does not list this process"
         cache, number, saved, begun = [], 0, None, time.monotonic()
         while time.monotonic() - begun < 45 and (saved is None or number < saved + 20):
             number += 1

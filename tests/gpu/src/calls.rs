@@ -65,9 +65,10 @@ pub(crate) const SYSTEM: &[Call] = &[
     call("nvmlSystemGetNVMLVersion", LINE),
     call("nvmlSystemGetCudaDriverVersion_v2", NUMBER),
     call("nvmlDeviceGetCount_v2", NUMBER),
-    call("nvmlSystemGetConfComputeState", &[plain(&[
-        ("environment", Number), ("feature", Number), ("developer_tools", Number),
-    ])]),
+    call(
+        "nvmlSystemGetConfComputeState",
+        &[plain(&[("environment", Number), ("feature", Number), ("developer_tools", Number)])],
+    ),
 ];
 
 /// Calls for a GPU or a MIG instance.
@@ -88,14 +89,26 @@ pub(crate) const DEVICE: &[Call] = &[
     call("nvmlDeviceGetDisplayMode", NUMBER),
     call("nvmlDeviceGetDisplayActive", NUMBER),
     call("nvmlDeviceGetVirtualizationMode", NUMBER),
-    call("nvmlDeviceGetPciInfo_v3", &[plain(&[
-        ("bus_id_legacy", Text(16)), ("domain", Number), ("bus", Number), ("device", Number),
-        ("device_id", Number), ("subsystem_id", Number), ("bus_id", Text(32)),
-    ])]),
+    call(
+        "nvmlDeviceGetPciInfo_v3",
+        &[plain(&[
+            ("bus_id_legacy", Text(16)),
+            ("domain", Number),
+            ("bus", Number),
+            ("device", Number),
+            ("device_id", Number),
+            ("subsystem_id", Number),
+            ("bus_id", Text(32)),
+        ])],
+    ),
     call("nvmlDeviceGetMemoryInfo", &[plain(&[("total", Wide), ("free", Wide), ("used", Wide)])]),
-    call("nvmlDeviceGetMemoryInfo_v2", &[versioned(0x0200_0028, &[
-        ("version", Number), ("total", Wide), ("reserved", Wide), ("free", Wide), ("used", Wide),
-    ])]),
+    call(
+        "nvmlDeviceGetMemoryInfo_v2",
+        &[versioned(
+            0x0200_0028,
+            &[("version", Number), ("total", Wide), ("reserved", Wide), ("free", Wide), ("used", Wide)],
+        )],
+    ),
     call("nvmlDeviceGetBAR1MemoryInfo", &[plain(&[("total", Wide), ("free", Wide), ("used", Wide)])]),
     call("nvmlDeviceGetUtilizationRates", &[plain(&[("gpu", Number), ("memory", Number)])]),
     call("nvmlDeviceGetEncoderUtilization", CODEC),
@@ -103,16 +116,23 @@ pub(crate) const DEVICE: &[Call] = &[
     call("nvmlDeviceGetJpgUtilization", CODEC),
     call("nvmlDeviceGetOfaUtilization", CODEC),
     with("nvmlDeviceGetTemperature", &[&[0]], NUMBER),
-    call("nvmlDeviceGetTemperatureV", &[versioned(0x0100_000C, &[
-        ("version", Number), ("sensor", Number), ("celsius", Signed),
-    ])]),
-    call("nvmlDeviceGetMarginTemperature", &[versioned(0x0100_0008, &[("version", Number), ("celsius", Signed)])]),
+    call(
+        "nvmlDeviceGetTemperatureV",
+        &[versioned(0x0100_000C, &[("version", Number), ("sensor", Number), ("celsius", Signed)])],
+    ),
+    call(
+        "nvmlDeviceGetMarginTemperature",
+        &[versioned(0x0100_0008, &[("version", Number), ("celsius", Signed)])],
+    ),
     with("nvmlDeviceGetTemperatureThreshold", &[&[0, 1, 2, 3]], NUMBER),
     call("nvmlDeviceGetPowerUsage", NUMBER),
     call("nvmlDeviceGetEnforcedPowerLimit", NUMBER),
     call("nvmlDeviceGetPowerManagementLimit", NUMBER),
     call("nvmlDeviceGetPowerManagementDefaultLimit", NUMBER),
-    call("nvmlDeviceGetPowerManagementLimitConstraints", &[plain(&[("lowest", Number)]), plain(&[("highest", Number)])]),
+    call(
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        &[plain(&[("lowest", Number)]), plain(&[("highest", Number)])],
+    ),
     call("nvmlDeviceGetTotalEnergyConsumption", WIDE),
     call("nvmlDeviceGetFanSpeed", NUMBER),
     call("nvmlDeviceGetPerformanceState", NUMBER),
@@ -121,20 +141,34 @@ pub(crate) const DEVICE: &[Call] = &[
     call("nvmlDeviceGetSupportedClocksThrottleReasons", WIDE),
     with("nvmlDeviceGetClockInfo", &[CLOCKS], NUMBER),
     with("nvmlDeviceGetMaxClockInfo", &[CLOCKS], NUMBER),
-    with("nvmlDeviceGetViolationStatus", &[&[0, 1, 2, 3, 4, 5, 10, 11]], &[plain(&[
-        ("reference_time", Wide), ("violation", Wide),
-    ])]),
+    with(
+        "nvmlDeviceGetViolationStatus",
+        &[&[0, 1, 2, 3, 4, 5, 10, 11]],
+        &[plain(&[("reference_time", Wide), ("violation", Wide)])],
+    ),
     call("nvmlDeviceGetEccMode", MODES),
     with("nvmlDeviceGetTotalEccErrors", &[BOTH, BOTH], WIDE),
     // Locations 2 and 7: DRAM and SRAM.
     with("nvmlDeviceGetMemoryErrorCounter", &[BOTH, BOTH, &[2, 7]], WIDE),
-    call("nvmlDeviceGetRemappedRows", &[
-        plain(&[("corrected", Number)]), plain(&[("uncorrected", Number)]),
-        plain(&[("pending", Number)]), plain(&[("failure", Number)]),
-    ]),
-    call("nvmlDeviceGetRowRemapperHistogram", &[plain(&[
-        ("max", Number), ("high", Number), ("partial", Number), ("low", Number), ("none", Number),
-    ])]),
+    call(
+        "nvmlDeviceGetRemappedRows",
+        &[
+            plain(&[("corrected", Number)]),
+            plain(&[("uncorrected", Number)]),
+            plain(&[("pending", Number)]),
+            plain(&[("failure", Number)]),
+        ],
+    ),
+    call(
+        "nvmlDeviceGetRowRemapperHistogram",
+        &[plain(&[
+            ("max", Number),
+            ("high", Number),
+            ("partial", Number),
+            ("low", Number),
+            ("none", Number),
+        ])],
+    ),
     call("nvmlDeviceGetRetiredPagesPendingStatus", NUMBER),
     call("nvmlDeviceGetCurrPcieLinkGeneration", NUMBER),
     call("nvmlDeviceGetCurrPcieLinkWidth", NUMBER),
@@ -152,10 +186,20 @@ pub(crate) const DEVICE: &[Call] = &[
     call("nvmlDeviceIsMigDeviceHandle", NUMBER),
     call("nvmlDeviceGetGpuInstanceId", NUMBER),
     call("nvmlDeviceGetComputeInstanceId", NUMBER),
-    call("nvmlDeviceGetAttributes_v2", &[plain(&[
-        ("multiprocessors", Number), ("copy_engines", Number), ("decoders", Number), ("encoders", Number),
-        ("jpeg", Number), ("ofa", Number), ("gpu_slices", Number), ("compute_slices", Number), ("memory_mib", Wide),
-    ])]),
+    call(
+        "nvmlDeviceGetAttributes_v2",
+        &[plain(&[
+            ("multiprocessors", Number),
+            ("copy_engines", Number),
+            ("decoders", Number),
+            ("encoders", Number),
+            ("jpeg", Number),
+            ("ofa", Number),
+            ("gpu_slices", Number),
+            ("compute_slices", Number),
+            ("memory_mib", Wide),
+        ])],
+    ),
     call("nvmlDeviceGetSupportedEventTypes", WIDE),
     call("nvmlGpmQueryDeviceSupport", &[versioned(1, &[("version", Number), ("supported", Number)])]),
 ];

@@ -27,7 +27,7 @@ struct Row {
     nvml: (&'static str, &'static [u32], &'static str),
     /// What the number of NVML is multiplied by.
     factor: f64,
-    /// Elements of nvidia-smi; the first that exists counts, because drivers moved some.
+    /// Elements of nvidia-smi; the first that has a figure counts, because drivers moved some.
     smi: &'static [&'static str],
     course: Course,
 }
@@ -50,59 +50,355 @@ const fn row(
 
 const ROWS: &[Row] = &[
     row("memory_total_bytes", &[], (MEMORY, &[], "total"), 1.0, &["fb_memory_usage/total"], Fixed),
-    row("memory_reserved_bytes", &[], (MEMORY, &[], "reserved"), 1.0, &["fb_memory_usage/reserved"], Moves(MIB)),
+    row(
+        "memory_reserved_bytes",
+        &[],
+        (MEMORY, &[], "reserved"),
+        1.0,
+        &["fb_memory_usage/reserved"],
+        Moves(MIB),
+    ),
     row("memory_used_bytes", &[], (MEMORY, &[], "used"), 1.0, &["fb_memory_usage/used"], Moves(2.0 * MIB)),
     row("memory_free_bytes", &[], (MEMORY, &[], "free"), 1.0, &["fb_memory_usage/free"], Moves(2.0 * MIB)),
-    row("bar1_total_bytes", &[], ("nvmlDeviceGetBAR1MemoryInfo", &[], "total"), 1.0, &["bar1_memory_usage/total"], Fixed),
-    row("bar1_used_bytes", &[], ("nvmlDeviceGetBAR1MemoryInfo", &[], "used"), 1.0, &["bar1_memory_usage/used"], Moves(2.0 * MIB)),
-    row("utilization_ratio", &[], ("nvmlDeviceGetUtilizationRates", &[], "gpu"), 0.01, &["utilization/gpu_util"], Moves(0.1)),
-    row("memory_controller_utilization_ratio", &[], ("nvmlDeviceGetUtilizationRates", &[], "memory"), 0.01, &["utilization/memory_util"], Moves(0.1)),
-    row("encoder_utilization_ratio", &[], ("nvmlDeviceGetEncoderUtilization", &[], "percent"), 0.01, &["utilization/encoder_util"], Moves(0.1)),
-    row("decoder_utilization_ratio", &[], ("nvmlDeviceGetDecoderUtilization", &[], "percent"), 0.01, &["utilization/decoder_util"], Moves(0.1)),
-    row("temperature_celsius", &[], ("nvmlDeviceGetTemperature", &[0], "value"), 1.0, &["temperature/gpu_temp"], Moves(2.0)),
-    row("memory_temperature_celsius", &[], (FIELDS, &[82, 0], "value"), 1.0, &["temperature/memory_temp"], Moves(2.0)),
-    row("temperature_threshold_celsius", &[("threshold", "shutdown")], ("nvmlDeviceGetTemperatureThreshold", &[0], "value"), 1.0, &["temperature/gpu_temp_max_threshold"], Fixed),
-    row("temperature_threshold_celsius", &[("threshold", "slowdown")], ("nvmlDeviceGetTemperatureThreshold", &[1], "value"), 1.0, &["temperature/gpu_temp_slow_threshold"], Fixed),
-    row("power_watts", &[], ("nvmlDeviceGetPowerUsage", &[], "value"), 0.001, &["gpu_power_readings/average_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw"], Moves(15.0)),
-    row("power_limit_watts", &[], ("nvmlDeviceGetEnforcedPowerLimit", &[], "value"), 0.001, &["gpu_power_readings/current_power_limit", "gpu_power_readings/enforced_power_limit", "power_readings/enforced_power_limit"], Moves(1.0)),
+    row(
+        "bar1_total_bytes",
+        &[],
+        ("nvmlDeviceGetBAR1MemoryInfo", &[], "total"),
+        1.0,
+        &["bar1_memory_usage/total"],
+        Fixed,
+    ),
+    row(
+        "bar1_used_bytes",
+        &[],
+        ("nvmlDeviceGetBAR1MemoryInfo", &[], "used"),
+        1.0,
+        &["bar1_memory_usage/used"],
+        Moves(2.0 * MIB),
+    ),
+    row(
+        "utilization_ratio",
+        &[],
+        ("nvmlDeviceGetUtilizationRates", &[], "gpu"),
+        0.01,
+        &["utilization/gpu_util"],
+        Moves(0.1),
+    ),
+    row(
+        "memory_controller_utilization_ratio",
+        &[],
+        ("nvmlDeviceGetUtilizationRates", &[], "memory"),
+        0.01,
+        &["utilization/memory_util"],
+        Moves(0.1),
+    ),
+    row(
+        "encoder_utilization_ratio",
+        &[],
+        ("nvmlDeviceGetEncoderUtilization", &[], "percent"),
+        0.01,
+        &["utilization/encoder_util"],
+        Moves(0.1),
+    ),
+    row(
+        "decoder_utilization_ratio",
+        &[],
+        ("nvmlDeviceGetDecoderUtilization", &[], "percent"),
+        0.01,
+        &["utilization/decoder_util"],
+        Moves(0.1),
+    ),
+    row(
+        "temperature_celsius",
+        &[],
+        ("nvmlDeviceGetTemperature", &[0], "value"),
+        1.0,
+        &["temperature/gpu_temp"],
+        Moves(2.0),
+    ),
+    row(
+        "memory_temperature_celsius",
+        &[],
+        (FIELDS, &[82, 0], "value"),
+        1.0,
+        &["temperature/memory_temp"],
+        Moves(2.0),
+    ),
+    row(
+        "temperature_threshold_celsius",
+        &[("threshold", "shutdown")],
+        ("nvmlDeviceGetTemperatureThreshold", &[0], "value"),
+        1.0,
+        &["temperature/gpu_temp_max_threshold"],
+        Fixed,
+    ),
+    row(
+        "temperature_threshold_celsius",
+        &[("threshold", "slowdown")],
+        ("nvmlDeviceGetTemperatureThreshold", &[1], "value"),
+        1.0,
+        &["temperature/gpu_temp_slow_threshold"],
+        Fixed,
+    ),
+    row(
+        "power_watts",
+        &[],
+        ("nvmlDeviceGetPowerUsage", &[], "value"),
+        0.001,
+        &[
+            "gpu_power_readings/average_power_draw",
+            "gpu_power_readings/power_draw",
+            "power_readings/power_draw",
+        ],
+        Moves(15.0),
+    ),
+    row(
+        "power_limit_watts",
+        &[],
+        ("nvmlDeviceGetEnforcedPowerLimit", &[], "value"),
+        0.001,
+        &[
+            "gpu_power_readings/current_power_limit",
+            "gpu_power_readings/enforced_power_limit",
+            "power_readings/enforced_power_limit",
+        ],
+        Moves(1.0),
+    ),
     row("energy_joules_total", &[], ("nvmlDeviceGetTotalEnergyConsumption", &[], "value"), 0.001, &[], Grows),
-    row("clock_hertz", &[("clock", "graphics")], ("nvmlDeviceGetClockInfo", &[0], "value"), 1e6, &["clocks/graphics_clock"], Moves(3e8)),
-    row("clock_hertz", &[("clock", "sm")], ("nvmlDeviceGetClockInfo", &[1], "value"), 1e6, &["clocks/sm_clock"], Moves(3e8)),
-    row("clock_hertz", &[("clock", "memory")], ("nvmlDeviceGetClockInfo", &[2], "value"), 1e6, &["clocks/mem_clock"], Moves(3e8)),
-    row("clock_limit_hertz", &[("clock", "graphics")], ("nvmlDeviceGetMaxClockInfo", &[0], "value"), 1e6, &["max_clocks/graphics_clock"], Fixed),
-    row("clock_limit_hertz", &[("clock", "sm")], ("nvmlDeviceGetMaxClockInfo", &[1], "value"), 1e6, &["max_clocks/sm_clock"], Fixed),
-    row("clock_limit_hertz", &[("clock", "memory")], ("nvmlDeviceGetMaxClockInfo", &[2], "value"), 1e6, &["max_clocks/mem_clock"], Fixed),
-    row("performance_state", &[], ("nvmlDeviceGetPerformanceState", &[], "value"), 1.0, &["performance_state"], Moves(0.0)),
-    row("throttle_seconds_total", &[("reason", "power_cap")], ("nvmlDeviceGetViolationStatus", &[0], "violation"), 1e-9, &[], Grows),
-    row("throttle_seconds_total", &[("reason", "thermal")], ("nvmlDeviceGetViolationStatus", &[1], "violation"), 1e-9, &[], Grows),
+    row(
+        "clock_hertz",
+        &[("clock", "graphics")],
+        ("nvmlDeviceGetClockInfo", &[0], "value"),
+        1e6,
+        &["clocks/graphics_clock"],
+        Moves(3e8),
+    ),
+    row(
+        "clock_hertz",
+        &[("clock", "sm")],
+        ("nvmlDeviceGetClockInfo", &[1], "value"),
+        1e6,
+        &["clocks/sm_clock"],
+        Moves(3e8),
+    ),
+    row(
+        "clock_hertz",
+        &[("clock", "memory")],
+        ("nvmlDeviceGetClockInfo", &[2], "value"),
+        1e6,
+        &["clocks/mem_clock"],
+        Moves(3e8),
+    ),
+    row(
+        "clock_limit_hertz",
+        &[("clock", "graphics")],
+        ("nvmlDeviceGetMaxClockInfo", &[0], "value"),
+        1e6,
+        &["max_clocks/graphics_clock"],
+        Fixed,
+    ),
+    row(
+        "clock_limit_hertz",
+        &[("clock", "sm")],
+        ("nvmlDeviceGetMaxClockInfo", &[1], "value"),
+        1e6,
+        &["max_clocks/sm_clock"],
+        Fixed,
+    ),
+    row(
+        "clock_limit_hertz",
+        &[("clock", "memory")],
+        ("nvmlDeviceGetMaxClockInfo", &[2], "value"),
+        1e6,
+        &["max_clocks/mem_clock"],
+        Fixed,
+    ),
+    row(
+        "performance_state",
+        &[],
+        ("nvmlDeviceGetPerformanceState", &[], "value"),
+        1.0,
+        &["performance_state"],
+        Moves(0.0),
+    ),
+    row(
+        "throttle_seconds_total",
+        &[("reason", "power_cap")],
+        ("nvmlDeviceGetViolationStatus", &[0], "violation"),
+        1e-9,
+        &[],
+        Grows,
+    ),
+    row(
+        "throttle_seconds_total",
+        &[("reason", "thermal")],
+        ("nvmlDeviceGetViolationStatus", &[1], "violation"),
+        1e-9,
+        &[],
+        Grows,
+    ),
     row("ecc_enabled", &[], ("nvmlDeviceGetEccMode", &[], "current"), 1.0, &["ecc_mode/current_ecc"], Fixed),
-    row("ecc_errors_total", &[("error", "corrected"), ("scope", "volatile")], ("nvmlDeviceGetTotalEccErrors", &[0, 0], "value"), 1.0, &[], Grows),
-    row("ecc_errors_total", &[("error", "uncorrected"), ("scope", "volatile")], ("nvmlDeviceGetTotalEccErrors", &[1, 0], "value"), 1.0, &[], Grows),
-    row("ecc_errors_total", &[("error", "corrected"), ("scope", "aggregate")], ("nvmlDeviceGetTotalEccErrors", &[0, 1], "value"), 1.0, &[], Grows),
-    row("ecc_errors_total", &[("error", "uncorrected"), ("scope", "aggregate")], ("nvmlDeviceGetTotalEccErrors", &[1, 1], "value"), 1.0, &[], Grows),
-    row("remapped_rows", &[("error", "correctable")], ("nvmlDeviceGetRemappedRows", &[], "corrected"), 1.0, &["remapped_rows/remapped_row_corr"], Fixed),
-    row("remapped_rows", &[("error", "uncorrectable")], ("nvmlDeviceGetRemappedRows", &[], "uncorrected"), 1.0, &["remapped_rows/remapped_row_unc"], Fixed),
-    row("row_remap_pending", &[], ("nvmlDeviceGetRemappedRows", &[], "pending"), 1.0, &["remapped_rows/remapped_row_pending"], Fixed),
-    row("row_remap_failure", &[], ("nvmlDeviceGetRemappedRows", &[], "failure"), 1.0, &["remapped_rows/remapped_row_failure"], Fixed),
-    row("page_retirement_pending", &[], ("nvmlDeviceGetRetiredPagesPendingStatus", &[], "value"), 1.0, &["retired_pages/pending_retirement"], Fixed),
+    row(
+        "ecc_errors_total",
+        &[("error", "corrected"), ("scope", "volatile")],
+        ("nvmlDeviceGetTotalEccErrors", &[0, 0], "value"),
+        1.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "ecc_errors_total",
+        &[("error", "uncorrected"), ("scope", "volatile")],
+        ("nvmlDeviceGetTotalEccErrors", &[1, 0], "value"),
+        1.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "ecc_errors_total",
+        &[("error", "corrected"), ("scope", "aggregate")],
+        ("nvmlDeviceGetTotalEccErrors", &[0, 1], "value"),
+        1.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "ecc_errors_total",
+        &[("error", "uncorrected"), ("scope", "aggregate")],
+        ("nvmlDeviceGetTotalEccErrors", &[1, 1], "value"),
+        1.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "remapped_rows",
+        &[("error", "correctable")],
+        ("nvmlDeviceGetRemappedRows", &[], "corrected"),
+        1.0,
+        &["remapped_rows/remapped_row_corr"],
+        Fixed,
+    ),
+    row(
+        "remapped_rows",
+        &[("error", "uncorrectable")],
+        ("nvmlDeviceGetRemappedRows", &[], "uncorrected"),
+        1.0,
+        &["remapped_rows/remapped_row_unc"],
+        Fixed,
+    ),
+    row(
+        "row_remap_pending",
+        &[],
+        ("nvmlDeviceGetRemappedRows", &[], "pending"),
+        1.0,
+        &["remapped_rows/remapped_row_pending"],
+        Fixed,
+    ),
+    row(
+        "row_remap_failure",
+        &[],
+        ("nvmlDeviceGetRemappedRows", &[], "failure"),
+        1.0,
+        &["remapped_rows/remapped_row_failure"],
+        Fixed,
+    ),
+    row(
+        "page_retirement_pending",
+        &[],
+        ("nvmlDeviceGetRetiredPagesPendingStatus", &[], "value"),
+        1.0,
+        &["retired_pages/pending_retirement"],
+        Fixed,
+    ),
     row("pcie_sent_bytes_total", &[], (FIELDS, &[197, 0], "value"), 1.0, &[], Grows),
     row("pcie_received_bytes_total", &[], (FIELDS, &[198, 0], "value"), 1.0, &[], Grows),
-    row("pcie_replays_total", &[], ("nvmlDeviceGetPcieReplayCounter", &[], "value"), 1.0, &["pci/replay_counter"], Grows),
-    row("pcie_link_generation", &[("state", "current")], ("nvmlDeviceGetCurrPcieLinkGeneration", &[], "value"), 1.0, &["pci/pci_gpu_link_info/pcie_gen/current_link_gen"], Moves(4.0)),
-    row("pcie_link_generation", &[("state", "maximum")], ("nvmlDeviceGetMaxPcieLinkGeneration", &[], "value"), 1.0, &["pci/pci_gpu_link_info/pcie_gen/max_link_gen"], Fixed),
-    row("pcie_link_width", &[("state", "current")], ("nvmlDeviceGetCurrPcieLinkWidth", &[], "value"), 1.0, &["pci/pci_gpu_link_info/link_widths/current_link_width"], Moves(0.0)),
-    row("pcie_link_width", &[("state", "maximum")], ("nvmlDeviceGetMaxPcieLinkWidth", &[], "value"), 1.0, &["pci/pci_gpu_link_info/link_widths/max_link_width"], Fixed),
-    row("nvlink_sent_bytes_total", &[("traffic", "data")], (FIELDS, &[138, ALL_LINKS], "value"), 1024.0, &[], Grows),
-    row("nvlink_received_bytes_total", &[("traffic", "data")], (FIELDS, &[139, ALL_LINKS], "value"), 1024.0, &[], Grows),
-    row("nvlink_sent_bytes_total", &[("traffic", "raw")], (FIELDS, &[140, ALL_LINKS], "value"), 1024.0, &[], Grows),
-    row("nvlink_received_bytes_total", &[("traffic", "raw")], (FIELDS, &[141, ALL_LINKS], "value"), 1024.0, &[], Grows),
+    row(
+        "pcie_replays_total",
+        &[],
+        ("nvmlDeviceGetPcieReplayCounter", &[], "value"),
+        1.0,
+        &["pci/replay_counter"],
+        Grows,
+    ),
+    row(
+        "pcie_link_generation",
+        &[("state", "current")],
+        ("nvmlDeviceGetCurrPcieLinkGeneration", &[], "value"),
+        1.0,
+        &["pci/pci_gpu_link_info/pcie_gen/current_link_gen"],
+        Moves(4.0),
+    ),
+    row(
+        "pcie_link_generation",
+        &[("state", "maximum")],
+        ("nvmlDeviceGetMaxPcieLinkGeneration", &[], "value"),
+        1.0,
+        &["pci/pci_gpu_link_info/pcie_gen/max_link_gen"],
+        Fixed,
+    ),
+    row(
+        "pcie_link_width",
+        &[("state", "current")],
+        ("nvmlDeviceGetCurrPcieLinkWidth", &[], "value"),
+        1.0,
+        &["pci/pci_gpu_link_info/link_widths/current_link_width"],
+        Moves(0.0),
+    ),
+    row(
+        "pcie_link_width",
+        &[("state", "maximum")],
+        ("nvmlDeviceGetMaxPcieLinkWidth", &[], "value"),
+        1.0,
+        &["pci/pci_gpu_link_info/link_widths/max_link_width"],
+        Fixed,
+    ),
+    row(
+        "nvlink_sent_bytes_total",
+        &[("traffic", "data")],
+        (FIELDS, &[138, ALL_LINKS], "value"),
+        1024.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "nvlink_received_bytes_total",
+        &[("traffic", "data")],
+        (FIELDS, &[139, ALL_LINKS], "value"),
+        1024.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "nvlink_sent_bytes_total",
+        &[("traffic", "raw")],
+        (FIELDS, &[140, ALL_LINKS], "value"),
+        1024.0,
+        &[],
+        Grows,
+    ),
+    row(
+        "nvlink_received_bytes_total",
+        &[("traffic", "raw")],
+        (FIELDS, &[141, ALL_LINKS], "value"),
+        1024.0,
+        &[],
+        Grows,
+    ),
     row("mig_enabled", &[], ("nvmlDeviceGetMigMode", &[], "current"), 1.0, &["mig_mode/current_mig"], Fixed),
 ];
 
 /// Metrics that are judged in another way below, or that say something about the daemon and not about a GPU.
 const JUDGED_ELSEWHERE: &[&str] = &[
-    "driver_info", "info", "processes", "process_memory_bytes", "status", "field_status", "sample_age_seconds",
-    "nvlink_active_links", "throttled", "memory_unattributed_bytes",
+    "driver_info",
+    "info",
+    "processes",
+    "process_memory_bytes",
+    "status",
+    "field_status",
+    "sample_age_seconds",
+    "nvlink_active_links",
+    "throttled",
+    "memory_unattributed_bytes",
 ];
 
 /// Labels of `memwarden_gpu_info` and the calls that answer them.
@@ -147,16 +443,24 @@ fn one_gpu(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
         let what = describe(&name, &labels);
         let (function, arguments, field) = row.nvml;
         let call = |recording: &Recording| recording.find(Some(gpu), function, arguments).cloned();
-        let raw = |recording: &Recording| call(recording).and_then(|call| Some(as_f64(call.number(field)?) * row.factor));
+        let raw = |recording: &Recording| {
+            call(recording).and_then(|call| Some(as_f64(call.number(field)?) * row.factor))
+        };
         let figures = (raw(readings.before), of(readings.first), of(readings.last), raw(readings.after));
         match figures {
             (Some(before), Some(first), Some(last), Some(after)) => {
-                let good = in_order(row.course, before, first, after, 0.0) && in_order(row.course, before, last, after, 0.0);
-                part.check(&*what, good, format!("{first} and {last}; NVML before {before}, after {after}; {}", words(row.course)));
+                let good = in_order(row.course, before, first, after, 0.0)
+                    && in_order(row.course, before, last, after, 0.0);
+                part.check(
+                    &*what,
+                    good,
+                    format!("{first} and {last}; NVML before {before}, after {after}; {}", words(row.course)),
+                );
             }
             (None, None, None, None) => {
                 let code = call(readings.before).and_then(|call| call.code);
-                let code = code.map_or("the library does not have it".to_owned(), |code| format!("return code {code}"));
+                let code = code
+                    .map_or("the library does not have it".to_owned(), |code| format!("return code {code}"));
                 part.not_judged(&*what, format!("{function}: {code}; memwarden exposes nothing either"));
                 continue;
             }
@@ -164,13 +468,19 @@ fn one_gpu(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
             _ => part.check(&*what, false, format!("memwarden {:?}, NVML {:?}", figures.1, figures.0)),
         }
         let Some(smi) = smi else { continue };
-        let text = row.smi.iter().find_map(|path| smi.texts.get(*path));
+        // Some drivers have the newer element without a figure.
+        let texts: Vec<&String> = row.smi.iter().filter_map(|path| smi.texts.get(*path)).collect();
+        let text = texts.iter().find(|text| smi::number(text).is_some()).or(texts.first());
         if let (Some(text), Some(first), Some(last)) = (text, figures.1, figures.2) {
             match smi::number(text) {
                 Some(figure) => {
                     let rounding = if row.metric.ends_with("_bytes") { MIB } else { 0.011 };
                     let good = in_order(row.course, first, figure, last, rounding);
-                    part.check(format!("{what}, nvidia-smi"), good, format!("{first} and {last}; nvidia-smi {text}"));
+                    part.check(
+                        format!("{what}, nvidia-smi"),
+                        good,
+                        format!("{first} and {last}; nvidia-smi {text}"),
+                    );
                 }
                 None => part.not_judged(format!("{what}, nvidia-smi"), format!("nvidia-smi says {text:?}")),
             }
@@ -207,7 +517,8 @@ fn words(course: Course) -> String {
 
 fn identity(readings: &Readings<'_>, gpu: u32, smi: Option<&smi::Gpu>, part: &mut Part) {
     let index = gpu.to_string();
-    let Some(info) = readings.first.all("memwarden_gpu_info").find(|series| series.label("gpu") == index) else {
+    let Some(info) = readings.first.all("memwarden_gpu_info").find(|series| series.label("gpu") == index)
+    else {
         return part.check(format!("memwarden_gpu_info{{gpu=\"{gpu}\"}}"), false, "there is no such series");
     };
     for (label, function, element) in IDENTITY {
@@ -226,9 +537,12 @@ fn identity(readings: &Readings<'_>, gpu: u32, smi: Option<&smi::Gpu>, part: &mu
 fn processes(readings: &Readings<'_>, gpu: u32, smi: Option<&smi::Gpu>, part: &mut Part) {
     let index = gpu.to_string();
     let listed = |recording: &Recording| -> BTreeSet<(u64, u64)> {
-        let lists = crate::calls::PROCESS_LISTS.iter().filter_map(|list| recording.find(Some(gpu), list, &[]));
+        let lists =
+            crate::calls::PROCESS_LISTS.iter().filter_map(|list| recording.find(Some(gpu), list, &[]));
         let entries = lists.filter_map(|call| call.answer.get("processes")?.as_array()).flatten();
-        entries.filter_map(|entry| Some((entry.get("pid")?.as_u64()?, entry.get("memory")?.as_u64()?))).collect()
+        entries
+            .filter_map(|entry| Some((entry.get("pid")?.as_u64()?, entry.get("memory")?.as_u64()?)))
+            .collect()
     };
     let (before, after) = (listed(readings.before), listed(readings.after));
     for (pid, memory) in before.intersection(&after) {
@@ -243,7 +557,11 @@ fn processes(readings: &Readings<'_>, gpu: u32, smi: Option<&smi::Gpu>, part: &m
         part.check(&*what, said == Some(raw), format!("{said:?}; NVML {raw}"));
         let other = u32::try_from(*pid).ok().and_then(|pid| smi?.processes.get(&pid).copied().flatten());
         if let Some(other) = other {
-            part.check(format!("{what}, nvidia-smi"), (raw - other).abs() <= MIB, format!("{raw}; nvidia-smi {other}"));
+            part.check(
+                format!("{what}, nvidia-smi"),
+                (raw - other).abs() <= MIB,
+                format!("{raw}; nvidia-smi {other}"),
+            );
         }
     }
     if before.is_empty() && after.is_empty() {
@@ -257,7 +575,9 @@ fn links(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
     let labels = [("gpu", index.as_str())];
     let active = |recording: &Recording| {
         let states = (0..18).filter_map(|link| {
-            recording.find(Some(gpu), "nvmlDeviceGetNvLinkState", &[link]).and_then(|call| call.number("value"))
+            recording
+                .find(Some(gpu), "nvmlDeviceGetNvLinkState", &[link])
+                .and_then(|call| call.number("value"))
         });
         let states: Vec<u64> = states.collect();
         (!states.is_empty()).then(|| as_f64(states.iter().sum()))
@@ -293,7 +613,10 @@ fn not_covered(page: &Page, own: &[(&str, &str)], part: &mut Part) {
         })
         .collect();
     for name in names {
-        part.not_judged(name, "memwarden computes it from other readings, or no call of the recording has it");
+        part.not_judged(
+            name,
+            "memwarden computes it from other readings, or no call of the recording has it",
+        );
     }
 }
 

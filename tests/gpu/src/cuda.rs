@@ -269,7 +269,9 @@ impl Plan<'_> {
             } else if !saved && held.len() * self.step < self.cap {
                 held.extend(self.context.allocate(self.step)?);
             }
-            say(&json!({"event": "step", "t": now(), "step": number, "allocated": held.len() * self.step, "saved": saved}))?;
+            say(
+                &json!({"event": "step", "t": now(), "step": number, "allocated": held.len() * self.step, "saved": saved}),
+            )?;
             std::thread::sleep(self.every);
         }
         Ok(())

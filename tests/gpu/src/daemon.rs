@@ -49,7 +49,12 @@ impl Daemon {
     ///
     /// # Errors
     /// The daemon cannot be started, or does not listen in time; the message has its log.
-    pub(crate) fn start(binary: &Path, folder: &Path, nvml: &str, settings: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        binary: &Path,
+        folder: &Path,
+        nvml: &str,
+        settings: &[String],
+    ) -> anyhow::Result<Self> {
         fs::create_dir_all(folder)?;
         let log = folder.join("daemon.log");
         // The path of a socket must be short.
@@ -152,9 +157,8 @@ impl Daemon {
         let pids = fs::read_dir("/proc").ok()?.flatten();
         pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
             parent(*pid) == Some(self.pid())
-                && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
-                    line.split(|byte| *byte == 0).any(|argument| argument == b"gpu-worker")
-                })
+                && fs::read(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.split(|byte| *byte == 0).any(|argument| argument == b"gpu-worker"))
         })
     }
 
@@ -234,11 +238,14 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     for (index, letter) in text.char_indices() {
         match (escaped, letter) {
             (false, '"') => return Some((value, text.get(index + 1..)?)),
-            (false, '\\') => escaped = true,
+            (false, '\\') => {
+                escaped = true;
+                continue;
+            }
             (true, 'n') => value.push('\n'),
             (_, letter) => value.push(letter),
         }
-        escaped = letter == '\\' && !escaped;
+        escaped = false;
     }
     None
 }
@@ -270,14 +277,14 @@ pub(crate) fn usage(pid: u32) -> Option<Usage> {
     Some(Usage { cpu: (number(11)? + number(12)?) / 100.0, resident: number(21)? * page })
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn series_are_read_with_their_escapes() {
-        let page = Page::parse("# HELP a b\na 1\nb{x=\"1\",y=\"a \\\"q\\\" \\\\\"} 2.5e3\nb{x=\"2\",y=\"\"} NaN\n");
+        let page =
+            Page::parse("# HELP a b\na 1\nb{x=\"1\",y=\"a \\\"q\\\" \\\\\"} 2.5e3\nb{x=\"2\",y=\"\"} NaN\n");
         assert_eq!(page.value("a", &[]), Some(1.0));
         assert_eq!(page.value("b", &[("y", "a \"q\" \\")]), Some(2500.0));
         assert_eq!(page.0.len(), 3);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::daemon::Page;
-use crate::parts::{MIB, fast_daemon, gpu_of, number, program, size};
+use crate::parts::{MIB, NOT_LISTED, fast_daemon, free_memory, gpu_of, is_listed, number, program, size};
 use crate::results::Part;
 use crate::settings::Settings;
 
@@ -45,9 +45,11 @@ fn reading(page: &Page, gpu: &str, at: f64) -> Reading {
 pub(crate) fn leak(settings: &Settings) -> anyhow::Result<Part> {
     let name = "leak";
     let mut part = Part::new(name);
-    let daemon = fast_daemon(settings, name, &[])?;
-    let page = daemon.wait_gpus(1)?;
-    let free = page.all("memwarden_gpu_memory_free_bytes").map(|series| series.value).fold(0.0, f64::max);
+    // A rate needs 60 samples: a short leak is sampled more often.
+    let often = ["sampling.interval=100ms".to_owned(), "sources.gpu.interval=100ms".to_owned()];
+    let daemon = fast_daemon(settings, name, if settings.pace < 0.5 { &often } else { &[] })?;
+    daemon.wait_gpus(1)?;
+    let free = free_memory(settings, name)?;
     let duration = 60.0 * settings.pace;
     // A forecast looks ahead 2.5 times as far as it has seen growth: this share of the free memory is the least at which
     // the end is near enough, and leaves more than half to others. All of it where that is allowed.
@@ -57,11 +59,8 @@ pub(crate) fn leak(settings: &Settings) -> anyhow::Result<Part> {
     let options = [("--step", step), ("--cap", limit), ("--every-ms", 250)];
     let program = program(settings, name, "leak", &options)?;
     let ready = program.expect("ready", PATIENCE)?;
-    let known = daemon.wait("the program among the GPU's processes", Duration::from_secs(5), |page| {
-        let pid = program.pid().to_string();
-        page.all("memwarden_gpu_process_memory_bytes").any(|series| series.label("pid") == pid)
-    });
-    let page = known.as_ref().map_or_else(|_| daemon.page(), Clone::clone);
+    is_listed(&daemon, program.pid());
+    let page = daemon.page();
     let gpu = gpu_of(&page, &ready)?;
     let pid = program.pid().to_string();
     let own = [("gpu", gpu.index.as_str()), ("pid", pid.as_str())];
@@ -78,7 +77,9 @@ pub(crate) fn leak(settings: &Settings) -> anyhow::Result<Part> {
         }
         let page = daemon.page();
         readings.push(reading(&page, &gpu.index, begun.elapsed().as_secs_f64()));
-        if let (Some(last), Some(said)) = (steps.last(), page.value("memwarden_gpu_process_memory_bytes", &own)) {
+        if let (Some(last), Some(said)) =
+            (steps.last(), page.value("memwarden_gpu_process_memory_bytes", &own))
+        {
             contexts.push(said - number(last, "allocated"));
             let labels = [("gpu", gpu.index.as_str())];
             let free = page.value("memwarden_gpu_memory_free_bytes", &labels).unwrap_or(f64::NAN);
@@ -92,7 +93,8 @@ pub(crate) fn leak(settings: &Settings) -> anyhow::Result<Part> {
     fs::write(settings.folder(name).join("forecasts.txt"), lines.join("\n"))?;
     let rate = match (steps.first(), steps.last()) {
         (Some(first), Some(last)) => {
-            (number(last, "allocated") - number(first, "allocated")) / (number(last, "t") - number(first, "t"))
+            (number(last, "allocated") - number(first, "allocated"))
+                / (number(last, "t") - number(first, "t"))
         }
         _ => f64::NAN,
     };
@@ -129,21 +131,27 @@ fn judge_forecast(part: &mut Part, readings: &[Reading], rate: f64, end: Option<
     let truth = last.headroom.unwrap_or(f64::NAN) / rate;
     let p50 = last.p50.unwrap_or(f64::NAN);
     let near = (p50 / truth - 1.0).abs() <= 0.3 || (p50 - truth).abs() <= 10.0;
-    part.check("time to exhaustion (p50) beside free memory / rate", near,
-        format!("{p50:.1} s; {truth:.1} s; within 30 % or 10 s"));
+    part.check(
+        "time to exhaustion (p50) beside free memory / rate",
+        near,
+        format!("{p50:.1} s; {truth:.1} s; within 30 % or 10 s"),
+    );
     if let (Some(p10), Some(p90)) = (last.p10, last.p90) {
         part.figure("p10 and p90, s", serde_json::json!([p10, p90]));
     }
     let growth = readings.iter().rev().find_map(|reading| reading.growth).unwrap_or(f64::NAN);
-    part.check("growth", (growth / rate - 1.0).abs() <= 0.2,
-        format!("{:.1} MiB/s; made {:.1} MiB/s; within 20 %", growth / MIB, rate / MIB));
+    part.check(
+        "growth",
+        (growth / rate - 1.0).abs() <= 0.2,
+        format!("{:.1} MiB/s; made {:.1} MiB/s; within 20 %", growth / MIB, rate / MIB),
+    );
     part.note = format!("warned {lead:.0} s {how}");
 }
 
 /// The difference between the memory of the process and what it allocated is its context, which does not grow.
 fn judge_memory(part: &mut Part, contexts: &mut [f64], frees: &mut [f64], step: f64) {
     if contexts.is_empty() {
-        part.not_judged("memory of the process", "NVML lists it under another pid, or not at all");
+        part.not_judged("memory of the process", NOT_LISTED);
         return;
     }
     contexts.sort_by(f64::total_cmp);
@@ -152,11 +160,17 @@ fn judge_memory(part: &mut Part, contexts: &mut [f64], frees: &mut [f64], step: 
     part.figure("memory of the process beyond its allocations, MiB", middle(contexts) / MIB);
     // A sample is up to half a second old, which is two steps.
     let spread = contexts.last().copied().unwrap_or(0.0) - contexts.first().copied().unwrap_or(0.0);
-    part.check("memory of the process beside what it allocated", spread <= 6.0 * step + 8.0 * MIB,
-        format!("the difference varies by {:.0} MiB; at most 6 steps of {:.0} MiB", spread / MIB, step / MIB));
+    part.check(
+        "memory of the process beside what it allocated",
+        spread <= 6.0 * step + 8.0 * MIB,
+        format!("the difference varies by {:.0} MiB; at most 6 steps of {:.0} MiB", spread / MIB, step / MIB),
+    );
     let off = middle(frees).abs();
-    part.check("free memory beside cuMemGetInfo", off <= 3.0 * step + 64.0 * MIB,
-        format!("median difference {:.0} MiB", off / MIB));
+    part.check(
+        "free memory beside cuMemGetInfo",
+        off <= 3.0 * step + 64.0 * MIB,
+        format!("median difference {:.0} MiB", off / MIB),
+    );
 }
 
 /// Memory until CUDA refuses it: the daemon sees the end, and that it is over.
@@ -165,10 +179,13 @@ pub(crate) fn oom(settings: &Settings) -> anyhow::Result<Part> {
     let mut part = Part::new(name);
     let daemon = fast_daemon(settings, name, &[])?;
     let page = daemon.wait_gpus(1)?;
-    let free = page.all("memwarden_gpu_memory_free_bytes").map(|series| series.value).fold(0.0, f64::max);
+    let free = free_memory(settings, name)?;
     let busy = page.all("memwarden_gpu_process_memory_bytes").count();
     if busy > 0 && !settings.allow_oom {
-        return Ok(Part::skipped(name, format!("{busy} other processes use the GPUs (--allow-oom does it nevertheless)")));
+        return Ok(Part::skipped(
+            name,
+            format!("{busy} other processes use the GPUs (--allow-oom does it nevertheless)"),
+        ));
     }
     let options = [("--step", size(free / 100.0)), ("--cap", 0), ("--every-ms", 20)];
     let program = program(settings, name, "leak", &options)?;
@@ -180,13 +197,18 @@ pub(crate) fn oom(settings: &Settings) -> anyhow::Result<Part> {
     let allocated = number(&refused, "allocated");
     part.figure("allocated when CUDA refused, MiB", allocated / MIB);
     let max = daemon.wait("the largest memory", Duration::from_secs(5), |page| {
-        page.value("memwarden_gpu_memory_used_max_bytes", &labels).is_some_and(|max| max - base >= allocated * 0.9)
+        page.value("memwarden_gpu_memory_used_max_bytes", &labels)
+            .is_some_and(|max| max - base >= allocated * 0.9)
     });
     let said = daemon.page().value("memwarden_gpu_memory_used_max_bytes", &labels).unwrap_or(f64::NAN) - base;
-    part.check("the largest memory in use", max.is_ok(),
-        format!("{:.0} MiB above the start; allocated {:.0} MiB; at least 90 %", said / MIB, allocated / MIB));
+    part.check(
+        "the largest memory in use",
+        max.is_ok(),
+        format!("{:.0} MiB above the start; allocated {:.0} MiB; at least 90 %", said / MIB, allocated / MIB),
+    );
     let back = daemon.wait("the release", Duration::from_secs(10), |page| {
-        page.value("memwarden_gpu_memory_used_bytes", &labels).is_some_and(|used| used - base <= allocated * 0.1 + 1024.0 * MIB)
+        page.value("memwarden_gpu_memory_used_bytes", &labels)
+            .is_some_and(|used| used - base <= allocated * 0.1 + 1024.0 * MIB)
     });
     part.check("the release is seen", back.is_ok(), "within 10 s");
     let page = daemon.page();
@@ -237,28 +259,42 @@ pub(crate) fn protection(settings: &Settings) -> anyhow::Result<Part> {
     let folder = settings.folder(name);
     fs::create_dir_all(&folder)?;
     let checkpoint = fs::canonicalize(&folder)?.join("checkpoint.json");
-    // The free memory is known only with a daemon, and the level is in its configuration.
-    let daemon = fast_daemon(settings, name, &[])?;
-    let page = daemon.wait_gpus(1)?;
-    let free = page.all("memwarden_gpu_memory_free_bytes").map(|series| series.value).fold(0.0, f64::max);
-    daemon.stop();
+    let free = free_memory(settings, name)?;
     let grown = (free * 0.3).min(8_192.0 * MIB);
     let options = [("--step", size(grown / 40.0)), ("--cap", size(grown)), ("--every-ms", 150)];
-    let text = guard_configuration(free - grown * 0.6, "*cuda job*", &format!("file: \"{}\", ", checkpoint.display()));
+    let text = guard_configuration(
+        free - grown * 0.6,
+        "*cuda job*",
+        &format!("file: \"{}\", ", checkpoint.display()),
+    );
     let file = folder.join("memwarden.yaml");
     fs::write(&file, text)?;
     let daemon = fast_daemon(settings, name, &[format!("file:{}", file.display())])?;
     daemon.wait_gpus(1)?;
     let mut program = program(settings, name, "job", &options)?;
     program.expect("handles USR1", PATIENCE)?;
+    if !is_listed(&daemon, program.pid()) {
+        return Ok(Part::skipped(name, NOT_LISTED));
+    }
     let saved = program.expect("saved", Duration::from_secs(30));
     let reached = saved.is_ok();
-    part.check("the job was asked for a checkpoint and saved", reached, match &saved {
-        Ok(line) => format!("at step {}; {:.0} MiB released", number(line, "step"), number(line, "released") / MIB),
-        Err(error) => format!("{error:#}"),
-    });
+    part.check(
+        "the job was asked for a checkpoint and saved",
+        reached,
+        match &saved {
+            Ok(line) => format!(
+                "at step {}; {:.0} MiB released",
+                number(line, "step"),
+                number(line, "released") / MIB
+            ),
+            Err(error) => format!("{error:#}"),
+        },
+    );
     let calm = daemon.wait("the end of the incident", PATIENCE, |page| {
-        let state = |state: &str| page.all("memwarden_protection_state").any(|series| series.has(&[("state", state)]) && series.value == 1.0);
+        let state = |state: &str| {
+            page.all("memwarden_protection_state")
+                .any(|series| series.has(&[("state", state)]) && series.value == 1.0)
+        };
         reached && (state("ok") || state("cooldown"))
     });
     let page = daemon.page();
@@ -268,13 +304,15 @@ pub(crate) fn protection(settings: &Settings) -> anyhow::Result<Part> {
         .map(|series| format!("{} {} {}", series.label("step"), series.label("outcome"), series.value))
         .collect();
     part.figure("steps of protection", steps.join(", "));
-    if let Some(latency) = page.value("memwarden_protection_signal_latency_seconds", &[("target", "gpu-run")]) {
+    if let Some(latency) = page.value("memwarden_protection_signal_latency_seconds", &[("target", "gpu-run")])
+    {
         part.figure("from the reading to the signal, ms", latency * 1e3);
     }
     part.check("protection returns to ok", calm.is_ok(), "after the memory was released");
-    let killed = daemon.page().all("memwarden_protection_steps_total").any(|series| {
-        ["term", "kill"].contains(&series.label("step")) && series.value > 0.0
-    });
+    let killed = daemon
+        .page()
+        .all("memwarden_protection_steps_total")
+        .any(|series| ["term", "kill"].contains(&series.label("step")) && series.value > 0.0);
     // A later step of the job shows that it goes on.
     let at = saved.as_ref().map_or(f64::NAN, |line| number(line, "step"));
     let begun = Instant::now();
@@ -284,7 +322,11 @@ pub(crate) fn protection(settings: &Settings) -> anyhow::Result<Part> {
         step = number(&program.expect("step", PATIENCE)?, "step");
     }
     let goes_on = step > at && program.runs() && !killed;
-    part.check("the job goes on, and nothing was terminated", goes_on, format!("saved at step {at}; now at step {step}"));
+    part.check(
+        "the job goes on, and nothing was terminated",
+        goes_on,
+        format!("saved at step {at}; now at step {step}"),
+    );
     fs::write(folder.join("metrics.txt"), daemon.get("/metrics")?)?;
     part.note = "checkpoint, release, resume".to_owned();
     program.end();

@@ -4,6 +4,7 @@
 //! gpu-run run [--out FOLDER] [--allow-oom] …     all parts; writes summary.md and summary.json
 //! gpu-run record FILE [--nvml LIBRARY]           only the recording
 //! gpu-run scenario RECORDING                     prints the scenario with which the fake NVML gives these answers
+//! gpu-run fixture RECORDING                      prints it without UUIDs, serial numbers and pids
 //! gpu-run differences RECORDING RECORDING        prints what differs; exit status 1 if anything does
 //! gpu-run verdicts SUMMARY                       prints the result of each part of a summary.json
 //! gpu-run smi [--nvml LIBRARY]                   prints what nvidia-smi -q -x would, for the rehearsal
@@ -67,6 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
             let recording = read(&mut arguments)?;
             print(&(serde_json::to_string_pretty(&replay::scenario(&recording))? + "\n"))?;
         }
+        "fixture" => print(&read(&mut arguments)?.without_identities().text()?)?,
         "differences" => {
             let (one, other) = (read(&mut arguments)?, read(&mut arguments)?);
             let differences = one.differences(&other);
@@ -76,14 +78,15 @@ fn main() -> anyhow::Result<ExitCode> {
         "verdicts" => {
             let file = arguments.next().context("which summary?")?;
             let summary: results::Summary = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-            let lines = summary.parts.iter().map(|part| format!("{} {:?} {}\n", part.part, part.verdict, part.note));
+            let lines =
+                summary.parts.iter().map(|part| format!("{} {:?} {}\n", part.part, part.verdict, part.note));
             print(&format!("origin {}\n{}", summary.origin, lines.collect::<String>()))?;
         }
         "smi" => {
             let library = arguments.text("--nvml", "libnvidia-ml.so.1");
             print(&stand_in::output(&record::record(&library::Driver::open(&library)?)?))?;
         }
-        other => anyhow::bail!("{other}: run, record, scenario, differences, verdicts or smi"),
+        other => anyhow::bail!("{other}: run, record, scenario, fixture, differences, verdicts or smi"),
     }
     Ok(ExitCode::SUCCESS)
 }

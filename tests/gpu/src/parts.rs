@@ -30,7 +30,12 @@ pub(crate) struct Gpu {
 }
 
 /// Starts a CUDA program.
-pub(crate) fn program(settings: &Settings, part: &str, name: &str, options: &[(&str, usize)]) -> anyhow::Result<Program> {
+pub(crate) fn program(
+    settings: &Settings,
+    part: &str,
+    name: &str,
+    options: &[(&str, usize)],
+) -> anyhow::Result<Program> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["cuda", name, "--library", &settings.cuda, "--device", &settings.device.to_string()]);
     for (option, value) in options {
@@ -48,6 +53,30 @@ pub(crate) fn fast_daemon(settings: &Settings, part: &str, more: &[String]) -> a
     let all: Vec<String> = FAST.iter().map(|text| (*text).to_owned()).chain(more.iter().cloned()).collect();
     Daemon::start(&settings.memwarden, &settings.folder(part), &settings.nvml, &all)
 }
+
+/// Free memory of the GPU of the programs, as CUDA says it.
+///
+/// # Errors
+/// CUDA cannot be used.
+pub(crate) fn free_memory(settings: &Settings, part: &str) -> anyhow::Result<f64> {
+    let probe = program(settings, part, "hold", &[("--step", 2 << 20)])?;
+    let held = probe.expect("held", PATIENCE)?;
+    probe.end();
+    Ok(number(&held, "free"))
+}
+
+/// Whether the daemon lists a process on a GPU: in a pid namespace of its own, NVML gives other numbers, or none.
+pub(crate) fn is_listed(daemon: &Daemon, pid: u32) -> bool {
+    let pid = pid.to_string();
+    let listed = daemon.wait("the process on the GPU", Duration::from_secs(8), |page| {
+        page.all("memwarden_gpu_process_memory_bytes").any(|series| series.label("pid") == pid)
+    });
+    listed.is_ok()
+}
+
+/// Why a part that needs the process on the GPU is skipped.
+pub(crate) const NOT_LISTED: &str =
+    "NVML does not list the process under its pid, as in a container without the pid namespace of the host";
 
 /// Finds the GPU of a program among those of the daemon.
 pub(crate) fn gpu_of(page: &Page, ready: &Value) -> anyhow::Result<Gpu> {
@@ -73,7 +102,11 @@ pub(crate) fn number(line: &Value, name: &str) -> f64 {
 pub(crate) fn size(bytes: f64) -> usize {
     // Whole MiB, as the drivers allocate.
     let mib = (bytes / MIB).max(2.0);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and below the memory of a GPU")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive, and below the memory of a GPU"
+    )]
     let whole = mib as usize;
     whole << 20
 }
@@ -95,7 +128,8 @@ pub(crate) fn recording(settings: &Settings) -> anyhow::Result<Part> {
     save(settings, "recording", "recording.json", &recording.text()?)?;
     let scenario = replay::scenario(&recording);
     save(settings, "recording", "scenario.json", &serde_json::to_string_pretty(&scenario)?)?;
-    let count = |wanted: fn(&record::Answer) -> bool| recording.calls.iter().filter(|call| wanted(call)).count();
+    let count =
+        |wanted: fn(&record::Answer) -> bool| recording.calls.iter().filter(|call| wanted(call)).count();
     part.figure("calls", recording.calls.len());
     part.figure("calls that succeeded", count(|call| call.code == Some(record::SUCCESS)));
     let mut longest: Vec<&record::Answer> =
@@ -146,16 +180,21 @@ pub(crate) fn comparison(settings: &Settings) -> anyhow::Result<Part> {
         Ok((ready, held)) => {
             let gpu = gpu_of(&first, &ready)?;
             let labels = [("gpu", gpu.index.as_str())];
-            for (what, metric, field) in
-                [("free", "memwarden_gpu_memory_free_bytes", "free"), ("total", "memwarden_gpu_memory_total_bytes", "total")]
-            {
+            for (what, metric, field) in [
+                ("free", "memwarden_gpu_memory_free_bytes", "free"),
+                ("total", "memwarden_gpu_memory_total_bytes", "total"),
+            ] {
                 let said = first.value(metric, &labels).unwrap_or(f64::NAN);
                 let other = number(&held, field);
                 // CUDA's total leaves out what the driver reserves.
                 let reserved = first.value("memwarden_gpu_memory_reserved_bytes", &labels).unwrap_or(0.0);
                 let slack = 64.0 * MIB + if what == "total" { reserved } else { 0.0 };
                 let good = (said - other).abs() <= slack;
-                part.check(format!("cuMemGetInfo: {what}"), good, format!("{said}; CUDA {other}; within {slack} bytes"));
+                part.check(
+                    format!("cuMemGetInfo: {what}"),
+                    good,
+                    format!("{said}; CUDA {other}; within {slack} bytes"),
+                );
             }
         }
         Err(why) => part.not_judged("a process that holds memory, and cuMemGetInfo", why),
@@ -190,7 +229,13 @@ pub(crate) fn cost(settings: &Settings) -> anyhow::Result<Part> {
     let name = "cost";
     let mut part = Part::new(name);
     let latency = || -> anyhow::Result<Value> {
-        let program = program(settings, name, "latency", &[("--step", 2 << 20), ("--count", 500)])?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small positive number"
+        )]
+        let count = (500.0 * settings.pace).max(100.0) as usize;
+        let program = program(settings, name, "latency", &[("--step", 2 << 20), ("--count", count)])?;
         program.expect("latency", PATIENCE)
     };
     let without = latency();
@@ -221,7 +266,10 @@ pub(crate) fn cost(settings: &Settings) -> anyhow::Result<Part> {
     // The budget of the design for 8 GPUs with peaks, and what a small machine needs without one.
     let bar = 0.02 + 0.005 * gpus;
     part.check("CPU of daemon and worker", total <= bar, format!("{:.4} of a core; at most {bar:.3}", total));
-    for series in page.all("memwarden_gpu_worker_restarts_total").chain(page.all("memwarden_gpu_worker_bad_lines_total")) {
+    for series in page
+        .all("memwarden_gpu_worker_restarts_total")
+        .chain(page.all("memwarden_gpu_worker_bad_lines_total"))
+    {
         part.check(&*series.name, series.value == 0.0, format!("{}", series.value));
     }
     let hung = page.all("memwarden_gpu_hung_call_info").count();
@@ -237,8 +285,10 @@ pub(crate) fn cost(settings: &Settings) -> anyhow::Result<Part> {
         (Ok(without), Ok(with)) => {
             let of = |line: &Value, figure: &str| number(line, figure);
             for figure in ["p50_us", "p99_us", "max_us"] {
-                part.figure(&format!("allocation and release, {figure}, without and with the daemon"),
-                    json!([of(&without, figure), of(&with, figure)]));
+                part.figure(
+                    &format!("allocation and release, {figure}, without and with the daemon"),
+                    json!([of(&without, figure), of(&with, figure)]),
+                );
             }
             let (before, after) = (of(&without, "p50_us"), of(&with, "p50_us"));
             let good = after <= before * 1.25 + 20.0;
@@ -260,12 +310,18 @@ pub(crate) fn peaks(settings: &Settings) -> anyhow::Result<Part> {
     let (base, step) = (512.0 * MIB, 16.0 * MIB);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
     let count = (40.0 * settings.pace).max(10.0) as usize;
-    let mut program = program(settings, name, "peaks",
-        &[("--cap", size(base)), ("--step", size(step)), ("--count", count), ("--every-ms", 700)])?;
+    let mut program = program(
+        settings,
+        name,
+        "peaks",
+        &[("--cap", size(base)), ("--step", size(step)), ("--count", count), ("--every-ms", 700)],
+    )?;
     let ready = program.expect("ready", PATIENCE)?;
     let page = daemon.wait("the program's context", PATIENCE, |page| {
         page.all("memwarden_gpu_memory_used_peak_bytes").next().is_some()
-            && page.all("memwarden_gpu_info").any(|series| same_pci(series.label("pci"), ready["pci"].as_str().unwrap_or_default()))
+            && page
+                .all("memwarden_gpu_info")
+                .any(|series| same_pci(series.label("pci"), ready["pci"].as_str().unwrap_or_default()))
     })?;
     let gpu = gpu_of(&page, &ready)?;
     let labels = [("gpu", gpu.index.as_str())];
@@ -298,9 +354,8 @@ pub(crate) fn peaks(settings: &Settings) -> anyhow::Result<Part> {
     let above: Vec<f64> = seen.iter().map(|peak| (peak - lowest) / MIB).collect();
     save(settings, name, "seen.json", &json!({"made": made, "seen_mib": above}).to_string())?;
     // Each peak has a height of its own above what was in use between them.
-    let found = made.iter().filter(|height| {
-        seen.iter().any(|peak| (peak - lowest - **height).abs() < step * 0.45)
-    });
+    let found =
+        made.iter().filter(|height| seen.iter().any(|peak| (peak - lowest - **height).abs() < step * 0.45));
     let found = found.count();
     part.figure("peaks made", made.len());
     part.figure("peaks seen", found);
@@ -308,7 +363,11 @@ pub(crate) fn peaks(settings: &Settings) -> anyhow::Result<Part> {
         part.figure("reads of memory each second", polls / begun.elapsed().as_secs_f64());
     }
     let share = as_f64(found as u64) / as_f64(made.len().max(1) as u64);
-    part.check("peaks of 100 ms that are seen", share >= 0.95 && !made.is_empty(), format!("{found} of {}; at least 95 %", made.len()));
+    part.check(
+        "peaks of 100 ms that are seen",
+        share >= 0.95 && !made.is_empty(),
+        format!("{found} of {}; at least 95 %", made.len()),
+    );
     part.note = format!("{found} of {} peaks seen", made.len());
     program.end();
     daemon.stop();

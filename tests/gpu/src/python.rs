@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::growth::guard_configuration;
-use crate::parts::{MIB, fast_daemon};
+use crate::parts::{MIB, fast_daemon, free_memory};
 use crate::program::Program;
 use crate::results::Part;
 use crate::settings::Settings;
@@ -40,11 +40,9 @@ pub(crate) fn energy(settings: &Settings) -> anyhow::Result<Part> {
 /// A training loop that saves, releases and resumes when protection asks.
 pub(crate) fn protection(settings: &Settings) -> anyhow::Result<Part> {
     let name = "torch-protection";
-    // The level is in the configuration, and the free memory is known only with a daemon.
-    let daemon = fast_daemon(settings, name, &[])?;
-    let page = daemon.wait_gpus(1)?;
-    let free = page.all("memwarden_gpu_memory_free_bytes").map(|series| series.value).fold(0.0, f64::max);
-    daemon.stop();
+    let Ok(free) = free_memory(settings, name) else {
+        return carry_out(settings, name, "protection", "torch_parts.py", 0.0, &[]);
+    };
     let grown = (free * 0.3).min(8_192.0 * MIB);
     let file = settings.folder(name).join("memwarden.yaml");
     // The context and the model take memory beside what grows.
@@ -76,7 +74,11 @@ fn carry_out(
     }
     let daemon = fast_daemon(settings, part, more)?;
     let mut command = Command::new(&settings.python);
-    command.arg(settings.programs.join(program)).arg(scenario).arg(if settings.torch_on_cpu { "cpu" } else { "cuda" });
+    command.arg(settings.programs.join(program)).arg(scenario).arg(if settings.torch_on_cpu {
+        "cpu"
+    } else {
+        "cuda"
+    });
     let mut path = settings.client.clone().into_os_string();
     if scenario == "oom" {
         // The folder that instruments a program without a line in it.

@@ -126,7 +126,14 @@ impl Recorder<'_> {
             let mut instance = Buffer::new(8);
             let arguments = [handle, as_register(mig), instance.address()];
             let outcome = self.nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", &arguments);
-            self.add(subject, "nvmlDeviceGetMigDeviceHandleByIndex", &[mig], outcome, BTreeMap::new(), Vec::new());
+            self.add(
+                subject,
+                "nvmlDeviceGetMigDeviceHandleByIndex",
+                &[mig],
+                outcome,
+                BTreeMap::new(),
+                Vec::new(),
+            );
             if outcome.is_some_and(|outcome| outcome.code == SUCCESS) {
                 let handle = Some(wide_register(instance.u64_at(0)));
                 self.device(Subject { mig: Some(mig), handle, ..subject });
@@ -256,7 +263,8 @@ impl Recorder<'_> {
     fn fields(&mut self, subject: Subject) {
         const SIZE: usize = 40;
         let plain = (1..=calls::LAST_FIELD).map(|id| (id, 0));
-        let links = calls::LINK_FIELDS.iter().flat_map(|id| (1..18).chain([u32::MAX]).map(|link| (*id, link)));
+        let links =
+            calls::LINK_FIELDS.iter().flat_map(|id| (1..18).chain([u32::MAX]).map(|link| (*id, link)));
         let wanted: Vec<(u32, u32)> = plain.chain(links).collect();
         let function = "nvmlDeviceGetFieldValues";
         // In portions: one refused field must not hide the others, and drivers limit the number.
@@ -390,13 +398,41 @@ impl Recording {
         })
     }
 
+    /// With other UUIDs, serial numbers and pids, the same ones for the same order: for a recording that is published.
+    pub(crate) fn without_identities(mut self) -> Self {
+        let mut pids: BTreeMap<u64, u64> = BTreeMap::new();
+        for call in &mut self.calls {
+            let (gpu, mig) = (call.gpu.unwrap_or(0), call.mig);
+            let text = match call.function.as_str() {
+                "nvmlDeviceGetUUID" => Some(match mig {
+                    None => format!("GPU-00000000-0000-4000-8000-{gpu:012x}"),
+                    Some(mig) => format!("MIG-00000000-0000-4000-8000-{gpu:06x}{mig:06x}"),
+                }),
+                "nvmlDeviceGetSerial" => Some(format!("16500{gpu:08}")),
+                _ => None,
+            };
+            if let (Some(text), Some(place)) = (text, call.answer.get_mut("text")) {
+                *place = text.into();
+            }
+            for list in ["processes", "samples"] {
+                let entries = call.answer.get_mut(list).and_then(Value::as_array_mut);
+                for pid in entries.into_iter().flatten().filter_map(|entry| entry.get_mut("pid")) {
+                    let next = 1001 + pids.len() as u64;
+                    *pid = (*pids.entry(pid.as_u64().unwrap_or(0)).or_insert(next)).into();
+                }
+            }
+        }
+        self
+    }
+
     /// As JSON with one call in each line, so that the difference between two files can be read.
     ///
     /// # Errors
     /// A number that JSON does not have.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
         let calls: Result<Vec<String>, _> = self.calls.iter().map(serde_json::to_string).collect();
-        let head = format!("\"format\":{},\"origin\":{:?},\"taken\":{}", self.format, self.origin, self.taken);
+        let head =
+            format!("\"format\":{},\"origin\":{:?},\"taken\":{}", self.format, self.origin, self.taken);
         Ok(format!("{{{head},\"calls\":[\n{}\n]}}\n", calls?.join(",\n")))
     }
 
@@ -424,7 +460,8 @@ impl Recording {
         let mut keyed = BTreeMap::new();
         for call in &self.calls {
             let of = |index: Option<u32>| index.map_or("-".to_owned(), |index| index.to_string());
-            let key = format!("gpu {} mig {} {}{:?}", of(call.gpu), of(call.mig), call.function, call.arguments);
+            let key =
+                format!("gpu {} mig {} {}{:?}", of(call.gpu), of(call.mig), call.function, call.arguments);
             let mut answer = Value::Object(call.answer.clone().into_iter().collect());
             steady(&mut answer);
             let code = call.code.map_or("absent".to_owned(), |code| code.to_string());
@@ -510,4 +547,66 @@ fn as_register(number: u32) -> usize {
 
 fn wide_register(number: u64) -> usize {
     usize::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(function: &str, name: &str, value: Value, micros: f64) -> Answer {
+        Answer {
+            function: function.to_owned(),
+            gpu: Some(1),
+            mig: None,
+            arguments: Vec::new(),
+            code: Some(SUCCESS),
+            answer: BTreeMap::from([(name.to_owned(), value)]),
+            bytes: Vec::new(),
+            micros,
+        }
+    }
+
+    fn recording(calls: Vec<Answer>) -> Recording {
+        Recording { format: 1, origin: "device".to_owned(), taken: 5, calls }
+    }
+
+    #[test]
+    fn times_are_no_difference_and_values_are() {
+        let of = |value: u64, time: u64| {
+            let mut call = answer("nvmlDeviceGetFieldValues", "value", value.into(), as_f64(time));
+            call.answer.insert("timestamp".to_owned(), time.into());
+            recording(vec![call])
+        };
+        assert_eq!(of(3, 1).differences(&of(3, 2)), Vec::<String>::new());
+        let found = of(3, 1).differences(&of(4, 1));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("gpu 1 mig - nvmlDeviceGetFieldValues"), "{found:?}");
+        assert_eq!(of(3, 1).differences(&recording(Vec::new())).len(), 1);
+    }
+
+    fn as_f64(number: u64) -> f64 {
+        crate::compare::as_f64(number)
+    }
+
+    #[test]
+    fn a_recording_is_the_same_after_it_was_written_and_read() {
+        let one = recording(vec![answer("nvmlDeviceGetMinorNumber", "value", 7.into(), 2.0)]);
+        let again: Recording = serde_json::from_str(&one.text().unwrap()).unwrap();
+        assert_eq!((again.taken, &again.calls), (5, &one.calls));
+    }
+
+    #[test]
+    fn a_published_recording_names_no_device_and_no_process() {
+        let processes = serde_json::json!([{"pid": 4711, "memory": 5}, {"pid": 4712}, {"pid": 4711}]);
+        let calls = vec![
+            answer("nvmlDeviceGetUUID", "text", "GPU-secret".into(), 0.0),
+            answer("nvmlDeviceGetSerial", "text", "0123".into(), 0.0),
+            answer("nvmlDeviceGetComputeRunningProcesses_v3", "processes", processes, 0.0),
+        ];
+        let text = recording(calls).without_identities().text().unwrap();
+        for secret in ["GPU-secret", "0123\"", "4711", "4712"] {
+            assert!(!text.contains(secret), "{secret}: {text}");
+        }
+        assert!(text.contains("[{\"memory\":5,\"pid\":1001},{\"pid\":1002},{\"pid\":1001}]"), "{text}");
+    }
 }

@@ -65,7 +65,8 @@ impl<'a> Reader<'a> {
     /// The functions that always returned the same code that is not success.
     fn refusals(self, except: &[&str]) -> Value {
         // The code of a device holds for its MIG instances too.
-        let of_instances = self.recording.calls.iter().filter(|call| call.gpu == self.gpu && call.mig.is_some());
+        let of_instances =
+            self.recording.calls.iter().filter(|call| call.gpu == self.gpu && call.mig.is_some());
         let answered: BTreeSet<&str> = of_instances
             .filter(|call| self.gpu.is_some() && call.code == Some(SUCCESS))
             .map(|call| call.function.as_str())
@@ -89,7 +90,8 @@ impl<'a> Reader<'a> {
         let mut processes = Vec::new();
         for (kind, function) in [("compute", "Compute"), ("graphics", "Graphics"), ("mps", "MPSCompute")] {
             let function = format!("nvmlDeviceGet{function}RunningProcesses_v3");
-            let listed = self.answer(&function, &[]).and_then(|call| call.answer.get("processes")?.as_array());
+            let listed =
+                self.answer(&function, &[]).and_then(|call| call.answer.get("processes")?.as_array());
             for entry in listed.into_iter().flatten() {
                 let number = |name: &str| entry.get(name).and_then(Value::as_u64);
                 if number("gpu_instance").is_some_and(|instance| without.contains(&instance)) {
@@ -132,7 +134,9 @@ impl<'a> Reader<'a> {
 
 fn device(reader: Reader<'_>) -> Value {
     let mut device = Map::new();
-    for (key, function) in [("uuid", "UUID"), ("name", "Name"), ("serial", "Serial"), ("vbios", "VbiosVersion")] {
+    for (key, function) in
+        [("uuid", "UUID"), ("name", "Name"), ("serial", "Serial"), ("vbios", "VbiosVersion")]
+    {
         let text = reader.text(&format!("nvmlDeviceGet{function}"));
         let absent = (key == "serial" || key == "vbios").then_some(Value::Null);
         put(&mut device, key, text.map(Value::from).or(absent));
@@ -157,7 +161,9 @@ fn device(reader: Reader<'_>) -> Value {
     let architecture = reader.number("nvmlDeviceGetArchitecture", &[], "value").and_then(architecture);
     put(&mut device, "architecture", architecture.map(Value::from));
     let capability = reader.answer("nvmlDeviceGetCudaComputeCapability", &[]);
-    if let Some((major, minor)) = capability.and_then(|call| Some((call.number("major")?, call.number("minor")?))) {
+    if let Some((major, minor)) =
+        capability.and_then(|call| Some((call.number("major")?, call.number("minor")?)))
+    {
         device.insert("compute_capability".to_owned(), json!([major, minor]));
     }
     device.insert("memory".to_owned(), reader.memory());
@@ -180,7 +186,8 @@ fn device(reader: Reader<'_>) -> Value {
     let events = reader.number("nvmlDeviceGetSupportedEventTypes", &[], "value");
     put(&mut device, "supported_events", events.map(Value::from));
     // The wait for an event has no device, and the time that it waits is the recorder's.
-    let except = ["nvmlEventSetWait_v2", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetProcessUtilization"];
+    let except =
+        ["nvmlEventSetWait_v2", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetProcessUtilization"];
     device.insert("returns".to_owned(), reader.refusals(&except));
     Value::Object(device)
 }
@@ -311,7 +318,9 @@ fn nvlink(reader: Reader<'_>) -> Value {
         let field = |id: u32| reader.value("nvmlDeviceGetFieldValues", &[id, up], "value");
         put(members, "version", Some(reader.value("nvmlDeviceGetNvLinkVersion", &[up], "value")));
         put(members, "speed_mbps", Some(field(164)).filter(|value| !value.is_null()));
-        for (key, id) in [("data_tx_kib", 138), ("data_rx_kib", 139), ("raw_tx_kib", 140), ("raw_rx_kib", 141)] {
+        for (key, id) in
+            [("data_tx_kib", 138), ("data_rx_kib", 139), ("raw_tx_kib", 140), ("raw_rx_kib", 141)]
+        {
             members.insert(key.to_owned(), field(id));
         }
         let names = [("replay", 0), ("recovery", 1), ("crc_flit", 2), ("crc_data", 3), ("ecc_data", 4)];
@@ -368,7 +377,14 @@ fn mig(reader: Reader<'_>) -> Value {
             members.insert(key.to_owned(), id.unwrap_or(0).into());
         }
         for key in [
-            "multiprocessors", "copy_engines", "decoders", "encoders", "jpeg", "ofa", "gpu_slices", "compute_slices",
+            "multiprocessors",
+            "copy_engines",
+            "decoders",
+            "encoders",
+            "jpeg",
+            "ofa",
+            "gpu_slices",
+            "compute_slices",
         ] {
             let count = instance.number("nvmlDeviceGetAttributes_v2", &[], key);
             put(&mut members, key, count.map(Value::from));

@@ -122,7 +122,10 @@ impl Summary {
         };
         line(format_args!("# GPU run: {}\n", word(self.verdict)));
         if self.origin != "device" {
-            line(format_args!("**Rehearsal: the answers come from the {}; no device was measured.**\n", self.origin));
+            line(format_args!(
+                "**Rehearsal: the answers come from the {}; no device was measured.**\n",
+                self.origin
+            ));
         }
         line(format_args!("{}; driver {}; {:.0} s.", self.memwarden, self.driver, self.seconds));
         for gpu in &self.gpus {
@@ -151,7 +154,12 @@ impl Summary {
                 line(format_args!("\n| | result | |\n| --- | --- | --- |"));
             }
             for check in &part.checks {
-                line(format_args!("| {} | {} | {} |", cell(&check.what), word(check.verdict), cell(&check.detail)));
+                line(format_args!(
+                    "| {} | {} | {} |",
+                    cell(&check.what),
+                    word(check.verdict),
+                    cell(&check.detail)
+                ));
             }
         }
         text

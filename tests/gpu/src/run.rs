@@ -164,10 +164,18 @@ fn summary(settings: &Settings, parts: Vec<Part>, seconds: f64) -> Summary {
     Summary {
         memwarden: version.unwrap_or_else(|error| format!("memwarden cannot be started: {error}")),
         origin: known.map_or("unknown", |recording| recording.origin.as_str()).to_owned(),
-        driver: known.map_or_else(|| "unknown".to_owned(), |recording| line(recording, None, "nvmlSystemGetDriverVersion")),
+        driver: known.map_or_else(
+            || "unknown".to_owned(),
+            |recording| line(recording, None, "nvmlSystemGetDriverVersion"),
+        ),
         gpus,
         seconds,
-        verdict: parts.iter().map(|part| part.verdict).filter(|verdict| *verdict != Verdict::Skipped).max().unwrap_or(Verdict::Failed),
+        verdict: parts
+            .iter()
+            .map(|part| part.verdict)
+            .filter(|verdict| *verdict != Verdict::Skipped)
+            .max()
+            .unwrap_or(Verdict::Failed),
         parts,
     }
 }

@@ -103,9 +103,13 @@ mod tests {
 
     #[test]
     fn texts_have_units() {
-        for (text, expected) in
-            [("16x", Some(16.0)), ("30 %", Some(0.3)), ("1980 MHz", Some(1.98e9)), ("Yes", Some(1.0)), ("0 KB/s", None)]
-        {
+        for (text, expected) in [
+            ("16x", Some(16.0)),
+            ("30 %", Some(0.3)),
+            ("1980 MHz", Some(1.98e9)),
+            ("Yes", Some(1.0)),
+            ("0 KB/s", None),
+        ] {
             assert_eq!(number(text), expected, "{text}");
         }
     }

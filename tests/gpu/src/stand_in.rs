@@ -7,7 +7,9 @@ use crate::record::Recording;
 
 /// The document, with the elements that are compared.
 pub(crate) fn output(recording: &Recording) -> String {
-    let mut text = String::from("<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n");
+    let mut text = String::from(
+        "<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n",
+    );
     for gpu in 0..recording.gpus() {
         let line = |function: &str| {
             let call = recording.find(Some(gpu), function, &[]);
@@ -15,7 +17,8 @@ pub(crate) fn output(recording: &Recording) -> String {
         };
         let number = |function: &str, arguments: &[u32], name: &str, unit: &str| {
             let call = recording.find(Some(gpu), function, arguments);
-            call.and_then(|call| call.number(name)).map_or("N/A".to_owned(), |number| format!("{number}{unit}"))
+            call.and_then(|call| call.number(name))
+                .map_or("N/A".to_owned(), |number| format!("{number}{unit}"))
         };
         let mib = |function: &str, name: &str| {
             let call = recording.find(Some(gpu), function, &[]);
@@ -67,12 +70,17 @@ pub(crate) fn output(recording: &Recording) -> String {
             clock("nvmlDeviceGetClockInfo", 1),
             clock("nvmlDeviceGetClockInfo", 2),
         );
-        let lists = crate::calls::PROCESS_LISTS.iter().filter_map(|list| recording.find(Some(gpu), list, &[]));
+        let lists =
+            crate::calls::PROCESS_LISTS.iter().filter_map(|list| recording.find(Some(gpu), list, &[]));
         for process in lists.filter_map(|call| call.answer.get("processes")?.as_array()).flatten() {
             let figure = |name: &str| process.get(name).and_then(serde_json::Value::as_u64);
             if let (Some(pid), Some(memory)) = (figure("pid"), figure("memory")) {
-                let memory = if memory == u64::MAX { "N/A".to_owned() } else { format!("{} MiB", memory >> 20) };
-                let _ = writeln!(text, "<process_info><pid>{pid}</pid><used_memory>{memory}</used_memory></process_info>");
+                let memory =
+                    if memory == u64::MAX { "N/A".to_owned() } else { format!("{} MiB", memory >> 20) };
+                let _ = writeln!(
+                    text,
+                    "<process_info><pid>{pid}</pid><used_memory>{memory}</used_memory></process_info>"
+                );
             }
         }
         text.push_str("</processes></gpu>\n");
