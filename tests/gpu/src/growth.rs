@@ -318,7 +318,7 @@ pub(crate) fn protection(settings: &Settings) -> anyhow::Result<Part> {
     let begun = Instant::now();
     let mut step = f64::NAN;
     // The lines of the steps during the incident come first.
-    while !(step > at + 5.0) && begun.elapsed() < PATIENCE {
+    while (step.is_nan() || step <= at + 5.0) && begun.elapsed() < PATIENCE {
         step = number(&program.expect("step", PATIENCE)?, "step");
     }
     let goes_on = step > at && program.runs() && !killed;

@@ -25,8 +25,10 @@ mod parts;
 mod program;
 mod python;
 mod record;
+mod recording;
 mod replay;
 mod results;
+mod rows;
 mod run;
 mod settings;
 mod smi;
@@ -38,7 +40,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use arguments::Arguments;
-use record::Recording;
+use recording::Recording;
 use results::Verdict;
 use settings::Settings;
 

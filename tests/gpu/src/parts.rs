@@ -10,7 +10,8 @@ use crate::compare::{self, Readings, as_f64};
 use crate::daemon::{Daemon, Page, usage};
 use crate::library::Driver;
 use crate::program::Program;
-use crate::record::{self, Recording};
+use crate::record;
+use crate::recording::{self, Recording};
 use crate::results::Part;
 use crate::settings::Settings;
 use crate::{replay, smi};
@@ -129,10 +130,10 @@ pub(crate) fn recording(settings: &Settings) -> anyhow::Result<Part> {
     let scenario = replay::scenario(&recording);
     save(settings, "recording", "scenario.json", &serde_json::to_string_pretty(&scenario)?)?;
     let count =
-        |wanted: fn(&record::Answer) -> bool| recording.calls.iter().filter(|call| wanted(call)).count();
+        |wanted: fn(&recording::Answer) -> bool| recording.calls.iter().filter(|call| wanted(call)).count();
     part.figure("calls", recording.calls.len());
-    part.figure("calls that succeeded", count(|call| call.code == Some(record::SUCCESS)));
-    let mut longest: Vec<&record::Answer> =
+    part.figure("calls that succeeded", count(|call| call.code == Some(recording::SUCCESS)));
+    let mut longest: Vec<&recording::Answer> =
         recording.calls.iter().filter(|call| call.function != "nvmlEventSetWait_v2").collect();
     longest.sort_by(|one, other| other.micros.total_cmp(&one.micros));
     let named: Vec<String> =

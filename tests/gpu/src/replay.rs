@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::calls::LINK_FIELDS;
-use crate::record::{Answer, Recording, SUCCESS};
+use crate::recording::{Answer, Recording, SUCCESS};
 
 /// `NVML_VALUE_NOT_AVAILABLE`, also as the instance of a process that is on none.
 const NOT_AVAILABLE: u64 = u64::MAX;

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use crate::record::Recording;
+use crate::recording::Recording;
 use crate::results::{Part, Summary, Verdict};
 use crate::settings::Settings;
 use crate::{growth, parts, python};

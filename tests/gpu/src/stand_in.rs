@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::record::Recording;
+use crate::recording::Recording;
 
 /// The document, with the elements that are compared.
 pub(crate) fn output(recording: &Recording) -> String {
