@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
             let file = arguments.next().context("which file?")?;
             let library = arguments.text("--nvml", "libnvidia-ml.so.1");
             arguments.end()?;
-            let recording = record::record(&library::Driver::open(&library)?)?;
+            let recording = record::record(&library, None)?;
             std::fs::write(file, recording.text()?)?;
         }
         "scenario" => {
@@ -86,7 +86,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         "smi" => {
             let library = arguments.text("--nvml", "libnvidia-ml.so.1");
-            print(&stand_in::output(&record::record(&library::Driver::open(&library)?)?))?;
+            print(&stand_in::output(&record::record(&library, None)?))?;
         }
         other => anyhow::bail!("{other}: run, record, scenario, fixture, differences, verdicts or smi"),
     }

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::compare::{self, Readings, as_f64};
 use crate::daemon::{Daemon, Page, usage};
-use crate::library::Driver;
 use crate::program::Program;
 use crate::record;
 use crate::recording::{self, Recording};
@@ -119,13 +118,14 @@ fn save(settings: &Settings, part: &str, name: &str, text: &str) -> anyhow::Resu
 }
 
 fn take_recording(settings: &Settings) -> anyhow::Result<Recording> {
-    record::record(&Driver::open(&settings.nvml)?)
+    record::record(&settings.nvml, None)
 }
 
 /// The raw answers, and the scenario with which the fake gives them.
 pub(crate) fn recording(settings: &Settings) -> anyhow::Result<Part> {
     let mut part = Part::new("recording");
-    let recording = take_recording(settings)?;
+    let journal = fs::File::create(settings.folder("recording").join("calls.txt"))?;
+    let recording = record::record(&settings.nvml, Some(journal))?;
     save(settings, "recording", "recording.json", &recording.text()?)?;
     let scenario = replay::scenario(&recording);
     save(settings, "recording", "scenario.json", &serde_json::to_string_pretty(&scenario)?)?;

@@ -1,8 +1,11 @@
 //! Records the raw answer of every NVML call, for each GPU and MIG instance.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::calls::{self, Call, Kind, Output, layout};
@@ -24,18 +27,23 @@ struct Subject {
     handle: Option<usize>,
 }
 
-/// Initializes NVML, records, and shuts it down.
+/// How the error begins where NVML cannot be loaded or initialized.
+pub(crate) const NO_NVML: &str = "NVML cannot be used";
+
+/// Initializes NVML, records, and shuts it down. The name of each function is added to `journal` after it returned, so that the
+/// journal of a process that hung shows where.
 ///
 /// # Errors
 /// NVML cannot be initialized.
-pub(crate) fn record(nvml: &Driver) -> anyhow::Result<Recording> {
+pub(crate) fn record(library: &str, journal: Option<File>) -> anyhow::Result<Recording> {
+    let nvml = &Driver::open(library).context(NO_NVML)?;
     let begun = nvml.call("nvmlInit_v2", &[]);
     match begun.map(|outcome| outcome.code) {
         Some(SUCCESS) => {}
-        Some(code) => anyhow::bail!("nvmlInit_v2 returned {code}"),
-        None => anyhow::bail!("the library has no nvmlInit_v2"),
+        Some(code) => anyhow::bail!("{NO_NVML}: nvmlInit_v2 returned {code}"),
+        None => anyhow::bail!("{NO_NVML}: the library has no nvmlInit_v2"),
     }
-    let mut recorder = Recorder { nvml, calls: Vec::new() };
+    let mut recorder = Recorder { nvml, calls: Vec::new(), journal };
     recorder.machine();
     let calls = recorder.calls;
     nvml.call("nvmlShutdown", &[]);
@@ -51,6 +59,7 @@ pub(crate) fn origin(nvml: &Driver) -> &'static str {
 struct Recorder<'a> {
     nvml: &'a Driver,
     calls: Vec<Answer>,
+    journal: Option<File>,
 }
 
 impl Recorder<'_> {
@@ -335,6 +344,10 @@ impl Recorder<'_> {
         answer: BTreeMap<String, Value>,
         bytes: Vec<String>,
     ) {
+        if let Some(journal) = &mut self.journal {
+            // The recording does not depend on it.
+            let _ = writeln!(journal, "{function} gpu={:?} mig={:?}", subject.gpu, subject.mig);
+        }
         self.calls.push(Answer {
             function: function.to_owned(),
             gpu: subject.gpu,

@@ -121,7 +121,9 @@ impl Summary {
             let _ = writeln!(text, "{words}");
         };
         line(format_args!("# GPU run: {}\n", word(self.verdict)));
-        if self.origin != "device" {
+        if self.origin == "unknown" {
+            line(format_args!("**There is no recording; no device was measured.**\n"));
+        } else if self.origin != "device" {
             line(format_args!(
                 "**Rehearsal: the answers come from the {}; no device was measured.**\n",
                 self.origin

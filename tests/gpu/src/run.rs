@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
+use crate::record::NO_NVML;
 use crate::recording::Recording;
 use crate::results::{Part, Summary, Verdict};
 use crate::settings::Settings;
@@ -69,11 +70,12 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Verdict> {
             continue;
         }
         let left = settings.limit - begun.elapsed().as_secs_f64();
-        let blocked = done.iter().find(|part| part.part == "recording" && part.verdict == Verdict::Failed);
+        let blocked =
+            done.iter().any(|part| part.verdict == Verdict::Failed && part.note.starts_with(NO_NVML));
         let part = if stopped.load(Ordering::Relaxed) {
             Part::skipped(step.name, "the run was stopped")
-        } else if let Some(blocked) = blocked {
-            Part::skipped(step.name, format!("NVML does not answer: {}", blocked.note))
+        } else if blocked {
+            Part::skipped(step.name, NO_NVML)
         } else if left < 5.0 {
             Part::skipped(step.name, format!("the {:.0} s of the run are over", settings.limit))
         } else {
@@ -135,7 +137,14 @@ fn spawn(step: &Step, settings: &Settings, limit: Duration, stopped: &AtomicBool
     let _ = kill_process_group(group, Signal::KILL);
     child.wait()?;
     match ended {
-        None => anyhow::bail!("it took longer than {:.0} s", limit.as_secs_f64()),
+        None => {
+            let calls = fs::read_to_string(folder.join("calls.txt")).unwrap_or_default();
+            let last = calls
+                .lines()
+                .last()
+                .map_or(String::new(), |call| format!("; the last NVML call that returned: {call}"));
+            anyhow::bail!("it took longer than {:.0} s{last}", limit.as_secs_f64())
+        }
         Some(status) if !status.success() => {
             let said = fs::read_to_string(&log).unwrap_or_default();
             anyhow::bail!("it ended with {status}: {}", said.trim())
