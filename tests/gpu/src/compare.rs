@@ -255,6 +255,69 @@ pub(crate) fn as_f64(number: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::Answer;
+    use crate::results::Verdict;
+
+    fn answer(gpu: Option<u32>, function: &str, code: u32, name: &str, value: serde_json::Value) -> Answer {
+        Answer {
+            function: function.to_owned(),
+            gpu,
+            mig: None,
+            arguments: Vec::new(),
+            code: Some(code),
+            answer: [(name.to_owned(), value)].into_iter().filter(|_| code == 0).collect(),
+            bytes: Vec::new(),
+            micros: 0.0,
+        }
+    }
+
+    /// The verdicts on the limit and the draw of one GPU, for what the daemon says of them.
+    fn verdicts(metrics: &str, smi: Option<&str>) -> Vec<(String, Verdict)> {
+        let calls = vec![
+            answer(None, "nvmlDeviceGetCount_v2", 0, "value", 1.into()),
+            answer(Some(0), "nvmlDeviceGetEnforcedPowerLimit", 0, "value", 700_000.into()),
+            answer(Some(0), "nvmlDeviceGetPowerUsage", 3, "value", 0.into()),
+        ];
+        let recording = Recording { format: 1, origin: "device".to_owned(), taken: 0, calls };
+        let page = Page::parse(metrics);
+        let smi = smi.map_or(Err("not installed".to_owned()), |xml| Ok(smi::read(xml).unwrap()));
+        let readings = Readings { before: &recording, first: &page, smi, last: &page, after: &recording };
+        let mut part = Part::new("comparison");
+        judge(&readings, &mut part);
+        let of_power = part.checks.into_iter().filter(|check| check.what.contains("gpu_power"));
+        of_power.map(|check| (check.what, check.verdict)).collect()
+    }
+
+    #[test]
+    fn a_figure_that_another_reading_contradicts_differs() {
+        let limit = "memwarden_gpu_power_limit_watts{gpu=\"0\"}";
+        let draw = "memwarden_gpu_power_watts{gpu=\"0\"}";
+        let both = |draw_is: Verdict, limit_is: Verdict| {
+            vec![(draw.to_owned(), draw_is), (limit.to_owned(), limit_is)]
+        };
+        let unsupported = Verdict::Skipped;
+        assert_eq!(verdicts(&format!("{limit} 700\n"), None), both(unsupported, Verdict::Ok));
+        assert_eq!(verdicts(&format!("{limit} 500\n"), None), both(unsupported, Verdict::Differs));
+        assert_eq!(verdicts("", None), both(unsupported, Verdict::Differs), "missing");
+        let invented = format!("{limit} 700\n{draw} 5\n");
+        assert_eq!(
+            verdicts(&invented, None),
+            both(Verdict::Differs, Verdict::Ok),
+            "NVML does not support it"
+        );
+        let xml = "<l><gpu><gpu_power_readings><current_power_limit>300.00 W</current_power_limit></gpu_power_readings></gpu></l>";
+        let found = verdicts(&format!("{limit} 700\n"), Some(xml));
+        assert_eq!(found.last(), Some(&(format!("{limit}, nvidia-smi"), Verdict::Differs)));
+    }
+
+    #[test]
+    fn a_metric_that_nothing_judges_is_listed() {
+        let found = verdicts("memwarden_gpu_powerful_thing{gpu=\"0\"} 1\n", None);
+        assert!(
+            found.contains(&("memwarden_gpu_powerful_thing{}".to_owned(), Verdict::Skipped)),
+            "{found:?}"
+        );
+    }
 
     #[test]
     fn figures_are_judged_by_their_course() {

@@ -186,7 +186,8 @@ impl Drop for Daemon {
 }
 
 impl Page {
-    fn parse(text: &str) -> Self {
+    /// Reads the text format.
+    pub(crate) fn parse(text: &str) -> Self {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(series).collect())
     }
 

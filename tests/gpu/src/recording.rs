@@ -8,6 +8,9 @@ use serde_json::Value;
 /// `NVML_SUCCESS`.
 pub(crate) const SUCCESS: u32 = 0;
 
+/// `NVML_ERROR_FUNCTION_NOT_FOUND`, which the fake returns for a function that a library of a recording does not have.
+pub(crate) const FUNCTION_NOT_FOUND: u32 = 13;
+
 /// Answers that change between two calls although nothing happens: times of the driver's own clock.
 const VOLATILE: &[&str] = &["reference_time", "timestamp", "latency_us"];
 
@@ -121,7 +124,7 @@ impl Recording {
                 format!("gpu {} mig {} {}{:?}", of(call.gpu), of(call.mig), call.function, call.arguments);
             let mut answer = Value::Object(call.answer.clone().into_iter().collect());
             steady(&mut answer);
-            let code = call.code.map_or("absent".to_owned(), |code| code.to_string());
+            let code = call.code.unwrap_or(FUNCTION_NOT_FOUND);
             // A function that is called several times, such as for two samples.
             let mut place = key.clone();
             for again in 2.. {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::calls::LINK_FIELDS;
-use crate::recording::{Answer, Recording, SUCCESS};
+use crate::recording::{Answer, FUNCTION_NOT_FOUND, Recording, SUCCESS};
 
 /// `NVML_VALUE_NOT_AVAILABLE`, also as the instance of a process that is on none.
 const NOT_AVAILABLE: u64 = u64::MAX;
@@ -71,12 +71,12 @@ impl<'a> Reader<'a> {
             .filter(|call| self.gpu.is_some() && call.code == Some(SUCCESS))
             .map(|call| call.function.as_str())
             .collect();
-        let mut codes: BTreeMap<&str, BTreeSet<Option<u32>>> = BTreeMap::new();
+        let mut codes: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for call in self.calls().filter(|call| !answered.contains(call.function.as_str())) {
-            codes.entry(&call.function).or_default().insert(call.code);
+            codes.entry(&call.function).or_default().insert(call.code.unwrap_or(FUNCTION_NOT_FOUND));
         }
         let same = codes.into_iter().filter_map(|(function, codes)| {
-            let code = codes.iter().next().copied().flatten().filter(|_| codes.len() == 1)?;
+            let code = codes.first().copied().filter(|_| codes.len() == 1)?;
             let refused = code != SUCCESS && !except.contains(&function);
             refused.then(|| (function.to_owned(), code.into()))
         });
