@@ -412,11 +412,14 @@ fn put(members: &mut Map<String, Value>, key: &str, value: Option<Value>) {
     }
 }
 
-/// The functions that returned a code other than success, with the code that each returned most.
+/// The functions that never succeeded, with the code of the first call; some succeed for one link or clock and not for another.
 pub(crate) fn refused(recording: &Recording, gpu: Option<u32>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for call in recording.calls.iter().filter(|call| call.gpu == gpu && call.mig.is_none()) {
-        if call.function == "nvmlDeviceGetFieldValues" || call.code == Some(SUCCESS) {
+    let own = || recording.calls.iter().filter(|call| call.gpu == gpu && call.mig.is_none());
+    let succeeded: BTreeSet<&str> =
+        own().filter(|call| call.code == Some(SUCCESS)).map(|call| call.function.as_str()).collect();
+    for call in own() {
+        if succeeded.contains(call.function.as_str()) {
             continue;
         }
         let text = match call.code {
@@ -428,4 +431,54 @@ pub(crate) fn refused(recording: &Recording, gpu: Option<u32>) -> BTreeMap<Strin
         found.entry(call.function.clone()).or_insert(text);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(function: &str, arguments: &[u32], code: Option<u32>, value: Option<Value>) -> Answer {
+        let name = if function.ends_with("UUID") { "text" } else { "value" };
+        Answer {
+            function: function.to_owned(),
+            gpu: (function != "nvmlDeviceGetCount_v2").then_some(0),
+            mig: None,
+            arguments: arguments.to_vec(),
+            code,
+            answer: value.into_iter().map(|value| (name.to_owned(), value)).collect(),
+            bytes: Vec::new(),
+            micros: 0.0,
+        }
+    }
+
+    #[test]
+    fn answers_codes_and_absent_functions_are_in_the_scenario() {
+        let recording = Recording {
+            format: 1,
+            origin: "device".to_owned(),
+            taken: 0,
+            calls: vec![
+                answer("nvmlDeviceGetCount_v2", &[], Some(SUCCESS), Some(1.into())),
+                answer("nvmlDeviceGetUUID", &[], Some(SUCCESS), Some("GPU-1".into())),
+                answer("nvmlDeviceGetPowerUsage", &[], Some(4), None),
+                answer("nvmlDeviceGetBrand", &[], None, None),
+                answer("nvmlDeviceGetClockInfo", &[0], Some(SUCCESS), Some(1_980.into())),
+                answer("nvmlDeviceGetClockInfo", &[1], Some(NOT_SUPPORTED), None),
+                answer("nvmlDeviceGetFieldValues", &[82, 0], Some(SUCCESS), Some(42.into())),
+                answer("nvmlDeviceGetFieldValues", &[83, 0], Some(27), None),
+            ],
+        };
+        let scenario = scenario(&recording);
+        let device = &scenario["devices"][0];
+        assert_eq!(device["uuid"], "GPU-1");
+        assert_eq!(device["returns"]["nvmlDeviceGetPowerUsage"], 4);
+        assert_eq!(device["returns"]["nvmlDeviceGetBrand"], FUNCTION_NOT_FOUND);
+        assert_eq!(device["returns"].get("nvmlDeviceGetClockInfo"), None);
+        assert_eq!((&device["clocks"]["graphics"], &device["clocks"]["sm"]), (&1_980.into(), &Value::Null));
+        assert_eq!((&device["fields"]["82"], &device["field_returns"]["83"]), (&42.into(), &27.into()));
+        let refused = refused(&recording, Some(0));
+        assert_eq!(refused.get("nvmlDeviceGetPowerUsage").map(String::as_str), Some("no permission"));
+        assert_eq!(refused.get("nvmlDeviceGetClockInfo"), None, "one clock succeeded");
+        assert_eq!(refused.len(), 2, "{refused:?}");
+    }
 }
