@@ -20,6 +20,8 @@ mod example;
 mod forecast;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
+mod gpu_run;
 mod harness;
 mod hooks;
 mod incidents;

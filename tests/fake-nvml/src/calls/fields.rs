@@ -30,7 +30,8 @@ fn field(target: &Target, id: u32, scope: u32) -> Result<Typed, Code> {
     let gpu = target.physical()?;
     gpu.field_returns.get(&id).map_or(Ok(()), |code| code.check())?;
     if let Some(value) = gpu.fields.get(&id) {
-        return long(target.at(value));
+        let value_type = gpu.field_types.get(&id).copied().unwrap_or(UNSIGNED_LONG_LONG);
+        return Ok(Typed(value_type, target.at(value)));
     }
     let read = |value: &Option<Value>| target.read::<u64>(value.as_ref());
     match id {

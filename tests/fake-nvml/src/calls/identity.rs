@@ -24,6 +24,10 @@ device_calls! {
         serial.set(target.physical()?.serial().ok_or(Code::NOT_SUPPORTED)?, length)
     }
 
+    nvmlDeviceGetVbiosVersion(target, version: OutText, length: u32) {
+        version.set(target.physical()?.vbios.as_ref().ok_or(Code::NOT_SUPPORTED)?, length)
+    }
+
     nvmlDeviceGetMinorNumber(target, minor: Out<u32>) {
         minor.set(target.physical()?.minor())
     }

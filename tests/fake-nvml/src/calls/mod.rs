@@ -5,6 +5,7 @@ mod events;
 mod fields;
 mod handles;
 mod identity;
+mod marker;
 mod memory;
 mod mig;
 mod nvlink;

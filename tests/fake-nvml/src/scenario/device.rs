@@ -20,6 +20,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     #[serde(deserialize_with = "given")]
     serial: Option<Option<String>>,
+    /// The version of the video BIOS.
+    pub(crate) vbios: Option<String>,
     pub(crate) pci: String,
     minor: Option<u32>,
     pub(crate) pci_device_id: u32,
@@ -60,6 +62,8 @@ pub(crate) struct Device {
     pub(crate) pcie: Pcie,
     pub(crate) nvlink: Option<NvLink>,
     pub(crate) fields: BTreeMap<u32, Value>,
+    /// The `nvmlValueType_t` of values in `fields`; unsigned long long if absent.
+    pub(crate) field_types: BTreeMap<u32, u32>,
     pub(crate) field_returns: BTreeMap<u32, Code>,
 
     pub(crate) processes: Vec<Process>,
@@ -95,6 +99,7 @@ impl Default for Device {
             uuid: String::new(),
             name: "NVIDIA H100 80GB HBM3".into(),
             serial: None,
+            vbios: None,
             pci: String::new(),
             minor: None,
             pci_device_id: 0x2330_10DE,
@@ -133,6 +138,7 @@ impl Default for Device {
             pcie: Pcie::default(),
             nvlink: Some(NvLink::default()),
             fields: BTreeMap::new(),
+            field_types: BTreeMap::new(),
             field_returns: BTreeMap::new(),
             processes: Vec::new(),
             churn: Churn::default(),
