@@ -349,6 +349,30 @@ mod tests {
     }
 
     #[test]
+    fn a_step_before_the_growth_does_not_shorten_the_time_left() {
+        // A GPU that is empty until a job loads 60 of its 80 GB, which then leaks.
+        let bytes = |at: f64| match at {
+            at if at < 30.0 => 0.0,
+            at if at < 60.0 => 60e9,
+            at => 60e9 + (at - 60.0) * 0.08e9,
+        };
+        let mut tracker = Tracker::new();
+        let mut forecasts = 0;
+        for tick in 0..1200_u32 {
+            let at = f64::from(tick) * 0.25;
+            tracker.push(at, used(bytes(at)));
+            let left = (80e9 - bytes(at)) / 0.08e9;
+            if tick % 40 == 0
+                && let Some(tte) = tracker.assess(Some(80e9), &[60.0]).tte
+            {
+                forecasts += 1;
+                assert!((0.7 * left..1.5 * left).contains(&tte.p50), "{at}: {tte:?}, {left} left");
+            }
+        }
+        assert!(forecasts > 10, "{forecasts}");
+    }
+
+    #[test]
     fn a_fill_is_no_leak_soon_after_it_stops() {
         let (_, assessments) = run(seconds(600).map(|t| (t, used(1e9 + 5.0 * MB * t.min(300.0)))));
         let on: Vec<usize> =

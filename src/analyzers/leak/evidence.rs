@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::analyzers::stats::robust;
-use crate::analyzers::stats::trend::{Drift, drift};
+use crate::analyzers::stats::trend::{Drift, drift, walk_without_step};
 use crate::analyzers::view::{Blocks, MOST, View};
 
 /// Windows, as shares of the history, longest first. The first 5 % of a series are excluded as its start-up.
@@ -225,7 +225,7 @@ fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (Grow
         from: blocks.at()[0],
         rate,
         rate_error,
-        diffusion: center.walk * count(last) / blocks.span(),
+        diffusion: walk_without_step(blocks.at(), blocks.center(), grain) * count(last) / blocks.span(),
         level: if lead == Envelope::Floor { low } else { near },
         climbs,
         slowing,

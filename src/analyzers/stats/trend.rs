@@ -26,6 +26,9 @@ impl Drift {
 /// it out.
 const WALK_AT_LEAST: f64 = 0.1;
 
+/// The largest step is most of the variation if its square exceeds this multiple of all the other squares together.
+const STEP: f64 = 8.0;
+
 /// The drift of points at about equal intervals; `grain` is the largest insignificant difference.
 ///
 /// The residuals are modeled as white noise plus a random walk, separated by their variogram: the variance of
@@ -59,9 +62,78 @@ pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
     Drift { slope, error: variance.sqrt() / step, noise, walk }
 }
 
+/// [`Drift::walk`] without the largest step, if this step is most of the variation: memory that rose at once, as at the
+/// start of a job, does not say how it varies afterwards. The step may be divided between two differences, and counts in
+/// the older half only: what follows a new one is not known.
+pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64) -> f64 {
+    let whole = drift(times, values, grain);
+    let n = times.len().min(values.len()).min(robust::MOST);
+    if n < 8 {
+        return whole.walk;
+    }
+    // The median of the differences: a step in the middle changes the slope of the whole.
+    let mut slopes = [0.0; robust::MOST];
+    for (i, slope) in slopes.iter_mut().enumerate().take(n - 1) {
+        *slope = (values[i + 1] - values[i]) / (times[i + 1] - times[i]).max(f64::MIN_POSITIVE);
+    }
+    let slope = robust::median(&mut slopes[..n - 1]);
+    let difference = |i: usize| values[i] - values[i - 1] - slope * (times[i] - times[i - 1]);
+    let square = |i: usize| difference(i).powi(2);
+    let all: f64 = (1..n).map(square).sum();
+    let pair = |i: usize| square(i) + square(i + 1);
+    let Some(at) = (1..n / 2).max_by(|a, b| pair(*a).total_cmp(&pair(*b))) else { return whole.walk };
+    if pair(at) <= STEP * (all - pair(at)) {
+        return whole.walk;
+    }
+    let step = difference(at) + difference(at + 1);
+    let mut without = [0.0; robust::MOST];
+    for (i, value) in without[..n].iter_mut().enumerate() {
+        *value = match i {
+            _ if i < at => values[i] + step,
+            _ if i == at => values[at + 1] - slope * (times[at + 1] - times[at]),
+            _ => values[i],
+        };
+    }
+    drift(&times[..n], &without[..n], grain).walk.min(whole.walk)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_step_is_no_walk_and_many_are() {
+        let times: Vec<f64> = (0..16).map(f64::from).collect();
+        let noise = |i: u32| 0.01 * f64::from(i * 7 % 5);
+        let line: Vec<f64> = (0..16).map(|i| f64::from(i) + noise(i)).collect();
+        let plain = drift(&times, &line, 1e-3).walk;
+        for at in 1..8_u32 {
+            for part in [0.0, 0.4, 1.0] {
+                let jump = |i: u32| {
+                    if i < at {
+                        -60.0
+                    } else if i == at {
+                        -60.0 * part
+                    } else {
+                        0.0
+                    }
+                };
+                let values: Vec<f64> = (0..16).map(|i| f64::from(i) + noise(i) + jump(i)).collect();
+                let (with, without) =
+                    (drift(&times, &values, 1e-3).walk, walk_without_step(&times, &values, 1e-3));
+                assert!(
+                    with > 100.0 * plain && without < 4.0 * plain,
+                    "{at} {part}: {plain} {with} {without}"
+                );
+            }
+        }
+        let late: Vec<f64> =
+            (0..16).map(|i| if i < 12 { f64::from(i) } else { f64::from(i) + 60.0 }).collect();
+        assert_eq!(walk_without_step(&times, &late, 1e-3), drift(&times, &late, 1e-3).walk, "a new step");
+        let steps: Vec<f64> = (0..16).map(|i| f64::from(i / 3 * 3) + noise(i)).collect();
+        let walk = drift(&times, &steps, 1e-3).walk;
+        assert_eq!(walk_without_step(&times, &steps, 1e-3), walk, "a stair");
+    }
 
     fn z(values: &[f64]) -> f64 {
         let times: Vec<f64> = (0..12).map(f64::from).collect();
