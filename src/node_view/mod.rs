@@ -6,6 +6,7 @@
 pub mod events;
 pub mod forecast;
 pub mod format;
+mod fragmentation;
 mod gpu;
 mod health;
 mod host;

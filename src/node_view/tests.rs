@@ -294,13 +294,16 @@ fn a_fragmented_allocator_says_how_much_is_lost() {
     node.batch.put(&training::RESERVED, &labels, Bytes::new(76 * GIB));
     node.batch.put(&fragmentation::UNRELEASABLE, &labels, Bytes::new(25 * GIB));
     node.batch.put(&training::RETRIES, &labels, Count(7));
+    node.batch.put(&training::LARGEST_FREE, &labels, Bytes::new(2 * GIB));
+    node.batch.put(&training::DEVICE_FREE, &labels, Bytes::new(GIB));
     let subject = Subject::allocator(&"slurm/4711".into(), &"4711".into(), &"0".into());
     node.finding("fragmentation", subject, "fragmented", Severity::Warning);
     says(
         &node.view(),
         Health::Warning,
-        "The allocator of rank 0 on GPU 0 is fragmented: 25.0 GiB of 76.0 GiB reserved is free and cannot be released, \
-         and allocations are retried, run llama70b of user alice (slurm/4711).",
+        "The allocator of rank 0 on GPU 0 is fragmented since 23:45 UTC, time left unknown: an allocation above 5.0 GiB \
+         fails, 25.0 GiB of 76.0 GiB reserved is free and cannot be released, 7 retried so far, run llama70b of user \
+         alice (slurm/4711).",
     );
 }
 

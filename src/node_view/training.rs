@@ -73,6 +73,9 @@ pub struct Allocator {
     pub inactive_split: Option<f64>,
     /// Free memory that cannot be released to the device.
     pub unreleasable: Option<f64>,
+    /// Free memory that can be released to the device.
+    #[serde(default)]
+    pub releasable: Option<f64>,
     /// The largest free block.
     pub largest_free: Option<f64>,
     /// Free memory of the device.
@@ -176,13 +179,14 @@ fn figures() -> [(&'static Desc, Field<Rank>); 6] {
     ]
 }
 
-fn amounts() -> [(&'static Desc, Field<Allocator>); 10] {
+fn amounts() -> [(&'static Desc, Field<Allocator>); 11] {
     [
         (&training::ALLOCATED.desc, |own| &mut own.allocated),
         (&training::ALLOCATED_PEAK.desc, |own| &mut own.allocated_peak),
         (&training::RESERVED.desc, |own| &mut own.reserved),
         (&training::INACTIVE_SPLIT.desc, |own| &mut own.inactive_split),
         (&fragmentation::UNRELEASABLE.desc, |own| &mut own.unreleasable),
+        (&training::RELEASABLE.desc, |own| &mut own.releasable),
         (&training::LARGEST_FREE.desc, |own| &mut own.largest_free),
         (&training::DEVICE_FREE.desc, |own| &mut own.device_free),
         (&training::DEVICE_TOTAL.desc, |own| &mut own.device_total),
