@@ -102,6 +102,18 @@ pub struct Xid {
     pub meaning: String,
 }
 
+impl Xid {
+    /// How severe it is, by the severity of the catalog of XIDs; one that the catalog does not have is unknown.
+    pub fn health(&self) -> Health {
+        match self.severity.as_str() {
+            "critical" => Health::Critical,
+            "warning" => Health::Warning,
+            "info" => Health::Ok,
+            _ => Health::Unknown,
+        }
+    }
+}
+
 /// A MIG instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mig {

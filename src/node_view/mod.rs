@@ -157,6 +157,14 @@ impl NodeView {
         });
     }
 
+    /// What is said in place of a list of problems that is empty.
+    pub fn no_problem(&self) -> &'static str {
+        match self.verdict.health {
+            Health::Ok => "No problem is known.",
+            _ => "No problem is known, and the state of the node is not known either.",
+        }
+    }
+
     /// A workload by its name.
     pub fn workload(&self, name: &str) -> Option<&Workload> {
         self.workloads.iter().find(|workload| workload.name == name)

@@ -398,7 +398,7 @@ impl Source<'_> {
         let mut all: Vec<Problem> = self.view.gpus_unseen.iter().map(|why| unknown(why.clone())).collect();
         let stated =
             |name: &str| self.finding("visibility", |subject| subject.source.as_str() == name).is_some();
-        let failing = self.view.sources.iter().filter(|source| source.health != Health::Ok);
+        let failing = self.view.sources.iter().filter(|source| source.fails());
         for source in failing.filter(|source| !stated(&source.name)) {
             let gpus = source.name == "gpu" && self.view.gpus.iter().any(|gpu| !gpu.answers());
             if !gpus {

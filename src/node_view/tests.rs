@@ -396,3 +396,48 @@ fn one_subject_cannot_displace_the_events_of_others() {
     assert_eq!((about("flapping"), about("")), (32, 2));
     assert!(recorder.events().is_sorted_by_key(|event| event.unix_seconds));
 }
+
+#[test]
+fn the_severity_of_each_part_is_that_of_the_model() {
+    let rank = |risk: Option<&str>, states: &[&str]| {
+        let forecast = risk.map(|risk| forecast::Forecast {
+            risk: Some(risk.to_owned()),
+            within_15_minutes: Some(0.0),
+            ..Default::default()
+        });
+        let own = states.iter().map(|state| Allocator { state: (*state).to_owned(), ..Allocator::default() });
+        Rank { forecast, allocators: own.collect(), ..Rank::default() }
+    };
+    assert_eq!(rank(None, &[]).health(), Health::Unknown);
+    assert_eq!(rank(None, &["fine"]).health(), Health::Unknown, "nothing is predicted of it");
+    assert_eq!(rank(Some("low"), &["", "fragmenting"]).health(), Health::Ok);
+    assert_eq!(rank(Some("low"), &["fine", "fragmented"]).health(), Health::Warning);
+    assert_eq!(rank(Some("critical"), &["fragmented"]).health(), Health::Critical);
+    assert_eq!(rank(None, &[""]).allocator_state(), None);
+    let worst = rank(None, &["fragmented", "fine", "fragmenting"]);
+    assert_eq!(worst.allocator_state(), Some(("fragmented", Health::Warning)));
+
+    let xid = |severity: &str| Xid { severity: severity.to_owned(), ..Xid::default() }.health();
+    let severities = ["critical", "warning", "info", "unknown"].map(xid);
+    assert_eq!(severities, [Health::Critical, Health::Warning, Health::Ok, Health::Unknown]);
+
+    let event = |failed| JobEvent {
+        unix_seconds: 0.0,
+        workload: String::new(),
+        rank: String::new(),
+        what: String::new(),
+        failed,
+    };
+    assert_eq!([true, false].map(|failed| event(failed).health()), [Health::Warning, Health::Ok]);
+
+    let mut node = Node::new();
+    node.source("pressure", Status::Unavailable, "the kernel has no PSI");
+    node.source("process", Status::Failed, "permission denied");
+    node.source("memory", Status::Ok, "");
+    let view = node.view();
+    let seen: Vec<_> = view.sources.iter().map(|source| (source.measured(), source.fails())).collect();
+    assert_eq!(seen, [(Health::Unknown, false), (Health::Warning, true), (Health::Ok, false)]);
+
+    assert_eq!(Node::new().view().no_problem(), "No problem is known.");
+    assert!(NodeView::default().no_problem().ends_with("not known either."));
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts, Growth};
+use super::health::Health;
 use super::lookup::{Lookup, Row};
 use crate::catalog::{fragmentation, training};
 use crate::model::desc::Desc;
@@ -56,6 +57,26 @@ pub struct Rank {
     pub forecast: Option<Forecast>,
 }
 
+impl Rank {
+    /// How it is: what is predicted of its allocator, or a fragmented allocator where that is worse.
+    pub fn health(&self) -> Health {
+        let predicted = self.forecast.as_ref().map_or(Health::Unknown, Forecast::health);
+        // An allocator that is not assessed does not make a rank unknown whose time left is known.
+        let worse = self.allocators.iter().map(Allocator::health).filter(|health| *health > Health::Unknown);
+        worse.fold(predicted, Health::max)
+    }
+
+    /// The worst state of its allocators, with its severity: `fine`, `fragmenting` or `fragmented`; absent where none is
+    /// assessed.
+    pub fn allocator_state(&self) -> Option<(&str, Health)> {
+        let place =
+            |state: &str| ["fine", "fragmenting", "fragmented"].iter().position(|known| *known == state);
+        let assessed = self.allocators.iter().filter(|own| !own.state.is_empty());
+        let worst = assessed.max_by_key(|own| place(&own.state))?;
+        Some((&worst.state, worst.health()))
+    }
+}
+
 /// The allocator of a rank on one device; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Allocator {
@@ -103,6 +124,13 @@ pub struct JobEvent {
     pub what: String,
     /// Whether something failed.
     pub failed: bool,
+}
+
+impl JobEvent {
+    /// How severe it is: a job that ran out of memory or could not save requires attention.
+    pub fn health(&self) -> Health {
+        if self.failed { Health::Warning } else { Health::Ok }
+    }
 }
 
 type Ranks = BTreeMap<(String, String), Rank>;

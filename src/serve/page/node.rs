@@ -223,7 +223,7 @@ fn row(out: &mut String, content: &Content<'_>, gpu: &Gpu) {
 }
 
 fn sources(out: &mut String, node: &NodeView) {
-    let failing = node.sources.iter().filter(|source| source.health != Health::Ok).count();
+    let failing = node.sources.iter().filter(|source| source.fails()).count();
     html::section(out, "sources", "Sources");
     let open = if failing > 0 { " open" } else { "" };
     let summary = match failing {
@@ -242,7 +242,7 @@ fn sources(out: &mut String, node: &NodeView) {
             out,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number wide\">{}</td><td class=\"text\">{}</td></tr>",
             Escaped(&source.name),
-            Tag(if source.status == "unavailable" { Health::Unknown } else { source.health }, &source.status),
+            Tag(source.measured(), &source.status),
             shown(source.age_seconds, |age| format!("{} ago", format::duration(age))),
             Escaped(&source.why),
         );
