@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::forecast::{Forecast, Forecasts, Growth};
+use super::format;
 use super::health::Health;
 use super::lookup::{Lookup, Row};
 use crate::catalog::{fragmentation, training};
@@ -133,6 +135,9 @@ impl JobEvent {
     }
 }
 
+/// Maximum number of characters of a path.
+const LONGEST_PATH: usize = 300;
+
 type Ranks = BTreeMap<(String, String), Rank>;
 
 /// The ranks by workload, in order of their numbers.
@@ -247,12 +252,30 @@ impl Rank {
     }
 }
 
+/// Where a job that ran out of memory wrote a snapshot of its allocator, to follow what happened; empty where it wrote none.
+fn snapshot(detail: Option<&RawValue>) -> String {
+    #[derive(Default, Deserialize)]
+    struct Detail {
+        snapshot: Option<String>,
+    }
+    let detail: Detail =
+        detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
+    let path = detail.snapshot.filter(|path| !path.is_empty());
+    path.map_or_else(String::new, |path| {
+        format!("; allocator snapshot {}", format::short(&path, LONGEST_PATH))
+    })
+}
+
 /// The newest events that jobs reported, newest first.
 pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
     let newest = frame.timeline.entries.iter().rev().take(MOST_EVENTS);
     let phase = newest.map(|entry| {
         let step = entry.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let name = entry.name.as_str();
+        let snapshot = match entry.kind {
+            Kind::Oom => snapshot(entry.detail.as_deref()),
+            _ => String::new(),
+        };
         let (what, failed) = match entry.kind {
             Kind::Start => ("started".to_owned(), false),
             Kind::FirstStep => ("finished its first step".to_owned(), false),
@@ -265,9 +288,29 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
             unix_seconds: entry.unix_seconds,
             workload: entry.workload.to_string(),
             rank: entry.rank.to_string(),
-            what: what + &step,
+            what: what + &step + &snapshot,
             failed,
         }
     });
     phase.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_without_memory_tells_where_its_snapshot_is() {
+        let told = |json: &str| snapshot(RawValue::from_string(json.to_owned()).ok().as_deref());
+        assert_eq!(
+            told(r#"{"requested":5,"snapshot":"/scratch/oom.pickle"}"#),
+            "; allocator snapshot /scratch/oom.pickle"
+        );
+        for without in [r#"{"snapshot":null}"#, r#"{"snapshot":""}"#, r#"{"snapshot":7}"#, "[]"] {
+            assert_eq!(told(without), "");
+        }
+        assert_eq!(snapshot(None), "");
+        let long = told(&format!(r#"{{"snapshot":"/{}"}}"#, "x".repeat(5_000)));
+        assert!(long.chars().count() < 400);
+    }
 }
