@@ -54,15 +54,12 @@ fn cause(rank: &Rank) -> String {
         || "the size from which allocations fail is unknown".to_owned(),
         |largest| format!("an allocation above {} fails", format::bytes(largest)),
     );
-    let counted = |count: Option<f64>, what: &str| {
-        count.filter(|count| *count > 0.0).map_or_else(String::new, |count| format!(", {count:.0} {what}"))
-    };
+    let failed = own.ooms.filter(|failed| *failed > 0.0);
+    let failed = failed.map_or_else(String::new, |failed| format!(", {failed:.0} failed so far"));
     format!(
-        "{limit}, {} of {} reserved is free and cannot be released{}{}",
+        "{limit}{failed}, {} of {} reserved cannot be released",
         amount(own.unreleasable),
         amount(own.reserved),
-        counted(own.ooms, "failed so far"),
-        counted(own.retries, "retried so far"),
     )
 }
 
@@ -102,18 +99,18 @@ mod tests {
     #[test]
     fn what_is_not_known_is_said_to_be_unknown() {
         let begin = "The allocator of rank 3 on GPU 0 is fragmented since 22:13 UTC";
-        let lost = "25.0 GiB of 76.0 GiB reserved is free and cannot be released";
+        let lost = "25.0 GiB of 76.0 GiB reserved cannot be released";
         assert_eq!(
             said(allocator(), None),
             format!("{begin}, time left unknown: an allocation above 5.0 GiB fails, {lost}")
         );
-        let silent = Allocator { largest_free: None, ooms: Some(2.0), retries: Some(7.0), ..allocator() };
+        let silent = Allocator { largest_free: None, ooms: Some(2.0), ..allocator() };
         let forecast = Forecast { p50: Some(250.0), ..Forecast::default() };
         assert_eq!(
             said(silent, Some(forecast)),
             format!(
                 "{begin}, its memory is predicted to run out in 4 min: \
-                 the size from which allocations fail is unknown, {lost}, 2 failed so far, 7 retried so far"
+                 the size from which allocations fail is unknown, 2 failed so far, {lost}"
             )
         );
         let unknown = Allocator { unreleasable: None, reserved: None, ..allocator() };

@@ -135,14 +135,16 @@ impl Gpu {
         format::share(self.used, whole)
     }
 
-    /// The time left as text; `problem` is what is wrong with it.
-    pub(super) fn say_time_left(&mut self, problem: Option<f64>) {
+    /// The time left as text; `problem` is that of a problem with it, `is_fragmented` whether an allocator on it is.
+    pub(super) fn say_time_left(&mut self, problem: Option<f64>, is_fragmented: bool) {
         let forecast = self.forecast.as_ref();
         let predicted = forecast.and_then(Forecast::time_left);
         self.time_left = match (predicted, problem, forecast) {
             _ if !self.answers() => "unknown".to_owned(),
             (Some(left), ..) => left,
             (None, Some(left), _) => format!("about {}", format::duration(left)),
+            // The next allocation can fail, although the memory does not grow.
+            _ if is_fragmented => "unknown: fragmented".to_owned(),
             (None, None, Some(forecast)) if forecast.within_15_minutes.is_some() => {
                 "no end predicted".to_owned()
             }

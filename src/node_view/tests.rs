@@ -215,12 +215,15 @@ fn a_leak_without_a_forecast_has_the_time_at_its_growth() {
     growing.put(&exhaustion::GROWTH, &Subject::gpu(&gpu, &uuid).labels(), rate);
     frame.families.extend(growing.seal().0);
     let view = view(&frame, 0.0, None);
+    assert_eq!(view.silent_gpu(view.workload("slurm/4711").unwrap()), None);
     let sentence = &view.verdict.sentence;
     assert!(
         sentence.starts_with("GPU 0 (88 % used) runs out of memory in about 3 min at its growth: "),
         "{sentence}"
     );
     assert_eq!((view.verdict.health, view.gpus[0].time_left.as_str()), (Health::Critical, "about 3 min"));
+    let left = view.first_to_run_out(view.workload("slurm/4711").unwrap());
+    assert_eq!(left.map(|(_, text)| text).as_deref(), Some("about 3 min, GPU 0"));
 }
 
 #[test]
@@ -250,6 +253,7 @@ fn a_hung_gpu_is_unknown_and_names_who_held_it_last() {
     );
     assert_eq!((view.gpus[0].used, view.gpus[0].time_left.as_str()), (None, "unknown"));
     assert!(view.gpus[0].holders_are_last_known);
+    assert_eq!(view.silent_gpu(view.workload("slurm/4711").unwrap()), Some("0"));
     let events: Vec<_> = recorder.events().map(|event| (event.gpu.as_str(), event.health)).collect();
     assert_eq!(events, [("0", Health::Critical)]);
 }
@@ -298,12 +302,18 @@ fn a_fragmented_allocator_says_how_much_is_lost() {
     node.batch.put(&training::DEVICE_FREE, &labels, Bytes::new(GIB));
     let subject = Subject::allocator(&"slurm/4711".into(), &"4711".into(), &"0".into());
     node.finding("fragmentation", subject, "fragmented", Severity::Warning);
+    node.batch.put(
+        &fragmentation::ALLOCATOR_STATE,
+        &[&labels[..], &["fragmented".into()]].concat(),
+        Flag(true),
+    );
+    let view = node.view();
+    assert_eq!(view.gpus[0].time_left, "unknown: fragmented");
     says(
-        &node.view(),
+        &view,
         Health::Warning,
         "The allocator of rank 0 on GPU 0 is fragmented since 23:45 UTC, time left unknown: an allocation above 5.0 GiB \
-         fails, 25.0 GiB of 76.0 GiB reserved is free and cannot be released, 7 retried so far, run llama70b of user \
-         alice (slurm/4711).",
+         fails, 25.0 GiB of 76.0 GiB reserved cannot be released, run llama70b of user alice (slurm/4711).",
     );
 }
 

@@ -37,7 +37,8 @@ fn bytes(value: Option<f64>) -> Cell {
 fn workloads(view: &NodeView) -> Table {
     let row = |own: &Workload| {
         let (left, shown) = view.first_to_run_out(own).unzip();
-        let shown = shown.unwrap_or_default();
+        let silent = || view.silent_gpu(own).map(|gpu| format!("unknown: GPU {gpu}"));
+        let shown = shown.or_else(silent).unwrap_or_default();
         let growth = own.growth.as_ref().and_then(|growth| growth.rate);
         let state = own.growth.as_ref().map_or("", |growth| growth.state.as_str());
         let step = own

@@ -14,6 +14,9 @@ pub(super) fn outlook(node: &NodeView, workload: &Workload) -> String {
     if let Some((_, left)) = node.first_to_run_out(workload) {
         return format!("full in {left}");
     }
+    if let Some(gpu) = node.silent_gpu(workload) {
+        return format!("unknown: GPU {gpu}");
+    }
     let Some(growth) = &workload.growth else { return UNKNOWN.to_owned() };
     let rate = growth
         .rate

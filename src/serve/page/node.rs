@@ -53,8 +53,11 @@ pub(super) fn problems(out: &mut String, problems: &[Problem], now: f64) {
             let last = if problem.owner_is_last_known { "last used by " } else { "" };
             let _ = write!(out, "{last}{} ", html::owner(owner));
         }
-        if let Some(since) = problem.since {
-            let _ = write!(out, "<small>since {}</small>", format::clock(since, now));
+        // Most sentences have it.
+        let clock = |since: f64| format!("since {}", format::clock(since, now));
+        let is_told = |told: &str| problem.what.contains(told) || problem.because.contains(told);
+        if let Some(since) = problem.since.map(clock).filter(|told| !is_told(told)) {
+            let _ = write!(out, "<small>{since}</small>");
         }
         out.push_str("</p>");
         if !problem.advice.is_empty() {
