@@ -144,7 +144,7 @@ impl Gpu {
             (Some(left), ..) => left,
             (None, Some(left), _) => format!("about {}", format::duration(left)),
             // The next allocation can fail, although the memory does not grow.
-            _ if is_fragmented => "unknown: fragmented".to_owned(),
+            _ if is_fragmented => "unknown".to_owned(),
             (None, None, Some(forecast)) if forecast.within_15_minutes.is_some() => {
                 "no end predicted".to_owned()
             }
