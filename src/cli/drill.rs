@@ -16,7 +16,9 @@ use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
 use crate::protection::words::run_request::{RunOutcome, RunRequest};
+use crate::report::Page;
 use crate::report::text::{prose_table, wrapped};
+use crate::report::verdict::VerdictLevel;
 
 /// Test every protection step of a target with signal 0, and print the steps in order.
 ///
@@ -65,7 +67,8 @@ impl Args {
             let whys = if whys.is_empty() { String::new() } else { format!(" ({})", whys.join(", ")) };
             writeln!(text, "\n{name}: {} {members}, {} left out{whys}", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
-                writeln!(text, "  nothing would be done: {unfit}")?;
+                let refusal = format!("nothing would be done: {unfit}");
+                writeln!(text, "  {}", VerdictLevel::Critical.marked(&refusal, page))?;
             }
             let mut before = None;
             let rows = job.steps.iter().map(|step| {
@@ -73,7 +76,11 @@ impl Args {
                 let state = if again { "" } else { step.state.label() };
                 let (what, outcome) = (escaped(&step.what), escaped(&step.outcome));
                 let took = format!("{} µs", step.micros);
-                vec![state.to_owned(), what.into_owned(), took, outcome.into_owned()]
+                let outcome = match step.fails {
+                    true => VerdictLevel::Critical.marked(&outcome, page),
+                    false => outcome.into_owned(),
+                };
+                vec![state.to_owned(), what.into_owned(), took, outcome]
             });
             let head = ["state", "step", "took", "result"].map(str::to_owned).to_vec();
             let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
@@ -82,10 +89,29 @@ impl Args {
             }
             well |= !job.steps.is_empty();
         }
-        out::text(&wrapped(&text, page))?;
         let fails =
             drill.jobs.iter().any(|job| job.unfit.is_some() || job.steps.iter().any(|step| step.fails));
+        writeln!(text, "\n{}", verdict(well, fails, page))?;
+        out::colored_text(&wrapped(&text, page))?;
         Ok(if well && !fails { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// How a node's answer is judged: it would ask, it has no job of the run, or it cannot ask.
+const fn level(outcome: RunOutcome) -> VerdictLevel {
+    match outcome {
+        RunOutcome::WouldAsk | RunOutcome::Asked => VerdictLevel::Ok,
+        RunOutcome::NoJob => VerdictLevel::Unknown,
+        _ => VerdictLevel::Critical,
+    }
+}
+
+/// The result of a drill in one line; `well` is whether there are steps.
+fn verdict(well: bool, fails: bool, page: Page) -> String {
+    match (well, fails) {
+        (_, true) => VerdictLevel::Critical.marked("A step would fail.", page),
+        (true, false) => VerdictLevel::Ok.marked("Every step would work.", page),
+        (false, false) => VerdictLevel::Unknown.marked("No process was found that a step could reach.", page),
     }
 }
 
@@ -107,19 +133,38 @@ fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> a
     let answers = runtime.block_on(ask_run::ask(peers, &query)).context("the drill could not begin")?;
     runtime.shutdown_background();
     let mut text = String::new();
+    let page = standard_output_page();
     let head = ["node", "name", "processes", "result", "why"].map(str::to_owned).to_vec();
     let rows = answers.iter().map(|PeerAnswer { peer, answer, why }| {
         let (peer, host, why) = (escaped(peer), escaped(&answer.host), escaped(why));
         let processes = answer.processes.to_string();
-        let outcome = answer.outcome.label().to_owned();
+        let outcome = level(answer.outcome).marked(answer.outcome.label(), page);
         vec![peer.into_owned(), host.into_owned(), processes, outcome, why.into_owned()]
     });
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    prose_table(&mut text, &rows, &[0, 1, 3], standard_output_page(), &[1]);
-    out::text(&text)?;
+    prose_table(&mut text, &rows, &[0, 1, 3], page, &[1]);
+    out::colored_text(&text)?;
     let would = |answer: &PeerAnswer| answer.answer.outcome == RunOutcome::WouldAsk;
     // A node of the list can be without a job of the run.
     let well = |answer: &PeerAnswer| would(answer) || answer.answer.outcome == RunOutcome::NoJob;
     let works = answers.iter().any(would) && answers.iter().all(well);
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Paint;
+
+    #[test]
+    fn the_result_of_a_drill_is_one_line() {
+        let told = |well, fails| verdict(well, fails, Page::default());
+        assert_eq!(told(true, false), "Every step would work.");
+        assert_eq!([told(true, true), told(false, true)], ["A step would fail."; 2]);
+        assert_eq!(told(false, false), "No process was found that a step could reach.");
+        let page = Page { columns: Some(80), paint: Paint::Colors };
+        assert_eq!(verdict(true, true, page), "\x1b[1;31m!! A step would fail.\x1b[0m");
+        assert_eq!(level(RunOutcome::NoHandler).marked("x", page), "\x1b[1;31m!! x\x1b[0m");
+        assert_eq!(level(RunOutcome::NoJob).marked("x", page), "\x1b[35m? x\x1b[0m");
+    }
 }

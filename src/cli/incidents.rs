@@ -11,10 +11,11 @@ use crate::cli::output::{Format, Output};
 use crate::model::printable::{self, escaped};
 use crate::protection::record;
 use crate::protection::record::report;
-use crate::protection::words::incident::Incident;
+use crate::protection::words::incident::{Cause, Incident};
 use crate::protection::words::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
 use crate::report::text::prose_table;
+use crate::report::verdict::VerdictLevel;
 
 /// The state folder of the systemd unit.
 const STATE: &str = "/var/lib/memwarden";
@@ -54,7 +55,7 @@ impl Args {
             (None, Format::Json) => {
                 output.json(&String::from_utf8_lossy(&incidents::json(Some(&*store))?))?
             }
-            (None, Format::Text) => output.text(&list(&*store, output.page())?)?,
+            (None, Format::Text) => output.colored(&list(&*store, output.page())?)?,
             (Some(id), Format::Json) => output.json(&String::from_utf8_lossy(&read(&*store, id)?))?,
             (Some(id), Format::Text) => {
                 let record: Incident = serde_json::from_slice(&read(&*store, id)?)
@@ -96,7 +97,7 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
         summary.push_str(&requests(&entry));
         vec![
             escaped(&entry.id).into_owned(),
-            cause.to_owned(),
+            level(&entry).marked(cause, page),
             escaped(mode).into_owned(),
             steps,
             escaped(&summary).into_owned(),
@@ -108,6 +109,15 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
         prose_table(&mut out, &rows, &[0, 1, 2], page, &[3, 2]);
     }
     Ok(out)
+}
+
+/// How severe an incident was, as far as its record tells.
+fn level(entry: &Entry) -> VerdictLevel {
+    match entry.cause {
+        None => VerdictLevel::Unknown,
+        Some(Cause::KernelOom | Cause::Killed) => VerdictLevel::Critical,
+        Some(Cause::Policy) => VerdictLevel::Warning,
+    }
 }
 
 /// Which node asked which for a checkpoint of the run, and what came back, as sentences.
@@ -136,6 +146,7 @@ mod tests {
     use super::*;
     use crate::protection::record::store::Store;
     use crate::protection::words::incident::StepRecord;
+    use crate::report::Paint;
     use serde_json::json;
 
     #[test]
@@ -183,5 +194,11 @@ mod tests {
              20260102T120000.000Z-job  damaged  -            -  the record cannot be read\n  \
              20260101T120000.000Z-job  policy   enforce      0  It ended.\n"
         );
+        let page = Page { columns: Some(80), paint: Paint::Colors };
+        let shown = list(&store, page).unwrap();
+        let (unknown, policy) = ("\x1b[35m? damaged\x1b[0m  -", "\x1b[33m! policy\x1b[0m   enforce");
+        assert!(shown.contains(unknown) && shown.contains(policy), "{shown:?}");
+        let plain = list(&store, Page { paint: Paint::Plain, ..page }).unwrap();
+        assert!(plain.contains("? damaged") && !plain.contains('\x1b'), "{plain:?}");
     }
 }

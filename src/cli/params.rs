@@ -141,7 +141,7 @@ impl Args {
         if let Some(comparison) = comparison {
             text::comparison(comparison, self.top, page, &mut text);
         }
-        self.output.text(&text)
+        self.output.colored(&text)
     }
 }
 

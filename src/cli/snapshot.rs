@@ -166,6 +166,6 @@ impl Args {
                 }
             }
         }
-        self.output.text(&text)
+        self.output.colored(&text)
     }
 }

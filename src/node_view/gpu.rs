@@ -102,6 +102,18 @@ pub struct Xid {
     pub meaning: String,
 }
 
+impl Xid {
+    /// How severe it is, by the severity of the catalog of XIDs; one that the catalog does not have is unknown.
+    pub fn health(&self) -> Health {
+        match self.severity.as_str() {
+            "critical" => Health::Critical,
+            "warning" => Health::Warning,
+            "info" => Health::Ok,
+            _ => Health::Unknown,
+        }
+    }
+}
+
 /// A MIG instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mig {
@@ -123,14 +135,16 @@ impl Gpu {
         format::share(self.used, whole)
     }
 
-    /// The time left as text; `problem` is what is wrong with it.
-    pub(super) fn say_time_left(&mut self, problem: Option<f64>) {
+    /// The time left as text; `problem` is that of a problem with it, `is_fragmented` whether an allocator on it is.
+    pub(super) fn say_time_left(&mut self, problem: Option<f64>, is_fragmented: bool) {
         let forecast = self.forecast.as_ref();
         let predicted = forecast.and_then(Forecast::time_left);
         self.time_left = match (predicted, problem, forecast) {
             _ if !self.answers() => "unknown".to_owned(),
             (Some(left), ..) => left,
             (None, Some(left), _) => format!("about {}", format::duration(left)),
+            // The next allocation can fail, although the memory does not grow.
+            _ if is_fragmented => "unknown".to_owned(),
             (None, None, Some(forecast)) if forecast.within_15_minutes.is_some() => {
                 "no end predicted".to_owned()
             }

@@ -68,6 +68,18 @@ pub struct SourceRow {
     pub age_seconds: Option<f64>,
 }
 
+impl SourceRow {
+    /// Whether it fails, although the host has what it measures.
+    pub fn fails(&self) -> bool {
+        self.health > Health::Unknown
+    }
+
+    /// How what it measures is: unknown where it is not available, although that is no defect of the node.
+    pub fn measured(&self) -> Health {
+        if self.status == Status::Unavailable.label() { Health::Unknown } else { self.health }
+    }
+}
+
 pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts) -> Host {
     let info = lookup.rows(&memory::HOST_INFO.desc).next();
     let text = |name| info.map_or_else(String::new, |row| row.label(name).to_owned());

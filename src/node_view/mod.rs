@@ -6,6 +6,7 @@
 pub mod events;
 pub mod forecast;
 pub mod format;
+mod fragmentation;
 mod gpu;
 mod health;
 mod host;
@@ -137,7 +138,12 @@ impl NodeView {
     fn take_problems(&mut self) {
         for gpu in &mut self.gpus {
             let own = self.problems.iter().find(|problem| problem.gpu.as_ref() == Some(&gpu.index));
-            gpu.say_time_left(own.and_then(|problem| problem.seconds_left));
+            let mut ranks = self.workloads.iter().flat_map(|workload| &workload.ranks);
+            let is_fragmented = ranks.any(|rank| {
+                rank.gpu == gpu.index
+                    && rank.allocator_state().is_some_and(|(_, health)| health > Health::Unknown)
+            });
+            gpu.say_time_left(own.and_then(|problem| problem.seconds_left), is_fragmented);
         }
         for problem in &self.problems {
             if let Some(gpu) = self.gpus.iter_mut().find(|gpu| Some(&gpu.index) == problem.gpu.as_ref()) {
@@ -154,6 +160,14 @@ impl NodeView {
             let health = (next.health >= Health::Warning).cmp(&(one.health >= Health::Warning));
             health.then(memory(next).total_cmp(&memory(one))).then_with(|| one.name.cmp(&next.name))
         });
+    }
+
+    /// What is said in place of a list of problems that is empty.
+    pub fn no_problem(&self) -> &'static str {
+        match self.verdict.health {
+            Health::Ok => "No problem is known.",
+            _ => "No problem is known, and the state of the node is not known either.",
+        }
     }
 
     /// A workload by its name.
@@ -173,10 +187,28 @@ impl NodeView {
             .ranks
             .iter()
             .filter_map(|rank| Some((rank.forecast.as_ref()?, format!(", allocator of rank {}", rank.rank))));
-        own.chain(gpus)
+        // The time at its growth of a leak without quantiles.
+        let leaks = self.problems.iter().filter_map(|problem| {
+            let left = problem.seconds_left.filter(|_| problem.workload.as_ref() == Some(&workload.name))?;
+            let of = problem.gpu.as_ref().map_or_else(String::new, |gpu| format!(", GPU {gpu}"));
+            Some((left, format!("about {}{of}", format::duration(left))))
+        });
+        let predicted = own
+            .chain(gpus)
             .chain(ranks)
             .filter_map(|(forecast, of)| Some((forecast.p50?, format!("{}{of}", forecast.time_left()?))))
-            .min_by(|(one, _), (other, _)| one.total_cmp(other))
+            .min_by(|(one, _), (other, _)| one.total_cmp(other));
+        predicted.into_iter().chain(leaks).min_by(|(one, _), (other, _)| one.total_cmp(other))
+    }
+
+    /// The GPU of a workload that does not answer, by its index: nothing is known of the time left on it.
+    pub fn silent_gpu(&self, workload: &Workload) -> Option<&str> {
+        let silent = self.gpus.iter().filter(|gpu| !gpu.answers() && !gpu.status.is_empty());
+        let of = |gpu: &&Gpu| {
+            gpu.holders.iter().any(|holder| holder.owner.workload == workload.name)
+                || workload.ranks.iter().any(|rank| rank.gpu == gpu.index)
+        };
+        silent.filter(of).map(|gpu| gpu.index.as_str()).next()
     }
 
     /// A GPU by its index.

@@ -11,7 +11,7 @@ use super::gpu::Gpu;
 use super::health::Health;
 use super::owner::Owner;
 use super::workload::Workload;
-use super::{NodeView, Rank};
+use super::{NodeView, Rank, fragmentation};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::frame::Frame;
 
@@ -303,23 +303,32 @@ impl Source<'_> {
             };
             let rank = workload
                 .and_then(|workload| workload.ranks.iter().find(|rank| rank.pid == subject.pid.as_str()));
+            let allocator = rank.and_then(|rank| rank.forecast.as_ref());
+            let left = allocator.filter(|_| finding.analyzer == "fragmentation").and_then(|known| known.p50);
             let on = gpu.as_ref().map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
             let (what, because) = match (finding.analyzer, rank) {
                 ("fragmentation", Some(rank)) => {
-                    let what = format!("The allocator of rank {}{on} is {}", rank.rank, finding.state);
-                    (what, torn(rank))
+                    fragmentation::stated(rank, &on, finding.state, finding.since_unix_seconds, self.now)
+                }
+                ("fragmentation", None) => {
+                    let since = format::clock(finding.since_unix_seconds, self.now);
+                    let summary = finding.summary.trim_end_matches('.');
+                    (format!("{summary}, since {since}, time left unknown"), String::new())
                 }
                 _ => (finding.summary.trim_end_matches('.').to_owned(), String::new()),
             };
             Problem {
-                health: finding.severity.into(),
+                health: Health::from(finding.severity).max(match left {
+                    Some(left) if left < URGENT => Health::Critical,
+                    _ => Health::Ok,
+                }),
                 owner_is_last_known: false,
                 what,
                 because: because.trim_end_matches('.').to_owned(),
                 owner,
                 advice: finding.advice.to_owned(),
                 since: Some(finding.since_unix_seconds),
-                seconds_left: None,
+                seconds_left: left,
                 gpu,
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
@@ -389,7 +398,7 @@ impl Source<'_> {
         let mut all: Vec<Problem> = self.view.gpus_unseen.iter().map(|why| unknown(why.clone())).collect();
         let stated =
             |name: &str| self.finding("visibility", |subject| subject.source.as_str() == name).is_some();
-        let failing = self.view.sources.iter().filter(|source| source.health != Health::Ok);
+        let failing = self.view.sources.iter().filter(|source| source.fails());
         for source in failing.filter(|source| !stated(&source.name)) {
             let gpus = source.name == "gpu" && self.view.gpus.iter().any(|gpu| !gpu.answers());
             if !gpus {
@@ -411,24 +420,6 @@ impl Source<'_> {
         }
         all
     }
-}
-
-/// How much memory a fragmented allocator cannot release.
-fn torn(rank: &Rank) -> String {
-    let lost = rank.allocators.iter().filter_map(|own| own.unreleasable).fold(0.0, f64::max);
-    let reserved = rank.allocators.iter().filter_map(|own| own.reserved).fold(0.0, f64::max);
-    let retried = rank.allocators.iter().filter_map(|own| own.retries).any(|retries| retries > 0.0);
-    let failed = rank.allocators.iter().filter_map(|own| own.ooms).any(|ooms| ooms > 0.0);
-    let effect = match (failed, retried) {
-        (true, _) => ", and allocations fail",
-        (false, true) => ", and allocations are retried",
-        (false, false) => "",
-    };
-    format!(
-        "{} of {} reserved is free and cannot be released{effect}",
-        format::bytes(lost),
-        format::bytes(reserved)
-    )
 }
 
 /// The owner of a process of a workload, with its rank where the workload has several.

@@ -215,12 +215,15 @@ fn a_leak_without_a_forecast_has_the_time_at_its_growth() {
     growing.put(&exhaustion::GROWTH, &Subject::gpu(&gpu, &uuid).labels(), rate);
     frame.families.extend(growing.seal().0);
     let view = view(&frame, 0.0, None);
+    assert_eq!(view.silent_gpu(view.workload("slurm/4711").unwrap()), None);
     let sentence = &view.verdict.sentence;
     assert!(
         sentence.starts_with("GPU 0 (88 % used) runs out of memory in about 3 min at its growth: "),
         "{sentence}"
     );
     assert_eq!((view.verdict.health, view.gpus[0].time_left.as_str()), (Health::Critical, "about 3 min"));
+    let left = view.first_to_run_out(view.workload("slurm/4711").unwrap());
+    assert_eq!(left.map(|(_, text)| text).as_deref(), Some("about 3 min, GPU 0"));
 }
 
 #[test]
@@ -250,6 +253,7 @@ fn a_hung_gpu_is_unknown_and_names_who_held_it_last() {
     );
     assert_eq!((view.gpus[0].used, view.gpus[0].time_left.as_str()), (None, "unknown"));
     assert!(view.gpus[0].holders_are_last_known);
+    assert_eq!(view.silent_gpu(view.workload("slurm/4711").unwrap()), Some("0"));
     let events: Vec<_> = recorder.events().map(|event| (event.gpu.as_str(), event.health)).collect();
     assert_eq!(events, [("0", Health::Critical)]);
 }
@@ -294,13 +298,22 @@ fn a_fragmented_allocator_says_how_much_is_lost() {
     node.batch.put(&training::RESERVED, &labels, Bytes::new(76 * GIB));
     node.batch.put(&fragmentation::UNRELEASABLE, &labels, Bytes::new(25 * GIB));
     node.batch.put(&training::RETRIES, &labels, Count(7));
+    node.batch.put(&training::LARGEST_FREE, &labels, Bytes::new(2 * GIB));
+    node.batch.put(&training::DEVICE_FREE, &labels, Bytes::new(GIB));
     let subject = Subject::allocator(&"slurm/4711".into(), &"4711".into(), &"0".into());
     node.finding("fragmentation", subject, "fragmented", Severity::Warning);
+    node.batch.put(
+        &fragmentation::ALLOCATOR_STATE,
+        &[&labels[..], &["fragmented".into()]].concat(),
+        Flag(true),
+    );
+    let view = node.view();
+    assert_eq!(view.gpus[0].time_left, "unknown", "it does not grow, and the next allocation can fail");
     says(
-        &node.view(),
+        &view,
         Health::Warning,
-        "The allocator of rank 0 on GPU 0 is fragmented: 25.0 GiB of 76.0 GiB reserved is free and cannot be released, \
-         and allocations are retried, run llama70b of user alice (slurm/4711).",
+        "The allocator of rank 0 on GPU 0 is fragmented since 23:45 UTC, time left unknown: an allocation above 5.0 GiB \
+         fails, 25.0 GiB of 76.0 GiB reserved cannot be released, run llama70b of user alice (slurm/4711).",
     );
 }
 
@@ -392,4 +405,49 @@ fn one_subject_cannot_displace_the_events_of_others() {
     let about = |workload: &str| recorder.events().filter(|event| event.workload == workload).count();
     assert_eq!((about("flapping"), about("")), (32, 2));
     assert!(recorder.events().is_sorted_by_key(|event| event.unix_seconds));
+}
+
+#[test]
+fn the_severity_of_each_part_is_that_of_the_model() {
+    let rank = |risk: Option<&str>, states: &[&str]| {
+        let forecast = risk.map(|risk| forecast::Forecast {
+            risk: Some(risk.to_owned()),
+            within_15_minutes: Some(0.0),
+            ..Default::default()
+        });
+        let own = states.iter().map(|state| Allocator { state: (*state).to_owned(), ..Allocator::default() });
+        Rank { forecast, allocators: own.collect(), ..Rank::default() }
+    };
+    assert_eq!(rank(None, &[]).health(), Health::Unknown);
+    assert_eq!(rank(None, &["fine"]).health(), Health::Unknown, "nothing is predicted of it");
+    assert_eq!(rank(Some("low"), &["", "fragmenting"]).health(), Health::Ok);
+    assert_eq!(rank(Some("low"), &["fine", "fragmented"]).health(), Health::Warning);
+    assert_eq!(rank(Some("critical"), &["fragmented"]).health(), Health::Critical);
+    assert_eq!(rank(None, &[""]).allocator_state(), None);
+    let worst = rank(None, &["fragmented", "fine", "fragmenting"]);
+    assert_eq!(worst.allocator_state(), Some(("fragmented", Health::Warning)));
+
+    let xid = |severity: &str| Xid { severity: severity.to_owned(), ..Xid::default() }.health();
+    let severities = ["critical", "warning", "info", "unknown"].map(xid);
+    assert_eq!(severities, [Health::Critical, Health::Warning, Health::Ok, Health::Unknown]);
+
+    let event = |failed| JobEvent {
+        unix_seconds: 0.0,
+        workload: String::new(),
+        rank: String::new(),
+        what: String::new(),
+        failed,
+    };
+    assert_eq!([true, false].map(|failed| event(failed).health()), [Health::Warning, Health::Ok]);
+
+    let mut node = Node::new();
+    node.source("pressure", Status::Unavailable, "the kernel has no PSI");
+    node.source("process", Status::Failed, "permission denied");
+    node.source("memory", Status::Ok, "");
+    let view = node.view();
+    let seen: Vec<_> = view.sources.iter().map(|source| (source.measured(), source.fails())).collect();
+    assert_eq!(seen, [(Health::Unknown, false), (Health::Warning, true), (Health::Ok, false)]);
+
+    assert_eq!(Node::new().view().no_problem(), "No problem is known.");
+    assert!(NodeView::default().no_problem().ends_with("not known either."));
 }

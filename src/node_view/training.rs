@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::forecast::{Forecast, Forecasts, Growth};
+use super::format;
+use super::health::Health;
 use super::lookup::{Lookup, Row};
 use crate::catalog::{fragmentation, training};
 use crate::model::desc::Desc;
@@ -56,6 +59,26 @@ pub struct Rank {
     pub forecast: Option<Forecast>,
 }
 
+impl Rank {
+    /// How it is: what is predicted of its allocator, or a fragmented allocator where that is worse.
+    pub fn health(&self) -> Health {
+        let predicted = self.forecast.as_ref().map_or(Health::Unknown, Forecast::health);
+        // An allocator that is not assessed does not make a rank unknown whose time left is known.
+        let worse = self.allocators.iter().map(Allocator::health).filter(|health| *health > Health::Unknown);
+        worse.fold(predicted, Health::max)
+    }
+
+    /// The worst state of its allocators, with its severity: `fine`, `fragmenting` or `fragmented`; absent where none is
+    /// assessed.
+    pub fn allocator_state(&self) -> Option<(&str, Health)> {
+        let place =
+            |state: &str| ["fine", "fragmenting", "fragmented"].iter().position(|known| *known == state);
+        let assessed = self.allocators.iter().filter(|own| !own.state.is_empty());
+        let worst = assessed.max_by_key(|own| place(&own.state))?;
+        Some((&worst.state, worst.health()))
+    }
+}
+
 /// The allocator of a rank on one device; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Allocator {
@@ -73,6 +96,9 @@ pub struct Allocator {
     pub inactive_split: Option<f64>,
     /// Free memory that cannot be released to the device.
     pub unreleasable: Option<f64>,
+    /// Free memory that can be released to the device.
+    #[serde(default)]
+    pub releasable: Option<f64>,
     /// The largest free block.
     pub largest_free: Option<f64>,
     /// Free memory of the device.
@@ -101,6 +127,16 @@ pub struct JobEvent {
     /// Whether something failed.
     pub failed: bool,
 }
+
+impl JobEvent {
+    /// How severe it is: a job that ran out of memory or could not save requires attention.
+    pub fn health(&self) -> Health {
+        if self.failed { Health::Warning } else { Health::Ok }
+    }
+}
+
+/// Maximum number of characters of a path.
+const LONGEST_PATH: usize = 300;
 
 type Ranks = BTreeMap<(String, String), Rank>;
 
@@ -176,13 +212,14 @@ fn figures() -> [(&'static Desc, Field<Rank>); 6] {
     ]
 }
 
-fn amounts() -> [(&'static Desc, Field<Allocator>); 10] {
+fn amounts() -> [(&'static Desc, Field<Allocator>); 11] {
     [
         (&training::ALLOCATED.desc, |own| &mut own.allocated),
         (&training::ALLOCATED_PEAK.desc, |own| &mut own.allocated_peak),
         (&training::RESERVED.desc, |own| &mut own.reserved),
         (&training::INACTIVE_SPLIT.desc, |own| &mut own.inactive_split),
         (&fragmentation::UNRELEASABLE.desc, |own| &mut own.unreleasable),
+        (&training::RELEASABLE.desc, |own| &mut own.releasable),
         (&training::LARGEST_FREE.desc, |own| &mut own.largest_free),
         (&training::DEVICE_FREE.desc, |own| &mut own.device_free),
         (&training::DEVICE_TOTAL.desc, |own| &mut own.device_total),
@@ -215,12 +252,30 @@ impl Rank {
     }
 }
 
+/// Where a job that ran out of memory wrote a snapshot of its allocator, to follow what happened; empty where it wrote none.
+fn snapshot(detail: Option<&RawValue>) -> String {
+    #[derive(Default, Deserialize)]
+    struct Detail {
+        snapshot: Option<String>,
+    }
+    let detail: Detail =
+        detail.and_then(|detail| serde_json::from_str(detail.get()).ok()).unwrap_or_default();
+    let path = detail.snapshot.filter(|path| !path.is_empty());
+    path.map_or_else(String::new, |path| {
+        format!("; allocator snapshot {}", format::short(&path, LONGEST_PATH))
+    })
+}
+
 /// The newest events that jobs reported, newest first.
 pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
     let newest = frame.timeline.entries.iter().rev().take(MOST_EVENTS);
     let phase = newest.map(|entry| {
         let step = entry.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let name = entry.name.as_str();
+        let snapshot = match entry.kind {
+            Kind::Oom => snapshot(entry.detail.as_deref()),
+            _ => String::new(),
+        };
         let (what, failed) = match entry.kind {
             Kind::Start => ("started".to_owned(), false),
             Kind::FirstStep => ("finished its first step".to_owned(), false),
@@ -233,9 +288,29 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
             unix_seconds: entry.unix_seconds,
             workload: entry.workload.to_string(),
             rank: entry.rank.to_string(),
-            what: what + &step,
+            what: what + &step + &snapshot,
             failed,
         }
     });
     phase.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_without_memory_tells_where_its_snapshot_is() {
+        let told = |json: &str| snapshot(RawValue::from_string(json.to_owned()).ok().as_deref());
+        assert_eq!(
+            told(r#"{"requested":5,"snapshot":"/scratch/oom.pickle"}"#),
+            "; allocator snapshot /scratch/oom.pickle"
+        );
+        for without in [r#"{"snapshot":null}"#, r#"{"snapshot":""}"#, r#"{"snapshot":7}"#, "[]"] {
+            assert_eq!(told(without), "");
+        }
+        assert_eq!(snapshot(None), "");
+        let long = told(&format!(r#"{{"snapshot":"/{}"}}"#, "x".repeat(5_000)));
+        assert!(long.chars().count() < 400);
+    }
 }

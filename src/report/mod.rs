@@ -27,7 +27,7 @@ mod tests;
 pub(crate) mod text;
 mod training;
 mod unseen;
-mod verdict;
+pub(crate) mod verdict;
 
 pub use check::{CheckReport, Health};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_chart, cluster_json, cluster_text};

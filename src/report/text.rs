@@ -215,7 +215,7 @@ impl Layout {
 
     /// Writes a cell with its padding, which is computed without color sequences, as these have no width.
     fn cell(&self, line: &mut String, column: usize, cell: &str, left: bool, paint: Paint) {
-        let pad = " ".repeat(self.widths[column].saturating_sub(cell.width()));
+        let pad = " ".repeat(self.widths[column].saturating_sub(visible_width(cell)));
         let shown = paint.word(cell);
         line.push_str(&" ".repeat(GAP));
         let parts = if left { [&shown, &pad] } else { [&pad, &shown] };

@@ -4,7 +4,7 @@ use super::text::{Page, Paint};
 
 /// How severe a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum VerdictLevel {
+pub(crate) enum VerdictLevel {
     /// Measured, and nothing is wrong.
     Ok,
     /// Not measured, or not all of it, or for too short a time.
@@ -17,7 +17,7 @@ pub(super) enum VerdictLevel {
 
 impl VerdictLevel {
     /// The level if part of the selection was not measured: unknown is not healthy.
-    pub(super) fn in_part(self, is_in_part: bool) -> Self {
+    pub(crate) fn in_part(self, is_in_part: bool) -> Self {
         if is_in_part && self == Self::Ok { Self::Unknown } else { self }
     }
 
@@ -32,7 +32,7 @@ impl VerdictLevel {
     }
 
     /// A word that names the level itself, in its color.
-    pub(super) fn painted(self, word: &str, page: Page) -> String {
+    pub(crate) fn painted(self, word: &str, page: Page) -> String {
         match page.paint {
             Paint::Plain => word.to_owned(),
             Paint::Colors => format!("\x1b[{}m{word}\x1b[0m", self.symbol().1),
@@ -40,7 +40,7 @@ impl VerdictLevel {
     }
 
     /// A sentence as it is shown on the page: with symbol and color on a terminal, else unchanged.
-    pub(super) fn marked(self, sentence: &str, page: Page) -> String {
+    pub(crate) fn marked(self, sentence: &str, page: Page) -> String {
         match page.columns {
             None => sentence.to_owned(),
             Some(_) => self.painted(&format!("{} {sentence}", self.symbol().0), page),

@@ -182,7 +182,7 @@ fn gpu(view: &NodeView, gpu: &Gpu) -> Detail {
     detail.fact("throttled", gpu.throttled.join(", "));
     for xid in &gpu.xids {
         let meaning = if xid.meaning.is_empty() { UNKNOWN } else { &xid.meaning };
-        detail.text(Some(Health::Warning), &format!("XID {} ×{:.0}: {meaning}", xid.xid, xid.count));
+        detail.text(Some(xid.health()), &format!("XID {} ×{:.0}: {meaning}", xid.xid, xid.count));
     }
     let last = if gpu.holders_are_last_known { "Held by, when it last answered" } else { "Held by" };
     detail.head(last);
@@ -288,7 +288,7 @@ fn processes(detail: &mut Detail, processes: &[Process]) {
 
 fn rank_detail(view: &NodeView, workload: &Workload, rank: &Rank) -> Detail {
     let mut detail = Detail {
-        health: rank.forecast.as_ref().map_or(Health::Unknown, Forecast::health),
+        health: rank.health(),
         chart: Some((
             Subject::Rank(workload.name.as_str().into(), rank.rank.as_str().into()),
             rank.allocators.iter().find_map(|own| own.device_total),

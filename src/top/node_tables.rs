@@ -4,7 +4,7 @@ use super::data::NodeData;
 use super::state::{Screen, Tab};
 use super::table::{Cell, Row, Table, number, text};
 use crate::node_view::format;
-use crate::node_view::{Gpu, Health, Link, NodeView, Rank, Workload};
+use crate::node_view::{Gpu, Link, NodeView, Rank, Workload};
 
 /// The screen that shows what a link is about; absent for the node itself.
 pub(super) fn target(link: &Link) -> Option<Screen> {
@@ -37,7 +37,8 @@ fn bytes(value: Option<f64>) -> Cell {
 fn workloads(view: &NodeView) -> Table {
     let row = |own: &Workload| {
         let (left, shown) = view.first_to_run_out(own).unzip();
-        let shown = shown.unwrap_or_default();
+        let silent = || view.silent_gpu(own).map(|gpu| format!("unknown: GPU {gpu}"));
+        let shown = shown.or_else(silent).unwrap_or_default();
         let growth = own.growth.as_ref().and_then(|growth| growth.rate);
         let state = own.growth.as_ref().map_or("", |growth| growth.state.as_str());
         let step = own
@@ -103,13 +104,12 @@ pub(super) fn sum(rank: &Rank, of: impl Fn(&crate::node_view::Allocator) -> Opti
 fn ranks(view: &NodeView) -> Table {
     let of = |workload: &Workload| {
         let row = |rank: &Rank| {
-            let health = rank.forecast.as_ref().map_or(Health::Unknown, |forecast| forecast.health());
             let left = rank.forecast.as_ref().and_then(|forecast| forecast.p50);
             let shown = rank.forecast.as_ref().and_then(|forecast| forecast.time_left()).unwrap_or_default();
-            let state = rank.allocators.iter().map(|own| own.state.as_str()).find(|state| !state.is_empty());
+            let state = rank.allocator_state().map_or("", |(state, _)| state);
             Row {
                 id: format!("{}\0{}", workload.name, rank.rank),
-                health,
+                health: rank.health(),
                 cells: vec![
                     Cell {
                         number: rank.rank.parse::<f64>().ok().map(|rank| -rank),
@@ -124,7 +124,7 @@ fn ranks(view: &NodeView) -> Table {
                     bytes(sum(rank, |own| own.reserved)),
                     Cell { text: Cell::text(&shown).text, number: left.map(|left| -left) },
                     Cell::number(rank.message_age, |age| format!("{} ago", format::duration(age))),
-                    Cell::text(state.unwrap_or_default()),
+                    Cell::text(state),
                 ],
                 opens: Some(Screen::Rank(workload.name.clone(), rank.rank.clone())),
             }
@@ -217,11 +217,7 @@ fn problems(view: &NodeView) -> Table {
     Table {
         columns: vec![number("since", 1), text("problem", 400, 0)],
         rows: rows.collect(),
-        empty: match view.verdict.health {
-            Health::Ok => "No problem is known.",
-            _ => "No problem is known, and the state of the node is not known either.",
-        }
-        .to_owned(),
+        empty: view.no_problem().to_owned(),
     }
 }
 
@@ -240,12 +236,11 @@ fn events(data: &NodeData) -> Table {
         rows.push((event.unix_seconds, Row { id, health: event.health, cells, opens }));
     }
     for event in &view.job_events {
-        let health = if event.failed { Health::Warning } else { Health::Ok };
         let said = format!("{} rank {}: {}", event.workload, event.rank, event.what);
         let id = format!("{}\0{said}", event.unix_seconds);
         let cells = vec![at(event.unix_seconds), Cell::text(&said)];
         let opens = Some(Screen::Workload(event.workload.clone()));
-        rows.push((event.unix_seconds, Row { id, health, cells, opens }));
+        rows.push((event.unix_seconds, Row { id, health: event.health(), cells, opens }));
     }
     rows.sort_by(|(one, _), (next, _)| next.total_cmp(one));
     Table {
@@ -284,7 +279,7 @@ fn protection(view: &NodeView) -> Table {
 fn sources(view: &NodeView) -> Table {
     let rows = view.sources.iter().map(|source| Row {
         id: source.name.clone(),
-        health: if source.status == "unavailable" { Health::Unknown } else { source.health },
+        health: source.measured(),
         cells: vec![
             Cell::text(&source.name),
             Cell::text(&source.status),

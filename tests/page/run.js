@@ -4,6 +4,7 @@
 const assert = require("node:assert/strict");
 const fs = require("node:fs");
 const { launch, play, until, open, PATIENCE } = require("./browser.js");
+const { compare } = require("./pixels.js");
 
 const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const WIDTHS = [320, 400, 1280, 3840];
@@ -37,7 +38,14 @@ const waitText = (page, selector, part) =>
   page.waitForFunction(([selector, part]) => document.querySelector(selector)?.innerText.includes(part), [selector, part],
     { timeout: PATIENCE });
 
+const update = process.argv.includes("--update");
+const part = process.argv.slice(2).find((word) => !word.startsWith("--")) || (update ? "looks as it is recorded" : "");
+
 const tests = {
+  async "the page of a node in trouble looks as it is recorded"(browser) {
+    await compare(browser, update);
+  },
+
   async "a leaking GPU: what, whose and how long, and the way down to the rank"(browser) {
     const scene = await play("leak");
     const node = await until(scene.url, "the leak", (node) => node.verdict.sentence.includes("leaking"));
@@ -188,7 +196,7 @@ const tests = {
 
 (async () => {
   const browser = await launch();
-  const wanted = Object.entries(tests).filter(([name]) => name.includes(process.argv[2] || ""));
+  const wanted = Object.entries(tests).filter(([name]) => name.includes(part));
   let failed = 0;
   for (const [name, test] of wanted) {
     const begun = Date.now();

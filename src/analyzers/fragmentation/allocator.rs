@@ -161,7 +161,8 @@ fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, sinc
             whole(figures.unreleasable)
         ),
         evidence,
-        advice: "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: expandable segments avoid such gaps; \
+        advice: "Save a checkpoint and start the job again with \
+                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: expandable segments avoid such gaps; \
                  a memory snapshot shows which blocks surround them.",
     }
 }

@@ -86,7 +86,7 @@ impl Args {
         }
         let report = JobReport::new(nodes);
         match self.output.format() {
-            Format::Text => self.output.text(&report.text())?,
+            Format::Text => self.output.colored(&report.text(self.output.page()))?,
             Format::Json => self.output.json(&output::pretty(&report)?)?,
             Format::Jobstats => self.output.text(&format!("{}\n", report.jobstats()?))?,
         }

@@ -208,6 +208,7 @@ impl GuardLoop {
         }
         let Some(job) = &mut self.slots[slot] else { return };
         job.receive(input, at);
+        self.journal.read_sampled(at, input.target, [input.gpu, input.allocator]);
         if let Some(scope) = input.scope.take()
             && let Some(executor) = self.executors.of(&self.targets[input.target])
         {

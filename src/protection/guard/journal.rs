@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::guard_log::GuardLog;
+use super::input::Known;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
@@ -12,7 +13,7 @@ use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resour
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
 use crate::protection::words::audit::Reading;
-use crate::protection::words::incident::Sample;
+use crate::protection::words::incident::{Sample, target_subjects};
 use crate::protection::words::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
 
 /// A transition, with the observations that it is based on.
@@ -61,6 +62,8 @@ pub trait Journal: Send {
     fn ended_after_incident(&mut self, _at: Timestamp, _finished: &Finished) {}
     /// Records a reading of the memory left below a job's cgroup limit.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
+    /// Records what the sampler knows of the memory of a job's GPU and of its allocator, in this order.
+    fn read_sampled(&mut self, _at: Timestamp, _target: usize, _readings: [Known; 2]) {}
     /// Records a reading of the host's memory.
     fn read_host(&mut self, _at: Timestamp, _reading: &policy::Reading) {}
     /// Ends a round: lines that could not be handed over are tried again.
@@ -91,6 +94,8 @@ pub(super) struct GuardJournal {
     targets: Arc<[Target]>,
     /// Each target's policy as a sentence, by index.
     policies: Box<[Arc<str>]>,
+    /// The subjects of readings of each target's GPU and allocator, by index.
+    subjects: Box<[[Label; 2]]>,
     /// The subject of readings of the host; absent where no target watches it.
     host: Option<Label>,
     memory: Memory,
@@ -105,9 +110,10 @@ impl GuardJournal {
         targets: Arc<[Target]>,
     ) -> Self {
         let policies = targets.iter().map(|target| target.to_string().into()).collect();
+        let subjects = targets.iter().map(|target| target_subjects(target.name.as_str())).collect();
         let watches = |target: &Target| target.limits.levels[Resource::Host.place()].is_some();
         let host = targets.iter().any(watches).then(|| "host".into());
-        Self { ledger, log, flight, targets, policies, host, memory }
+        Self { ledger, log, flight, targets, policies, subjects, host, memory }
     }
 }
 
@@ -190,6 +196,12 @@ impl Journal for GuardJournal {
         }
     }
 
+    fn read_sampled(&mut self, at: Timestamp, target: usize, readings: [Known; 2]) {
+        let Some(subjects) = self.subjects.get(target) else { return };
+        let Ok(mut flight) = self.flight.try_lock() else { return };
+        samples(subjects, at, readings).for_each(|sample| flight.push(sample));
+    }
+
     fn read_host(&mut self, at: Timestamp, reading: &policy::Reading) {
         let Some(host) = &self.host else { return };
         if let Ok(mut flight) = self.flight.try_lock() {
@@ -201,6 +213,23 @@ impl Journal for GuardJournal {
     fn settle(&mut self) {
         self.ledger.settle();
     }
+}
+
+/// The samples of readings; one that is unknown is a gap, and one of what the job does not have is none.
+fn samples(subjects: &[Label; 2], at: Timestamp, readings: [Known; 2]) -> impl Iterator<Item = Sample> {
+    subjects.iter().zip(readings).filter_map(move |(subject, known)| {
+        let reading = match known {
+            Known::Absent => return None,
+            Known::Unknown => None,
+            Known::Read(reading) => Some(reading),
+        };
+        Some(Sample {
+            at,
+            subject: subject.clone(),
+            used: reading.map(|reading| reading.total.saturating_sub(reading.headroom)),
+            limit: reading.map(|reading| reading.total),
+        })
+    })
 }
 
 /// The readings that a transition is based on, for the audit log; returns their number.
@@ -235,4 +264,27 @@ fn read(target: &Target, moved: &JobTransition, out: &mut [Reading; 6]) -> usize
     }
     debug_assert!(count <= Resource::ALL.len() + 1);
     count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Bytes;
+
+    #[test]
+    fn an_unknown_reading_is_a_gap_and_an_absent_one_is_nothing() {
+        let reading =
+            policy::Reading { headroom: Bytes::new(10), total: Bytes::new(80), fast: None, slow: None };
+        let subjects = target_subjects("train");
+        let found = |readings| {
+            let all = samples(&subjects, Timestamp::from_secs(7), readings);
+            all.map(|own| (own.subject.to_string(), own.used.map(Bytes::get), own.limit.map(Bytes::get)))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found([Known::Read(reading), Known::Unknown]),
+            [("train GPU".to_owned(), Some(70), Some(80)), ("train allocator".to_owned(), None, None)]
+        );
+        assert_eq!(found([Known::Absent; 2]), []);
+    }
 }

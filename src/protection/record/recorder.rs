@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::SharedFlight;
 use super::audit::AuditLog;
 use super::oom_kills::VICTIM;
-use super::report::{chart, csv, report};
+use super::report::{chart, csv, of_incident, report};
 use super::store::{self, Store};
 use super::summary::summary;
 use crate::host::clock;
@@ -480,11 +480,7 @@ fn record_of(incident: &Incident) -> (String, Vec<u8>) {
 
 fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
-    // Memory of other targets is left out, unless the target is unknown.
-    let own = |sample: &Sample| sample.subject.as_str() == incident.target;
-    let known = samples.iter().any(own);
-    let included = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
-    let samples: Vec<Sample> = samples.iter().filter(included).cloned().collect();
+    let samples = of_incident(incident, samples);
     let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
     let mut files = vec![
         record_of(incident),

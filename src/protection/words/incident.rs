@@ -21,12 +21,28 @@ const LAST_SECOND: i64 = UtcDateTime::MAX.unix_timestamp();
 pub struct Sample {
     /// When.
     pub at: Timestamp,
-    /// The subject: `host`, or a target's name.
+    /// The subject: `host`, a target's name for the limit of its cgroup, or one of [`target_subjects`].
     pub subject: Label,
     /// Bytes used, where known.
     pub used: Option<Bytes>,
     /// The limit in bytes.
     pub limit: Option<Bytes>,
+}
+
+/// The resources of a target whose readings have subjects of their own, beside the limit of its cgroup.
+const RESOURCES: [&str; 2] = ["GPU", "allocator"];
+
+/// The subjects of the readings of a target's GPU memory and of its allocator.
+pub fn target_subjects(target: &str) -> [Label; 2] {
+    RESOURCES.map(|resource| format!("{target} {resource}").into())
+}
+
+/// Whether a sample is of this target.
+pub fn is_of_target(subject: &str, target: &str) -> bool {
+    let resource = subject.strip_prefix(target);
+    resource.is_some_and(|resource| {
+        resource.is_empty() || resource.strip_prefix(' ').is_some_and(|own| RESOURCES.contains(&own))
+    })
 }
 
 /// The id of an incident that begins at `at`: the time in UTC, and its subject. Ids sort by time.
@@ -309,6 +325,18 @@ mod tests {
 {"entry":"after","incident":"i","unix_seconds":6.0,"number":99,"result":"ok"}
 no line
 "#;
+
+    #[test]
+    fn the_subjects_of_a_target_are_told_from_those_of_others() {
+        let [gpu, allocator] = target_subjects("train");
+        assert_eq!((gpu.as_str(), allocator.as_str()), ("train GPU", "train allocator"));
+        assert!(
+            ["train", "train GPU", "train allocator"].iter().all(|subject| is_of_target(subject, "train"))
+        );
+        assert!(
+            !["host", "train2", "train2 GPU", "trai", "train x"].iter().any(|own| is_of_target(own, "train"))
+        );
+    }
 
     #[test]
     fn audit_lines_become_incidents() {

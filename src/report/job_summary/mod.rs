@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::job_summary::JobSummary;
+use crate::report::Page;
 
 pub use jobstats::JobstatsError;
 
@@ -82,9 +83,9 @@ impl JobReport {
         Self { schema: SCHEMA, nodes }
     }
 
-    /// As text that fits 80 columns, but for long names.
-    pub fn text(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(text::node).collect();
+    /// As text that fits 80 columns, but for long names; on a terminal, what requires attention has a symbol.
+    pub fn text(&self, page: Page) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(|node| text::node(node, page)).collect();
         nodes.join("\n")
     }
 

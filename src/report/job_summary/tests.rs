@@ -67,7 +67,7 @@ fn text_has_what_a_user_needs() {
         largest: vec![LeftFile { name: "torch_\x1b[2J".to_owned(), bytes: 2 * GIB }],
     };
     let leftovers = Some(Leftovers::new(Path::new("/dev/shm"), Ok(files)));
-    let text = JobReport::new(vec![NodeUse { leftovers, ..node(summary()) }]).text();
+    let text = JobReport::new(vec![NodeUse { leftovers, ..node(summary()) }]).text(Page::default());
     expect_test::expect![[r#"
         Job 4711 of ada on node1 partition gpu account physics: ended
           run time              2:01:01
@@ -91,7 +91,7 @@ fn text_says_what_is_not_known() {
     let gpu = JobGpu { uuid: "MIG-x".to_owned(), used_seconds: 36.0, ..JobGpu::default() };
     let summary = JobSummary { job: "9".to_owned(), gpus: vec![gpu], ..JobSummary::default() };
     let leftovers = Some(Leftovers::new(Path::new("/dev/shm"), Err("the job has not ended".to_owned())));
-    let text = JobReport::new(vec![NodeUse { summary, cpus: None, leftovers }]).text();
+    let text = JobReport::new(vec![NodeUse { summary, cpus: None, leftovers }]).text(Page::default());
     expect_test::expect![[r#"
         Job 9: running
           run time          0:00:00
@@ -168,4 +168,23 @@ fn json_has_each_node() {
     assert_eq!(json["nodes"][0]["memory"]["peak_basis"], "working_set");
     assert_eq!(json["nodes"][0]["cpus"], 12);
     assert_eq!(json["nodes"][0]["leftovers"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_terminal_shows_what_requires_attention() {
+    let page = Page { columns: Some(80), paint: crate::report::Paint::Plain };
+    let mut own = summary();
+    let shown = |summary: &JobSummary| JobReport::new(vec![node(summary.clone())]).text(page);
+    own.memory.oom_kills = 2;
+    own.memory.limit = LimitState::Set;
+    (own.memory.peak_bytes, own.memory.limit_bytes) = (Some(95), Some(100));
+    let text = shown(&own);
+    assert!(text.contains("!! 2\n") && text.contains("! 95 B (95% of the limit)"), "{text}");
+    own.memory.oom_kills = 0;
+    own.memory.peak_bytes = Some(50);
+    let text = shown(&own);
+    assert!(text.contains("  ok 0\n") && text.contains("  50 B (50% of the limit)"), "{text}");
+    own.memory.peak_bytes = None;
+    assert!(shown(&own).contains("? unknown"), "{}", shown(&own));
+    assert!(!JobReport::new(vec![node(own)]).text(Page::default()).contains("? unknown"));
 }

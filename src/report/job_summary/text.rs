@@ -4,12 +4,14 @@ use super::super::text::bytes;
 use super::{Leftovers, NodeUse};
 use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis};
 use crate::model::printable::escaped;
+use crate::report::Page;
+use crate::report::verdict::VerdictLevel;
 
 /// What a job used on one node: a heading, and a line for each quantity.
-pub(super) fn node(node: &NodeUse) -> String {
+pub(super) fn node(node: &NodeUse, page: Page) -> String {
     let summary = &node.summary;
     let mut rows = vec![row("run time", time(summary.run_seconds()))];
-    memory(&summary.memory, &mut rows);
+    memory(&summary.memory, page, &mut rows);
     let cpu = summary.cpu_seconds.map_or_else(|| "unknown".to_owned(), time);
     rows.push(row("CPU time", cpu));
     gpus(summary, &mut rows);
@@ -43,7 +45,10 @@ fn row(what: &str, value: impl Into<String>) -> Row {
     (what.to_owned(), value.into())
 }
 
-fn memory(memory: &JobMemory, rows: &mut Vec<Row>) {
+/// Share of the memory limit in percent from which the peak requires attention: the next run may exceed the limit.
+const NEAR_LIMIT: u128 = 90;
+
+fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
     let shown = |value: Option<u64>| value.map_or_else(|| "unknown".to_owned(), size);
     rows.push(row(
         "memory limit",
@@ -60,17 +65,20 @@ fn memory(memory: &JobMemory, rows: &mut Vec<Row>) {
         PeakBasis::LargestProcess => ": RSS of the largest process",
     };
     let share = memory.peak_bytes.zip(memory.limit_bytes).filter(|(_, limit)| *limit > 0);
-    let share = share.map(|(peak, limit)| {
-        format!(" ({}% of the limit)", u128::from(peak).saturating_mul(100) / u128::from(limit))
-    });
-    rows.push(row(
-        "peak memory",
-        format!("{}{}{basis}", shown(memory.peak_bytes), share.unwrap_or_default()),
-    ));
+    let share = share.map(|(peak, limit)| u128::from(peak).saturating_mul(100) / u128::from(limit));
+    let of_limit = share.map_or_else(String::new, |share| format!(" ({share}% of the limit)"));
+    let peak = format!("{}{of_limit}{basis}", shown(memory.peak_bytes));
+    let peak = match (memory.peak_bytes, share) {
+        (None, _) => VerdictLevel::Unknown.marked(&peak, page),
+        (_, Some(NEAR_LIMIT..)) => VerdictLevel::Warning.marked(&peak, page),
+        _ => peak,
+    };
+    rows.push(row("peak memory", peak));
     if let Some(bytes) = memory.charged_peak_bytes {
         rows.push(row("peak with page cache", size(bytes)));
     }
-    rows.push(row("OOM kills", memory.oom_kills.to_string()));
+    let kills = if memory.oom_kills > 0 { VerdictLevel::Critical } else { VerdictLevel::Ok };
+    rows.push(row("OOM kills", kills.marked(&memory.oom_kills.to_string(), page)));
     if let Some(bytes) = memory.suggested_request_bytes {
         rows.push(row("suggested request", format!("--mem={}M", bytes.div_ceil(1 << 20))));
     }

@@ -11,6 +11,7 @@ use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
 use crate::report::Page;
 use crate::report::text::{prose_table, table};
+use crate::report::verdict::VerdictLevel;
 
 /// One checkpoint.
 pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
@@ -41,7 +42,10 @@ pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, o
     }
     match &summary.values {
         Some(found) => values(found, report, page, out),
-        None => out.push_str("Values were not read (--no-scan): NaN, Inf and zeros are not known.\n"),
+        None => {
+            let unread = "Values were not read (--no-scan): NaN, Inf and zeros are not known.";
+            let _ = writeln!(out, "{}", VerdictLevel::Unknown.marked(unread, page));
+        }
     }
     adapter(report, out);
     trainable(summary, out);
@@ -89,17 +93,20 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, page: Page, out: &mut String) 
 }
 
 fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &mut String) {
-    let _ = match (found.bad_tensors, found.zero_tensors) {
-        (0, 0) => writeln!(out, "Values: no NaN, no Inf, no tensor of zeros only"),
-        (bad, zero) => writeln!(
-            out,
-            "Values: {} NaN and {} Inf in {}; {} of zeros only",
-            grouped(found.nan_elements),
-            grouped(found.inf_elements),
-            counted(bad, "tensor"),
-            counted(zero, "tensor"),
+    let (level, verdict) = match (found.bad_tensors, found.zero_tensors) {
+        (0, 0) => (VerdictLevel::Ok, "Values: no NaN, no Inf, no tensor of zeros only".to_owned()),
+        (bad, zero) => (
+            if bad > 0 { VerdictLevel::Critical } else { VerdictLevel::Warning },
+            format!(
+                "Values: {} NaN and {} Inf in {}; {} of zeros only",
+                grouped(found.nan_elements),
+                grouped(found.inf_elements),
+                counted(bad, "tensor"),
+                counted(zero, "tensor"),
+            ),
         ),
     };
+    let _ = writeln!(out, "{}", level.in_part(!found.not_scanned.is_empty()).marked(&verdict, page));
     if let Some(speed) = report.scan {
         let threads = counted(speed.threads, "thread");
         let _ = writeln!(out, "  {} scanned, {speed} by {threads}", counted(found.scanned_tensors, "tensor"));

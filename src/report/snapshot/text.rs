@@ -10,6 +10,7 @@ use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 use crate::report::Page;
 use crate::report::text::{prose_table, table};
+use crate::report::verdict::VerdictLevel;
 
 /// One snapshot.
 pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page, out: &mut String) {
@@ -42,7 +43,10 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page
     settings(analysis.allocator_settings.as_ref(), page, out);
     out.push_str("Advice\n");
     for advice in &analysis.advice {
-        let _ = writeln!(out, "  {}\n      {}", escaped(&advice.setting), escaped(&advice.why));
+        // The only advice is `none` where nothing would help.
+        let level = if advice.setting == "none" { VerdictLevel::Ok } else { VerdictLevel::Warning };
+        let setting = level.marked(&escaped(&advice.setting), page);
+        let _ = writeln!(out, "  {setting}\n      {}", escaped(&advice.why));
     }
     if !analysis.notes.is_empty() {
         out.push_str("\nRemarks about the file\n");
@@ -128,7 +132,10 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
         rows.push(vec![
             origin.to_owned(),
             request.size_bytes.to_string(),
-            if request.fits { "yes" } else { "no" }.to_owned(),
+            match request.fits {
+                true => "yes".to_owned(),
+                false => VerdictLevel::Warning.marked("no", page),
+            },
             request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), percent),
             request.lost_bytes.to_string(),
         ]);

@@ -189,7 +189,7 @@ fn device(out: &mut String, gpu: &Gpu) {
                 out,
                 "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{:.0}</td><td class=\"text\">{}</td></tr>",
                 Escaped(&xid.xid),
-                Escaped(&xid.severity),
+                Tag(xid.health(), &xid.severity),
                 xid.count,
                 Escaped(&xid.meaning),
             );

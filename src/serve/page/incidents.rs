@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::html::{self, Escaped, Tag};
+use super::{Content, lists};
 use crate::node_view::Health;
 use crate::node_view::format::{self, UNKNOWN};
 use crate::protection::words::incident::Incident;
@@ -30,6 +31,9 @@ pub enum Shown {
     /// The record of one; absent where there is none.
     Record(Option<Box<Incident>>),
 }
+
+/// Reports of jobs are shown with an incident from so many seconds before it until as many after it.
+const REPORTED_AROUND: f64 = 60.0;
 
 const REFUSED: &str = "<p>Incidents contain the output of hooks and are shown to authenticated clients only: list \
     <code>basic_auth_users</code>, or require client certificates, in the file of <code>web.config_file</code>. \
@@ -80,8 +84,8 @@ pub(super) fn list(out: &mut String, shown: &IncidentsShown) {
     out.push_str("</section>");
 }
 
-pub(super) fn one(out: &mut String, shown: &IncidentsShown, id: &str) -> bool {
-    let incident = match shown {
+pub(super) fn one(out: &mut String, content: &Content<'_>, id: &str) -> bool {
+    let incident = match &content.incidents {
         IncidentsShown::Known(Shown::Record(Some(incident))) => incident,
         IncidentsShown::Refused => {
             let _ = write!(out, "<section><h2>Incident</h2>{REFUSED}</section>");
@@ -160,5 +164,9 @@ pub(super) fn one(out: &mut String, shown: &IncidentsShown, id: &str) -> bool {
     }
     html::end_table(out);
     out.push_str("</section>");
+    // What jobs reported meanwhile, with the paths of the allocator snapshots that they wrote.
+    let from = incident.began_unix_seconds - REPORTED_AROUND;
+    let until = incident.ended_unix_seconds.map_or(f64::INFINITY, |ended| ended + REPORTED_AROUND);
+    lists::job_events(out, content.node, |event| (from..=until).contains(&event.unix_seconds));
     true
 }

@@ -14,6 +14,9 @@ pub(super) fn outlook(node: &NodeView, workload: &Workload) -> String {
     if let Some((_, left)) = node.first_to_run_out(workload) {
         return format!("full in {left}");
     }
+    if let Some(gpu) = node.silent_gpu(workload) {
+        return format!("unknown: GPU {gpu}");
+    }
     let Some(growth) = &workload.growth else { return UNKNOWN.to_owned() };
     let rate = growth
         .rate
@@ -185,7 +188,7 @@ pub(super) fn job_events(out: &mut String, node: &NodeView, wanted: impl Fn(&Job
     out.push_str("<ol class=\"events\">");
     for event in events {
         let at = format::timestamp(event.unix_seconds);
-        let tag = if event.failed { Tag(Health::Critical, "failed").to_string() } else { String::new() };
+        let tag = if event.failed { Tag(event.health(), "failed").to_string() } else { String::new() };
         let name = if event.workload.is_empty() { String::new() } else { html::workload(&event.workload) };
         let _ = write!(
             out,
@@ -273,17 +276,10 @@ pub(super) fn ranks(out: &mut String, content: &Content<'_>, ranks: &[(&str, &Ra
             let known = rank.allocators.iter().filter_map(field).reduce(|one, next| one + next);
             shown(known, format::bytes)
         };
-        let state = rank.allocators.iter().map(|own| own.state.as_str()).max_by_key(|state| match *state {
-            "fragmented" => 2,
-            "fragmenting" => 1,
-            _ => 0,
-        });
-        let state_tag = match state {
-            Some("fragmented") => Tag(Health::Warning, "fragmented").to_string(),
-            Some("" | "fine") | None => {
-                Escaped(state.filter(|state| !state.is_empty()).unwrap_or(UNKNOWN)).to_string()
-            }
-            Some(other) => Tag(Health::Warning, other).to_string(),
+        let state_tag = match rank.allocator_state() {
+            Some((state, Health::Ok)) => Escaped(state).to_string(),
+            Some((state, health)) => Tag(health, state).to_string(),
+            None => UNKNOWN.to_owned(),
         };
         let unreleasable = allocator.and_then(|own| own.unreleasable);
         let lost = unreleasable.map_or_else(

@@ -160,7 +160,7 @@ pub fn page(view: &View, content: &Content<'_>) -> Page {
             incidents::list(&mut out, &content.incidents);
             true
         }
-        View::Incident(id) => incidents::one(&mut out, &content.incidents, id),
+        View::Incident(id) => incidents::one(&mut out, content, id),
     };
     end(&mut out, content);
     Page { html: out, found }

@@ -53,8 +53,11 @@ pub(super) fn problems(out: &mut String, problems: &[Problem], now: f64) {
             let last = if problem.owner_is_last_known { "last used by " } else { "" };
             let _ = write!(out, "{last}{} ", html::owner(owner));
         }
-        if let Some(since) = problem.since {
-            let _ = write!(out, "<small>since {}</small>", format::clock(since, now));
+        // Most sentences have it.
+        let clock = |since: f64| format!("since {}", format::clock(since, now));
+        let is_told = |told: &str| problem.what.contains(told) || problem.because.contains(told);
+        if let Some(since) = problem.since.map(clock).filter(|told| !is_told(told)) {
+            let _ = write!(out, "<small>{since}</small>");
         }
         out.push_str("</p>");
         if !problem.advice.is_empty() {
@@ -223,7 +226,7 @@ fn row(out: &mut String, content: &Content<'_>, gpu: &Gpu) {
 }
 
 fn sources(out: &mut String, node: &NodeView) {
-    let failing = node.sources.iter().filter(|source| source.health != Health::Ok).count();
+    let failing = node.sources.iter().filter(|source| source.fails()).count();
     html::section(out, "sources", "Sources");
     let open = if failing > 0 { " open" } else { "" };
     let summary = match failing {
@@ -242,7 +245,7 @@ fn sources(out: &mut String, node: &NodeView) {
             out,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number wide\">{}</td><td class=\"text\">{}</td></tr>",
             Escaped(&source.name),
-            Tag(if source.status == "unavailable" { Health::Unknown } else { source.health }, &source.status),
+            Tag(source.measured(), &source.status),
             shown(source.age_seconds, |age| format!("{} ago", format::duration(age))),
             Escaped(&source.why),
         );

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::history::rings::Range;
-use crate::node_view::Situation;
 use crate::node_view::tests::Node;
+use crate::node_view::{JobEvent, Situation};
 use crate::protection::words::incident::Incident;
 use crate::serve::http::tests::frames;
 use expect_test::expect_file;
@@ -125,6 +125,8 @@ fn incidents_are_shown_to_whom_they_may_be() {
         id: "20261122T140000.000Z-x".to_owned(),
         summary: HOSTILE.to_owned(),
         target: HOSTILE.to_owned(),
+        began_unix_seconds: 990.0,
+        ended_unix_seconds: Some(995.0),
         moves: vec![crate::protection::words::incident::Move {
             from: "ok".to_owned(),
             to: "warn".to_owned(),
@@ -133,7 +135,20 @@ fn incidents_are_shown_to_whom_they_may_be() {
         }],
         ..Incident::default()
     };
-    let node = NodeView::default();
+    let event = |unix_seconds, what: &str| JobEvent {
+        unix_seconds,
+        workload: "slurm/17".to_owned(),
+        rank: "0".to_owned(),
+        what: what.to_owned(),
+        failed: true,
+    };
+    let node = NodeView {
+        job_events: vec![
+            event(1_000.0, "ran out of memory at step 7; allocator snapshot /scratch/<img>.pickle"),
+            event(900.0, "started long before"),
+        ],
+        ..NodeView::default()
+    };
     let recorder = Recorder::default();
     let show = |view: &View, incidents| {
         let content = Content {
@@ -149,6 +164,9 @@ fn incidents_are_shown_to_whom_they_may_be() {
     let known = show(&one, IncidentsShown::Known(Shown::Record(Some(Box::new(incident)))));
     assert!(known.found && !known.html.contains("<img") && known.html.contains("&lt;img"), "{}", known.html);
     is_balanced(&known.html);
+    // What jobs reported meanwhile is shown with the snapshots that they wrote, as text.
+    assert!(known.html.contains("allocator snapshot /scratch/&lt;img&gt;.pickle"), "{}", known.html);
+    assert!(!known.html.contains("started long before"));
     assert!(!show(&one, IncidentsShown::Known(Shown::Record(None))).found);
     for view in [&one, &View::Incidents] {
         let refused = show(view, IncidentsShown::Refused).html;

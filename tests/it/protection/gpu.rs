@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::SOON;
 use super::job::{Job, saving, witness};
 use super::room::Room;
-use crate::harness::{Daemon, fake_nvml, program};
+use crate::harness::{Daemon, fake_nvml, program, wait_for};
 
 /// Says that the job's process uses so many of the GPU's 80 GiB.
 fn uses(room: &Room, job: &Job, gib: u64) -> PathBuf {
@@ -69,6 +69,15 @@ fn a_gpu_without_memory_ends_its_job_at_once() {
     let audit = room.audit();
     assert!(audit.went("train", "kill") && !audit.went("train", "term"));
     assert_eq!(audit.reached(), [u64::from(job.pid())]);
+    // The incident has the memory of the GPU and its limit, in the table and in the chart.
+    let [used, limit] = [78_u64 << 30, 80 << 30];
+    let row = format!(",{used},{limit}");
+    wait_for("the GPU in the record", SOON, || {
+        let folder = room.state().join("incidents").read_dir().ok()?.next()?.ok()?.path();
+        let table = std::fs::read_to_string(folder.join("memory-train-GPU.csv")).ok()?;
+        let chart = std::fs::read_to_string(folder.join("memory.svg")).ok()?;
+        (table.contains(&row) && chart.contains("train GPU")).then_some(())
+    });
 }
 
 #[test]

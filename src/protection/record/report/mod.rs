@@ -3,5 +3,5 @@
 mod samples;
 mod text;
 
-pub use samples::{chart, csv};
+pub use samples::{chart, csv, of_incident};
 pub use text::{line, report};

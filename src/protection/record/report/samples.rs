@@ -1,10 +1,11 @@
 //! The readings of an incident: as CSV for `memwarden replay` and `plot`, and as a chart.
 
+use super::text::signal_name;
 use crate::model::label::Label;
 use crate::model::units::Unit as _;
 use crate::plot::Chart;
 use crate::plot::report::{Clock, Mark, Report, Series};
-use crate::protection::words::incident::{Incident, Sample};
+use crate::protection::words::incident::{Incident, Move, Sample, is_of_target};
 
 /// The subjects, in order of appearance.
 fn subjects(samples: &[Sample]) -> Vec<&Label> {
@@ -15,6 +16,17 @@ fn subjects(samples: &[Sample]) -> Vec<&Label> {
         }
     }
     found
+}
+
+/// The samples that are recorded with an incident: those of its target, then those of the host. Memory of other targets is
+/// left out, unless the target is unknown.
+pub fn of_incident(incident: &Incident, samples: &[Sample]) -> Vec<Sample> {
+    let own = |sample: &Sample| is_of_target(sample.subject.as_str(), &incident.target);
+    let known = samples.iter().any(own);
+    let included = |sample: &&Sample| !known || own(sample) || sample.subject.as_str() == "host";
+    let mut samples: Vec<Sample> = samples.iter().filter(included).cloned().collect();
+    samples.sort_by_key(|sample| !own(sample));
+    samples
 }
 
 /// One file for each subject: its name, and `t_s,bytes,limit` with seconds since 1970.
@@ -37,7 +49,43 @@ pub fn csv(samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     files.collect()
 }
 
-/// The chart of memory use, with the transitions marked.
+/// Maximum number of steps that the mark of a transition names.
+const MOST_STEPS: usize = 3;
+
+/// A transition with the steps that were taken in the state after it, each once.
+fn mark(incident: &Incident, at: &Move) -> String {
+    let until = incident
+        .moves
+        .iter()
+        .map(|step| step.unix_seconds)
+        .filter(|next| *next > at.unix_seconds)
+        .fold(f64::INFINITY, f64::min);
+    let mut steps: Vec<String> = Vec::new();
+    for step in &incident.steps {
+        let silent = matches!(step.step["do"].as_str(), Some("record" | "await" | "await_end") | None);
+        if silent || !(at.unix_seconds..until).contains(&step.unix_seconds) {
+            continue;
+        }
+        let failed = if step.result.as_deref() == Some("failed") { " failed" } else { "" };
+        let name = format!("{}{failed}", named(&step.step));
+        if !steps.contains(&name) {
+            steps.push(name);
+        }
+    }
+    let more = steps.len().saturating_sub(MOST_STEPS);
+    steps.truncate(MOST_STEPS);
+    if more > 0 {
+        steps.push(format!("{more} more"));
+    }
+    if steps.is_empty() { at.to.clone() } else { format!("{}: {}", at.to, steps.join(", ")) }
+}
+
+/// A step in few words, without its process.
+fn named(step: &serde_json::Value) -> String {
+    step["signal"].as_u64().map_or_else(|| step["do"].as_str().unwrap_or("?").replace('_', " "), signal_name)
+}
+
+/// The chart of memory use, with the transitions and their steps marked.
 pub fn chart(incident: &Incident, samples: &[Sample]) -> Chart {
     let series = subjects(samples).into_iter().map(|subject| {
         let own = || samples.iter().filter(|sample| sample.subject == *subject);
@@ -52,7 +100,7 @@ pub fn chart(incident: &Incident, samples: &[Sample]) -> Chart {
     });
     let moves = incident.moves.iter().map(|step| Mark {
         t_s: step.unix_seconds,
-        text: step.to.clone(),
+        text: mark(incident, step),
         alarm: matches!(step.to.as_str(), "term" | "kill"),
     });
     let struck = (incident.moves.is_empty() && incident.began_unix_seconds > 0.0).then(|| Mark {
@@ -77,7 +125,9 @@ mod tests {
     use super::*;
     use crate::model::time::Timestamp;
     use crate::model::units::Bytes;
+    use crate::protection::words::incident::{StepRecord, target_subjects};
     use crate::recording;
+    use serde_json::json;
 
     fn samples() -> Vec<Sample> {
         let sample = |second, subject: &str, used: Option<u64>| Sample {
@@ -103,6 +153,67 @@ mod tests {
         assert_eq!(text, "t_s,bytes,limit\n1.000,50,100\n2.000,,100\n3.000,60,100\n");
         let read = recording::csv::read("host", &files[0].1).unwrap();
         assert_eq!(read.rows.len(), 2);
+    }
+
+    #[test]
+    fn a_transition_is_marked_with_the_steps_taken_after_it() {
+        let to = |at: f64, to: &str| Move { unix_seconds: at, to: to.to_owned(), ..Move::default() };
+        let step = |at: f64, step: serde_json::Value, result: &str| StepRecord {
+            unix_seconds: at,
+            step,
+            result: Some(result.to_owned()),
+            ..StepRecord::default()
+        };
+        let signal = |pid: u64| json!({"do": "signal", "signal": 15, "process": {"pid": pid}});
+        let incident = Incident {
+            moves: vec![to(10.0, "soft"), to(20.0, "term"), to(30.0, "kill")],
+            steps: vec![
+                step(20.0, json!({"do": "record"}), "ok"),
+                step(20.1, signal(7), "ok"),
+                step(20.2, signal(8), "ok"),
+                step(20.3, json!({"do": "hook"}), "failed"),
+                step(30.0, json!({"do": "kill_group"}), "ok"),
+            ],
+            ..Incident::default()
+        };
+        let marks: Vec<String> = incident.moves.iter().map(|step| mark(&incident, step)).collect();
+        assert_eq!(marks, ["soft", "term: SIGTERM, hook failed", "kill: kill group"]);
+    }
+
+    #[test]
+    fn an_incident_has_its_target_before_the_host_and_no_other_target() {
+        let sample = |second, subject: &str| Sample {
+            at: Timestamp::from_secs(second),
+            subject: subject.into(),
+            used: None,
+            limit: None,
+        };
+        let all = [sample(1, "host"), sample(2, "train GPU"), sample(3, "other GPU"), sample(4, "train")];
+        let of = |target: &str| {
+            let incident = Incident { target: target.to_owned(), ..Incident::default() };
+            let samples = of_incident(&incident, &all).into_iter().map(|sample| sample.subject.to_string());
+            samples.collect::<Vec<_>>()
+        };
+        assert_eq!(of("train"), ["train GPU", "train", "host"]);
+        assert_eq!(of("gone").len(), 4, "its target is unknown");
+    }
+
+    #[test]
+    fn the_gpu_of_a_target_is_drawn_with_its_own_limit() {
+        let [gpu, _] = target_subjects("train");
+        let of = |second, subject: &Label, used: u64, limit: u64| Sample {
+            at: Timestamp::from_secs(second),
+            subject: subject.clone(),
+            used: Some(Bytes::new(used)),
+            limit: Some(Bytes::new(limit)),
+        };
+        let host = Label::from("host");
+        let samples = [of(1, &gpu, 70, 80), of(2, &gpu, 79, 80), of(1, &host, 50, 100)];
+        let chart = chart(&Incident::default(), &samples);
+        let names: Vec<&str> = chart.panels.iter().map(|panel| panel.lines[0].name.as_str()).collect();
+        assert_eq!(names, ["train GPU", "host"]);
+        assert_eq!(chart.panels[0].lines[0].points, [(1.0, Some(70.0)), (2.0, Some(79.0))]);
+        assert_eq!(csv(&samples)[0].0, "memory-train-GPU.csv");
     }
 
     #[test]
