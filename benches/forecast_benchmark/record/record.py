@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Records the memory of a program and its children as a trace of the benchmark. Standard library only.
 
-usage: record.py FILE SECONDS -- COMMAND ...
+usage: record.py FILE SECONDS [INTERVAL] -- COMMAND ...
 
-Samples twice a second: t_s since the start; bytes, the proportional set size (PSS) of all processes of the tree;
+Samples every INTERVAL seconds, 0.5 by default: t_s since the start; bytes, the proportional set size (PSS) of all processes of the tree;
 anon, its anonymous part. The command is ended after SECONDS.
 """
 import os
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-INTERVAL = 0.5
+DEFAULT_INTERVAL = 0.5
 
 
 def tree(root):
@@ -47,16 +47,18 @@ def memory(pids):
 
 def main():
     args = sys.argv[1:]
-    if len(args) < 4 or args[2] != "--":
+    end = args.index("--") if "--" in args else 0
+    if end not in (2, 3) or len(args) == end + 1:
         sys.exit(__doc__)
     seconds = float(args[1])
-    program = subprocess.Popen(args[3:], stdout=subprocess.DEVNULL, start_new_session=True)
+    interval = float(args[2]) if end == 3 else DEFAULT_INTERVAL
+    program = subprocess.Popen(args[end + 1 :], stdout=subprocess.DEVNULL, start_new_session=True)
     begun = time.monotonic()
     try:
         with open(args[0], "w") as out:
             out.write("t_s,bytes,anon\n")
-            for number in range(int(seconds / INTERVAL)):
-                time.sleep(max(0.0, begun + number * INTERVAL - time.monotonic()))
+            for number in range(int(seconds / interval)):
+                time.sleep(max(0.0, begun + number * interval - time.monotonic()))
                 if program.poll() is not None:
                     break
                 now = time.monotonic() - begun
