@@ -163,6 +163,10 @@ class Scene:
         """A node with 8 GPUs and 50 workloads, as it is measured."""
         self.many(50, 8)
 
+    def make_training(self):
+        """A node of a training run: 8 GPUs with a rank each."""
+        self.many(8, 8)
+
     def make_large(self):
         """8 GPUs, 300 workloads, 64 ranks."""
         self.many(300, 64)
