@@ -9,6 +9,7 @@ mod calls;
 mod clock;
 mod event_sets;
 mod faults;
+mod gpm_samples;
 mod loaded;
 mod machine;
 mod scenario;

@@ -99,7 +99,8 @@ impl Value {
         whole
     }
 
-    fn exact(&self, t: f64) -> f64 {
+    /// The number at `t` seconds after the epoch, with its fraction.
+    pub(crate) fn exact(&self, t: f64) -> f64 {
         match self {
             Self::Fixed(number) => *number,
             Self::Moving(Shape::Ramp(ramp)) => {

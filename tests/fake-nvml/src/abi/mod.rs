@@ -5,7 +5,7 @@ mod pointers;
 mod structs;
 
 pub(crate) use code::Code;
-pub(crate) use pointers::{Handle, InText, Out, OutArray, OutText, SetHandle};
+pub(crate) use pointers::{Handle, InText, Out, OutArray, OutText, SampleHandle, SetHandle};
 pub(crate) use structs::*;
 
 /// The result of a call's body; `answer` turns it into the returned code.

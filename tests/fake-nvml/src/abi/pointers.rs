@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use super::{Answer, Code};
+use super::{Answer, Code, GpmMetric, GpmRequest};
 
 /// An `nvmlDevice_t`: a number in the form of a pointer, never dereferenced by either side.
 #[repr(transparent)]
@@ -18,6 +18,11 @@ pub(crate) struct Handle(pub(crate) usize);
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SetHandle(pub(crate) usize);
+
+/// An `nvmlGpmSample_t`, likewise a number.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SampleHandle(pub(crate) usize);
 
 /// A pointer to one value that the call writes; some calls read its leading words first.
 #[repr(transparent)]
@@ -47,6 +52,22 @@ impl<T> Out<T> {
     /// `INVALID_ARGUMENT` for a null pointer.
     pub(crate) fn present(&self) -> Answer {
         if self.0.is_null() { Err(Code::INVALID_ARGUMENT) } else { Ok(()) }
+    }
+}
+
+impl Out<GpmRequest> {
+    /// The two samples.
+    pub(crate) fn samples(&self) -> Result<[SampleHandle; 2], Code> {
+        self.present()?;
+        // SAFETY: not null, so by the module's contract valid; the caller has filled in both samples.
+        Ok(unsafe { [(*self.0).before, (*self.0).after] })
+    }
+
+    /// The array that begins with the first metric.
+    pub(crate) fn metrics(&self) -> Result<OutArray<GpmMetric>, Code> {
+        self.present()?;
+        // SAFETY: not null; only the address is taken.
+        Ok(OutArray(unsafe { &raw mut (*self.0).first }))
     }
 }
 

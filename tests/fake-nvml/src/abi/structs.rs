@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use super::{Code, Handle};
+use super::{Code, Handle, SampleHandle};
 
 /// Declares `repr(C)` structs with the layout of nvml.h.
 macro_rules! structs {
@@ -67,6 +67,14 @@ structs! {
     }
     /// `nvmlGpmSupport_t`.
     GpmSupport { version: u32, supported: u32, }
+    /// `nvmlGpmMetric_t`; the three texts that describe the metric are null.
+    GpmMetric { id: u32, code: Code, value: f64, texts: [usize; 3], }
+    /// `nvmlGpmMetricsGet_t` as far as its first metric.
+    GpmRequest { version: u32, count: u32, before: SampleHandle, after: SampleHandle, first: GpmMetric, }
+    /// `nvmlConfComputeSystemState_t`.
+    ConfidentialState { environment: u32, feature: u32, developer_tools: u32, }
+    /// `nvmlConfComputeMemSizeInfo_t`, in KiB.
+    ConfidentialMemory { protected: u64, unprotected: u64, }
 }
 
 /// The version word of a versioned struct: its size and its number.
@@ -106,6 +114,8 @@ mod tests {
         assert_eq!(size_of::<EventV2>(), 32);
         assert_eq!(size_of::<EventV1>(), 24);
         assert_eq!(size_of::<Attributes>(), 40);
+        assert_eq!(size_of::<GpmMetric>(), 40);
+        assert_eq!(std::mem::offset_of!(GpmRequest, first), 24);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod clocks;
 mod events;
 mod fields;
+mod gpm;
 mod handles;
 mod identity;
 mod marker;
@@ -16,6 +17,7 @@ mod system;
 mod thermal;
 mod unsupported;
 mod utilization;
+mod virtualization;
 
 /// Exports calls that take a device: `name(target, argument: Type, …) { body }`.
 macro_rules! device_calls {

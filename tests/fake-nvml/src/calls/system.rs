@@ -8,7 +8,7 @@ use crate::abi::{Code, Out, OutText, answer};
 use crate::faults::Faults;
 use crate::scenario::Scenario;
 use crate::target::suffer;
-use crate::{event_sets, machine, session};
+use crate::{event_sets, gpm_samples, machine, session};
 
 fn init(name: &str) -> Code {
     answer(|| {
@@ -49,6 +49,7 @@ extern "C" fn nvmlShutdown() -> Code {
         Faults::from(&loaded.scenario).refuse("nvmlShutdown")?;
         if session::leave()? {
             event_sets::free_all();
+            gpm_samples::free_all();
         }
         Ok(())
     })

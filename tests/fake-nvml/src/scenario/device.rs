@@ -61,6 +61,10 @@ pub(crate) struct Device {
     pub(crate) retired_pages: Option<RetiredPages>,
     pub(crate) pcie: Pcie,
     pub(crate) nvlink: Option<NvLink>,
+    /// The GPM metrics by id; `null` is a GPU without GPM.
+    pub(crate) gpm: Option<BTreeMap<u32, Value>>,
+    /// An `nvmlGpuVirtualizationMode_t`.
+    pub(crate) virtualization: Option<u32>,
     pub(crate) fields: BTreeMap<u32, Value>,
     /// The `nvmlValueType_t` of values in `fields`; unsigned long long if absent.
     pub(crate) field_types: BTreeMap<u32, u32>,
@@ -137,6 +141,8 @@ impl Default for Device {
             retired_pages: None,
             pcie: Pcie::default(),
             nvlink: Some(NvLink::default()),
+            gpm: None,
+            virtualization: Some(0),
             fields: BTreeMap::new(),
             field_types: BTreeMap::new(),
             field_returns: BTreeMap::new(),

@@ -30,6 +30,8 @@ pub(crate) struct Scenario {
     pub(crate) init: Code,
     pub(crate) count: Code,
     pub(crate) crash_on_init: bool,
+    /// Confidential compute; `null` is a driver without it.
+    pub(crate) confidential_compute: Option<ConfidentialCompute>,
     pub(crate) driver_generation: u16,
     /// Unix seconds from which every moving value counts; the library's load time if absent.
     pub(crate) epoch: Option<f64>,
@@ -38,6 +40,15 @@ pub(crate) struct Scenario {
     pub(crate) returns: BTreeMap<String, Code>,
     pub(crate) latency_ms: BTreeMap<String, f64>,
     pub(crate) hang: Vec<String>,
+}
+
+/// Confidential compute, of the whole machine.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ConfidentialCompute {
+    pub(crate) enabled: bool,
+    pub(crate) protected_kib: u64,
+    pub(crate) unprotected_kib: u64,
 }
 
 impl Default for Scenario {
@@ -49,6 +60,7 @@ impl Default for Scenario {
             init: Code::SUCCESS,
             count: Code::SUCCESS,
             crash_on_init: false,
+            confidential_compute: Some(ConfidentialCompute::default()),
             driver_generation: 0,
             epoch: None,
             devices: Vec::new(),

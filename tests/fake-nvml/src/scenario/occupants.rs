@@ -1,5 +1,7 @@
 //! Users of a GPU: processes and MIG instances.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::gauges::Memory;
@@ -73,6 +75,9 @@ pub(crate) struct Instance {
     #[serde(default)]
     pub(crate) ofa: u32,
     pub(crate) memory: Option<Memory>,
+    /// The GPM metrics of its GPU instance, by id.
+    #[serde(default)]
+    pub(crate) gpm: BTreeMap<u32, Value>,
     #[serde(default)]
     pub(crate) processes: Vec<Process>,
 }
