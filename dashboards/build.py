@@ -78,6 +78,11 @@ def node():
     b.lines("Utilization", [
         (f"memwarden_gpu_utilization_ratio{{{GPU}}}", "GPU {{gpu}}"),
     ], "percentunit", description="Share of time in which at least one kernel ran; not the occupancy of the GPU.", min=0, max=1)
+    b.lines("Activity (GPM)", [
+        (f"memwarden_gpu_sm_activity_ratio{{{GPU}}}", "GPU {{gpu}}: SMs"),
+        (f'memwarden_gpu_pipe_activity_ratio{{{GPU},pipe="tensor"}}', "GPU {{gpu}}: tensor pipe"),
+        (f"memwarden_gpu_dram_activity_ratio{{{GPU}}}", "GPU {{gpu}}: memory bandwidth"),
+    ], "percentunit", description="Share of the SMs that were busy, of the time in which the tensor pipe was active, and of the memory's bandwidth that was used. From Hopper on.", min=0, max=1)
     b.lines("Power", [(f"memwarden_gpu_power_watts{{{GPU}}}", "GPU {{gpu}}")], "watt", min=0)
     b.lines("Temperature", [(f"memwarden_gpu_temperature_celsius{{{GPU}}}", "GPU {{gpu}}")], "celsius")
     b.lines("Throttling", [(f"memwarden_gpu_throttled{{{GPU}}} == 1", "GPU {{gpu}}: {{reason}}")], "short", min=0, max=1)

@@ -46,6 +46,8 @@ mod tests {
             settings.set(&options::PROCESSES, Value::Bool(true));
             settings.set(&options::FIELD_VALUES, Value::Bool(true));
             settings.set(&options::MEMORY_PEAKS, Value::Bool(true));
+            settings.set(&options::GPM, Value::Bool(true));
+            settings.set(&options::NVLINK_LINKS, Value::Bool(false));
             let variable = format!("FAKE_NVML_SCENARIO={}", file.display());
             let arguments =
                 vec![variable.into(), env!("CARGO_BIN_EXE_memwarden").into(), "gpu-worker".into()];
@@ -329,6 +331,134 @@ mod tests {
         assert_eq!(node.value("memwarden_gpu_memory_unattributed_bytes", &[]), None);
         assert_eq!(node.value("memwarden_gpu_process_memory_bytes", &[("pid", "5")]), None);
         node.until(|node| node.value("memwarden_gpu_processes", &[]) == Some(17.0));
+    }
+
+    #[test]
+    fn activity_is_read_from_the_second_sample_on_where_the_gpu_has_gpm() {
+        let scenario = r#"{"devices": [
+            {"gpm": {"1": 97.5, "2": 61.25, "3": 101, "5": 43, "10": 12, "20": 1.5, "61": 7}}, {}]}"#;
+        let mut node = Node::new(scenario);
+        let sm = |node: &Node| node.value("memwarden_gpu_sm_activity_ratio", &[("gpu", "0")]);
+        node.until(|node| sm(node).is_some());
+        assert_eq!(sm(&node), Some(0.6125));
+        assert_eq!(node.value("memwarden_gpu_engine_activity_ratio", &[("gpu", "0")]), Some(0.975));
+        let pipe = |pipe| node.value("memwarden_gpu_pipe_activity_ratio", &[("pipe", pipe)]);
+        assert_eq!((pipe("tensor"), pipe("fp64")), (Some(0.43), None));
+        assert_eq!(node.value("memwarden_gpu_dram_activity_ratio", &[]), Some(0.12));
+        let sent = [("direction", "sent")];
+        let pcie = node.value("memwarden_gpu_pcie_traffic_bytes_per_second", &sent);
+        assert_eq!(pcie, Some(1_572_864.0));
+        let nvlink = node.value("memwarden_gpu_nvlink_traffic_bytes_per_second", &sent);
+        assert_eq!(nvlink, Some(7_340_032.0));
+        let status = |gpu: &str, field: &str, status: &str| {
+            let labels = [("gpu", gpu), ("field", field), ("status", status)];
+            node.value("memwarden_gpu_field_status", &labels)
+        };
+        assert_eq!(node.value("memwarden_gpu_sm_occupancy_ratio", &[]), None, "more than all warps");
+        assert_eq!(status("0", "sm_occupancy", "implausible"), Some(1.0));
+        assert_eq!(status("0", "fp64_activity", "unsupported"), Some(1.0));
+        assert_eq!(status("1", "gpm", "unsupported"), Some(1.0));
+        assert_eq!(node.value("memwarden_gpu_sm_activity_ratio", &[("gpu", "1")]), None);
+        node.change(
+            r#"{"devices": [{"gpm": {"2": 10}, "returns": {"nvmlGpmSampleGet": "no_permission"}}, {}]}"#,
+        );
+        node.until(|node| sm(node).is_none());
+        let refused = [("field", "gpm"), ("status", "permission"), ("gpu", "0")];
+        assert_eq!(node.value("memwarden_gpu_field_status", &refused), Some(1.0));
+        assert!(node.gpu_is("0", "ok"));
+        node.change(scenario);
+        node.until(|node| sm(node).is_some());
+        node.settings.set(&options::GPM, Value::Bool(false));
+        node.rebuild();
+        node.until(|node| node.gpu_is("0", "ok") && sm(node).is_none());
+        assert_eq!(node.value("memwarden_gpu_field_status", &[("field", "gpm")]), None);
+    }
+
+    #[test]
+    fn activity_of_a_partitioned_gpu_is_that_of_its_instances() {
+        let instance = |place: u32, gi: u32, ci: u32, sm: u32| {
+            format!(
+                r#"{{"uuid": "MIG-{place}", "gi": {gi}, "ci": {ci}, "multiprocessors": 32,
+                "gpm": {{"2": {sm}, "5": 4}}, "memory": {{"total": 1000, "reserved": 10, "used": 90}}}}"#
+            )
+        };
+        let instances = [instance(0, 1, 0, 20), instance(1, 1, 1, 20), instance(2, 5, 0, 70)].join(",");
+        let mut node = Node::new(&format!(
+            r#"{{"devices": [{{"gpm": {{}}, "mig": {{"enabled": true, "instances": [{instances}]}}}}]}}"#
+        ));
+        let sm =
+            |node: &Node, uuid: &str| node.value("memwarden_gpu_mig_sm_activity_ratio", &[("uuid", uuid)]);
+        node.until(|node| sm(node, "MIG-2").is_some());
+        let found = ["MIG-0", "MIG-1", "MIG-2"].map(|uuid| sm(&node, uuid));
+        assert_eq!(found, [Some(0.2), Some(0.2), Some(0.7)]);
+        let tensor = [("uuid", "MIG-0"), ("pipe", "tensor")];
+        assert_eq!(node.value("memwarden_gpu_mig_pipe_activity_ratio", &tensor), Some(0.04));
+        assert_eq!(node.value("memwarden_gpu_mig_multiprocessors", &[("uuid", "MIG-2")]), Some(32.0));
+        let refused = [("uuid", "MIG-0"), ("field", "dram_activity"), ("status", "unsupported")];
+        assert_eq!(node.value("memwarden_gpu_field_status", &refused), Some(1.0));
+        assert_eq!(node.value("memwarden_gpu_sm_activity_ratio", &[]), None);
+    }
+
+    #[test]
+    fn each_link_is_exposed_where_it_is_requested() {
+        let mut node = Node::new(
+            r#"{"devices": [{"nvlink": {"links": 3, "down": [1], "data_tx_kib": 4, "raw_rx_kib": null,
+                "errors": {"replay": 6}}}, {"nvlink": null}]}"#,
+        );
+        let up = |node: &Node, link: &str| {
+            node.value("memwarden_gpu_nvlink_link_active", &[("gpu", "0"), ("link", link)])
+        };
+        node.until(|node| node.gpu_is("0", "ok"));
+        assert_eq!(up(&node, "0"), None);
+        assert_eq!(node.value("memwarden_gpu_nvlink_active_links", &[("gpu", "0")]), Some(2.0));
+        node.settings.set(&options::NVLINK_LINKS, Value::Bool(true));
+        node.rebuild();
+        node.until(|node| up(node, "0").is_some());
+        assert_eq!([up(&node, "1"), up(&node, "2"), up(&node, "3")], [Some(0.0), Some(1.0), None]);
+        let of = |name: &str, label: (&str, &str)| {
+            let all = [("gpu", "0"), ("link", "2"), label];
+            node.value(&format!("memwarden_gpu_nvlink_link_{name}"), &all)
+        };
+        assert_eq!(of("sent_bytes_total", ("traffic", "data")), Some(4096.0));
+        assert_eq!(of("received_bytes_total", ("traffic", "raw")), None);
+        assert_eq!(of("errors_total", ("error", "replay")), Some(6.0));
+        let down = [("gpu", "0"), ("link", "1"), ("traffic", "data")];
+        assert_eq!(node.value("memwarden_gpu_nvlink_link_sent_bytes_total", &down), None);
+        let refused = [("gpu", "0"), ("field", "nvlink_links"), ("status", "unsupported")];
+        assert_eq!(node.value("memwarden_gpu_field_status", &refused), Some(1.0));
+        assert_eq!(node.value("memwarden_gpu_nvlink_link_active", &[("gpu", "1")]), None);
+    }
+
+    #[test]
+    fn spare_rows_virtualization_and_confidential_compute_are_exposed() {
+        let mut node = Node::new(
+            r#"{"confidential_compute": {"enabled": true, "protected_kib": 3, "unprotected_kib": 1},
+            "devices": [{"virtualization": 2, "fields": {"29": 5},
+                "remapped_rows": {"histogram": [600, 30, 7, 2, 1]},
+                "processes": [{"pid": 4, "memory": 1, "sm": 30, "enc": 12}, {"pid": 5, "memory": 1, "sm": 1}]},
+                {"virtualization": null, "remapped_rows": null}]}"#,
+        );
+        let encoder = |node: &Node, pid: &str| {
+            node.value("memwarden_gpu_process_encoder_utilization_ratio", &[("pid", pid)])
+        };
+        node.until(|node| encoder(node, "4").is_some());
+        assert_eq!((encoder(&node, "4"), encoder(&node, "5")), (Some(0.12), None));
+        let of = |name: &str, label: (&str, &str)| {
+            node.value(&format!("memwarden_gpu_{name}"), &[("gpu", "0"), label])
+        };
+        let banks = ["max", "high", "partial", "low", "none"]
+            .map(|spare_rows| of("row_remap_banks", ("spare_rows", spare_rows)));
+        assert_eq!(banks, [600.0, 30.0, 7.0, 2.0, 1.0].map(Some));
+        assert_eq!(of("retired_pages", ("cause", "single_bit")), Some(5.0));
+        assert_eq!(of("virtualization_info", ("mode", "vgpu")), Some(1.0));
+        assert_eq!(of("virtualization_info", ("mode", "none")), None);
+        assert_eq!(node.value("memwarden_gpu_confidential_compute_enabled", &[]), Some(1.0));
+        assert_eq!(of("confidential_compute_memory_bytes", ("kind", "protected")), Some(3072.0));
+        let absent = |field: &str| {
+            let labels = [("gpu", "1"), ("field", field), ("status", "unsupported")];
+            node.value("memwarden_gpu_field_status", &labels)
+        };
+        assert_eq!((absent("remap_banks_max"), absent("virtualization_mode")), (Some(1.0), Some(1.0)));
     }
 
     #[test]

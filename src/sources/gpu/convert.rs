@@ -2,13 +2,16 @@
 
 use super::field::Field;
 use super::metrics as m;
-use super::protocol::{Instance, Reason, Refusal, Sample};
+use super::parts;
+use super::protocol::{Process, Reason, Refusal, Sample};
 use super::state::Gpu;
 use crate::model::desc::{Counter, Gauge};
 use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::units::{Bytes, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Unit, Watts};
+use crate::model::units::{
+    Bytes, BytesPerSecond, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Unit, Watts,
+};
 
 /// The bits of `nvmlClocksEventReasons` (nvml.h).
 const THROTTLE_REASONS: [(u64, &str); 9] = [
@@ -22,6 +25,9 @@ const THROTTLE_REASONS: [(u64, &str); 9] = [
     (0x80, "hw_power_brake"),
     (0x100, "display_clocks"),
 ];
+
+/// The modes of `nvmlGpuVirtualizationMode_t` (nvml.h).
+const VIRTUALIZATION_MODES: [&str; 5] = ["none", "passthrough", "vgpu", "host_vgpu", "host_vsga"];
 
 /// The fields that NVML reports in percent.
 const PERCENT: [Field; 4] =
@@ -42,8 +48,9 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     for (field, refusal) in &sample.refused {
         put.refusal(*field, *refusal);
     }
-    let mut sm = sample.processes.iter().flatten().filter_map(|process| process.sm);
-    if sm.any(|sm| percent(sm.into()).is_none()) {
+    let utilization = |process: &Process| [process.sm, process.encoder, process.decoder];
+    let mut shares = sample.processes.iter().flatten().flat_map(utilization).flatten();
+    if shares.any(|share| percent(share.into()).is_none()) {
         put.refusal(Field::ProcessUtilization, IMPLAUSIBLE);
     }
     let memory = value(sample, Field::MemoryUsed).zip(value(sample, Field::MemoryFree));
@@ -58,7 +65,10 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     out.put_some(&m::MEMORY_POLLS, &gpu.labels, Some(Count(gpu.polls)).filter(|_| sample.polled.is_some()));
     processes(gpu, sample, out);
     for instance in &sample.instances {
-        mig(gpu, instance, out);
+        parts::instance(gpu, instance, out);
+    }
+    for link in &sample.links {
+        parts::link(gpu, link, out);
     }
 }
 
@@ -93,6 +103,11 @@ fn processes(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
         let memory = process.memory.map(Bytes::new);
         out.put_some(&m::PROCESS_MEMORY, &labels, memory);
         out.put_some(&m::PROCESS_SM, &labels, process.sm.and_then(|sm| percent(sm.into())));
+        // Most processes never use them.
+        let used =
+            |share: Option<u32>| share.filter(|share| *share > 0).and_then(|share| percent(share.into()));
+        out.put_some(&m::PROCESS_ENCODER, &labels, used(process.encoder));
+        out.put_some(&m::PROCESS_DECODER, &labels, used(process.decoder));
         attributed = attributed.zip(memory).map(|(sum, memory)| sum.saturating_add(memory));
         out.facts.gpu_processes.push(GpuProcess {
             pid: process.pid,
@@ -108,26 +123,17 @@ fn processes(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     out.put_some(&m::MEMORY_UNATTRIBUTED, &gpu.labels, unattributed);
 }
 
-fn mig(gpu: &Gpu, instance: &Instance, out: &mut Batch) {
-    let number = |id: Option<u32>| id.map_or_else(|| Label::from(""), Label::from);
-    let [index, parent] = &gpu.labels;
-    let labels = [index.clone(), instance.uuid.as_str().into(), number(instance.gi), number(instance.ci)];
-    let mut named = labels.to_vec();
-    named.extend([parent.clone(), instance.name.as_str().into()]);
-    out.put(&m::MIG_INFO, &named, Flag(true));
-    let Some(memory) = instance.memory else { return };
-    out.put(&m::MIG_TOTAL, &labels, Bytes::new(memory.total));
-    out.put(&m::MIG_USED, &labels, Bytes::new(memory.used));
-    out.put(&m::MIG_FREE, &labels, Bytes::new(memory.free));
-    out.put_some(&m::MIG_RESERVED, &labels, memory.reserved.map(Bytes::new));
-}
-
 /// Nothing above 100 percent, which is an invalid reading.
 fn percent(value: u64) -> Option<Ratio> {
     if value > 100 {
         return None;
     }
     Bytes::new(value).share_of(Bytes::new(100))
+}
+
+/// A share in millionths.
+pub(super) fn millionths(value: u64) -> Option<Ratio> {
+    Bytes::new(value).share_of(Bytes::new(1_000_000))
 }
 
 fn celsius(value: u64) -> Option<Celsius> {
@@ -187,6 +193,22 @@ impl Put<'_> {
 
     fn clock(&mut self, metric: &'static Gauge<Hertz>, clock: &str, value: u64) {
         self.more(metric, [clock.into()], hertz(value));
+    }
+
+    fn pipe(&mut self, pipe: &str, value: u64) {
+        self.more(&m::PIPE_ACTIVITY, [pipe.into()], millionths(value));
+    }
+
+    fn rate(&mut self, metric: &'static Gauge<BytesPerSecond>, direction: &str, value: u64) {
+        self.more(metric, [direction.into()], BytesPerSecond::new(Count(value).value()));
+    }
+
+    fn banks(&mut self, spare_rows: &str, value: u64) {
+        self.more(&m::REMAP_BANKS, [spare_rows.into()], Count(value));
+    }
+
+    fn confidential_memory(&mut self, kind: &str, kib: u64) {
+        self.more(&m::CONFIDENTIAL_MEMORY, [kind.into()], Bytes::from_kib(kib));
     }
 
     fn throttled(&mut self, reason: &str, nanos: u64) {
@@ -268,8 +290,39 @@ impl Put<'_> {
             F::NvlinkReplay => self.count(&m::NVLINK_ERRORS, ["replay"], count),
             F::NvlinkRecovery => self.count(&m::NVLINK_ERRORS, ["recovery"], count),
             F::MigMode => self.gauge(&m::MIG_ENABLED, flag),
+            F::EngineActivity => self.gauge(&m::ENGINE_ACTIVITY, millionths(value)),
+            F::SmActivity => self.gauge(&m::SM_ACTIVITY, millionths(value)),
+            F::SmOccupancy => self.gauge(&m::SM_OCCUPANCY, millionths(value)),
+            F::TensorActivity => self.pipe("tensor", value),
+            F::Fp64Activity => self.pipe("fp64", value),
+            F::Fp32Activity => self.pipe("fp32", value),
+            F::Fp16Activity => self.pipe("fp16", value),
+            F::IntegerActivity => self.pipe("integer", value),
+            F::DramActivity => self.gauge(&m::DRAM_ACTIVITY, millionths(value)),
+            F::PcieSentRate => self.rate(&m::PCIE_RATE, "sent", value),
+            F::PcieReceivedRate => self.rate(&m::PCIE_RATE, "received", value),
+            F::NvlinkSentRate => self.rate(&m::NVLINK_RATE, "sent", value),
+            F::NvlinkReceivedRate => self.rate(&m::NVLINK_RATE, "received", value),
+            F::RetiredSingleBit => self.more(&m::RETIRED_PAGES, ["single_bit".into()], count),
+            F::RetiredDoubleBit => self.more(&m::RETIRED_PAGES, ["double_bit".into()], count),
+            F::RemapBanksMax => self.banks("max", value),
+            F::RemapBanksHigh => self.banks("high", value),
+            F::RemapBanksPartial => self.banks("partial", value),
+            F::RemapBanksLow => self.banks("low", value),
+            F::RemapBanksNone => self.banks("none", value),
+            F::VirtualizationMode => {
+                let place = usize::try_from(value).ok();
+                if let Some(mode) = place.and_then(|place| VIRTUALIZATION_MODES.get(place)) {
+                    self.more(&m::VIRTUALIZATION, [(*mode).into()], Flag(true));
+                }
+            }
+            F::ConfidentialCompute => self.gauge(&m::CONFIDENTIAL, flag),
+            F::ProtectedMemory => self.confidential_memory("protected", value),
+            F::UnprotectedMemory => self.confidential_memory("unprotected", value),
+            // A MIG instance has it, no GPU.
+            F::Multiprocessors => {}
             // These fields have no number.
-            F::Processes | F::ProcessUtilization | F::MigInstances | F::Xids => {}
+            F::Processes | F::ProcessUtilization | F::MigInstances | F::Xids | F::Gpm | F::NvlinkLinks => {}
         }
     }
 }

@@ -149,6 +149,60 @@ fields! {
     NvlinkRecovery = "nvlink_recovery",
     /// 0 or 1.
     MigMode = "mig_mode",
+    /// Millionths of the time in which the graphics and compute engine was busy (GPM).
+    EngineActivity = "engine_activity",
+    /// Millionths of the SMs that were busy (GPM).
+    SmActivity = "sm_activity",
+    /// Millionths of the warps that the SMs can hold (GPM).
+    SmOccupancy = "sm_occupancy",
+    /// Millionths of the time in which the tensor pipe was active (GPM).
+    TensorActivity = "tensor_activity",
+    /// Millionths of the time in which the FP64 pipe was active (GPM).
+    Fp64Activity = "fp64_activity",
+    /// Millionths of the time in which the FP32 pipe was active (GPM).
+    Fp32Activity = "fp32_activity",
+    /// Millionths of the time in which the FP16 pipe was active (GPM).
+    Fp16Activity = "fp16_activity",
+    /// Millionths of the time in which the integer pipe was active (GPM).
+    IntegerActivity = "integer_activity",
+    /// Millionths of the bandwidth of the memory (GPM).
+    DramActivity = "dram_activity",
+    /// Bytes per second (GPM).
+    PcieSentRate = "pcie_sent_rate",
+    /// Bytes per second (GPM).
+    PcieReceivedRate = "pcie_received_rate",
+    /// Bytes per second over all links (GPM).
+    NvlinkSentRate = "nvlink_sent_rate",
+    /// Bytes per second over all links (GPM).
+    NvlinkReceivedRate = "nvlink_received_rate",
+    /// Pages retired after single-bit errors.
+    RetiredSingleBit = "retired_single_bit",
+    /// Pages retired after double-bit errors.
+    RetiredDoubleBit = "retired_double_bit",
+    /// Banks of memory with all spare rows.
+    RemapBanksMax = "remap_banks_max",
+    /// Banks of memory with most of their spare rows.
+    RemapBanksHigh = "remap_banks_high",
+    /// Banks of memory with some of their spare rows.
+    RemapBanksPartial = "remap_banks_partial",
+    /// Banks of memory with one spare row.
+    RemapBanksLow = "remap_banks_low",
+    /// Banks of memory without a spare row.
+    RemapBanksNone = "remap_banks_none",
+    /// The number of an `nvmlGpuVirtualizationMode_t`.
+    VirtualizationMode = "virtualization_mode",
+    /// 0 or 1.
+    ConfidentialCompute = "confidential_compute",
+    /// KiB.
+    ProtectedMemory = "protected_memory",
+    /// KiB.
+    UnprotectedMemory = "unprotected_memory",
+    /// Streaming multiprocessors of a MIG instance.
+    Multiprocessors = "multiprocessors",
+    /// No value: whether the GPU has GPM.
+    Gpm = "gpm",
+    /// No value: what each NVLink link reports.
+    NvlinkLinks = "nvlink_links",
     /// No value: the list of processes.
     Processes = "processes",
     /// No value: the utilization of each process.

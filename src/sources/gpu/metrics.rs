@@ -4,7 +4,9 @@
 //! empty while the GPU has not reported it.
 
 use crate::model::desc::Instrument::{Counter as Sum, Gauge as Last, UpDownCounter as UpDown};
-use crate::model::units::{Bytes, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Watts};
+use crate::model::units::{
+    Bytes, BytesPerSecond, Celsius, Count, Flag, Hertz, Joules, Ratio, Seconds, Watts,
+};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
@@ -77,6 +79,10 @@ crate::metrics! {
     pub PROCESS_MEMORY: Gauge<Bytes> = "memwarden_gpu_process_memory_bytes" {gpu, uuid, pid}.budget(4_000);
     /// Share of time in which one process ran on the GPU's streaming multiprocessors or compute engines, in the newest sample of the driver, 0 to 1; absent where it did not run, or where the driver does not count its time.
     pub PROCESS_SM: Gauge<Ratio> = "memwarden_gpu_process_sm_utilization_ratio" {gpu, uuid, pid}.budget(4_000);
+    /// Share of time in which one process used the GPU's video encoder, in the newest sample of the driver, 0 to 1; absent where it did not use it.
+    pub PROCESS_ENCODER: Gauge<Ratio> = "memwarden_gpu_process_encoder_utilization_ratio" {gpu, uuid, pid}.budget(4_000);
+    /// Share of time in which one process used the GPU's video decoder, in the newest sample of the driver, 0 to 1; absent where it did not use it.
+    pub PROCESS_DECODER: Gauge<Ratio> = "memwarden_gpu_process_decoder_utilization_ratio" {gpu, uuid, pid}.budget(4_000);
     /// Processes that use the GPU.
     pub PROCESSES: Gauge<Count> = "memwarden_gpu_processes" {gpu, uuid}.counting("{process}");
 
@@ -91,6 +97,17 @@ crate::metrics! {
     /// Share of time in which the GPU's video decoder was busy, 0 to 1.
     pub DECODER_UTILIZATION: Gauge<Ratio> = "memwarden_gpu_decoder_utilization_ratio" {gpu, uuid}
         .semconv("hw.gpu.utilization", Last, DECODER, ID);
+
+    /// Share of time in which the GPU's graphics and compute engine was busy since the previous sample, 0 to 1; absent where the GPU lacks GPM (before Hopper), as are the other activities.
+    pub ENGINE_ACTIVITY: Gauge<Ratio> = "memwarden_gpu_engine_activity_ratio" {gpu, uuid};
+    /// Share of the GPU's streaming multiprocessors that were busy, on average since the previous sample, 0 to 1.
+    pub SM_ACTIVITY: Gauge<Ratio> = "memwarden_gpu_sm_activity_ratio" {gpu, uuid};
+    /// Warps that were active, as a share of those that the GPU's streaming multiprocessors can hold, on average since the previous sample, 0 to 1.
+    pub SM_OCCUPANCY: Gauge<Ratio> = "memwarden_gpu_sm_occupancy_ratio" {gpu, uuid};
+    /// Share of time in which a pipe of the GPU's streaming multiprocessors was active, on average since the previous sample, 0 to 1, by pipe: tensor, fp64, fp32, fp16 or integer.
+    pub PIPE_ACTIVITY: Gauge<Ratio> = "memwarden_gpu_pipe_activity_ratio" {gpu, uuid, pipe};
+    /// Bandwidth of the GPU's memory that was used, as a share of the maximum, on average since the previous sample, 0 to 1.
+    pub DRAM_ACTIVITY: Gauge<Ratio> = "memwarden_gpu_dram_activity_ratio" {gpu, uuid};
 
     /// Temperature of the GPU's die.
     pub TEMPERATURE: Gauge<Celsius> = "memwarden_gpu_temperature_celsius" {gpu, uuid}
@@ -133,6 +150,10 @@ crate::metrics! {
     pub REMAP_PENDING: Gauge<Flag> = "memwarden_gpu_row_remap_pending" {gpu, uuid};
     /// Whether a row of GPU memory could not be remapped; such a GPU should be replaced.
     pub REMAP_FAILURE: Gauge<Flag> = "memwarden_gpu_row_remap_failure" {gpu, uuid};
+    /// Banks of GPU memory by the spare rows that they have left: max (all of them), high, partial, low or none; with none, the next error of a row cannot be remapped.
+    pub REMAP_BANKS: Gauge<Count> = "memwarden_gpu_row_remap_banks" {gpu, uuid, spare_rows}.counting("{bank}");
+    /// Pages of GPU memory that were retired, by cause: single_bit or double_bit errors.
+    pub RETIRED_PAGES: Gauge<Count> = "memwarden_gpu_retired_pages" {gpu, uuid, cause}.counting("{page}");
     /// Whether pages of GPU memory will be retired at the next GPU reset.
     pub RETIREMENT_PENDING: Gauge<Flag> = "memwarden_gpu_page_retirement_pending" {gpu, uuid};
     /// XID errors of the GPU, reported by NVML or the kernel log, since memwarden started.
@@ -150,6 +171,8 @@ crate::metrics! {
     /// Bytes that the GPU received over PCIe.
     pub PCIE_RECEIVED: Counter<Bytes> = "memwarden_gpu_pcie_received_bytes_total" {gpu, uuid}
         .semconv("hw.gpu.io", Sum, RECEIVED, ID);
+    /// Traffic of the GPU over PCIe since the previous sample, by direction: sent or received; absent where the GPU lacks GPM (before Hopper).
+    pub PCIE_RATE: Gauge<BytesPerSecond> = "memwarden_gpu_pcie_traffic_bytes_per_second" {gpu, uuid, direction};
     /// PCIe packets of the GPU that were retransmitted.
     pub PCIE_REPLAYS: Counter<Count> = "memwarden_gpu_pcie_replays_total" {gpu, uuid}.counting("{replay}");
     /// PCIe generation of the GPU's link: current, and the maximum that the link supports.
@@ -165,6 +188,24 @@ crate::metrics! {
     /// Errors on all NVLink links of the GPU, by kind of error.
     pub NVLINK_ERRORS: Counter<Count> = "memwarden_gpu_nvlink_errors_total" {gpu, uuid, error}.counting("{error}");
 
+    /// Traffic of the GPU over all NVLink links since the previous sample, by direction: sent or received; absent where the GPU lacks GPM (before Hopper).
+    pub NVLINK_RATE: Gauge<BytesPerSecond> = "memwarden_gpu_nvlink_traffic_bytes_per_second" {gpu, uuid, direction};
+    /// Whether one NVLink link of the GPU is active; absent unless `nvlink_links` is on, as are the other metrics of one link.
+    pub LINK_ACTIVE: Gauge<Flag> = "memwarden_gpu_nvlink_link_active" {gpu, uuid, link};
+    /// Bytes that the GPU sent over one NVLink link: data is without protocol overhead, raw includes it.
+    pub LINK_SENT: Counter<Bytes> = "memwarden_gpu_nvlink_link_sent_bytes_total" {gpu, uuid, link, traffic};
+    /// Bytes that the GPU received over one NVLink link: data is without protocol overhead, raw includes it.
+    pub LINK_RECEIVED: Counter<Bytes> = "memwarden_gpu_nvlink_link_received_bytes_total" {gpu, uuid, link, traffic};
+    /// Errors on one NVLink link of the GPU, by kind of error: replay, recovery or crc_flit.
+    pub LINK_ERRORS: Counter<Count> = "memwarden_gpu_nvlink_link_errors_total" {gpu, uuid, link, error}.counting("{error}");
+
+    /// How the GPU is virtualized: none, passthrough, vgpu (this machine has a part of the GPU), host_vgpu or host_vsga (it gives parts away); always 1.
+    pub VIRTUALIZATION: Gauge<Flag> = "memwarden_gpu_virtualization_info" {gpu, uuid, mode};
+    /// Whether confidential compute is enabled, in which the GPU's memory is encrypted.
+    pub CONFIDENTIAL: Gauge<Flag> = "memwarden_gpu_confidential_compute_enabled" {gpu, uuid};
+    /// Memory of the GPU by kind, protected or unprotected, while confidential compute is enabled.
+    pub CONFIDENTIAL_MEMORY: Gauge<Bytes> = "memwarden_gpu_confidential_compute_memory_bytes" {gpu, uuid, kind};
+
     /// Whether MIG (multi-instance GPU) mode is enabled.
     pub MIG_ENABLED: Gauge<Flag> = "memwarden_gpu_mig_enabled" {gpu, uuid};
     /// Identity of a MIG instance; the label parent is the UUID of its GPU. Always 1.
@@ -177,4 +218,16 @@ crate::metrics! {
     pub MIG_FREE: Gauge<Bytes> = "memwarden_gpu_mig_memory_free_bytes" {gpu, uuid, gpu_instance, compute_instance};
     /// Memory of the MIG instance reserved by the driver; absent where the driver counts it as used.
     pub MIG_RESERVED: Gauge<Bytes> = "memwarden_gpu_mig_memory_reserved_bytes" {gpu, uuid, gpu_instance, compute_instance};
+    /// Streaming multiprocessors of the MIG instance.
+    pub MIG_MULTIPROCESSORS: Gauge<Count> = "memwarden_gpu_mig_multiprocessors" {gpu, uuid, gpu_instance, compute_instance}.counting("{multiprocessor}");
+    /// As memwarden_gpu_engine_activity_ratio, of the MIG device's GPU instance; compute instances of one GPU instance have the same value.
+    pub MIG_ENGINE: Gauge<Ratio> = "memwarden_gpu_mig_engine_activity_ratio" {gpu, uuid, gpu_instance, compute_instance};
+    /// As memwarden_gpu_sm_activity_ratio, of the MIG device's GPU instance.
+    pub MIG_SM: Gauge<Ratio> = "memwarden_gpu_mig_sm_activity_ratio" {gpu, uuid, gpu_instance, compute_instance};
+    /// As memwarden_gpu_sm_occupancy_ratio, of the MIG device's GPU instance.
+    pub MIG_OCCUPANCY: Gauge<Ratio> = "memwarden_gpu_mig_sm_occupancy_ratio" {gpu, uuid, gpu_instance, compute_instance};
+    /// As memwarden_gpu_pipe_activity_ratio, of the MIG device's GPU instance.
+    pub MIG_PIPE: Gauge<Ratio> = "memwarden_gpu_mig_pipe_activity_ratio" {gpu, uuid, gpu_instance, compute_instance, pipe};
+    /// As memwarden_gpu_dram_activity_ratio, of the MIG device's GPU instance.
+    pub MIG_DRAM: Gauge<Ratio> = "memwarden_gpu_mig_dram_activity_ratio" {gpu, uuid, gpu_instance, compute_instance};
 }

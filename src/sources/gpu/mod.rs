@@ -9,6 +9,7 @@ pub mod field;
 pub mod keeper;
 pub mod metrics;
 pub mod options;
+mod parts;
 pub mod protocol;
 pub mod report;
 pub mod state;

@@ -54,8 +54,25 @@ pub static MEMORY_PEAKS: Opt = Opt {
     default: "true",
 };
 
+/// `gpm`.
+pub static GPM: Opt = Opt {
+    key: "gpm",
+    help: "Whether GPM metrics are sampled where the GPU has them (from Hopper on): activity of SMs, pipes and memory, and rates of PCIe and NVLink.",
+    kind: OptKind::Bool,
+    default: "true",
+};
+
+/// `nvlink_links`.
+pub static NVLINK_LINKS: Opt = Opt {
+    key: "nvlink_links",
+    help: "Whether the state, the traffic and the errors of each NVLink link are exposed, 8 series a link, besides their sums; they are read every fifth sample.",
+    kind: OptKind::Bool,
+    default: "false",
+};
+
 /// All options.
-pub static OPTIONS: &[&Opt] = &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES, &MEMORY_PEAKS];
+pub static OPTIONS: &[&Opt] =
+    &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES, &MEMORY_PEAKS, &GPM, &NVLINK_LINKS];
 
 /// Settings of the worker, passed on its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +89,10 @@ pub struct Options {
     pub field_values: bool,
     /// Whether memory is read between samples.
     pub memory_peaks: bool,
+    /// Whether GPM metrics are read.
+    pub gpm: bool,
+    /// Whether each NVLink link is read.
+    pub nvlink_links: bool,
 }
 
 impl Options {
@@ -84,6 +105,8 @@ impl Options {
             processes: settings.bool(&PROCESSES),
             field_values: settings.bool(&FIELD_VALUES),
             memory_peaks: settings.bool(&MEMORY_PEAKS),
+            gpm: settings.bool(&GPM),
+            nvlink_links: settings.bool(&NVLINK_LINKS),
         }
     }
 
@@ -99,10 +122,14 @@ impl Options {
             ("--no-processes", self.processes),
             ("--no-field-values", self.field_values),
             ("--no-memory-peaks", self.memory_peaks),
+            ("--no-gpm", self.gpm),
         ] {
             if !on {
                 arguments.push(flag.into());
             }
+        }
+        if self.nvlink_links {
+            arguments.push("--nvlink-links".into());
         }
         arguments
     }
@@ -120,12 +147,16 @@ impl Options {
             processes: true,
             field_values: true,
             memory_peaks: true,
+            gpm: true,
+            nvlink_links: false,
         };
         while let Some(flag) = arguments.next() {
             match flag.to_str() {
                 Some("--no-processes") => options.processes = false,
                 Some("--no-field-values") => options.field_values = false,
                 Some("--no-memory-peaks") => options.memory_peaks = false,
+                Some("--no-gpm") => options.gpm = false,
+                Some("--nvlink-links") => options.nvlink_links = true,
                 Some("--library") => options.library = Some(arguments.next().ok_or(flag)?.into()),
                 Some("--driver-root") => options.driver_root = Some(arguments.next().ok_or(flag)?.into()),
                 Some("--interval-ms") => {
@@ -155,7 +186,17 @@ mod tests {
             let driver_root = library.clone();
             let interval = Duration::from_millis(250);
             let memory_peaks = field_values != processes;
-            let options = Options { library, driver_root, interval, processes, field_values, memory_peaks };
+            let (gpm, nvlink_links) = (processes, field_values && !processes);
+            let options = Options {
+                library,
+                driver_root,
+                interval,
+                processes,
+                field_values,
+                memory_peaks,
+                gpm,
+                nvlink_links,
+            };
             assert_eq!(Options::of_arguments(options.arguments().into_iter()), Ok(options));
         }
         let read = |text: &str| Options::of_arguments(text.split(' ').map(OsString::from));

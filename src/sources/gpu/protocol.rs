@@ -162,6 +162,9 @@ pub struct Sample {
     /// The MIG instances on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<Instance>,
+    /// The NVLink links; empty unless they are requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
     /// The reads of its memory since the sample before; absent if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled: Option<Polled>,
@@ -178,7 +181,7 @@ pub struct Polled {
 }
 
 /// One process on a GPU, or on one MIG instance of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
     /// The pid.
@@ -189,6 +192,25 @@ pub struct Process {
     /// Percent of the time in which it ran on the SMs; absent if it did not run, or if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sm: Option<u32>,
+    /// Percent of the time in which it used the video encoder; absent as `sm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoder: Option<u32>,
+    /// Percent of the time in which it used the video decoder; absent as `sm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder: Option<u32>,
+}
+
+/// One NVLink link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Its number, from 0.
+    pub number: u32,
+    /// Whether it is up.
+    pub active: bool,
+    /// The counters that were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<(Field, u64)>,
 }
 
 /// One MIG instance.
@@ -209,6 +231,12 @@ pub struct Instance {
     /// Its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
+    /// Other values that were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<(Field, u64)>,
+    /// The fields without a value, and the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<(Field, Refusal)>,
 }
 
 /// Bytes of memory.
@@ -349,8 +377,9 @@ mod tests {
                 gpu: 1,
                 values: vec![(Field::MemoryUsed, u64::MAX)],
                 refused: vec![(Field::Power, Refusal { reason: Reason::UnknownCode, code: 27 })],
-                processes: Some(vec![Process { pid: 7, memory: None, sm: Some(3) }]),
+                processes: Some(vec![Process { pid: 7, sm: Some(3), ..Process::default() }]),
                 instances: vec![Instance { gi: Some(1), ..Instance::default() }],
+                links: vec![Link { number: 3, active: true, values: vec![(Field::NvlinkSent, 1)] }],
                 polled: Some(Polled { used: 5, reads: 12 }),
             })),
             Line::Xid(Xid { gpu: 0, xid: 79 }),

@@ -8,7 +8,7 @@ use crate::model::units::Bytes;
 use crate::sources::gpu::protocol::{Instance, Memory, Polled, Reason, Refusal};
 
 fn process(pid: u32, memory: Option<u64>) -> Process {
-    Process { pid, memory, sm: None }
+    Process { pid, memory, ..Process::default() }
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_refused_value_is_absent_and_named() {
 #[test]
 fn shares_above_one_are_absent() {
     let mut world = world();
-    let processes = vec![Process { pid: 7, memory: None, sm: Some(101) }];
+    let processes = vec![Process { pid: 7, sm: Some(101), ..Process::default() }];
     take(
         &mut world,
         1,
@@ -225,7 +225,14 @@ fn shares_above_one_are_absent() {
 fn an_instance_names_its_parent() {
     let mut world = world();
     let memory = Some(Memory { total: 100, used: 60, free: 40, reserved: None });
-    let instance = Instance { uuid: "MIG-b".into(), name: "1g".into(), gi: Some(9), ci: None, memory };
+    let instance = Instance {
+        uuid: "MIG-b".into(),
+        name: "1g".into(),
+        gi: Some(9),
+        ci: None,
+        memory,
+        ..Instance::default()
+    };
     let instances = vec![instance];
     take(&mut world, 1, Line::Sample(Box::new(Sample { instances, ..Sample::default() })));
     check(

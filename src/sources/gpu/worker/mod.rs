@@ -6,8 +6,11 @@
 //! GPUs between samples.
 
 mod calls;
+mod detail;
 mod device;
 mod events;
+mod gpm;
+mod links;
 mod pace;
 mod peaks;
 mod problem;

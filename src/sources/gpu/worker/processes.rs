@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 
 use super::calls::call;
 use super::problem;
@@ -62,7 +62,11 @@ impl Processes {
     }
 
     /// The newest utilization of each process that ran since the last sweep.
-    fn process_utilization(&mut self, device: &Device<'_>, found: &mut SweepResult) -> Vec<(u32, u32)> {
+    fn process_utilization(
+        &mut self,
+        device: &Device<'_>,
+        found: &mut SweepResult,
+    ) -> Vec<ProcessUtilizationSample> {
         let samples = match patiently(|| {
             call("nvmlDeviceGetProcessUtilization", || {
                 device.process_utilization_stats(self.utilization_seen)
@@ -86,7 +90,7 @@ impl Processes {
         let mut samples: Vec<_> = samples;
         samples.sort_by_key(|sample| (sample.pid, std::cmp::Reverse(sample.timestamp)));
         samples.dedup_by_key(|sample| sample.pid);
-        samples.iter().map(|sample| (sample.pid, sample.sm_util)).collect()
+        samples
     }
 }
 
@@ -112,7 +116,10 @@ fn merge(listed: &mut Vec<(ProcessInfoKey, Option<u64>)>, processes: Vec<Process
 }
 
 /// One entry per pid; its memory is unknown if it is unknown on any instance.
-fn by_pid(listed: &[(ProcessInfoKey, Option<u64>)], utilization: &[(u32, u32)]) -> Vec<Process> {
+fn by_pid(
+    listed: &[(ProcessInfoKey, Option<u64>)],
+    utilization: &[ProcessUtilizationSample],
+) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::with_capacity(listed.len());
     for ((pid, ..), memory) in listed {
         match processes.iter_mut().find(|known| known.pid == *pid) {
@@ -120,8 +127,14 @@ fn by_pid(listed: &[(ProcessInfoKey, Option<u64>)], utilization: &[(u32, u32)]) 
                 known.memory = known.memory.zip(*memory).map(|(one, other)| one.saturating_add(other));
             }
             None => {
-                let sm = utilization.iter().find(|sample| sample.0 == *pid).map(|sample| sample.1);
-                processes.push(Process { pid: *pid, memory: *memory, sm });
+                let sample = utilization.iter().find(|sample| sample.pid == *pid);
+                processes.push(Process {
+                    pid: *pid,
+                    memory: *memory,
+                    sm: sample.map(|sample| sample.sm_util),
+                    encoder: sample.map(|sample| sample.enc_util),
+                    decoder: sample.map(|sample| sample.dec_util),
+                });
             }
         }
     }
@@ -160,8 +173,22 @@ mod tests {
             vec![info(1, Some(10), None), info(2, Some(5), Some(1)), info(3, Some(7), Some(1))],
         );
         merge(&mut listed, vec![info(1, Some(10), None), info(2, Some(6), Some(2)), info(3, None, Some(2))]);
-        let found = by_pid(&listed, &[(2, 40), (9, 1)]);
-        let process = |pid, memory, sm| Process { pid, memory, sm };
+        let ran = |pid, sm_util| ProcessUtilizationSample {
+            pid,
+            timestamp: 0,
+            sm_util,
+            mem_util: 0,
+            enc_util: 2,
+            dec_util: 3,
+        };
+        let found = by_pid(&listed, &[ran(2, 40), ran(9, 1)]);
+        let process = |pid, memory, sm: Option<u32>| Process {
+            pid,
+            memory,
+            sm,
+            encoder: sm.map(|_| 2),
+            decoder: sm.map(|_| 3),
+        };
         let expected = [process(1, Some(10), None), process(2, Some(11), Some(40)), process(3, None, None)];
         assert_eq!(found, expected);
     }

@@ -7,7 +7,8 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as c;
 
-use crate::sources::gpu::protocol::Memory;
+use super::problem;
+use crate::sources::gpu::protocol::{Memory, Refusal};
 
 /// The scope that requests the sum over all links (nvml.h, `nvmlFieldValue_t`).
 const ALL: u32 = u32::MAX;
@@ -23,24 +24,37 @@ pub(super) fn shutdown(nvml: &Nvml) -> Result<(), NvmlError> {
     nvml_try(unsafe { call() })
 }
 
-/// Reads field values by id, summed over all links if they have a scope; each has its own result.
-pub(super) fn fields(device: &Device<'_>, ids: &[u32]) -> Result<Vec<Result<u64, NvmlError>>, NvmlError> {
+/// The scope with which a field value is of the whole GPU.
+pub(super) const fn whole(id: u32) -> u32 {
+    // Only link fields read the scope; the driver refuses it for none of the others.
+    if matches!(id, 138..=141) { ALL } else { 0 }
+}
+
+/// Reads field values by id and scope; each has its own result.
+pub(super) fn fields(
+    device: &Device<'_>,
+    ids: &[(u32, u32)],
+) -> Result<Vec<Result<u64, Refusal>>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     let mut values: Vec<c::nvmlFieldValue_t> = ids
         .iter()
-        .map(|id| {
+        .map(|(id, scope)| {
             // SAFETY: the structure has only integers and a union of numbers; zeros are valid for all of them.
             let mut value: c::nvmlFieldValue_t = unsafe { mem::zeroed() };
             value.fieldId = *id;
-            // Only link fields read the scope; the driver refuses it for none of the others.
-            value.scopeId = if (138..=141).contains(id) { ALL } else { 0 };
+            value.scopeId = *scope;
             value
         })
         .collect();
     let count = i32::try_from(values.len()).map_err(|_| NvmlError::InvalidArg)?;
     // SAFETY: `values` has `count` entries and outlives the call.
     nvml_try(unsafe { call(device.handle(), count, values.as_mut_ptr()) })?;
-    Ok(values.iter().map(number).collect())
+    Ok(values.iter().map(|value| number(value).map_err(field_refusal)).collect())
+}
+
+/// A driver that does not know a field's id returns an invalid argument.
+fn field_refusal(error: NvmlError) -> Refusal {
+    problem::refusal(if matches!(error, NvmlError::InvalidArg) { NvmlError::NotSupported } else { error })
 }
 
 /// The number in a field value.
@@ -84,6 +98,33 @@ pub(super) fn instance(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u
         query(nvml_sym(lib.nvmlDeviceGetGpuInstanceId.as_ref())),
         query(nvml_sym(lib.nvmlDeviceGetComputeInstanceId.as_ref())),
     )
+}
+
+/// Banks of memory with all, most, some, one and none of their spare rows.
+pub(super) fn remap_banks(device: &Device<'_>) -> Result<[u32; 5], NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRowRemapperHistogram.as_ref())?;
+    let mut banks = c::nvmlRowRemapperHistogramValues_t { max: 0, high: 0, partial: 0, low: 0, none: 0 };
+    // SAFETY: `banks` outlives the call.
+    nvml_try(unsafe { call(device.handle(), &raw mut banks) })?;
+    Ok([banks.max, banks.high, banks.partial, banks.low, banks.none])
+}
+
+/// Whether confidential compute is enabled on the machine.
+pub(super) fn confidential_compute(nvml: &Nvml) -> Result<bool, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlSystemGetConfComputeState.as_ref())?;
+    let mut state = c::nvmlConfComputeSystemState_t { environment: 0, ccFeature: 0, devToolsMode: 0 };
+    // SAFETY: `state` outlives the call.
+    nvml_try(unsafe { call(&raw mut state) })?;
+    Ok(state.ccFeature == c::NVML_CC_SYSTEM_FEATURE_ENABLED)
+}
+
+/// Sizes of the protected and of the unprotected memory, in KiB.
+pub(super) fn confidential_memory(device: &Device<'_>) -> Result<[u64; 2], NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetConfComputeMemSizeInfo.as_ref())?;
+    let mut sizes = c::nvmlConfComputeMemSizeInfo_t { protectedMemSizeKib: 0, unprotectedMemSizeKib: 0 };
+    // SAFETY: `sizes` outlives the call.
+    nvml_try(unsafe { call(device.handle(), &raw mut sizes) })?;
+    Ok([sizes.protectedMemSizeKib, sizes.unprotectedMemSizeKib])
 }
 
 /// An empty set of events.

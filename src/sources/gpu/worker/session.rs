@@ -128,6 +128,8 @@ mod tests {
             processes: true,
             field_values: true,
             memory_peaks: true,
+            gpm: true,
+            nvlink_links: false,
         }
     }
 

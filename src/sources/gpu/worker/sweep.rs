@@ -8,17 +8,15 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::error::NvmlError;
 
 use super::calls::call;
+use super::gpm::Gpm;
 use super::processes::Processes;
-use super::{problem, raw};
+use super::{detail, links, problem, raw};
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::options::Options;
-use crate::sources::gpu::protocol::{Instance, Memory, Reason, Refusal, Sample};
+use crate::sources::gpu::protocol::{Instance, Link, Memory, Reason, Refusal, Sample};
 
 /// Values that change slowly are read once in this many sweeps.
 const SLOW_EVERY: u64 = 5;
-
-/// The most links that NVML supports (nvml.h, `NVML_NVLINK_MAX_LINKS`).
-const MOST_LINKS: u32 = 18;
 
 /// The most MIG instances read on one GPU, more than any GPU has.
 const MOST_INSTANCES: u32 = 64;
@@ -49,7 +47,9 @@ const RENUMBERED: [Field; 3] =
     [Field::ThrottledSwThermal, Field::ThrottledHwThermal, Field::ThrottledHwPowerBrake];
 
 /// Field values by id that change rarely.
-const SLOW_FIELDS: [(u32, Field); 4] = [
+const SLOW_FIELDS: [(u32, Field); 6] = [
+    (29, Field::RetiredSingleBit),
+    (30, Field::RetiredDoubleBit),
     (142, Field::RemappedCorrectable),
     (143, Field::RemappedUncorrectable),
     (144, Field::RemapPending),
@@ -79,6 +79,31 @@ impl SweepResult {
         self.refused.push((field, refusal));
     }
 
+    /// Adds a value that was read, or the reason why there is none.
+    pub(super) fn record(&mut self, field: Field, result: Result<u64, Refusal>) {
+        match result {
+            Ok(value) => self.values.push((field, value)),
+            Err(refusal) => self.refuse(field, refusal),
+        }
+    }
+
+    /// Adds everything of another result.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.note_fatal(other);
+        other.give(&mut self.values, &mut self.refused);
+    }
+
+    /// Ends the sweep if another result does.
+    pub(super) fn note_fatal(&mut self, other: &Self) {
+        self.fatal = self.fatal.or(other.fatal);
+    }
+
+    /// Adds the values and the refusals to these lists.
+    pub(super) fn give(&self, values: &mut Vec<(Field, u64)>, refused: &mut Vec<(Field, Refusal)>) {
+        values.extend(&self.values);
+        refused.extend(&self.refused);
+    }
+
     /// Fails if the GPU stopped responding, which ends a sweep.
     fn check(&self) -> Result<(), Refusal> {
         self.fatal.map_or(Ok(()), Err)
@@ -91,8 +116,10 @@ pub(super) struct Sweeper {
     field_values: bool,
     sweeps: u64,
     slow: SweepResult,
-    instances: Vec<Instance>,
     processes: Option<Processes>,
+    gpm: Option<Gpm>,
+    /// The links, where they are requested.
+    links: Option<Vec<Link>>,
 }
 
 impl Sweeper {
@@ -103,7 +130,8 @@ impl Sweeper {
             field_values: options.field_values,
             sweeps: 0,
             slow: SweepResult::default(),
-            instances: Vec::new(),
+            gpm: options.gpm.then(Gpm::default),
+            links: options.nvlink_links.then(Vec::new),
         }
     }
 
@@ -111,7 +139,7 @@ impl Sweeper {
     /// `events` is the reason why XIDs cannot be read, if they cannot.
     pub(super) fn sweep(
         &mut self,
-        device: &Device<'_>,
+        device: &Device<'static>,
         gpu: u32,
         events: Option<Refusal>,
     ) -> Result<Sample, Refusal> {
@@ -121,24 +149,30 @@ impl Sweeper {
         let processes = self.processes.as_mut().and_then(|processes| processes.list(device, &mut found));
         found.check()?;
         if self.sweeps.is_multiple_of(SLOW_EVERY) {
-            self.slow = slow(device, self.field_values);
+            self.slow = slow(device, self.field_values, self.links.as_mut());
             self.slow.check()?;
         }
         self.sweeps += 1;
         let partitioned = self.slow.values.contains(&(Field::MigMode, 1));
-        self.instances = if partitioned { instances(device, &mut found) } else { Vec::new() };
+        let mut instances = if partitioned { instances(device, &mut found) } else { Vec::new() };
+        found.check()?;
+        match &mut self.gpm {
+            Some(gpm) if partitioned => gpm.read_instances(device, &mut instances, &mut found),
+            Some(gpm) => gpm.read(device, &mut found),
+            None => {}
+        }
         found.check()?;
         if let Some(refusal) = events {
             found.refused.push((Field::Xids, refusal));
         }
-        found.values.extend(&self.slow.values);
-        found.refused.extend(&self.slow.refused);
+        found.append(&self.slow);
         Ok(Sample {
             gpu,
             values: found.values,
             refused: found.refused,
             processes,
-            instances: self.instances.clone(),
+            instances,
+            links: self.links.clone().unwrap_or_default(),
             polled: None,
         })
     }
@@ -231,17 +265,9 @@ fn performance_state(device: &Device<'_>) -> Result<u64, NvmlError> {
 }
 
 fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut SweepResult) {
-    let numbers: Vec<u32> = ids.iter().map(|(id, _)| *id).collect();
-    match call("nvmlDeviceGetFieldValues", || raw::fields(device, &numbers)) {
-        Ok(values) => {
-            for ((_, field), value) in ids.iter().zip(values) {
-                match value {
-                    // A driver that does not know a field's id returns an invalid argument.
-                    Err(NvmlError::InvalidArg) => found.take::<u64>(*field, Err(NvmlError::NotSupported)),
-                    value => found.take(*field, value),
-                }
-            }
-        }
+    let scoped: Vec<(u32, u32)> = ids.iter().map(|(id, _)| (*id, raw::whole(*id))).collect();
+    match call("nvmlDeviceGetFieldValues", || raw::fields(device, &scoped)) {
+        Ok(values) => ids.iter().zip(values).for_each(|((_, field), value)| found.record(*field, value)),
         Err(error) => {
             let refusal = problem::refusal(error);
             ids.iter().for_each(|(_, field)| found.refuse(*field, refusal));
@@ -250,7 +276,7 @@ fn numbered(device: &Device<'_>, ids: &[(u32, Field)], found: &mut SweepResult) 
 }
 
 /// Values that change rarely, or only in steps.
-fn slow(device: &Device<'_>, field_values: bool) -> SweepResult {
+fn slow(device: &Device<'_>, field_values: bool, links: Option<&mut Vec<Link>>) -> SweepResult {
     let mut found = SweepResult::default();
     match call("nvmlDeviceGetBAR1MemoryInfo", || device.bar1_memory_info()) {
         Ok(bar1) => found.values.extend([(Field::Bar1Total, bar1.total), (Field::Bar1Used, bar1.used)]),
@@ -298,26 +324,22 @@ fn slow(device: &Device<'_>, field_values: bool) -> SweepResult {
         call("nvmlDeviceGetMaxPcieLinkGeneration", || device.max_pcie_link_gen()),
     );
     found.take(Field::PcieWidthMax, call("nvmlDeviceGetMaxPcieLinkWidth", || device.max_pcie_link_width()));
-    found.take(Field::NvlinkActive, active_links(device));
+    match links::states(device) {
+        Ok(states) => {
+            found.values.push((Field::NvlinkActive, states.iter().map(|link| u64::from(link.active)).sum()));
+            if let Some(links) = links {
+                *links = states;
+                links::counters(device, links, &mut found);
+            }
+        }
+        Err(error) => found.refuse(Field::NvlinkActive, problem::refusal(error)),
+    }
+    detail::read(device, &mut found);
     found.take(Field::MigMode, call("nvmlDeviceGetMigMode", || device.mig_mode()).map(|mode| mode.current));
     if field_values && found.fatal.is_none() {
         numbered(device, &SLOW_FIELDS, &mut found);
     }
     found
-}
-
-/// The number of links that are up; the first link that does not exist ends the count.
-fn active_links(device: &Device<'_>) -> Result<u64, NvmlError> {
-    let mut active = 0;
-    for link in 0..MOST_LINKS {
-        match call("nvmlDeviceGetNvLinkState", || device.link_wrapper_for(link).is_active()) {
-            Ok(up) => active += u64::from(up),
-            Err(NvmlError::InvalidArg | NvmlError::NotSupported) if link > 0 => break,
-            Err(NvmlError::InvalidArg) => return Err(NvmlError::NotSupported),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(active)
 }
 
 /// The MIG instances; indices without one are skipped.
@@ -341,6 +363,8 @@ fn instances(device: &Device<'_>, found: &mut SweepResult) -> Vec<Instance> {
                     gi: gi.ok(),
                     ci: ci.ok(),
                     memory: memory(&instance).ok(),
+                    values: detail::of_instance(&instance),
+                    refused: Vec::new(),
                 });
             }
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
