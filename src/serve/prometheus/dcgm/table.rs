@@ -88,8 +88,23 @@ rows! {
     DCGM_FI_DEV_ECC_DBE_AGG_TOTAL Counter Same ECC_ERRORS {error = "uncorrected", scope = "aggregate"} "Uncorrected ECC errors over the GPU's lifetime.";
     DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS Counter Same REMAPPED_ROWS {error = "uncorrectable"} "Rows remapped because of uncorrectable errors.";
     DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS Counter Same REMAPPED_ROWS {error = "correctable"} "Rows remapped because of correctable errors.";
+    DCGM_FI_DEV_RETIRED_SBE Counter Same RETIRED_PAGES {cause = "single_bit"} "Pages retired because of single-bit errors.";
+    DCGM_FI_DEV_RETIRED_DBE Counter Same RETIRED_PAGES {cause = "double_bit"} "Pages retired because of double-bit errors.";
+    DCGM_FI_DEV_RETIRED_PENDING Gauge Same RETIREMENT_PENDING {} "Whether pages will be retired at the next reset.";
     DCGM_FI_DEV_ROW_REMAP_FAILURE Gauge Same REMAP_FAILURE {} "Whether a row could not be remapped.";
     DCGM_FI_DEV_ROW_REMAP_PENDING Gauge Same REMAP_PENDING {} "Whether rows will be remapped at the next reset.";
+    DCGM_FI_PROF_GR_ENGINE_ACTIVE Gauge Same ENGINE_ACTIVITY {} "Share of time in which the graphics engine was active.";
+    DCGM_FI_PROF_SM_ACTIVE Gauge Same SM_ACTIVITY {} "Share of SMs that were active.";
+    DCGM_FI_PROF_SM_OCCUPANCY Gauge Same SM_OCCUPANCY {} "Share of warps that were resident on an SM.";
+    DCGM_FI_PROF_PIPE_TENSOR_ACTIVE Gauge Same PIPE_ACTIVITY {pipe = "tensor"} "Share of time in which the tensor pipe was active.";
+    DCGM_FI_PROF_PIPE_FP64_ACTIVE Gauge Same PIPE_ACTIVITY {pipe = "fp64"} "Share of time in which the FP64 pipe was active.";
+    DCGM_FI_PROF_PIPE_FP32_ACTIVE Gauge Same PIPE_ACTIVITY {pipe = "fp32"} "Share of time in which the FP32 pipe was active.";
+    DCGM_FI_PROF_PIPE_FP16_ACTIVE Gauge Same PIPE_ACTIVITY {pipe = "fp16"} "Share of time in which the FP16 pipe was active.";
+    DCGM_FI_PROF_DRAM_ACTIVE Gauge Same DRAM_ACTIVITY {} "Share of the memory's bandwidth that was used.";
+    DCGM_FI_PROF_PCIE_TX_BYTES Gauge Same PCIE_RATE {direction = "sent"} "Bytes sent over PCIe per second.";
+    DCGM_FI_PROF_PCIE_RX_BYTES Gauge Same PCIE_RATE {direction = "received"} "Bytes received over PCIe per second.";
+    DCGM_FI_PROF_NVLINK_TX_BYTES Gauge Same NVLINK_RATE {direction = "sent"} "Bytes sent over NVLink per second.";
+    DCGM_FI_PROF_NVLINK_RX_BYTES Gauge Same NVLINK_RATE {direction = "received"} "Bytes received over NVLink per second.";
     DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL Counter Same NVLINK_ERRORS {error = "crc_flit"} "NVLink CRC errors of flow control.";
     DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL Counter Same NVLINK_ERRORS {error = "crc_data"} "NVLink CRC errors of data.";
     DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL Counter Same NVLINK_ERRORS {error = "replay"} "NVLink retries.";
@@ -103,12 +118,4 @@ pub static ABSENT: &[(&str, &str)] = &[
         "a rate in MB/s between two reads of DCGM, although its type is counter; use `rate()` of `memwarden_gpu_nvlink_sent_bytes_total` and `memwarden_gpu_nvlink_received_bytes_total`",
     ),
     ("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "memwarden does not read the state of vGPU licenses"),
-    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", PROFILING),
-    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", PROFILING),
-    ("DCGM_FI_PROF_DRAM_ACTIVE", PROFILING),
-    ("DCGM_FI_PROF_PCIE_TX_BYTES", RATE),
-    ("DCGM_FI_PROF_PCIE_RX_BYTES", RATE),
 ];
-
-const PROFILING: &str = "a profiling value, which DCGM reads from the GPU's performance counters";
-const RATE: &str = "a rate in bytes per second from the GPU's performance counters; use `rate()` of `memwarden_gpu_pcie_sent_bytes_total` and `memwarden_gpu_pcie_received_bytes_total`";
