@@ -109,6 +109,7 @@ pub(crate) const DEVICE: &[Call] = &[
             &[("version", Number), ("total", Wide), ("reserved", Wide), ("free", Wide), ("used", Wide)],
         )],
     ),
+    call("nvmlDeviceGetConfComputeMemSizeInfo", &[plain(&[("protected", Wide), ("unprotected", Wide)])]),
     call("nvmlDeviceGetBAR1MemoryInfo", &[plain(&[("total", Wide), ("free", Wide), ("used", Wide)])]),
     call("nvmlDeviceGetUtilizationRates", &[plain(&[("gpu", Number), ("memory", Number)])]),
     call("nvmlDeviceGetEncoderUtilization", CODEC),

@@ -19,6 +19,9 @@ const JUDGED_ELSEWHERE: &[&str] = &[
     "field_status",
     "sample_age_seconds",
     "nvlink_active_links",
+    "virtualization_info",
+    "confidential_compute_enabled",
+    "confidential_compute_memory_bytes",
     "throttled",
     "memory_unattributed_bytes",
 ];
@@ -65,9 +68,8 @@ fn one_gpu(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
         let what = describe(&name, &labels);
         let (function, arguments, field) = row.nvml;
         let call = |recording: &Recording| recording.find(Some(gpu), function, arguments).cloned();
-        let raw = |recording: &Recording| {
-            call(recording).and_then(|call| Some(as_f64(call.number(field)?) * row.factor))
-        };
+        let raw =
+            |recording: &Recording| call(recording).and_then(|call| Some(call.figure(field)? * row.factor));
         let figures = (raw(readings.before), of(readings.first), of(readings.last), raw(readings.after));
         match figures {
             (Some(before), Some(first), Some(last), Some(after)) => {
@@ -111,6 +113,8 @@ fn one_gpu(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
     identity(readings, gpu, smi, part);
     processes(readings, gpu, smi, part);
     links(readings, gpu, part);
+    modes(readings, gpu, part);
+    confidential_memory(readings, gpu, part);
     not_covered(readings.first, &own, part);
 }
 
@@ -213,6 +217,59 @@ fn links(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
             part.check(what, good, format!("{said:?}; NVML {before} and {after}"));
         }
         _ => part.not_judged(what, "the GPU has no NVLink"),
+    }
+}
+
+/// The modes that a number of NVML names, and that the machine has and not the GPU.
+fn modes(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
+    const MODES: [&str; 5] = ["none", "passthrough", "vgpu", "host_vgpu", "host_vsga"];
+    let index = gpu.to_string();
+    let number = |gpu: Option<u32>, function: &str, name: &str| {
+        let number = readings.before.find(gpu, function, &[])?.number(name)?;
+        usize::try_from(number).ok()
+    };
+    let virtualization = number(Some(gpu), "nvmlDeviceGetVirtualizationMode", "value");
+    let confidential = number(None, "nvmlSystemGetConfComputeState", "feature");
+    let series = |name: &str, labels: &[(&str, &str)]| {
+        let all: Vec<(&str, &str)> = [("gpu", index.as_str())].iter().chain(labels).copied().collect();
+        readings.first.value(&format!("memwarden_gpu_{name}"), &all)
+    };
+    for (what, number, said) in [
+        (
+            "virtualization_info",
+            virtualization,
+            MODES.iter().position(|mode| series("virtualization_info", &[("mode", mode)]) == Some(1.0)),
+        ),
+        (
+            "confidential_compute_enabled",
+            confidential,
+            series("confidential_compute_enabled", &[]).map(|enabled| usize::from(enabled > 0.0)),
+        ),
+    ] {
+        let what = format!("memwarden_gpu_{what}{{gpu=\"{gpu}\"}}");
+        match (number, said) {
+            (None, None) => {
+                part.not_judged(what, "NVML does not report it; memwarden exposes nothing either")
+            }
+            _ => part.check(what, number == said, format!("{said:?}; NVML {number:?}")),
+        }
+    }
+}
+
+/// The memory of confidential compute, which is exposed while it is enabled.
+fn confidential_memory(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
+    let feature = readings.before.find(None, "nvmlSystemGetConfComputeState", &[]);
+    let enabled = feature.and_then(|call| call.number("feature")) == Some(1);
+    for kind in ["protected", "unprotected"] {
+        let name = "memwarden_gpu_confidential_compute_memory_bytes";
+        let labels = [("gpu", &*gpu.to_string()), ("kind", kind)];
+        let said = readings.first.value(name, &labels);
+        let call = readings.before.find(Some(gpu), "nvmlDeviceGetConfComputeMemSizeInfo", &[]);
+        let raw = call.and_then(|call| Some(call.figure(kind)? * 1024.0)).filter(|_| enabled);
+        match (said, raw) {
+            (None, None) => {}
+            _ => part.check(describe(name, &labels), said == raw, format!("{said:?}; NVML {raw:?}")),
+        }
     }
 }
 

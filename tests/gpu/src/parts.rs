@@ -163,7 +163,10 @@ pub(crate) fn comparison(settings: &Settings) -> anyhow::Result<Part> {
     let before = take_recording(settings)?;
     // After the first recording: what the daemon reads seldom is newer than it.
     let daemon = fast_daemon(settings, name, &[])?;
-    let first = daemon.wait_gpus(before.gpus())?;
+    daemon.wait_gpus(before.gpus())?;
+    // GPM metrics are of the time between two samples.
+    std::thread::sleep(Duration::from_millis(600));
+    let first = daemon.page();
     let smi = nvidia_smi(settings, name);
     std::thread::sleep(Duration::from_millis(600));
     let last = daemon.page();
@@ -310,7 +313,7 @@ pub(crate) fn peaks(settings: &Settings) -> anyhow::Result<Part> {
     let daemon = fast_daemon(settings, name, &[])?;
     let (base, step) = (512.0 * MIB, 16.0 * MIB);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
-    let count = (40.0 * settings.pace).max(10.0) as usize;
+    let count = (40.0 * settings.pace).max(20.0) as usize;
     let mut program = program(
         settings,
         name,

@@ -87,7 +87,7 @@ impl Recorder<'_> {
         self.retired_pages(subject);
         self.process_utilization(subject);
         self.events(subject);
-        self.gpm(subject);
+        self.gpm(subject, None);
         let most = self.number("nvmlDeviceGetMaxMigDeviceCount", Some(gpu)).unwrap_or(0).min(16);
         for mig in 0..most {
             let mut instance = Buffer::new(8);
@@ -103,7 +103,13 @@ impl Recorder<'_> {
             );
             if outcome.is_some_and(|outcome| outcome.code == SUCCESS) {
                 let handle = Some(wide_register(instance.u64_at(0)));
-                self.device(Subject { mig: Some(mig), handle, ..subject });
+                let instance = Subject { mig: Some(mig), handle, ..subject };
+                self.device(instance);
+                let answer =
+                    self.calls.iter().rev().find(|call| call.function == "nvmlDeviceGetGpuInstanceId");
+                let gi = answer.and_then(|call| u32::try_from(call.number("value")?).ok());
+                // A sample of an instance is taken through its GPU.
+                self.gpm(Subject { handle: subject.handle, ..instance }, gi);
             }
         }
     }
@@ -283,11 +289,16 @@ impl Recorder<'_> {
         self.add(subject, "nvmlEventSetFree", &[], freed, BTreeMap::new(), Vec::new());
     }
 
-    /// Two GPM samples and the metrics between them, where the GPU has them.
-    fn gpm(&mut self, subject: Subject) {
+    /// Two GPM samples and the metrics between them, where the GPU has them; of a MIG instance if its GPU instance is given.
+    fn gpm(&mut self, subject: Subject, gpu_instance: Option<u32>) {
         const HEADER: usize = 24;
         const METRIC: usize = 40;
-        let supported = self.calls.iter().rev().find(|call| call.function == "nvmlGpmQueryDeviceSupport");
+        if subject.mig.is_some() != gpu_instance.is_some() {
+            return;
+        }
+        let supported = self.calls.iter().find(|call| {
+            call.function == "nvmlGpmQueryDeviceSupport" && call.gpu == subject.gpu && call.mig.is_none()
+        });
         if supported.and_then(|call| call.answer.get("supported")?.as_u64()) != Some(1) {
             return;
         }
@@ -301,8 +312,15 @@ impl Recorder<'_> {
             }
             let sample = wide_register(sample.u64_at(0));
             samples.push(sample);
-            let taken = self.nvml.call("nvmlGpmSampleGet", &[subject.handle.unwrap_or(0), sample]);
-            self.add(subject, "nvmlGpmSampleGet", &[], taken, BTreeMap::new(), Vec::new());
+            let handle = subject.handle.unwrap_or(0);
+            let (function, taken) = match gpu_instance {
+                None => ("nvmlGpmSampleGet", self.nvml.call("nvmlGpmSampleGet", &[handle, sample])),
+                Some(gi) => {
+                    let arguments = [handle, as_register(gi), sample];
+                    ("nvmlGpmMigSampleGet", self.nvml.call("nvmlGpmMigSampleGet", &arguments))
+                }
+            };
+            self.add(subject, function, &[], taken, BTreeMap::new(), Vec::new());
             std::thread::sleep(Duration::from_millis(120));
         }
         if let [first, second] = samples[..] {

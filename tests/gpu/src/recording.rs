@@ -145,6 +145,11 @@ impl Answer {
         self.answer.get(name)?.as_u64()
     }
 
+    /// A number of the answer that can have a fraction.
+    pub(crate) fn figure(&self, name: &str) -> Option<f64> {
+        self.answer.get(name)?.as_f64()
+    }
+
     /// A text of the answer.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.answer.get(name)?.as_str()

@@ -24,6 +24,14 @@ pub(crate) fn scenario(recording: &Recording) -> Value {
     }
     let cuda = system.number("nvmlSystemGetCudaDriverVersion_v2", &[], "value");
     put(&mut scenario, "cuda_version", cuda.map(Value::from));
+    let confidential = system.number("nvmlSystemGetConfComputeState", &[], "feature").map(|feature| {
+        let first = Reader { gpu: Some(0), ..system };
+        let kib = |name: &str| first.number("nvmlDeviceGetConfComputeMemSizeInfo", &[], name).unwrap_or(0);
+        json!({
+            "enabled": feature != 0, "protected_kib": kib("protected"), "unprotected_kib": kib("unprotected"),
+        })
+    });
+    scenario.insert("confidential_compute".to_owned(), confidential.unwrap_or_default());
     let handles = ["nvmlDeviceGetHandleByIndex_v2"];
     put(&mut scenario, "returns", Some(system.refusals(&handles)));
     let devices: Vec<Value> =
@@ -118,6 +126,16 @@ impl<'a> Reader<'a> {
         processes.into()
     }
 
+    /// The GPM metrics by id.
+    fn gpm(self) -> Value {
+        let metrics = self.calls().filter(|call| call.function == "nvmlGpmMetricsGet");
+        let metrics = metrics.filter_map(|call| {
+            let &[id] = call.arguments.as_slice() else { return None };
+            Some((id.to_string(), call.answer.get("value")?.clone()))
+        });
+        Value::Object(metrics.collect())
+    }
+
     fn memory(self) -> Value {
         let newer = "nvmlDeviceGetMemoryInfo_v2";
         if let Some(total) = self.number(newer, &[], "total") {
@@ -176,6 +194,10 @@ fn device(reader: Reader<'_>) -> Value {
     device.insert("remapped_rows".to_owned(), remapped_rows(reader));
     device.insert("retired_pages".to_owned(), retired_pages(reader));
     device.insert("nvlink".to_owned(), nvlink(reader));
+    let gpm = reader.number("nvmlGpmQueryDeviceSupport", &[], "supported") == Some(1);
+    device.insert("gpm".to_owned(), if gpm { reader.gpm() } else { Value::Null });
+    let mode = reader.value("nvmlDeviceGetVirtualizationMode", &[], "value");
+    device.insert("virtualization".to_owned(), mode);
     fields(&mut device, reader);
     // The fake lists the processes of instances at the GPU too.
     let instances = (0..16).filter_map(|index| {
@@ -390,6 +412,7 @@ fn mig(reader: Reader<'_>) -> Value {
             put(&mut members, key, count.map(Value::from));
         }
         members.insert("memory".to_owned(), instance.memory());
+        members.insert("gpm".to_owned(), instance.gpm());
         members.insert("processes".to_owned(), instance.processes(&BTreeSet::new()));
         instances.push(Value::Object(members));
     }
