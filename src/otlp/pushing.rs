@@ -108,7 +108,7 @@ where
     pub(super) async fn run(self, mut ends: UnboundedReceiver<End>) {
         let mut stop = self.stop.clone();
         let interval = self.resolved.interval;
-        let mut regular = Instant::now() + interval;
+        let mut regular = Instant::now() + first(interval);
         let (mut due, mut tried) = (regular, 0);
         loop {
             tokio::select! {
@@ -173,6 +173,17 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
+/// Delay of the first export: a random part of the interval, so that nodes that are started together do not export
+/// together.
+fn first(interval: Duration) -> Duration {
+    interval / 1024 * (chance(interval) + 1)
+}
+
+/// A random number below 1024.
+fn chance(key: impl std::hash::Hash) -> u32 {
+    u32::try_from(RandomState::new().hash_one(key) % 1024).unwrap_or_default()
+}
+
 /// Maximum delay that a collector can request.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
@@ -180,8 +191,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// nodes of a cluster do not retry at the same time.
 fn backoff(tried: u32) -> Duration {
     let most = Duration::from_secs(1 << tried.min(6)).min(Duration::from_secs(60));
-    let chance = u32::try_from(RandomState::new().hash_one(tried) % 1024).unwrap_or_default();
-    most - most / 2048 * chance
+    most - most / 2048 * chance(tried)
 }
 
 #[cfg(test)]
@@ -195,6 +205,20 @@ mod tests {
             let waits: Vec<_> = (0..20).map(|_| backoff(tried)).collect();
             assert!(waits.iter().all(|wait| (most / 2..=most).contains(wait)), "{waits:?}");
             assert!(waits.iter().any(|wait| *wait != waits[0]));
+        }
+    }
+
+    #[test]
+    fn first_exports_are_spread_over_the_interval() {
+        let interval = Duration::from_secs(60);
+        let delays: Vec<_> = (0..1_000).map(|_| first(interval)).collect();
+        assert!(delays.iter().all(|delay| !delay.is_zero() && *delay <= interval), "{delays:?}");
+        // 100 are expected in each tenth; 50 are five standard deviations away.
+        for tenth in 0..10 {
+            let begin = interval / 10 * tenth;
+            let tenth = begin..begin + interval / 10;
+            let within = delays.iter().filter(|delay| tenth.contains(*delay)).count();
+            assert!((50..=160).contains(&within), "{within} in the tenth from {begin:?}");
         }
     }
 }

@@ -187,15 +187,16 @@ async fn transient_failures_are_retried_before_the_next_push() {
     let refused = |again| Verdict::Refused { why: "no".to_owned(), again };
     let at =
         times(seconds(60), vec![refused(Some(seconds(0))), refused(Some(seconds(0))), Verdict::Taken]).await;
-    assert_eq!(at[0], seconds(60));
+    assert!(!at[0].is_zero() && at[0] <= seconds(60), "{at:?}");
     let waits = [at[1] - at[0], at[2] - at[1]];
     assert!((seconds(1) / 2..=seconds(2)).contains(&waits[0]), "{at:?}");
     assert!((seconds(1)..=seconds(3)).contains(&waits[1]), "{at:?}");
     // Later pushes follow the regular interval.
-    assert_eq!(at[3].as_secs(), 120, "{at:?}");
+    let later = |at: &[Duration], place: usize| (at[place] - at[0]).as_secs_f64().round();
+    assert_eq!(later(&at, 3), 60.0, "{at:?}");
     // The delay that a collector requests is kept, and failures that cannot succeed are not retried.
     let at = times(seconds(10), vec![refused(Some(seconds(25))), refused(None), Verdict::Taken]).await;
-    assert_eq!([0, 1, 2].map(|place| at[place].as_secs()), [10, 35, 45], "{at:?}");
+    assert_eq!([1, 2].map(|place| later(&at, place)), [25.0, 35.0], "{at:?}");
     let at = times(seconds(10), vec![refused(Some(seconds(86_400)))]).await;
-    assert_eq!([0, 1].map(|place| at[place].as_secs()), [10, 310], "{at:?}");
+    assert_eq!(later(&at, 1), 300.0, "{at:?}");
 }
