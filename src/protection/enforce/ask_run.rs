@@ -254,7 +254,8 @@ fn finished(
 
 /// The answers as one line.
 fn report(answers: &[PeerAnswer]) -> String {
-    let mut text = format!("{} nodes", answers.len());
+    let count = answers.len();
+    let mut text = format!("{count} {}", if count == 1 { "node" } else { "nodes" });
     for outcome in RunOutcome::ALL {
         let count = answers.iter().filter(|peer| peer.answer.outcome == *outcome).count();
         if count > 0 {
