@@ -60,38 +60,59 @@ monitor.stop()
 dist.barrier()
 """
 
-HUGGING_FACE = """
-import sys, time, torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+HUGGING_FACE = r"""
+import glob, os, sys, time, torch
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 torch.set_num_threads(1)
 torch.manual_seed(0)
+folder, last = sys.argv[1], int(sys.argv[2])
+# The Trainer's device is "cpu:0", where torch knows only "cpu".
+torch.serialization.register_package(5, lambda storage: None, lambda storage, at: storage if at.startswith("cpu") else None)
 config = LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
 data = [{"input_ids": torch.arange(n, n + 8) % 64, "labels": torch.arange(n, n + 8) % 64} for n in range(64)]
-class Slow(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        time.sleep(0.05)
-arguments = TrainingArguments(sys.argv[1], max_steps=int(sys.argv[2]), per_device_train_batch_size=1, report_to=[],
-                              use_cpu=True, save_strategy="no", disable_tqdm=True, logging_steps=10**6)
-Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Slow()]).train()
+class Printing(Trainer):
+    def training_step(self, *arguments, **named):
+        loss = super().training_step(*arguments, **named)
+        if last < 10**6:
+            line = "loss %d %d %r\n" % (self.args.process_index, self.state.global_step + 1, loss.item())
+            os.write(1, line.encode())
+        else:
+            time.sleep(0.05)
+        return loss
+arguments = TrainingArguments(folder, max_steps=last, per_device_train_batch_size=1, report_to=[], learning_rate=0.01,
+                              lr_scheduler_type="constant", use_cpu=True, save_strategy="no", disable_tqdm=True,
+                              logging_steps=10**6)
+trainer = Printing(LlamaForCausalLM(config), arguments, train_dataset=data)
+trainer.train(resume_from_checkpoint=next(iter(glob.glob(folder + "/checkpoint-*")), None))
 """
 
-LIGHTNING = """
-import sys, time, torch
+LIGHTNING = r"""
+import glob, os, sys, time, torch
 import lightning.pytorch as pl
 torch.set_num_threads(1)
+torch.manual_seed(0)
+folder, last = sys.argv[1], int(sys.argv[2])
 class Module(pl.LightningModule):
     def __init__(self):
         super().__init__()
-        self.inner = torch.nn.Embedding(16, 4)
+        self.inner = torch.nn.Linear(8, 1)
     def training_step(self, batch, index):
-        time.sleep(0.05)
-        return self.inner(batch).sum()
+        # A loader does not remember where it was: the data depends on the step.
+        step = self.global_step + 1
+        made = torch.rand(4, 8, generator=torch.Generator().manual_seed(step * 100 + self.global_rank))
+        loss = (self.inner(made) - made.sum(1, keepdim=True)).square().mean()
+        if last < 10**6:
+            os.write(1, ("loss %d %d %r\n" % (self.global_rank, step, loss.item())).encode())
+        else:
+            time.sleep(0.05)
+        return loss
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return torch.optim.Adam(self.parameters(), lr=0.01)
 data = torch.utils.data.DataLoader(torch.zeros(4096, 5, dtype=torch.long), batch_size=2)
-pl.Trainer(max_steps=int(sys.argv[2]), max_epochs=-1, accelerator="cpu", strategy="ddp", devices=2, num_nodes=2,
+saved = next(iter(glob.glob(folder + "/*.ckpt")), None)
+pl.Trainer(max_steps=last, max_epochs=-1, accelerator="cpu", strategy="ddp", devices=2, num_nodes=2,
            logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-           default_root_dir=sys.argv[1]).fit(Module(), data)
+           default_root_dir=folder).fit(Module(), data, ckpt_path=saved)
 """
 
 
@@ -154,8 +175,8 @@ def kill(processes):
 _ports = itertools.count(29600)
 
 
-def losses(nodes, folder, last):
-    started = torchrun(nodes, PLAIN, folder, last)
+def losses(nodes, folder, last, program=PLAIN):
+    started = torchrun(nodes, program, folder, last)
     try:
         for process in started:
             assert process.wait(PATIENCE * 3) == 0, shown(folder)
@@ -163,6 +184,16 @@ def losses(nodes, folder, last):
         kill(started)
     found = [line.split() for line in shown(folder).splitlines() if line.startswith("loss")]
     return {(rank, int(step)): float(loss) for _, rank, step, loss in found}
+
+
+def goes_on(nodes, folder, step, program, rel):
+    """From the checkpoint of this step, the next 20 have the losses of a run that nobody disturbed."""
+    resumed = losses(nodes, folder, step + 20, program)
+    undisturbed = losses(nodes, folder.parent / "undisturbed", step + 20, program)
+    assert {n for _, n in resumed} == set(range(step + 1, step + 21)) and len(resumed) == 80
+    # DDP sums gradients in another order in its first step.
+    assert resumed == pytest.approx({key: loss for key, loss in undisturbed.items() if key[1] > step}, rel=rel)
+    assert len(set(resumed.values())) > 40, "the losses differ from step to step"
 
 
 def ask_one(daemon, program, nodes, folder, automatic=False):
@@ -202,11 +233,7 @@ def test_a_plain_loop_goes_on_to_the_same_losses(daemon, nodes, tmp_path):
     (step,) = steps
     agreed = [event for event in daemon.of("event") if event["name"] == "checkpoint agreed"]
     assert [event["detail"] for event in agreed] == [{"at": step, "ranks": 4, "world": 4}] * 4
-    resumed = losses(nodes, tmp_path / "run", step + 20)
-    undisturbed = losses(nodes, tmp_path / "undisturbed", step + 20)
-    assert {n for _, n in resumed} == set(range(step + 1, step + 21)) and len(resumed) == 80
-    # DDP sums gradients in another order in its first step.
-    assert resumed == pytest.approx({key: loss for key, loss in undisturbed.items() if key[1] > step}, rel=1e-9)
+    goes_on(nodes, tmp_path / "run", step, PLAIN, 1e-9)
 
 
 def automatic_hooks():
@@ -225,6 +252,7 @@ def test_hugging_face_without_a_line_of_ours(daemon, nodes, tmp_path):
     state = json.loads((tmp_path / "run" / ("checkpoint-%d" % step) / "trainer_state.json").read_text())
     assert state["global_step"] == step
     assert {"optimizer.pt", "rng_state_0.pth", "rng_state_3.pth"} <= set(os.listdir(os.path.dirname(saved[0]["path"] + "/")))
+    goes_on(nodes, tmp_path / "run", step, HUGGING_FACE, 1e-5)
 
 
 def test_lightning_without_a_line_of_ours(daemon, nodes, tmp_path):
@@ -237,3 +265,4 @@ def test_lightning_without_a_line_of_ours(daemon, nodes, tmp_path):
     (step,) = {message["step"] for message in saved}
     (path,) = {message["path"] for message in saved}
     assert torch.load(path, map_location="cpu")["global_step"] == step
+    goes_on(nodes, tmp_path / "run", step, LIGHTNING, 1e-5)
