@@ -164,6 +164,9 @@ fn a_hook_knows_the_job_as_its_owner_does() {
     let incident = value("INCIDENT").unwrap();
     assert!(room.state().join("incidents").join(incident).is_dir(), "{incident}");
 
+    let (done, arguments) = example("slurm-checkpoint", "scancel", &environment);
+    let wanted = ["--batch", "--signal=USR1", &job_id].map(str::to_owned);
+    assert_eq!((done, arguments), (true, wanted.to_vec()));
     let (done, arguments) = example("slurm-cancel", "scancel", &environment);
     assert_eq!((done, arguments), (true, vec![job_id.clone()]));
     let (done, arguments) = example("slurm-requeue", "scontrol", &environment);
@@ -185,5 +188,7 @@ fn a_hook_knows_the_job_as_its_owner_does() {
     );
     let patch: Value = serde_json::from_str(arguments.last().unwrap()).unwrap();
     assert_eq!(patch["spec"]["containers"][0]["name"], "pytorch");
-    assert!(!example("slurm-cancel", "scancel", &pod).0, "a pod is not a Slurm job");
+    for hook in ["slurm-cancel", "slurm-checkpoint"] {
+        assert!(!example(hook, "scancel", &pod).0, "a pod is not a Slurm job");
+    }
 }
