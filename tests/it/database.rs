@@ -184,7 +184,7 @@ impl BusyNode {
                     "uuid": speaker::uuid(gpu as u64),
                     "minor": gpu,
                     "pci": format!("0000:{gpu:02x}:00.0"),
-                    "utilization": 50,
+                    "utilization": 50, "gpm": {"2": 45, "5": 20, "10": 30},
                     "throttle": 4,
                     "processes": [{"pid": ranks[gpu].pid(), "memory": memory[gpu], "type": "compute", "sm": 40}],
                 })
