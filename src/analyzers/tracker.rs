@@ -281,6 +281,7 @@ impl Tracker {
             whole: past.as_ref(),
             peaks: peaks.as_ref(),
             interval: self.interval,
+            leaks: seen.state == State::Leaking,
         };
         limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
     }

@@ -39,9 +39,9 @@ fn assert_in(found: &Table, column: &str, range: std::ops::RangeInclusive<f64>) 
 #[test]
 fn simulated_series_are_warned_of_in_time() {
     let found = table(&(0..200).map(simulate::simulated).collect::<Vec<_>>());
-    assert_in(&found, "warned", 0.78..=1.0);
-    assert_in(&found, "false_warn", 0.0..=0.01);
-    assert_in(&found, "false_near", 0.0..=0.045);
+    assert_in(&found, "warned", 0.80..=1.0);
+    assert_in(&found, "false_warn", 0.0..=0.005);
+    assert_in(&found, "false_near", 0.0..=0.025);
     assert_in(&found, "band", 0.70..=0.90);
     assert_in(&found, "band_late", 0.70..=0.90);
     assert!(found.value("brier") < 0.5 * found.value("brier0"), "{found:#?}");
@@ -56,9 +56,9 @@ fn recorded_traces_are_warned_of_in_time() {
     }
     let found = table(&traces::load(&folder));
     assert_in(&found, "precision", 1.0..=1.0);
-    assert_in(&found, "warned", 0.72..=1.0);
-    assert_in(&found, "false_warn", 0.0..=0.01);
-    assert_in(&found, "false_near", 0.0..=0.027);
+    assert_in(&found, "warned", 0.75..=1.0);
+    assert_in(&found, "false_warn", 0.0..=0.007);
+    assert_in(&found, "false_near", 0.0..=0.022);
     assert_in(&found, "band", 0.70..=0.90);
     assert_in(&found, "band_late", 0.70..=0.90);
     assert_in(&found, "brier", 0.0..=0.028);
