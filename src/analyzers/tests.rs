@@ -554,6 +554,49 @@ fn the_peaks_of_a_reported_phase_are_forecast_by_steps() {
     assert!(unknown > 3.0 * p50, "{unknown}");
 }
 
+/// A job on the host: each evaluation after 200 steps holds 10 GiB more for 10 s; the level grows by `per_step`. Its
+/// steps take longer and longer.
+fn evaluating_host(second: u32, per_step: f64, reports: bool, batch: &mut Batch) {
+    use crate::model::units::{Count, Flag};
+    use crate::sources::memory::metrics::{AVAILABLE, TOTAL};
+    use crate::sources::training::metrics::{PHASE_NOW, PHASES, STEPS};
+    use crate::sources::workload::metrics::RSS;
+    let steps = (4.0 * 4_000.0 * (1.0 + f64::from(second) / 4_000.0).ln()).floor();
+    let evaluations = (steps / 200.0).floor();
+    let evaluates = steps - 200.0 * evaluations < 20.0 && evaluations > 0.0;
+    let used = 40.0 * GIB + per_step * steps + if evaluates { 10.0 * GIB } else { 0.0 };
+    bytes(batch, &TOTAL, &[], 60.0 * GIB);
+    bytes(batch, &AVAILABLE, &[], 60.0 * GIB - used);
+    bytes(batch, &RSS, &["job".into()], used + noise(second) * GIB / 1024.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "thousands")]
+    let count = |number: f64| Count(number as u64);
+    batch.put(&STEPS, &["job".into(), "0".into()], count(steps));
+    let phase = ["job".into(), "0".into(), "evaluate".into()];
+    if reports {
+        batch.put(&PHASES, &phase, count(if evaluates { evaluations - 1.0 } else { evaluations }));
+        if evaluates {
+            batch.put(&PHASE_NOW, &phase, Flag(true));
+        }
+    }
+}
+
+#[test]
+fn the_peaks_of_a_reported_phase_of_host_memory_are_forecast_by_steps() {
+    let labels = ["workload", "job"];
+    let of = |per_step: f64, reports: bool| {
+        let mut analyzer = build(&exhaustion::REGISTRATION);
+        run(&mut *analyzer, 0, 1_500, |second, batch| evaluating_host(second, per_step, reports, batch))
+    };
+    let known = of(GIB / 1000.0, true);
+    let finding = known.findings.iter().find(|finding| finding.subject.resource.as_str() == "workload");
+    let summary = &finding.unwrap().summary;
+    assert!(summary.contains("by the peaks of phase evaluate, which occurs every 200 steps"), "{summary}");
+    let p50 = value(&known, TTE, &[labels.as_slice(), &["p50"]].concat()).unwrap();
+    assert!((1_200.0..2_200.0).contains(&p50), "{p50}");
+    let steady = of(0.0, true);
+    assert!(steady.findings.is_empty(), "{:?}", steady.findings);
+}
+
 #[test]
 fn peaks_of_a_phase_that_do_not_grow_are_no_forecast() {
     let mut analyzer = build(&exhaustion::REGISTRATION);

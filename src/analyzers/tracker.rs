@@ -25,6 +25,8 @@ const NEW_INTERVAL: u8 = 3;
 const FOLLOW: f64 = 0.05;
 /// A rise over a gap by more than this share counts as growth.
 const GREW: f64 = 0.005;
+/// Peaks that recur without a phase are used if they are higher than those of the phase by this factor.
+const PHASE_HEIGHT: f64 = 1.5;
 /// The largest accepted value, in bytes: 8 PiB.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
@@ -259,7 +261,10 @@ impl Tracker {
         assessment.evidence = Some(evidence);
         let peaks = |below| {
             let of_phase = phase.and_then(|phase| Recurrence::of_phase(phase, below, self.elapsed));
-            of_phase.or_else(|| Recurrence::find(self.history.peaks(), below, self.elapsed))
+            // Samples may show higher peaks than those of phases, such as those of another process.
+            let lowest = of_phase.map_or(0.0, |peaks| PHASE_HEIGHT * peaks.height_bytes);
+            let found = Recurrence::find(self.history.peaks(), below, self.elapsed);
+            found.filter(|found| found.height_bytes > lowest).or(of_phase)
         };
         if !matches!(seen.state, State::Growing | State::Leaking) {
             let look = &seen.look;
@@ -281,6 +286,7 @@ impl Tracker {
             whole: past.as_ref(),
             peaks: peaks.as_ref(),
             interval: self.interval,
+            leaks: seen.state == State::Leaking,
         };
         limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
     }

@@ -1,6 +1,7 @@
 //! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
 use super::phases::{PhasePeriod, Phases};
+use super::resources::PhasesOf;
 use super::{Level, metrics, resources, risk};
 use crate::analyzers::Registration;
 use crate::analyzers::identities::Identities;
@@ -43,8 +44,12 @@ struct Exhaustion {
 
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
-        self.phases.update(view, now);
         let resources = resources::all(view);
+        let used = resources.iter().filter_map(|resource| match &resource.phases_of {
+            Some(PhasesOf::Workload(name)) => Some((name.clone(), resource.sample.used)),
+            _ => None,
+        });
+        self.phases.update(view, &used.collect(), now);
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.levels.begin(now);
         let identities = Identities::of(view);
@@ -55,10 +60,10 @@ impl Analyzer for Exhaustion {
                 sample: resource.sample,
                 limit: Some(resource.limit),
                 life: resource.life,
-                phase: resource
-                    .rank
-                    .as_ref()
-                    .and_then(|[workload, rank]| self.phases.highest(view, workload, rank, now)),
+                phase: resource.phases_of.as_ref().and_then(|of| match of {
+                    PhasesOf::Rank(rank) => self.phases.of_rank(view, rank, now),
+                    PhasesOf::Workload(workload) => self.phases.of_workload(view, workload, now),
+                }),
             };
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
             let headroom = (resource.limit - resource.sample.used).max(0.0);

@@ -1,5 +1,6 @@
-//! The distribution of the time to exhaustion: by the trend, or by the peaks that recur.
+//! The distribution of the time to exhaustion: by the trend, or by the peaks that recur, whichever is sooner.
 
+use super::records::Records;
 use super::recurrence::{Passage, Recurrence};
 use super::{Basis, Tte};
 use crate::analyzers::leak::GrowthWindow;
@@ -54,6 +55,8 @@ pub(in crate::analyzers) struct Forecast {
     course: FirstToLimit,
     /// Time for which growth has been observed, in seconds.
     age: f64,
+    /// The probability that growth goes on at all, by its new maxima.
+    goes_on: f64,
     middle: Option<f64>,
     pub(in crate::analyzers) basis: Basis,
     /// Whether only the peaks surely grow.
@@ -73,13 +76,15 @@ pub(in crate::analyzers) struct ForecastInput<'a> {
     pub(in crate::analyzers) peaks: Option<&'a Recurrence>,
     /// The sampling interval in seconds.
     pub(in crate::analyzers) interval: f64,
+    /// Whether the growth is a leak.
+    pub(in crate::analyzers) leaks: bool,
 }
 
 impl Forecast {
     /// Computes the forecast from the series and the growth with its rate. `now` is on the history's clock, after the
     /// newest bucket; growth has been observed for `age` seconds.
     pub(in crate::analyzers) fn new(
-        ForecastInput { used, allocated, whole, peaks, interval }: ForecastInput<'_>,
+        ForecastInput { used, allocated, whole, peaks, interval, leaks }: ForecastInput<'_>,
         look: &GrowthWindow,
         (rate, rate_error): (f64, f64),
         limit: f64,
@@ -91,6 +96,7 @@ impl Forecast {
             (figure, over) = (allocated, overhead(used, allocated, look.from));
             basis = Basis::Allocated;
         }
+        let goes_on = Records::since(now - age, figure, now, interval).goes_on(leaks);
         let mut back = 0.0;
         let (mut level, mut spread) = (0.0, 0.0);
         for _ in 0..ROUNDS {
@@ -108,12 +114,6 @@ impl Forecast {
                 && peaks.height_bytes > HEIGHT * (limit - level)
                 && (peaks.of_phase || peaks.period_seconds > APART * newest_width(used))
         };
-        if let Some(forecast) = peaks
-            .filter(stand_out)
-            .and_then(|peaks| Self::by_peaks(peaks, limit - swing, look.diffusion, interval, age))
-        {
-            return forecast;
-        }
         let walk = Walk {
             distance: limit - level,
             distance_error: 0.5 * spread,
@@ -122,7 +122,13 @@ impl Forecast {
             diffusion: look.diffusion,
         };
         let middle = walk.quantile(0.5, LONGEST);
-        Self { course: FirstToLimit::Trend(walk), age, middle, basis, of_peaks_alone: false }
+        let by_peaks = peaks.filter(stand_out).and_then(|peaks| {
+            let forecast = Self::by_peaks(peaks, limit - swing, look.diffusion, interval, age)?;
+            let first = peaks.is_on_time() || middle.is_none_or(|middle| forecast.middle <= Some(middle));
+            first.then_some(Self { goes_on, ..forecast })
+        });
+        let trend = FirstToLimit::Trend(walk);
+        by_peaks.unwrap_or(Self { course: trend, age, goes_on, middle, basis, of_peaks_alone: false })
     }
 
     /// The forecast from peaks that surely grow, where the level below them may not; absent if they do not reach the
@@ -144,6 +150,7 @@ impl Forecast {
         Some(Self {
             course: FirstToLimit::Peaks(passage, *peaks),
             age,
+            goes_on: 1.0,
             middle: Some(middle),
             basis: Basis::Used,
             of_peaks_alone: false,
@@ -173,7 +180,7 @@ impl Forecast {
     /// The probability that growth goes on for `horizon` seconds, or until exhaustion if that is sooner.
     pub(in crate::analyzers) fn continues(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
-        (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
+        self.goes_on * (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
     }
 
     /// The peaks that the forecast is computed from; absent if it is computed from the trend.

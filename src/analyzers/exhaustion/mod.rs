@@ -16,9 +16,16 @@
 //! Pareto law of its duration); the probability is multiplied by this. Where the memory that the device reports is constant under a caching allocator, the allocated memory is
 //! extrapolated instead, plus at least what the device used above it.
 //!
+//! Growth that goes on reaches new maxima (`records`). If the last one is longer ago than three quarters of the longest
+//! time between two of them, the probability that growth goes on decreases with the square of that time. Growth that is
+//! no leak yet and is below an earlier maximum is probably a return to that level: the probability is a twentieth.
+//!
 //! Peaks that recur, and that are high and rare enough to stand out from that line, are forecast one by one
-//! (`recurrence`): the first one that reaches the limit is the end. If only they grow, and not the level below them,
+//! (`recurrence`): the first one that reaches the limit is the end. If their intervals deviate by more than a fifth of
+//! the period, and the line reaches the limit sooner, the line is used. If only they grow, and not the level below them,
 //! their slope must be five standard errors.
+//! Where the job reports phases, the peaks are those of its phases (`phases`): of a rank's allocator as the job measured
+//! them, of a workload's host memory as the samples in the phase show them.
 //!
 //! # When it stays silent
 //! There is no limit; there is no growth (constant peaks that recur are none); growth has lasted less than half of what a leak requires; the time to
@@ -32,6 +39,7 @@ mod analyzer;
 mod forecast;
 pub mod metrics;
 pub(in crate::analyzers) mod phases;
+mod records;
 mod recurrence;
 mod resources;
 mod risk;

@@ -2,7 +2,8 @@
 //! each one exceeds the one before, and after how many steps the next one comes.
 //!
 //! A job reports for each phase how often it was completed and the most memory that was allocated in it so far
-//! (`clients/PROTOCOL.md`). Peaks of less than a second, which no sample shows, are known this way.
+//! (`clients/PROTOCOL.md`). Peaks of less than a second, which no sample shows, are known this way. The host memory of a
+//! workload is what its samples during a phase show; a phase in which there was no sample is left out.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,13 +31,13 @@ pub(in crate::analyzers) struct Occurrence {
     pub(super) count: f64,
     /// Its end in seconds on the monotonic clock.
     pub(super) at: f64,
-    /// The most memory that was allocated in the phase, in bytes.
+    /// The most memory in the phase, in bytes.
     pub(super) top: f64,
-    /// What remained allocated after it, in bytes.
+    /// What remained after it, in bytes.
     pub(super) base: f64,
 }
 
-/// The phase of a rank whose peaks are the highest.
+/// The phase of a rank or of a workload whose peaks are the highest.
 #[derive(Clone, Debug)]
 pub(in crate::analyzers) struct PhasePeaks {
     pub(super) phase: Label,
@@ -85,11 +86,34 @@ impl PhasePeaks {
     }
 }
 
+/// The newest occurrences with one kind of memory, oldest first.
+#[derive(Debug, Default)]
+struct Kept(VecDeque<Occurrence>);
+
+impl Kept {
+    /// Adds an occurrence, unless the last one was less than `spacing` seconds ago.
+    fn push(&mut self, new: Occurrence, spacing: f64) {
+        if self.0.back().is_some_and(|last| new.at - last.at < spacing) {
+            return;
+        }
+        if self.0.len() >= CAPACITY {
+            self.0.pop_front();
+        }
+        self.0.push_back(new);
+    }
+}
+
 #[derive(Debug)]
 struct Phase {
     count: f64,
     born: f64,
-    all: VecDeque<Occurrence>,
+    step: f64,
+    /// The most memory that the rank's allocator allocated so far.
+    top: Option<f64>,
+    allocator: Kept,
+    /// The most host memory of the workload in the present occurrence; absent before its first sample.
+    host_top: Option<f64>,
+    host: Kept,
 }
 
 /// The phases of all ranks, by workload, rank and phase.
@@ -97,54 +121,92 @@ struct Phase {
 pub(super) struct Phases(BTreeMap<[Label; 3], Phase>);
 
 impl Phases {
-    /// Adds the phases that were completed in this tick, and removes those of ranks that have ended.
-    pub(super) fn update(&mut self, view: &View<'_>, now: Timestamp) {
+    /// Adds the phases that were completed in this tick, and removes those of ranks that have ended. `used` is the host
+    /// memory of each workload in bytes.
+    pub(super) fn update(&mut self, view: &View<'_>, used: &BTreeMap<Label, f64>, now: Timestamp) {
         let at = now.monotonic().as_secs_f64();
         let mut before = std::mem::take(&mut self.0);
         let allocated = view.points(&training::ALLOCATED);
         for point in view.points(&training::PHASES) {
             let [workload, rank, phase] = &*point.labels else { continue };
             let of_rank = [workload.clone(), rank.clone()];
-            let Some(top) = view.value(&training::PHASE_PEAK, &point.labels) else { continue };
             let Some(step) = view.value(&training::STEPS, &of_rank) else { continue };
+            let (count, used) = (point.value, used.get(workload).copied());
+            let top = view.value(&training::PHASE_PEAK, &point.labels);
             let base =
                 allocated.iter().find(|other| other.labels[0] == *workload && other.labels[1] == *rank);
-            let Some(base) = base.map(|point| point.value) else { continue };
             let key = [workload.clone(), rank.clone(), phase.clone()];
             let known = before.remove(&key).filter(|known| {
-                let last = known.all.back();
-                point.value >= known.count && last.is_none_or(|last| step >= last.step && top >= last.top)
+                let fell = top.zip(known.top).is_some_and(|(top, before)| top < before);
+                count >= known.count && step >= known.step && !fell
             });
-            let first = || Phase { count: point.value, born: at, all: VecDeque::new() };
-            let mut known = known.unwrap_or_else(first);
-            let spacing = (SPACING * (at - known.born)).max(LEAST_SPACING);
-            let due = known.all.back().is_none_or(|last| at - last.at >= spacing);
-            if point.value > known.count && due {
-                if known.all.len() >= CAPACITY {
-                    known.all.pop_front();
+            let mut known = known.unwrap_or_else(|| Phase {
+                count,
+                born: at,
+                step,
+                top,
+                allocator: Kept::default(),
+                host_top: None,
+                host: Kept::default(),
+            });
+            if count > known.count {
+                let spacing = (SPACING * (at - known.born)).max(LEAST_SPACING);
+                if let Some((top, base)) = top.zip(base) {
+                    known.allocator.push(Occurrence { step, count, at, top, base: base.value }, spacing);
                 }
-                known.all.push_back(Occurrence { step, count: point.value, at, top, base });
+                if let Some((top, base)) = known.host_top.take().zip(used) {
+                    known.host.push(Occurrence { step, count, at, top: top.max(base), base }, spacing);
+                }
             }
-            known.count = point.value;
+            if view.value(&training::PHASE_NOW, &point.labels).is_some() {
+                known.host_top = used.map(|used| known.host_top.map_or(used, |top| top.max(used)));
+            }
+            (known.count, known.step, known.top) = (count, step, top);
             self.0.insert(key, known);
         }
     }
 
-    /// The phase of the rank with the highest newest peak, of those that occurred at least twice.
-    pub(super) fn highest(
+    /// The phase of the rank with the highest newest peak of the allocator, of those that occurred at least twice.
+    pub(super) fn of_rank(
+        &self,
+        view: &View<'_>,
+        [workload, rank]: &[Label; 2],
+        now: Timestamp,
+    ) -> Option<PhasePeaks> {
+        let own = self.of(workload).take_while(|([_, own, _], _)| own <= rank);
+        let own = own.filter(|([_, own, _], _)| own == rank).map(|(key, phase)| (key, &phase.allocator));
+        highest(own, view, |last| last.top, now)
+    }
+
+    /// The phase of the workload, of any rank, with the largest newest increase of the host memory, of those that
+    /// occurred at least twice.
+    pub(super) fn of_workload(
         &self,
         view: &View<'_>,
         workload: &Label,
-        rank: &Label,
         now: Timestamp,
     ) -> Option<PhasePeaks> {
-        let step = view.value(&training::STEPS, &[workload.clone(), rank.clone()])?;
-        let from = [workload.clone(), rank.clone(), Label::default()];
-        let own = self.0.range(from..).take_while(|([of, own, _], _)| of == workload && own == rank);
-        let several = own.filter(|(_, phase)| phase.all.len() > 1);
-        let newest = |phase: &Phase| phase.all.back().map_or(0.0, |last| last.top);
-        let (key, phase) = several.max_by(|(_, one), (_, other)| newest(one).total_cmp(&newest(other)))?;
-        let all = phase.all.iter().copied().collect();
-        Some(PhasePeaks { phase: key[2].clone(), all, step, now: now.monotonic().as_secs_f64() })
+        let own = self.of(workload).map(|(key, phase)| (key, &phase.host));
+        highest(own, view, |last| last.top - last.base, now)
     }
+
+    fn of(&self, workload: &Label) -> impl Iterator<Item = (&[Label; 3], &Phase)> {
+        let from = [workload.clone(), Label::default(), Label::default()];
+        self.0.range(from..).take_while(move |([of, ..], _)| of == workload)
+    }
+}
+
+fn highest<'a>(
+    phases: impl Iterator<Item = (&'a [Label; 3], &'a Kept)>,
+    view: &View<'_>,
+    height: impl Fn(&Occurrence) -> f64,
+    now: Timestamp,
+) -> Option<PhasePeaks> {
+    let newest = |kept: &Kept| kept.0.back().map_or(0.0, &height);
+    let several = phases.filter(|(_, kept)| kept.0.len() > 1);
+    let ([workload, rank, phase], kept) =
+        several.max_by(|(_, one), (_, other)| newest(one).total_cmp(&newest(other)))?;
+    let step = view.value(&training::STEPS, &[workload.clone(), rank.clone()])?;
+    let all = kept.0.iter().copied().collect();
+    Some(PhasePeaks { phase: phase.clone(), all, step, now: now.monotonic().as_secs_f64() })
 }

@@ -43,6 +43,8 @@ const SURE: f64 = 5.0;
 const SURE_COUNT: usize = 4;
 const REGULAR: f64 = 0.35;
 const PER_PERIOD: f64 = 0.5;
+/// Peaks whose intervals deviate by at most this share of the period are forecast better than the line through them.
+const ON_TIME: f64 = 0.2;
 /// Intervals that deviate by more than this share of the period do not recur.
 const IRREGULAR: f64 = 0.9;
 /// A rise is the next peak once it is at most this share lower than the lowest one.
@@ -236,6 +238,11 @@ impl Recurrence {
             && self.count >= SURE_COUNT
             && self.period_deviation_seconds <= REGULAR * self.period_seconds
             && per_period <= PER_PERIOD * self.height_bytes
+    }
+
+    /// Whether the time of the next peak is known well.
+    pub(super) fn is_on_time(&self) -> bool {
+        self.period_deviation_seconds <= ON_TIME * self.period_seconds
     }
 
     /// When the first peak reaches `limit`. `longest` is the time in seconds that is looked ahead, `diffusion` the

@@ -19,8 +19,17 @@ pub(super) struct Resource {
     pub(super) limit: f64,
     /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
     pub(super) life: f64,
-    /// The workload and the rank whose allocator it is; absent for other resources.
-    pub(super) rank: Option<[Label; 2]>,
+    /// Whose phases change it; absent where no job reports them.
+    pub(super) phases_of: Option<PhasesOf>,
+}
+
+/// Who reports the phases in which a resource has peaks.
+#[derive(Debug)]
+pub(super) enum PhasesOf {
+    /// A rank of a workload, whose allocator it is.
+    Rank([Label; 2]),
+    /// The ranks of a workload, whose host memory it is.
+    Workload(Label),
 }
 
 /// Seconds by which each OOM kill changes the lifetime of a cgroup: more than the tolerated drift of a start time.
@@ -52,7 +61,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         sample: group.sample,
         limit: group.limit,
         life: group.life,
-        rank: None,
+        phases_of: None,
     }));
     gpus(view, &mut found);
     allocators(view, &mut found);
@@ -71,7 +80,7 @@ fn host(view: &View<'_>) -> Option<Resource> {
         sample: Sample { used, unreclaimable, allocated: None, peak: None },
         limit,
         life: 0.0,
-        rank: None,
+        phases_of: None,
     })
 }
 
@@ -127,7 +136,7 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
         // peak that is over would free nothing.
         let peak = view.value(&MEMORY_USED_PEAK, &point.labels);
         let sample = Sample { used, unreclaimable: None, allocated: None, peak };
-        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0, rank: None });
+        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0, phases_of: None });
     }
 }
 
@@ -159,7 +168,7 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
             sample,
             limit: reserved + free,
             life: 0.0,
-            rank: Some([workload.clone(), rank.clone()]),
+            phases_of: Some(PhasesOf::Rank([workload.clone(), rank.clone()])),
         });
     }
 }
@@ -188,7 +197,8 @@ fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>
         let sample = Sample { used, unreclaimable, allocated: None, peak: None };
         let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
         let limit = used + left.max(0.0);
-        found.push(Resource { subject: Subject::workload(name), sample, limit, life, rank: None });
+        let phases_of = Some(PhasesOf::Workload(name.clone()));
+        found.push(Resource { subject: Subject::workload(name), sample, limit, life, phases_of });
     }
 }
 

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use memwarden::analyzers::leak::State;
 use memwarden::analyzers::tracker::{Assessment, Sample, Tracker};
 
-use super::series::Chance;
+use super::simulate::Chance;
 
 /// Seconds between two samples.
 const INTERVAL: f64 = 10.0;
@@ -36,6 +36,7 @@ fn lived(days: f64, level: impl Fn(f64) -> f64) -> Vec<(f64, Assessment)> {
 }
 
 /// The share of the time after the first day in which it is called a leak.
+#[expect(clippy::cast_precision_loss, reason = "counts of a few thousand")]
 fn alarmed(said: &[(f64, Assessment)]) -> f64 {
     let later: Vec<_> = said.iter().filter(|(at, _)| *at > DAY).collect();
     later.iter().filter(|(_, said)| said.leak == State::Leaking).count() as f64 / later.len() as f64

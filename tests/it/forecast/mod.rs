@@ -1,25 +1,44 @@
-//! The analyzers on series whose truth is known: recorded traces, made ones, and the null tests.
+//! The columns of the benchmark of forecasts on its simulated series, on the labeled traces beside the checkout, and on
+//! the null tests.
 //!
-//! `FORECAST_TABLE=1 cargo nextest run forecast --no-capture` prints the tables.
-
-#![expect(clippy::cast_precision_loss, reason = "counts of a few thousand")]
+//! `FORECAST_TABLE=1 cargo nextest run forecast --no-capture` prints them.
 
 mod long;
+#[path = "../../../benches/forecast_benchmark/methods.rs"]
+#[expect(dead_code, reason = "only memwarden's own method is called here")]
+mod methods;
+#[path = "../../../benches/forecast_benchmark/score.rs"]
+#[expect(dead_code, reason = "the benchmark prints lines for each trace")]
 mod score;
-mod series;
-mod warnings;
+#[path = "../../../benches/forecast_benchmark/simulate.rs"]
+mod simulate;
+#[path = "../../../benches/forecast_benchmark/traces.rs"]
+mod traces;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use memwarden::analyzers::replay::sample;
-use memwarden::recording::cells::Rows;
-use memwarden::recording::csv;
-use score::{Case, Judged, Label, Table, judge, replay, table};
+use memwarden::model::series::Row;
+use score::{Case, Judged, Said, Table};
 
 use crate::skip::skip;
 
+/// What memwarden says about a series.
+fn said(case: &Case) -> Vec<Said> {
+    (methods::all().remove(0).assess)(case)
+}
+
 fn judged(cases: impl Iterator<Item = Case>) -> Vec<Judged> {
-    cases.map(|case| judge(&case, &replay(&case))).collect()
+    cases.map(|case| score::judge(&case, &said(&case))).collect()
+}
+
+fn table(cases: &[Case]) -> Table {
+    let all = judged(cases.iter().cloned());
+    let near = judged(cases.iter().filter_map(Case::near_limit));
+    let missed: Vec<&str> = all.iter().filter(|j| !j.is_right()).map(|j| j.name.as_str()).collect();
+    let found = score::table(&all, &near);
+    show("columns", &(&found, missed));
+    found
 }
 
 fn show(what: &str, found: &impl std::fmt::Debug) {
@@ -28,84 +47,87 @@ fn show(what: &str, found: &impl std::fmt::Debug) {
     }
 }
 
-/// The labeled traces beside the checkout, if they are there.
-fn traces() -> Option<Vec<Case>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
-    let labels = std::fs::read(folder.join("labels.csv")).ok()?;
-    let mut labels = Rows::new(&labels);
-    labels.next_row().unwrap();
-    let number = |text: &str, otherwise: f64| match text.parse::<f64>() {
-        Ok(number) if number.is_finite() => number,
-        _ => otherwise,
-    };
-    let mut cases = Vec::new();
-    while let Some((_, cells)) = labels.next_row().unwrap() {
-        let label = match &cells[1] {
-            "leak" | "oom" => Label::Leak,
-            "flat" => Label::Flat,
-            "bounded" => Label::Bounded,
-            _ => continue,
-        };
-        let bytes = std::fs::read(folder.join(&cells[0])).unwrap();
-        let recorded = csv::read(&cells[0], &bytes).unwrap();
-        cases.push(Case {
-            name: cells[0].to_owned(),
-            label,
-            interval: number(&cells[3], 0.5),
-            limit: number(&cells[5], 0.0).floor(),
-            limit_at: number(&cells[6], f64::INFINITY),
-            onset: number(&cells[7], 0.0),
-            plateau: number(&cells[8], 0.0),
-            samples: recorded.rows.iter().map(|row| (row.at, sample(row))).collect(),
-        });
+/// Asserts that each column is in its range.
+fn assert_in(found: &Table, columns: &[(&str, RangeInclusive<f64>)]) {
+    for (column, range) in columns {
+        let value = found.value(column);
+        assert!(range.contains(&value), "{column} is {value}: {found:#?}");
     }
-    Some(cases)
 }
 
 /// What holds on any set of series like these, with some slack for chance.
 fn assert_sound(found: &Table) {
-    assert!(found.precision >= 0.95, "{found:#?}");
-    assert!(found.bounded_before <= 0.65 && found.hasty_bounded <= 0.12, "{found:#?}");
-    assert!((0.68..=0.92).contains(&found.band), "{found:#?}");
-    assert!(found.brier < 0.7 * found.brier_of_zero, "{found:#?}");
-    assert!((found.top_said - found.top_came).abs() <= 0.15, "{found:#?}");
+    let quantiles = 0.70..=0.90;
+    assert_in(
+        found,
+        &[
+            ("precision", 0.95..=1.0),
+            ("bnd_pre", 0.0..=0.65),
+            ("false_bnd", 0.0..=0.12),
+            ("band", quantiles.clone()),
+            ("band_late", quantiles),
+        ],
+    );
+    assert!(found.value("brier") < 0.6 * found.value("brier0"), "{found:#?}");
+    assert!((found.value("top_p") - found.value("top_freq")).abs() <= 0.15, "{found:#?}");
 }
 
 #[test]
 fn recorded_traces_keep_their_score() {
-    let Some(cases) = traces() else {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
+    if !folder.join("labels.csv").exists() {
         skip("the labeled traces (../shared/data/traces) are not here");
         return;
-    };
-    let all = judged(cases.into_iter());
-    let missed: Vec<&str> = all.iter().filter(|j| j.last != j.positive).map(|j| j.name.as_str()).collect();
-    let found = table(&all);
-    show("traces", &(&found, missed));
+    }
+    let found = table(&traces::load(&folder));
     assert_sound(&found);
-    assert!(found.recall >= 0.81, "{found:#?}");
-    assert!(found.flat_on <= 0.01 && found.hasty_flat <= 0.006, "{found:#?}");
-    assert!(found.bounded_after <= 0.051 && found.delay <= 0.20, "{found:#?}");
-    assert!(found.coverage[1] >= 0.81 && found.error[1] <= 0.13, "{found:#?}");
+    assert_in(
+        &found,
+        &[
+            ("recall", 0.81..=1.0),
+            ("precision", 1.0..=1.0),
+            ("flat_on", 0.0..=0.01),
+            ("bnd_post", 0.0..=0.051),
+            ("mttd", 0.0..=0.20),
+            ("cov25", 0.81..=1.0),
+            ("err25", 0.0..=0.12),
+            ("err10", 0.0..=0.30),
+            ("warned", 0.75..=1.0),
+            ("false_warn", 0.0..=0.007),
+            ("false_near", 0.0..=0.022),
+            ("false_flat", 0.0..=0.006),
+            ("brier", 0.0..=0.028),
+        ],
+    );
 }
 
 #[test]
-fn made_series_keep_their_score() {
-    let found = table(&judged((1000..1200).map(series::made)));
-    show("made", &found);
+fn simulated_series_keep_their_score() {
+    let found = table(&(0..200).map(simulate::simulated).collect::<Vec<_>>());
     assert_sound(&found);
-    assert!(found.recall >= 0.80, "{found:#?}");
-    assert!(found.flat_on <= 0.05 && found.bounded_after <= 0.07, "{found:#?}");
-    assert!(found.coverage[1] >= 0.87 && found.error[1] <= 0.22, "{found:#?}");
+    assert_in(
+        &found,
+        &[
+            ("recall", 0.85..=1.0),
+            ("flat_on", 0.0..=0.05),
+            ("bnd_post", 0.0..=0.07),
+            ("cov25", 0.87..=1.0),
+            ("err25", 0.0..=0.22),
+            ("warned", 0.80..=1.0),
+            ("false_warn", 0.0..=0.005),
+            ("false_near", 0.0..=0.025),
+            ("brier", 0.0..=0.02),
+        ],
+    );
 }
 
 #[test]
 fn series_that_leak_nothing_are_not_called_leaking() {
-    for kind in series::NULLS {
+    for kind in simulate::NULLS {
         for samples in [400, 1000, 2500] {
-            let all = judged((0..120).map(|seed| series::null(kind, samples, seed)));
-            let called = all.iter().filter(|j| j.last).count();
-            let on = all.iter().map(|j| j.on).sum::<f64>() / 120.0;
-            show(&format!("{kind} {samples}"), &(called, on));
+            let all = judged((0..120).map(|seed| simulate::null(kind, samples, seed)));
+            let called = all.iter().filter(|judged| !judged.is_right()).count();
+            show(&format!("{kind} {samples}"), &called);
             // 2 % of 120 are 2.4; random walks 10 %; a sine that ends within its first period is a ramp.
             let most = match (kind, samples) {
                 ("walk", _) => 12,
@@ -119,15 +141,16 @@ fn series_that_leak_nothing_are_not_called_leaking() {
 
 #[test]
 fn the_same_series_at_any_interval_has_the_same_verdict() {
-    for seed in [1003, 1007, 1013, 1023] {
-        let case = series::made(seed);
+    for seed in [1004, 1005, 1006, 1007] {
+        let case = simulate::simulated(seed);
+        let later = |row: &Row| Row { at: row.at * 16.0, ..*row };
         let slower = Case {
             interval: case.interval * 16.0,
             limit_at: case.limit_at * 16.0,
-            samples: case.samples.iter().map(|(at, sample)| (at * 16.0, *sample)).collect(),
+            rows: case.rows.iter().map(later).collect(),
             ..case.clone()
         };
-        let said = |case: &Case| replay(case).iter().map(|row| row.1).collect::<Vec<_>>();
-        assert_eq!(said(&case), said(&slower), "{}", case.name);
+        let leaks = |case: &Case| said(case).iter().map(|said| said.leak).collect::<Vec<_>>();
+        assert_eq!(leaks(&case), leaks(&slower), "{}", case.name);
     }
 }
