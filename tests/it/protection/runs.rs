@@ -172,14 +172,14 @@ fn an_answer_after_the_end_of_the_incident_is_recorded() {
     let body = r#"{"outcome":"asked","host":"late","processes":1}"#;
     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let answers = wait_for("the answer", SOON, || Some(entry()["answers"].as_str()?.to_owned()));
-    assert!(answers.starts_with("1 nodes, asked 1; "), "{answers}");
+    assert!(answers.starts_with("1 node, asked 1; "), "{answers}");
     let audit = asking.room.audit();
     let step = audit.begun("ask_run").next().unwrap();
     let end = audit.end(step);
     assert_eq!((&end["entry"], &end["incident"]), (&"ended".into(), &step["incident"]));
     let text = shown(&[]).split_whitespace().collect::<Vec<_>>().join(" ");
     let id = step["step"]["request"]["incident"].as_str().unwrap();
-    assert!(text.contains("Asked the other nodes of alpha: 1 nodes, asked 1") && text.contains(id), "{text}");
+    assert!(text.contains("Asked the other nodes of alpha: 1 node, asked 1") && text.contains(id), "{text}");
 }
 
 #[test]
