@@ -427,6 +427,9 @@ mod tests {
         let refused = [("gpu", "0"), ("field", "nvlink_links"), ("status", "unsupported")];
         assert_eq!(node.value("memwarden_gpu_field_status", &refused), Some(1.0));
         assert_eq!(node.value("memwarden_gpu_nvlink_link_active", &[("gpu", "1")]), None);
+        node.change(r#"{"devices": [{"returns": {"nvmlDeviceGetNvLinkState": "no_permission"}}, {}]}"#);
+        node.until(|node| up(node, "0").is_none());
+        assert!(node.gpu_is("0", "ok"));
     }
 
     #[test]

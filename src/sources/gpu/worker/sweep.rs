@@ -332,7 +332,11 @@ fn slow(device: &Device<'_>, field_values: bool, links: Option<&mut Vec<Link>>) 
                 links::counters(device, links, &mut found);
             }
         }
-        Err(error) => found.refuse(Field::NvlinkActive, problem::refusal(error)),
+        Err(error) => {
+            found.refuse(Field::NvlinkActive, problem::refusal(error));
+            // What they were before is not what they are.
+            links.into_iter().for_each(Vec::clear);
+        }
     }
     detail::read(device, &mut found);
     found.take(Field::MigMode, call("nvmlDeviceGetMigMode", || device.mig_mode()).map(|mode| mode.current));
