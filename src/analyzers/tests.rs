@@ -554,47 +554,69 @@ fn the_peaks_of_a_reported_phase_are_forecast_by_steps() {
     assert!(unknown > 3.0 * p50, "{unknown}");
 }
 
-/// A job on the host: each evaluation after 200 steps holds 10 GiB more for 10 s; the level grows by `per_step`. Its
-/// steps take longer and longer.
-fn evaluating_host(second: u32, per_step: f64, reports: bool, batch: &mut Batch) {
+/// A job on the host, or in a cgroup with a limit: each evaluation after 200 steps holds 10 GiB more for 10 s; the level
+/// grows by `per_step`. Its steps take longer and longer.
+fn evaluating_host(second: u32, per_step: f64, group: Option<&str>, batch: &mut Batch) {
     use crate::model::units::{Count, Flag};
+    use crate::sources::cgroup::metrics::{LIMIT, WORKING_SET};
     use crate::sources::memory::metrics::{AVAILABLE, TOTAL};
     use crate::sources::training::metrics::{PHASE_NOW, PHASES, STEPS};
-    use crate::sources::workload::metrics::RSS;
+    use crate::sources::workload::metrics::{INFO, RSS};
     let steps = (4.0 * 4_000.0 * (1.0 + f64::from(second) / 4_000.0).ln()).floor();
     let evaluations = (steps / 200.0).floor();
     let evaluates = steps - 200.0 * evaluations < 20.0 && evaluations > 0.0;
     let used = 40.0 * GIB + per_step * steps + if evaluates { 10.0 * GIB } else { 0.0 };
-    bytes(batch, &TOTAL, &[], 60.0 * GIB);
-    bytes(batch, &AVAILABLE, &[], 60.0 * GIB - used);
+    match group {
+        None => {
+            bytes(batch, &TOTAL, &[], 60.0 * GIB);
+            bytes(batch, &AVAILABLE, &[], 60.0 * GIB - used);
+        }
+        Some(path) => {
+            let mut info: Vec<Label> = INFO.desc.labels.iter().map(|_| Label::default()).collect();
+            for (name, value) in [("workload", "job"), ("cgroup", "/pod/trainer")] {
+                info[INFO.desc.labels.iter().position(|label| *label == name).unwrap()] = value.into();
+            }
+            batch.put(&INFO, &info, Flag(true));
+            // Another process in the group has 3 GiB.
+            bytes(batch, &LIMIT, &[path.into()], 63.0 * GIB);
+            bytes(batch, &WORKING_SET, &[path.into()], used + (3.0 + noise(second) / 1024.0) * GIB);
+        }
+    }
     bytes(batch, &RSS, &["job".into()], used + noise(second) * GIB / 1024.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "thousands")]
     let count = |number: f64| Count(number as u64);
     batch.put(&STEPS, &["job".into(), "0".into()], count(steps));
     let phase = ["job".into(), "0".into(), "evaluate".into()];
-    if reports {
-        batch.put(&PHASES, &phase, count(if evaluates { evaluations - 1.0 } else { evaluations }));
-        if evaluates {
-            batch.put(&PHASE_NOW, &phase, Flag(true));
-        }
+    batch.put(&PHASES, &phase, count(if evaluates { evaluations - 1.0 } else { evaluations }));
+    if evaluates {
+        batch.put(&PHASE_NOW, &phase, Flag(true));
     }
 }
 
 #[test]
 fn the_peaks_of_a_reported_phase_of_host_memory_are_forecast_by_steps() {
-    let labels = ["workload", "job"];
-    let of = |per_step: f64, reports: bool| {
+    let of = |per_step: f64, group: Option<&str>| {
         let mut analyzer = build(&exhaustion::REGISTRATION);
-        run(&mut *analyzer, 0, 1_500, |second, batch| evaluating_host(second, per_step, reports, batch))
+        run(&mut *analyzer, 0, 1_500, |second, batch| evaluating_host(second, per_step, group, batch))
     };
-    let known = of(GIB / 1000.0, true);
-    let finding = known.findings.iter().find(|finding| finding.subject.resource.as_str() == "workload");
-    let summary = &finding.unwrap().summary;
-    assert!(summary.contains("by the peaks of phase evaluate, which occurs every 200 steps"), "{summary}");
-    let p50 = value(&known, TTE, &[labels.as_slice(), &["p50"]].concat()).unwrap();
-    assert!((1_200.0..2_200.0).contains(&p50), "{p50}");
-    let steady = of(0.0, true);
-    assert!(steady.findings.is_empty(), "{:?}", steady.findings);
+    let pod = Some("/pod");
+    for (group, labels) in
+        [(None, ["workload", "job"]), (pod, ["workload", "job"]), (pod, ["cgroup", "/pod"])]
+    {
+        let known = of(GIB / 1000.0, group);
+        let finding = known.findings.iter().find(|finding| finding.subject.resource.as_str() == labels[0]);
+        let summary = &finding.unwrap().summary;
+        assert!(
+            summary.contains("by the peaks of phase evaluate, which occurs every 200 steps"),
+            "{summary}"
+        );
+        let p50 = value(&known, TTE, &[labels.as_slice(), &["p50"]].concat()).unwrap();
+        assert!((1_200.0..2_200.0).contains(&p50), "{labels:?}: {p50}");
+    }
+    for group in [None, pod] {
+        let steady = of(0.0, group);
+        assert!(steady.findings.is_empty(), "{:?}", steady.findings);
+    }
 }
 
 #[test]

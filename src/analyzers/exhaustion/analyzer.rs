@@ -45,11 +45,7 @@ struct Exhaustion {
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let resources = resources::all(view);
-        let used = resources.iter().filter_map(|resource| match &resource.phases_of {
-            Some(PhasesOf::Workload(name)) => Some((name.clone(), resource.sample.used)),
-            _ => None,
-        });
-        self.phases.update(view, &used.collect(), now);
+        self.phases.update(view, &resources::used(&resources), now);
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.levels.begin(now);
         let identities = Identities::of(view);
@@ -62,7 +58,7 @@ impl Analyzer for Exhaustion {
                 life: resource.life,
                 phase: resource.phases_of.as_ref().and_then(|of| match of {
                     PhasesOf::Rank(rank) => self.phases.of_rank(view, rank, now),
-                    PhasesOf::Workload(workload) => self.phases.of_workload(view, workload, now),
+                    PhasesOf::Workloads(of, memory) => self.phases.of_workloads(view, of, memory, now),
                 }),
             };
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };

@@ -25,7 +25,7 @@
 //! the period, and the line reaches the limit sooner, the line is used. If only they grow, and not the level below them,
 //! their slope must be five standard errors.
 //! Where the job reports phases, the peaks are those of its phases (`phases`): of a rank's allocator as the job measured
-//! them, of a workload's host memory as the samples in the phase show them.
+//! them, of a workload's host memory and of the cgroups it is in as the samples in the phase show them.
 //!
 //! # When it stays silent
 //! There is no limit; there is no growth (constant peaks that recur are none); growth has lasted less than half of what a leak requires; the time to

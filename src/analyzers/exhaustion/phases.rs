@@ -3,7 +3,8 @@
 //!
 //! A job reports for each phase how often it was completed and the most memory that was allocated in it so far
 //! (`clients/PROTOCOL.md`). Peaks of less than a second, which no sample shows, are known this way. The host memory of a
-//! workload is what its samples during a phase show; a phase in which there was no sample is left out.
+//! workload, and the memory of a cgroup that it is in, is what their samples during a phase show; a phase in which there
+//! was no sample is left out.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -103,6 +104,26 @@ impl Kept {
     }
 }
 
+/// Host memory in which the phases of a workload have peaks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HostMemory {
+    /// That of the workload.
+    Own,
+    /// That of the cgroup with this path, which the workload is in.
+    Cgroup(Label),
+}
+
+/// The used memory of the workloads, and of the cgroups that they are in, in bytes.
+pub(super) type Used = BTreeMap<Label, Vec<(HostMemory, f64)>>;
+
+/// What the samples show of one host memory.
+#[derive(Debug, Default)]
+struct Sampled {
+    /// The most in the present occurrence; absent before its first sample.
+    top: Option<f64>,
+    kept: Kept,
+}
+
 #[derive(Debug)]
 struct Phase {
     count: f64,
@@ -111,9 +132,7 @@ struct Phase {
     /// The most memory that the rank's allocator allocated so far.
     top: Option<f64>,
     allocator: Kept,
-    /// The most host memory of the workload in the present occurrence; absent before its first sample.
-    host_top: Option<f64>,
-    host: Kept,
+    host: BTreeMap<HostMemory, Sampled>,
 }
 
 /// The phases of all ranks, by workload, rank and phase.
@@ -121,9 +140,8 @@ struct Phase {
 pub(super) struct Phases(BTreeMap<[Label; 3], Phase>);
 
 impl Phases {
-    /// Adds the phases that were completed in this tick, and removes those of ranks that have ended. `used` is the host
-    /// memory of each workload in bytes.
-    pub(super) fn update(&mut self, view: &View<'_>, used: &BTreeMap<Label, f64>, now: Timestamp) {
+    /// Adds the phases that were completed in this tick, and removes those of ranks that have ended.
+    pub(super) fn update(&mut self, view: &View<'_>, used: &Used, now: Timestamp) {
         let at = now.monotonic().as_secs_f64();
         let mut before = std::mem::take(&mut self.0);
         let allocated = view.points(&training::ALLOCATED);
@@ -131,7 +149,7 @@ impl Phases {
             let [workload, rank, phase] = &*point.labels else { continue };
             let of_rank = [workload.clone(), rank.clone()];
             let Some(step) = view.value(&training::STEPS, &of_rank) else { continue };
-            let (count, used) = (point.value, used.get(workload).copied());
+            let (count, used) = (point.value, used.get(workload).map_or(&[][..], Vec::as_slice));
             let top = view.value(&training::PHASE_PEAK, &point.labels);
             let base =
                 allocated.iter().find(|other| other.labels[0] == *workload && other.labels[1] == *rank);
@@ -146,20 +164,27 @@ impl Phases {
                 step,
                 top,
                 allocator: Kept::default(),
-                host_top: None,
-                host: Kept::default(),
+                host: BTreeMap::new(),
             });
+            known.host.retain(|memory, _| used.iter().any(|(own, _)| own == memory));
             if count > known.count {
                 let spacing = (SPACING * (at - known.born)).max(LEAST_SPACING);
                 if let Some((top, base)) = top.zip(base) {
                     known.allocator.push(Occurrence { step, count, at, top, base: base.value }, spacing);
                 }
-                if let Some((top, base)) = known.host_top.take().zip(used) {
-                    known.host.push(Occurrence { step, count, at, top: top.max(base), base }, spacing);
+                for (memory, base) in used {
+                    let Some(sampled) = known.host.get_mut(memory) else { continue };
+                    if let Some(top) = sampled.top.take() {
+                        let (top, base) = (top.max(*base), *base);
+                        sampled.kept.push(Occurrence { step, count, at, top, base }, spacing);
+                    }
                 }
             }
             if view.value(&training::PHASE_NOW, &point.labels).is_some() {
-                known.host_top = used.map(|used| known.host_top.map_or(used, |top| top.max(used)));
+                for (memory, used) in used {
+                    let top = &mut known.host.entry(memory.clone()).or_default().top;
+                    *top = Some(top.map_or(*used, |top| top.max(*used)));
+                }
             }
             (known.count, known.step, known.top) = (count, step, top);
             self.0.insert(key, known);
@@ -178,15 +203,17 @@ impl Phases {
         highest(own, view, |last| last.top, now)
     }
 
-    /// The phase of the workload, of any rank, with the largest newest increase of the host memory, of those that
-    /// occurred at least twice.
-    pub(super) fn of_workload(
+    /// The phase of the workloads, of any rank, with the largest newest increase of a host memory, of those that occurred
+    /// at least twice.
+    pub(super) fn of_workloads(
         &self,
         view: &View<'_>,
-        workload: &Label,
+        workloads: &[Label],
+        memory: &HostMemory,
         now: Timestamp,
     ) -> Option<PhasePeaks> {
-        let own = self.of(workload).map(|(key, phase)| (key, &phase.host));
+        let all = workloads.iter().flat_map(|workload| self.of(workload));
+        let own = all.filter_map(|(key, phase)| Some((key, &phase.host.get(memory)?.kept)));
         highest(own, view, |last| last.top - last.base, now)
     }
 

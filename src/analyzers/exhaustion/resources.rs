@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::phases::{HostMemory, Used};
 use crate::analyzers::ranks;
 use crate::analyzers::tracker::Sample;
 use crate::model::analyzer::View;
@@ -28,8 +29,8 @@ pub(super) struct Resource {
 pub(super) enum PhasesOf {
     /// A rank of a workload, whose allocator it is.
     Rank([Label; 2]),
-    /// The ranks of a workload, whose host memory it is.
-    Workload(Label),
+    /// The ranks of these workloads, whose host memory it is, or contains.
+    Workloads(Vec<Label>, HostMemory),
 }
 
 /// Seconds by which each OOM kill changes the lifetime of a cgroup: more than the tolerated drift of a start time.
@@ -56,17 +57,48 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     let groups = groups(view);
     let rest = host.as_ref().map(|host| host.limit - host.sample.used);
     found.extend(host);
-    found.extend(groups.iter().map(|(path, group)| Resource {
-        subject: Subject::cgroup(path),
-        sample: group.sample,
-        limit: group.limit,
-        life: group.life,
-        phases_of: None,
-    }));
+    let placed = placed(view);
+    let reporting: BTreeSet<&Label> =
+        view.points(&training::metrics::PHASES).iter().map(|point| &point.labels[0]).collect();
+    let reporting = Vec::from_iter(reporting);
+    for (path, group) in &groups {
+        let within = |own: &&Label| is_within(own.as_str(), path.as_str());
+        let is_in = |workload: &&Label| placed.get(*workload).is_some_and(within);
+        let of: Vec<Label> = reporting.iter().copied().filter(is_in).cloned().collect();
+        found.push(Resource {
+            subject: Subject::cgroup(path),
+            sample: group.sample,
+            limit: group.limit,
+            life: group.life,
+            phases_of: (!of.is_empty()).then(|| PhasesOf::Workloads(of, HostMemory::Cgroup(path.clone()))),
+        });
+    }
     gpus(view, &mut found);
     allocators(view, &mut found);
-    workloads(view, &groups, rest, &mut found);
+    workloads(view, &groups, &placed, rest, &mut found);
     found
+}
+
+/// The used memory of each workload, and of the cgroups in which the phases of a workload have peaks.
+pub(super) fn used(resources: &[Resource]) -> Used {
+    let mut used = Used::new();
+    for resource in resources {
+        let Some(PhasesOf::Workloads(workloads, memory)) = &resource.phases_of else { continue };
+        for workload in workloads {
+            used.entry(workload.clone()).or_default().push((memory.clone(), resource.sample.used));
+        }
+    }
+    used
+}
+
+/// The cgroup of each workload that has one.
+fn placed<'a>(view: &View<'a>) -> BTreeMap<&'a Label, &'a Label> {
+    let place = workload::metrics::INFO.desc.labels.iter().position(|label| *label == "cgroup");
+    view.points(&workload::metrics::INFO)
+        .iter()
+        .filter_map(|point| Some((&point.labels[0], point.labels.get(place?)?)))
+        .filter(|(_, path)| !path.as_str().is_empty())
+        .collect()
 }
 
 fn host(view: &View<'_>) -> Option<Resource> {
@@ -175,20 +207,20 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
 
 /// Each workload against its nearest limit: the limits of its cgroup and of the cgroups above it, and the memory of
 /// the host.
-fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>, found: &mut Vec<Resource>) {
-    use workload::metrics::{ANON, INFO, RSS, SHMEM, START};
-    let place = INFO.desc.labels.iter().position(|label| *label == "cgroup");
-    let cgroup_of: BTreeMap<&Label, &Label> = view
-        .points(&INFO)
-        .iter()
-        .filter_map(|point| Some((&point.labels[0], point.labels.get(place?)?)))
-        .collect();
+fn workloads(
+    view: &View<'_>,
+    groups: &BTreeMap<Label, Group>,
+    placed: &BTreeMap<&Label, &Label>,
+    rest: Option<f64>,
+    found: &mut Vec<Resource>,
+) {
+    use workload::metrics::{ANON, RSS, SHMEM, START};
     let (anon, shmem) = (by_label(view, &ANON), by_label(view, &SHMEM));
     for point in view.points(&RSS) {
         let name = &point.labels[0];
         let unreclaimable = anon.get(name).zip(shmem.get(name)).map(|(anon, shmem)| anon + shmem);
         let used = unreclaimable.unwrap_or(point.value);
-        let own = cgroup_of.get(name).map(|path| path.as_str()).filter(|path| !path.is_empty());
+        let own = placed.get(name).map(|path| path.as_str());
         let limits = own.into_iter().flat_map(|path| {
             groups.iter().filter(move |(group, _)| is_within(path, group.as_str())).map(|(_, group)| group)
         });
@@ -197,7 +229,7 @@ fn workloads(view: &View<'_>, groups: &BTreeMap<Label, Group>, rest: Option<f64>
         let sample = Sample { used, unreclaimable, allocated: None, peak: None };
         let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
         let limit = used + left.max(0.0);
-        let phases_of = Some(PhasesOf::Workload(name.clone()));
+        let phases_of = Some(PhasesOf::Workloads(vec![name.clone()], HostMemory::Own));
         found.push(Resource { subject: Subject::workload(name), sample, limit, life, phases_of });
     }
 }
