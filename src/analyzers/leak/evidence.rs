@@ -133,6 +133,10 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Criteria) ->
         if blocks.len() < 8 {
             continue;
         }
+        // Without a rise a window is no evidence, and changes nothing.
+        if best.is_some() && !rises(&blocks) {
+            continue;
+        }
         let (found, risen) = window(view, first, &blocks, asked);
         if best.is_none_or(|b| (found.grows(), found.climbs) > (b.grows(), b.climbs)) {
             best = Some(found);
@@ -187,6 +191,18 @@ pub(in crate::analyzers) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, 
     (rate, (share.sqrt() * error).max((1.0 - share) * look.rate_error))
 }
 
+/// The minimum rise of a window in bytes.
+fn least_rise(blocks: &Blocks) -> f64 {
+    (LEAST_SHARE * blocks.center()[blocks.len() - 1]).max(LEAST_BYTES)
+}
+
+/// Whether the median slope of the three envelopes rises by the minimum: at least two of them do.
+fn rises(blocks: &Blocks) -> bool {
+    let least = least_rise(blocks) / blocks.span();
+    let lines = [blocks.floor(), blocks.center(), blocks.peak()];
+    lines.into_iter().filter(|line| robust::theil_sen_exceeds(blocks.at(), line, least)).count() >= 2
+}
+
 /// Evaluates one window; also returns whether it rose enough.
 fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (GrowthWindow, bool) {
     let grain = view.grain();
@@ -196,7 +212,7 @@ fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (Grow
     let (rate, rate_error) = middle(&lines);
     let rise = rate * blocks.span();
     let last = blocks.len() - 1;
-    let risen = rise > (LEAST_SHARE * blocks.center()[last]).max(LEAST_BYTES);
+    let risen = rise > least_rise(blocks);
     let low = blocks.floor()[last].min(blocks.floor()[last - 1]);
     let high = blocks.peak()[last].max(blocks.peak()[last - 1]);
     let (two, alone) = (CLIMB + asked.surer, CLIMB_ALONE + asked.surer);

@@ -48,9 +48,41 @@ pub fn theil_sen(times: &[f64], values: &[f64]) -> f64 {
     *slopes.select_nth_unstable_by(middle, compare).1
 }
 
+/// Whether [`theil_sen`] of these points exceeds `slope`: only counts the pairs that do, which costs a tenth of it.
+pub fn theil_sen_exceeds(times: &[f64], values: &[f64], slope: f64) -> bool {
+    let points = times.len().min(values.len()).min(MOST);
+    let (times, values) = (&times[..points], &values[..points]);
+    let (mut pairs, mut above) = (0, 0);
+    for later in 1..points {
+        for earlier in 0..later {
+            let apart = times[later] - times[earlier];
+            pairs += usize::from(apart > 0.0);
+            above += usize::from(apart > 0.0 && values[later] - values[earlier] > slope * apart);
+        }
+    }
+    // The median is at this index in the order, with all that exceed it after it.
+    if pairs == 0 { slope < 0.0 } else { above >= pairs - (pairs - 1).div_ceil(2) }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn the_slope_exceeds_what_is_below_it(
+            points in prop::collection::vec((0_u32..40, -1000_i32..1000), 0..18),
+            slope in -2000_i32..2000,
+        ) {
+            let times: Vec<f64> = points.iter().map(|(at, _)| f64::from(*at)).collect();
+            let values: Vec<f64> = points.iter().map(|(_, value)| f64::from(*value)).collect();
+            // Between the quotients of such numbers, so that rounding decides nothing.
+            let slope = f64::from(slope) / 64.0 + 1e-5;
+            prop_assert_eq!(theil_sen_exceeds(&times, &values, slope), theil_sen(&times, &values) > slope);
+        }
+    }
 
     #[test]
     fn a_third_of_wrong_points_does_not_matter() {
