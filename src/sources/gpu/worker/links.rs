@@ -9,8 +9,8 @@ use super::{problem, raw};
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::protocol::Link;
 
-/// The most links that NVML supports (nvml.h, `NVML_NVLINK_MAX_LINKS`).
-const MOST: u32 = 18;
+/// The most links that NVML supports (nvml.h 13.3, `NVML_NVLINK_MAX_LINKS`; 18 in earlier versions).
+const MOST: u32 = 36;
 
 /// Field values whose scope is a link (nvml.h: `NVML_FI_DEV_NVLINK_THROUGHPUT_*` and
 /// `NVML_FI_DEV_NVLINK_ERROR_DL_*`).
