@@ -7,7 +7,7 @@ use crate::analyzers::view::{Blocks, MOST, View};
 /// Lengths of the newest part of the series (the tail) that are compared with the whole growth, in buckets.
 const TAILS: [usize; 9] = [3, 4, 5, 6, 8, 10, 13, 17, 22];
 /// A tail that gained less than this share of what the rate predicts may be the end of growth.
-const GAINED: f64 = 0.35;
+const GAINED: f64 = 0.5;
 /// It is the end if every earlier interval of that length gained more, and the tail is this many standard deviations
 /// of the earlier gains below their mean.
 const DEVIATIONS: f64 = 2.25;
@@ -17,9 +17,9 @@ const FINE: usize = 24;
 /// Last shares of the growth that are tested for a separate slope.
 const LATE: [f64; 4] = [0.5, 0.36, 0.25, 0.18];
 /// A part is flat if its slope is below this share of the earlier slope.
-const FLAT: f64 = 0.3;
+const FLAT: f64 = 0.35;
 /// And the slopes must differ by this many standard errors.
-const FLAT_ERRORS: f64 = 2.0;
+const FLAT_ERRORS: f64 = 1.5;
 
 /// Whether growth at `rate` bytes per second since the bucket `first` has ended.
 pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: Envelope) -> bool {

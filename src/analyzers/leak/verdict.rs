@@ -13,7 +13,7 @@ const OLD_LEVEL: f64 = 0.2;
 /// A level is new if it exceeds that level by this factor.
 const NEW_LEVEL: f64 = 1.01;
 /// Growth has resumed if it has gained this share of its former rate since it ended: a cache at its limit gains less.
-const RESUMED: f64 = 0.6;
+const RESUMED: f64 = 0.5;
 
 /// The most that one evaluation adds after growth has ended once, as a share of the required duration: two
 /// evaluations make a leak again.

@@ -24,7 +24,7 @@ impl Drift {
 
 /// Minimum share of the variation that is attributed to a random walk: with a dozen points the variogram cannot rule
 /// it out.
-const WALK_AT_LEAST: f64 = 0.1;
+const WALK_AT_LEAST: f64 = 0.15;
 
 /// The largest step is most of the variation if its square exceeds this multiple of all the other squares together.
 const STEP: f64 = 8.0;

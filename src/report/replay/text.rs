@@ -238,7 +238,7 @@ mod tests {
               alarm     leaking from t = 69 s
               forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 78 %, as the growth continues until then with 78 %
               risk      high: exhaustion within 15 minutes is more likely than not
-              evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 29472.0, peak 99.6; center leads
+              evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 26525.5, peak 85.1; center leads
               advice    record anonymous and shared memory too, to exclude file cache
         "#]].assert_eq(&text);
     }
