@@ -427,6 +427,17 @@ fn the_severity_of_each_part_is_that_of_the_model() {
     let worst = rank(None, &["fragmented", "fine", "fragmenting"]);
     assert_eq!(worst.allocator_state(), Some(("fragmented", Health::Warning)));
 
+    let grows = |state: &str| forecast::Growth { state: state.to_owned(), ..Default::default() };
+    let workload = |state: Option<&str>, rank: Rank| {
+        let own = Workload { growth: state.map(grows), ranks: vec![rank], ..Workload::default() };
+        own.state().to_owned()
+    };
+    assert_eq!(workload(Some("steady"), worst.clone()), "fragmented");
+    assert_eq!(workload(None, worst.clone()), "fragmented");
+    assert_eq!(workload(Some("leaking"), worst), "leaking");
+    assert_eq!(workload(Some("steady"), rank(None, &["fragmenting"])), "steady");
+    assert_eq!(workload(None, rank(None, &["fine"])), "");
+
     let xid = |severity: &str| Xid { severity: severity.to_owned(), ..Xid::default() }.health();
     let severities = ["critical", "warning", "info", "unknown"].map(xid);
     assert_eq!(severities, [Health::Critical, Health::Warning, Health::Ok, Health::Unknown]);

@@ -56,6 +56,19 @@ pub struct Workload {
     pub other_processes: Option<f64>,
 }
 
+impl Workload {
+    /// Its state in one word: `fragmented` where an allocator of its ranks is and its memory does not leak, else the state of
+    /// its growth; empty where nothing is assessed.
+    pub fn state(&self) -> &str {
+        let leaks = self.growth.as_ref().is_some_and(Growth::leaks);
+        let mut allocators = self.ranks.iter().filter_map(Rank::allocator_state);
+        match allocators.find(|(_, health)| *health > Health::Unknown).filter(|_| !leaks) {
+            Some((state, _)) => state,
+            None => self.growth.as_ref().map_or("", |growth| growth.state.as_str()),
+        }
+    }
+}
+
 /// A process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {

@@ -40,7 +40,6 @@ fn workloads(view: &NodeView) -> Table {
         let silent = || view.silent_gpu(own).map(|gpu| format!("unknown: GPU {gpu}"));
         let shown = shown.or_else(silent).unwrap_or_default();
         let growth = own.growth.as_ref().and_then(|growth| growth.rate);
-        let state = own.growth.as_ref().map_or("", |growth| growth.state.as_str());
         let step = own
             .ranks
             .iter()
@@ -57,7 +56,7 @@ fn workloads(view: &NodeView) -> Table {
                 bytes(own.rss),
                 Cell::number(growth, format::rate),
                 Cell { text: Cell::text(&shown).text, number: left.map(|left| -left) },
-                Cell::text(state),
+                Cell::text(own.state()),
                 Cell::number(step, |step| format!("{step:.0}")),
                 Cell::number(Some(own.ranks.len()).filter(|ranks| *ranks > 0).map(count), |ranks| {
                     format!("{ranks:.0}")

@@ -17,12 +17,16 @@ pub(super) fn outlook(node: &NodeView, workload: &Workload) -> String {
     if let Some(gpu) = node.silent_gpu(workload) {
         return format!("unknown: GPU {gpu}");
     }
+    let state = workload.state();
+    if state == "fragmented" {
+        return "allocator fragmented".to_owned();
+    }
     let Some(growth) = &workload.growth else { return UNKNOWN.to_owned() };
     let rate = growth
         .rate
         .filter(|_| growth.grows())
         .map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));
-    match growth.state.as_str() {
+    match state {
         "insufficient" => "too few samples".to_owned(),
         state => format!("{state}{rate}"),
     }
