@@ -56,16 +56,7 @@ const WIDE: &[Output] = &[plain(&[("value", Wide)])];
 const MODES: &[Output] = &[plain(&[("current", Number)]), plain(&[("pending", Number)])];
 const CODEC: &[Output] = &[plain(&[("percent", Number)]), plain(&[("period_us", Number)])];
 const CLOCKS: &[u32] = &[0, 1, 2, 3];
-/// The links of a GPU (nvml.h 13.3, `NVML_NVLINK_MAX_LINKS`).
-pub(crate) const LINKS: [u32; 36] = {
-    let mut links = [0; 36];
-    let mut link = 0;
-    while link < 36 {
-        links[link as usize] = link;
-        link += 1;
-    }
-    links
-};
+const LINKS: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
 const BOTH: &[u32] = &[0, 1];
 
 /// Calls without a device.
@@ -187,10 +178,10 @@ pub(crate) const DEVICE: &[Call] = &[
     call("nvmlDeviceGetGpuMaxPcieLinkGeneration", NUMBER),
     call("nvmlDeviceGetPcieReplayCounter", NUMBER),
     with("nvmlDeviceGetPcieThroughput", &[BOTH], NUMBER),
-    with("nvmlDeviceGetNvLinkState", &[&LINKS], NUMBER),
-    with("nvmlDeviceGetNvLinkVersion", &[&LINKS], NUMBER),
-    with("nvmlDeviceGetNvLinkRemoteDeviceType", &[&LINKS], NUMBER),
-    with("nvmlDeviceGetNvLinkErrorCounter", &[&LINKS, &[0, 1, 2, 3, 4]], WIDE),
+    with("nvmlDeviceGetNvLinkState", &[LINKS], NUMBER),
+    with("nvmlDeviceGetNvLinkVersion", &[LINKS], NUMBER),
+    with("nvmlDeviceGetNvLinkRemoteDeviceType", &[LINKS], NUMBER),
+    with("nvmlDeviceGetNvLinkErrorCounter", &[LINKS, &[0, 1, 2, 3, 4]], WIDE),
     call("nvmlDeviceGetMigMode", MODES),
     call("nvmlDeviceGetMaxMigDeviceCount", NUMBER),
     call("nvmlDeviceIsMigDeviceHandle", NUMBER),

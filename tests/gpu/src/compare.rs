@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::calls::LINKS;
 use crate::daemon::{Page, Series};
 use crate::recording::Recording;
 use crate::results::Part;
@@ -201,7 +200,7 @@ fn links(readings: &Readings<'_>, gpu: u32, part: &mut Part) {
     let index = gpu.to_string();
     let labels = [("gpu", index.as_str())];
     let active = |recording: &Recording| {
-        let states = LINKS.into_iter().filter_map(|link| {
+        let states = (0..18).filter_map(|link| {
             recording
                 .find(Some(gpu), "nvmlDeviceGetNvLinkState", &[link])
                 .and_then(|call| call.number("value"))

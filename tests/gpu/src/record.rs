@@ -236,9 +236,8 @@ impl Recorder<'_> {
     fn fields(&mut self, subject: Subject) {
         const SIZE: usize = 40;
         let plain = (1..=calls::LAST_FIELD).map(|id| (id, 0));
-        let links = calls::LINK_FIELDS
-            .iter()
-            .flat_map(|id| calls::LINKS.into_iter().skip(1).chain([u32::MAX]).map(|link| (*id, link)));
+        let links =
+            calls::LINK_FIELDS.iter().flat_map(|id| (1..18).chain([u32::MAX]).map(|link| (*id, link)));
         let wanted: Vec<(u32, u32)> = plain.chain(links).collect();
         let function = "nvmlDeviceGetFieldValues";
         // In portions: one refused field must not hide the others, and drivers limit the number.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::calls::{LINK_FIELDS, LINKS};
+use crate::calls::LINK_FIELDS;
 use crate::recording::{Answer, FUNCTION_NOT_FOUND, Recording, SUCCESS};
 
 /// `NVML_VALUE_NOT_AVAILABLE`, also as the instance of a process that is on none.
@@ -326,13 +326,13 @@ fn retired_pages(reader: Reader<'_>) -> Value {
 
 fn nvlink(reader: Reader<'_>) -> Value {
     let states: Vec<Option<u64>> =
-        LINKS.into_iter().map(|link| reader.number("nvmlDeviceGetNvLinkState", &[link], "value")).collect();
+        (0..18).map(|link| reader.number("nvmlDeviceGetNvLinkState", &[link], "value")).collect();
     let links = states.iter().take_while(|state| state.is_some()).count();
     if links == 0 {
         return Value::Null;
     }
     let down: Vec<usize> = (0..links).filter(|link| states[*link] == Some(0)).collect();
-    let up = LINKS.into_iter().find(|link| {
+    let up = (0_u32..18).find(|link| {
         usize::try_from(*link).ok().and_then(|link| states.get(link)).copied().flatten() == Some(1)
     });
     let mut shape = json!({"links": links, "down": down});
