@@ -13,7 +13,7 @@ NAME = "{{resource}} {{cgroup}}{{gpu}}{{workload}} {{pid}}"
 GRAY, SKY, YELLOW, ORANGE, RED, BLUE = "#999999", "#56B4E9", "#F0E442", "#E69F00", "#D55E00", "#0072B2"
 GREEN, PINK = "#009E73", "#CC79A7"
 FINE = SKY
-LEVELS = [("low", SKY), ("medium", YELLOW), ("high", ORANGE), ("critical", RED)]
+HEALTHS = [("ok", SKY), ("unknown", YELLOW), ("warning", ORANGE), ("critical", RED)]
 PIECES = [("fine", SKY), ("fragmenting", YELLOW), ("fragmented", RED)]
 STATES = [("insufficient", GRAY), ("steady", SKY), ("warming", BLUE), ("growing", YELLOW), ("leaking", RED)]
 
@@ -139,7 +139,8 @@ def numbered(metric, label, named, matchers):
     """A query that gives each subject the number of the one state it is in."""
     parts = [f'{place} * {metric}{{{matchers},{label}="{word}"}}' for place, (word, _) in enumerate(named)]
     # Of the products only that of the state it is in is not zero, so the largest is its number.
-    return f"max without ({label}) ({' or '.join(parts)})"
+    without = "health, rule" if label == "health" else label
+    return f"max without ({without}) ({' or '.join(parts)})"
 
 
 def of(name, *properties):

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from board import (
-    BLUE, GPU, HERE, LEVELS, NAME, ORANGE, PIECES, RED, SKY, STATES, SUBJECT, WORK, YELLOW,
+    BLUE, GPU, HEALTHS, HERE, NAME, ORANGE, PIECES, RED, SKY, STATES, SUBJECT, WORK, YELLOW,
     Board, dashboard, level, like, numbered, of, painted, variable, words,
 )
 from protection import protection
@@ -100,9 +100,9 @@ def node():
     b.lines("Cgroup working set", [(f"topk(10, memwarden_cgroup_memory_working_set_bytes{{{HERE}}})", "{{cgroup}}")], "bytes", width=12, min=0)
 
     b.row("Forecasts")
-    tte, risk, within = "memwarden_forecast_time_to_exhaustion_seconds", "memwarden_forecast_risk", "memwarden_forecast_exhaustion_probability_ratio"
-    b.stat("Highest risk", f"max({numbered(risk, 'level', LEVELS, SUBJECT)})", "short", mappings=words(LEVELS),
-           description="Highest level of risk of any resource. The levels are defined in the documentation of the exhaustion analyzer.",
+    tte, health, within = "memwarden_forecast_time_to_exhaustion_seconds", "memwarden_forecast_health", "memwarden_forecast_exhaustion_probability_ratio"
+    b.stat("Worst health", f"max({numbered(health, 'health', HEALTHS, SUBJECT)})", "short", mappings=words(HEALTHS),
+           description="Worst health of the memory of any resource; unknown means too few samples. docs/analyzers.md lists the rules.",
            steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
     b.stat("Least time left, p50", f'min({tte}{{{SUBJECT},estimate="p50"}})', "s", noValue="none predicted",
            description="Median predicted time until the first resource is exhausted at its current growth.",
@@ -133,8 +133,8 @@ def node():
         (f'max({within}{{{SUBJECT},horizon="{horizon}"}})', f"within {horizon}") for horizon in ("1m", "5m", "15m", "60m")
     ], "percentunit", description="Probability for the resource where it is highest; includes the chance that growth stops.", min=0, max=1,
            steps=[level(YELLOW, 0.1), level(ORANGE, 0.5), level(RED, 0.9)])
-    b.timeline("Risk", [(numbered(risk, "level", LEVELS, SUBJECT), NAME)], mappings=words(LEVELS),
-               description="Level of risk of each resource over time.",
+    b.timeline("Health", [(numbered(health, "health", HEALTHS, SUBJECT), NAME)], mappings=words(HEALTHS),
+               description="Health of the memory of each resource over time.",
                steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)])
     b.timeline("Probability of exhaustion within 15 minutes", [(f'{within}{{{SUBJECT},horizon="15m"}}', NAME)], unit="percentunit",
                description="Probability of exhaustion of each resource over time; the color changes at 10, 50 and 90 %.", min=0, max=1, decimals=0,
@@ -255,14 +255,14 @@ NODES = [("seen in full", SKY), ("blind", YELLOW), ("hung", ORANGE), ("stale", R
 def fleet():
     """Uses only recording rules, so that it is as fast for a thousand nodes as for one."""
     b = Board()
-    risk, tte = "instance:memwarden_forecast_risk:max", "instance:memwarden_forecast_time_to_exhaustion_seconds:min"
+    health, tte = "instance:memwarden_forecast_health:max", "instance:memwarden_forecast_time_to_exhaustion_seconds:min"
     state = "instance:memwarden_node_state:level"
     colors = [level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)]
     b.row("Now")
     b.stat("Nodes", f"count({state}{{{HERE}}})", "short", description="Nodes that are or were monitored within the last day.")
-    b.stat("Down, stale, hung or blind", f"sum({state}{{{HERE}}} > bool 0)", "short", steps=[level(RED, 1)], description="Nodes whose state is not known in full. Their risk is unknown, not low.")
-    b.stat("At high risk or worse", f"sum({risk}{{{HERE}}} >= bool 2)", "short", steps=[level(ORANGE, 1)], description="Nodes with a resource that may be exhausted within 15 minutes.")
-    b.stat("At critical risk", f"sum({risk}{{{HERE}}} >= bool 3)", "short", steps=[level(RED, 1)], description="Nodes with a resource that is about to be exhausted.")
+    b.stat("Down, stale, hung or blind", f"sum({state}{{{HERE}}} > bool 0)", "short", steps=[level(RED, 1)], description="Nodes whose state is not known in full. Their health is unknown, not ok.")
+    b.stat("Warning or worse", f"sum({health}{{{HERE}}} >= bool 2)", "short", steps=[level(ORANGE, 1)], description="Nodes with a resource whose memory requires attention.")
+    b.stat("Critical", f"sum({health}{{{HERE}}} >= bool 3)", "short", steps=[level(RED, 1)], description="Nodes with a resource that is full, or likely to be exhausted within 15 minutes.")
     b.stat("Least time left, p50", f'min({tte}{{{HERE},estimate="p50"}})', "s", noValue="none predicted", description="Time to exhaustion on the node where memory is exhausted first.")
     b.stat("Leaks", f"sum(instance:memwarden_leak_leaking:count{{{HERE}}})", "short", steps=[level(RED, 1)], description="Workloads, ranks and GPU processes that leak.")
     b.stat("Critical findings", f'sum(instance:memwarden_findings:sum{{{HERE},severity="critical"}})', "short", steps=[level(RED, 1)], description="Active findings of the analyzers.")
@@ -270,8 +270,8 @@ def fleet():
     b.timeline("State of the nodes, worst first", [(f"topk(30, {state}{{{HERE}}})", "{{instance}}")], width=24,
                mappings=words(NODES), steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)],
                description="down: not scraped, or not discovered any more. stale: no new sample. hung: a GPU hangs or is lost. blind: a source fails.")
-    b.timeline("Risk of the nodes at most risk", [(f"topk(30, {risk}{{{HERE}}})", "{{instance}}")], height=12, mappings=words(LEVELS), steps=colors,
-               description="Highest level of risk of any resource of the node.")
+    b.timeline("Health of the memory of the nodes, worst first", [(f"topk(30, {health}{{{HERE}}})", "{{instance}}")], height=12, mappings=words(HEALTHS), steps=colors,
+               description="Worst health of the memory of any resource of the node.")
     b.lines("Time left, p50", [(f'bottomk(20, {tte}{{{HERE},estimate="p50"}})', "{{instance}}")], "s", width=12, height=12, log=True,
             description="Time to exhaustion of the twenty nodes where memory is exhausted first; logarithmic scale.")
     b.lines("Probability of exhaustion within 15 minutes", [(f'topk(20, instance:memwarden_forecast_exhaustion_probability:max{{{HERE},horizon="15m"}})', "{{instance}}")],

@@ -77,6 +77,7 @@ fn growing_host(second: u32, batch: &mut Batch) {
 }
 
 const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
+const HEALTH: &str = "memwarden_forecast_health";
 
 #[test]
 fn exhaustion_of_a_host_that_fills_up_is_forecast() {
@@ -90,9 +91,9 @@ fn exhaustion_of_a_host_that_fills_up_is_forecast() {
     assert!(p10 < p50 && p50 < p90, "{p10} {p50} {p90}");
     let growth = value(&analysis, "memwarden_forecast_growth_bytes_per_second", &["host"]).unwrap();
     assert!((growth / (GIB / 128.0) - 1.0).abs() < 0.1, "{growth}");
-    assert_eq!(value(&analysis, "memwarden_forecast_risk", &["host", "medium"]), Some(1.0));
+    assert_eq!(value(&analysis, HEALTH, &["host", "warning", "leaks"]), Some(1.0));
     assert_eq!(analysis.findings.len(), 1);
-    assert_eq!(analysis.findings[0].state, "medium");
+    assert_eq!(analysis.findings[0].state, "leaks");
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn a_healthy_host_has_no_time_to_exhaustion() {
         bytes(batch, &memory::metrics::AVAILABLE, &[], 64.0 * GIB - used);
     });
     assert_eq!(value(&analysis, TTE, &["host"]), None);
-    assert_eq!(value(&analysis, "memwarden_forecast_risk", &["host", "low"]), Some(1.0));
+    assert_eq!(value(&analysis, HEALTH, &["host", "ok", "none"]), Some(1.0));
     assert_eq!(
         value(&analysis, "memwarden_forecast_exhaustion_probability_ratio", &["host", "60m"]),
         Some(0.0)
@@ -269,7 +270,7 @@ fn an_allocator_runs_out_by_its_tensors_and_not_by_what_it_has_taken() {
 fn the_outlook_names_by_identity_who_is_meant() {
     use crate::model::facts::{Facts, GpuProcess, Membership, ReportedRank};
     use crate::model::ids::ProcessKey;
-    use crate::model::outlook::{Outlook, Resource};
+    use crate::model::outlook::Resource;
     let process = ProcessKey { pid: 9, start: 4_711 };
     let workload = Membership::named(process, "job").workload;
     let put = |second: u32, batch: &mut Batch| {
@@ -297,33 +298,32 @@ fn the_outlook_names_by_identity_who_is_meant() {
         ..Facts::default()
     };
     let foreseen = analysis(&exhaustion::REGISTRATION, &facts);
-    let forecasts = foreseen.outlook.forecasts.as_ref().unwrap();
-    let resources: Vec<_> = forecasts.iter().map(|forecast| forecast.resource.clone()).collect();
+    let forecasts: Vec<_> = foreseen.outlook.forecasts().unwrap().collect();
+    let resources: Vec<_> = forecasts.iter().map(|(resource, _)| (*resource).clone()).collect();
     let allocator = Resource::Allocator { process, device: Some("GPU-5".into()) };
     let workload = Resource::Workload(workload.key.clone());
     assert_eq!(resources, [Resource::Host, allocator.clone(), workload.clone()]);
-    for (forecast, labels) in forecasts.iter().zip([&["host"][..], &["allocator", "9"], &["workload", "job"]])
-    {
+    let labels = [&["host"][..], &["allocator", "9"], &["workload", "job"]];
+    for ((_, forecast), labels) in forecasts.iter().zip(labels) {
         let point = |metric: &str, last| value(&foreseen, metric, &[labels, &[last]].concat());
-        let tte = forecast.tte.unwrap();
-        let points =
-            [Some(tte.p10), Some(tte.p50), tte.p90].map(|seconds| seconds.map(|seconds| seconds.get()));
+        let tte = forecast.time_to_exhaustion.unwrap();
+        let points = [Some(tte.p10), Some(tte.p50), tte.p90];
         assert_eq!(points, ["p10", "p50", "p90"].map(|estimate| point(TTE, estimate)));
-        let within = forecast.within.map(|p| p.map(|p| p.get()));
+        let within = forecast.within;
         let name = "memwarden_forecast_exhaustion_probability_ratio";
         assert_eq!(within, ["1m", "5m", "15m", "60m"].map(|horizon| point(name, horizon)));
     }
-    let leaks = analysis(&leak::REGISTRATION, &facts).outlook.leaks.unwrap();
-    let leaking = leaks.iter().filter(|leak| leak.state == leak::State::Leaking);
-    assert_eq!(leaking.map(|leak| leak.resource.clone()).collect::<Vec<_>>(), [allocator, workload]);
+    let outlook = analysis(&leak::REGISTRATION, &facts).outlook;
+    let leaking = outlook.growths().unwrap().filter(|(_, growth)| growth.leaks());
+    assert_eq!(leaking.map(|(resource, _)| resource.clone()).collect::<Vec<_>>(), [allocator, workload]);
     // Who is not known is not named, though somebody has the name and the pid; both still look.
     let unknown = analysis(&exhaustion::REGISTRATION, &Facts::default()).outlook;
     assert_eq!(
-        unknown.forecasts.unwrap().iter().map(|known| &known.resource).collect::<Vec<_>>(),
+        unknown.forecasts().unwrap().map(|(resource, _)| resource).collect::<Vec<_>>(),
         [&Resource::Host]
     );
     let unknown = analysis(&leak::REGISTRATION, &Facts::default()).outlook;
-    assert_eq!(unknown, Outlook { forecasts: None, leaks: Some(Vec::new()) });
+    assert!(unknown.forecasts().is_none() && unknown.growths().unwrap().next().is_none());
 }
 
 #[cfg(feature = "gpu")]

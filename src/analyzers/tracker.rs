@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::exhaustion::phases::PhasePeaks;
-use super::exhaustion::{self, Basis, Forecast, ForecastInput, Growing, PhasePeriod, Recurrence, Risk, Tte};
+use super::exhaustion::{Basis, Forecast, ForecastInput, Growing, PhasePeriod, Recurrence, Tte};
 use super::leak::{Evidence, State};
 use super::series_verdict::{Clock, SeriesState, SeriesVerdict};
 use super::stats::normal;
@@ -83,14 +83,7 @@ pub struct Tracker {
     used: f64,
 }
 
-/// A growth rate with its standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Growth {
-    /// The rate; negative where memory shrinks.
-    pub bytes_per_second: f64,
-    /// Its standard error.
-    pub error_bytes_per_second: f64,
-}
+pub use crate::model::outlook::Rate as Growth;
 
 /// The assessment of a series at one time.
 #[derive(Clone, Debug, Serialize)]
@@ -122,8 +115,6 @@ pub struct Assessment {
     pub p_growth_continues: Option<f64>,
     /// The probability of exhaustion within each horizon; absent without a limit or enough samples.
     pub p_exhaustion: Vec<Option<f64>>,
-    /// The risk; absent without a limit.
-    pub risk: Option<Risk>,
 }
 
 impl Tracker {
@@ -214,12 +205,13 @@ impl Tracker {
             phase: None,
             p_growth_continues: None,
             p_exhaustion: vec![None; horizons.len()],
-            risk: None,
         };
         let (channel, clock) = (self.channel(), Clock { now: self.elapsed, interval: self.interval });
         let seen = self.sight.see(&mut self.history, channel, clock, limit);
         let forecast = seen.as_ref().and_then(|seen| self.assess_growth(seen, limit, phase, &mut assessment));
-        let Some(limit) = limit else { return assessment };
+        if limit.is_none() {
+            return assessment;
+        }
         // A past spike over the limit does not predict the next one; the risk rules include the level.
         let within = |horizon: f64| forecast.as_ref().map_or(0.0, |forecast| forecast.within(horizon));
         if let Some(seen) = seen {
@@ -236,12 +228,6 @@ impl Tracker {
                 assessment.basis = assessment.tte.map(|_| forecast.basis);
             }
         }
-        assessment.risk = Some(exhaustion::risk(
-            self.used / limit,
-            forecast.is_some(),
-            assessment.leak == State::Leaking,
-            within,
-        ));
         assessment
     }
 

@@ -9,26 +9,30 @@ use super::fetch::{self, Fetcher};
 use crate::cli::out;
 use crate::cli::output::{self, Format};
 use crate::cli::report::standard_output_page;
-use crate::model::finding::Severity;
-use crate::model::printable::escaped;
-use crate::report::{CheckReport, FrameView};
+use crate::model::health::Health;
+use crate::node_view::NodeView;
+use crate::report::{CheckReport, Scope};
 
 /// Print the health of this node in one line of at most 80 bytes, by the running daemon.
 ///
-/// Exit codes: 0 ok, 1 a problem: a finding has the given severity or a higher one, 2 unknown: the daemon does not answer,
-/// has no fresh sample, or cannot measure something that the node has, such as a GPU that hangs. The exit codes are those
-/// of a custom plugin of Kubernetes' Node Problem Detector. The most severe finding comes first.
+/// Exit codes: 0 ok, 1 a problem: the health is as bad as --severity or worse, 2 unknown: the daemon does not answer, has no
+/// fresh sample, or cannot measure something that the node has, such as a GPU that hangs. The exit codes are those of a
+/// custom plugin of Kubernetes' Node Problem Detector. The worst problem comes first. By default only conditions of the node
+/// count: its own memory, devices that do not respond, and what cannot be measured; a job that fills its own limit is none.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden check
-  memwarden check --severity warning --format json
-  memwarden check >/tmp/health; test $? -ne 1 ||
-    scontrol update nodename=$(hostname -s) state=drain reason=\"$(cat /tmp/health)\"")]
+  memwarden check --scope all --severity warning --format json
+  line=$(memwarden check); test $? -ne 1 ||
+    scontrol update nodename=$(hostname -s) state=drain reason=\"$line\"")]
 pub(super) struct Args {
     /// Address of the daemon.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
     url: String,
-    /// Lowest severity of a finding that is a problem.
+    /// Whose problems count.
+    #[arg(long, value_enum, default_value_t = Whose::Node)]
+    scope: Whose,
+    /// Lowest health that is a problem.
     #[arg(long, value_enum, default_value_t = Lowest::Critical)]
     severity: Lowest,
     /// Time in seconds after which a daemon that has not answered is unknown, 0.1 to 60.
@@ -40,16 +44,22 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Whose {
+    /// Conditions of the node.
+    Node,
+    /// Also those of its jobs.
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Lowest {
-    /// Every finding is a problem.
-    Info,
-    /// A finding that requires attention is a problem.
+    /// What requires attention is a problem.
     Warning,
-    /// Only a finding that memory is about to be exhausted or a device is lost is a problem.
+    /// Only what requires action now is a problem.
     Critical,
 }
 
-/// Largest answer that is read, in bytes: 40 times the frame of a busy node.
+/// Largest answer that is read, in bytes: 40 times the view of a busy node.
 const LARGEST: usize = 64 << 20;
 
 /// The time limit of a request, in seconds.
@@ -66,12 +76,15 @@ impl Args {
     #[expect(clippy::unnecessary_wraps, reason = "the signature of every command")]
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let severity = match self.severity {
-            Lowest::Info => Severity::Info,
-            Lowest::Warning => Severity::Warning,
-            Lowest::Critical => Severity::Critical,
+            Lowest::Warning => Health::Warning,
+            Lowest::Critical => Health::Critical,
         };
-        let checked = match self.frame() {
-            Ok(frame) => CheckReport::of(&frame, severity),
+        let scope = match self.scope {
+            Whose::Node => Scope::Node,
+            Whose::All => Scope::All,
+        };
+        let checked = match self.node() {
+            Ok(node) => CheckReport::of(&node, scope, severity),
             // Without an answer nothing is known, which is not an error of this command.
             Err(error) => {
                 let why = error.root_cause().to_string();
@@ -80,7 +93,7 @@ impl Args {
                     .strip_prefix("it answers ")
                     .and_then(|rest| rest.split_once(": "))
                     .map_or(&*why, |(_, message)| message);
-                CheckReport::blind(&escaped(why))
+                CheckReport::blind(scope, why)
             }
         };
         let text = match self.format {
@@ -89,25 +102,21 @@ impl Args {
         };
         // The exit code is the answer, even if the line cannot be written.
         let _ = out::colored_text(&text);
-        Ok(ExitCode::from(checked.health().exit_code()))
+        Ok(ExitCode::from(checked.exit_code()))
     }
 
-    /// The newest frame, if it is fresh.
-    fn frame(&self) -> anyhow::Result<FrameView> {
+    /// What the daemon states of its node.
+    fn node(&self) -> anyhow::Result<NodeView> {
         let base = self.url.trim_end_matches('/');
-        let address = |path: &str| fetch::address(&format!("{base}{path}")).context("--url");
-        let (ready, frame) = (address("/-/ready")?, address("/api/v1/frame")?);
+        let address = fetch::address(&format!("{base}/api/v1/node")).context("--url")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // The limit of both requests together comes first.
-        let fetcher = Fetcher::new(&frame, LARGEST, self.timeout.saturating_mul(2))?;
-        let asked = async {
-            fetcher.get(&ready).await?;
-            fetcher.get(&frame).await
-        };
-        let body = runtime.block_on(async { tokio::time::timeout(self.timeout, asked).await });
+        // The limit of the whole request comes first.
+        let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
+        let body =
+            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
         let body =
             body.map_err(|_| anyhow::anyhow!("no answer within {} s", self.timeout.as_secs_f64()))??;
-        FrameView::read(&body).map_err(|_| anyhow::anyhow!("{frame} is not a frame of memwarden"))
+        serde_json::from_slice(&body).map_err(|_| anyhow::anyhow!("{address} is not a node of memwarden"))
     }
 }
 

@@ -18,9 +18,9 @@ use crate::report::{cluster_chart, cluster_json, cluster_text};
 /// Report all nodes and training runs, by a Prometheus-compatible server that scrapes them.
 ///
 /// Nodes that are not seen come first, then those where memory runs out first. The server must have loaded the rules in
-/// alerts/. Exit codes: 0 nothing is wrong; 2 something is: a high risk, a run that is stalled, or a critical alert; 3
-/// nothing that is seen is wrong, and a node is down, stale, hung or blind, its risk is not known, or ranks of a run are not
-/// seen; 1 an error.
+/// alerts/. Exit codes: 0 nothing is wrong; 2 something is: memory that is likely to run out, a GPU that
+/// hangs, a run that is stalled, or an alert; 3 nothing that is seen is wrong, and a node is down, stale or blind, its memory
+/// is not known, or ranks of a run are not seen; 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden cluster --prometheus http://prometheus:9090
@@ -63,10 +63,6 @@ const POINTS: f64 = 240.0;
 const SHORTEST_STEP: f64 = 15.0;
 /// Largest number of lines of a panel.
 const LINES: usize = 8;
-/// Exit code if something needs attention.
-const ALARM: u8 = 2;
-/// Exit code if nothing visible needs attention, and part of the cluster is not visible.
-const INCOMPLETE: u8 = 3;
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
@@ -114,11 +110,7 @@ impl Args {
                 std::thread::sleep(Duration::from_secs(self.interval));
                 continue;
             }
-            return Ok(match (cluster.is_alarming(), cluster.is_incomplete()) {
-                (true, _) => ExitCode::from(ALARM),
-                (false, true) => ExitCode::from(INCOMPLETE),
-                (false, false) => ExitCode::SUCCESS,
-            });
+            return Ok(ExitCode::from(cluster.health().report_code()));
         }
     }
 }

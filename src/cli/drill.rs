@@ -11,6 +11,7 @@ use crate::app::{self, serve};
 use crate::cli::out;
 use crate::cli::report::standard_output_page;
 use crate::config;
+use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
@@ -18,7 +19,7 @@ use crate::protection::options::Protection;
 use crate::protection::words::run_request::{RunOutcome, RunRequest};
 use crate::report::Page;
 use crate::report::text::{prose_table, wrapped};
-use crate::report::verdict::VerdictLevel;
+use crate::report::verdict::Shown as _;
 
 /// Test every protection step of a target with signal 0, and print the steps in order.
 ///
@@ -68,7 +69,7 @@ impl Args {
             writeln!(text, "\n{name}: {} {members}, {} left out{whys}", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
                 let refusal = format!("nothing would be done: {unfit}");
-                writeln!(text, "  {}", VerdictLevel::Critical.marked(&refusal, page))?;
+                writeln!(text, "  {}", Health::Critical.marked(&refusal, page))?;
             }
             let mut before = None;
             let rows = job.steps.iter().map(|step| {
@@ -77,7 +78,7 @@ impl Args {
                 let (what, outcome) = (escaped(&step.what), escaped(&step.outcome));
                 let took = format!("{} µs", step.micros);
                 let outcome = match step.fails {
-                    true => VerdictLevel::Critical.marked(&outcome, page),
+                    true => Health::Critical.marked(&outcome, page),
                     false => outcome.into_owned(),
                 };
                 vec![state.to_owned(), what.into_owned(), took, outcome]
@@ -98,20 +99,20 @@ impl Args {
 }
 
 /// How a node's answer is judged: it would ask, it has no job of the run, or it cannot ask.
-const fn level(outcome: RunOutcome) -> VerdictLevel {
+const fn level(outcome: RunOutcome) -> Health {
     match outcome {
-        RunOutcome::WouldAsk | RunOutcome::Asked => VerdictLevel::Ok,
-        RunOutcome::NoJob => VerdictLevel::Unknown,
-        _ => VerdictLevel::Critical,
+        RunOutcome::WouldAsk | RunOutcome::Asked => Health::Ok,
+        RunOutcome::NoJob => Health::Unknown,
+        _ => Health::Critical,
     }
 }
 
 /// The result of a drill in one line; `well` is whether there are steps.
 fn verdict(well: bool, fails: bool, page: Page) -> String {
     match (well, fails) {
-        (_, true) => VerdictLevel::Critical.marked("A step would fail.", page),
-        (true, false) => VerdictLevel::Ok.marked("Every step would work.", page),
-        (false, false) => VerdictLevel::Unknown.marked("No process was found that a step could reach.", page),
+        (_, true) => Health::Critical.marked("A step would fail.", page),
+        (true, false) => Health::Ok.marked("Every step would work.", page),
+        (false, false) => Health::Unknown.marked("No process was found that a step could reach.", page),
     }
 }
 

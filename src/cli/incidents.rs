@@ -8,6 +8,7 @@ use anyhow::Context as _;
 
 use crate::app::{self, serve};
 use crate::cli::output::{Format, Output};
+use crate::model::health::Health;
 use crate::model::printable::{self, escaped};
 use crate::protection::record;
 use crate::protection::record::report;
@@ -15,7 +16,7 @@ use crate::protection::words::incident::{Cause, Incident};
 use crate::protection::words::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
 use crate::report::text::prose_table;
-use crate::report::verdict::VerdictLevel;
+use crate::report::verdict::Shown as _;
 
 /// The state folder of the systemd unit.
 const STATE: &str = "/var/lib/memwarden";
@@ -112,11 +113,11 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
 }
 
 /// How severe an incident was, as far as its record tells.
-fn level(entry: &Entry) -> VerdictLevel {
+fn level(entry: &Entry) -> Health {
     match entry.cause {
-        None => VerdictLevel::Unknown,
-        Some(Cause::KernelOom | Cause::Killed) => VerdictLevel::Critical,
-        Some(Cause::Policy) => VerdictLevel::Warning,
+        None => Health::Unknown,
+        Some(Cause::KernelOom | Cause::Killed) => Health::Critical,
+        Some(Cause::Policy) => Health::Warning,
     }
 }
 

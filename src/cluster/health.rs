@@ -1,34 +1,33 @@
 //! How nodes, runs and the whole cluster are, and the sentence that says so. `memwarden cluster` and `memwarden top` show
 //! both.
 
-use super::{Alert, Cluster, Node, NodeState, Risk, Run};
-pub use crate::node_view::Health;
+use super::{Alert, Cluster, Node, NodeState, Run};
+use crate::model::health::Health;
 use crate::node_view::format;
 
-impl Node {
-    /// How it is: a node that is not seen completely, or whose risk is not known, is never ok.
-    pub fn health(&self) -> Health {
-        match (self.risk, self.state) {
-            (Some(Risk::Critical | Risk::High), _) => Health::Critical,
-            (Some(Risk::Medium), _) => Health::Warning,
-            (Some(Risk::Low), NodeState::Complete) => Health::Ok,
-            (Some(Risk::Low) | None, _) => Health::Unknown,
+impl NodeState {
+    /// The health of a node in this state.
+    pub const fn health(self) -> Health {
+        match self {
+            Self::Complete => Health::Ok,
+            Self::Hung => Health::Critical,
+            Self::Blind | Self::Stale | Self::Down => Health::Unknown,
         }
+    }
+}
+
+impl Node {
+    /// How it is: a node that is not seen completely, or whose memory is not known, is never ok.
+    pub fn health(&self) -> Health {
+        self.memory.max(self.state.health())
     }
 }
 
 impl Run {
     /// How it is: a run whose ranks are not all seen is never ok.
     pub fn health(&self) -> Health {
-        if self.is_stalled() {
-            Health::Critical
-        } else if self.first.is_some() {
-            Health::Warning
-        } else if self.is_incomplete() {
-            Health::Unknown
-        } else {
-            Health::Ok
-        }
+        let stalled = if self.is_stalled() { Health::Critical } else { Health::Ok };
+        self.memory.max(stalled).in_part(self.is_incomplete())
     }
 
     /// Whether ranks are not seen, or it is not known how many ranks there are.
@@ -77,8 +76,8 @@ impl Cluster {
                 parts.push(format!("{}{rest}", counted(count, what)));
             }
         };
-        let risky = self.nodes.iter().filter(|node| node.health() == Health::Critical).count();
-        add(risky, "node", " with a high risk");
+        let short = self.nodes.iter().filter(|node| node.memory == Health::Critical).count();
+        add(short, "node", " about to run out of memory");
         add(self.runs.iter().filter(|run| run.is_stalled()).count(), "run", " stalled");
         for state in [NodeState::Down, NodeState::Stale, NodeState::Hung, NodeState::Blind] {
             let count = self.nodes.iter().filter(|node| node.state == state).count();
@@ -138,7 +137,7 @@ mod tests {
         assert_eq!(cluster.health(), Health::Critical);
         assert_eq!(
             cluster.sentence(),
-            "4 nodes, 3 runs, 1 node with a high risk, 1 run stalled, 1 node down, 1 node hung, \
+            "4 nodes, 3 runs, 1 node about to run out of memory, 1 run stalled, 1 node down, 1 node hung, \
              3 runs with ranks that are not seen. First to run out, in 4 min: gpu 1 of leaks, run b."
         );
     }
@@ -150,16 +149,17 @@ mod tests {
         answers[1] = vec![sample(&[("instance", "good")], 0.0)];
         let cluster = |answers: &Answers| {
             let cluster = Cluster::new(answers, None);
-            (cluster.health(), cluster.is_alarming(), cluster.is_incomplete())
+            (cluster.health(), cluster.is_incomplete())
         };
-        assert_eq!(cluster(&answers), (Health::Ok, false, false));
+        assert_eq!(cluster(&answers), (Health::Ok, false));
         answers[6] = vec![sample(&[("run", "a")], 3.0)];
-        assert_eq!(cluster(&answers), (Health::Unknown, false, true), "its world size is not known");
+        answers[14] = vec![sample(&[("run", "a")], 0.0)];
+        assert_eq!(cluster(&answers), (Health::Unknown, true), "its world size is not known");
         answers[7] = vec![sample(&[("run", "a")], 4.0)];
-        assert_eq!(cluster(&answers), (Health::Unknown, false, true));
+        assert_eq!(cluster(&answers), (Health::Unknown, true));
         answers[7] = vec![sample(&[("run", "a")], 3.0)];
-        assert_eq!(cluster(&answers), (Health::Ok, false, false));
-        answers[1] = vec![sample(&[("instance", "good")], 1.0)];
-        assert_eq!(cluster(&answers), (Health::Warning, false, false), "a medium risk");
+        assert_eq!(cluster(&answers), (Health::Ok, false));
+        answers[1] = vec![sample(&[("instance", "good")], 2.0)];
+        assert_eq!(cluster(&answers), (Health::Warning, false));
     }
 }

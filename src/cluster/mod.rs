@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use crate::model::health::Health;
 pub use answer::{AnswerError, Range, Sample, alerts, ranges, samples, server_time};
-pub use health::Health;
 pub use past::{Named, PAST_QUERIES, Past, PastAnswers};
 
 /// The instant queries whose answers make a [`Cluster`], in the order of [`Answers`].
-pub const QUERIES: [&str; 14] = [
+pub const QUERIES: [&str; 15] = [
     "instance:memwarden_node_state:level",
-    "instance:memwarden_forecast_risk:max",
+    "instance:memwarden_forecast_health:max",
     "instance:memwarden_forecast_time_to_exhaustion_seconds:min{estimate=\"p50\"}",
     "instance:memwarden_forecast_exhaustion_probability:max{horizon=\"15m\"}",
     "instance:memwarden_leak_leaking:count",
@@ -31,6 +31,7 @@ pub const QUERIES: [&str; 14] = [
     "run:memwarden_training_allocator_allocated_bytes:spread",
     "run:memwarden_training_tokens_per_second:sum",
     "min by (job, run) (rank:memwarden_training_step_age:of_run)",
+    "run:memwarden_forecast_health:max",
 ];
 
 /// The answers to [`QUERIES`], in their order.
@@ -76,41 +77,6 @@ impl NodeState {
     }
 }
 
-/// The level of risk, as the exhaustion analyzer defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    /// Nothing indicates exhaustion.
-    Low,
-    /// Exhaustion is possible.
-    Medium,
-    /// Exhaustion within 15 minutes is more likely than not, or little memory is left.
-    High,
-    /// Memory is about to be exhausted.
-    Critical,
-}
-
-impl Risk {
-    /// The level as a word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
-
-    fn of(level: f64) -> Self {
-        match level {
-            l if l >= 3.0 => Self::Critical,
-            l if l >= 2.0 => Self::High,
-            l if l >= 1.0 => Self::Medium,
-            _ => Self::Low,
-        }
-    }
-}
-
 /// One node. What the server does not answer is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
@@ -120,8 +86,8 @@ pub struct Node {
     pub instance: String,
     /// How much of it is seen.
     pub state: NodeState,
-    /// Its highest risk; absent for a node that is stale or down, whose risk is not known.
-    pub risk: Option<Risk>,
+    /// The worst health of the memory of its resources; unknown for a node that is stale or down.
+    pub memory: Health,
     /// Median time until its first resource is exhausted; absent while no exhaustion is predicted.
     pub time_to_exhaustion_seconds: Option<f64>,
     /// Probability that one of its resources is exhausted within 15 minutes.
@@ -171,6 +137,8 @@ pub struct Run {
     pub world_size: Option<f64>,
     /// The resource that is exhausted first; absent while no exhaustion is predicted.
     pub first: Option<FirstResource>,
+    /// The worst health of the memory of its resources.
+    pub memory: Health,
     /// The slowest rank; absent for fewer than two ranks with a step time.
     pub slowest: Option<SlowestRank>,
     /// Allocated memory of the fullest rank, divided by the mean of the ranks.
@@ -220,9 +188,9 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster by the answers to [`QUERIES`] and the firing alerts.
     ///
-    /// Nodes that are not seen come first, then those with the highest risk, then those with the least time left.
+    /// Nodes that are not seen come first, then those whose memory has the worst health, then those with the least time left.
     pub fn new(answers: &Answers, alerts: Option<Vec<Alert>>) -> Self {
-        let [states, risks, times, chances, leaks, findings, ranks, ..] = answers;
+        let [states, healths, times, chances, leaks, findings, ranks, ..] = answers;
         let mut nodes: Vec<Node> = states
             .iter()
             .map(|sample| {
@@ -234,7 +202,7 @@ impl Cluster {
                     job: sample.label("job"),
                     instance: sample.label("instance"),
                     state,
-                    risk: of(risks).filter(|_| is_known).map(Risk::of),
+                    memory: of(healths).filter(|_| is_known).map_or(Health::Unknown, Health::of_number),
                     time_to_exhaustion_seconds: of(times).filter(|_| is_known),
                     exhaustion_probability_15m_ratio: of(chances).filter(|_| is_known),
                     leaks: of(leaks).filter(|_| is_known),
@@ -247,7 +215,7 @@ impl Cluster {
             other
                 .state
                 .cmp(&one.state)
-                .then(other.risk.cmp(&one.risk))
+                .then(other.memory.cmp(&one.memory))
                 .then(left(one).total_cmp(&left(other)))
                 .then_with(|| one.instance.cmp(&other.instance))
         });
@@ -294,23 +262,15 @@ impl Cluster {
         }
     }
 
-    /// Whether something needs attention: a high risk, a run that is stalled, or a critical alert.
-    pub fn is_alarming(&self) -> bool {
-        let alerts = self.alerts.iter().flatten();
-        self.nodes.iter().any(|node| node.risk >= Some(Risk::High))
-            || self.runs.iter().any(Run::is_stalled)
-            || alerts.into_iter().any(|alert| alert.severity == "critical")
-    }
-
-    /// Whether part of the cluster is not seen: a node, the risk of a node, or ranks of a run.
+    /// Whether part of the cluster is not seen: a node, the memory of a node, or ranks of a run.
     pub fn is_incomplete(&self) -> bool {
-        self.nodes.iter().any(|node| node.state != NodeState::Complete || node.risk.is_none())
+        self.nodes.iter().any(|node| node.state != NodeState::Complete || node.memory == Health::Unknown)
             || self.runs.iter().any(Run::is_incomplete)
     }
 }
 
 fn run(sample: &Sample, answers: &Answers) -> Run {
-    let [.., worlds, owners, times, slowest, spreads, tokens, ages] = answers;
+    let [.., worlds, owners, times, slowest, spreads, tokens, ages, healths] = answers;
     let of = |answer: &[Sample]| sample.same(answer, &["job", "run"]).cloned();
     let value = |answer: &[Sample]| of(answer).map(|found| found.value);
     Run {
@@ -325,6 +285,7 @@ fn run(sample: &Sample, answers: &Answers) -> Run {
             gpu: first.label("gpu"),
             time_to_exhaustion_seconds: first.value,
         }),
+        memory: value(healths).map_or(Health::Unknown, Health::of_number),
         slowest: of(slowest).map(|rank| SlowestRank {
             instance: rank.label("instance"),
             rank: rank.label("rank"),
@@ -349,7 +310,7 @@ mod tests {
         let mut answers = Answers::default();
         let states = [("good", 0.0), ("leaks", 0.0), ("lost", 4.0), ("hangs", 2.0)];
         answers[0] = states.map(|(instance, level)| sample(&[("instance", instance)], level)).to_vec();
-        answers[1] = [("good", 0.0), ("leaks", 2.0), ("lost", 0.0)]
+        answers[1] = [("good", 0.0), ("leaks", 3.0), ("lost", 0.0)]
             .map(|(i, v)| sample(&[("instance", i)], v))
             .to_vec();
         answers[2] = vec![sample(&[("instance", "leaks")], 240.0), sample(&[("instance", "lost")], 5.0)];
@@ -366,10 +327,15 @@ mod tests {
     #[test]
     fn the_worst_comes_first_and_the_unseen_before_it() {
         let cluster = Cluster::new(&answers(), None);
-        let nodes: Vec<_> = cluster.nodes.iter().map(|node| (node.instance.as_str(), node.risk)).collect();
+        let nodes: Vec<_> = cluster.nodes.iter().map(|node| (node.instance.as_str(), node.memory)).collect();
         assert_eq!(
             nodes,
-            [("lost", None), ("hangs", None), ("leaks", Some(Risk::High)), ("good", Some(Risk::Low))]
+            [
+                ("lost", Health::Unknown),
+                ("hangs", Health::Unknown),
+                ("leaks", Health::Critical),
+                ("good", Health::Ok)
+            ]
         );
         assert_eq!(
             cluster.nodes[0].time_to_exhaustion_seconds, None,
@@ -381,7 +347,7 @@ mod tests {
         assert_eq!((b.user.as_str(), b.missing()), ("alice", Some(1.0)));
         assert_eq!(b.first.as_ref().unwrap().instance, "leaks");
         assert_eq!(cluster.runs[2].missing(), None);
-        assert!(cluster.is_alarming() && cluster.is_incomplete());
+        assert!(cluster.health() == Health::Critical && cluster.is_incomplete());
     }
 
     #[test]
@@ -402,9 +368,9 @@ mod tests {
         let mut answers = Answers::default();
         answers[0] = vec![sample(&[("instance", "good")], 0.0)];
         let cluster = Cluster::new(&answers, Some(Vec::new()));
-        assert!(!cluster.is_alarming() && cluster.is_incomplete(), "its risk is not known");
+        assert!(cluster.health() == Health::Unknown && cluster.is_incomplete(), "its memory is not known");
         answers[1] = vec![sample(&[("instance", "good")], 0.0)];
         let cluster = Cluster::new(&answers, Some(Vec::new()));
-        assert!(!cluster.is_alarming() && !cluster.is_incomplete());
+        assert!(cluster.health() == Health::Ok && !cluster.is_incomplete());
     }
 }

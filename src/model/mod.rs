@@ -11,6 +11,7 @@ pub mod facts;
 pub mod fair;
 pub mod finding;
 pub mod frame;
+pub mod health;
 pub mod histogram;
 pub mod ids;
 pub mod label;

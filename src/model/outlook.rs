@@ -1,26 +1,51 @@
-//! Forecasts and leaks of the analyzers as data, by identity.
+//! What the analyzers conclude of each resource, typed.
 //!
-//! Points and findings are for display and databases. A program that decides on a forecast reads this module's types,
-//! which have no labels and no names that a user can choose. Each frame has one [`super::frame::Frame::outlook`].
+//! A [`Conclusion`] is all that is known of one resource at one tick. Metrics and findings are written from it
+//! (`analyzers::conclusions`); protection, pages, reports and charts read it. Nothing reads a label or a sentence back.
 
+use foldhash::{HashMap, HashMapExt as _};
 use serde::{Deserialize, Serialize};
 
+use super::finding::Subject;
+use super::health::{Health, Rule};
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
-use super::units::{BytesPerSecond, Ratio, Seconds};
 
 /// The horizons of the probabilities, in seconds.
 pub const HORIZONS: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
-/// The forecasts and leaks of one tick. At most as many entries as the analyzers track subjects
-/// (`analyzers.*.max_subjects`).
+/// The values of the label `horizon`, in the order of [`HORIZONS`].
+pub const HORIZON_LABELS: [&str; HORIZONS.len()] = ["1m", "5m", "15m", "60m"];
+
+/// A time to exhaustion is stated to people where growth goes on until then with at least this probability.
+const WORTH_STATING: f64 = 0.1;
+
+/// The conclusions of one tick. At most as many as the analyzers track subjects (`analyzers.*.max_subjects`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outlook {
-    /// Every assessed resource. Absent where no analyzer forecasts: it is disabled, or failed in this tick. Empty
-    /// means that it runs and assessed no resource.
-    pub forecasts: Option<Vec<Forecast>>,
-    /// Every subject whose growth was assessed. Absent where no analyzer detects leaks.
-    pub leaks: Option<Vec<Leak>>,
+    /// Every assessed resource, each once.
+    pub conclusions: Vec<Conclusion>,
+    /// Whether an analyzer forecasts: false where it is disabled, or failed in this tick.
+    pub has_forecasts: bool,
+    /// Whether an analyzer detects leaks.
+    pub has_leaks: bool,
+}
+
+/// What is known of one resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conclusion {
+    /// The resource by the names that are displayed.
+    pub subject: Subject,
+    /// The resource by identities of the kernel and the driver, for programs that act on it; absent where the sources
+    /// did not report it, and in JSON.
+    #[serde(skip)]
+    pub identity: Option<Resource>,
+    /// Its memory against its limit; absent for a resource without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+    /// How its memory grows; absent where it is not assessed for leaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
 }
 
 /// An assessed resource, by identities of the kernel, the driver and [`super::ids`].
@@ -55,38 +80,162 @@ pub enum Resource {
     },
 }
 
-/// When one resource is exhausted.
-#[derive(Clone, Debug, PartialEq)]
+/// The memory of a resource against its limit, and when it is exhausted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// The resource.
-    pub resource: Resource,
+    /// Memory that counts against the limit, in bytes.
+    pub used_bytes: f64,
+    /// The limit in bytes.
+    pub limit_bytes: f64,
+    /// Growth; absent before there are enough samples.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// Seconds since growth began; absent while it does not grow.
+    #[serde(default)]
+    pub growing_for_seconds: Option<f64>,
     /// The time to exhaustion from the frame's time on; absent while no exhaustion is predicted.
-    pub tte: Option<Tte>,
+    #[serde(default)]
+    pub time_to_exhaustion: Option<Tte>,
     /// The probability of exhaustion within each of [`HORIZONS`]; absent before there are enough samples.
-    pub within: [Option<Ratio>; HORIZONS.len()],
+    #[serde(default)]
+    pub within: [Option<f64>; HORIZONS.len()],
+    /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner.
+    #[serde(default)]
+    pub growth_continues: Option<f64>,
+    /// The quantity that the forecast is computed from; absent without a forecast.
+    #[serde(default)]
+    pub basis: Option<Basis>,
+    /// The recurring peaks that the forecast is computed from; absent where it is computed from the trend.
+    #[serde(default)]
+    pub peaks: Option<Peaks>,
+    /// Why it has its health.
+    pub rule: Rule,
+    /// Since when that rule holds, in seconds since 1970.
+    pub since_unix_seconds: f64,
 }
 
-/// Quantiles of a time to exhaustion.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A growth rate in bytes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// The rate, below 0 where memory shrinks.
+    pub bytes_per_second: f64,
+    /// Its standard error.
+    pub error_bytes_per_second: f64,
+}
+
+/// The quantity that the distance to the limit is computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// Used memory, as it counts against the limit.
+    Used,
+    /// Memory allocated by the job's allocator, because the used memory is constant.
+    Allocated,
+}
+
+impl Basis {
+    /// The value of the label `basis`, also used in texts.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::Allocated => "allocated",
+        }
+    }
+}
+
+/// Quantiles of a time to exhaustion in seconds, provided that growth continues at its current rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tte {
     /// 10 % quantile.
-    pub p10: Seconds,
+    pub p10: f64,
     /// Median.
-    pub p50: Seconds,
+    pub p50: f64,
     /// 90 % quantile; absent where the rate is too uncertain.
-    pub p90: Option<Seconds>,
+    pub p90: Option<f64>,
 }
 
-/// The growth of one resource.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Leak {
-    /// The resource.
-    pub resource: Resource,
-    /// The state of its growth.
+impl Tte {
+    /// The quantiles `seconds` later.
+    #[must_use]
+    pub fn after(self, seconds: f64) -> Self {
+        let left = |quantile: f64| (quantile - seconds).max(0.0);
+        Self { p10: left(self.p10), p50: left(self.p50), p90: self.p90.map(left) }
+    }
+}
+
+/// Peaks that recur.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Peaks {
+    /// Number of peaks.
+    pub count: u64,
+    /// Seconds since the first of them.
+    pub for_seconds: f64,
+    /// Median interval in seconds.
+    pub period_seconds: f64,
+    /// Median height in bytes.
+    pub height_bytes: f64,
+    /// Growth of their highest values in bytes per second.
+    pub growth_bytes_per_second: f64,
+    /// Seconds until the next one is expected.
+    pub next_seconds: f64,
+    /// The phase of the job in which they occur, and the steps from one to the next; absent where the job does not
+    /// report it.
+    #[serde(default)]
+    pub phase: Option<(String, f64)>,
+}
+
+/// How memory grows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Its state.
     pub state: LeakState,
-    /// The growth rate, below 0 where it shrinks; absent before there are enough samples, and after growth ends until
-    /// the evaluated samples no longer include it.
-    pub growth: Option<BytesPerSecond>,
+    /// The memory that is evaluated, in bytes.
+    pub evaluated_bytes: f64,
+    /// The rate; absent before there are enough samples, and after growth ends until the evaluated samples no longer
+    /// include it.
+    #[serde(default)]
+    pub rate: Option<Rate>,
+    /// The same for each training step; absent where the job reports no steps.
+    #[serde(default)]
+    pub bytes_per_step: Option<f64>,
+    /// When it began, in seconds since 1970; absent while it does not grow.
+    #[serde(default)]
+    pub since_unix_seconds: Option<f64>,
+    /// Strength of the evidence, 0.5 to 1, which orders suspects and is not a probability; absent while it does not grow.
+    #[serde(default)]
+    pub confidence: Option<f64>,
+    /// The evidence; absent before there are enough samples.
+    #[serde(default)]
+    pub evidence: Option<GrowthEvidence>,
+    /// The growth that is stated to people; absent where none is stated.
+    #[serde(default)]
+    pub stated: Option<StatedGrowth>,
+}
+
+/// The evidence for growth in the evaluated window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GrowthEvidence {
+    /// The rise over the window in bytes.
+    pub rise_bytes: f64,
+    /// The length of the window in seconds.
+    pub window_seconds: f64,
+    /// Distance of the slope of the lower envelope from zero, in standard errors.
+    pub floor_standard_errors: f64,
+    /// The same for the center.
+    pub center_standard_errors: f64,
+    /// The same for the upper envelope.
+    pub peak_standard_errors: f64,
+}
+
+/// Growth as it is stated: it rises at once, and falls when it has not held for a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatedGrowth {
+    /// `growing` or `leaking`.
+    pub state: LeakState,
+    /// Since when, in seconds since 1970.
+    pub since_unix_seconds: f64,
+    /// The type of memory that most likely grows.
+    pub memory: GrowingMemory,
 }
 
 /// The growth state of a series.
@@ -112,7 +261,7 @@ impl LeakState {
         [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
 
     /// The value of the label `state`, also used in texts.
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Insufficient => "insufficient",
             Self::Steady => "steady",
@@ -121,22 +270,219 @@ impl LeakState {
             Self::Leaking => "leaking",
         }
     }
-}
 
-impl Outlook {
-    /// Adds the results of another analyzer.
-    pub fn absorb(&mut self, other: Self) {
-        join(&mut self.forecasts, other.forecasts);
-        join(&mut self.leaks, other.leaks);
+    /// The health of memory whose growth is in this state.
+    pub const fn health(self) -> Health {
+        match self {
+            Self::Insufficient => Health::Unknown,
+            Self::Steady | Self::Warming | Self::Growing => Health::Ok,
+            Self::Leaking => Health::Warning,
+        }
     }
 }
 
-/// Joins two lists; absent only if both are absent.
-fn join<T>(all: &mut Option<Vec<T>>, more: Option<Vec<T>>) {
-    match (all.as_mut(), more) {
-        (Some(all), Some(more)) => all.extend(more),
-        (None, more) => *all = more,
-        (Some(_), None) => {}
+/// A type of memory that grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrowingMemory {
+    /// Anonymous memory.
+    Anonymous,
+    /// Shared memory.
+    Shared,
+    /// Anonymous or shared memory: it is not known which.
+    AnonymousOrShared,
+    /// Pinned host memory.
+    Pinned,
+    /// Resident memory, which the kernel does not report by type.
+    Resident,
+    /// Memory that an allocator of a GPU gave to tensors.
+    GpuAllocated,
+    /// Memory of a GPU as its driver reports it.
+    GpuReserved,
+}
+
+impl GrowingMemory {
+    /// The type in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous memory",
+            Self::Shared => "shared memory",
+            Self::AnonymousOrShared => "anonymous or shared memory",
+            Self::Pinned => "pinned host memory",
+            Self::Resident => "resident memory",
+            Self::GpuAllocated => "memory allocated to tensors",
+            Self::GpuReserved => "GPU memory reported by the driver",
+        }
+    }
+
+    /// What can be done about its growth, one sentence.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Anonymous => {
+                "Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches."
+            }
+            Self::Shared => {
+                "Check for tensors in /dev/shm that are never freed: data-loader workers, queues, shared caches."
+            }
+            Self::AnonymousOrShared => {
+                "Check which of the two grows (memwarden_workload_rss_anon_bytes, _rss_shmem_bytes)."
+            }
+            Self::Pinned => {
+                "Check for pinned tensors that are kept: offload buffers, and data loaders with pin_memory."
+            }
+            Self::GpuAllocated => {
+                "Check for tensors that are kept across steps, such as losses that retain the autograd graph; an allocator snapshot shows the source lines (memwarden snapshot)."
+            }
+            Self::Resident => {
+                "Check which of its mappings grows; the kernel does not report its memory by type here."
+            }
+            Self::GpuReserved => {
+                "The allocator may only be reserving more memory; the allocated memory that the job reports shows whether it leaks."
+            }
+        }
+    }
+}
+
+impl Forecast {
+    /// Memory left in bytes.
+    pub fn headroom_bytes(&self) -> f64 {
+        (self.limit_bytes - self.used_bytes).max(0.0)
+    }
+
+    /// The used share of the limit.
+    pub fn used_share(&self) -> f64 {
+        self.used_bytes / self.limit_bytes
+    }
+
+    /// The health of the resource by its memory: the only severity of a forecast.
+    pub const fn health(&self) -> Health {
+        self.rule.health()
+    }
+
+    /// Growth in bytes per second.
+    pub fn growth(&self) -> Option<f64> {
+        self.rate.map(|rate| rate.bytes_per_second)
+    }
+
+    /// The probability of exhaustion within a horizon of [`HORIZONS`]; absent before there are enough samples.
+    pub fn within(&self, horizon: f64) -> Option<f64> {
+        let place = HORIZONS.iter().position(|known| *known >= horizon)?;
+        self.within[place]
+    }
+
+    /// Whether there are enough samples for a forecast.
+    pub fn is_ready(&self) -> bool {
+        self.within.iter().any(Option::is_some)
+    }
+
+    /// The time to exhaustion that is stated to people; absent while none is predicted, and where growth probably ends
+    /// before.
+    pub fn stated(&self) -> Option<Tte> {
+        let goes_on = self.growth_continues.is_none_or(|p| p >= WORTH_STATING);
+        self.time_to_exhaustion.filter(|_| goes_on)
+    }
+
+    /// Seconds until it is full at its growth; absent where it does not grow.
+    pub fn at_its_growth(&self) -> Option<f64> {
+        self.growth().filter(|growth| *growth > 0.0).map(|growth| self.headroom_bytes() / growth)
+    }
+
+    /// Confidence of the rule: the probability in it, 1 where it compares measured values, and for
+    /// [`Rule::None`] the probability of no exhaustion within the hour. Absent for a leak, and without a probability.
+    pub fn confidence(&self) -> Option<f64> {
+        match self.rule {
+            Rule::None => self.within(3600.0).map(|p| 1.0 - p),
+            Rule::ExhaustionWithinHour => self.within(3600.0),
+            Rule::ExhaustionWithin15Minutes => self.within(900.0),
+            Rule::Full | Rule::FullWithoutGrowth | Rule::NearlyFull | Rule::NearlyFullAndGrows => Some(1.0),
+            Rule::Leaks | Rule::TooFewSamples => None,
+        }
+    }
+}
+
+impl Growth {
+    /// Whether it counts as a leak.
+    pub fn leaks(&self) -> bool {
+        self.state == LeakState::Leaking
+    }
+
+    /// Whether it grows or leaks.
+    pub fn grows(&self) -> bool {
+        self.state >= LeakState::Growing
+    }
+
+    /// The rate in bytes per second.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.rate.map(|rate| rate.bytes_per_second)
+    }
+}
+
+/// The health of a resource by both parts of its conclusion: that of its memory against its limit, and at least a
+/// warning where it leaks; unknown without either.
+pub fn health(forecast: Option<&Forecast>, growth: Option<&Growth>) -> Health {
+    let growth = growth.map(|growth| growth.state.health());
+    match (forecast, growth) {
+        (Some(forecast), Some(growth)) if growth >= Health::Warning => forecast.health().max(growth),
+        (Some(forecast), _) => forecast.health(),
+        (None, growth) => growth.unwrap_or(Health::Unknown),
+    }
+}
+
+impl Conclusion {
+    /// The health of the resource.
+    pub fn health(&self) -> Health {
+        health(self.forecast.as_ref(), self.growth.as_ref())
+    }
+
+    /// What can be done before the resource is exhausted, one sentence.
+    pub fn advice(&self) -> &'static str {
+        match self.subject.resource.as_str() {
+            "host" => "Look which workload grows; save a checkpoint before the kernel chooses a victim.",
+            "cgroup" => "Save a checkpoint and raise the limit, or find what in the group grows.",
+            "gpu" | "allocator" => {
+                "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
+            }
+            _ => "Save a checkpoint; fewer data-loader workers or a smaller batch need less.",
+        }
+    }
+}
+
+impl Outlook {
+    /// The forecasts with the identities of their resources; absent where no analyzer forecasts.
+    pub fn forecasts(&self) -> Option<impl Iterator<Item = (&Resource, &Forecast)>> {
+        let all = self.conclusions.iter();
+        self.has_forecasts
+            .then(|| all.filter_map(|known| Some((known.identity.as_ref()?, known.forecast.as_ref()?))))
+    }
+
+    /// The growth with the identities of its resources; absent where no analyzer detects leaks.
+    pub fn growths(&self) -> Option<impl Iterator<Item = (&Resource, &Growth)>> {
+        let all = self.conclusions.iter();
+        self.has_leaks
+            .then(|| all.filter_map(|known| Some((known.identity.as_ref()?, known.growth.as_ref()?))))
+    }
+
+    /// Adds the results of another analyzer: what both conclude of one resource becomes one conclusion.
+    pub fn absorb(&mut self, other: Self) {
+        self.has_forecasts |= other.has_forecasts;
+        self.has_leaks |= other.has_leaks;
+        if self.conclusions.is_empty() {
+            self.conclusions = other.conclusions;
+            return;
+        }
+        let mut places = HashMap::with_capacity(self.conclusions.len());
+        places.extend(self.conclusions.iter().enumerate().map(|(place, own)| (own.subject.clone(), place)));
+        for more in other.conclusions {
+            match places.get(&more.subject) {
+                Some(place) => {
+                    let own = &mut self.conclusions[*place];
+                    own.identity = own.identity.take().or(more.identity);
+                    own.forecast = own.forecast.take().or(more.forecast);
+                    own.growth = own.growth.take().or(more.growth);
+                }
+                None => self.conclusions.push(more),
+            }
+        }
     }
 }
 
@@ -145,13 +491,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_outlook_differs_from_an_empty_one() {
+    fn both_parts_of_a_resource_are_one_conclusion() {
+        let of = |workload: &str| Conclusion {
+            subject: Subject::workload(&workload.into()),
+            ..Conclusion::default()
+        };
+        let forecast = Conclusion { forecast: Some(Forecast::default()), ..of("a") };
+        let growth = Conclusion { growth: Some(Growth::default()), ..of("a") };
         let mut outlook = Outlook::default();
-        outlook.absorb(Outlook { leaks: Some(Vec::new()), ..Outlook::default() });
-        outlook.absorb(Outlook::default());
-        assert_eq!(outlook, Outlook { forecasts: None, leaks: Some(Vec::new()) });
-        let leak = Leak { resource: Resource::Host, state: LeakState::Steady, growth: None };
-        outlook.absorb(Outlook { leaks: Some(vec![leak.clone()]), forecasts: Some(Vec::new()) });
-        assert_eq!(outlook, Outlook { forecasts: Some(Vec::new()), leaks: Some(vec![leak]) });
+        outlook.absorb(Outlook { conclusions: vec![forecast], has_forecasts: true, has_leaks: false });
+        assert!(outlook.forecasts().is_some() && outlook.growths().is_none(), "missing differs from empty");
+        outlook.absorb(Outlook { conclusions: vec![growth, of("b")], has_forecasts: false, has_leaks: true });
+        let [a, b] = &*outlook.conclusions else { panic!("{outlook:?}") };
+        assert!(a.forecast.is_some() && a.growth.is_some() && b.subject.workload.as_str() == "b");
+    }
+
+    #[test]
+    fn a_conclusion_survives_json() {
+        let forecast = Forecast {
+            time_to_exhaustion: Some(Tte { p10: 1.0, p50: 2.0, p90: None }),
+            within: [Some(0.1), None, None, Some(0.5)],
+            peaks: Some(Peaks { phase: Some(("x: used up".to_owned(), 10.0)), ..Peaks::default() }),
+            rule: Rule::ExhaustionWithinHour,
+            ..Forecast::default()
+        };
+        let own = Conclusion { subject: Subject::host(), forecast: Some(forecast), ..Conclusion::default() };
+        let json = serde_json::to_string(&own).unwrap();
+        assert_eq!(serde_json::from_str::<Conclusion>(&json).unwrap(), own);
+    }
+
+    #[test]
+    fn a_leak_is_at_least_a_warning_and_a_time_that_growth_will_not_reach_is_not_stated() {
+        let leak = Growth { state: LeakState::Leaking, ..Growth::default() };
+        let calm = Forecast { rule: Rule::None, ..Forecast::default() };
+        let own = Conclusion { forecast: Some(calm.clone()), growth: Some(leak), ..Conclusion::default() };
+        assert_eq!(own.health(), Health::Warning);
+        let young = Conclusion { forecast: Some(calm.clone()), growth: Some(Growth::default()), ..own };
+        assert_eq!(young.health(), Health::Ok);
+        assert_eq!(Conclusion::default().health(), Health::Unknown);
+        let tte = Some(Tte { p10: 20.0, p50: 25.0, p90: None });
+        let sawtooth = Forecast { time_to_exhaustion: tte, growth_continues: Some(0.01), ..calm };
+        assert_eq!(sawtooth.stated(), None);
+        assert_eq!(Forecast { growth_continues: Some(0.9), ..sawtooth }.stated(), tte);
     }
 }

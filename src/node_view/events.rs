@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::health::Health;
 use super::lookup::Lookup;
 use crate::catalog::{gpu, memory, protection, training, workload};
 use crate::history::recent::{Quantity, Recent, Sample, Subject};
 use crate::model::desc::Desc;
 use crate::model::finding::{self, Severity};
 use crate::model::frame::Frame;
+use crate::model::health::Health;
 use crate::model::label::Label;
 
 /// Maximum number of events.

@@ -1,9 +1,8 @@
 //! A fragmented allocator as a problem: since when, what fails, and how much time is left as far as it is known.
 
-use super::forecast::Forecast;
 use super::format;
-use super::health::Health;
 use super::training::{Allocator, Rank};
+use crate::model::health::Health;
 
 impl Allocator {
     /// Free memory in bytes that the allocator can release to the device: as reported, or what is free and not unreleasable.
@@ -31,7 +30,7 @@ impl Allocator {
 /// What is wrong with the allocator of a rank, and its cause, without final periods. `on` names its GPU, `state` is that of
 /// the finding, `since` and `now` are in seconds since 1970.
 pub(super) fn stated(rank: &Rank, on: &str, state: &str, since: f64, now: f64) -> (String, String) {
-    let left = rank.forecast.as_ref().and_then(Forecast::time_left);
+    let left = rank.forecast.as_ref().and_then(super::forecast::time_left);
     let left = left.map_or_else(
         || "time left unknown".to_owned(),
         |left| format!("its memory is predicted to run out in {left}"),
@@ -66,6 +65,7 @@ fn cause(rank: &Rank) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::outlook::{Forecast, Tte};
 
     const GIB: f64 = 1_073_741_824.0;
 
@@ -105,7 +105,8 @@ mod tests {
             format!("{begin}, time left unknown: an allocation above 5.0 GiB fails, {lost}")
         );
         let silent = Allocator { largest_free: None, ooms: Some(2.0), ..allocator() };
-        let forecast = Forecast { p50: Some(250.0), ..Forecast::default() };
+        let tte = Tte { p10: 250.0, p50: 250.0, p90: Some(250.0) };
+        let forecast = Forecast { time_to_exhaustion: Some(tte), ..Forecast::default() };
         assert_eq!(
             said(silent, Some(forecast)),
             format!(

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::events::LastHolders;
-use super::forecast::{Forecast, Forecasts};
+use super::forecast::{self, Forecast, Forecasts};
 use super::format;
-use super::health::Health;
 use super::lookup::{Lookup, Row};
 use super::owner::Owner;
 use super::workload::Workload;
 use crate::catalog::gpu;
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
+use crate::model::health::Health;
 
 /// States of NVML in which a driver exists and none of its GPUs is visible.
 const UNSEEN: [(&str, &str); 4] = [
@@ -137,17 +137,15 @@ impl Gpu {
 
     /// The time left as text; `problem` is that of a problem with it, `is_fragmented` whether an allocator on it is.
     pub(super) fn say_time_left(&mut self, problem: Option<f64>, is_fragmented: bool) {
-        let forecast = self.forecast.as_ref();
-        let predicted = forecast.and_then(Forecast::time_left);
-        self.time_left = match (predicted, problem, forecast) {
+        let known = self.forecast.as_ref();
+        let predicted = known.and_then(forecast::time_left);
+        self.time_left = match (predicted, problem, known) {
             _ if !self.answers() => "unknown".to_owned(),
             (Some(left), ..) => left,
             (None, Some(left), _) => format!("about {}", format::duration(left)),
             // The next allocation can fail, although the memory does not grow.
             _ if is_fragmented => "unknown".to_owned(),
-            (None, None, Some(forecast)) if forecast.within_15_minutes.is_some() => {
-                "no end predicted".to_owned()
-            }
+            (None, None, Some(forecast)) if forecast.is_ready() => "no end predicted".to_owned(),
             (None, None, Some(_)) => "too few samples".to_owned(),
             (None, None, None) => format::UNKNOWN.to_owned(),
         };
@@ -202,7 +200,7 @@ fn entry<'a, 'f>(all: &'a mut All<'f>, row: &Row<'f>) -> &'a mut Gpu {
 
 pub(super) fn gpus(
     lookup: &Lookup<'_>,
-    forecasts: &Forecasts,
+    forecasts: &Forecasts<'_>,
     workloads: &[Workload],
     last: Option<&LastHolders>,
 ) -> Vec<Gpu> {

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
 use super::format;
-use super::health::Health;
 use super::lookup::Lookup;
 use crate::catalog::{memory, process, vmstat};
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
+use crate::model::health::Health;
 use crate::model::source::Status;
 
 /// The host's memory.
@@ -80,7 +80,7 @@ impl SourceRow {
     }
 }
 
-pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts) -> Host {
+pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
     let info = lookup.rows(&memory::HOST_INFO.desc).next();
     let text = |name| info.map_or_else(String::new, |row| row.label(name).to_owned());
     let total = lookup.value(&memory::TOTAL.desc);

@@ -8,7 +8,6 @@ pub mod forecast;
 pub mod format;
 mod fragmentation;
 mod gpu;
-mod health;
 mod host;
 mod lookup;
 mod owner;
@@ -20,8 +19,8 @@ mod workload;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::model::health::Health;
 pub use gpu::{Gpu, Holder, Mig, Xid};
-pub use health::Health;
 pub use host::{Host, SourceRow};
 pub use owner::Owner;
 pub use problem::{Link, Problem};
@@ -31,6 +30,7 @@ pub use verdict::Verdict;
 pub use workload::{Process, Workload};
 
 use crate::model::frame::Frame;
+use crate::model::outlook::Conclusion;
 use events::LastHolders;
 use forecast::Forecasts;
 use lookup::Lookup;
@@ -74,6 +74,21 @@ pub struct NodeView {
     pub sources: Vec<SourceRow>,
     /// The newest events that jobs reported, newest first.
     pub job_events: Vec<JobEvent>,
+    /// What the analyzers conclude of each resource, also of those that no other table has: cgroups, processes.
+    #[serde(default)]
+    pub conclusions: Vec<Conclusion>,
+    /// Whether an analyzer forecasts, and whether one detects leaks: false where it is disabled, or failed in this sample.
+    #[serde(default)]
+    pub analyzed: Analyzed,
+}
+
+/// Which analyzers gave results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Analyzed {
+    /// Forecasts of exhaustion.
+    pub forecasts: bool,
+    /// Detection of leaks.
+    pub leaks: bool,
 }
 
 /// What a view needs besides the frame.
@@ -94,7 +109,7 @@ impl NodeView {
     pub fn of(frame: Option<&Frame>, situation: &Situation<'_>) -> Self {
         let Some(frame) = frame else { return Self::without_samples(situation) };
         let lookup = Lookup::of(frame);
-        let forecasts = Forecasts::of(&lookup);
+        let forecasts = Forecasts::of(&frame.outlook);
         let now = frame.at.unix().as_secs_f64();
         let ranks = training::ranks(&lookup, &forecasts);
         let mut workloads = workload::workloads(&lookup, &forecasts, ranks);
@@ -111,6 +126,8 @@ impl NodeView {
             protection: protection::protection(&lookup),
             sources: host::sources(frame),
             job_events: training::events(frame),
+            conclusions: frame.outlook.conclusions.clone(),
+            analyzed: Analyzed { forecasts: frame.outlook.has_forecasts, leaks: frame.outlook.has_leaks },
             ..Self::default()
         };
         view.node = match (view.host.name.as_str(), situation.host_name) {
@@ -196,7 +213,9 @@ impl NodeView {
         let predicted = own
             .chain(gpus)
             .chain(ranks)
-            .filter_map(|(forecast, of)| Some((forecast.p50?, format!("{}{of}", forecast.time_left()?))))
+            .filter_map(|(forecast, of)| {
+                Some((forecast.stated()?.p50, format!("{}{of}", forecast::time_left(forecast)?)))
+            })
             .min_by(|(one, _), (other, _)| one.total_cmp(other));
         predicted.into_iter().chain(leaks).min_by(|(one, _), (other, _)| one.total_cmp(other))
     }

@@ -5,15 +5,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::forecast::{Forecast, Forecasts, Growth, URGENT};
+use super::forecast::{Forecast, Forecasts, Growth, time_left};
 use super::format;
 use super::gpu::Gpu;
-use super::health::Health;
 use super::owner::Owner;
 use super::workload::Workload;
-use super::{NodeView, Rank, fragmentation};
+use super::{NodeView, fragmentation};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::frame::Frame;
+use crate::model::health::{Health, Rule};
+use crate::model::outlook::Conclusion;
 
 /// Maximum number of problems.
 const MOST: usize = 200;
@@ -61,6 +62,9 @@ pub struct Problem {
     pub workload: Option<String>,
     /// Where more is shown.
     pub link: Link,
+    /// Whether it is a fault of the node, as opposed to one of a job that runs there.
+    #[serde(default)]
+    pub is_of_node: bool,
 }
 
 impl Problem {
@@ -76,7 +80,7 @@ impl Problem {
 }
 
 /// The problems of a node, worst first.
-pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts) -> Vec<Problem> {
+pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>) -> Vec<Problem> {
     let source = Source { view, frame, forecasts, now: view.unix_seconds };
     let mut all = Vec::new();
     all.extend(view.gpus.iter().filter_map(|gpu| source.gpu(gpu)));
@@ -97,7 +101,7 @@ pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts) ->
 struct Source<'a> {
     view: &'a NodeView,
     frame: &'a Frame,
-    forecasts: &'a Forecasts,
+    forecasts: &'a Forecasts<'a>,
     now: f64,
 }
 
@@ -123,48 +127,36 @@ impl Source<'_> {
         if !gpu.answers() && !gpu.status.is_empty() {
             return Some(self.silent(gpu, about));
         }
-        let (rank, allocator) = self.fullest_allocator(&gpu.index);
-        let forecast = worse(gpu.forecast.as_ref(), allocator);
-        let finding = self.finding("exhaustion", own).filter(|finding| finding.severity > Severity::Info);
-        let allocator_finding = rank.and_then(|(_, rank)| {
-            let of = |subject: &Subject| {
-                subject.pid.as_str() == rank.pid && subject.resource.as_str() == "allocator"
-            };
-            self.finding("exhaustion", of).filter(|finding| finding.severity > Severity::Info)
-        });
-        let leak = self.forecasts.fastest(|subject| {
+        let on = |subject: &Subject| {
             own(subject) || (subject.resource.as_str() == "allocator" && subject.gpu.as_str() == gpu.index)
-        });
+        };
+        let worst = self.forecasts.worst(on);
+        let leak = self.forecasts.fastest(on);
         let leaks = leak.is_some_and(|(_, growth)| growth.leaks());
-        let finding = finding.or(allocator_finding);
-        let forecast = forecast.cloned().unwrap_or_default();
-        if finding.is_none() && !leaks && forecast.p50.is_none() {
+        let growth_health = leak.map_or(Health::Ok, |(_, growth)| growth.state.health());
+        let health = worst.map_or(Health::Ok, |(_, forecast)| forecast.health()).max(growth_health);
+        // A GPU that is full is not ok, although nothing is known to be wrong.
+        if health < Health::Warning && !worst.is_some_and(|(_, known)| known.rule == Rule::FullWithoutGrowth)
+        {
             return None;
         }
+        let forecast = worst.map(|(_, forecast)| forecast.clone()).unwrap_or_default();
         let name = format!("GPU {}", gpu.index);
-        let mut problem = about(Health::Warning, runs_out(&name, gpu.share(), &forecast, leaks));
-        problem.health =
-            forecast.health().max(finding.map_or(Health::Warning, |finding| finding.severity.into()));
-        problem.seconds_left = forecast.p50.or_else(|| forecast.at_its_growth().filter(|_| leaks));
-        if problem.seconds_left.is_some_and(|left| left < URGENT) {
-            problem.health = Health::Critical;
-        }
-        let holder = leak.and_then(|(subject, _)| self.view.workload(subject.workload.as_str()));
+        let mut problem = about(health, runs_out(&name, gpu.share(), &forecast, leaks));
+        let stated = forecast.stated().map(|tte| tte.p50);
+        problem.seconds_left = stated.or_else(|| forecast.at_its_growth().filter(|_| leaks));
         if let Some((subject, growth)) = leak {
             problem.because = cause(growth, self.now);
-            if let Some(workload) = holder {
+            if let Some(workload) = self.view.workload(subject.workload.as_str()) {
                 problem.owner = Some(owner_of(workload, subject.pid.as_str()));
                 problem.workload = Some(workload.name.clone());
             }
-            problem.since = growth.since;
-        } else if let Some(growth) = forecast.growth.filter(|growth| *growth > 0.0) {
+            problem.since = growth.since_unix_seconds;
+        } else if let Some(growth) = forecast.growth().filter(|growth| *growth > 0.0) {
             problem.because = format!("growing {}", format::rate(growth));
         }
-        let leak_finding = self.finding("leak", |subject| own(subject) && leaks);
-        let advice =
-            leak_finding.map(|finding| finding.advice).or_else(|| finding.map(|finding| finding.advice));
-        problem.advice = advice.unwrap_or_default().to_owned();
-        problem.since = problem.since.or_else(|| finding.map(|finding| finding.since_unix_seconds));
+        problem.advice = advice(worst, leak);
+        problem.since = problem.since.or_else(|| worst.map(|(_, forecast)| forecast.since_unix_seconds));
         Some(problem)
     }
 
@@ -180,6 +172,7 @@ impl Source<'_> {
             since.map_or_else(String::new, |since| format!(" since {}", format::clock(since, self.now)));
         let mut problem =
             about(gpu.health, format!("GPU {} does not respond{clock}, its memory is unknown", gpu.index));
+        problem.is_of_node = true;
         problem.because = format!("{}{call}", gpu.status_words());
         problem.owner_is_last_known = gpu.holders_are_last_known;
         problem.since = since;
@@ -187,31 +180,10 @@ impl Source<'_> {
         problem
     }
 
-    /// The rank on a GPU whose allocator runs out first, and its forecast.
-    fn fullest_allocator(&self, gpu: &str) -> (Option<(&Workload, &Rank)>, Option<&Forecast>) {
-        let all = self
-            .view
-            .workloads
-            .iter()
-            .flat_map(|workload| workload.ranks.iter().map(move |rank| (workload, rank)));
-        let on = all.filter(|(_, rank)| rank.gpu == gpu).filter(|(_, rank)| rank.forecast.is_some());
-        let worst = on.max_by(|(_, one), (_, next)| {
-            let soon = |rank: &Rank| {
-                rank.forecast.as_ref().and_then(|forecast| forecast.p50).unwrap_or(f64::INFINITY)
-            };
-            let health = |rank: &Rank| rank.forecast.as_ref().map(Forecast::health);
-            health(one).cmp(&health(next)).then(soon(next).total_cmp(&soon(one)))
-        });
-        (worst, worst.and_then(|(_, rank)| rank.forecast.as_ref()))
-    }
-
     fn host(&self) -> Option<Problem> {
         let host = &self.view.host;
-        let finding = self
-            .finding("exhaustion", |subject| *subject == Subject::host())
-            .filter(|finding| finding.severity > Severity::Info);
         let forecast = host.forecast.clone().unwrap_or_default();
-        if finding.is_none() && forecast.p50.is_none() {
+        if forecast.health() < Health::Warning {
             return None;
         }
         let grows = self.forecasts.fastest(|subject| subject.resource.as_str() == "workload");
@@ -232,17 +204,18 @@ impl Source<'_> {
             (None, None) => "no workload holds much of it".to_owned(),
         };
         Some(Problem {
-            health: forecast.health().max(finding.map_or(Health::Warning, |finding| finding.severity.into())),
+            health: forecast.health(),
             owner_is_last_known: false,
             what: runs_out("The host", host.share(), &forecast, false),
             because,
             owner: holder.or_else(largest).map(Owner::of),
             workload: holder.map(|workload| workload.name.clone()),
-            advice: finding.map_or("", |finding| finding.advice).to_owned(),
-            since: finding.map(|finding| finding.since_unix_seconds),
-            seconds_left: forecast.p50,
+            advice: advice(self.forecasts.worst(|subject| *subject == Subject::host()), None),
+            since: Some(forecast.since_unix_seconds),
+            seconds_left: forecast.stated().map(|tte| tte.p50),
             gpu: None,
             link: Link::Node,
+            is_of_node: true,
         })
     }
 
@@ -255,36 +228,37 @@ impl Source<'_> {
                     && subject.resource.as_str() == "cgroup"
                     && subject.cgroup.as_str() == workload.cgroup)
         };
-        let runs_short = self.finding("exhaustion", own).filter(|finding| finding.severity > Severity::Info);
-        let leak = self.finding("leak", own).filter(|finding| finding.severity > Severity::Info);
-        let forecast = workload.forecast.clone().unwrap_or_default();
-        let finding = runs_short.or(leak)?;
+        let worst = self.forecasts.worst(own);
         let grows = self.forecasts.fastest(own);
         let leaks = grows.is_some_and(|(_, growth)| growth.leaks());
+        let runs_short = worst.filter(|(_, forecast)| forecast.health() >= Health::Warning);
+        if runs_short.is_none() && !leaks {
+            return None;
+        }
+        let forecast = worst.map(|(_, forecast)| forecast.clone()).unwrap_or_default();
         let name = format::short(&workload.name, 40);
         let what = match runs_short {
             Some(_) => runs_out(&name, None, &forecast, leaks),
             None => {
-                let rate = grows.and_then(|(_, growth)| growth.rate).map(format::rate);
+                let rate = grows.and_then(|(_, growth)| growth.bytes_per_second()).map(format::rate);
                 format!("{name} leaks{}", rate.map_or_else(String::new, |rate| format!(" {rate}")))
             }
         };
+        let grows_since = grows.and_then(|(_, growth)| growth.since_unix_seconds);
+        let growth_health = grows.map_or(Health::Ok, |(_, growth)| growth.state.health());
         Some(Problem {
             owner_is_last_known: false,
-            health: Health::from(finding.severity).max(if forecast.p50.is_some() {
-                forecast.health()
-            } else {
-                Health::Ok
-            }),
+            health: runs_short.map_or(Health::Ok, |(_, forecast)| forecast.health()).max(growth_health),
             what,
             because: grows.map_or_else(String::new, |(_, growth)| cause(growth, self.now)),
             owner: Some(Owner::of(workload)),
-            advice: leak.unwrap_or(finding).advice.to_owned(),
-            since: Some(finding.since_unix_seconds),
-            seconds_left: forecast.p50,
+            advice: advice(runs_short, grows),
+            since: runs_short.map(|(_, forecast)| forecast.since_unix_seconds).or(grows_since),
+            seconds_left: forecast.stated().map(|tte| tte.p50),
             gpu: None,
             workload: Some(workload.name.clone()),
             link: Link::Workload(workload.name.clone()),
+            is_of_node: false,
         })
     }
 
@@ -304,7 +278,7 @@ impl Source<'_> {
             let rank = workload
                 .and_then(|workload| workload.ranks.iter().find(|rank| rank.pid == subject.pid.as_str()));
             let allocator = rank.and_then(|rank| rank.forecast.as_ref());
-            let left = allocator.filter(|_| finding.analyzer == "fragmentation").and_then(|known| known.p50);
+            let left = allocator.filter(|_| finding.analyzer == "fragmentation").and_then(Forecast::stated);
             let on = gpu.as_ref().map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
             let (what, because) = match (finding.analyzer, rank) {
                 ("fragmentation", Some(rank)) => {
@@ -318,20 +292,19 @@ impl Source<'_> {
                 _ => (finding.summary.trim_end_matches('.').to_owned(), String::new()),
             };
             Problem {
-                health: Health::from(finding.severity).max(match left {
-                    Some(left) if left < URGENT => Health::Critical,
-                    _ => Health::Ok,
-                }),
+                health: Health::from(finding.severity).max(allocator.map_or(Health::Ok, Forecast::health)),
                 owner_is_last_known: false,
                 what,
                 because: because.trim_end_matches('.').to_owned(),
                 owner,
                 advice: finding.advice.to_owned(),
                 since: Some(finding.since_unix_seconds),
-                seconds_left: left,
+                seconds_left: left.map(|tte| tte.p50),
                 gpu,
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
+                is_of_node: matches!(subject.resource.as_str(), "host" | "zone" | "source")
+                    || finding.analyzer == "visibility",
             }
         })
     }
@@ -394,7 +367,8 @@ impl Source<'_> {
 
     /// What cannot be measured.
     fn unseen(&self) -> Vec<Problem> {
-        let unknown = |what: String| Problem { health: Health::Unknown, what, ..Problem::default() };
+        let unknown =
+            |what: String| Problem { health: Health::Unknown, what, is_of_node: true, ..Problem::default() };
         let mut all: Vec<Problem> = self.view.gpus_unseen.iter().map(|why| unknown(why.clone())).collect();
         let stated =
             |name: &str| self.finding("visibility", |subject| subject.source.as_str() == name).is_some();
@@ -415,7 +389,7 @@ impl Source<'_> {
         if self.view.host.used.is_none() {
             all.push(unknown("The memory of the host cannot be read".to_owned()));
         }
-        if self.frame.outlook.forecasts.is_none() && self.frame.sequence > 0 && self.forecasts.ready {
+        if !self.frame.outlook.has_forecasts && self.frame.sequence > 0 && self.forecasts.ready {
             all.push(unknown("Forecasts failed in the newest sample".to_owned()));
         }
         all
@@ -434,39 +408,43 @@ fn owner_of(workload: &Workload, pid: &str) -> Owner {
     }
 }
 
-/// The forecast with the worse outlook.
-fn worse<'a>(one: Option<&'a Forecast>, other: Option<&'a Forecast>) -> Option<&'a Forecast> {
-    let soon = |forecast: &Forecast| forecast.p50.unwrap_or(f64::INFINITY);
-    match (one, other) {
-        (Some(one), Some(other)) if soon(other) < soon(one) => Some(other),
-        (Some(one), _) => Some(one),
-        (None, other) => other,
-    }
+/// What can be done: about the growth, where it is stated, else about the resource.
+fn advice(worst: Option<(&Conclusion, &Forecast)>, growth: Option<(&Subject, &Growth)>) -> String {
+    let stated =
+        growth.and_then(|(_, growth)| growth.stated).filter(|stated| stated.state.health() > Health::Ok);
+    let of_growth = stated.map(|stated| stated.memory.advice());
+    of_growth.or_else(|| worst.map(|(known, _)| known.advice())).unwrap_or_default().to_owned()
 }
 
 /// When something runs out of memory, as far as it is predicted.
 fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) -> String {
     let used = share.map_or_else(String::new, |share| format!(" ({} used)", format::percent(share)));
-    if let Some(left) = forecast.time_left() {
+    if let Some(left) = time_left(forecast) {
         return format!("{name}{used} runs out of memory in {left}");
     }
-    if share.is_some_and(|share| share >= 0.98) {
-        return format!("{name} is full{used}");
+    match forecast.rule {
+        Rule::Full => return format!("{name} is full{used}"),
+        Rule::FullWithoutGrowth => {
+            return format!("{name} is full{used}, and whether its allocator holds free memory is not known");
+        }
+        _ => {}
     }
     match forecast.at_its_growth().filter(|_| leaks) {
         Some(left) => {
             format!("{name}{used} runs out of memory in about {} at its growth", format::duration(left))
         }
-        None => format!("{name}{used} may run out of memory"),
+        None => format!("{name}{used} may run out of memory: {}", forecast.rule.text()),
     }
 }
 
 /// A growth as a cause.
 fn cause(growth: &Growth, now: f64) -> String {
-    let rate = growth.rate.map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));
-    let since =
-        growth.since.map_or_else(String::new, |since| format!(" since {}", format::clock(since, now)));
-    format!("{}{rate}{since}", growth.state)
+    let rate = growth.bytes_per_second();
+    let rate = rate.map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));
+    let since = growth
+        .since_unix_seconds
+        .map_or_else(String::new, |since| format!(" since {}", format::clock(since, now)));
+    format!("{}{rate}{since}", growth.state.word())
 }
 
 /// The sentence with a small first letter, to follow a colon.

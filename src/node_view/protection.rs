@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::events::state_health;
 use super::format;
-use super::health::Health;
 use super::lookup::Lookup;
 use crate::catalog::protection;
+use crate::model::health::Health;
 
 /// Seconds without a round after which the guard counts as stuck.
 const STUCK: f64 = 5.0;

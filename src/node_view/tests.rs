@@ -4,18 +4,24 @@ use std::sync::Arc;
 
 use super::events::Recorder;
 use super::*;
-use crate::catalog::{exhaustion, fragmentation, gpu, leak, memory, protection, training, workload as jobs};
+use crate::catalog::{fragmentation, gpu, memory, protection, training, workload as jobs};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::frame::SourceReport;
+use crate::model::health::Rule;
 use crate::model::label::Label;
-use crate::model::outlook::Outlook;
+use crate::model::outlook::{Forecast, Growth, LeakState, Outlook, Rate, Tte};
 use crate::model::point::Batch;
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, BytesPerSecond, Count, Flag, Ratio, Seconds};
+use crate::model::units::{Bytes, Count, Flag, Seconds};
 
 const GIB: u64 = 1 << 30;
 const NOW: u64 = 1_795_391_700;
+
+/// When everything began, in seconds since 1970.
+fn began() -> f64 {
+    f64::from(u32::try_from(NOW - 600).unwrap())
+}
 
 /// A node that is described step by step.
 #[derive(Default)]
@@ -23,6 +29,7 @@ pub(crate) struct Node {
     batch: Batch,
     findings: Vec<Finding>,
     sources: Vec<SourceReport>,
+    conclusions: Vec<Conclusion>,
     at: u64,
 }
 
@@ -37,16 +44,28 @@ impl Node {
         node.batch.put(&memory::HOST_INFO, &["node17".into(), "6.8".into(), "Debian".into()], Flag(true));
         node.batch.put(&memory::TOTAL, &[], Bytes::new(64 * GIB));
         node.batch.put(&memory::USED, &[], Bytes::new(16 * GIB));
-        node.assessed(&Subject::host(), 48, "low");
+        node.assessed(Subject::host(), 16, 64, Rule::None);
         node
     }
 
-    fn assessed(&mut self, subject: &Subject, headroom_gib: u64, risk: &str) {
-        self.batch.put(&exhaustion::HEADROOM, &subject.labels(), Bytes::new(headroom_gib * GIB));
-        for level in ["low", "medium", "high", "critical"] {
-            self.batch.put(&exhaustion::RISK, &subject.labels_and(level), Flag(level == risk));
-        }
-        self.batch.put_some(&exhaustion::PROBABILITY, &subject.labels_and("15m"), Ratio::new(0.01));
+    /// A resource of which so much is used, and the rule that holds.
+    fn assessed(&mut self, subject: Subject, used_gib: u64, limit_gib: u64, rule: Rule) {
+        let gib = |gib: u64| f64::from(u32::try_from(gib << 10).unwrap()) * 1_048_576.0;
+        let forecast = Forecast {
+            used_bytes: gib(used_gib),
+            limit_bytes: gib(limit_gib),
+            within: [Some(0.01); 4],
+            rule,
+            since_unix_seconds: began(),
+            ..Forecast::default()
+        };
+        self.conclusions.push(Conclusion { subject, forecast: Some(forecast), ..Conclusion::default() });
+    }
+
+    /// The forecast of a resource that was assessed.
+    fn forecast(&mut self, subject: &Subject) -> &mut Forecast {
+        let known = self.conclusions.iter_mut().find(|known| known.subject == *subject);
+        known.and_then(|known| known.forecast.as_mut()).expect("it was assessed")
     }
 
     /// A GPU with 80 GiB of which so much is used, and its status.
@@ -59,7 +78,7 @@ impl Node {
         if status == "ok" {
             self.batch.put(&gpu::MEMORY_USED, &labels, Bytes::new(used_gib * GIB));
             self.batch.put(&gpu::MEMORY_FREE, &labels, Bytes::new((80 - used_gib) * GIB));
-            self.assessed(&Subject::gpu(&gpu, &uuid), 80 - used_gib, "low");
+            self.assessed(Subject::gpu(&gpu, &uuid), used_gib, 80, Rule::None);
         } else {
             self.batch.put(&gpu::HUNG_CALL, &[gpu, uuid, "nvmlDeviceGetMemoryInfo".into()], Flag(true));
             self.batch.put(&gpu::SAMPLE_AGE, &labels, Seconds::from_micros(180_000_000));
@@ -101,7 +120,7 @@ impl Node {
             subject,
             state,
             severity,
-            since_unix_seconds: f64::from(u32::try_from(NOW - 600).unwrap()),
+            since_unix_seconds: began(),
             evidence: Vec::new(),
             advice: "Save a checkpoint.",
         });
@@ -111,19 +130,19 @@ impl Node {
     pub(crate) fn leak(&mut self) {
         let [gpu, uuid] = gpu_labels(0);
         let on = Subject::gpu(&gpu, &uuid);
-        for (estimate, seconds) in [("p10", 185), ("p50", 250), ("p90", 420)] {
-            let time = Seconds::from_micros(seconds * 1_000_000);
-            self.batch.put(&exhaustion::TTE, &on.labels_and(estimate), time);
-        }
+        let known = self.forecast(&on);
+        known.time_to_exhaustion = Some(Tte { p10: 185.0, p50: 250.0, p90: Some(420.0) });
+        known.rule = Rule::ExhaustionWithin15Minutes;
         let process =
             Subject { workload: "slurm/4711".into(), ..Subject::gpu_process(&gpu, &uuid, &"4711".into()) };
-        self.batch.put(&leak::STATE, &process.labels_and("leaking"), Flag(true));
-        self.batch.put(
-            &leak::GROWTH,
-            &process.labels(),
-            BytesPerSecond::new(f64::from(50_u32 << 20)).unwrap(),
-        );
-        self.batch.put(&leak::SINCE, &process.labels(), Seconds::from_micros((NOW - 600) * 1_000_000));
+        let growth = Growth {
+            state: LeakState::Leaking,
+            rate: Some(Rate { bytes_per_second: f64::from(50_u32 << 20), error_bytes_per_second: 0.0 }),
+            since_unix_seconds: Some(began()),
+            ..Growth::default()
+        };
+        let subject = process.clone();
+        self.conclusions.push(Conclusion { subject, growth: Some(growth), ..Conclusion::default() });
         self.finding("exhaustion", on, "critical", Severity::Critical);
         self.finding("leak", process, "leaking", Severity::Warning);
     }
@@ -142,7 +161,7 @@ impl Node {
             families,
             sources: self.sources,
             findings: self.findings,
-            outlook: Outlook { forecasts: Some(Vec::new()), leaks: Some(Vec::new()) },
+            outlook: Outlook { conclusions: self.conclusions, has_forecasts: true, has_leaks: true },
             timeline: Arc::default(),
         }
     }
@@ -208,20 +227,18 @@ fn a_leak_without_a_forecast_has_the_time_at_its_growth() {
     node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
     node.leak();
     let [gpu, uuid] = gpu_labels(0);
-    let mut frame = node.frame();
-    frame.families.retain(|family| family.desc.name != exhaustion::TTE.desc.name);
-    let mut growing = Batch::new();
-    let rate = BytesPerSecond::new(f64::from(1_u32 << 30) / 20.0).unwrap();
-    growing.put(&exhaustion::GROWTH, &Subject::gpu(&gpu, &uuid).labels(), rate);
-    frame.families.extend(growing.seal().0);
-    let view = view(&frame, 0.0, None);
+    let known = node.forecast(&Subject::gpu(&gpu, &uuid));
+    known.time_to_exhaustion = None;
+    known.rule = Rule::Leaks;
+    known.rate = Some(Rate { bytes_per_second: f64::from(1_u32 << 30) / 20.0, ..Rate::default() });
+    let view = view(&node.frame(), 0.0, None);
     assert_eq!(view.silent_gpu(view.workload("slurm/4711").unwrap()), None);
     let sentence = &view.verdict.sentence;
     assert!(
         sentence.starts_with("GPU 0 (88 % used) runs out of memory in about 3 min at its growth: "),
         "{sentence}"
     );
-    assert_eq!((view.verdict.health, view.gpus[0].time_left.as_str()), (Health::Critical, "about 3 min"));
+    assert_eq!((view.verdict.health, view.gpus[0].time_left.as_str()), (Health::Warning, "about 3 min"));
     let left = view.first_to_run_out(view.workload("slurm/4711").unwrap());
     assert_eq!(left.map(|(_, text)| text).as_deref(), Some("about 3 min, GPU 0"));
 }
@@ -269,7 +286,7 @@ fn what_is_unknown_is_never_ok() {
         "Sampling has stalled: the newest sample is 12 s old, and nothing after it is known.",
     );
     let mut few = Node::new();
-    few.batch = Batch::new();
+    (few.batch, few.conclusions) = (Batch::new(), Vec::new());
     few.batch.put(&memory::TOTAL, &[], Bytes::new(GIB));
     few.batch.put(&memory::USED, &[], Bytes::new(GIB / 2));
     says(&few.view(), Health::Unknown, "There are too few samples for a forecast; it takes about a minute.");
@@ -370,9 +387,10 @@ fn a_target_states_why_it_does_not_act() {
 fn no_owner_is_named_for_memory_of_others() {
     let mut node = Node::new();
     node.job("slurm/17", "bob", "", 0, None);
-    node.finding("exhaustion", Subject::host(), "medium", Severity::Warning);
+    node.forecast(&Subject::host()).rule = Rule::ExhaustionWithinHour;
     // The workload has 2 GiB of the 16 GiB that are used.
-    let sentence = "The host (25 % used) may run out of memory: no workload holds much of it.";
+    let sentence = "The host (25 % used) may run out of memory: exhaustion within an hour is more likely than not: \
+                    no workload holds much of it.";
     says(&node.view(), Health::Warning, sentence);
 }
 
@@ -409,33 +427,29 @@ fn one_subject_cannot_displace_the_events_of_others() {
 
 #[test]
 fn the_severity_of_each_part_is_that_of_the_model() {
-    let rank = |risk: Option<&str>, states: &[&str]| {
-        let forecast = risk.map(|risk| forecast::Forecast {
-            risk: Some(risk.to_owned()),
-            within_15_minutes: Some(0.0),
-            ..Default::default()
-        });
+    let rank = |rule: Option<Rule>, states: &[&str]| {
+        let forecast = rule.map(|rule| Forecast { rule, ..Forecast::default() });
         let own = states.iter().map(|state| Allocator { state: (*state).to_owned(), ..Allocator::default() });
         Rank { forecast, allocators: own.collect(), ..Rank::default() }
     };
     assert_eq!(rank(None, &[]).health(), Health::Unknown);
     assert_eq!(rank(None, &["fine"]).health(), Health::Unknown, "nothing is predicted of it");
-    assert_eq!(rank(Some("low"), &["", "fragmenting"]).health(), Health::Ok);
-    assert_eq!(rank(Some("low"), &["fine", "fragmented"]).health(), Health::Warning);
-    assert_eq!(rank(Some("critical"), &["fragmented"]).health(), Health::Critical);
+    assert_eq!(rank(Some(Rule::None), &["", "fragmenting"]).health(), Health::Ok);
+    assert_eq!(rank(Some(Rule::None), &["fine", "fragmented"]).health(), Health::Warning);
+    assert_eq!(rank(Some(Rule::Full), &["fragmented"]).health(), Health::Critical);
     assert_eq!(rank(None, &[""]).allocator_state(), None);
     let worst = rank(None, &["fragmented", "fine", "fragmenting"]);
     assert_eq!(worst.allocator_state(), Some(("fragmented", Health::Warning)));
 
-    let grows = |state: &str| forecast::Growth { state: state.to_owned(), ..Default::default() };
-    let workload = |state: Option<&str>, rank: Rank| {
+    let grows = |state: LeakState| Growth { state, ..Growth::default() };
+    let workload = |state: Option<LeakState>, rank: Rank| {
         let own = Workload { growth: state.map(grows), ranks: vec![rank], ..Workload::default() };
         own.state().to_owned()
     };
-    assert_eq!(workload(Some("steady"), worst.clone()), "fragmented");
+    assert_eq!(workload(Some(LeakState::Steady), worst.clone()), "fragmented");
     assert_eq!(workload(None, worst.clone()), "fragmented");
-    assert_eq!(workload(Some("leaking"), worst), "leaking");
-    assert_eq!(workload(Some("steady"), rank(None, &["fragmenting"])), "steady");
+    assert_eq!(workload(Some(LeakState::Leaking), worst), "leaking");
+    assert_eq!(workload(Some(LeakState::Steady), rank(None, &["fragmenting"])), "steady");
     assert_eq!(workload(None, rank(None, &["fine"])), "");
 
     let xid = |severity: &str| Xid { severity: severity.to_owned(), ..Xid::default() }.health();
@@ -461,4 +475,34 @@ fn the_severity_of_each_part_is_that_of_the_model() {
 
     assert_eq!(Node::new().view().no_problem(), "No problem is known.");
     assert!(NodeView::default().no_problem().ends_with("not known either."));
+}
+
+/// The grid of a GPU: what is concluded of it, and how the node and its job are then, on every screen that shows the model.
+#[test]
+fn every_part_of_the_view_has_the_health_of_the_conclusion() {
+    for rule in Rule::ALL {
+        for left in [None, Some(25.0), Some(600.0), Some(2_000.0), Some(90_000.0)] {
+            for goes_on in [0.01, 0.9] {
+                let mut node = Node::new();
+                node.gpu(0, 70, "ok");
+                node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+                let [gpu, uuid] = gpu_labels(0);
+                let known = node.forecast(&Subject::gpu(&gpu, &uuid));
+                known.rule = rule;
+                known.growth_continues = Some(goes_on);
+                known.time_to_exhaustion = left.map(|p50| Tte { p10: p50 / 2.0, p50, p90: None });
+                let expected = rule.health();
+                let view = node.view();
+                assert_eq!(view.gpus[0].health, expected, "{rule:?} {left:?}");
+                let problem = view.problems.first().map(|problem| problem.health);
+                let is_problem = expected >= Health::Warning || rule == Rule::FullWithoutGrowth;
+                assert_eq!(problem, is_problem.then_some(expected), "{rule:?} {left:?}");
+                let verdict = problem.unwrap_or(Health::Ok);
+                assert_eq!(view.verdict.health, verdict, "{rule:?} {left:?}");
+                let is_stated = left.is_some() && goes_on > 0.5;
+                assert_eq!(view.gpus[0].forecast.as_ref().unwrap().stated().is_some(), is_stated);
+                assert!(view.problems.iter().all(|problem| !problem.is_of_node));
+            }
+        }
+    }
 }

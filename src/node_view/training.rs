@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 
 use super::forecast::{Forecast, Forecasts, Growth};
 use super::format;
-use super::health::Health;
 use super::lookup::{Lookup, Row};
 use crate::catalog::{fragmentation, training};
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
 use crate::model::frame::Frame;
+use crate::model::health::Health;
 use crate::model::timeline::Kind;
 
 /// Maximum number of events that a view has.
@@ -141,7 +141,7 @@ const LONGEST_PATH: usize = 300;
 type Ranks = BTreeMap<(String, String), Rank>;
 
 /// The ranks by workload, in order of their numbers.
-pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts) -> BTreeMap<String, Vec<Rank>> {
+pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> BTreeMap<String, Vec<Rank>> {
     let mut all = Ranks::new();
     for row in lookup.current(&training::INFO.desc) {
         let text = |name| row.label(name).to_owned();

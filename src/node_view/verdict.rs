@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::Forecasts;
 use super::format;
-use super::health::Health;
 use super::{NodeView, Situation};
+use crate::model::health::Health;
 
 /// How the node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ impl Verdict {
     }
 }
 
-pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts, situation: &Situation<'_>) -> Verdict {
+pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Situation<'_>) -> Verdict {
     if view.is_stalled {
         return Verdict {
             health: Health::Unknown,

@@ -6,12 +6,13 @@ use foldhash::{HashMap, HashMapExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts, Growth};
-use super::health::Health;
 use super::lookup::Lookup;
 use super::training::Rank;
 use crate::catalog::{gpu, workload};
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
+use crate::model::health::Health;
+use crate::model::outlook;
 
 /// A workload; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,7 +65,7 @@ impl Workload {
         let mut allocators = self.ranks.iter().filter_map(Rank::allocator_state);
         match allocators.find(|(_, health)| *health > Health::Unknown).filter(|_| !leaks) {
             Some((state, _)) => state,
-            None => self.growth.as_ref().map_or("", |growth| growth.state.as_str()),
+            None => self.growth.as_ref().map_or("", |growth| growth.state.word()),
         }
     }
 }
@@ -99,7 +100,7 @@ fn figures() -> [(&'static Desc, Field); 6] {
 
 pub(super) fn workloads(
     lookup: &Lookup<'_>,
-    forecasts: &Forecasts,
+    forecasts: &Forecasts<'_>,
     mut ranks: BTreeMap<String, Vec<Rank>>,
 ) -> Vec<Workload> {
     let mut all = BTreeMap::<&str, Workload>::new();
@@ -156,12 +157,9 @@ pub(super) fn workloads(
                 process.rank.clone_from(&rank.rank);
             }
         }
-        own.health = match (&own.forecast, &own.growth) {
-            _ if own.rss.is_none() => Health::Unknown,
-            (Some(forecast), _) if forecast.health() > Health::Unknown => forecast.health(),
-            (_, Some(growth)) if growth.leaks() => Health::Warning,
-            (Some(forecast), _) => forecast.health(),
-            (None, _) => Health::Ok,
+        own.health = match own.rss {
+            None => Health::Unknown,
+            Some(_) => outlook::health(own.forecast.as_ref(), own.growth.as_ref()),
         };
         own
     });

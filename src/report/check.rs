@@ -1,103 +1,87 @@
-//! The health of a node in one line: the input is the newest frame of its daemon.
+//! `check`: the health of the node for a program, in one line.
 
 use serde::Serialize;
 
-use super::frame_view::{FindingView, FrameView};
 use super::text::Page;
-use super::unseen;
-use super::verdict::VerdictLevel;
-use crate::model::finding::Severity;
+use super::verdict::Shown as _;
+use crate::model::health::Health;
+use crate::model::printable::escaped;
+use crate::node_view::{NodeView, Problem};
 
 /// Longest line in bytes: Node Problem Detector cuts the message of a custom plugin here, unless `max_output_length` of the
 /// plugin's configuration is larger.
 const LONGEST: usize = 80;
 
-/// The health of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// Which problems `check` reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// Everything that should be measured is, and no finding has the severity of a problem.
-    Ok,
-    /// A finding has the severity of a problem.
-    Problem,
-    /// The daemon does not answer, has no fresh sample, or cannot measure something that the node has.
-    Unknown,
-}
-
-impl Health {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Problem => "problem",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// The exit code, as of a custom plugin of Node Problem Detector: 0 ok, 1 problem, 2 unknown.
-    pub const fn exit_code(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Problem => 1,
-            Self::Unknown => 2,
-        }
-    }
+pub enum Scope {
+    /// Those of the node: its memory, devices that do not respond, what cannot be measured. A job cannot cause them by
+    /// filling a limit of its own.
+    #[default]
+    Node,
+    /// Those of its jobs too.
+    All,
 }
 
 /// The answer of `memwarden check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
     health: Health,
+    scope: Scope,
     exit_code: u8,
     /// The line that the text format prints.
     message: String,
-    /// The summaries of the findings that are problems, the most severe first.
+    /// What is wrong or unknown, worst first.
     problems: Vec<String>,
-    /// What cannot be measured, and why.
-    unknown: Vec<String>,
 }
 
 impl CheckReport {
-    /// The health by a frame; a finding of `severity` or a higher one is a problem.
-    pub fn of(frame: &FrameView, severity: Severity) -> Self {
-        let mut found: Vec<&FindingView> =
-            frame.findings.iter().filter(|stated| stated.severity >= severity).collect();
-        found.sort_by_key(|stated| std::cmp::Reverse(stated.severity));
-        let problems = found.iter().map(|stated| stated.summary.clone()).collect();
-        Self::new(problems, unknown(frame))
+    /// The health by what the daemon states of its node; a health of `severity` or a worse one is a problem.
+    pub fn of(node: &NodeView, scope: Scope, severity: Health) -> Self {
+        if node.is_stalled || node.age_seconds.is_none() {
+            return Self::new(scope, severity, vec![(Health::Unknown, node.verdict.sentence.clone())]);
+        }
+        let is_selected = |problem: &&Problem| scope == Scope::All || problem.is_of_node;
+        let stated = node.problems.iter().filter(is_selected);
+        let mut problems: Vec<_> = stated.map(|problem| (problem.health, problem.sentence())).collect();
+        let is_young = node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready());
+        if problems.is_empty() && is_young {
+            problems.push((Health::Unknown, "too few samples; it takes a minute".to_owned()));
+        }
+        Self::new(scope, severity, problems)
     }
 
-    /// The health of a node whose daemon has no frame that can be used; `why` is the reason.
-    pub fn blind(why: &str) -> Self {
-        Self::new(Vec::new(), vec![why.to_owned()])
+    /// The health of a node whose daemon states nothing that can be used; `why` is the reason.
+    pub fn blind(scope: Scope, why: &str) -> Self {
+        Self::new(scope, Health::Critical, vec![(Health::Unknown, why.to_owned())])
     }
 
-    fn new(problems: Vec<String>, unknown: Vec<String>) -> Self {
-        // A problem that is known stays one, whatever else is not known.
-        let health = match (problems.is_empty(), unknown.is_empty()) {
-            (false, _) => Health::Problem,
-            (true, false) => Health::Unknown,
-            (true, true) => Health::Ok,
+    fn new(scope: Scope, severity: Health, problems: Vec<(Health, String)>) -> Self {
+        let worst = |problems: &[(Health, String)]| problems.iter().map(|(health, _)| *health).max();
+        let health = worst(&problems).unwrap_or(Health::Ok);
+        // The exit codes of a custom plugin of Node Problem Detector. A problem that is known stays one, whatever else is
+        // not known.
+        let exit_code = match health {
+            health if health >= severity.max(Health::Warning) => 1,
+            _ if problems.iter().any(|(health, _)| *health == Health::Unknown) => 2,
+            _ => 0,
         };
-        let stated = if problems.is_empty() { &unknown } else { &problems };
-        Self { health, exit_code: health.exit_code(), message: line(health, stated), problems, unknown }
+        let problems: Vec<String> = problems.into_iter().map(|(_, sentence)| sentence).collect();
+        Self { health, scope, exit_code, message: line(health, &problems), problems }
     }
 
-    /// The health.
-    pub const fn health(&self) -> Health {
-        self.health
+    /// The exit code: 0 ok, 1 problem, 2 unknown.
+    pub const fn exit_code(&self) -> u8 {
+        self.exit_code
     }
 
     /// The line as a page shows it: on a terminal, the word of the health has a color.
     pub fn shown(&self, page: Page) -> String {
-        let level = match self.health {
-            Health::Ok => VerdictLevel::Ok,
-            Health::Problem => VerdictLevel::Critical,
-            Health::Unknown => VerdictLevel::Unknown,
-        };
         let word = self.health.word();
         self.message
             .strip_prefix(word)
-            .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", level.painted(word, page)))
+            .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", self.health.painted(word, page)))
     }
 
     /// The health and its first reason, in one line of at most 80 bytes without a line feed.
@@ -106,37 +90,14 @@ impl CheckReport {
     }
 }
 
-/// What the daemon should measure and does not.
-fn unknown(frame: &FrameView) -> Vec<String> {
-    let mut unknown: Vec<String> = unseen::silent(frame)
-        .into_iter()
-        .map(|(gpu, status)| format!("GPU {gpu} does not answer ({status})"))
-        .collect();
-    unknown.extend(unseen::hidden(frame));
-    let memory = frame.sources.iter().find(|source| source.source == "memory");
-    for source in &frame.sources {
-        // Without the memory of the host nothing is known of the node.
-        let required = source.source == "memory" && source.status != "ok";
-        if required || source.status == "failed" {
-            let why = source.why.as_deref().unwrap_or("no reason is given");
-            unknown.push(format!("source {} {}: {why}", source.source, source.status));
-        }
-    }
-    if memory.is_none() {
-        unknown.push("the memory of the host is not measured: source memory is off".to_owned());
-    }
-    unknown
-}
-
 /// The line: the health, the first reason, and how many others there are.
 fn line(health: Health, stated: &[String]) -> String {
     let more = stated.len().saturating_sub(1);
     let end = if more == 0 { String::new() } else { format!(" (+{more} more)") };
     let start = stated.first().map_or_else(
-        || format!("{}: no finding requires attention", health.word()),
-        |first| format!("{}: {}", health.word(), first.trim_end_matches('.')),
+        || format!("{}: no problem is known", health.word()),
+        |first| format!("{}: {}", health.word(), escaped(first.trim_end_matches('.'))),
     );
-    let start = start.replace(['\n', '\r'], " ");
     format!("{}{end}", shortened(&start, LONGEST - end.len()))
 }
 
@@ -156,85 +117,65 @@ fn shortened(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn frame(sources: &str, findings: &str, metrics: &str) -> FrameView {
-        let json = format!(
-            r#"{{"sequence": 7, "unix_seconds": 1.0, "sources": [{sources}], "findings": [{findings}],
-                "metrics": [{metrics}]}}"#
-        );
-        FrameView::read(json.as_bytes()).unwrap()
-    }
-
-    const MEMORY: &str = r#"{"source": "memory", "status": "ok", "why": null, "age_seconds": 0.1}"#;
-
-    fn finding(severity: &str, summary: &str) -> String {
-        format!(
-            r#"{{"analyzer": "a", "subject": {{"resource": "host"}}, "state": "s", "severity": "{severity}",
-                "summary": "{summary}"}}"#
-        )
-    }
-
-    fn check(frame: &FrameView, severity: Severity) -> (u8, String) {
-        let checked = CheckReport::of(frame, severity);
-        (checked.exit_code, checked.message().to_owned())
-    }
-
-    #[test]
-    fn the_worst_finding_comes_first_and_others_are_counted() {
-        let findings = [finding("info", "I."), finding("warning", "W."), finding("critical", "C.")].join(",");
-        let frame = frame(MEMORY, &findings, "");
-        assert_eq!(check(&frame, Severity::Critical), (1, "problem: C".to_owned()));
-        assert_eq!(check(&frame, Severity::Warning), (1, "problem: C (+1 more)".to_owned()));
-        assert_eq!(check(&frame, Severity::Info), (1, "problem: C (+2 more)".to_owned()));
-    }
-
-    #[test]
-    fn a_finding_below_the_severity_is_no_problem() {
-        let frame = frame(MEMORY, &finding("warning", "W."), "");
-        assert_eq!(check(&frame, Severity::Critical), (0, "ok: no finding requires attention".to_owned()));
-    }
-
-    #[test]
-    fn what_cannot_be_measured_is_not_healthy() {
-        let failed = format!(r#"{MEMORY}, {{"source": "vmstat", "status": "failed", "why": "cannot read"}}"#);
-        assert_eq!(
-            check(&frame(&failed, "", ""), Severity::Critical),
-            (2, "unknown: source vmstat failed: cannot read".to_owned())
-        );
-        let absent = r#"{"source": "memory", "status": "unavailable", "why": "no /proc/meminfo"}"#;
-        assert_eq!(check(&frame(absent, "", ""), Severity::Critical).0, 2);
-        assert_eq!(check(&frame("", "", ""), Severity::Critical).0, 2);
-        // What this host does not have is not missed.
-        let without = format!(r#"{MEMORY}, {{"source": "gpu", "status": "unavailable", "why": "no NVML"}}"#);
-        assert_eq!(check(&frame(&without, "", ""), Severity::Critical).0, 0);
-        let nvml = |status: &str| {
-            format!(
-                r#"{{"name": "memwarden_nvml_status",
-                    "series": [{{"labels": {{"status": "{status}"}}, "value": 1}}]}}"#
-            )
+    fn node(problems: &[(Health, bool, &str)]) -> NodeView {
+        let problem = |(health, is_of_node, what): &(Health, bool, &str)| Problem {
+            health: *health,
+            is_of_node: *is_of_node,
+            what: (*what).to_owned(),
+            ..Problem::default()
         };
-        assert_eq!(check(&frame(&without, "", &nvml("library_absent")), Severity::Critical).0, 0);
-        assert_eq!(check(&frame(&without, "", &nvml("version_mismatch")), Severity::Critical).0, 2);
+        NodeView {
+            age_seconds: Some(0.1),
+            problems: problems.iter().map(problem).collect(),
+            ..NodeView::default()
+        }
+    }
+
+    fn check(node: &NodeView, scope: Scope, severity: Health) -> (u8, String) {
+        let checked = CheckReport::of(node, scope, severity);
+        (checked.exit_code(), checked.message().to_owned())
     }
 
     #[test]
-    fn a_gpu_that_hangs_is_unknown_and_a_known_problem_stays_one() {
-        let gpu = r#"{"name": "memwarden_gpu_status",
-            "series": [{"labels": {"gpu": "3", "uuid": "u", "status": "ok"}, "value": 0},
-                       {"labels": {"gpu": "3", "uuid": "u", "status": "hung"}, "value": 1}]}"#;
+    fn the_worst_problem_comes_first_and_others_are_counted() {
+        let node = node(&[(Health::Critical, true, "C"), (Health::Warning, true, "W")]);
+        assert_eq!(check(&node, Scope::Node, Health::Critical), (1, "critical: C (+1 more)".to_owned()));
+    }
+
+    #[test]
+    fn a_job_that_fills_its_own_limit_is_no_problem_of_the_node() {
+        let node = node(&[(Health::Critical, false, "J"), (Health::Warning, true, "W")]);
+        assert_eq!(check(&node, Scope::Node, Health::Critical), (0, "warning: W".to_owned()));
+        assert_eq!(check(&node, Scope::Node, Health::Warning), (1, "warning: W".to_owned()));
+        assert_eq!(check(&node, Scope::All, Health::Critical).0, 1);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_healthy() {
         assert_eq!(
-            check(&frame(MEMORY, "", gpu), Severity::Critical),
-            (2, "unknown: GPU 3 does not answer (hung)".to_owned())
+            check(&node(&[]), Scope::Node, Health::Critical),
+            (0, "ok: no problem is known".to_owned())
         );
-        let both = frame(MEMORY, &finding("critical", "C."), gpu);
-        assert_eq!(check(&both, Severity::Critical), (1, "problem: C".to_owned()));
+        let hidden = node(&[(Health::Warning, true, "W"), (Health::Unknown, true, "U")]);
+        assert_eq!(check(&hidden, Scope::Node, Health::Critical).0, 2, "a warning hides nothing");
+        assert_eq!(check(&hidden, Scope::Node, Health::Warning).0, 1);
+        assert_eq!(check(&NodeView::default(), Scope::Node, Health::Critical).0, 2, "no sample");
+        let stalled = NodeView { is_stalled: true, ..node(&[]) };
+        assert_eq!(check(&stalled, Scope::All, Health::Warning).0, 2);
+        let mut young = node(&[]);
+        young.host.forecast = Some(crate::model::outlook::Forecast::default());
+        assert_eq!(check(&young, Scope::Node, Health::Critical).0, 2);
     }
 
     #[test]
     fn the_line_has_at_most_80_bytes() {
-        for count in [1, 2, 1000] {
-            let summary = format!("{}\\u001b[2J\\n", "é".repeat(100));
-            let findings = vec![finding("critical", &summary); count].join(",");
-            let (code, line) = check(&frame(MEMORY, &findings, ""), Severity::Critical);
+        let long = format!("{}\u{1b}[2J\n", "é".repeat(100));
+        for count in [1, 2, 200] {
+            let (code, line) = check(
+                &node(&vec![(Health::Critical, true, long.as_str()); count]),
+                Scope::Node,
+                Health::Critical,
+            );
             assert!(code == 1 && line.len() <= LONGEST && line.contains("..."), "{line}");
             assert!(!line.contains(char::is_control) && line.ends_with(')') == (count > 1), "{line}");
         }

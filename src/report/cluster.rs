@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::text::{Page, UNKNOWN, or_unknown, percent, prose_table, table, time};
-use super::verdict::VerdictLevel;
-use crate::cluster::{Cluster, Health, Named, Node, Past, Run};
+use super::verdict::Shown as _;
+use crate::cluster::{Cluster, Named, Node, Past, Run};
+use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::plot::{Chart, Limit, Line, Panel, TimeAxis, Unit};
 
@@ -16,7 +17,7 @@ pub const CLUSTER_SCHEMA: u32 = 1;
 pub struct ClusterJson<'c> {
     schema_version: u32,
     /// Whether something needs attention.
-    alarming: bool,
+    health: Health,
     /// Whether part of the cluster is not seen.
     incomplete: bool,
     #[serde(flatten)]
@@ -27,7 +28,7 @@ pub struct ClusterJson<'c> {
 pub fn cluster_json(cluster: &Cluster) -> ClusterJson<'_> {
     ClusterJson {
         schema_version: CLUSTER_SCHEMA,
-        alarming: cluster.is_alarming(),
+        health: cluster.health(),
         incomplete: cluster.is_incomplete(),
         cluster,
     }
@@ -87,13 +88,7 @@ fn with_gaps(points: &[(f64, f64)], step: f64) -> Vec<(f64, Option<f64>)> {
 }
 
 fn head(cluster: &Cluster, page: Page, text: &mut String) {
-    let level = match cluster.health() {
-        Health::Ok => VerdictLevel::Ok,
-        Health::Unknown => VerdictLevel::Unknown,
-        Health::Warning => VerdictLevel::Warning,
-        Health::Critical => VerdictLevel::Critical,
-    };
-    text.push_str(&level.marked(&escaped(&cluster.sentence()), page));
+    text.push_str(&cluster.health().marked(&escaped(&cluster.sentence()), page));
     text.push_str("\n\n");
 }
 
@@ -103,13 +98,13 @@ fn row(cells: &[&str]) -> Vec<String> {
 
 fn nodes(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
     let mut rows =
-        vec![row(&["node", "state", "risk", "time left", "P(15 min)", "leaks", "critical findings"])];
+        vec![row(&["node", "state", "memory", "time left", "P(15 min)", "leaks", "critical findings"])];
     let count = |count: Option<f64>| or_unknown(count, |count| format!("{count:.0}"));
     rows.extend(cluster.nodes.iter().take(top).map(|node: &Node| {
         vec![
             escaped(&node.instance).into_owned(),
             node.state.word().to_owned(),
-            node.risk.map_or(UNKNOWN, crate::cluster::Risk::word).to_owned(),
+            node.memory.word().to_owned(),
             or_unknown(node.time_to_exhaustion_seconds, time),
             or_unknown(node.exhaustion_probability_15m_ratio, percent),
             count(node.leaks),
@@ -243,12 +238,12 @@ mod tests {
         answers[13] = vec![sample(&[("run", "llama")], 0.1)];
         let cluster = Cluster::new(&answers, None);
         expect_test::expect![[r#"
-            2 nodes, 1 run, 1 node with a high risk, 1 node down, 1 run with ranks that are not seen. First to run out, in 4 min: gpu 1 of a:10636, run llama.
+            2 nodes, 1 run, 1 node down, 1 run with ranks that are not seen. First to run out, in 4 min: gpu 1 of a:10636, run llama.
 
             Nodes
-              node               state  risk  time left  P(15 min)  leaks  critical findings
-              b\x1b[2J:10636      down     -          -          -      -                  -
-              a:10636         complete  high      4 min          -      -                  -
+              node               state   memory  time left  P(15 min)  leaks  critical findings
+              b\x1b[2J:10636      down  unknown          -          -      -                  -
+              a:10636         complete  warning      4 min          -      -                  -
 
             Runs
               run    user   ranks     state  time left  first to run out  slowest / median  fullest / mean  tokens/s
@@ -266,7 +261,7 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
         }
         let json = serde_json::to_value(cluster_json(&cluster)).unwrap();
-        assert_eq!((&json["alarming"], &json["incomplete"]), (&true.into(), &true.into()));
+        assert_eq!((&json["health"], &json["incomplete"]), (&"warning".into(), &true.into()));
         assert_eq!(json["nodes"][0]["state"], "down");
     }
 }

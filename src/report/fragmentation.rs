@@ -13,8 +13,9 @@ use super::frame_view;
 use super::record::Kind;
 use super::text::{UNKNOWN, bytes, or_unknown, percent, table};
 use super::unseen::{self, Unseen};
-use super::verdict::VerdictLevel;
+use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
+use crate::model::health::Health;
 use crate::plot::report::{Report, Series};
 
 /// The order of a huge page of 2 MiB with pages of 4 KiB, the main use of large blocks on training nodes.
@@ -93,9 +94,9 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         None => "The kernel reports no free blocks.".to_owned(),
     };
     let level = match worst {
-        None => VerdictLevel::Unknown,
-        Some((_, found)) if alarm || found.current > 0.5 => VerdictLevel::Warning,
-        Some(_) => VerdictLevel::Ok,
+        None => Health::Unknown,
+        Some((_, found)) if alarm || found.current > 0.5 => Health::Warning,
+        Some(_) => Health::Ok,
     };
     text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     if worst.is_some_and(|(_, found)| found.current > 0.5) {
@@ -117,6 +118,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         plot: plot(recorder, largest, verdict),
         text,
         alarm,
+        is_unknown: false,
         found: !zones.is_empty(),
     }
 }
@@ -138,9 +140,9 @@ fn narrowed(
     };
     let verdict = unseen::beside(verdict, unseen);
     let level = match (allocators.len(), bad) {
-        (0, _) => VerdictLevel::Unknown,
-        (_, 0) => VerdictLevel::Ok,
-        _ => VerdictLevel::Warning,
+        (0, _) => Health::Unknown,
+        (_, 0) => Health::Ok,
+        _ => Health::Warning,
     };
     text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     let findings = findings(&mut text, recorder, page);
@@ -149,6 +151,7 @@ fn narrowed(
         plot: Report { subtitle: verdict, ..Report::default() },
         text,
         alarm: false,
+        is_unknown: false,
         found: !allocators.is_empty(),
     }
 }

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use crate::catalog::{
-    buddyinfo, cgroup, exhaustion, fragmentation, gpu, leak, memory, training, vmstat, workload,
-};
-use crate::model::finding::{Severity, Subject};
+use crate::catalog::{buddyinfo, fragmentation, gpu, memory, training, vmstat, workload};
+use crate::model::finding::Subject;
 use crate::model::frame::Frame;
+use crate::model::outlook::Conclusion;
 use crate::model::printable::escaped;
 
 macro_rules! names {
@@ -31,7 +30,6 @@ names! {
     HOST_UNUSABLE = buddyinfo::UNUSABLE;
     HOST_ZONE_FREE = buddyinfo::FREE;
     OOM_KILLS = vmstat::OOM_KILLS;
-    CGROUP_LIMIT = cgroup::LIMIT;
     NVML_STATUS = gpu::NVML_STATUS;
     GPU_INFO = gpu::INFO;
     GPU_STATUS = gpu::STATUS;
@@ -52,23 +50,9 @@ names! {
     WORKLOAD_PROCESS_PEAK = workload::PROCESS_PEAK;
     WORKLOAD_EXITED_PEAK = workload::EXITED_PEAK;
     PROCESS_RSS = workload::PROCESS_RSS;
-    PROCESS_ANON = workload::PROCESS_ANON;
-    PROCESS_SHARED = workload::PROCESS_SHMEM;
-    HEADROOM = exhaustion::HEADROOM;
-    GROWTH = exhaustion::GROWTH;
-    TTE = exhaustion::TTE;
-    PROBABILITY = exhaustion::PROBABILITY;
-    RISK = exhaustion::RISK;
     ALLOCATOR_STATE = fragmentation::ALLOCATOR_STATE;
     ALLOCATOR_UNRELEASABLE = fragmentation::UNRELEASABLE;
     ALLOCATOR_UNRELEASABLE_RATIO = fragmentation::UNRELEASABLE_RATIO;
-    LEAK_STATE = leak::STATE;
-    LEAK_GROWTH = leak::GROWTH;
-    LEAK_SINCE = leak::SINCE;
-    LEAK_CONFIDENCE = leak::CONFIDENCE;
-    LEAK_RISE = leak::RISE;
-    LEAK_WINDOW = leak::WINDOW;
-    LEAK_SCORE = leak::SCORE;
     TRAINING_STEP = training::STEP;
     TRAINING_STEPS = training::STEPS;
     TRAINING_TOKENS = training::TOKENS;
@@ -95,6 +79,8 @@ pub struct FrameView {
     pub unix_seconds: f64,
     pub(super) sources: Vec<SourceState>,
     pub(super) findings: Vec<FindingView>,
+    /// The conclusions of the analyzers.
+    pub(super) conclusions: Vec<Conclusion>,
     series: HashMap<String, Vec<Row>>,
 }
 
@@ -113,7 +99,6 @@ pub(super) struct FindingView {
     pub(super) analyzer: String,
     pub(super) subject: Subject,
     pub(super) state: String,
-    pub(super) severity: Severity,
     pub(super) summary: String,
     #[serde(default)]
     pub(super) advice: String,
@@ -130,38 +115,6 @@ impl Row {
     /// A label's value; empty where there is none.
     pub(super) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
-    }
-
-    /// The subject of an analyzer's series.
-    pub(super) fn subject(&self) -> Subject {
-        let label = |name| self.label(name).into();
-        Subject {
-            resource: label("resource"),
-            cgroup: label("cgroup"),
-            gpu: label("gpu"),
-            uuid: label("uuid"),
-            workload: label("workload"),
-            pid: label("pid"),
-            zone: label("zone"),
-            ..Subject::default()
-        }
-    }
-}
-
-/// Series by subject.
-#[derive(Debug, Default)]
-pub(super) struct Index<'s>(BTreeMap<Subject, Vec<(&'static str, &'s Row)>>);
-
-impl<'s> Index<'s> {
-    /// The series of a metric with this subject.
-    pub(super) fn rows(&self, name: &'static str, subject: &Subject) -> impl Iterator<Item = &'s Row> {
-        let of = self.0.get(subject).map_or(&[][..], Vec::as_slice);
-        of.iter().filter(move |(own, _)| *own == name).map(|(_, row)| *row)
-    }
-
-    /// The value of the first series of a metric with this subject; absent where there is none.
-    pub(super) fn first(&self, name: &'static str, subject: &Subject) -> Option<f64> {
-        self.rows(name, subject).next().map(|row| row.value)
     }
 }
 
@@ -189,7 +142,6 @@ impl FrameView {
             analyzer: finding.analyzer.to_owned(),
             subject: finding.subject.clone(),
             state: finding.state.to_owned(),
-            severity: finding.severity,
             summary: finding.summary.clone(),
             advice: finding.advice.to_owned(),
         });
@@ -199,6 +151,7 @@ impl FrameView {
             unix_seconds: frame.at.unix().as_secs_f64(),
             sources: sources.collect(),
             findings: findings.collect(),
+            conclusions: frame.outlook.conclusions.clone(),
             series,
         };
         frame.printable()
@@ -206,11 +159,11 @@ impl FrameView {
 
     /// Escapes all names for display in tables and sentences.
     fn printable(mut self) -> Self {
-        let show = |text: &mut String| {
+        fn show(text: &mut String) {
             if let Cow::Owned(shown) = escaped(text) {
                 *text = shown;
             }
-        };
+        }
         for source in &mut self.sources {
             show(&mut source.source);
             show(&mut source.status);
@@ -219,6 +172,13 @@ impl FrameView {
         for stated in &mut self.findings {
             stated.subject = std::mem::take(&mut stated.subject).printable();
             [&mut stated.state, &mut stated.summary, &mut stated.advice].into_iter().for_each(show);
+        }
+        for known in &mut self.conclusions {
+            known.subject = std::mem::take(&mut known.subject).printable();
+            let peaks = known.forecast.as_mut().and_then(|forecast| forecast.peaks.as_mut());
+            if let Some((phase, _)) = peaks.and_then(|peaks| peaks.phase.as_mut()) {
+                show(phase);
+            }
         }
         self.series.values_mut().flatten().flat_map(|row| row.labels.values_mut()).for_each(show);
         self
@@ -235,6 +195,8 @@ impl FrameView {
             unix_seconds: f64,
             sources: Vec<SourceState>,
             findings: Vec<FindingView>,
+            #[serde(default)]
+            conclusions: Vec<Conclusion>,
             metrics: Vec<Metric>,
         }
         #[derive(Deserialize)]
@@ -250,6 +212,7 @@ impl FrameView {
             unix_seconds: served.unix_seconds,
             sources: served.sources,
             findings: served.findings,
+            conclusions: served.conclusions,
             series: wanted.map(|metric| (metric.name, metric.series)).collect(),
         }
         .printable())
@@ -264,22 +227,6 @@ impl FrameView {
     pub(super) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |row: &&Row| labels.iter().all(|(label, value)| row.label(label) == *value);
         self.rows(name).iter().find(has).map(|row| row.value)
-    }
-
-    /// The series of some analyzer metrics by subject.
-    pub(super) fn index(&self, names: &[&'static str]) -> Index<'_> {
-        let mut index = Index::default();
-        for name in names {
-            for row in self.rows(name) {
-                index.0.entry(row.subject()).or_default().push((name, row));
-            }
-        }
-        index
-    }
-
-    /// The finding of an analyzer about a subject.
-    pub(super) fn finding(&self, analyzer: &str, subject: &Subject) -> Option<&FindingView> {
-        self.findings.iter().find(|stated| stated.analyzer == analyzer && stated.subject == *subject)
     }
 }
 
@@ -317,16 +264,18 @@ mod tests {
     fn no_name_moves_a_cursor() {
         let json = br#"{"sequence":1,"unix_seconds":1.0,
             "sources":[{"source":"x","status":"failed","why":"\u001b[2J"}],
-            "findings":[{"analyzer":"leak","subject":{"resource":"workload","workload":"a\u202eb\nc"},
-                "state":"leaking","severity":"warning","summary":"a\u202eb\nc grows"}],
+            "findings":[],"conclusions":[{"subject":{"resource":"workload","workload":"a\u202eb\nc"}}],
             "metrics":[{"name":"memwarden_workload_rss_bytes",
                 "series":[{"labels":{"resource":"workload","workload":"a\u202eb\nc"},"value":1.0}]}]}"#;
         let frame = FrameView::read(json).unwrap();
         assert_eq!(frame.sources[0].why.as_deref(), Some("\\x1b[2J"));
         let row = &frame.rows(WORKLOAD_RSS)[0];
         assert_eq!(row.label("workload"), "a\\u{202e}b\\nc");
-        let stated = frame.finding("leak", &row.subject()).expect("both are shown alike");
-        assert_eq!(stated.summary, "a\\u{202e}b\\nc grows");
+        assert_eq!(
+            frame.conclusions[0].subject.workload.as_str(),
+            row.label("workload"),
+            "both are shown alike"
+        );
     }
 
     proptest::proptest! {

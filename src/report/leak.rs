@@ -3,12 +3,14 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::growth::{Growth, rank};
+use super::growth::Growth;
 use super::text::{Paint, UNKNOWN, bytes, clock, or_unknown, rate, table, time};
 use super::unseen::{self, Unseen};
-use super::verdict::VerdictLevel;
+use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
+use crate::model::health::Health;
+use crate::model::outlook::LeakState;
 use crate::plot::report::{Report, Series, Stretch};
 
 /// Maximum number of listed subjects.
@@ -17,15 +19,13 @@ const SHOWN: usize = 20;
 const SPARE: [usize; 4] = [7, 6, 4, 2];
 /// Maximum number of subjects in the plot.
 const DRAWN: usize = 5;
-const GROWING: usize = 3;
-const LEAKING: usize = 4;
 
 #[derive(Serialize)]
 pub(super) struct Row<'a> {
     subject: &'a Subject,
     name: String,
     comm: &'a str,
-    state: &'a str,
+    state: LeakState,
     watched_bytes: Option<f64>,
     peak_watched_bytes: Option<f64>,
     growth_bytes_per_second: Option<f64>,
@@ -37,17 +37,17 @@ pub(super) struct Row<'a> {
     floor_standard_errors: Option<f64>,
     center_standard_errors: Option<f64>,
     peak_standard_errors: Option<f64>,
-    kind: Option<&'a str>,
-    recommendation: Option<&'a str>,
+    kind: Option<&'static str>,
+    recommendation: &'static str,
 }
 
 /// The subjects: leaks first, then workloads before their parts, then by growth.
 pub(super) fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Growth)> {
     let mut all: Vec<_> = recorder.growths.all.iter().collect();
     all.sort_by(|(one, a), (two, b)| {
-        let pace = |growth: &Growth| growth.per_second.unwrap_or(0.0);
-        rank(&b.state)
-            .cmp(&rank(&a.state))
+        let pace = |growth: &Growth| growth.known.bytes_per_second().unwrap_or(0.0);
+        b.state()
+            .cmp(&a.state())
             .then(is_part(one).cmp(&is_part(two)))
             .then_with(|| pace(b).total_cmp(&pace(a)))
     });
@@ -61,9 +61,10 @@ fn is_part(subject: &Subject) -> bool {
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
     let (mut all, paint) = (ranked(recorder), page.paint);
     all.retain(|(subject, _)| !unseen::is_on(subject, unseen));
-    let sure =
-        |growth: &Growth| about.threshold.is_none_or(|share| growth.confidence.is_some_and(|c| c > share));
-    let alarm = all.iter().any(|(_, growth)| rank(&growth.state) == LEAKING && sure(growth));
+    let sure = |growth: &Growth| {
+        about.threshold.is_none_or(|share| growth.known.confidence.is_some_and(|c| c > share))
+    };
+    let alarm = all.iter().any(|(_, growth)| growth.known.leaks() && sure(growth));
     let mut text = String::new();
     let head = ["", "state", "memory", "growth", "since", "confidence", "rise", "window"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
@@ -73,17 +74,18 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     if all.len() > SHOWN {
         text.push_str(&format!("  and {} more that grow no faster\n", all.len() - SHOWN));
     }
-    let verdict = unseen::beside(verdict(&all, !unseen.is_empty()), unseen);
+    let verdict = unseen::beside(verdict(&all, recorder, !unseen.is_empty()), unseen);
     let level = level(&all).in_part(!unseen.is_empty());
     text.push_str(&format!("{}\n", level.marked(&verdict, page)));
-    for (subject, growth) in all.iter().filter(|(_, growth)| rank(&growth.state) >= GROWING).take(SHOWN) {
+    for (subject, growth) in all.iter().filter(|(_, growth)| growth.known.grows()).take(SHOWN) {
         explain(&mut text, subject, growth, paint);
     }
     Body {
         text,
-        json: json!({ "subjects": all.iter().map(|(subject, growth)| row(subject, growth)).collect::<Vec<_>>() }),
+        json: json!({ "health": level, "subjects": all.iter().map(|(subject, growth)| row(subject, growth)).collect::<Vec<_>>() }),
         plot: plot(&all, verdict),
         alarm,
+        is_unknown: level == Health::Unknown,
         found: !all.is_empty(),
     }
 }
@@ -91,13 +93,13 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
 fn columns(subject: &Subject, growth: &Growth) -> Vec<String> {
     vec![
         named(subject, growth),
-        growth.state.clone(),
+        growth.state().word().to_owned(),
         or_unknown(growth.used.last().map(|(_, used)| used), bytes),
-        or_unknown(growth.per_second, rate),
+        or_unknown(growth.known.bytes_per_second(), rate),
         growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| began(growth, since)),
-        or_unknown(growth.confidence, |confidence| format!("{confidence:.2}")),
-        or_unknown(growth.rise, bytes),
-        or_unknown(growth.window, time),
+        or_unknown(growth.known.confidence, |confidence| format!("{confidence:.2}")),
+        or_unknown(growth.known.evidence.map(|seen| seen.rise_bytes), bytes),
+        or_unknown(growth.known.evidence.map(|seen| seen.window_seconds), time),
     ]
 }
 
@@ -113,8 +115,12 @@ pub(super) fn named(subject: &Subject, growth: &Growth) -> String {
 
 /// Writes the state of one subject with its evidence and advice.
 pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, paint: Paint) {
-    let pace = or_unknown(growth.per_second.map(|pace| pace * 3600.0), bytes);
-    text.push_str(&format!("  {}: {}, {pace} an hour", named(subject, growth), paint.word(&growth.state)));
+    let pace = or_unknown(growth.known.bytes_per_second().map(|pace| pace * 3600.0), bytes);
+    text.push_str(&format!(
+        "  {}: {}, {pace} an hour",
+        named(subject, growth),
+        paint.word(growth.state().word())
+    ));
     if let Some(since) = growth.since {
         let word = if since < 0.0 { "began" } else { "since" };
         text.push_str(&format!(", {word} {}", began(growth, since)));
@@ -124,94 +130,80 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
         // The same evidence and advice as that of its workload.
         return;
     }
-    if let (Some(rise), Some(window)) = (growth.rise, growth.window) {
-        let score =
-            |envelope: &str| growth.scores.get(envelope).map_or(UNKNOWN.to_owned(), |z| format!("{z:.1}"));
+    if let Some(seen) = growth.known.evidence {
         text.push_str(&format!(
-            "    Evidence: a rise of {} in {}; slopes in standard errors: floor {}, center {}, peak {}.\n",
-            bytes(rise),
-            time(window),
-            score("floor"),
-            score("center"),
-            score("peak"),
+            "    Evidence: a rise of {} in {}; slopes in standard errors: floor {:.1}, center {:.1}, peak {:.1}.\n",
+            bytes(seen.rise_bytes),
+            time(seen.window_seconds),
+            seen.floor_standard_errors,
+            seen.center_standard_errors,
+            seen.peak_standard_errors,
         ));
     }
-    if let Some(kind) = kind(growth) {
-        text.push_str(&format!("    What grows: {kind}.\n"));
+    if let Some(stated) = growth.known.stated {
+        let (kind, advice) = (stated.memory.words(), stated.memory.advice());
+        text.push_str(&format!("    What grows: {kind}.\n    {advice}\n"));
     }
-    if let Some(advice) = growth.advice.as_deref().filter(|advice| !advice.is_empty()) {
-        text.push_str(&format!("    {advice}\n"));
-    }
-}
-
-/// The type of memory that grows, taken from the summary of the finding ("The TYPE of SUBJECT ...").
-pub(super) fn kind(growth: &Growth) -> Option<&str> {
-    let rest = growth.summary.as_deref()?.strip_prefix("The ")?;
-    rest.split_once(" of ").map(|(kind, _)| kind)
 }
 
 /// The severity of the result.
-fn level(all: &[(&Subject, &Growth)]) -> VerdictLevel {
-    match all.first().map(|(_, first)| rank(&first.state)) {
-        Some(LEAKING | GROWING) => VerdictLevel::Warning,
-        Some(_) if all.iter().any(|(_, growth)| rank(&growth.state) > 0) => VerdictLevel::Ok,
-        _ => VerdictLevel::Unknown,
+fn level(all: &[(&Subject, &Growth)]) -> Health {
+    let states = || all.iter().map(|(_, growth)| growth.state());
+    match states().max() {
+        // What has begun to run a moment ago does not make the whole selection unknown.
+        Some(worst) if worst > LeakState::Insufficient => worst.health(),
+        _ => Health::Unknown,
     }
 }
 
-fn verdict(all: &[(&Subject, &Growth)], in_part: bool) -> String {
-    let count = |state: usize| all.iter().filter(|(_, growth)| rank(&growth.state) == state).count();
+fn verdict(all: &[(&Subject, &Growth)], recorder: &Recorder, in_part: bool) -> String {
     let Some((subject, first)) = all.first() else {
         return "No workload was found; select processes with --pid.".to_owned();
     };
-    let pace =
-        first.per_second.map_or_else(String::new, |pace| format!(" by {} an hour", bytes(pace * 3600.0)));
-    match rank(&first.state) {
-        LEAKING => format!("{} leaks{pace}.", named(subject, first)),
-        GROWING => {
+    let pace = first
+        .known
+        .bytes_per_second()
+        .map_or_else(String::new, |pace| format!(" by {} an hour", bytes(pace * 3600.0)));
+    match first.state() {
+        LeakState::Leaking => format!("{} leaks{pace}.", named(subject, first)),
+        LeakState::Growing => {
             format!("No leak so far; {} grows{pace}, and the growth may still end.", named(subject, first))
         }
-        _ if count(0) == all.len() => {
-            "Too few samples for a verdict: 60 are required. Observe for longer, or at a shorter interval."
-                .to_owned()
-        }
+        LeakState::Insufficient => super::too_few_samples("verdict", recorder),
         _ if in_part => "No leak was found in what could be measured.".to_owned(),
         _ => "No leak was found.".to_owned(),
     }
 }
 
 pub(super) fn row<'a>(subject: &'a Subject, growth: &'a Growth) -> Row<'a> {
-    let score = |envelope: &str| growth.scores.get(envelope).copied();
+    let (known, seen) = (&growth.known, growth.known.evidence);
     Row {
         subject,
         name: named(subject, growth),
         comm: &growth.comm,
-        state: &growth.state,
+        state: known.state,
         watched_bytes: growth.used.last().map(|(_, used)| used),
         peak_watched_bytes: growth.used.peak().map(|(_, peak)| peak),
-        growth_bytes_per_second: growth.per_second,
-        growth_bytes_per_hour: growth.per_second.map(|pace| pace * 3600.0),
+        growth_bytes_per_second: known.bytes_per_second(),
+        growth_bytes_per_hour: known.bytes_per_second().map(|pace| pace * 3600.0),
         since_seconds: growth.since,
-        confidence_ratio: growth.confidence,
-        rise_bytes: growth.rise,
-        window_seconds: growth.window,
-        floor_standard_errors: score("floor"),
-        center_standard_errors: score("center"),
-        peak_standard_errors: score("peak"),
-        kind: kind(growth),
-        recommendation: growth
-            .advice
-            .as_deref()
-            .or((rank(&growth.state) < GROWING).then_some("No action required.")),
+        confidence_ratio: known.confidence.filter(|_| known.grows()),
+        rise_bytes: seen.map(|seen| seen.rise_bytes),
+        window_seconds: seen.map(|seen| seen.window_seconds),
+        floor_standard_errors: seen.map(|seen| seen.floor_standard_errors),
+        center_standard_errors: seen.map(|seen| seen.center_standard_errors),
+        peak_standard_errors: seen.map(|seen| seen.peak_standard_errors),
+        kind: known.stated.map(|stated| stated.memory.words()),
+        recommendation: known.stated.map_or("No action required.", |stated| stated.memory.advice()),
     }
 }
 
 /// The time span of the growth, for the plot.
 pub(super) fn stretch(subject: &Subject, growth: &Growth) -> Option<Stretch> {
-    let leaking = rank(&growth.state) == LEAKING;
+    let leaking = growth.known.leaks();
     let text = if leaking { format!("{subject} leaks") } else { format!("{subject} grows") };
     let from_s = growth.since?.max(0.0);
-    (rank(&growth.state) >= GROWING).then_some(Stretch { from_s, to_s: None, text, alarm: leaking })
+    (growth.known.grows()).then_some(Stretch { from_s, to_s: None, text, alarm: leaking })
 }
 
 fn plot(all: &[(&Subject, &Growth)], subtitle: String) -> Report {

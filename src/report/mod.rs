@@ -29,7 +29,7 @@ mod training;
 mod unseen;
 pub(crate) mod verdict;
 
-pub use check::{CheckReport, Health};
+pub use check::{CheckReport, Scope};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_chart, cluster_json, cluster_text};
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
@@ -50,6 +50,9 @@ pub const SCHEMA: &str = "memwarden.report/1";
 
 /// Name and version of the JSON of the reports of several nodes: `nodes` has a report, or `daemon` and `error`, for each.
 pub const REPORTS_SCHEMA: &str = "memwarden.reports/1";
+
+/// Samples that an assessment requires.
+const NEEDED: u32 = 60;
 
 /// Type of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +123,19 @@ struct Body {
     json: serde_json::Value,
     plot: plotted::Report,
     alarm: bool,
+    /// Whether the health of all that was selected is unknown.
+    is_unknown: bool,
     found: bool,
+}
+
+/// Says that there are too few samples, and for how long to observe.
+fn too_few_samples(what: &str, recorder: &Recorder) -> String {
+    let interval = if recorder.samples > 1 { recorder.now / (recorder.samples - 1) as f64 } else { 1.0 };
+    let needed = (NEEDED as f64 * interval * 1.05).ceil();
+    format!(
+        "Too few samples for a {what}: {NEEDED} in a row are required, {} were taken. Observe for at least {needed:.0} s (--duration), or at a shorter interval.",
+        recorder.samples
+    )
 }
 
 /// Creates a report from the collected samples.
@@ -201,6 +216,6 @@ fn whole(
     for remark in &about.remarks {
         text.push_str(&format!("note: {remark}\n"));
     }
-    let unseen = !unseen.is_empty() || no_gpus.is_some_and(|(_, blind)| blind);
+    let unseen = !unseen.is_empty() || body.is_unknown || no_gpus.is_some_and(|(_, blind)| blind);
     ReportOutput { text, json, plot, alarm: body.alarm, found: body.found, unseen }
 }

@@ -121,6 +121,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         json: json(recorder, total, &gpus, &workloads, &processes),
         plot,
         alarm: !over.is_empty(),
+        is_unknown: false,
         found: used.is_some() && (!narrow || !workloads.is_empty()),
     }
 }

@@ -6,9 +6,11 @@ use super::frame_view;
 use super::record::Kind;
 use super::text::{Paint, bytes, clock, table, time};
 use super::unseen::{self, Unseen};
-use super::verdict::VerdictLevel;
+use super::verdict::Shown as _;
 use super::{Body, Page, Recorder, leak, profile};
 use crate::model::finding::Subject;
+use crate::model::health::Health;
+use crate::model::outlook::LeakState;
 use crate::plot::report::{Mark, Report, Series};
 
 /// Maximum number of listed processes of the command.
@@ -95,12 +97,10 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
     let (level, verdict) = verdict(recorder, &subject, seen);
     text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     let leaks = leak::ranked(recorder);
-    for (subject, growth) in
-        leaks.iter().filter(|(_, growth)| growth.state == "leaking" || growth.state == "growing")
-    {
+    for (subject, growth) in leaks.iter().filter(|(_, growth)| growth.known.grows()) {
         leak::explain(&mut text, subject, growth, paint);
     }
-    let alarm = leaks.iter().any(|(_, growth)| growth.state == "leaking");
+    let alarm = leaks.iter().any(|(_, growth)| growth.known.leaks());
     let processes = profile::largest(recorder);
     let json = json!({
         "command": ended.command,
@@ -116,7 +116,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
         "verdict": verdict,
         "leaks": leaks.iter().map(|(subject, growth)| leak::row(subject, growth)).collect::<Vec<_>>(),
     });
-    Body { text, json, plot: plot(ended, recorder, &subject, verdict), alarm, found: seen }
+    Body { text, json, plot: plot(ended, recorder, &subject, verdict), alarm, is_unknown: false, found: seen }
 }
 
 fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page) {
@@ -142,7 +142,7 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
     table(text, &rows.collect::<Vec<_>>(), Page { paint: Paint::Plain, ..page }, &[2]);
 }
 
-fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (VerdictLevel, String) {
+fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, String) {
     let growth = recorder.growths.all.get(subject);
     // When a leaking process exits, the memory of the workload falls and its own state is no longer `leaking`.
     let own = |other: &Subject| {
@@ -150,25 +150,21 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (VerdictLevel,
     };
     let mut ended =
         recorder.growths.all.iter().filter(|(other, growth)| own(other) && growth.seen < recorder.now);
-    if growth.is_none_or(|growth| growth.state != "leaking")
-        && ended.any(|(_, growth)| growth.state == "leaking")
-    {
-        return (VerdictLevel::Warning, "A leak was found: a process leaked until it ended.".to_owned());
+    if growth.is_none_or(|growth| !growth.known.leaks()) && ended.any(|(_, growth)| growth.known.leaks()) {
+        return (Health::Warning, "A leak was found: a process leaked until it ended.".to_owned());
     }
-    let (level, words) = match growth.map_or("insufficient", |growth| growth.state.as_str()) {
-        "leaking" => (VerdictLevel::Warning, "A leak was found."),
-        "growing" => {
-            (VerdictLevel::Warning, "Its memory grows, and the growth may still end; observe it for longer.")
+    let state = growth.map_or(LeakState::Insufficient, |growth| growth.state());
+    let words = match state {
+        LeakState::Leaking => "A leak was found.",
+        LeakState::Growing => "Its memory grows, and the growth may still end; observe it for longer.",
+        LeakState::Warming => {
+            "No leak: its memory grows ever more slowly, as in a warm-up or a cache that fills."
         }
-        "warming" => (
-            VerdictLevel::Ok,
-            "No leak: its memory grows ever more slowly, as in a warm-up or a cache that fills.",
-        ),
-        "steady" => (VerdictLevel::Ok, "No leak was found."),
-        _ if seen => (VerdictLevel::Unknown, "No verdict on leaks: the run was too short."),
-        _ => (VerdictLevel::Unknown, "No verdict on leaks."),
+        LeakState::Steady => "No leak was found.",
+        LeakState::Insufficient if seen => "No verdict on leaks: the run was too short.",
+        LeakState::Insufficient => "No verdict on leaks.",
     };
-    (level, words.to_owned())
+    (state.health(), words.to_owned())
 }
 
 fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {

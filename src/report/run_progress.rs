@@ -4,6 +4,7 @@ use super::frame_view::{self, Row};
 use super::record::Kind;
 use super::text::{bytes, clock, shortened, time};
 use super::{Recorder, unseen};
+use crate::model::outlook::{Conclusion, Tte};
 
 /// The figures of a progress line.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +29,8 @@ enum Outlook {
     Unknown(String),
     /// No resource has a time to exhaustion.
     NoEnd,
-    /// The resource that is exhausted first: its name, and the quantiles 0.1, 0.5 and 0.9 of the time, in seconds.
-    Exhaustion { name: String, p10: Option<f64>, p50: f64, p90: Option<f64> },
+    /// The resource that is exhausted first: its name and when.
+    Exhaustion { name: String, tte: Tte },
 }
 
 impl RunProgress {
@@ -84,11 +85,10 @@ impl Outlook {
             Self::None => "no forecast yet".to_owned(),
             Self::Unknown(what) => what.clone(),
             Self::NoEnd => "no end predicted".to_owned(),
-            Self::Exhaustion { name, p10, p50, p90 } => {
-                let late = p90.map_or_else(|| "never".to_owned(), time);
-                let p10 = p10.filter(|_| has_range);
-                let range = p10.map_or_else(String::new, |p10| format!(" ({} to {late})", time(p10)));
-                format!("{name} runs out in {}{range}", time(*p50))
+            Self::Exhaustion { name, tte } => {
+                let late = tte.p90.map_or_else(|| "never".to_owned(), time);
+                let range = if has_range { format!(" ({} to {late})", time(tte.p10)) } else { String::new() };
+                format!("{name} runs out in {}{range}", time(tte.p50))
             }
         }
     }
@@ -100,31 +100,27 @@ fn outlook(recorder: &Recorder, name: &str) -> Outlook {
     let of_ours = |row: &&Row| row.label("workload") == name;
     let held = frame.rows(frame_view::WORKLOAD_GPU).iter().filter(of_ours);
     let gpus: Vec<&str> = held.map(|row| row.label("uuid")).collect();
-    let is_ours = |row: &&Row| match row.label("resource") {
+    let is_ours = |known: &&Conclusion| match known.subject.resource.as_str() {
         "host" => true,
-        "gpu" => gpus.contains(&row.label("uuid")),
-        "workload" | "allocator" => of_ours(row),
+        "gpu" => gpus.contains(&known.subject.uuid.as_str()),
+        "workload" | "allocator" => known.subject.workload.as_str() == name,
         _ => false,
     };
-    let rows = || frame.rows(frame_view::TTE).iter().filter(is_ours);
-    let median = rows().filter(|row| row.label("estimate") == "p50");
-    if let Some(first) = median.min_by(|a, b| a.value.total_cmp(&b.value)) {
-        let subject = first.subject();
-        let quantile = |estimate: &str| {
-            let mut same = rows().filter(|row| row.label("estimate") == estimate && row.subject() == subject);
-            same.next().map(|row| row.value)
-        };
+    let ours = || frame.conclusions.iter().filter(is_ours);
+    let forecasts = || ours().filter_map(|known| Some((&known.subject, known.forecast.as_ref()?)));
+    let stated = forecasts().filter_map(|(subject, forecast)| Some((subject, forecast.stated()?)));
+    if let Some((subject, tte)) = stated.min_by(|(_, a), (_, b)| a.p50.total_cmp(&b.p50)) {
         let name = match subject.resource.as_str() {
             "workload" => "memory".to_owned(),
             "gpu" => format!("GPU {}", subject.gpu),
             _ => subject.to_string(),
         };
-        return Outlook::Exhaustion { name, p10: quantile("p10"), p50: first.value, p90: quantile("p90") };
+        return Outlook::Exhaustion { name, tte };
     }
     if let Some(gpu) = unseen::gpus(recorder).first() {
         return Outlook::Unknown(format!("{}: {}", gpu.name(), gpu.status));
     }
-    if frame.rows(frame_view::PROBABILITY).iter().any(|row| is_ours(&row)) {
+    if forecasts().any(|(_, forecast)| forecast.is_ready()) {
         return Outlook::NoEnd;
     }
     Outlook::None
@@ -143,8 +139,8 @@ mod tests {
 
     #[test]
     fn what_matters_remains_on_a_narrow_terminal() {
-        let outlook =
-            Outlook::Exhaustion { name: "GPU 0".to_owned(), p10: Some(180.0), p50: 240.0, p90: None };
+        let tte = Tte { p10: 180.0, p50: 240.0, p90: None };
+        let outlook = Outlook::Exhaustion { name: "GPU 0".to_owned(), tte };
         let lines = [200, 100, 80, 50, 20].map(|columns| progress(outlook.clone()).line(61.2, 10.0, columns));
         assert_eq!(
             lines.join("\n"),

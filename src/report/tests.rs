@@ -29,60 +29,58 @@ fn frame(second: u32, anon: f64, more: &[Value]) -> FrameView {
             0.5 + f64::from(second) / 100.0,
         ),
     ];
-    metrics.extend(more.iter().cloned());
+    let (conclusions, more): (Vec<_>, Vec<_>) =
+        more.iter().cloned().partition(|one| one.get("subject").is_some());
+    metrics.extend(more);
     let text = json!({
-        "sequence": second, "unix_seconds": 1.7e9 + f64::from(second), "metrics": metrics,
+        "sequence": second, "unix_seconds": 1.7e9 + f64::from(second), "metrics": metrics, "conclusions": conclusions,
         "sources": [{ "source": "gpu", "status": "unavailable", "why": "no NVIDIA driver" }],
-        "findings": [
-            { "analyzer": "exhaustion", "subject": { "resource": "host" }, "state": "high", "severity": "critical",
-              "summary": "Memory of host may run out: exhaustion within 15 minutes is more likely than not.",
-              "advice": "Save a checkpoint." },
-            { "analyzer": "leak", "subject": { "resource": "workload", "workload": "run" }, "state": "leaking", "severity": "warning",
-              "summary": "The anonymous memory of workload run has been leaking for 1 minute.", "advice": "Look." }],
+        "findings": [],
     });
     FrameView::read(text.to_string().as_bytes()).unwrap()
 }
 
-/// What the analyzers add once they know.
-fn known() -> Vec<Value> {
-    let host = |more: Value| {
-        let mut labels = json!({ "resource": "host" });
-        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        labels
-    };
-    let run = |key: &str, value: &str| json!({ "resource": "workload", "workload": "run", key: value });
-    let one = |name: &str, rows: Vec<(Value, f64)>| {
-        let series: Vec<_> =
-            rows.into_iter().map(|(labels, value)| json!({ "labels": labels, "value": value })).collect();
-        json!({ "name": name, "series": series })
-    };
+/// A conclusion about memory against a limit; `more` are further keys.
+fn forecast(subject: Value, used: f64, limit: f64, rule: &str, more: Value) -> Value {
+    let mut forecast =
+        json!({ "used_bytes": used, "limit_bytes": limit, "rule": rule, "since_unix_seconds": 1.7e9 });
+    forecast.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({ "subject": subject, "forecast": forecast })
+}
+
+/// A conclusion about growth.
+fn growth(subject: Value, bytes: f64, state: &str, more: Value) -> Value {
+    let mut growth = json!({ "state": state, "evaluated_bytes": bytes });
+    growth.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({ "subject": subject, "growth": growth })
+}
+
+/// What the analyzers conclude once they know: the host runs out, and its workload of so many bytes leaks since then.
+fn known_since(since: f64) -> Vec<Value> {
+    let run = || json!({ "resource": "workload", "workload": "run" });
+    let host = json!({
+        "rate": { "bytes_per_second": 2e7, "error_bytes_per_second": 1e5 },
+        "time_to_exhaustion": { "p10": 100.0, "p50": 150.0, "p90": 240.0 },
+        "within": [0.1, 0.5, 0.875, 0.9], "growth_continues": 0.9,
+    });
+    let used = 2448.0 * 1_048_576.0;
+    let leak = json!({
+        "rate": { "bytes_per_second": 1e6, "error_bytes_per_second": 1e3 }, "since_unix_seconds": since,
+        "confidence": 0.97,
+        "evidence": { "rise_bytes": 6e7, "window_seconds": 60.0, "floor_standard_errors": 9.5,
+                      "center_standard_errors": 9.0, "peak_standard_errors": 8.25 },
+        "stated": { "state": "leaking", "since_unix_seconds": since, "memory": "anonymous" },
+    });
+    let bytes = 400.0 * 1_048_576.0;
     vec![
-        one("memwarden_forecast_headroom_bytes", vec![(host(json!({})), 3e9), (run("a", "b"), 3e9)]),
-        one("memwarden_forecast_growth_bytes_per_second", vec![(host(json!({})), 2e7)]),
-        one(
-            "memwarden_forecast_time_to_exhaustion_seconds",
-            vec![
-                (host(json!({ "estimate": "p10" })), 100.0),
-                (host(json!({ "estimate": "p50" })), 150.0),
-                (host(json!({ "estimate": "p90" })), 240.0),
-            ],
-        ),
-        one(
-            "memwarden_forecast_exhaustion_probability_ratio",
-            vec![(host(json!({ "horizon": "15m" })), 0.875), (host(json!({ "horizon": "60m" })), 0.9)],
-        ),
-        one(
-            "memwarden_forecast_risk",
-            vec![(host(json!({ "level": "low" })), 0.0), (host(json!({ "level": "high" })), 1.0)],
-        ),
-        one("memwarden_leak_state", vec![(run("state", "steady"), 0.0), (run("state", "leaking"), 1.0)]),
-        one("memwarden_leak_growth_bytes_per_second", vec![(run("a", "b"), 1e6)]),
-        one("memwarden_leak_since_timestamp_seconds", vec![(run("a", "b"), 1.7e9 + 2.0)]),
-        one("memwarden_leak_confidence_ratio", vec![(run("a", "b"), 0.97)]),
-        one("memwarden_leak_rise_bytes", vec![(run("a", "b"), 6e7)]),
-        one("memwarden_leak_window_seconds", vec![(run("a", "b"), 60.0)]),
-        one("memwarden_leak_score", vec![(run("envelope", "floor"), 9.5), (run("envelope", "peak"), 8.25)]),
+        forecast(json!({ "resource": "host" }), used, 8.0 * 1_073_741_824.0, "exhaustion_within_15m", host),
+        forecast(run(), bytes, bytes + 3e9, "too_few_samples", json!({})),
+        growth(run(), bytes, "leaking", leak),
     ]
+}
+
+fn known() -> Vec<Value> {
+    known_since(1.7e9 + 2.0)
 }
 
 fn recorder(focus: Focus) -> Recorder {
@@ -143,20 +141,20 @@ fn oom() {
         None,
         true,
         expect![[r#"
-        memwarden oom: node01, 11 samples in 10 s
-                             used    limit  share       growth  runs out in           p10 to p90  P(15 min)  P(60 min)  risk
-          host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s   2 min 30 s  1 min 40 s to 4 min       88 %       90 %  high
-          workload run  400.0 MiB  3.2 GiB   12 %            -            -                    -          -          -     -
-        Memory of host runs out in 2 min 30 s at its current growth.
-          host: high, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
-            Save a checkpoint.
-        GPUs: not visible: no NVIDIA driver.
-    "#]],
+            memwarden oom: node01, 11 samples in 10 s
+                                 used    limit  share       growth  runs out in           p10 to p90  P(15 min)  P(60 min)    health
+              host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s   2 min 30 s  1 min 40 s to 4 min       88 %       90 %  critical
+              workload run  400.0 MiB  3.2 GiB   12 %            -            -                    -          -          -   unknown
+            Memory of host runs out in 2 min 30 s at its current growth.
+              host: critical, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
+                Look which workload grows; save a checkpoint before the kernel chooses a victim.
+            GPUs: not visible: no NVIDIA driver.
+        "#]],
     );
     let host = &report.json["resources"][0];
-    assert_eq!(host["risk_level"], "high");
+    assert_eq!((&host["health"], &host["rule"]), (&"critical".into(), &"exhaustion_within_15m".into()));
     assert_eq!(host["confidence_ratio"], 0.875);
-    assert_eq!(host["time_to_exhaustion"]["p50_seconds"], 150.0);
+    assert_eq!(host["time_to_exhaustion"]["p50"], 150.0);
     assert_eq!(report.plot.forecast.unwrap().series.as_deref(), Some("host used"));
 }
 
@@ -169,16 +167,16 @@ fn leak() {
         None,
         true,
         expect![[r#"
-        memwarden leak: node01, 11 samples in 10 s
-                          state     memory      growth     since  confidence      rise  window
-          workload run  leaking  400.0 MiB  +3.4 GiB/h  00:00:02        0.97  57.2 MiB   1 min
-        workload run leaks by 3.4 GiB an hour.
-          workload run: leaking, 3.4 GiB an hour, since 00:00:02.
-            Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center -, peak 8.2.
-            What grows: anonymous memory.
-            Look.
-        GPUs: not visible: no NVIDIA driver.
-    "#]],
+            memwarden leak: node01, 11 samples in 10 s
+                              state     memory      growth     since  confidence      rise  window
+              workload run  leaking  400.0 MiB  +3.4 GiB/h  00:00:02        0.97  57.2 MiB   1 min
+            workload run leaks by 3.4 GiB an hour.
+              workload run: leaking, 3.4 GiB an hour, since 00:00:02.
+                Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
+                What grows: anonymous memory.
+                Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches.
+            GPUs: not visible: no NVIDIA driver.
+        "#]],
     );
     assert_eq!(report.json["subjects"][0]["kind"], "anonymous memory");
     assert_eq!(report.json["subjects"][0]["since_seconds"], 2.0);
@@ -227,9 +225,9 @@ fn run() {
           file        16.0 MiB  00:00:00   16.0 MiB   16.0 MiB
         A leak was found.
           workload run: leaking, 3.4 GiB an hour, since 00:00:02.
-            Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center -, peak 8.2.
+            Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
             What grows: anonymous memory.
-            Look.
+            Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches.
     "#]]
     .assert_eq(&report.text);
     assert_eq!(report.json["exit_code"], 3);
@@ -239,18 +237,18 @@ fn run() {
 #[test]
 fn a_process_that_leaked_until_it_ended_is_a_leak_of_the_command() {
     let state = |state: &str, process: bool| {
-        let labels = if process {
-            json!({ "resource": "process", "workload": "run", "pid": "7", "state": state })
+        let subject = if process {
+            json!({ "resource": "process", "workload": "run", "pid": "7" })
         } else {
-            json!({ "resource": "workload", "workload": "run", "state": state })
+            json!({ "resource": "workload", "workload": "run" })
         };
-        json!({ "labels": labels, "value": 1.0 })
+        growth(subject, 1e6, state, json!({}))
     };
     let report = |last: &[Value]| {
         let mut recorder = Recorder::new(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
         let series = [state("leaking", false), state("leaking", true)];
-        recorder.take(frame(1, 100.0, &[json!({ "name": "memwarden_leak_state", "series": series })]));
-        recorder.take(frame(2, 1.0, &[json!({ "name": "memwarden_leak_state", "series": last })]));
+        recorder.take(frame(1, 100.0, &series));
+        recorder.take(frame(2, 1.0, last));
         let ended = CommandEnd { workload: "run".to_owned(), code: Some(0), ..CommandEnd::default() };
         build_run(&ended, &recorder, &About::default(), Paint::Plain).json["verdict"].clone()
     };
@@ -290,11 +288,6 @@ fn one_hangs() -> Vec<Value> {
         labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         labels
     };
-    let subject = |more: Value| {
-        let mut labels = gpu("0", json!({ "resource": "gpu" }));
-        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        labels
-    };
     let status = |index, status| (gpu(index, json!({ "status": status })), 1.0);
     vec![
         family("memwarden_gpu_status", &[status("0", "ok"), status("1", "hung")]),
@@ -304,12 +297,13 @@ fn one_hangs() -> Vec<Value> {
         ),
         family("memwarden_gpu_memory_used_bytes", &[(gpu("0", json!({})), 4e9)]),
         family("memwarden_gpu_memory_free_bytes", &[(gpu("0", json!({})), 4e9)]),
-        family("memwarden_forecast_headroom_bytes", &[(subject(json!({})), 4e9)]),
-        family(
-            "memwarden_forecast_exhaustion_probability_ratio",
-            &[(subject(json!({ "horizon": "60m" })), 0.0)],
+        forecast(
+            gpu("0", json!({ "resource": "gpu" })),
+            4e9,
+            8e9,
+            "none",
+            json!({ "within": [0.0, 0.0, 0.0, 0.0] }),
         ),
-        family("memwarden_forecast_risk", &[(subject(json!({ "level": "low" })), 1.0)]),
     ]
 }
 
@@ -369,24 +363,13 @@ fn a_gpu_that_is_not_there_is_reported_with_those_that_are() {
 
 #[test]
 fn an_allocator_that_the_daemon_warns_of_is_reported() {
-    let subject = |more: Value| {
-        let mut labels = json!({ "resource": "allocator", "workload": "run", "pid": "7", "gpu": "0" });
-        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        labels
-    };
-    let rank = json!({ "workload": "run", "rank": "3", "pid": "7" });
-    let device = json!({ "workload": "run", "rank": "3", "device": "0", "gpu": "0" });
-    let more = [
-        family("memwarden_rank_info", &[(rank, 1.0)]),
-        family("memwarden_training_allocator_allocated_bytes", &[(device, 6e9)]),
-        family("memwarden_forecast_headroom_bytes", &[(subject(json!({})), 2e9)]),
-        family("memwarden_forecast_risk", &[(subject(json!({ "level": "high" })), 1.0)]),
-    ];
+    let subject = json!({ "resource": "allocator", "workload": "run", "pid": "7", "gpu": "0" });
+    let more = [forecast(subject, 6e9, 8e9, "nearly_full_and_grows", json!({}))];
     let mut recorder = Recorder::new(Focus::default());
     recorder.take(frame(0, 1.0, &more));
     let report = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(
-        report.alarm && report.text.contains("The risk of allocator 0 run pid 7 is high"),
+        report.alarm && report.text.contains("Memory of allocator 0 run pid 7 is warning: at least 90 %"),
         "{}",
         report.text
     );
@@ -421,15 +404,8 @@ fn allocators_can_be_chosen() {
 
 #[test]
 fn growth_that_began_before_the_watch_has_its_age() {
-    let more = || {
-        let mut more = known();
-        let since = json!({ "resource": "workload", "workload": "run" });
-        more.retain(|metric| metric["name"] != "memwarden_leak_since_timestamp_seconds");
-        more.push(family("memwarden_leak_since_timestamp_seconds", &[(since, 1.7e9 - 600.0)]));
-        more
-    };
     let mut recorder = Recorder::new(Focus::default());
-    recorder.take(frame(0, 400.0, &more()));
+    recorder.take(frame(0, 400.0, &known_since(1.7e9 - 600.0)));
     let text = build(Kind::Leak, &recorder, &About::default(), Paint::Plain).text;
     assert!(text.contains("leaking, 3.4 GiB an hour, began 10 min ago."), "{text}");
     assert!(!text.contains("00:00:00"), "{text}");
@@ -438,7 +414,7 @@ fn growth_that_began_before_the_watch_has_its_age() {
 #[test]
 fn a_narrow_terminal_keeps_the_columns_that_decide() {
     let recorder = recorder(Focus::default());
-    for (kind, head, last) in [(Kind::Oom, "runs out in", "risk"), (Kind::Leak, "growth", "confidence")] {
+    for (kind, head, last) in [(Kind::Oom, "runs out in", "health"), (Kind::Leak, "growth", "confidence")] {
         for columns in [80, 100] {
             let page = Page { columns: Some(columns), ..Page::default() };
             let text = build(kind, &recorder, &About::default(), page).text;
@@ -470,22 +446,17 @@ fn the_progress_of_a_run_is_that_of_its_workload() {
         "memwarden: 00:00:01  memory 272.0 MiB (peak 528.0 MiB)  GPU 4.0 GiB (peak 10.0 GiB)  no forecast yet"
     );
     // The host runs out in 150 s, a GPU that it uses in 90 s, and a GPU of others sooner.
-    let tte = |gpu: &str, value: f64| {
-        let labels =
-            json!({ "resource": "gpu", "gpu": gpu, "uuid": format!("GPU-{gpu}"), "estimate": "p50" });
-        json!({ "labels": labels, "value": value })
+    let soon = |gpu: &str, p50: f64| {
+        let subject = json!({ "resource": "gpu", "gpu": gpu, "uuid": format!("GPU-{gpu}") });
+        let tte = json!({ "time_to_exhaustion": { "p10": p50, "p50": p50, "p90": p50 } });
+        forecast(subject, 1e9, 2e9, "full", tte)
     };
     let mut more = known();
-    let name = "memwarden_forecast_time_to_exhaustion_seconds";
-    let forecast = more.iter_mut().find(|metric| metric["name"] == name).unwrap();
-    let series = forecast["series"].as_array_mut().unwrap();
-    series.extend([tte("a", 90.0), tte("b", 5.0)]);
+    more.extend([soon("a", 90.0), soon("b", 5.0)]);
     more.push(held(4.0));
     recorder.take(frame(3, 256.0, &more));
-    assert!(line(&recorder).ends_with("  GPU a runs out in 1 min 30 s"), "{}", line(&recorder));
-    let mut without = known();
-    without.retain(|metric| metric["name"] == name);
-    recorder.take(frame(4, 256.0, &without));
+    assert!(line(&recorder).contains("  GPU a runs out in 1 min 30 s ("), "{}", line(&recorder));
+    recorder.take(frame(4, 256.0, &known()));
     // GPU memory that is no longer measured is not shown as current.
     let end = "(peak 528.0 MiB)  host runs out in 2 min 30 s (1 min 40 s to 4 min)";
     assert!(line(&recorder).ends_with(end), "{}", line(&recorder));

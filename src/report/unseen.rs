@@ -59,19 +59,6 @@ pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
     unseen.collect()
 }
 
-/// Index and status of each GPU whose status is not ok.
-pub(super) fn silent(frame: &FrameView) -> Vec<(&str, &str)> {
-    let status = frame.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
-    let silent = status.filter(|row| row.label("status") != "ok");
-    silent.map(|row| (row.label("gpu"), row.label("status"))).collect()
-}
-
-/// A sentence for a status of NVML that hides GPUs which exist.
-pub(super) fn hidden(frame: &FrameView) -> Option<String> {
-    let status = nvml(frame).filter(|status| BLIND.contains(status))?;
-    Some(format!("GPUs are not visible ({status})"))
-}
-
 /// Whether a subject is on one of these GPUs, so that its findings are outdated.
 pub(super) fn is_on(subject: &Subject, unseen: &[Unseen]) -> bool {
     let of_gpu = matches!(subject.resource.as_str(), "gpu" | "gpu_process");

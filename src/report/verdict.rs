@@ -1,49 +1,39 @@
 //! The line with the result of a report: on a terminal, it begins with a symbol of its severity, in the color of it.
 
 use super::text::{Page, Paint};
+use crate::model::health::Health;
 
-/// How severe a verdict is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VerdictLevel {
-    /// Measured, and nothing is wrong.
-    Ok,
-    /// Not measured, or not all of it, or for too short a time.
-    Unknown,
-    /// Requires attention.
-    Warning,
-    /// Requires action now.
-    Critical,
-}
-
-impl VerdictLevel {
-    /// The level if part of the selection was not measured: unknown is not healthy.
-    pub(crate) fn in_part(self, is_in_part: bool) -> Self {
-        if is_in_part && self == Self::Ok { Self::Unknown } else { self }
-    }
-
-    /// The symbol, as in the terminal UI, and the color (ECMA-48 SGR).
-    const fn symbol(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Ok => ("ok", "32"),
-            Self::Unknown => ("?", "35"),
-            Self::Warning => ("!", "33"),
-            Self::Critical => ("!!", "1;31"),
-        }
-    }
-
-    /// A word that names the level itself, in its color.
-    pub(crate) fn painted(self, word: &str, page: Page) -> String {
-        match page.paint {
-            Paint::Plain => word.to_owned(),
-            Paint::Colors => format!("\x1b[{}m{word}\x1b[0m", self.symbol().1),
-        }
-    }
+/// A health as reports show it.
+pub(crate) trait Shown {
+    /// A word that names the health itself, in its color.
+    fn painted(self, word: &str, page: Page) -> String;
 
     /// A sentence as it is shown on the page: with symbol and color on a terminal, else unchanged.
-    pub(crate) fn marked(self, sentence: &str, page: Page) -> String {
+    fn marked(self, sentence: &str, page: Page) -> String;
+}
+
+/// The symbol, as in the terminal UI, and the color (ECMA-48 SGR).
+const fn symbol(health: Health) -> (&'static str, &'static str) {
+    match health {
+        Health::Ok => ("ok", "32"),
+        Health::Unknown => ("?", "35"),
+        Health::Warning => ("!", "33"),
+        Health::Critical => ("!!", "1;31"),
+    }
+}
+
+impl Shown for Health {
+    fn painted(self, word: &str, page: Page) -> String {
+        match page.paint {
+            Paint::Plain => word.to_owned(),
+            Paint::Colors => format!("\x1b[{}m{word}\x1b[0m", symbol(self).1),
+        }
+    }
+
+    fn marked(self, sentence: &str, page: Page) -> String {
         match page.columns {
             None => sentence.to_owned(),
-            Some(_) => self.painted(&format!("{} {sentence}", self.symbol().0), page),
+            Some(_) => self.painted(&format!("{} {sentence}", symbol(self).0), page),
         }
     }
 }
@@ -52,12 +42,9 @@ impl VerdictLevel {
 mod tests {
     use super::*;
 
-    const ALL: [VerdictLevel; 4] =
-        [VerdictLevel::Ok, VerdictLevel::Unknown, VerdictLevel::Warning, VerdictLevel::Critical];
-
     #[test]
     fn symbols_are_on_terminals_only_and_color_is_never_alone() {
-        let shown = |page: Page| ALL.map(|level| level.marked("It leaks.", page)).join("\n");
+        let shown = |page: Page| Health::ALL.map(|level| level.marked("It leaks.", page)).join("\n");
         assert_eq!(shown(Page::default()), ["It leaks."; 4].join("\n"));
         let plain = Page { columns: Some(80), paint: Paint::Plain };
         assert_eq!(shown(plain), "ok It leaks.\n? It leaks.\n! It leaks.\n!! It leaks.");
@@ -73,14 +60,7 @@ mod tests {
     #[test]
     fn a_word_of_a_level_needs_no_symbol() {
         let page = Page { columns: Some(80), paint: Paint::Colors };
-        assert_eq!(VerdictLevel::Critical.painted("problem", page), "\x1b[1;31mproblem\x1b[0m");
-        assert_eq!(VerdictLevel::Critical.painted("problem", Page::default()), "problem");
-    }
-
-    #[test]
-    fn what_is_seen_in_part_is_not_ok() {
-        let levels = ALL.map(|level| level.in_part(true));
-        assert_eq!(levels, [ALL[1], ALL[1], ALL[2], ALL[3]]);
-        assert_eq!(ALL.map(|level| level.in_part(false)), ALL);
+        assert_eq!(Health::Critical.painted("problem", page), "\x1b[1;31mproblem\x1b[0m");
+        assert_eq!(Health::Critical.painted("problem", Page::default()), "problem");
     }
 }

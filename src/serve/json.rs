@@ -57,12 +57,13 @@ struct Whole<'a>(&'a Frame);
 impl Serialize for Whole<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(frame) = self;
-        let mut out = serializer.serialize_struct("Frame", 6)?;
+        let mut out = serializer.serialize_struct("Frame", 7)?;
         out.serialize_field("schema_version", &SCHEMA_VERSION)?;
         out.serialize_field("sequence", &frame.sequence)?;
         out.serialize_field("unix_seconds", &frame.at.unix().as_secs_f64())?;
         out.serialize_field("sources", &frame.sources)?;
         out.serialize_field("findings", &frame.findings)?;
+        out.serialize_field("conclusions", &frame.outlook.conclusions)?;
         out.serialize_field("metrics", &Metrics(&frame.families))?;
         out.end()
     }
@@ -142,6 +143,7 @@ mod tests {
         metrics.truncate(1);
         expect![[r#"
             {
+              "conclusions": [],
               "findings": [],
               "metrics": [
                 {
@@ -200,7 +202,7 @@ mod tests {
             timeline: std::sync::Arc::default(),
         };
         let text = String::from_utf8(encode(&frame)).unwrap();
-        expect![[r#"{"schema_version":1,"sequence":7,"unix_seconds":1.0,"sources":[],"findings":[],"metrics":[{"name":"memwarden_small_ratio","unit":"1","kind":"gauge","help":"Small.","series":[{"labels":{"a":"x","b":"\"\n\u0001"},"value":0.1}]}]}"#]]
+        expect![[r#"{"schema_version":1,"sequence":7,"unix_seconds":1.0,"sources":[],"findings":[],"conclusions":[],"metrics":[{"name":"memwarden_small_ratio","unit":"1","kind":"gauge","help":"Small.","series":[{"labels":{"a":"x","b":"\"\n\u0001"},"value":0.1}]}]}"#]]
             .assert_eq(&text);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::state::{Screen, Tab};
 use super::table::{Cell, Row, Table, number, text};
-use crate::cluster::{Cluster, Risk, Run};
+use crate::cluster::{Cluster, Run};
 use crate::node_view::format;
 
 /// The table of a tab.
@@ -30,7 +30,7 @@ fn nodes(cluster: &Cluster) -> Table {
         cells: vec![
             Cell::text(&node.instance),
             Cell::text(node.state.word()),
-            Cell { text: node.risk.map_or("unknown", Risk::word).to_owned(), number: None },
+            Cell { text: node.memory.word().to_owned(), number: None },
             left(node.time_to_exhaustion_seconds),
             Cell::number(node.exhaustion_probability_15m_ratio, format::percent),
             counted(node.leaks),
@@ -42,7 +42,7 @@ fn nodes(cluster: &Cluster) -> Table {
         columns: vec![
             text("node", 48, 0),
             text("state", 10, 0),
-            text("risk", 10, 0),
+            text("memory", 10, 0),
             number("time left", 0),
             number("P(15 min)", 2),
             number("leaks", 1),

@@ -3,10 +3,10 @@
 use super::data::{Data, NodeData};
 use super::node_tables::{holders, sum};
 use super::state::{Screen, State};
-use crate::cluster::{Cluster, Risk};
+use crate::cluster::Cluster;
 use crate::history::recent::Subject;
 use crate::model::printable::escaped;
-use crate::node_view::forecast::{Forecast, Growth};
+use crate::node_view::forecast::{Forecast, Growth, time_left};
 use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Gpu, Health, NodeView, Process, Rank, Workload};
 
@@ -61,21 +61,23 @@ impl Detail {
 
     fn forecast(&mut self, forecast: Option<&Forecast>) {
         let Some(forecast) = forecast else { return };
-        let left = forecast.time_left().unwrap_or_else(|| match forecast.within_15_minutes {
+        let left = time_left(forecast).unwrap_or_else(|| match forecast.within(900.0) {
             Some(_) => "no end predicted".to_owned(),
             None => "too few samples".to_owned(),
         });
         self.fact("time left", left);
-        self.figure("full within 15 min", forecast.within_15_minutes, format::percent);
-        self.figure("headroom", forecast.headroom, format::bytes);
+        self.figure("full within 15 min", forecast.within(900.0), format::percent);
+        self.figure("headroom", Some(forecast.headroom_bytes()), format::bytes);
     }
 
     fn growth(&mut self, growth: Option<&Growth>, now: f64) {
         let Some(growth) = growth else { return };
-        let rate = growth.rate.map_or_else(String::new, |rate| format!(", {}", format::rate(rate)));
-        let since =
-            growth.since.map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
-        self.fact("growth", format!("{}{rate}{since}", growth.state));
+        let rate =
+            growth.bytes_per_second().map_or_else(String::new, |rate| format!(", {}", format::rate(rate)));
+        let since = growth
+            .since_unix_seconds
+            .map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
+        self.fact("growth", format!("{}{rate}{since}", growth.state.word()));
     }
 
     fn gone(title: String) -> Self {
@@ -381,7 +383,7 @@ fn of_cluster(cluster: &Cluster, screen: &Screen) -> Option<Detail> {
             let node = cluster.nodes.iter().find(|node| node.job == *job && node.instance == *instance)?;
             detail.health = node.health();
             detail.fact("state", node.state.word());
-            detail.fact("risk", node.risk.map_or("unknown", Risk::word));
+            detail.fact("memory", node.memory.word());
             detail.figure("time left", node.time_to_exhaustion_seconds, format::duration);
             detail.figure("full within 15 min", node.exhaustion_probability_15m_ratio, format::percent);
             detail.figure("leaks", node.leaks, |leaks| format!("{leaks:.0}"));

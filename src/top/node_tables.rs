@@ -3,6 +3,7 @@
 use super::data::NodeData;
 use super::state::{Screen, Tab};
 use super::table::{Cell, Row, Table, number, text};
+use crate::node_view::forecast::time_left;
 use crate::node_view::format;
 use crate::node_view::{Gpu, Link, NodeView, Rank, Workload};
 
@@ -39,7 +40,7 @@ fn workloads(view: &NodeView) -> Table {
         let (left, shown) = view.first_to_run_out(own).unzip();
         let silent = || view.silent_gpu(own).map(|gpu| format!("unknown: GPU {gpu}"));
         let shown = shown.or_else(silent).unwrap_or_default();
-        let growth = own.growth.as_ref().and_then(|growth| growth.rate);
+        let growth = own.growth.as_ref().and_then(|growth| growth.bytes_per_second());
         let step = own
             .ranks
             .iter()
@@ -103,8 +104,8 @@ pub(super) fn sum(rank: &Rank, of: impl Fn(&crate::node_view::Allocator) -> Opti
 fn ranks(view: &NodeView) -> Table {
     let of = |workload: &Workload| {
         let row = |rank: &Rank| {
-            let left = rank.forecast.as_ref().and_then(|forecast| forecast.p50);
-            let shown = rank.forecast.as_ref().and_then(|forecast| forecast.time_left()).unwrap_or_default();
+            let left = rank.forecast.as_ref().and_then(|forecast| forecast.stated()).map(|tte| tte.p50);
+            let shown = rank.forecast.as_ref().and_then(time_left).unwrap_or_default();
             let state = rank.allocator_state().map_or("", |(state, _)| state);
             Row {
                 id: format!("{}\0{}", workload.name, rank.rank),

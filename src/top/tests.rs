@@ -8,6 +8,7 @@ use ratatui_core::style::{Color, Modifier};
 
 use super::*;
 use crate::cluster::{Answers, Cluster, Sample};
+use crate::model::outlook::{LeakState, Rate};
 use crate::node_view::events::Event;
 use crate::node_view::forecast::{Forecast, Growth};
 use crate::node_view::tests::Node;
@@ -92,7 +93,11 @@ fn busy() -> State {
             health: if place == 2 { Health::Warning } else { Health::Ok },
             rss: Some(number(300 - place) * 0.1 * GIB),
             gpu_memory: (place < 8).then(|| number(place) * GIB),
-            growth: Some(Growth { state: "steady".to_owned(), rate: Some(0.0), since: None }),
+            growth: Some(Growth {
+                state: LeakState::Steady,
+                rate: Some(Rate::default()),
+                ..Growth::default()
+            }),
             process_count: Some(number(place % 7 + 1)),
             ranks: (0..ranks).map(rank).collect(),
             processes: vec![Process {
@@ -124,7 +129,7 @@ fn cluster() -> State {
     let mut answers = Answers::default();
     answers[0] =
         [("good", 0.0), ("leaks", 0.0), ("lost", 4.0)].map(|(i, v)| sample(&[("instance", i)], v)).to_vec();
-    answers[1] = [("good", 0.0), ("leaks", 2.0)].map(|(i, v)| sample(&[("instance", i)], v)).to_vec();
+    answers[1] = [("good", 0.0), ("leaks", 3.0)].map(|(i, v)| sample(&[("instance", i)], v)).to_vec();
     answers[2] = vec![sample(&[("instance", "leaks")], 240.0)];
     answers[6] = vec![sample(&[("run", "llama70b")], 3.0)];
     answers[7] = vec![sample(&[("run", "llama70b")], 4.0)];

@@ -15,9 +15,12 @@ crate::metrics! {
     /// Memory of the resource that is still available, as the forecast computes it; reclaimable page cache counts as available.
     pub HEADROOM: Gauge<Bytes> = "memwarden_forecast_headroom_bytes"
         {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
-    /// Risk that the resource is exhausted: 1 for the current level (low, medium, high or critical), 0 for the others.
-    pub RISK: Gauge<Flag> = "memwarden_forecast_risk"
-        {resource, cgroup, gpu, uuid, workload, pid, level}.budget(16_000);
+    /// Limit that the forecast of the resource counts against: of a workload its used memory plus what its nearest limit leaves.
+    pub LIMIT: Gauge<Bytes> = "memwarden_forecast_limit_bytes"
+        {resource, cgroup, gpu, uuid, workload, pid}.budget(4_000);
+    /// Health of the resource by its memory (ok, unknown, warning or critical) and the rule that decides it; always 1, one series for each resource. Unknown means too few samples.
+    pub HEALTH: Gauge<Flag> = "memwarden_forecast_health"
+        {resource, cgroup, gpu, uuid, workload, pid, health, rule}.budget(4_000);
     /// Quantity that the forecast of the resource is computed from (used or allocated); always 1, absent without a forecast.
     pub BASIS: Gauge<Flag> = "memwarden_forecast_basis_info"
         {resource, cgroup, gpu, uuid, workload, pid, basis}.budget(4_000);

@@ -2,7 +2,8 @@
 //!
 //! # What it says
 //! The time to exhaustion as 10 %, 50 % and 90 % quantiles, provided that growth continues; the probability of
-//! exhaustion within each horizon, including the chance that growth stops; a risk level and the rule that set it.
+//! exhaustion within each horizon, including the chance that growth stops; and the rule that decides the health of the
+//! resource ([`crate::model::health`]).
 //!
 //! # Method
 //! The peak line (the 90 % quantile of past bucket peaks, each extrapolated to now) drifts with the rate of
@@ -42,44 +43,11 @@ pub(in crate::analyzers) mod phases;
 mod records;
 mod recurrence;
 mod resources;
-mod risk;
-
-use serde::Serialize;
 
 pub use analyzer::REGISTRATION;
 pub(super) use forecast::{Forecast, ForecastInput};
 pub use phases::PhasePeriod;
 pub(in crate::analyzers) use recurrence::Growing;
 pub use recurrence::Recurrence;
-pub use risk::{Level, Risk, risk};
 
-/// The quantity that the distance to the limit is computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// Used memory, as it counts against the limit.
-    Used,
-    /// Memory allocated by the job's allocator, because the used memory is constant.
-    Allocated,
-}
-
-impl Basis {
-    /// The value of the label `basis`, also used in texts.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Used => "used",
-            Self::Allocated => "allocated",
-        }
-    }
-}
-
-/// Quantiles of the time to exhaustion in seconds, provided that growth continues at its current rate.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Tte {
-    /// 10 % quantile.
-    pub p10: f64,
-    /// Median.
-    pub p50: f64,
-    /// 90 % quantile; absent where the rate is too uncertain.
-    pub p90: Option<f64>,
-}
+pub use crate::model::outlook::{Basis, Tte};

@@ -16,6 +16,9 @@ use crate::sources::{cgroup, memory, training, workload};
 pub(super) struct Resource {
     pub(super) subject: Subject,
     pub(super) sample: Sample,
+    /// Memory that cannot be given to another use, in bytes: the used memory, without what allocators reserve on a GPU and
+    /// have not given to tensors.
+    pub(super) occupied: f64,
     /// Bytes.
     pub(super) limit: f64,
     /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
@@ -37,16 +40,8 @@ pub(super) enum PhasesOf {
 const KILL: f64 = 60.0;
 
 impl Resource {
-    /// What can be done before the resource is exhausted.
-    pub(super) fn advice(&self) -> &'static str {
-        match self.subject.resource.as_str() {
-            "host" => "Look which workload grows; save a checkpoint before the kernel chooses a victim.",
-            "cgroup" => "Save a checkpoint and raise the limit, or find what in the group grows.",
-            "gpu" | "allocator" => {
-                "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
-            }
-            _ => "Save a checkpoint; fewer data-loader workers or a smaller batch need less.",
-        }
+    fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
+        Self { subject, sample, occupied: sample.used, limit, life: 0.0, phases_of: None }
     }
 }
 
@@ -66,11 +61,9 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         let is_in = |workload: &&Label| placed.get(*workload).is_some_and(within);
         let of: Vec<Label> = reporting.iter().copied().filter(is_in).cloned().collect();
         found.push(Resource {
-            subject: Subject::cgroup(path),
-            sample: group.sample,
-            limit: group.limit,
             life: group.life,
             phases_of: (!of.is_empty()).then(|| PhasesOf::Workloads(of, HostMemory::Cgroup(path.clone()))),
+            ..Resource::new(Subject::cgroup(path), group.sample, group.limit)
         });
     }
     gpus(view, &mut found);
@@ -107,13 +100,8 @@ fn host(view: &View<'_>) -> Option<Resource> {
     let anon = view.value(&memory::metrics::ANON, &[]);
     let shmem = view.value(&memory::metrics::SHMEM, &[]);
     let unreclaimable = anon.zip(shmem).map(|(anon, shmem)| anon + shmem);
-    Some(Resource {
-        subject: Subject::host(),
-        sample: Sample { used, unreclaimable, allocated: None, peak: None },
-        limit,
-        life: 0.0,
-        phases_of: None,
-    })
+    let sample = Sample { used, unreclaimable, allocated: None, peak: None };
+    Some(Resource::new(Subject::host(), sample, limit))
 }
 
 /// A cgroup with its own memory limit.
@@ -159,6 +147,7 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
 #[cfg(feature = "gpu")]
 fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
     use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED, MEMORY_USED_PEAK};
+    let reserved = reserved(view);
     for point in view.points(&MEMORY_USED) {
         // The memory that the driver reserves for itself cannot be used.
         let Some(free) = view.value(&MEMORY_FREE, &point.labels) else { continue };
@@ -168,8 +157,23 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
         // peak that is over would free nothing.
         let peak = view.value(&MEMORY_USED_PEAK, &point.labels);
         let sample = Sample { used, unreclaimable: None, allocated: None, peak };
-        found.push(Resource { subject: Subject::gpu(gpu, uuid), sample, limit, life: 0.0, phases_of: None });
+        let occupied = (used - reserved.get(gpu).copied().unwrap_or(0.0)).max(0.0);
+        found.push(Resource { occupied, ..Resource::new(Subject::gpu(gpu, uuid), sample, limit) });
     }
+}
+
+/// The memory of each GPU, by index, that allocators reserve and have not given to tensors, as the jobs report it.
+#[cfg(feature = "gpu")]
+fn reserved<'v>(view: &View<'v>) -> BTreeMap<&'v Label, f64> {
+    use training::metrics::{ALLOCATED, RESERVED};
+    let mut reserved = BTreeMap::new();
+    for point in view.points(&RESERVED) {
+        let Some(allocated) = view.value(&ALLOCATED, &point.labels) else { continue };
+        if let [_, _, _, gpu] = &*point.labels {
+            *reserved.entry(gpu).or_insert(0.0) += (point.value - allocated).max(0.0);
+        }
+    }
+    reserved
 }
 
 #[cfg(not(feature = "gpu"))]
@@ -196,11 +200,8 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
         }
         let sample = Sample { used: point.value, unreclaimable: None, allocated: None, peak: None };
         found.push(Resource {
-            subject,
-            sample,
-            limit: reserved + free,
-            life: 0.0,
             phases_of: Some(PhasesOf::Rank([workload.clone(), rank.clone()])),
+            ..Resource::new(subject, sample, reserved + free)
         });
     }
 }
@@ -230,7 +231,7 @@ fn workloads(
         let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
         let limit = used + left.max(0.0);
         let phases_of = Some(PhasesOf::Workloads(vec![name.clone()], HostMemory::Own));
-        found.push(Resource { subject: Subject::workload(name), sample, limit, life, phases_of });
+        found.push(Resource { life, phases_of, ..Resource::new(Subject::workload(name), sample, limit) });
     }
 }
 

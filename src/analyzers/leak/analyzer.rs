@@ -7,17 +7,18 @@ use super::owners::Owners;
 use super::pace::Paces;
 use super::{State, metrics};
 use crate::analyzers::Registration;
+use crate::analyzers::conclusions;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
 use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::finding::Subject;
 use crate::model::label::Label;
-use crate::model::outlook::Leak as Stated;
+use crate::model::outlook::{Conclusion, GrowingMemory, Growth, GrowthEvidence, StatedGrowth};
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Count, Flag, Ratio, Seconds};
+use crate::model::units::Count;
 use crate::sources::{training, workload};
 
 /// Registration of the `leak` analyzer.
@@ -62,6 +63,11 @@ struct Parts {
 }
 
 impl Parts {
+    /// The memory that is evaluated, in bytes.
+    fn evaluated(&self) -> f64 {
+        self.allocated.or_else(|| Some(self.anon? + self.shmem?)).unwrap_or(self.used)
+    }
+
     fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
         let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated, peak: None };
@@ -78,7 +84,7 @@ impl Analyzer for Leak {
         self.owners.learn(view, subjects.keys());
         self.calm.retain(|subject, _| subjects.contains_key(subject));
         let identities = Identities::of(view);
-        let mut leaks = Vec::with_capacity(self.subjects.len());
+        let unix = now.unix().as_secs_f64();
         for (subject, parts) in subjects {
             let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
                 continue;
@@ -89,26 +95,43 @@ impl Analyzer for Leak {
                 self.calm.insert(subject.clone(), parts);
             }
             let named = self.owners.named(&subject);
-            let growth =
-                dated.assessment.growth.and_then(|growth| BytesPerSecond::new(growth.bytes_per_second));
-            put(&named, dated, state, growth, out);
-            leaks.extend(identities.resource(&subject).map(|resource| Stated { resource, state, growth }));
             let pace = self.paces.of(&named.workload, &named.pid);
-            let per_step =
-                dated.assessment.growth.zip(pace).map(|(growth, pace)| growth.bytes_per_second / pace);
-            out.batch.put_some(&metrics::STEP_GROWTH, &named.labels(), per_step.and_then(BytesPerStep::new));
+            let rate = dated.assessment.growth;
             // States below growing are not distinguished in findings.
             let (latched, since) = self.latches.update(&subject, state.max(State::Warming), now);
-            if latched >= State::Growing {
-                let kind = kind(&subject, dated, parts, self.calm.get(&subject).copied());
-                let since = dated.since_unix.unwrap_or(since);
-                out.findings.push(finding(named, dated, (latched, since), (kind, per_step), now));
-            }
+            let stated = (latched >= State::Growing).then(|| StatedGrowth {
+                state: latched,
+                since_unix_seconds: dated.since_unix.unwrap_or(since),
+                memory: growing(&subject, dated, parts, self.calm.get(&subject).copied()),
+            });
+            let conclusion = Conclusion {
+                identity: identities.resource(&subject),
+                growth: Some(Growth {
+                    state,
+                    evaluated_bytes: parts.evaluated(),
+                    rate,
+                    bytes_per_step: rate.zip(pace).map(|(rate, pace)| rate.bytes_per_second / pace),
+                    since_unix_seconds: dated.since_unix,
+                    confidence: dated.assessment.confidence,
+                    evidence: dated.assessment.evidence.as_ref().map(|seen| GrowthEvidence {
+                        rise_bytes: seen.rise_bytes,
+                        window_seconds: seen.window_seconds,
+                        floor_standard_errors: seen.floor_z,
+                        center_standard_errors: seen.center_z,
+                        peak_standard_errors: seen.peak_z,
+                    }),
+                    stated,
+                }),
+                subject: named,
+                forecast: None,
+            };
+            conclusions::write(&conclusion, unix, out);
+            out.outlook.conclusions.push(conclusion);
         }
         out.batch.put(&metrics::FOLLOWED, &[], Count(self.subjects.len() as u64));
         out.batch.put(&metrics::OMITTED, &[], Count(self.subjects.omitted()));
         out.shortages.extend(self.subjects.shortages("leak_subjects"));
-        out.outlook.leaks = Some(leaks);
+        out.outlook.has_leaks = true;
     }
 
     fn save(&self) -> Option<SavedState> {
@@ -197,143 +220,30 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
-fn put(
-    subject: &Subject,
-    dated: &DatedAssessment,
-    state: State,
-    growth: Option<BytesPerSecond>,
-    out: &mut Analysis,
-) {
-    let (batch, assessment) = (&mut out.batch, &dated.assessment);
-    for each in State::ALL {
-        batch.put(&metrics::STATE, &subject.labels_and(each.word()), Flag(each == state));
-    }
-    let labels = subject.labels();
-    batch.put_some(&metrics::GROWTH, &labels, growth);
-    if state >= State::Growing {
-        batch.put_some(&metrics::SINCE, &labels, dated.since_unix.and_then(Seconds::new));
-        batch.put_some(&metrics::CONFIDENCE, &labels, assessment.confidence.and_then(Ratio::new));
-    }
-    let Some(evidence) = &assessment.evidence else { return };
-    batch.put(&metrics::RISE, &labels, Bytes::new(evidence.rise_bytes.max(0.0) as u64));
-    batch.put_some(&metrics::WINDOW, &labels, Seconds::new(evidence.window_seconds));
-    let scores = [("floor", evidence.floor_z), ("center", evidence.center_z), ("peak", evidence.peak_z)];
-    for (envelope, score) in scores {
-        batch.add(&metrics::SCORE.desc, &subject.labels_and(envelope), score);
-    }
-}
-
-/// The type of memory that most likely grows; it selects the text of the finding and the advice.
-#[derive(Clone, Copy)]
-enum Kind {
-    Anonymous,
-    Shared,
-    Either,
-    Pinned,
-    Used,
-    GpuAllocated,
-    GpuReserved,
-}
-
-impl Kind {
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Anonymous => "anonymous memory",
-            Self::Shared => "shared memory",
-            Self::Either => "anonymous or shared memory",
-            Self::Pinned => "pinned host memory",
-            Self::Used => "resident memory",
-            Self::GpuAllocated => "memory allocated to tensors",
-            Self::GpuReserved => "GPU memory reported by the driver",
-        }
-    }
-
-    const fn advice(self) -> &'static str {
-        match self {
-            Self::Anonymous => {
-                "Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches."
-            }
-            Self::Shared => {
-                "Check for tensors in /dev/shm that are never freed: data-loader workers, queues, shared caches."
-            }
-            Self::Either => {
-                "Check which of the two grows (memwarden_workload_rss_anon_bytes, _rss_shmem_bytes)."
-            }
-            Self::Pinned => {
-                "Check for pinned tensors that are kept: offload buffers, and data loaders with pin_memory."
-            }
-            Self::GpuAllocated => {
-                "Check for tensors that are kept across steps, such as losses that retain the autograd graph; an allocator snapshot shows the source lines (memwarden snapshot)."
-            }
-            Self::Used => {
-                "Check which of its mappings grows; the kernel does not report its memory by type here."
-            }
-            Self::GpuReserved => {
-                "The allocator may only be reserving more memory; the allocated memory that the job reports shows whether it leaks."
-            }
-        }
-    }
-}
-
-fn kind(subject: &Subject, dated: &DatedAssessment, now: Parts, calm: Option<Parts>) -> Kind {
+/// The type of memory that most likely grows.
+fn growing(subject: &Subject, dated: &DatedAssessment, now: Parts, calm: Option<Parts>) -> GrowingMemory {
     match subject.resource.as_str() {
-        "allocator" => return Kind::GpuAllocated,
-        "gpu_process" if dated.assessment.watched == Watched::Allocated => return Kind::GpuAllocated,
-        "gpu_process" => return Kind::GpuReserved,
+        "allocator" => return GrowingMemory::GpuAllocated,
+        "gpu_process" if dated.assessment.watched == Watched::Allocated => {
+            return GrowingMemory::GpuAllocated;
+        }
+        "gpu_process" => return GrowingMemory::GpuReserved,
         _ => {}
     }
     if dated.assessment.watched == Watched::Used {
-        return Kind::Used;
+        return GrowingMemory::Resident;
     }
     // It has grown since it was first seen, so that there is no level to compare with.
-    let Some(calm) = calm else { return Kind::Either };
+    let Some(calm) = calm else { return GrowingMemory::AnonymousOrShared };
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
     // No kind is above its level before the growth: processes are exiting, or memory is being freed.
     if anon <= 0.0 && shmem <= 0.0 {
-        return Kind::Either;
+        return GrowingMemory::AnonymousOrShared;
     }
     // Pinned memory is part of anonymous or shared memory, depending on how it was allocated.
     if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * anon.max(shmem) {
-        return Kind::Pinned;
+        return GrowingMemory::Pinned;
     }
-    if shmem > anon { Kind::Shared } else { Kind::Anonymous }
-}
-
-fn finding(
-    subject: Subject,
-    dated: &DatedAssessment,
-    (state, since): (State, f64),
-    (kind, per_step): (Kind, Option<f64>),
-    now: Timestamp,
-) -> Finding {
-    let assessment = &dated.assessment;
-    let mut evidence = Vec::new();
-    let mut add = |what, value: Option<f64>| {
-        evidence.extend(value.filter(|value| value.is_finite()).map(|value| Evidence { what, value }));
-    };
-    let seen = assessment.evidence.as_ref();
-    add("growth_bytes_per_second", assessment.growth.map(|growth| growth.bytes_per_second));
-    add("growth_bytes_per_hour", assessment.growth.map(|growth| growth.bytes_per_second * 3600.0));
-    add("growth_bytes_per_step", per_step);
-    add("rise_bytes", seen.map(|seen| seen.rise_bytes));
-    add("window_seconds", seen.map(|seen| seen.window_seconds));
-    add("floor_standard_errors", seen.map(|seen| seen.floor_z));
-    add("center_standard_errors", seen.map(|seen| seen.center_z));
-    add("peak_standard_errors", seen.map(|seen| seen.peak_z));
-    add("confidence_ratio", assessment.confidence);
-    let minutes = format!("{:.0}", (now.unix().as_secs_f64() - since).max(0.0) / 60.0);
-    let plural = if minutes == "1" { "" } else { "s" };
-    let verb = if state == State::Leaking { "leaking" } else { "growing" };
-    Finding {
-        analyzer: REGISTRATION.name,
-        summary: format!("The {} of {subject} has been {verb} for {minutes} minute{plural}.", kind.words()),
-        subject,
-        state: state.word(),
-        severity: if state == State::Leaking { Severity::Warning } else { Severity::Info },
-        since_unix_seconds: since,
-        evidence,
-        advice: kind.advice(),
-    }
+    if shmem > anon { GrowingMemory::Shared } else { GrowingMemory::Anonymous }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::input::Known;
 use crate::model::facts::{Allocator, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
-use crate::model::outlook::{self, LeakState, Outlook};
+use crate::model::outlook::{self, Outlook};
 use crate::model::units::Bytes;
 use crate::protection::policy::{Forecast, Reading};
 use crate::protection::words::scope::within;
@@ -73,11 +73,10 @@ impl Traits<'_> {
 
     /// The soonest predicted exhaustion; the outer option is absent where no analyzer observes the job.
     pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Forecast>> {
-        let forecasts = outlook.forecasts.as_ref()?;
-        let about = forecasts.iter().filter(|forecast| self.concerns(&forecast.resource));
-        let quantiles = about.filter_map(|forecast| forecast.tte.as_ref());
+        let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
+        let quantiles = about.filter_map(|(_, forecast)| forecast.time_to_exhaustion);
         let soonest = quantiles
-            .map(|tte| Forecast { p10: tte.p10.get(), p50: tte.p50.get() })
+            .map(|tte| Forecast { p10: tte.p10, p50: tte.p50 })
             .reduce(|one, other| Forecast { p10: one.p10.min(other.p10), p50: one.p50.min(other.p50) });
         // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
         (soonest.is_some() || !self.mixed).then_some(soonest)
@@ -85,8 +84,8 @@ impl Traits<'_> {
 
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub(super) fn leak(&self, outlook: &Outlook) -> Option<bool> {
-        let mut leaking = outlook.leaks.as_ref()?.iter().filter(|leak| leak.state == LeakState::Leaking);
-        let leaks = leaking.any(|leak| self.leaks(&leak.resource));
+        let mut leaking = outlook.growths()?.filter(|(_, growth)| growth.leaks());
+        let leaks = leaking.any(|(resource, _)| self.leaks(resource));
         (leaks || !self.mixed).then_some(leaks)
     }
 
@@ -135,8 +134,7 @@ impl Traits<'_> {
 mod tests {
     use super::*;
     use crate::model::facts::{GpuMemory, Membership};
-    use crate::model::outlook::{Leak, Resource, Tte};
-    use crate::model::units::Seconds;
+    use crate::model::outlook::{Conclusion, Growth, LeakState, Resource, Tte};
 
     const fn process(pid: u32) -> ProcessKey {
         ProcessKey { pid, start: 1 }
@@ -218,10 +216,15 @@ mod tests {
         assert_eq!(left(&["GPU-a", "GPU-c"]), Known::Unknown);
     }
 
-    fn foreseen(resource: Resource, seconds: u64) -> outlook::Forecast {
-        let after = |seconds| Seconds::from(Duration::from_secs(seconds));
-        let tte = Some(Tte { p10: after(seconds), p50: after(seconds + 1), p90: None });
-        outlook::Forecast { resource, tte, within: [None; outlook::HORIZONS.len()] }
+    fn foreseen(resource: Resource, seconds: f64) -> Conclusion {
+        let time_to_exhaustion = Some(Tte { p10: seconds, p50: seconds + 1.0, p90: None });
+        let forecast = outlook::Forecast { time_to_exhaustion, ..outlook::Forecast::default() };
+        Conclusion { identity: Some(resource), forecast: Some(forecast), ..Conclusion::default() }
+    }
+
+    fn leaks(resource: Resource) -> Conclusion {
+        let growth = Growth { state: LeakState::Leaking, ..Growth::default() };
+        Conclusion { identity: Some(resource), growth: Some(growth), ..Conclusion::default() }
     }
 
     #[test]
@@ -229,10 +232,10 @@ mod tests {
         let job = workload("job");
         let allocator = Resource::Allocator { process: process(66), device: None };
         let all = [allocator.clone(), Resource::Workload(job)];
-        let leak = |resource| Leak { resource, state: LeakState::Leaking, growth: None };
-        let leaks = all.iter().cloned().chain([Resource::Process(process(66))]).map(leak).collect();
-        let forecasts = all.into_iter().map(|resource| foreseen(resource, 3)).collect();
-        let outlook = Outlook { forecasts: Some(forecasts), leaks: Some(leaks) };
+        let leaking = all.iter().cloned().chain([Resource::Process(process(66))]).map(leaks);
+        let conclusions =
+            leaking.chain(all.iter().cloned().map(|resource| foreseen(resource, 3.0))).collect();
+        let outlook = Outlook { conclusions, has_forecasts: true, has_leaks: true };
         let own = Traits {
             members: [process(55)].into_iter().collect(),
             allocator: true,
@@ -252,15 +255,15 @@ mod tests {
     #[test]
     fn the_soonest_of_the_resources_of_a_job_counts() {
         let job = workload("job");
-        let forecasts = vec![
-            foreseen(Resource::Host, 1),
-            foreseen(Resource::Gpu { uuid: "GPU-a".into() }, 2),
-            foreseen(Resource::Cgroup("/jobs/b".into()), 3),
-            foreseen(Resource::Workload(workload("other")), 4),
-            foreseen(Resource::Workload(job.clone()), 9),
-            foreseen(Resource::Cgroup("/jobs".into()), 8),
+        let conclusions = vec![
+            foreseen(Resource::Host, 1.0),
+            foreseen(Resource::Gpu { uuid: "GPU-a".into() }, 2.0),
+            foreseen(Resource::Cgroup("/jobs/b".into()), 3.0),
+            foreseen(Resource::Workload(workload("other")), 4.0),
+            foreseen(Resource::Workload(job.clone()), 9.0),
+            foreseen(Resource::Cgroup("/jobs".into()), 8.0),
         ];
-        let outlook = Outlook { forecasts: Some(forecasts), leaks: None };
+        let outlook = Outlook { conclusions, has_forecasts: true, has_leaks: false };
         let own = Traits {
             workloads: [&job].into_iter().collect(),
             group: Some("/jobs/a"),
@@ -275,8 +278,8 @@ mod tests {
     #[test]
     fn a_leak_on_a_gpu_is_a_leak_of_the_job_whose_process_it_is() {
         let resource = Resource::GpuProcess { process: process(5), uuid: "GPU-a".into() };
-        let leaks = vec![Leak { resource, state: LeakState::Leaking, growth: None }];
-        let outlook = Outlook { forecasts: None, leaks: Some(leaks) };
+        let conclusions = vec![leaks(resource)];
+        let outlook = Outlook { conclusions, has_forecasts: false, has_leaks: true };
         let leaks = |pid| {
             let members = [process(pid)].into_iter().collect();
             Traits { members, ..Traits::default() }.leak(&outlook)
@@ -288,8 +291,9 @@ mod tests {
     fn a_missing_forecast_differs_from_a_forecast_of_nothing() {
         let own = Traits { host: true, ..Traits::default() };
         assert_eq!((own.forecast(&Outlook::default()), own.leak(&Outlook::default())), (None, None));
-        let calm = outlook::Forecast { tte: None, ..foreseen(Resource::Host, 1) };
-        let outlook = Outlook { forecasts: Some(vec![calm]), leaks: Some(Vec::new()) };
+        let forecast = Some(outlook::Forecast::default());
+        let calm = Conclusion { forecast, ..foreseen(Resource::Host, 1.0) };
+        let outlook = Outlook { conclusions: vec![calm], has_forecasts: true, has_leaks: true };
         assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (Some(None), Some(false)));
     }
 }

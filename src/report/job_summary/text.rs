@@ -3,9 +3,10 @@
 use super::super::text::bytes;
 use super::{Leftovers, NodeUse};
 use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis};
+use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::report::Page;
-use crate::report::verdict::VerdictLevel;
+use crate::report::verdict::Shown as _;
 
 /// What a job used on one node: a heading, and a line for each quantity.
 pub(super) fn node(node: &NodeUse, page: Page) -> String {
@@ -69,15 +70,15 @@ fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
     let of_limit = share.map_or_else(String::new, |share| format!(" ({share}% of the limit)"));
     let peak = format!("{}{of_limit}{basis}", shown(memory.peak_bytes));
     let peak = match (memory.peak_bytes, share) {
-        (None, _) => VerdictLevel::Unknown.marked(&peak, page),
-        (_, Some(NEAR_LIMIT..)) => VerdictLevel::Warning.marked(&peak, page),
+        (None, _) => Health::Unknown.marked(&peak, page),
+        (_, Some(NEAR_LIMIT..)) => Health::Warning.marked(&peak, page),
         _ => peak,
     };
     rows.push(row("peak memory", peak));
     if let Some(bytes) = memory.charged_peak_bytes {
         rows.push(row("peak with page cache", size(bytes)));
     }
-    let kills = if memory.oom_kills > 0 { VerdictLevel::Critical } else { VerdictLevel::Ok };
+    let kills = if memory.oom_kills > 0 { Health::Critical } else { Health::Ok };
     rows.push(row("OOM kills", kills.marked(&memory.oom_kills.to_string(), page)));
     if let Some(bytes) = memory.suggested_request_bytes {
         rows.push(row("suggested request", format!("--mem={}M", bytes.div_ceil(1 << 20))));

@@ -7,11 +7,12 @@ use super::CheckpointReport;
 use crate::formats::parameters::Dtype;
 use crate::formats::parameters::compare::{Comparison, Side};
 use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
+use crate::model::health::Health;
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
 use crate::report::Page;
 use crate::report::text::{prose_table, table};
-use crate::report::verdict::VerdictLevel;
+use crate::report::verdict::Shown as _;
 
 /// One checkpoint.
 pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
@@ -44,7 +45,7 @@ pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, o
         Some(found) => values(found, report, page, out),
         None => {
             let unread = "Values were not read (--no-scan): NaN, Inf and zeros are not known.";
-            let _ = writeln!(out, "{}", VerdictLevel::Unknown.marked(unread, page));
+            let _ = writeln!(out, "{}", Health::Unknown.marked(unread, page));
         }
     }
     adapter(report, out);
@@ -94,9 +95,9 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, page: Page, out: &mut String) 
 
 fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &mut String) {
     let (level, verdict) = match (found.bad_tensors, found.zero_tensors) {
-        (0, 0) => (VerdictLevel::Ok, "Values: no NaN, no Inf, no tensor of zeros only".to_owned()),
+        (0, 0) => (Health::Ok, "Values: no NaN, no Inf, no tensor of zeros only".to_owned()),
         (bad, zero) => (
-            if bad > 0 { VerdictLevel::Critical } else { VerdictLevel::Warning },
+            if bad > 0 { Health::Critical } else { Health::Warning },
             format!(
                 "Values: {} NaN and {} Inf in {}; {} of zeros only",
                 grouped(found.nan_elements),

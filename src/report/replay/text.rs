@@ -1,15 +1,17 @@
 //! A replay in words.
 
-use crate::analyzers::exhaustion::{Basis, Level, Recurrence};
+use crate::analyzers::exhaustion::{Basis, Recurrence};
 use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::ReplayedAssessment;
 use crate::analyzers::tracker::{Assessment, Watched};
+use crate::model::health::Health;
+use crate::model::health::Rule;
 use crate::model::printable::escaped;
 use crate::model::series::Series;
 use crate::plot::{self, TimeAxis};
 use crate::report::Page;
 use crate::report::text::prose_table;
-use crate::report::verdict::VerdictLevel;
+use crate::report::verdict::Shown as _;
 
 /// When the verdict changed, and to what.
 pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
@@ -53,9 +55,9 @@ pub(crate) fn write(
         line("remark", escaped(remark).into_owned());
     }
     let level = match now.leak {
-        State::Leaking | State::Growing => VerdictLevel::Warning,
-        State::Insufficient => VerdictLevel::Unknown,
-        _ => VerdictLevel::Ok,
+        State::Leaking | State::Growing => Health::Warning,
+        State::Insufficient => Health::Unknown,
+        _ => Health::Ok,
     };
     line("verdict", level.marked(&verdict(now, last.at), page));
     for (at, _) in changes(replayed).filter(|(_, state)| *state == State::Leaking) {
@@ -65,11 +67,11 @@ pub(crate) fn write(
     if let Some(recurring) = &now.peaks {
         line("peaks", peaks(recurring, end.at));
     }
-    if let Some(risk) = now.risk {
-        line("risk", format!("{}: {}", risk.level.word(), risk.rule));
+    if let Some(rule) = end.rule {
+        line("health", format!("{}: {}", rule.health().word(), rule.text()));
     }
     line("evidence", evidence(now));
-    line("advice", advice(now).to_owned());
+    line("advice", advice(end).to_owned());
     out.push_str(&escaped(&series.name));
     out.push('\n');
     prose_table(out, &rows, &[0], page, &[]);
@@ -156,8 +158,8 @@ fn evidence(now: &Assessment) -> String {
     )
 }
 
-fn advice(now: &Assessment) -> &'static str {
-    let is_full = now.risk.is_some_and(|risk| risk.level == Level::Critical);
+fn advice(end: &ReplayedAssessment) -> &'static str {
+    let (now, is_full) = (&end.assessment, end.rule == Some(Rule::Full));
     match (now.leak, now.watched) {
         (State::Insufficient | State::Steady, _) if is_full => {
             "raise the limit or reduce memory use: no memory is left"
@@ -237,7 +239,7 @@ mod tests {
               verdict   leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
               alarm     leaking from t = 69 s
               forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 78 %, as the growth continues until then with 78 %
-              risk      high: exhaustion within 15 minutes is more likely than not
+              health    critical: exhaustion within 15 minutes is more likely than not
               evidence  +495.9 MiB over the last 9 min of used memory; slopes in standard errors: floor 44.7, center 26525.5, peak 85.1; center leads
               advice    record anonymous and shared memory too, to exclude file cache
         "#]].assert_eq(&text);

@@ -6,11 +6,12 @@ use crate::formats::snapshot::analysis::{
     Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
 };
 use crate::formats::snapshot::{Kind, Settings};
+use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 use crate::report::Page;
 use crate::report::text::{prose_table, table};
-use crate::report::verdict::VerdictLevel;
+use crate::report::verdict::Shown as _;
 
 /// One snapshot.
 pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page, out: &mut String) {
@@ -44,7 +45,7 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page
     out.push_str("Advice\n");
     for advice in &analysis.advice {
         // The only advice is `none` where nothing would help.
-        let level = if advice.setting == "none" { VerdictLevel::Ok } else { VerdictLevel::Warning };
+        let level = if advice.setting == "none" { Health::Ok } else { Health::Warning };
         let setting = level.marked(&escaped(&advice.setting), page);
         let _ = writeln!(out, "  {setting}\n      {}", escaped(&advice.why));
     }
@@ -134,7 +135,7 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
             request.size_bytes.to_string(),
             match request.fits {
                 true => "yes".to_owned(),
-                false => VerdictLevel::Warning.marked("no", page),
+                false => Health::Warning.marked("no", page),
             },
             request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), percent),
             request.lost_bytes.to_string(),

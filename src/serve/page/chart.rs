@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::html::{Escaped, class};
 use crate::history::rings::{Extent, Range};
-use crate::node_view::forecast::Forecast;
+use crate::node_view::forecast::{Forecast, time_left};
 use crate::node_view::{Health, format};
 
 /// Width and height of the stretched coordinate system.
@@ -209,8 +209,8 @@ impl Chart<'_> {
         let span = self.now - from;
         // The forecast takes at most as much room as the past.
         let future = self.forecast.and_then(|forecast| {
-            let p50 = forecast.p50?;
-            Some(forecast.p90.unwrap_or(p50 * 1.5).max(p50).min(span))
+            let tte = forecast.stated()?;
+            Some(tte.p90.unwrap_or(tte.p50 * 1.5).max(tte.p50).min(span))
         });
         Axes {
             from,
@@ -232,7 +232,7 @@ impl Chart<'_> {
         let last =
             self.curves.first().and_then(|curve| curve.steps.iter().rev().find_map(|(_, extent)| *extent));
         if let (Some(last), Some(forecast), Some(limit)) = (last, self.forecast, self.limit)
-            && let Some(p50) = forecast.p50
+            && let Some(tte) = forecast.stated()
         {
             let (x, y) = (axes.x(self.now), axes.y(last.max));
             // Each edge goes straight to the limit, and is cut at the edge of the chart.
@@ -240,7 +240,7 @@ impl Chart<'_> {
                 let part = ((axes.to - self.now) / seconds.max(1e-9)).min(1.0);
                 (axes.x(self.now + seconds * part), axes.y(last.max + (limit - last.max) * part))
             };
-            let (early, late) = (end(forecast.p10.unwrap_or(p50)), end(forecast.p90.unwrap_or(p50 * 4.0)));
+            let (early, late) = (end(tte.p10), end(tte.p90.unwrap_or(tte.p50 * 4.0)));
             let corner = if late.0 > early.0 {
                 format!("L{:.0} {:.0}", late.0, early.1.min(late.1))
             } else {
@@ -251,7 +251,7 @@ impl Chart<'_> {
                 "<path class=\"fan\" d=\"M{x:.0} {y:.0}L{:.0} {:.0}{corner}L{:.0} {:.0}Z\"/>",
                 early.0, early.1, late.0, late.1
             );
-            let middle = end(p50);
+            let middle = end(tte.p50);
             let _ =
                 write!(out, "<path class=\"median\" d=\"M{x:.0} {y:.0}L{:.0} {:.0}\"/>", middle.0, middle.1);
         }
@@ -297,7 +297,7 @@ impl Chart<'_> {
                 let _ = write!(out, "<span class=\"key {class}\">{}</span> ", curve.name);
             }
         }
-        if self.forecast.is_some_and(|forecast| forecast.p50.is_some()) {
+        if self.forecast.and_then(Forecast::stated).is_some() {
             out.push_str("<span class=\"key fan\">forecast, 10 % to 90 %</span> ");
         }
         if !self.marks.is_empty() {
@@ -312,10 +312,8 @@ impl Chart<'_> {
             self.curves.first().and_then(|curve| curve.steps.iter().rev().find_map(|(_, extent)| *extent));
         let now = last.map_or_else(String::new, |last| format!(": {} now", format::bytes(last.max)));
         let limit = self.limit.map_or_else(String::new, |limit| format!(", limit {}", format::bytes(limit)));
-        let left = self
-            .forecast
-            .and_then(Forecast::time_left)
-            .map_or_else(String::new, |left| format!(", full in {left}"));
+        let left =
+            self.forecast.and_then(time_left).map_or_else(String::new, |left| format!(", full in {left}"));
         format!(
             "{}, last {}{now}, highest {}{limit}{left}",
             self.title,
@@ -355,7 +353,8 @@ mod tests {
 
     #[test]
     fn a_chart_says_what_it_shows_and_no_text_is_markup() {
-        let forecast = Forecast { p10: Some(60.0), p50: Some(90.0), p90: Some(150.0), ..Forecast::default() };
+        let tte = crate::model::outlook::Tte { p10: 60.0, p50: 90.0, p90: Some(150.0) };
+        let forecast = Forecast { time_to_exhaustion: Some(tte), ..Forecast::default() };
         let chart = Chart {
             title: "Memory of <b>",
             range: Range::Minutes,

@@ -80,7 +80,7 @@ fn memory(out: &mut String, content: &Content<'_>, gpu: &Gpu) {
         interval: content.interval(),
     }
     .write(out);
-    let growth = gpu.forecast.as_ref().and_then(|forecast| forecast.growth);
+    let growth = gpu.forecast.as_ref().and_then(|forecast| forecast.growth());
     html::facts(
         out,
         &[

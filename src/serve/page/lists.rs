@@ -6,6 +6,7 @@ use super::Content;
 use super::html::{self, Bar, Escaped, Tag, shown};
 use crate::history::recent::{Quantity, Subject};
 use crate::node_view::events::Event;
+use crate::node_view::forecast::time_left;
 use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Health, JobEvent, Link, NodeView, Process, Protection, Rank, Workload};
 
@@ -23,7 +24,7 @@ pub(super) fn outlook(node: &NodeView, workload: &Workload) -> String {
     }
     let Some(growth) = &workload.growth else { return UNKNOWN.to_owned() };
     let rate = growth
-        .rate
+        .bytes_per_second()
         .filter(|_| growth.grows())
         .map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));
     match state {
@@ -297,13 +298,13 @@ pub(super) fn ranks(out: &mut String, content: &Content<'_>, ranks: &[(&str, &Ra
                 )
             },
         );
-        let outlook = rank.forecast.as_ref().and_then(|forecast| forecast.time_left()).map_or_else(
+        let outlook = rank.forecast.as_ref().and_then(time_left).map_or_else(
             || {
                 rank.growth.as_ref().map_or_else(
                     || UNKNOWN.to_owned(),
                     |growth| {
-                        let rate = growth.rate.filter(|_| growth.grows()).map(format::rate);
-                        let state = match growth.state.as_str() {
+                        let rate = growth.bytes_per_second().filter(|_| growth.grows()).map(format::rate);
+                        let state = match growth.state.word() {
                             "insufficient" => "too few samples",
                             state => state,
                         };

@@ -6,6 +6,7 @@ use super::chart::{Chart, Curve};
 use super::html::{self, Anchor, Bar, Escaped, Tag, shown};
 use super::{Content, lists};
 use crate::history::recent::{Quantity, Subject};
+use crate::node_view::forecast::time_left;
 use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Gpu, Health, Link, NodeView, Problem};
 
@@ -89,7 +90,7 @@ fn host(out: &mut String, content: &Content<'_>) {
         host.share().map_or_else(String::new, |share| format!(" ({})", format::percent(share))),
         host.forecast
             .as_ref()
-            .and_then(|forecast| forecast.time_left())
+            .and_then(time_left)
             .map_or_else(String::new, |left| format!(", full in {left}")),
     );
     let recent = &content.recorder.recent;

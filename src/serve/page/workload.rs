@@ -72,10 +72,11 @@ fn memory(out: &mut String, content: &Content<'_>, workload: &Workload) {
         interval: content.interval(),
     };
     out.push_str("<div class=\"charts\">");
-    let limit = workload.forecast.as_ref().and_then(|forecast| Some(forecast.headroom? + workload.rss?));
+    let limit =
+        workload.forecast.as_ref().and_then(|forecast| Some(forecast.headroom_bytes() + workload.rss?));
     let host = chart("Resident memory of the workload", "RSS", Quantity::Used, workload.forecast.as_ref());
     Chart {
-        limit: limit.filter(|_| workload.forecast.as_ref().is_some_and(|own| own.p50.is_some())),
+        limit: limit.filter(|_| workload.forecast.as_ref().is_some_and(|own| own.stated().is_some())),
         ..host
     }
     .write(out);

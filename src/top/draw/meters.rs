@@ -2,6 +2,7 @@
 
 use crate::history::recent::Subject;
 use crate::model::printable::escaped;
+use crate::node_view::forecast::time_left;
 use crate::node_view::{Gpu, Health, NodeView, format};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -34,7 +35,7 @@ pub(super) struct Meter {
 pub(super) fn meters(view: &NodeView) -> Vec<Meter> {
     let host = &view.host;
     let forecast = host.forecast.as_ref();
-    let left = forecast.and_then(|forecast| forecast.time_left());
+    let left = forecast.and_then(time_left);
     let swap = match (host.swap_used, host.swap_total) {
         (Some(used), Some(total)) if total > 0.0 => {
             format!("swap {} of {}", format::bytes(used), format::bytes(total))

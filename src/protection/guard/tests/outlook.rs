@@ -15,7 +15,7 @@ use crate::host::clock;
 use crate::host::process::{self, fixture};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
-use crate::model::outlook::{LeakState, Resource};
+use crate::model::outlook::Resource;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, Observer};
 use crate::protection::enforce::levels::HostMeter;
@@ -199,7 +199,7 @@ fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_f
     // It goes on as far as no level has a say; the time limit of the checkpoint is over long before that.
     while falling(scene.second) > CLEAR {
         let frame = scene.pass(falling(scene.second), JOB << 10);
-        assert!(frame.outlook.forecasts.is_some() && frame.outlook.leaks.is_some());
+        assert!(frame.outlook.has_forecasts && frame.outlook.has_leaks);
     }
     job.wait_said("asked");
     assert_eq!(
@@ -245,13 +245,16 @@ fn a_leak_leads_to_a_warning_and_no_further() {
     }
     assert_eq!(scene.moves(), ["ok → warn: a leak is confirmed"]);
     assert_eq!(scene.state(), Some(State::Warn));
-    let leaks = frame.outlook.leaks.as_ref().unwrap();
-    let leaking = leaks.iter().filter(|leak| leak.state == LeakState::Leaking);
-    let whose: Vec<_> = leaking.map(|leak| leak.resource.clone()).collect();
+    let leaks: Vec<_> = frame.outlook.growths().unwrap().filter(|(_, growth)| growth.leaks()).collect();
     let workload = scene.engine.facts().workloads[0].key.clone();
-    assert_eq!(whose, [Resource::Process(job.key), Resource::Workload(workload)]);
-    let rate = leaks.iter().find(|leak| leak.resource == whose[0]).and_then(|leak| leak.growth).unwrap();
-    assert!((rate.get() / f64::from(2 << 20) - 1.0).abs() < 0.1, "{rate:?}");
+    let mut expected = vec![Resource::Process(job.key), Resource::Workload(workload)];
+    for (resource, growth) in leaks {
+        let place = expected.iter().position(|known| known == resource).expect("only the job leaks");
+        expected.swap_remove(place);
+        let rate = growth.bytes_per_second().unwrap();
+        assert!((rate / f64::from(2 << 20) - 1.0).abs() < 0.1, "{rate:?}");
+    }
+    assert!(expected.is_empty(), "{expected:?}");
     assert_eq!(job.end(), ["up"]);
 }
 
@@ -274,7 +277,7 @@ fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
     let job = Job::start(folder.path());
     let mut scene = Scene::new(&job, "", "analyzers: {exhaustion: {enabled: false}}");
     let frame = scene.pass(HOST << 10, JOB << 10);
-    assert_eq!((frame.outlook.forecasts.is_some(), frame.outlook.leaks.is_some()), (false, true));
+    assert_eq!((frame.outlook.has_forecasts, frame.outlook.has_leaks), (false, true));
     let report = scene.watch.report().clone();
     let facts = scene.engine.facts();
     let at = Timestamp::from_secs(1_001);
