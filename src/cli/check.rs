@@ -47,7 +47,7 @@ pub(super) struct Args {
 enum Whose {
     /// Conditions of the node.
     Node,
-    /// Also those of its jobs.
+    /// Conditions of the node and of its jobs.
     All,
 }
 

@@ -2,8 +2,8 @@
 //! both.
 
 use super::{Alert, Cluster, Node, NodeState, Run};
+use crate::model::format;
 use crate::model::health::Health;
-use crate::node_view::format;
 
 impl NodeState {
     /// The health of a node in this state.
@@ -70,10 +70,11 @@ impl Cluster {
 
     /// What it has, what is wrong, and where memory runs out first. The names of nodes and runs are as the server has them.
     pub fn sentence(&self) -> String {
-        let mut parts = vec![counted(self.nodes.len(), "node"), counted(self.runs.len(), "run")];
+        let mut parts =
+            vec![format::counted(self.nodes.len(), "node"), format::counted(self.runs.len(), "run")];
         let mut add = |count: usize, what: &str, rest: &str| {
             if count > 0 {
-                parts.push(format!("{}{rest}", counted(count, what)));
+                parts.push(format!("{}{rest}", format::counted(count, what)));
             }
         };
         let short = self.nodes.iter().filter(|node| node.memory == Health::Critical).count();
@@ -119,10 +120,6 @@ impl Cluster {
             (None, _) => None,
         }
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

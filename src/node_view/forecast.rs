@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::format;
 use crate::model::finding::Subject;
+use crate::model::format;
 use crate::model::outlook::{Conclusion, Outlook};
 pub use crate::model::outlook::{Forecast, Growth};
 

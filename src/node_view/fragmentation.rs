@@ -1,7 +1,7 @@
 //! A fragmented allocator as a problem: since when, what fails, and how much time is left as far as it is known.
 
-use super::format;
 use super::training::{Allocator, Rank};
+use crate::model::format;
 use crate::model::health::Health;
 
 impl Allocator {

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::events::LastHolders;
 use super::forecast::{self, Forecast, Forecasts};
-use super::format;
 use super::lookup::{Lookup, Row};
 use super::owner::Owner;
 use super::workload::Workload;
 use crate::catalog::gpu;
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
+use crate::model::format;
 use crate::model::health::Health;
 
 /// States of NVML in which a driver exists and none of its GPUs is visible.

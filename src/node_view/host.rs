@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
-use super::format;
 use super::lookup::Lookup;
 use crate::catalog::{memory, process, vmstat};
 use crate::model::finding::Subject;
+use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
 use crate::model::source::Status;

@@ -5,7 +5,6 @@
 
 pub mod events;
 pub mod forecast;
-pub mod format;
 mod fragmentation;
 mod gpu;
 mod host;
@@ -29,6 +28,7 @@ pub use training::{Allocator, JobEvent, Rank};
 pub use verdict::Verdict;
 pub use workload::{Process, Workload};
 
+use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::outlook::Conclusion;
 use events::LastHolders;

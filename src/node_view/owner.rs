@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::format;
 use super::workload::Workload;
+use crate::model::format;
 
 /// Maximum number of characters of a name in a sentence.
 const NAME: usize = 40;

@@ -6,12 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts, Growth, time_left};
-use super::format;
 use super::gpu::Gpu;
 use super::owner::Owner;
 use super::workload::Workload;
 use super::{NodeView, fragmentation};
 use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::{Health, Rule};
 use crate::model::outlook::Conclusion;

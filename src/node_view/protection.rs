@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::events::state_health;
-use super::format;
 use super::lookup::Lookup;
 use crate::catalog::protection;
+use crate::model::format;
 use crate::model::health::Health;
 
 /// Seconds without a round after which the guard counts as stuck.

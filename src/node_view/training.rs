@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::forecast::{Forecast, Forecasts, Growth};
-use super::format;
 use super::lookup::{Lookup, Row};
 use crate::catalog::{fragmentation, training};
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
+use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
 use crate::model::timeline::Kind;

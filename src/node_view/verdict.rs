@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::forecast::Forecasts;
-use super::format;
 use super::{NodeView, Situation};
+use crate::model::format;
 use crate::model::health::Health;
 
 /// How the node is.

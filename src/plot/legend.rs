@@ -5,7 +5,8 @@ use super::color::{Color, Theme};
 use super::labels::Labels;
 use super::picture::{Layer, Point, Rect, Stroke, Text};
 use super::range::{Cut, Range, is_drawable};
-use super::{gaps, text, times};
+use super::{gaps, text};
+use crate::model::format;
 
 /// Height of a row in pixels.
 pub(super) const ROW: f64 = 18.0;
@@ -150,7 +151,7 @@ pub(super) fn limit_name(panel: &Panel, name: &str, value: f64) -> String {
 
 /// A forecast in words.
 pub(super) fn forecast(fan: &Fan) -> String {
-    let show = |seconds: f64| times::duration(seconds);
+    let show = format::duration;
     match (fan.p10_s, fan.p50_s, fan.p90_s) {
         (Some(p10), Some(p50), Some(p90)) => {
             format!("limit reached in {} (p10 {}, p90 {})", show(p50), show(p10), show(p90))

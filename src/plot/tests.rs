@@ -164,7 +164,7 @@ fn a_full_chart_is_drawn_as_ever() {
     let texts: Vec<&str> = picture.layer.texts().iter().map(|text| text.content.as_str()).collect();
     for part in [
         "trainer & co",
-        "limit reached in 10 min (p10 6 min 40 s, p90 13 min 20 s)",
+        "limit reached in 10 min (p10 7 min, p90 13 min)",
         "allocated (peak 9.90 GiB)",
         "no samples",
         "capacity 16 GiB",

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::text::{Page, UNKNOWN, or_unknown, percent, prose_table, table, time};
+use super::text::{Page, prose_table, table};
 use super::verdict::Shown as _;
 use crate::cluster::{Cluster, Named, Node, Past, Run};
+use crate::model::format::{UNKNOWN, duration, percent, shown};
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::plot::{Chart, Limit, Line, Panel, TimeAxis, Unit};
@@ -99,14 +100,14 @@ fn row(cells: &[&str]) -> Vec<String> {
 fn nodes(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
     let mut rows =
         vec![row(&["node", "state", "memory", "time left", "P(15 min)", "leaks", "critical findings"])];
-    let count = |count: Option<f64>| or_unknown(count, |count| format!("{count:.0}"));
+    let count = |count: Option<f64>| shown(count, |count| format!("{count:.0}"));
     rows.extend(cluster.nodes.iter().take(top).map(|node: &Node| {
         vec![
             escaped(&node.instance).into_owned(),
             node.state.word().to_owned(),
             node.memory.word().to_owned(),
-            or_unknown(node.time_to_exhaustion_seconds, time),
-            or_unknown(node.exhaustion_probability_15m_ratio, percent),
+            shown(node.time_to_exhaustion_seconds, duration),
+            shown(node.exhaustion_probability_15m_ratio, percent),
             count(node.leaks),
             count(node.critical_findings),
         ]
@@ -140,11 +141,11 @@ fn runs(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
             if run.user.is_empty() { UNKNOWN.to_owned() } else { escaped(&run.user).into_owned() },
             format!("{:.0}{world}", run.ranks),
             run.progress().unwrap_or(UNKNOWN).to_owned(),
-            or_unknown(first.map(|first| first.time_to_exhaustion_seconds), time),
+            shown(first.map(|first| first.time_to_exhaustion_seconds), duration),
             run.first_resource().map_or_else(|| UNKNOWN.to_owned(), |first| escaped(&first).into_owned()),
-            or_unknown(run.slowest.as_ref().map(|rank| rank.step_time_ratio), percent),
-            or_unknown(run.memory_spread_ratio, percent),
-            or_unknown(run.tokens_per_second, |tokens| format!("{tokens:.0}")),
+            shown(run.slowest.as_ref().map(|rank| rank.step_time_ratio), percent),
+            shown(run.memory_spread_ratio, percent),
+            shown(run.tokens_per_second, |tokens| format!("{tokens:.0}")),
         ]
     }));
     text.push_str("\nRuns\n");
@@ -242,12 +243,12 @@ mod tests {
 
             Nodes
               node               state   memory  time left  P(15 min)  leaks  critical findings
-              b\x1b[2J:10636      down  unknown          -          -      -                  -
-              a:10636         complete  warning      4 min          -      -                  -
+              b\x1b[2J:10636      down  unknown          –          –      –                  –
+              a:10636         complete  warning      4 min          –      –                  –
 
             Runs
               run    user   ranks     state  time left  first to run out  slowest / median  fullest / mean  tokens/s
-              llama     -  3 of 4  advances      4 min  gpu 1 of a:10636             200 %               -         -
+              llama     –  3 of 4  advances      4 min  gpu 1 of a:10636             200 %               –         –
 
             Advice
               llama: rank 3 on a:10636 takes 200 % of the step time of the median rank, and all others wait for it; check its GPU for throttling and errors, and its host for other load

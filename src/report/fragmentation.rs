@@ -11,10 +11,11 @@ use serde_json::json;
 use super::curve::Statistics;
 use super::frame_view;
 use super::record::Kind;
-use super::text::{UNKNOWN, bytes, or_unknown, percent, table};
+use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
+use crate::model::format::{UNKNOWN, bytes, percent, shown};
 use crate::model::health::Health;
 use crate::plot::report::{Report, Series};
 
@@ -68,10 +69,10 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     rows[0].extend(SHOWN.map(|order| format!("order {order}")));
     rows[0].push("trend".to_owned());
     for zone in &zones {
-        let mut row = vec![format!("node {} {}", zone.node, zone.zone), or_unknown(zone.free_bytes, bytes)];
+        let mut row = vec![format!("node {} {}", zone.node, zone.zone), shown(zone.free_bytes, bytes)];
         for order in SHOWN {
             let now = zone.unusable_free_ratio.get(&order).map(|found| found.current);
-            row.push(or_unknown(now, percent));
+            row.push(shown(now, percent));
         }
         row.push(trend(zone));
         rows.push(row);
@@ -213,8 +214,8 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
             own.rank.to_owned(),
             own.device.to_owned(),
             gpu.to_owned(),
-            or_unknown(own.unreleasable_bytes, bytes),
-            or_unknown(own.unreleasable_ratio, percent),
+            shown(own.unreleasable_bytes, bytes),
+            shown(own.unreleasable_ratio, percent),
             own.state.to_owned(),
         ]
     }));

@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::growth::Growth;
-use super::text::{Paint, UNKNOWN, bytes, clock, or_unknown, rate, table, time};
+use super::text::{Paint, table};
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
+use crate::model::format::{UNKNOWN, bytes, duration, elapsed, rate, shown};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
 use crate::plot::report::{Report, Series, Stretch};
@@ -94,18 +95,18 @@ fn columns(subject: &Subject, growth: &Growth) -> Vec<String> {
     vec![
         named(subject, growth),
         growth.state().word().to_owned(),
-        or_unknown(growth.used.last().map(|(_, used)| used), bytes),
-        or_unknown(growth.known.bytes_per_second(), rate),
+        shown(growth.used.last().map(|(_, used)| used), bytes),
+        shown(growth.known.bytes_per_second(), rate),
         growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| began(growth, since)),
-        or_unknown(growth.known.confidence, |confidence| format!("{confidence:.2}")),
-        or_unknown(growth.known.evidence.map(|seen| seen.rise_bytes), bytes),
-        or_unknown(growth.known.evidence.map(|seen| seen.window_seconds), time),
+        shown(growth.known.confidence, |confidence| format!("{confidence:.2}")),
+        shown(growth.known.evidence.map(|seen| seen.rise_bytes), bytes),
+        shown(growth.known.evidence.map(|seen| seen.window_seconds), duration),
     ]
 }
 
 /// When growth began: the time since the start of the observation, or how long ago if it began before.
 fn began(growth: &Growth, since: f64) -> String {
-    if since < 0.0 { format!("{} ago", time(growth.seen - since)) } else { clock(since) }
+    if since < 0.0 { format!("{} ago", duration(growth.seen - since)) } else { elapsed(since) }
 }
 
 /// The subject, with the name of the program if known.
@@ -115,7 +116,7 @@ pub(super) fn named(subject: &Subject, growth: &Growth) -> String {
 
 /// Writes the state of one subject with its evidence and advice.
 pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, paint: Paint) {
-    let pace = or_unknown(growth.known.bytes_per_second().map(|pace| pace * 3600.0), bytes);
+    let pace = shown(growth.known.bytes_per_second().map(|pace| pace * 3600.0), bytes);
     text.push_str(&format!(
         "  {}: {}, {pace} an hour",
         named(subject, growth),
@@ -134,7 +135,7 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, pai
         text.push_str(&format!(
             "    Evidence: a rise of {} in {}; slopes in standard errors: floor {:.1}, center {:.1}, peak {:.1}.\n",
             bytes(seen.rise_bytes),
-            time(seen.window_seconds),
+            duration(seen.window_seconds),
             seen.floor_standard_errors,
             seen.center_standard_errors,
             seen.peak_standard_errors,

@@ -44,6 +44,7 @@ use serde::Serialize;
 use self::unseen::Unseen;
 
 use super::plot::report::{self as plotted, Clock};
+use crate::model::format;
 
 /// Name and version of the JSON; the version is incremented when a key changes its meaning or is removed.
 pub const SCHEMA: &str = "memwarden.report/1";
@@ -201,7 +202,11 @@ fn whole(
     let mut text = page.paint.heading(&plot.title);
     if name != "run" {
         let plural = if recorder.samples == 1 { "" } else { "s" };
-        text.push_str(&format!(", {} sample{plural} in {}", recorder.samples, text::time(recorder.now)));
+        text.push_str(&format!(
+            ", {} sample{plural} in {}",
+            recorder.samples,
+            format::duration(recorder.now)
+        ));
         if !about.daemon.is_empty() {
             text.push_str(&format!(", from {}", about.daemon));
         }

@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::resource::Resource;
-use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, rate, table, time};
+use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
+use crate::model::format::{UNKNOWN, bytes, duration, elapsed, percent, rate, shown};
 use crate::model::health::Health;
 use crate::model::outlook::Forecast;
 use crate::plot::report::{self as plotted, Report, Series};
@@ -83,18 +84,19 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
     for (subject, _, forecast) in all.iter().take(SHOWN) {
         let tte = forecast.stated();
-        let range = tte
-            .map(|tte| format!("{} to {}", time(tte.p10), tte.p90.map_or_else(|| "never".to_owned(), time)));
+        let range = tte.map(|tte| {
+            format!("{} to {}", duration(tte.p10), tte.p90.map_or_else(|| "never".to_owned(), duration))
+        });
         rows.push(vec![
             subject.to_string(),
             bytes(forecast.used_bytes),
             bytes(forecast.limit_bytes),
             percent(forecast.used_share()),
-            or_unknown(forecast.growth(), rate),
-            or_unknown(tte.map(|tte| tte.p50), time),
+            shown(forecast.growth(), rate),
+            shown(tte.map(|tte| tte.p50), duration),
             range.unwrap_or_else(|| UNKNOWN.to_owned()),
-            or_unknown(forecast.within(900.0), percent),
-            or_unknown(forecast.within(3600.0), percent),
+            shown(forecast.within(900.0), percent),
+            shown(forecast.within(3600.0), percent),
             forecast.health().word().to_owned(),
         ]);
     }
@@ -118,7 +120,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
             text.push_str(&format!(
                 "  {subject}: was {} at {}.\n",
                 worst.painted(worst.word(), page),
-                clock(at)
+                elapsed(at)
             ));
         }
     }
@@ -155,7 +157,7 @@ fn verdict(all: &[Ranked<'_>], recorder: &Recorder, in_part: bool) -> String {
         return super::too_few_samples("forecast", recorder);
     }
     match forecast.stated() {
-        Some(tte) => format!("Memory of {subject} runs out in {} at its current growth.", time(tte.p50)),
+        Some(tte) => format!("Memory of {subject} runs out in {} at its current growth.", duration(tte.p50)),
         None if forecast.health() >= Health::Warning => {
             let far = forecast.growth().is_some_and(|growth| growth > 0.0) && forecast.used_share() < 0.9;
             let later = if far {

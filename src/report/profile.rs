@@ -8,9 +8,10 @@ use serde_json::json;
 use super::curve::Statistics;
 use super::frame_view;
 use super::record::{Kind, Process};
-use super::text::{UNKNOWN, bytes, clock, or_unknown, percent, table};
+use super::text::table;
 use super::unseen::{self, Unseen};
 use super::{About, Body, Page, Recorder};
+use crate::model::format::{UNKNOWN, bytes, elapsed, percent, shown};
 use crate::plot::report::{Report, Series};
 
 /// Maximum number of listed processes.
@@ -106,13 +107,13 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
                 workload,
                 now,
                 bytes(process.peak),
-                clock(process.peak_at),
+                elapsed(process.peak_at),
             ]
         }));
         table(&mut text, &rows.collect::<Vec<_>>(), Page { paint: Default::default(), ..page }, &[4, 1]);
     }
     if !over.is_empty() {
-        let share = or_unknown(about.threshold, percent);
+        let share = shown(about.threshold, percent);
         text.push_str(&format!("Above the threshold of {share}: {}\n", over.join(", ")));
     }
     let plot = plot(recorder, &workloads, total);
@@ -136,7 +137,7 @@ fn above(about: &About, share: f64) -> bool {
 
 fn line(name: &str, found: &Statistics, show: fn(f64) -> String) -> Vec<String> {
     let Statistics { current, min, mean, p95, max, max_at_seconds } = *found;
-    vec![name.to_owned(), show(current), show(min), show(mean), show(p95), show(max), clock(max_at_seconds)]
+    vec![name.to_owned(), show(current), show(min), show(mean), show(p95), show(max), elapsed(max_at_seconds)]
 }
 
 fn scaled(found: &Statistics, by: f64) -> Statistics {

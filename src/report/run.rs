@@ -4,11 +4,12 @@ use serde_json::json;
 
 use super::frame_view;
 use super::record::Kind;
-use super::text::{Paint, bytes, clock, table, time};
+use super::text::{Paint, table};
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{Body, Page, Recorder, leak, profile};
 use crate::model::finding::Subject;
+use crate::model::format::{bytes, duration, elapsed};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
 use crate::plot::report::{Mark, Report, Series};
@@ -68,9 +69,9 @@ fn name_of(signal: i32) -> &'static str {
 
 pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
     let paint = page.paint;
-    let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), time(ended.seconds));
+    let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), duration(ended.seconds));
     if let Some(cpu) = ended.cpu_seconds {
-        text.push_str(&format!(", {} of CPU time", time(cpu)));
+        text.push_str(&format!(", {} of CPU time", duration(cpu)));
     }
     let plural = if recorder.samples == 1 { "" } else { "s" };
     text.push_str(&format!(", {} sample{plural}\n", recorder.samples));
@@ -83,7 +84,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
             let found = kinds.get(key).filter(|found| found.max > 0.0 || key == "resident_bytes");
             rows.extend(found.map(|found| {
                 let [peak, mean, last] = [found.max, found.mean, found.current].map(bytes);
-                vec![kind.to_owned(), peak, clock(found.max_at_seconds), mean, last]
+                vec![kind.to_owned(), peak, elapsed(found.max_at_seconds), mean, last]
             }));
         }
         table(&mut text, &rows, page, &[3, 2]);
@@ -137,7 +138,7 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
         bytes(one)
     ));
     let rows = profile::largest(recorder).into_iter().take(PROCESSES).map(|(pid, process)| {
-        vec![format!("  {} {pid}", process.comm), bytes(process.peak), clock(process.peak_at)]
+        vec![format!("  {} {pid}", process.comm), bytes(process.peak), elapsed(process.peak_at)]
     });
     table(text, &rows.collect::<Vec<_>>(), Page { paint: Paint::Plain, ..page }, &[2]);
 }
@@ -184,7 +185,7 @@ fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: Str
     let end = Mark { t_s: recorder.now, text: ended.words(), alarm: ended.code != Some(0) };
     Report {
         title: format!("memwarden run: {}", ended.command),
-        subtitle: format!("{} after {}. {verdict}", ended.words(), time(ended.seconds)),
+        subtitle: format!("{} after {}. {verdict}", ended.words(), duration(ended.seconds)),
         series: series.collect(),
         bands,
         events: vec![end],

@@ -2,8 +2,9 @@
 
 use super::frame_view::{self, Row};
 use super::record::Kind;
-use super::text::{bytes, clock, shortened, time};
+use super::text::shortened;
 use super::{Recorder, unseen};
+use crate::model::format::{self, bytes, duration};
 use crate::model::outlook::{Conclusion, Tte};
 
 /// The figures of a progress line.
@@ -59,13 +60,13 @@ impl RunProgress {
             Some(format!("{name} {current}{peak}"))
         };
         let age = elapsed - self.seconds;
-        let stale = (age > stale_after).then(|| format!("no sample for {}", time(age.floor())));
+        let stale = (age > stale_after).then(|| format!("no sample for {}", duration(age.floor())));
         // With less room, these are left out one after the other: the peak of the GPU memory, the other peak, the GPU
         // memory, the memory, the range of the forecast.
         let lines = (0..6).map(|left_out| {
             let outlook = stale.clone().unwrap_or_else(|| self.outlook.words(left_out < 5));
             let parts = [
-                Some(format!("memwarden: {}", clock(elapsed))),
+                Some(format!("memwarden: {}", format::elapsed(elapsed))),
                 (left_out < 4).then(|| pair("memory", self.memory, left_out < 2)).flatten(),
                 (left_out < 3).then(|| pair("GPU", self.gpu_memory, left_out < 1)).flatten(),
                 Some(outlook),
@@ -86,9 +87,8 @@ impl Outlook {
             Self::Unknown(what) => what.clone(),
             Self::NoEnd => "no end predicted".to_owned(),
             Self::Exhaustion { name, tte } => {
-                let late = tte.p90.map_or_else(|| "never".to_owned(), time);
-                let range = if has_range { format!(" ({} to {late})", time(tte.p10)) } else { String::new() };
-                format!("{name} runs out in {}{range}", time(tte.p50))
+                let left = format::time_left(tte.p50, has_range.then_some(tte.p10), tte.p90);
+                format!("{name} runs out in {left}")
             }
         }
     }
@@ -144,9 +144,9 @@ mod tests {
         let lines = [200, 100, 80, 50, 20].map(|columns| progress(outlook.clone()).line(61.2, 10.0, columns));
         assert_eq!(
             lines.join("\n"),
-            "memwarden: 00:01:01  memory 1.5 GiB (peak 2.0 GiB)  GPU 10.0 GiB (peak 12.0 GiB)  GPU 0 runs out in 4 min (3 min to never)\n\
-             memwarden: 00:01:01  memory 1.5 GiB  GPU 10.0 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
-             memwarden: 00:01:01  memory 1.5 GiB  GPU 0 runs out in 4 min (3 min to never)\n\
+            "memwarden: 00:01:01  memory 1.5 GiB (peak 2.0 GiB)  GPU 10.0 GiB (peak 12.0 GiB)  GPU 0 runs out in 4 min (3 or more)\n\
+             memwarden: 00:01:01  memory 1.5 GiB  GPU 10.0 GiB  GPU 0 runs out in 4 min (3 or more)\n\
+             memwarden: 00:01:01  memory 1.5 GiB  GPU 0 runs out in 4 min (3 or more)\n\
              memwarden: 00:01:01  GPU 0 runs out in 4 min\n\
              memwarde... in 4 min"
         );

@@ -142,10 +142,10 @@ fn oom() {
         true,
         expect![[r#"
             memwarden oom: node01, 11 samples in 10 s
-                                 used    limit  share       growth  runs out in           p10 to p90  P(15 min)  P(60 min)    health
-              host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s   2 min 30 s  1 min 40 s to 4 min       88 %       90 %  critical
-              workload run  400.0 MiB  3.2 GiB   12 %            -            -                    -          -          -   unknown
-            Memory of host runs out in 2 min 30 s at its current growth.
+                                 used    limit  share       growth  runs out in      p10 to p90  P(15 min)  P(60 min)    health
+              host            2.4 GiB  8.0 GiB   30 %  +19.1 MiB/s        2 min  2 min to 4 min       88 %       90 %  critical
+              workload run  400.0 MiB  3.2 GiB   12 %            –            –               –          –          –   unknown
+            Memory of host runs out in 2 min at its current growth.
               host: critical, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
                 Look which workload grows; save a checkpoint before the kernel chooses a victim.
             GPUs: not visible: no NVIDIA driver.
@@ -168,11 +168,11 @@ fn leak() {
         true,
         expect![[r#"
             memwarden leak: node01, 11 samples in 10 s
-                              state     memory      growth     since  confidence      rise  window
-              workload run  leaking  400.0 MiB  +3.4 GiB/h  00:00:02        0.97  57.2 MiB   1 min
+                              state     memory         growth     since  confidence      rise  window
+              workload run  leaking  400.0 MiB  +57.2 MiB/min  00:00:02        0.97  57.2 MiB    60 s
             workload run leaks by 3.4 GiB an hour.
               workload run: leaking, 3.4 GiB an hour, since 00:00:02.
-                Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
+                Evidence: a rise of 57.2 MiB in 60 s; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
                 What grows: anonymous memory.
                 Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches.
             GPUs: not visible: no NVIDIA driver.
@@ -190,16 +190,16 @@ fn fragmentation() {
         Some(0.55),
         true,
         expect![[r#"
-        memwarden fragmentation: node01, 11 samples in 10 s
-        Share of the free memory that is in blocks too small for one of 2^order pages
-                            free  order 0  order 3  order 6  order 9  order 10   trend
-          node 0 Normal  4.0 GiB        -        -        -     60 %         -  rising
-        Of the free memory of node 0 Normal, 60 % is in blocks too small for a huge page (order 9); rising.
-          Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more free memory in large blocks.
-          above the threshold of 55 %
-        GPUs: fragmentation inside an allocator is not visible from outside the job; it requires the statistics that the job reports, or an allocator snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
-        GPUs: not visible: no NVIDIA driver.
-    "#]],
+            memwarden fragmentation: node01, 11 samples in 10 s
+            Share of the free memory that is in blocks too small for one of 2^order pages
+                                free  order 0  order 3  order 6  order 9  order 10   trend
+              node 0 Normal  4.0 GiB        –        –        –     60 %         –  rising
+            Of the free memory of node 0 Normal, 60 % is in blocks too small for a huge page (order 9); rising.
+              Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more free memory in large blocks.
+              above the threshold of 55 %
+            GPUs: fragmentation inside an allocator is not visible from outside the job; it requires the statistics that the job reports, or an allocator snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
+            GPUs: not visible: no NVIDIA driver.
+        "#]],
     );
     assert_eq!(report.json["zones"][0]["unusable_free_ratio"]["9"]["max"], 0.6);
 }
@@ -218,14 +218,14 @@ fn run() {
     let report = build_run(&ended, &recorder(narrow), &About::default(), Paint::Plain);
     expect![[r#"
         memwarden run: python3 train.py
-          `python3 train.py` ended with code 3 after 11 s, 8 s of CPU time, 11 samples
+          `python3 train.py` ended with code 3 after 10 s, 8 s of CPU time, 11 samples
                           peak        at       mean       last
           resident   916.0 MiB  00:00:09  461.5 MiB  416.0 MiB
           anonymous  900.0 MiB  00:00:09  445.5 MiB  400.0 MiB
           file        16.0 MiB  00:00:00   16.0 MiB   16.0 MiB
         A leak was found.
           workload run: leaking, 3.4 GiB an hour, since 00:00:02.
-            Evidence: a rise of 57.2 MiB in 1 min; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
+            Evidence: a rise of 57.2 MiB in 60 s; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
             What grows: anonymous memory.
             Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches.
     "#]]
@@ -455,9 +455,9 @@ fn the_progress_of_a_run_is_that_of_its_workload() {
     more.extend([soon("a", 90.0), soon("b", 5.0)]);
     more.push(held(4.0));
     recorder.take(frame(3, 256.0, &more));
-    assert!(line(&recorder).contains("  GPU a runs out in 1 min 30 s ("), "{}", line(&recorder));
+    assert!(line(&recorder).contains("  GPU a runs out in 2 min"), "{}", line(&recorder));
     recorder.take(frame(4, 256.0, &known()));
     // GPU memory that is no longer measured is not shown as current.
-    let end = "(peak 528.0 MiB)  host runs out in 2 min 30 s (1 min 40 s to 4 min)";
+    let end = "(peak 528.0 MiB)  host runs out in 2 min (2 to 4)";
     assert!(line(&recorder).ends_with(end), "{}", line(&recorder));
 }

@@ -1,10 +1,8 @@
-//! Formatting of report texts: quantities, tables, colors.
+//! Tables, lines and colors of report texts.
 
 use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
-
-use crate::plot;
 
 /// Whether words may be colored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,57 +44,6 @@ impl From<Paint> for Page {
     fn from(paint: Paint) -> Self {
         Self { paint, columns: None }
     }
-}
-
-/// Formats bytes; a decrease has a minus sign.
-pub(super) fn bytes(bytes: f64) -> String {
-    const STEPS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes.abs() < 1024.0 {
-        return format!("{bytes:.0} B");
-    }
-    let (mut amount, mut step) = (bytes / 1024.0, 0);
-    while amount.abs() >= 1023.95 && step + 1 < STEPS.len() {
-        (amount, step) = (amount / 1024.0, step + 1);
-    }
-    format!("{amount:.1} {}", STEPS[step])
-}
-
-/// Formats a rate with its sign: per second from 1 MiB/s on, else per hour.
-pub(super) fn rate(per_second: f64) -> String {
-    let sign = if per_second > 0.0 { "+" } else { "" };
-    let (amount, per) =
-        if per_second.abs() >= 1_048_576.0 { (per_second, "s") } else { (per_second * 3600.0, "h") };
-    format!("{sign}{}/{per}", bytes(amount))
-}
-
-/// Formats a share in percent; small shares have a decimal place.
-pub(super) fn percent(share: f64) -> String {
-    let digits = usize::from(share > 0.0 && share < 0.1);
-    format!("{:.digits$} %", share * 100.0)
-}
-
-/// Text for an unknown value.
-pub(super) const UNKNOWN: &str = "-";
-
-/// Formats a value, or [`UNKNOWN`].
-pub(super) fn or_unknown(value: Option<f64>, show: fn(f64) -> String) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), show)
-}
-
-/// Formats a duration.
-pub(super) fn time(seconds: f64) -> String {
-    plot::duration(seconds)
-}
-
-/// Formats a time since the start as `00:01:02`.
-pub(super) fn clock(seconds: f64) -> String {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates; the watch is short"
-    )]
-    let whole = seconds.max(0.0) as u64;
-    format!("{:02}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
 }
 
 /// Minimum length of a shortened name.
@@ -330,15 +277,6 @@ pub(crate) fn shortened(name: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_for_people() {
-        let shown = [0.0, 1023.0, 1048.0, 1_048_575.0, -5e9].map(bytes);
-        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "-4.7 GiB"]);
-        assert_eq!([2e7, 1000.0, -1000.0].map(rate), ["+19.1 MiB/s", "+3.4 MiB/h", "-3.4 MiB/h"]);
-        assert_eq!([0.0, 0.034, 0.5, 1.0].map(percent), ["0 %", "3.4 %", "50 %", "100 %"]);
-        assert_eq!(clock(3725.9), "01:02:05");
-    }
 
     #[test]
     fn columns_stand_under_each_other_whatever_their_color() {

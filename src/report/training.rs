@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::focus::Focus;
 use super::frame_view::{self, FrameView, Row};
-use super::text::{Page, UNKNOWN, bytes, percent, table, time};
+use super::text::{Page, table};
+use crate::model::format::{UNKNOWN, bytes, duration, percent};
 use crate::model::timeline::{Kind, Timeline};
 
 /// Maximum number of ranks; a command runs those of one node.
@@ -170,7 +171,7 @@ impl Training {
                 rows.push(vec![
                     format!("  {name}"),
                     percent(phase.seconds / whole),
-                    time(phase.seconds),
+                    duration(phase.seconds),
                     mean.unwrap_or_else(|| UNKNOWN.to_owned()),
                     phase.peak.map_or_else(|| UNKNOWN.to_owned(), bytes),
                 ]);
@@ -283,7 +284,7 @@ fn short(seconds: f64) -> String {
         s if s < 1e-3 => (s * 1e6, "µs"),
         s if s < 1.0 => (s * 1e3, "ms"),
         s if s < 1e3 => (s, "s"),
-        s => return time(s),
+        s => return duration(s),
     };
     let digits = if amount < 10.0 { 2 } else { usize::from(amount < 100.0) };
     format!("{amount:.digits$} {unit}")

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::frame_view::{self, FrameView};
 use super::record::Recorder;
-use super::text::time;
 use crate::model::finding::Subject;
+use crate::model::format::duration;
 
 /// States of NVML in which a driver exists and none of its GPUs is visible.
 const BLIND: [&str; 4] = ["no_permission", "version_mismatch", "worker_failed", "unknown_error"];
@@ -35,7 +35,7 @@ impl Unseen {
 
     /// Text in place of its values.
     fn words(&self) -> String {
-        let age = self.age_seconds.map_or_else(String::new, |age| format!(" for {}", time(age)));
+        let age = self.age_seconds.map_or_else(String::new, |age| format!(" for {}", duration(age)));
         format!("unknown: no answer{age} ({})", self.status)
     }
 }

@@ -3,7 +3,7 @@
 use super::state::{Screen, Tab};
 use super::table::{Cell, Row, Table, number, text};
 use crate::cluster::{Cluster, Run};
-use crate::node_view::format;
+use crate::model::format;
 
 /// The table of a tab.
 pub(super) fn table(cluster: &Cluster, tab: Tab) -> Table {

@@ -5,9 +5,9 @@ use super::node_tables::{holders, sum};
 use super::state::{Screen, State};
 use crate::cluster::Cluster;
 use crate::history::recent::Subject;
+use crate::model::format::{self, UNKNOWN};
 use crate::model::printable::escaped;
 use crate::node_view::forecast::{Forecast, Growth, time_left};
-use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Gpu, Health, NodeView, Process, Rank, Workload};
 
 /// A line of a detail.

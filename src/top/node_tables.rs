@@ -3,8 +3,8 @@
 use super::data::NodeData;
 use super::state::{Screen, Tab};
 use super::table::{Cell, Row, Table, number, text};
+use crate::model::format;
 use crate::node_view::forecast::time_left;
-use crate::node_view::format;
 use crate::node_view::{Gpu, Link, NodeView, Rank, Workload};
 
 /// The screen that shows what a link is about; absent for the node itself.

@@ -6,8 +6,8 @@ use ratatui_core::layout::{Position, Rect};
 use super::data::{Data, Trails, Update};
 use super::table::{Sort, Table};
 use super::{cluster_tables, node_tables};
+use crate::model::format;
 use crate::node_view::Health;
-use crate::node_view::format;
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

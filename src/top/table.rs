@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
+use crate::model::format::UNKNOWN;
 use crate::model::printable::escaped;
 use crate::node_view::Health;
-use crate::node_view::format::UNKNOWN;
 
 use super::state::Screen;
 

@@ -43,7 +43,7 @@ fn a_node_without_findings_is_ok() {
     let daemon = Daemon::start(&sets);
     daemon.metrics();
     let url = format!("http://{}", daemon.address);
-    assert_eq!(check(&url, &[]), (Some(0), "ok: no finding requires attention\n".to_owned()));
+    assert_eq!(check(&url, &[]), (Some(0), "ok: no problem is known\n".to_owned()));
     let (code, json) = check(&url, &["--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &json["health"], &json["exit_code"]), (Some(0), &"ok".into(), &0.into()));
@@ -63,7 +63,7 @@ fn a_gpu_that_hangs_is_a_problem_of_the_node() {
     let line = wait_for("a problem", Duration::from_secs(60), || {
         Some(check(&url, &[])).filter(|(code, _)| *code == Some(1)).map(|(_, line)| line)
     });
-    assert!(line.starts_with("problem: GPU 0 does not respond") && line.len() <= 81, "{line}");
+    assert!(line.starts_with("critical: GPU 0 does not respond") && line.len() <= 81, "{line}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
     for (url, args, part) in [
         (nobody.as_str(), &[][..], "unknown: "),
         (&server(STALE), &[], "The newest sample is"),
-        (&server(OTHER), &[], "is not a frame of memwarden"),
+        (&server(OTHER), &[], "is not a node of"),
         (&server(""), &["--timeout", "0.1"], "no answer within 0.1 s"),
         ("ftp://localhost", &[], "has no scheme"),
     ] {

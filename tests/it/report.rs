@@ -38,11 +38,11 @@ fn every_report_has_text_json_and_a_chart() {
             plot.to_str().unwrap(),
         ]);
         let (out, err) = (text(&done.stdout), text(&done.stderr));
-        // A node that is nearly full may well be above the threshold of `oom`.
-        assert!(matches!(done.status.code(), Some(0 | 2)), "{kind}: {out}{err}");
-        assert_eq!(out, "", "the report is in the file");
-        // So short a watch is no verdict.
         let judges = matches!(kind, "oom" | "leak");
+        // So short an observation gives no verdict, which is not a healthy one; a node that is full is known at once.
+        let codes: &[i32] = if judges { &[2, 3] } else { &[0, 2] };
+        assert!(done.status.code().is_some_and(|code| codes.contains(&code)), "{kind}: {out}{err}");
+        assert_eq!(out, "", "the report is in the file");
         assert_eq!((err.lines().count() == 1, err.starts_with("note: ")), (judges, judges), "{kind}: {err}");
         let report = json(&output);
         assert_eq!((&report["schema"], &report["kind"]), (&"memwarden.report/1".into(), &kind.into()));
@@ -187,7 +187,7 @@ fn a_watch_without_end_ends_on_request_and_still_reports() {
     assert!(first.starts_with("0 s: "), "{first}");
     signal(child.id(), "INT");
     let status = wait_for("the end", Duration::from_secs(10), || child.try_wait().unwrap());
-    assert!(matches!(status.code(), Some(0 | 2)), "{status}");
+    assert_eq!(status.code(), Some(3), "too few samples for a verdict");
     assert_eq!(json(&output)["kind"], "leak");
 }
 

@@ -70,13 +70,13 @@ fn text_has_what_a_user_needs() {
     let text = JobReport::new(vec![NodeUse { leftovers, ..node(summary()) }]).text(Page::default());
     expect_test::expect![[r#"
         Job 4711 of ada on node1 partition gpu account physics: ended
-          run time              2:01:01
+          run time              02:01:01
           memory limit          128.0 GiB
           peak memory           64.0 GiB (50% of the limit): working set of the cgroup
           peak with page cache  100.0 GiB
           OOM kills             0
           suggested request     --mem=78848M
-          CPU time              16:00:21
+          CPU time              16:00:20
           GPU hours             4.00 held, 1.00 in use
           GPU 0                 peak memory 70.0 GiB of 80.0 GiB, mean utilization 99%
           GPU 1                 not used, mean utilization 0%
@@ -94,7 +94,7 @@ fn text_says_what_is_not_known() {
     let text = JobReport::new(vec![NodeUse { summary, cpus: None, leftovers }]).text(Page::default());
     expect_test::expect![[r#"
         Job 9: running
-          run time          0:00:00
+          run time          00:00:00
           memory limit      unknown: the cgroup of the job was not read
           peak memory       unknown
           OOM kills         0

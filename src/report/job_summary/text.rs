@@ -1,8 +1,8 @@
 //! The summary as text.
 
-use super::super::text::bytes;
 use super::{Leftovers, NodeUse};
 use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis};
+use crate::model::format::{bytes, elapsed};
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::report::Page;
@@ -11,9 +11,9 @@ use crate::report::verdict::Shown as _;
 /// What a job used on one node: a heading, and a line for each quantity.
 pub(super) fn node(node: &NodeUse, page: Page) -> String {
     let summary = &node.summary;
-    let mut rows = vec![row("run time", time(summary.run_seconds()))];
+    let mut rows = vec![row("run time", elapsed(summary.run_seconds()))];
     memory(&summary.memory, page, &mut rows);
-    let cpu = summary.cpu_seconds.map_or_else(|| "unknown".to_owned(), time);
+    let cpu = summary.cpu_seconds.map_or_else(|| "unknown".to_owned(), elapsed);
     rows.push(row("CPU time", cpu));
     gpus(summary, &mut rows);
     if let Some(leftovers) = &node.leftovers {
@@ -131,15 +131,4 @@ fn size(value: u64) -> String {
 
 fn hours(seconds: f64) -> String {
     format!("{:.2}", seconds / 3600.0)
-}
-
-/// Hours, minutes and seconds.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates; a time is not negative"
-)]
-fn time(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }

@@ -7,6 +7,7 @@ use super::CheckpointReport;
 use crate::formats::parameters::Dtype;
 use crate::formats::parameters::compare::{Comparison, Side};
 use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
+use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
@@ -21,8 +22,8 @@ pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, o
         out,
         "{}: {} in {}, {} elements, {}",
         clean(&report.path),
-        counted(summary.tensors, "tensor"),
-        counted(report.files.len(), "file"),
+        format::counted(summary.tensors, "tensor"),
+        format::counted(report.files.len(), "file"),
         grouped(summary.elements),
         summary.bytes,
     );
@@ -30,7 +31,7 @@ pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, o
         let _ = writeln!(
             out,
             "  {} with the elements of others (tied), counted once",
-            counted(summary.tied_tensors, "tensor")
+            format::counted(summary.tied_tensors, "tensor")
         );
     }
     out.push('\n');
@@ -66,7 +67,7 @@ fn shares(title: &str, shares: &[Share], page: Page, out: &mut String) {
             share.tensors.to_string(),
             grouped(share.elements),
             share.bytes.to_string(),
-            share.ratio.map_or_else(String::new, percent),
+            share.ratio.map_or_else(String::new, |ratio| format::percent(ratio.get())),
         ]
     };
     let head = ["", "tensors", "elements", "bytes", "share"].map(str::to_owned).to_vec();
@@ -102,18 +103,22 @@ fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &m
                 "Values: {} NaN and {} Inf in {}; {} of zeros only",
                 grouped(found.nan_elements),
                 grouped(found.inf_elements),
-                counted(bad, "tensor"),
-                counted(zero, "tensor"),
+                format::counted(bad, "tensor"),
+                format::counted(zero, "tensor"),
             ),
         ),
     };
     let _ = writeln!(out, "{}", level.in_part(!found.not_scanned.is_empty()).marked(&verdict, page));
     if let Some(speed) = report.scan {
-        let threads = counted(speed.threads, "thread");
-        let _ = writeln!(out, "  {} scanned, {speed} by {threads}", counted(found.scanned_tensors, "tensor"));
+        let threads = format::counted(speed.threads, "thread");
+        let _ = writeln!(
+            out,
+            "  {} scanned, {speed} by {threads}",
+            format::counted(found.scanned_tensors, "tensor")
+        );
     }
     for (why, count) in &found.not_scanned {
-        let _ = writeln!(out, "  {} not scanned: {why}", counted(*count, "tensor"));
+        let _ = writeln!(out, "  {} not scanned: {why}", format::counted(*count, "tensor"));
     }
     out.push('\n');
     rows("With NaN or Inf", &found.bad, true, page, out);
@@ -136,7 +141,7 @@ fn adapter(report: &CheckpointReport<'_>, out: &mut String) {
 }
 
 fn trainable(summary: &Summary<'_>, out: &mut String) {
-    let share = |ratio: Option<Ratio>| ratio.map_or("?".to_owned(), percent);
+    let share = |ratio: Option<Ratio>| format::shown(ratio.map(Ratio::get), format::percent);
     let _ = match summary.trainable {
         Trainable::RequiresGrad { elements, of_elements, ratio } => writeln!(
             out,
@@ -185,7 +190,7 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, page: Page, ou
     });
     list("Changed", comparison.changed.len(), changed.collect(), &[0], page, out);
     if let (Some(moved), Some(compared)) = (&comparison.values, comparison.compared) {
-        let _ = writeln!(out, "\nValues: {} of {} differ", moved.len(), counted(compared, "tensor"));
+        let _ = writeln!(out, "\nValues: {} of {} differ", moved.len(), format::counted(compared, "tensor"));
         let rows = moved.iter().take(top).map(|moved| {
             let difference = &moved.difference;
             let most = difference.max_abs.map_or("in bits".to_owned(), |most| format!("up to {most:.3e}"));
@@ -215,14 +220,6 @@ fn kind(dtype: Dtype, lengths: &[u64]) -> String {
 fn shape(lengths: &[u64]) -> String {
     let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
     format!("[{}]", lengths.join(", "))
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-fn percent(ratio: Ratio) -> String {
-    format!("{:.2} %", ratio.get() * 100.0)
 }
 
 /// Digits in groups of three.

@@ -3,6 +3,7 @@
 use super::text;
 use crate::analyzers::leak::State;
 use crate::analyzers::replay::ReplayedAssessment;
+use crate::model::format;
 use crate::model::series::Series;
 use crate::plot::report::clock;
 use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
@@ -70,7 +71,7 @@ fn rests_on(last: &ReplayedAssessment) -> String {
     match (&now.tte, &now.peaks, now.evidence) {
         (Some(_), Some(peaks), _) => format!("{word}; forecast by {}", text::peaks(peaks, last.at)),
         (Some(_), None, Some(evidence)) => {
-            format!("{word}; forecast by the trend of the last {}", text::time(evidence.window_seconds))
+            format!("{word}; forecast by the trend of the last {}", format::duration(evidence.window_seconds))
         }
         _ => word.to_owned(),
     }

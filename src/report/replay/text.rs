@@ -4,6 +4,7 @@ use crate::analyzers::exhaustion::{Basis, Recurrence};
 use crate::analyzers::leak::{Envelope, State};
 use crate::analyzers::replay::ReplayedAssessment;
 use crate::analyzers::tracker::{Assessment, Watched};
+use crate::model::format;
 use crate::model::health::Health;
 use crate::model::health::Rule;
 use crate::model::printable::escaped;
@@ -45,10 +46,10 @@ pub(crate) fn write(
             "{} {} over {}; used {} to {}, last {}",
             series.rows.len(),
             if series.rows.len() == 1 { "sample" } else { "samples" },
-            time(last.at - first.at),
-            bytes(lowest),
-            bytes(highest),
-            bytes(last.used)
+            format::duration(last.at - first.at),
+            format::bytes(lowest),
+            format::bytes(highest),
+            format::bytes(last.used)
         ),
     );
     for remark in &series.remarks {
@@ -86,10 +87,10 @@ pub(crate) fn peaks(peaks: &Recurrence, at: f64) -> String {
         "{} peaks since {}, one every {}, {} high, {}/h; the next one in {}",
         peaks.count,
         moment((at - peaks.for_seconds).max(0.0)),
-        time(peaks.period_seconds),
-        bytes(peaks.height_bytes),
-        signed(peaks.growth_bytes_per_second * 3600.0),
-        time(peaks.next_seconds.max(0.0))
+        format::duration(peaks.period_seconds),
+        format::bytes(peaks.height_bytes),
+        format::change(peaks.growth_bytes_per_second * 3600.0),
+        format::duration(peaks.next_seconds.max(0.0))
     )
 }
 
@@ -99,7 +100,7 @@ fn verdict(now: &Assessment, at: f64) -> String {
         let since = moment((at - lasted).max(0.0));
         text.push_str(&format!(
             " since {since}, {}/h of {}",
-            bytes(growth.bytes_per_second * 3600.0),
+            format::bytes(growth.bytes_per_second * 3600.0),
             now.watched.words()
         ));
     }
@@ -112,14 +113,14 @@ fn verdict(now: &Assessment, at: f64) -> String {
 fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
     let Some(limit) = end.limit else { return "none: no limit (--limit)".to_owned() };
     if used >= limit {
-        return format!("{} is reached", bytes(limit));
+        return format!("{} is reached", format::bytes(limit));
     }
     let now = &end.assessment;
-    let Some(tte) = now.tte else { return format!("none against {}", bytes(limit)) };
+    let Some(tte) = now.tte else { return format!("none against {}", format::bytes(limit)) };
     if tte.p50 <= 0.0 {
-        return format!("{} is reached", bytes(limit));
+        return format!("{} is reached", format::bytes(limit));
     }
-    let until = tte.p90.map_or("never".to_owned(), time);
+    let until = tte.p90.map_or("never".to_owned(), format::duration);
     let basis = match now.basis {
         _ if now.peaks.is_some() => "by the peaks that recur",
         Some(Basis::Allocated) => "by the allocator's figure, as that of the device does not change",
@@ -128,10 +129,10 @@ fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
     let chance = now.p_exhaustion.first().copied().flatten().unwrap_or(0.0);
     let mut text = format!(
         "{} is reached in {} ({} to {until}) if the growth continues, {basis}; within {}: {:.0} %",
-        bytes(limit),
-        time(tte.p50),
-        time(tte.p10),
-        time(horizon),
+        format::bytes(limit),
+        format::duration(tte.p50),
+        format::duration(tte.p10),
+        format::duration(horizon),
         chance * 100.0
     );
     if let Some(continues) = now.p_growth_continues.filter(|continues| *continues < CERTAIN) {
@@ -149,8 +150,8 @@ fn evidence(now: &Assessment) -> String {
     };
     format!(
         "{} over the last {} of {}; slopes in standard errors: floor {:.1}, center {:.1}, peak {:.1}; {lead} leads",
-        signed(seen.rise_bytes),
-        time(seen.window_seconds),
+        format::change(seen.rise_bytes),
+        format::duration(seen.window_seconds),
         now.watched.words(),
         seen.floor_z,
         seen.center_z,
@@ -178,39 +179,11 @@ fn advice(end: &ReplayedAssessment) -> &'static str {
     }
 }
 
-/// Bytes for people.
-fn bytes(bytes: f64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut size = bytes;
-    let mut unit = 0;
-    while size.abs() >= 1024.0 && unit + 1 < units.len() {
-        size /= 1024.0;
-        unit += 1;
-    }
-    let digits = if unit == 0 { 0 } else { 1 };
-    format!("{size:.digits$} {}", units[unit])
-}
-
-fn signed(change: f64) -> String {
-    let sign = if change >= 0.0 { "+" } else { "" };
-    format!("{sign}{}", bytes(change))
-}
-
 /// A time of the series: since it begins, or in UTC where it counts from 1970.
 fn moment(seconds: f64) -> String {
     match plot::report::clock(seconds) {
         axis @ TimeAxis::Utc => plot::moment(axis, seconds),
-        _ => format!("t = {}", time(seconds)),
-    }
-}
-
-/// Seconds for people.
-pub(crate) fn time(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.1} d", s / 86_400.0),
+        _ => format!("t = {}", format::duration(seconds)),
     }
 }
 
@@ -236,7 +209,7 @@ mod tests {
         expect_test::expect![[r#"
             run.csv
               seen      600 samples over 10 min; used 953.7 MiB to 1.5 GiB, last 1.5 GiB
-              verdict   leaking since t = 8 s, 3.4 GiB/h of used memory, confidence 1.00
+              verdict   leaking since t = 7.5 s, 3.4 GiB/h of used memory, confidence 1.00
               alarm     leaking from t = 69 s
               forecast  1.9 GiB is reached in 6 min (6 min to 7 min) if the growth continues, by the used figure; within 15 min: 78 %, as the growth continues until then with 78 %
               health    critical: exhaustion within 15 minutes is more likely than not

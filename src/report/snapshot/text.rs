@@ -6,6 +6,7 @@ use crate::formats::snapshot::analysis::{
     Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
 };
 use crate::formats::snapshot::{Kind, Settings};
+use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
@@ -22,10 +23,10 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page
     let _ = writeln!(
         out,
         "{file}: {size}, {}, {}, {}, {}\n",
-        counted(analysis.devices.len(), "device"),
-        counted(totals.segments, "segment"),
-        counted(blocks, "block"),
-        counted(events, "event"),
+        format::counted(analysis.devices.len(), "device"),
+        format::counted(totals.segments, "segment"),
+        format::counted(blocks, "block"),
+        format::counted(events, "event"),
     );
     sums(totals, page, out);
     if analysis.devices.len() > 1 {
@@ -137,7 +138,7 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
                 true => "yes".to_owned(),
                 false => Health::Warning.marked("no", page),
             },
-            request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), percent),
+            request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), format::percent),
             request.lost_bytes.to_string(),
         ]);
     }
@@ -150,7 +151,7 @@ fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
     let row = |holder: &Holder| {
         vec![
             holder.live_bytes.to_string(),
-            holder.share_ratio.map_or_else(String::new, percent),
+            holder.share_ratio.map_or_else(String::new, format::percent),
             holder.blocks.to_string(),
             holder.stack.short.clone(),
         ]
@@ -190,7 +191,8 @@ fn gaps(gaps: &[Gap], out: &mut String) {
 
 fn trace(trace: &TraceReport, page: Page, out: &mut String) {
     let span = trace.span_seconds.map_or(String::new(), |span| format!(" over {span:.3} s"));
-    let _ = writeln!(out, "Trace of device {}: {}{span}", trace.device, counted(trace.events, "event"));
+    let _ =
+        writeln!(out, "Trace of device {}: {}{span}", trace.device, format::counted(trace.events, "event"));
     let peak = &trace.peak;
     let when = match (peak.event, peak.after_seconds) {
         (0, _) => "before the first event".to_owned(),
@@ -326,16 +328,5 @@ fn signed(bytes: i128) -> String {
 }
 
 fn share(part: Bytes, whole: Bytes) -> String {
-    part.share_of(whole).map_or_else(String::new, |share| percent(share.get()))
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-fn counted(count: impl TryInto<u64>, thing: &str) -> String {
-    match count.try_into().unwrap_or(u64::MAX) {
-        1 => format!("1 {thing}"),
-        many => format!("{many} {thing}s"),
-    }
+    part.share_of(whole).map_or_else(String::new, |share| format::percent(share.get()))
 }

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 
 use super::html::{Escaped, class};
 use crate::history::rings::{Extent, Range};
+use crate::model::format;
+use crate::node_view::Health;
 use crate::node_view::forecast::{Forecast, time_left};
-use crate::node_view::{Health, format};
 
 /// Width and height of the stretched coordinate system.
 const SIZE: f64 = 1000.0;

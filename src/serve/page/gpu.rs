@@ -6,7 +6,7 @@ use super::chart::{Chart, Curve};
 use super::html::{self, Escaped, Tag, shown};
 use super::{Content, lists, node};
 use crate::history::recent::{Quantity, Subject};
-use crate::node_view::format::{self, UNKNOWN};
+use crate::model::format::{self, UNKNOWN};
 use crate::node_view::{Allocator, Gpu, Health, Rank};
 
 pub(super) fn write(out: &mut String, content: &Content<'_>, index: &str) -> bool {

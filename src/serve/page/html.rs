@@ -4,8 +4,8 @@ use std::fmt::{Display, Formatter, Result, Write as _};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::model::format::UNKNOWN;
 use crate::model::printable::{escaped, is_hidden};
-use crate::node_view::format::UNKNOWN;
 use crate::node_view::{Health, Link, Owner};
 
 /// Text escaped for HTML elements and attributes.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::html::{self, Escaped, Tag};
 use super::{Content, lists};
+use crate::model::format::{self, UNKNOWN};
 use crate::node_view::Health;
-use crate::node_view::format::{self, UNKNOWN};
 use crate::protection::words::incident::Incident;
 use crate::protection::words::incidents::Entry;
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use super::Content;
 use super::html::{self, Bar, Escaped, Tag, shown};
 use crate::history::recent::{Quantity, Subject};
+use crate::model::format::{self, UNKNOWN};
 use crate::node_view::events::Event;
 use crate::node_view::forecast::time_left;
-use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Health, JobEvent, Link, NodeView, Process, Protection, Rank, Workload};
 
 /// The time left and the growth of a workload.

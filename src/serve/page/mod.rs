@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use crate::history::recent::{Quantity, Subject};
 use crate::history::rings::Range;
+use crate::model::format;
 use crate::node_view::events::{Event, Recorder};
-use crate::node_view::{Health, NodeView, format};
+use crate::node_view::{Health, NodeView};
 use chart::{Mark, Steps};
 use html::Escaped;
 pub use incidents::{IncidentsShown, Shown};

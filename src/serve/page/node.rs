@@ -6,8 +6,8 @@ use super::chart::{Chart, Curve};
 use super::html::{self, Anchor, Bar, Escaped, Tag, shown};
 use super::{Content, lists};
 use crate::history::recent::{Quantity, Subject};
+use crate::model::format::{self, UNKNOWN};
 use crate::node_view::forecast::time_left;
-use crate::node_view::format::{self, UNKNOWN};
 use crate::node_view::{Gpu, Health, Link, NodeView, Problem};
 
 /// Maximum number of workloads on the page of the node.

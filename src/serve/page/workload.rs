@@ -6,7 +6,7 @@ use super::chart::{Chart, Curve};
 use super::html::{self, Anchor, Escaped, Tag, shown};
 use super::{Content, gpu, lists, node};
 use crate::history::recent::{Quantity, Subject};
-use crate::node_view::format;
+use crate::model::format;
 use crate::node_view::{Link, Rank, Workload};
 
 pub(super) fn write(out: &mut String, content: &Content<'_>, name: &str, rank: Option<&str>) -> bool {

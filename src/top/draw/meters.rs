@@ -1,9 +1,10 @@
 //! Bars of the host and of each GPU, with their last 10 minutes and the time left.
 
 use crate::history::recent::Subject;
+use crate::model::format;
 use crate::model::printable::escaped;
 use crate::node_view::forecast::time_left;
-use crate::node_view::{Gpu, Health, NodeView, format};
+use crate::node_view::{Gpu, Health, NodeView};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::canvas::{Canvas, Tone, symbol};

@@ -15,8 +15,9 @@ use super::data::Data;
 use super::details::{self, Detail, Line};
 use super::keys::HELP;
 use super::state::{Hit, Kind, Screen, State, Tab};
+use crate::model::format;
 use crate::model::printable::escaped;
-use crate::node_view::{Health, format};
+use crate::node_view::Health;
 use crate::report::text::wrap;
 
 /// Maximum number of lines of the verdict.

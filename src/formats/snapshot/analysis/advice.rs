@@ -5,6 +5,7 @@
 
 use super::{Analysis, Request, TraceReport};
 use crate::formats::snapshot::Settings;
+use crate::model::format;
 use crate::model::units::Bytes;
 
 /// One setting or call, and why it would help.
@@ -92,7 +93,7 @@ fn split(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnMut(
         "{} ({}) of the reserved memory are free between active blocks in pieces too small for a request of {}, and \
          cannot be released",
         worst.lost_bytes,
-        percent(worst.lost_ratio),
+        format::shown(worst.lost_ratio, format::percent),
         worst.size_bytes,
     );
     if settings.expandable_segments == Some(true) {
@@ -205,8 +206,11 @@ fn rounding(analysis: &Analysis<'_>, settings: &Settings<'_>, say: &mut impl FnM
     if totals.internal_bytes < LEAST || share.is_none_or(|share| share < ROUNDING) {
         return;
     }
-    let lost =
-        format!("{} ({}) of the active memory was not requested", totals.internal_bytes, percent(share));
+    let lost = format!(
+        "{} ({}) of the active memory was not requested",
+        totals.internal_bytes,
+        format::shown(share, format::percent)
+    );
     match settings.roundup_power2_divisions {
         Some(divisions) if divisions > 0 => say(
             "roundup_power2_divisions (more divisions, or remove)",
@@ -232,12 +236,8 @@ fn idle(analysis: &Analysis<'_>, say: &mut impl FnMut(&str, String)) {
                 "{} ({}) of the reserved memory are free and can be released; the allocator does this itself \
                  before an allocation fails, so this is not fragmentation",
                 totals.releasable_bytes,
-                percent(share),
+                format::shown(share, format::percent),
             ),
         );
     }
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "unknown".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }

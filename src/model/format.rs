@@ -1,8 +1,9 @@
-//! Values as text, the same on the page and in the terminal.
+//! Values as text: the only place that formats amounts, rates, shares, durations and times for people, the same on the
+//! page, in the terminal and in reports. Labels of chart axes are in `plot::ticks`.
 
 use time::UtcDateTime;
 
-use crate::model::units::Bytes;
+use super::units::Bytes;
 
 /// Text in place of a value that is not known.
 pub const UNKNOWN: &str = "–";
@@ -35,9 +36,38 @@ pub fn rate(per_second: f64) -> String {
     format!("{sign}{}/{unit}", bytes(per_second * factor))
 }
 
-/// A share in percent, without decimals.
+/// A change of an amount of memory, with its sign.
+pub fn change(amount: f64) -> String {
+    format!("{}{}", if amount > 0.0 { "+" } else { "" }, bytes(amount))
+}
+
+/// A share in percent; one below 10 % has a decimal.
 pub fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+    let decimals = usize::from(share > 0.0 && share < 0.0995);
+    format!("{:.decimals$} %", share * 100.0)
+}
+
+/// A value as text, or [`UNKNOWN`] where there is none.
+pub fn shown(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), show)
+}
+
+/// A text, or [`UNKNOWN`] where it is empty.
+pub fn or_unknown(text: &str) -> &str {
+    if text.is_empty() { UNKNOWN } else { text }
+}
+
+/// A count without decimals.
+pub fn whole(count: f64) -> String {
+    format!("{count:.0}")
+}
+
+/// A number of things, such as `1 node` and `2 nodes`.
+pub fn counted(count: impl TryInto<u64>, what: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {what}"),
+        many => format!("{many} {what}s"),
+    }
 }
 
 /// A share in percent of a whole; absent where the whole is not known or zero.
@@ -49,6 +79,9 @@ pub fn share(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
 /// The unit in which a duration is shown: its length in seconds, its sign, and its number of decimals.
 fn unit(seconds: f64) -> (f64, &'static str, usize) {
     match seconds {
+        seconds if seconds > 0.0 && seconds < 0.001 => (0.001, "ms", 2),
+        seconds if seconds > 0.0 && seconds < 0.9995 => (0.001, "ms", 0),
+        seconds if seconds < 9.95 && (seconds - seconds.round()).abs() > 0.005 => (1.0, "s", 1),
         seconds if seconds < 1.5 * MINUTE => (1.0, "s", 0),
         seconds if seconds < 1.5 * HOUR => (MINUTE, "min", 0),
         seconds if seconds < 10.0 * HOUR => (HOUR, "h", 1),
@@ -63,10 +96,17 @@ pub fn duration(seconds: f64) -> String {
     format!("{:.decimals$} {sign}", seconds / length)
 }
 
+/// A time since a start in hours, minutes and seconds, such as `00:01:02`.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is at least 0")]
+pub fn elapsed(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// A time to exhaustion with its quantiles, such as `4 min (3 to 7)`. Seconds are rounded to 5, so that a sentence read
 /// aloud does not change at each sample.
 pub fn time_left(p50: f64, p10: Option<f64>, p90: Option<f64>) -> String {
-    let (length, sign, decimals) = unit(p50);
+    let (length, sign, decimals) = unit(if p50 < 10.0 { p50.round() } else { p50 });
     let shown = |seconds: f64| {
         let value = seconds / length;
         let value = if sign == "s" && value > 10.0 { (value / 5.0).round() * 5.0 } else { value };
@@ -130,6 +170,9 @@ mod tests {
     fn durations_have_one_unit() {
         let shown = [0.0, 42.4, 89.0, 240.0, 3_600.0, 9_000.0, 40_000.0, 500_000.0].map(duration);
         assert_eq!(shown, ["0 s", "42 s", "89 s", "4 min", "60 min", "2.5 h", "11 h", "5.8 d"]);
+        let short = [0.000_25, 0.025, 0.9999, 1.24, 5.0, 9.99].map(duration);
+        assert_eq!(short, ["0.25 ms", "25 ms", "1 s", "1.2 s", "5 s", "10 s"]);
+        assert_eq!(elapsed(3725.9), "01:02:05");
     }
 
     #[test]
@@ -156,7 +199,13 @@ mod tests {
         assert_eq!(rate(-30_000.0), "\u{2212}1.7 MiB/min");
         assert_eq!(rate(1_000.0), "+3.4 MiB/h");
         assert_eq!(bytes(57.25 * 1024.0_f64.powi(3)), "57.2 GiB");
-        assert_eq!(percent(0.994), "99 %");
+        assert_eq!([0.0, 0.034, 0.0996, 0.994].map(percent), ["0 %", "3.4 %", "10 %", "99 %"]);
+        assert_eq!([2e7, 0.0, -5e9].map(change), ["+19.1 MiB", "0 B", "\u{2212}4.7 GiB"]);
+        assert_eq!(
+            (counted(1_u64, "node"), counted(0_usize, "node")),
+            ("1 node".to_owned(), "0 nodes".to_owned())
+        );
+        assert_eq!((shown(None, bytes), shown(Some(3.0), whole)), (UNKNOWN.to_owned(), "3".to_owned()));
         assert_eq!((share(Some(1.0), Some(0.0)), share(Some(3.0), Some(4.0))), (None, Some(0.75)));
     }
 
