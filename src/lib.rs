@@ -42,6 +42,9 @@ pub mod cli;
 #[path = "../tests/it/skip.rs"]
 mod skip;
 
+#[cfg(test)]
+mod tests;
+
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;

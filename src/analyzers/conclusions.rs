@@ -11,7 +11,7 @@ use crate::model::printable;
 use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Flag, Ratio, Seconds};
 
 /// Adds the metrics and the findings of a conclusion of the analyzer `exhaustion` or `leak` at `now` seconds since 1970.
-pub(super) fn write(conclusion: &Conclusion, now: f64, out: &mut Analysis) {
+pub(crate) fn write(conclusion: &Conclusion, now: f64, out: &mut Analysis) {
     let subject = &conclusion.subject;
     if let Some(forecast) = &conclusion.forecast {
         put_forecast(subject, forecast, out);

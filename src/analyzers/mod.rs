@@ -4,7 +4,7 @@
 //! evaluates its growth, [`exhaustion`] forecasts when the growth reaches a limit. [`REGISTRY`] lists the analyzers
 //! that the daemon runs over each frame, one per line.
 
-mod conclusions;
+pub(crate) mod conclusions;
 pub mod exhaustion;
 pub mod fragmentation;
 mod identities;

@@ -13,12 +13,13 @@ use crate::cli::report::standard_output_page;
 use crate::config;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
+use crate::node_view::table::{self as columns, Cell, Row, Table};
 use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
 use crate::protection::words::run_request::{RunOutcome, RunRequest};
 use crate::report::Page;
-use crate::report::text::{prose_table, wrapped};
+use crate::report::text::{table, wrapped};
 use crate::report::verdict::Shown as _;
 
 /// Test every protection step of a target with signal 0, and print the steps in order.
@@ -75,18 +76,24 @@ impl Args {
             let rows = job.steps.iter().map(|step| {
                 let again = before.replace(step.state) == Some(step.state);
                 let state = if again { "" } else { step.state.label() };
-                let (what, outcome) = (escaped(&step.what), escaped(&step.outcome));
-                let took = format!("{} µs", step.micros);
-                let outcome = match step.fails {
-                    true => Health::Critical.marked(&outcome, page),
-                    false => outcome.into_owned(),
-                };
-                vec![state.to_owned(), what.into_owned(), took, outcome]
+                let result = Cell::text(&step.outcome);
+                let cells = vec![
+                    Cell { text: state.to_owned(), ..Cell::default() },
+                    Cell::text(&step.what),
+                    Cell::text(format!("{} µs", step.micros)),
+                    if step.fails { result.of(Health::Critical) } else { result },
+                ];
+                Row { cells, ..Row::default() }
             });
-            let head = ["state", "step", "took", "result"].map(str::to_owned).to_vec();
-            let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-            if rows.len() > 1 {
-                prose_table(&mut text, &rows, &[0, 1], page, &[2]);
+            let rows: Vec<Row> = rows.collect();
+            if !rows.is_empty() {
+                let columns = vec![
+                    columns::text("state", 0),
+                    columns::text("step", 0),
+                    columns::number("took", 1),
+                    columns::prose("result"),
+                ];
+                table(&mut text, &Table { columns, rows, ..Table::default() }, page);
             }
             well |= !job.steps.is_empty();
         }
@@ -135,15 +142,25 @@ fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> a
     runtime.shutdown_background();
     let mut text = String::new();
     let page = standard_output_page();
-    let head = ["node", "name", "processes", "result", "why"].map(str::to_owned).to_vec();
     let rows = answers.iter().map(|PeerAnswer { peer, answer, why }| {
-        let (peer, host, why) = (escaped(peer), escaped(&answer.host), escaped(why));
-        let processes = answer.processes.to_string();
-        let outcome = level(answer.outcome).marked(answer.outcome.label(), page);
-        vec![peer.into_owned(), host.into_owned(), processes, outcome, why.into_owned()]
+        let health = level(answer.outcome);
+        let cells = vec![
+            Cell::text(peer),
+            Cell::text(&answer.host),
+            Cell::text(answer.processes.to_string()),
+            Cell::text(answer.outcome.label()).of(health),
+            Cell::text(why),
+        ];
+        Row { id: peer.clone(), health, cells, link: None }
     });
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    prose_table(&mut text, &rows, &[0, 1, 3], page, &[1]);
+    let columns = vec![
+        columns::text("node", 0),
+        columns::text("name", 1),
+        columns::number("processes", 0),
+        columns::text("result", 0),
+        columns::prose("why"),
+    ];
+    table(&mut text, &Table { columns, rows: rows.collect(), ..Table::default() }, page);
     out::colored_text(&text)?;
     let would = |answer: &PeerAnswer| answer.answer.outcome == RunOutcome::WouldAsk;
     // A node of the list can be without a job of the run.

@@ -9,14 +9,14 @@ use anyhow::Context as _;
 use crate::app::{self, serve};
 use crate::cli::output::{Format, Output};
 use crate::model::health::Health;
-use crate::model::printable::{self, escaped};
+use crate::model::printable;
+use crate::node_view::table::{self as columns, Cell, Row, Table};
 use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::words::incident::{Cause, Incident};
 use crate::protection::words::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
-use crate::report::text::prose_table;
-use crate::report::verdict::Shown as _;
+use crate::report::text::table;
 
 /// The state folder of the systemd unit.
 const STATE: &str = "/var/lib/memwarden";
@@ -90,26 +90,32 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
-    let rows = entries.into_iter().map(|entry| {
-        let mode = entry.mode.as_deref().filter(|mode| !mode.is_empty()).unwrap_or("-");
-        let cause = entry.cause.map_or("damaged", |cause| cause.label());
-        let steps = entry.steps.map_or_else(|| "-".to_owned(), |steps| steps.to_string());
-        let mut summary = entry.summary.clone().unwrap_or_else(|| "the record cannot be read".to_owned());
-        summary.push_str(&requests(&entry));
-        vec![
-            escaped(&entry.id).into_owned(),
-            level(&entry).marked(cause, page),
-            escaped(mode).into_owned(),
-            steps,
-            escaped(&summary).into_owned(),
-        ]
-    });
-    let head = ["incident", "cause", "mode", "steps", "summary"].map(str::to_owned).to_vec();
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-    if rows.len() > 1 {
-        prose_table(&mut out, &rows, &[0, 1, 2], page, &[3, 2]);
+    let rows: Vec<Row> = entries.into_iter().map(|entry| row(&entry)).collect();
+    if !rows.is_empty() {
+        let columns = vec![
+            columns::text("incident", 0),
+            columns::text("cause", 0),
+            columns::text("mode", 1),
+            columns::number("steps", 2),
+            columns::prose("summary"),
+        ];
+        table(&mut out, &Table { columns, rows, ..Table::default() }, page);
     }
     Ok(out)
+}
+
+fn row(entry: &Entry) -> Row {
+    let cause = entry.cause.map_or("damaged", |cause| cause.label());
+    let mut summary = entry.summary.clone().unwrap_or_else(|| "the record cannot be read".to_owned());
+    summary.push_str(&requests(entry));
+    let cells = vec![
+        Cell::text(&entry.id),
+        Cell::text(cause).of(level(entry)),
+        Cell::text(entry.mode.as_deref().unwrap_or_default()),
+        Cell::text(entry.steps.map_or_else(String::new, |steps| steps.to_string())),
+        Cell::text(summary),
+    ];
+    Row { id: entry.id.clone(), health: level(entry), cells, link: None }
 }
 
 /// How severe an incident was, as far as its record tells.
@@ -192,12 +198,12 @@ mod tests {
         assert_eq!(
             text(),
             "  incident                  cause    mode     steps  summary\n  \
-             20260102T120000.000Z-job  damaged  -            -  the record cannot be read\n  \
+             20260102T120000.000Z-job  damaged  –            –  the record cannot be read\n  \
              20260101T120000.000Z-job  policy   enforce      0  It ended.\n"
         );
         let page = Page { columns: Some(80), paint: Paint::Colors };
         let shown = list(&store, page).unwrap();
-        let (unknown, policy) = ("\x1b[35m? damaged\x1b[0m  -", "\x1b[33m! policy\x1b[0m   enforce");
+        let (unknown, policy) = ("\x1b[35m? damaged\x1b[0m  –", "\x1b[33m! policy\x1b[0m   enforce");
         assert!(shown.contains(unknown) && shown.contains(policy), "{shown:?}");
         let plain = list(&store, Page { paint: Paint::Plain, ..page }).unwrap();
         assert!(plain.contains("? damaged") && !plain.contains('\x1b'), "{plain:?}");

@@ -51,10 +51,10 @@ impl Run {
 impl Alert {
     /// How what it is about is.
     pub fn health(&self) -> Health {
-        match self.severity.as_str() {
-            "critical" => Health::Critical,
-            "info" => Health::Ok,
-            _ => Health::Warning,
+        match Health::of_word(&self.severity) {
+            // An alert without a severity that is known requires attention all the same.
+            Health::Unknown => Health::Warning,
+            known => known,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod answer;
 mod health;
 mod past;
+mod tables;
 
 use std::collections::BTreeMap;
 
@@ -231,14 +232,10 @@ impl Cluster {
                 .then_with(|| one.run.cmp(&other.run))
         });
         let alerts = alerts.map(|mut alerts| {
-            let severity = |alert: &Alert| match alert.severity.as_str() {
-                "critical" => 0,
-                "warning" => 1,
-                _ => 2,
-            };
             alerts.sort_by(|one, other| {
-                severity(one)
-                    .cmp(&severity(other))
+                other
+                    .health()
+                    .cmp(&one.health())
                     .then_with(|| (&one.name, &one.text).cmp(&(&other.name, &other.text)))
             });
             alerts

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use super::health::Health;
 use super::label::Label;
 use super::printable::escaped;
 
@@ -199,8 +200,8 @@ impl Severity {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
+            Self::Warning => Health::Warning.word(),
+            Self::Critical => Health::Critical.word(),
         }
     }
 }

@@ -36,6 +36,22 @@ impl Health {
         }
     }
 
+    /// The health that a word names, also as the severity of an alert; unknown for any other word.
+    pub fn of_word(word: &str) -> Self {
+        let known = Self::ALL.into_iter().find(|health| health.word() == word);
+        known.unwrap_or(if word == Severity::Info.label() { Self::Ok } else { Self::Unknown })
+    }
+
+    /// Its symbol where there is no color: in a title, on a terminal.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unknown => "?",
+            Self::Warning => "!",
+            Self::Critical => "!!",
+        }
+    }
+
     /// The health of a number from the recording rules of `alerts/`: 0 ok, 1 unknown, 2 warning, 3 critical.
     pub fn of_number(number: f64) -> Self {
         match number {
@@ -224,6 +240,10 @@ mod tests {
             assert_eq!(serde_json::to_string(&health).unwrap(), format!("\"{}\"", health.word()));
         }
         assert_eq!(Health::of_number(f64::NAN), Health::Unknown);
+        assert_eq!(
+            ["info", "ok", "critical", ""].map(Health::of_word),
+            [Health::Ok, Health::Ok, Health::Critical, Health::Unknown]
+        );
         assert_eq!(
             Health::ALL.map(|health| health.in_part(true)),
             [Health::Unknown, Health::Unknown, Health::Warning, Health::Critical]

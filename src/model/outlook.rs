@@ -428,6 +428,18 @@ pub fn health(forecast: Option<&Forecast>, growth: Option<&Growth>) -> Health {
     }
 }
 
+/// The health of several resources: as the worst of them. One that has begun a moment ago does not make the others unknown,
+/// unless it is the host; without any resource it is unknown.
+pub fn overall<'a>(all: impl IntoIterator<Item = (&'a Subject, &'a Forecast)>) -> Health {
+    let (mut known, mut young) = (None, None);
+    for (subject, forecast) in all {
+        let is_young = forecast.rule == Rule::TooFewSamples && *subject != Subject::host();
+        let worst = if is_young { &mut young } else { &mut known };
+        *worst = (*worst).max(Some(forecast.health()));
+    }
+    known.or(young).unwrap_or(Health::Unknown)
+}
+
 impl Conclusion {
     /// The health of the resource.
     pub fn health(&self) -> Health {
@@ -504,6 +516,18 @@ mod tests {
         outlook.absorb(Outlook { conclusions: vec![growth, of("b")], has_forecasts: false, has_leaks: true });
         let [a, b] = &*outlook.conclusions else { panic!("{outlook:?}") };
         assert!(a.forecast.is_some() && a.growth.is_some() && b.subject.workload.as_str() == "b");
+    }
+
+    #[test]
+    fn only_a_young_host_makes_others_unknown() {
+        let of = |rule| Forecast { rule, ..Forecast::default() };
+        let (young, calm, full) = (of(Rule::TooFewSamples), of(Rule::None), of(Rule::Full));
+        let (host, job) = (Subject::host(), Subject::workload(&"a".into()));
+        let health = |all: &[(&Subject, &Forecast)]| overall(all.iter().copied());
+        assert_eq!(health(&[(&host, &calm), (&job, &young)]), Health::Ok);
+        assert_eq!(health(&[(&host, &young), (&job, &calm)]), Health::Unknown);
+        assert_eq!(health(&[(&host, &young), (&job, &full)]), Health::Critical);
+        assert_eq!((health(&[(&job, &young)]), health(&[])), (Health::Unknown, Health::Unknown));
     }
 
     #[test]

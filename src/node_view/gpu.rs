@@ -103,14 +103,9 @@ pub struct Xid {
 }
 
 impl Xid {
-    /// How severe it is, by the severity of the catalog of XIDs; one that the catalog does not have is unknown.
+    /// How severe it is; one that the catalog of XIDs does not have is unknown.
     pub fn health(&self) -> Health {
-        match self.severity.as_str() {
-            "critical" => Health::Critical,
-            "warning" => Health::Warning,
-            "info" => Health::Ok,
-            _ => Health::Unknown,
-        }
+        Health::of_word(&self.severity)
     }
 }
 

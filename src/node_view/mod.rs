@@ -1,8 +1,10 @@
 //! What a page and a terminal show of a node: its verdict, and the rows of all tables, in one model.
 //!
-//! Severity and wording are decided here and nowhere else: the page, `/api/v1/node` and the terminal show what this says.
+//! `tables` and `sheet` decide what is shown, with which words and in which order; the page, the terminal, reports and
+//! `/api/v1/node` render it.
 //! Pure: a frame and its age go in. Names of users and jobs are as they are; whoever shows them escapes them.
 
+pub mod conclusion_tables;
 pub mod events;
 pub mod forecast;
 mod fragmentation;
@@ -12,6 +14,9 @@ mod lookup;
 mod owner;
 mod problem;
 mod protection;
+pub mod sheet;
+pub mod table;
+mod tables;
 mod training;
 mod verdict;
 mod workload;
@@ -24,8 +29,9 @@ pub use host::{Host, SourceRow};
 pub use owner::Owner;
 pub use problem::{Link, Problem};
 pub use protection::{Protection, Target};
+pub use tables::About;
 pub use training::{Allocator, JobEvent, Rank};
-pub use verdict::Verdict;
+pub use verdict::{TOO_FEW, Verdict};
 pub use workload::{Process, Workload};
 
 use crate::model::format;

@@ -23,7 +23,7 @@ const MOST: usize = 200;
 const MUCH: f64 = 0.2;
 
 /// Where more is shown about something.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
     /// The node itself.
@@ -33,8 +33,22 @@ pub enum Link {
     Gpu(String),
     /// A workload, by its name.
     Workload(String),
+    /// A rank, by its workload and its number.
+    Rank(String, String),
+    /// A problem, by its place in the list.
+    Problem(usize),
+    /// A target of protection, by its name and its workload.
+    Target(String, String),
     /// Protection.
     Protection,
+    /// An incident, by its id.
+    Incident(String),
+    /// A node of a cluster, by the labels `job` and `instance` of its target.
+    ClusterNode(String, String),
+    /// A run of a cluster, by the label `job` of its targets and its name.
+    Run(String, String),
+    /// A firing alert of a cluster, by its place in the list.
+    Alert(usize),
 }
 
 /// One problem.

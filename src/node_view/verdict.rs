@@ -6,6 +6,10 @@ use super::forecast::Forecasts;
 use super::{NodeView, Situation};
 use crate::model::format;
 use crate::model::health::Health;
+use crate::model::outlook;
+
+/// What is said of a node that has been observed for too short a time.
+pub const TOO_FEW: &str = "There are too few samples for a forecast; it takes about a minute.";
 
 /// How the node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +43,11 @@ pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Si
     if let Some((worst, others)) = view.problems.split_first() {
         return Verdict { health: worst.health, sentence: worst.sentence(), more: others.len() };
     }
-    if !forecasts.ready {
-        return Verdict::unknown("There are too few samples for a forecast; it takes about a minute.");
+    if !view.analyzed.forecasts {
+        return Verdict::unknown("No forecast is made: the analyzer `exhaustion` is disabled.");
+    }
+    if outlook::overall(forecasts.all()) == Health::Unknown {
+        return Verdict::unknown(TOO_FEW);
     }
     let fullest = view
         .gpus

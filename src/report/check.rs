@@ -6,7 +6,7 @@ use super::text::Page;
 use super::verdict::Shown as _;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::{NodeView, Problem};
+use crate::node_view::{NodeView, Problem, TOO_FEW};
 
 /// Longest line in bytes: Node Problem Detector cuts the message of a custom plugin here, unless `max_output_length` of the
 /// plugin's configuration is larger.
@@ -45,9 +45,14 @@ impl CheckReport {
         let is_selected = |problem: &&Problem| scope == Scope::All || problem.is_of_node;
         let stated = node.problems.iter().filter(is_selected);
         let mut problems: Vec<_> = stated.map(|problem| (problem.health, problem.sentence())).collect();
-        let is_young = node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready());
-        if problems.is_empty() && is_young {
-            problems.push((Health::Unknown, "too few samples; it takes a minute".to_owned()));
+        // With no problem stated, the verdict says whether that means that there is none.
+        let verdict = &node.verdict;
+        if node.problems.is_empty() && verdict.health == Health::Unknown && !verdict.sentence.is_empty() {
+            problems.push((Health::Unknown, verdict.sentence.clone()));
+        } else if problems.is_empty()
+            && node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready())
+        {
+            problems.push((Health::Unknown, TOO_FEW.to_owned()));
         }
         Self::new(scope, severity, problems)
     }

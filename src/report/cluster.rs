@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::text::{Page, prose_table, table};
+use super::text::{self, Page};
 use super::verdict::Shown as _;
-use crate::cluster::{Cluster, Named, Node, Past, Run};
-use crate::model::format::{UNKNOWN, duration, percent, shown};
+use crate::cluster::{Cluster, Named, Past};
+use crate::model::format::percent;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
+use crate::node_view::table::Table;
 use crate::plot::{Chart, Limit, Line, Panel, TimeAxis, Unit};
 
 /// Grows when a key changes its meaning or disappears.
@@ -39,10 +40,10 @@ pub fn cluster_json(cluster: &Cluster) -> ClusterJson<'_> {
 pub fn cluster_text(cluster: &Cluster, top: usize, page: Page) -> String {
     let mut text = String::new();
     head(cluster, page, &mut text);
-    nodes(cluster, top, page, &mut text);
-    runs(cluster, top, page, &mut text);
+    first("Nodes", cluster.node_table(), top, page, &mut text);
+    first("Runs", cluster.run_table(), top, page, &mut text);
     advice(cluster, &mut text);
-    alerts(cluster, top, page, &mut text);
+    first("Firing alerts", cluster.alert_table(), top, page, &mut text);
     text
 }
 
@@ -93,69 +94,18 @@ fn head(cluster: &Cluster, page: Page, text: &mut String) {
     text.push_str("\n\n");
 }
 
-fn row(cells: &[&str]) -> Vec<String> {
-    cells.iter().map(|cell| (*cell).to_owned()).collect()
-}
-
-fn nodes(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
-    let mut rows =
-        vec![row(&["node", "state", "memory", "time left", "P(15 min)", "leaks", "critical findings"])];
-    let count = |count: Option<f64>| shown(count, |count| format!("{count:.0}"));
-    rows.extend(cluster.nodes.iter().take(top).map(|node: &Node| {
-        vec![
-            escaped(&node.instance).into_owned(),
-            node.state.word().to_owned(),
-            node.memory.word().to_owned(),
-            shown(node.time_to_exhaustion_seconds, duration),
-            shown(node.exhaustion_probability_15m_ratio, percent),
-            count(node.leaks),
-            count(node.critical_findings),
-        ]
-    }));
-    text.push_str("Nodes\n");
-    table(text, &rows, page, &[5, 4, 6]);
-    more(cluster.nodes.len(), top, text);
-}
-
-fn runs(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
-    if cluster.runs.is_empty() {
-        text.push_str("\nNo runs.\n");
+/// The first `top` rows of a table below a heading.
+fn first(heading: &str, mut table: Table, top: usize, page: Page, out: &mut String) {
+    if table.rows.is_empty() {
+        let _ = writeln!(out, "\n{}", table.empty);
         return;
     }
-    let mut rows = vec![row(&[
-        "run",
-        "user",
-        "ranks",
-        "state",
-        "time left",
-        "first to run out",
-        "slowest / median",
-        "fullest / mean",
-        "tokens/s",
-    ])];
-    rows.extend(cluster.runs.iter().take(top).map(|run: &Run| {
-        let world = run.world_size.map_or(String::new(), |world| format!(" of {world:.0}"));
-        let first = run.first.as_ref();
-        vec![
-            escaped(&run.run).into_owned(),
-            if run.user.is_empty() { UNKNOWN.to_owned() } else { escaped(&run.user).into_owned() },
-            format!("{:.0}{world}", run.ranks),
-            run.progress().unwrap_or(UNKNOWN).to_owned(),
-            shown(first.map(|first| first.time_to_exhaustion_seconds), duration),
-            run.first_resource().map_or_else(|| UNKNOWN.to_owned(), |first| escaped(&first).into_owned()),
-            shown(run.slowest.as_ref().map(|rank| rank.step_time_ratio), percent),
-            shown(run.memory_spread_ratio, percent),
-            shown(run.tokens_per_second, |tokens| format!("{tokens:.0}")),
-        ]
-    }));
-    text.push_str("\nRuns\n");
-    table(text, &rows, page, &[7, 8, 6, 1, 5]);
-    more(cluster.runs.len(), top, text);
-}
-
-fn more(count: usize, top: usize, text: &mut String) {
+    let _ = writeln!(out, "\n{heading}");
+    let count = table.rows.len();
+    table.rows.truncate(top);
+    text::table(out, &table, page);
     if count > top {
-        let _ = writeln!(text, "  and {} more (--top, --format json)", count - top);
+        let _ = writeln!(out, "  and {} more (--top, --format json)", count - top);
     }
 }
 
@@ -195,23 +145,6 @@ fn advice(cluster: &Cluster, text: &mut String) {
     }
 }
 
-fn alerts(cluster: &Cluster, top: usize, page: Page, text: &mut String) {
-    let Some(alerts) = &cluster.alerts else {
-        text.push_str("\nAlerts: this server evaluates none.\n");
-        return;
-    };
-    if alerts.is_empty() {
-        return;
-    }
-    let mut rows = vec![row(&["severity", "alert", "description"])];
-    rows.extend(alerts.iter().take(top).map(|alert| {
-        [&alert.severity, &alert.name, &alert.text].map(|cell| escaped(cell).into_owned()).to_vec()
-    }));
-    text.push_str("\nFiring alerts\n");
-    prose_table(text, &rows, &[0, 1], page, &[]);
-    more(alerts.len(), top, text);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,20 +174,21 @@ mod tests {
         expect_test::expect![[r#"
             2 nodes, 1 run, 1 node down, 1 run with ranks that are not seen. First to run out, in 4 min: gpu 1 of a:10636, run llama.
 
+
             Nodes
-              node               state   memory  time left  P(15 min)  leaks  critical findings
-              b\x1b[2J:10636      down  unknown          –          –      –                  –
+              node            state     memory   time left  P(15 min)  leaks  critical findings
+              b\x1b[2J:10636  down      unknown          –          –      –                  –
               a:10636         complete  warning      4 min          –      –                  –
 
             Runs
-              run    user   ranks     state  time left  first to run out  slowest / median  fullest / mean  tokens/s
-              llama     –  3 of 4  advances      4 min  gpu 1 of a:10636             200 %               –         –
+              run    user   ranks  state     time left  first to run out  slowest / median  fullest / mean  tokens/s
+              llama  –     3 of 4  advances      4 min  gpu 1 of a:10636             200 %               –         –
 
             Advice
               llama: rank 3 on a:10636 takes 200 % of the step time of the median rank, and all others wait for it; check its GPU for throttling and errors, and its host for other load
               llama: ranks not seen: 1; their nodes are down, have no memwarden, or the ranks have ended
 
-            Alerts: this server evaluates none.
+            The server evaluates no alerts.
         "#]].assert_eq(&cluster_text(&cluster, 10, Page::default()));
         for columns in [60, 80] {
             let page = Page { columns: Some(columns), ..Page::default() };

@@ -17,14 +17,13 @@ use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
 use crate::model::format::{UNKNOWN, bytes, percent, shown};
 use crate::model::health::Health;
+use crate::node_view::table::{self as columns, Table};
 use crate::plot::report::{Report, Series};
 
 /// The order of a huge page of 2 MiB with pages of 4 KiB, the main use of large blocks on training nodes.
 const HUGE: u32 = 9;
 /// Orders in the table of the text.
 const SHOWN: [u32; 5] = [0, 3, 6, HUGE, 10];
-/// Columns omitted on a narrow page, in this order: orders 10, 0, 3, 6.
-const SPARE: [usize; 4] = [6, 2, 3, 4];
 /// Maximum number of listed allocators.
 const ALLOCATORS: usize = 20;
 /// A change of the index below this between the halves of the observation counts as steady.
@@ -65,9 +64,17 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         return narrowed(recorder, allocators, text, page, unseen);
     }
     let zones = zones(recorder);
-    let mut rows = vec![vec![String::new(), "free".to_owned()]];
-    rows[0].extend(SHOWN.map(|order| format!("order {order}")));
-    rows[0].push("trend".to_owned());
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("free", 1),
+        columns::number("order 0", 4),
+        columns::number("order 3", 3),
+        columns::number("order 6", 2),
+        columns::number("order 9", 0),
+        columns::number("order 10", 5),
+        columns::text("trend", 0),
+    ];
+    let mut rows = Vec::new();
     for zone in &zones {
         let mut row = vec![format!("node {} {}", zone.node, zone.zone), shown(zone.free_bytes, bytes)];
         for order in SHOWN {
@@ -78,7 +85,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         rows.push(row);
     }
     text.push_str("Share of the free memory that is in blocks too small for one of 2^order pages\n");
-    table(&mut text, &rows, page, &SPARE);
+    table(&mut text, &Table::of(titles, rows), page);
     unseen::rows(&mut text, unseen);
     let threshold = about.threshold;
     let largest = largest(&zones);
@@ -109,7 +116,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     if let Some(share) = threshold.filter(|_| alarm) {
         text.push_str(&format!("  above the threshold of {}\n", percent(share)));
     }
-    let findings = findings(&mut text, recorder, page);
+    let findings = findings(&mut text, recorder);
     if findings.is_empty() && allocators.is_empty() {
         text.push_str(&format!("{GPU_NOTE}\n"));
     }
@@ -146,7 +153,7 @@ fn narrowed(
         _ => Health::Warning,
     };
     text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
-    let findings = findings(&mut text, recorder, page);
+    let findings = findings(&mut text, recorder);
     Body {
         json: json!({ "allocators": allocators, "findings": findings }),
         plot: Report { subtitle: verdict, ..Report::default() },
@@ -158,12 +165,12 @@ fn narrowed(
 }
 
 /// The findings about the selection, added to the text and returned as JSON.
-fn findings(text: &mut String, recorder: &Recorder, page: Page) -> Vec<serde_json::Value> {
+fn findings(text: &mut String, recorder: &Recorder) -> Vec<serde_json::Value> {
     let stated = recorder.last.findings.iter();
     let stated =
         stated.filter(|stated| stated.analyzer == "fragmentation" && recorder.focus.has(&stated.subject));
     let tell = |finding: &frame_view::FindingView| {
-        text.push_str(&format!("  {} ({})\n", finding.summary, page.paint.word(&finding.state)));
+        text.push_str(&format!("  {} ({})\n", finding.summary, finding.state));
         if !finding.advice.is_empty() {
             text.push_str(&format!("    {}\n", finding.advice));
         }
@@ -205,9 +212,16 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
         return;
     }
     text.push_str("Allocators of jobs: free memory that cannot be released to the device\n");
-    let mut rows =
-        vec![["", "rank", "device", "gpu", "unreleasable", "share", "state"].map(str::to_owned).to_vec()];
-    rows.extend(allocators.iter().take(ALLOCATORS).map(|own| {
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("rank", 0),
+        columns::number("device", 2),
+        columns::number("gpu", 1),
+        columns::number("unreleasable", 0),
+        columns::number("share", 0),
+        columns::text("state", 0),
+    ];
+    let rows = allocators.iter().take(ALLOCATORS).map(|own| {
         let gpu = if own.gpu.is_empty() { UNKNOWN } else { own.gpu };
         vec![
             own.workload.to_owned(),
@@ -218,8 +232,8 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
             shown(own.unreleasable_ratio, percent),
             own.state.to_owned(),
         ]
-    }));
-    table(text, &rows, page, &[2, 3]);
+    });
+    table(text, &Table::of(titles, rows), page);
     if allocators.len() > ALLOCATORS {
         text.push_str(&format!("  and {} more in no worse state\n", allocators.len() - ALLOCATORS));
     }

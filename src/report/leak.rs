@@ -4,20 +4,19 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::growth::Growth;
-use super::text::{Paint, table};
+use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
-use crate::model::format::{UNKNOWN, bytes, duration, elapsed, rate, shown};
+use crate::model::format::{self, bytes, duration, rate};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
+use crate::node_view::conclusion_tables::growth_table;
 use crate::plot::report::{Report, Series, Stretch};
 
 /// Maximum number of listed subjects.
 const SHOWN: usize = 20;
-/// Columns omitted on a narrow page, in this order: window, rise, since, memory.
-const SPARE: [usize; 4] = [7, 6, 4, 2];
 /// Maximum number of subjects in the plot.
 const DRAWN: usize = 5;
 
@@ -60,17 +59,15 @@ fn is_part(subject: &Subject) -> bool {
 }
 
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
-    let (mut all, paint) = (ranked(recorder), page.paint);
+    let mut all = ranked(recorder);
     all.retain(|(subject, _)| !unseen::is_on(subject, unseen));
     let sure = |growth: &Growth| {
         about.threshold.is_none_or(|share| growth.known.confidence.is_some_and(|c| c > share))
     };
     let alarm = all.iter().any(|(_, growth)| growth.known.leaks() && sure(growth));
     let mut text = String::new();
-    let head = ["", "state", "memory", "growth", "since", "confidence", "rise", "window"];
-    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
-    rows.extend(all.iter().take(SHOWN).map(|(subject, growth)| columns(subject, growth)));
-    table(&mut text, &rows, page, &SPARE);
+    let shown = all.iter().take(SHOWN).map(|(subject, growth)| (named(subject, growth), &growth.known));
+    table(&mut text, &growth_table(shown, recorder.last.unix_seconds), page);
     unseen::rows(&mut text, unseen);
     if all.len() > SHOWN {
         text.push_str(&format!("  and {} more that grow no faster\n", all.len() - SHOWN));
@@ -79,7 +76,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     let level = level(&all).in_part(!unseen.is_empty());
     text.push_str(&format!("{}\n", level.marked(&verdict, page)));
     for (subject, growth) in all.iter().filter(|(_, growth)| growth.known.grows()).take(SHOWN) {
-        explain(&mut text, subject, growth, paint);
+        explain(&mut text, subject, growth, recorder.last.unix_seconds, page);
     }
     Body {
         text,
@@ -91,42 +88,19 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     }
 }
 
-fn columns(subject: &Subject, growth: &Growth) -> Vec<String> {
-    vec![
-        named(subject, growth),
-        growth.state().word().to_owned(),
-        shown(growth.used.last().map(|(_, used)| used), bytes),
-        shown(growth.known.bytes_per_second(), rate),
-        growth.since.map_or_else(|| UNKNOWN.to_owned(), |since| began(growth, since)),
-        shown(growth.known.confidence, |confidence| format!("{confidence:.2}")),
-        shown(growth.known.evidence.map(|seen| seen.rise_bytes), bytes),
-        shown(growth.known.evidence.map(|seen| seen.window_seconds), duration),
-    ]
-}
-
-/// When growth began: the time since the start of the observation, or how long ago if it began before.
-fn began(growth: &Growth, since: f64) -> String {
-    if since < 0.0 { format!("{} ago", duration(growth.seen - since)) } else { elapsed(since) }
-}
-
 /// The subject, with the name of the program if known.
 pub(super) fn named(subject: &Subject, growth: &Growth) -> String {
     if growth.comm.is_empty() { subject.to_string() } else { format!("{subject} ({})", growth.comm) }
 }
 
-/// Writes the state of one subject with its evidence and advice.
-pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, paint: Paint) {
-    let pace = shown(growth.known.bytes_per_second().map(|pace| pace * 3600.0), bytes);
-    text.push_str(&format!(
-        "  {}: {}, {pace} an hour",
-        named(subject, growth),
-        paint.word(growth.state().word())
-    ));
-    if let Some(since) = growth.since {
-        let word = if since < 0.0 { "began" } else { "since" };
-        text.push_str(&format!(", {word} {}", began(growth, since)));
-    }
-    text.push_str(".\n");
+/// Writes the state of one subject with its evidence and advice, at `now` in seconds since 1970.
+pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, now: f64, page: Page) {
+    let (known, state) = (&growth.known, growth.state());
+    let pace = known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
+    let since = known.since_unix_seconds.filter(|_| known.grows());
+    let since = since.map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
+    let word = state.health().painted(state.word(), page);
+    text.push_str(&format!("  {}: {word}{pace}{since}.\n", named(subject, growth)));
     if is_part(subject) {
         // The same evidence and advice as that of its workload.
         return;
@@ -161,10 +135,7 @@ fn verdict(all: &[(&Subject, &Growth)], recorder: &Recorder, in_part: bool) -> S
     let Some((subject, first)) = all.first() else {
         return "No workload was found; select processes with --pid.".to_owned();
     };
-    let pace = first
-        .known
-        .bytes_per_second()
-        .map_or_else(String::new, |pace| format!(" by {} an hour", bytes(pace * 3600.0)));
+    let pace = first.known.bytes_per_second().map_or_else(String::new, |pace| format!(" {}", rate(pace)));
     match first.state() {
         LeakState::Leaking => format!("{} leaks{pace}.", named(subject, first)),
         LeakState::Growing => {

@@ -9,15 +9,14 @@ use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{About, Body, Page, Recorder};
 use crate::model::finding::Subject;
-use crate::model::format::{UNKNOWN, bytes, duration, elapsed, percent, rate, shown};
+use crate::model::format::{duration, elapsed, percent};
 use crate::model::health::Health;
-use crate::model::outlook::Forecast;
+use crate::model::outlook::{self, Forecast};
+use crate::node_view::conclusion_tables::forecast_table;
 use crate::plot::report::{self as plotted, Report, Series};
 
 /// Maximum number of listed resources; those with the highest risk come first.
 const SHOWN: usize = 20;
-/// Columns omitted on a narrow page, in this order: p10 to p90, P(15 min), used, P(60 min), limit, growth.
-const SPARE: [usize; 6] = [6, 7, 1, 8, 2, 4];
 /// Maximum number of resources in the plot.
 const DRAWN: usize = 3;
 
@@ -69,38 +68,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         None => health >= Health::Warning,
     };
     let mut text = String::new();
-    let head = [
-        "",
-        "used",
-        "limit",
-        "share",
-        "growth",
-        "runs out in",
-        "p10 to p90",
-        "P(15 min)",
-        "P(60 min)",
-        "health",
-    ];
-    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).into()];
-    for (subject, _, forecast) in all.iter().take(SHOWN) {
-        let tte = forecast.stated();
-        let range = tte.map(|tte| {
-            format!("{} to {}", duration(tte.p10), tte.p90.map_or_else(|| "never".to_owned(), duration))
-        });
-        rows.push(vec![
-            subject.to_string(),
-            bytes(forecast.used_bytes),
-            bytes(forecast.limit_bytes),
-            percent(forecast.used_share()),
-            shown(forecast.growth(), rate),
-            shown(tte.map(|tte| tte.p50), duration),
-            range.unwrap_or_else(|| UNKNOWN.to_owned()),
-            shown(forecast.within(900.0), percent),
-            shown(forecast.within(3600.0), percent),
-            forecast.health().word().to_owned(),
-        ]);
-    }
-    table(&mut text, &rows, page, &SPARE);
+    let shown = all.iter().take(SHOWN).map(|(subject, _, forecast)| (*subject, *forecast));
+    table(&mut text, &forecast_table(shown), page);
     unseen::rows(&mut text, unseen);
     if all.len() > SHOWN {
         text.push_str(&format!("  and {} more, of no worse health\n", all.len() - SHOWN));
@@ -137,15 +106,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     }
 }
 
-/// The health of the worst resource; unknown while nothing is ready, which does not hide a problem.
 fn health(all: &[Ranked<'_>]) -> Health {
-    let worst = all.iter().map(|(.., forecast)| forecast.health()).max().unwrap_or(Health::Unknown);
-    // What has begun to run a moment ago does not make the whole selection unknown.
-    if worst == Health::Unknown && all.iter().any(|(.., forecast)| forecast.is_ready()) {
-        Health::Ok
-    } else {
-        worst
-    }
+    outlook::overall(all.iter().map(|(subject, _, forecast)| (*subject, *forecast)))
 }
 
 /// The result in one sentence.

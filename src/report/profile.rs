@@ -12,12 +12,11 @@ use super::text::table;
 use super::unseen::{self, Unseen};
 use super::{About, Body, Page, Recorder};
 use crate::model::format::{UNKNOWN, bytes, elapsed, percent, shown};
+use crate::node_view::table::{self as columns, Table};
 use crate::plot::report::{Report, Series};
 
 /// Maximum number of listed processes.
 const PROCESSES: usize = 10;
-/// Columns omitted on a narrow page, in this order: p95, mean, min, peak at.
-const SPARE: [usize; 4] = [4, 3, 2, 6];
 /// Maximum number of workloads in the plot, largest first.
 const DRAWN: usize = 4;
 
@@ -57,7 +56,16 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         .curve(Kind::Host, "", frame_view::HOST_TOTAL)
         .and_then(|curve| curve.last())
         .map(|last| last.1);
-    let mut rows = vec![["", "current", "min", "mean", "p95", "peak", "peak at"].map(str::to_owned).to_vec()];
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("current", 0),
+        columns::number("min", 2),
+        columns::number("mean", 3),
+        columns::number("p95", 4),
+        columns::number("peak", 0),
+        columns::number("peak at", 1),
+    ];
+    let mut rows = Vec::new();
     for (name, _, metric) in HOST.iter().filter(|_| !narrow) {
         rows.extend(recorder.statistics(Kind::Host, "", metric).map(|found| line(name, &found, bytes)));
     }
@@ -82,7 +90,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
             rows.extend(found.map(|found| line(&format!("{name} {kind}"), &found, bytes)));
         }
     }
-    table(&mut text, &rows, page, &SPARE);
+    table(&mut text, &Table::of(titles, rows), page);
     unseen::rows(&mut text, unseen);
     if let (Some(used), Some(total), false) = (used, total, narrow) {
         text.push_str(&format!("Host: {} of {} used.\n", bytes(used.current), bytes(total)));
@@ -97,8 +105,14 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     let processes = largest(recorder);
     if !processes.is_empty() {
         text.push_str("Largest processes\n");
-        let head = ["", "workload", "current", "peak", "peak at"].map(str::to_owned).to_vec();
-        let rows = std::iter::once(head).chain(processes.iter().map(|(pid, process)| {
+        let titles = vec![
+            columns::text("", 0),
+            columns::text("workload", 1),
+            columns::number("current", 0),
+            columns::number("peak", 0),
+            columns::number("peak at", 2),
+        ];
+        let rows = processes.iter().map(|(pid, process)| {
             let workload =
                 if process.workload.is_empty() { UNKNOWN.to_owned() } else { process.workload.clone() };
             let now = if process.seen < recorder.now { "ended".to_owned() } else { bytes(process.current) };
@@ -109,8 +123,8 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
                 bytes(process.peak),
                 elapsed(process.peak_at),
             ]
-        }));
-        table(&mut text, &rows.collect::<Vec<_>>(), Page { paint: Default::default(), ..page }, &[4, 1]);
+        });
+        table(&mut text, &Table::of(titles, rows), page);
     }
     if !over.is_empty() {
         let share = shown(about.threshold, percent);

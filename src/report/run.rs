@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::frame_view;
 use super::record::Kind;
-use super::text::{Paint, table};
+use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
 use super::{Body, Page, Recorder, leak, profile};
@@ -12,6 +12,7 @@ use crate::model::finding::Subject;
 use crate::model::format::{bytes, duration, elapsed};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
+use crate::node_view::table::{self as columns, Table};
 use crate::plot::report::{Mark, Report, Series};
 
 /// Maximum number of listed processes of the command.
@@ -68,7 +69,6 @@ fn name_of(signal: i32) -> &'static str {
 }
 
 pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
-    let paint = page.paint;
     let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), duration(ended.seconds));
     if let Some(cpu) = ended.cpu_seconds {
         text.push_str(&format!(", {} of CPU time", duration(cpu)));
@@ -79,7 +79,14 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
     let kinds = profile::kinds(recorder, name);
     let seen = !kinds.is_empty();
     if seen {
-        let mut rows = vec![["", "peak", "at", "mean", "last"].map(str::to_owned).to_vec()];
+        let titles = vec![
+            columns::text("", 0),
+            columns::number("peak", 0),
+            columns::number("at", 1),
+            columns::number("mean", 2),
+            columns::number("last", 0),
+        ];
+        let mut rows = Vec::new();
         for (kind, key, _) in profile::WORKLOAD {
             let found = kinds.get(key).filter(|found| found.max > 0.0 || key == "resident_bytes");
             rows.extend(found.map(|found| {
@@ -87,7 +94,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
                 vec![kind.to_owned(), peak, elapsed(found.max_at_seconds), mean, last]
             }));
         }
-        table(&mut text, &rows, page, &[3, 2]);
+        table(&mut text, &Table::of(titles, rows), page);
         told_processes(&mut text, recorder, name, page);
     } else {
         text.push_str("  It ended before its memory could be sampled.\n");
@@ -99,7 +106,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
     text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
     let leaks = leak::ranked(recorder);
     for (subject, growth) in leaks.iter().filter(|(_, growth)| growth.known.grows()) {
-        leak::explain(&mut text, subject, growth, paint);
+        leak::explain(&mut text, subject, growth, recorder.last.unix_seconds, page);
     }
     let alarm = leaks.iter().any(|(_, growth)| growth.known.leaks());
     let processes = profile::largest(recorder);
@@ -140,7 +147,8 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
     let rows = profile::largest(recorder).into_iter().take(PROCESSES).map(|(pid, process)| {
         vec![format!("  {} {pid}", process.comm), bytes(process.peak), elapsed(process.peak_at)]
     });
-    table(text, &rows.collect::<Vec<_>>(), Page { paint: Paint::Plain, ..page }, &[2]);
+    let titles = vec![columns::text("", 0), columns::number("", 0), columns::number("", 1)];
+    table(text, &Table::of(titles, rows), page);
 }
 
 fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, String) {

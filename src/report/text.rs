@@ -4,6 +4,11 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use super::verdict::Shown as _;
+use crate::model::health::Health;
+use crate::model::printable::escaped;
+use crate::node_view::table::{Cell, Column, Kind, Table};
+
 /// Whether words may be colored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paint {
@@ -15,16 +20,6 @@ pub enum Paint {
 }
 
 impl Paint {
-    /// Colors critical words red and warnings yellow; others are unchanged.
-    pub(super) fn word(self, word: &str) -> String {
-        let code = match word {
-            "critical" => "1;31",
-            "high" | "leaking" | "medium" | "growing" | "warming" => "33",
-            _ => return word.to_owned(),
-        };
-        if self == Self::Colors { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() }
-    }
-
     /// A heading in bold.
     pub fn heading(self, text: &str) -> String {
         if self == Self::Colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
@@ -57,55 +52,38 @@ const NARROWEST_PROSE: usize = 24;
 /// Indent of a last column that is written below the others.
 const BELOW: usize = 6;
 
-/// Writes a table of figures: the first column left-aligned, the others right-aligned.
+/// Writes a table, with its titles where a column has one: text aligned to the left, numbers to the right.
 ///
-/// If the table is wider than the page, the columns in `omittable` are omitted in that order, and then the names in the
-/// first column are shortened in the middle.
-pub(super) fn table(out: &mut String, rows: &[Vec<String>], page: Page, omittable: &[usize]) {
-    let mut layout = Layout::new(rows);
-    if let Some(most) = page.columns {
-        let name = layout.widths.first().copied().unwrap_or(0);
-        layout.omit(omittable, |layout| GAP + name.min(NAME) + layout.width_of(1..) > most);
-        let room = most.saturating_sub(GAP + layout.width_of(1..)).max(SHORTEST_NAME);
-        if let Some(first) = layout.widths.first_mut() {
-            *first = room.min(name);
-        }
-    }
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in layout.kept(row) {
-            let cell = if column == 0 { shortened(cell, layout.widths[0]) } else { cell.to_owned() };
-            layout.cell(&mut line, column, &cell, column == 0, page.paint);
-        }
-        end(out, &line);
-    }
-    layout.name_omitted(out, rows);
-}
-
-/// Writes a table whose last column is prose, or names of any length: the columns in `left` and the last one
-/// left-aligned, the others right-aligned.
-///
-/// If the table is wider than the page, the columns in `omittable` are omitted in that order while the last column has
-/// less than [`NARROWEST_PROSE`] columns, and then its cells are wrapped, beside the others or below them.
-pub(crate) fn prose_table(
-    out: &mut String,
-    rows: &[Vec<String>],
-    left: &[usize],
-    page: Page,
-    omittable: &[usize],
-) {
-    let mut layout = Layout::new(rows);
-    let Some(last) = layout.widths.len().checked_sub(1) else { return };
-    let room = |layout: &Layout| page.columns.map(|most| most.saturating_sub(GAP + layout.width_of(..last)));
+/// If it is wider than the page, columns are omitted, those with the largest weight first: while prose has less than
+/// [`NARROWEST_PROSE`] columns, or while there is no room for the first [`NAME`] letters of the first column. Then prose is
+/// wrapped, beside the other columns or below them, and the first column is shortened in the middle.
+pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
+    let mut layout = Layout::new(table, page);
+    let Some(last) = layout.columns.len().checked_sub(1) else { return };
+    let has_prose = layout.columns[last].kind == Kind::Prose;
+    let others = if has_prose { last } else { last + 1 };
+    let name = layout.widths[0];
+    let room =
+        |layout: &Layout| page.columns.map(|most| most.saturating_sub(GAP + layout.width_of(..others)));
     let needed = layout.widths[last].min(NARROWEST_PROSE);
-    layout.omit(omittable, |layout| room(layout).is_some_and(|room| room < needed));
-    let beside = room(&layout).is_none_or(|room| room >= needed);
-    for row in rows {
+    if has_prose {
+        layout.omit(|layout| room(layout).is_some_and(|room| room < needed));
+    } else if let Some(most) = page.columns {
+        layout.omit(|layout| GAP + name.min(NAME) + layout.width_of(1..) > most);
+        let room = most.saturating_sub(GAP + layout.width_of(1..)).max(SHORTEST_NAME);
+        layout.widths[0] = room.min(name);
+    }
+    let beside = has_prose && room(&layout).is_none_or(|room| room >= needed);
+    for row in &layout.rows {
         let mut line = String::new();
-        for (column, cell) in layout.kept(row).filter(|(column, _)| *column < last) {
-            layout.cell(&mut line, column, cell, left.contains(&column), page.paint);
+        for (column, (cell, health)) in layout.kept(row).filter(|(column, _)| *column < others) {
+            layout.cell(&mut line, column, cell, *health, page);
         }
-        let prose = row.get(last).map_or("", String::as_str);
+        if !has_prose {
+            end(out, &line);
+            continue;
+        }
+        let (prose, health) = &row[last];
         let (indent, room) = match page.columns {
             None => (0, usize::MAX),
             Some(_) if beside => (GAP + layout.width_of(..last), room(&layout).unwrap_or(usize::MAX)),
@@ -113,37 +91,68 @@ pub(crate) fn prose_table(
         };
         let mut lines = wrap(prose, room).into_iter();
         if beside {
+            let first = lines.next().unwrap_or_default();
             line.push_str(&" ".repeat(GAP));
-            line.push_str(&page.paint.word(lines.next().unwrap_or_default()));
+            line.push_str(&health.map_or_else(|| first.to_owned(), |health| health.painted(first, page)));
         }
         end(out, &line);
-        for rest in lines {
+        for rest in lines.filter(|rest| !rest.is_empty()) {
             end(out, &format!("{}{rest}", " ".repeat(indent)));
         }
     }
-    layout.name_omitted(out, rows);
+    layout.name_omitted(out);
+    if !table.rest.is_empty() {
+        end(out, &format!("  {}", escaped(&table.rest)));
+    }
 }
 
-/// Widths of the columns of a table, and which of them are omitted.
+/// A cell as text, and the health that it names.
+type Shown = (String, Option<Health>);
+
+/// The columns of a table with their widths, and which of them are omitted.
 struct Layout {
+    columns: Vec<Column>,
+    /// The titles, if there are any, and the cells.
+    rows: Vec<Vec<Shown>>,
     widths: Vec<usize>,
     omitted: Vec<usize>,
 }
 
 impl Layout {
-    fn new(rows: &[Vec<String>]) -> Self {
-        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widest = |column: usize| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| visible_width(cell)).max().unwrap_or(0)
+    fn new(table: &Table, page: Page) -> Self {
+        let places: Vec<usize> =
+            (0..table.columns.len()).filter(|place| table.columns[*place].kind != Kind::Trail).collect();
+        let columns: Vec<Column> = places.iter().map(|place| table.columns[*place]).collect();
+        // On a terminal, a symbol says what the color of a word says that does not name its health.
+        let is_marked = |health: Health, text: &str| {
+            page.columns.is_some() && health > Health::Ok && text != health.word()
         };
-        Self { widths: (0..columns).map(widest).collect(), omitted: Vec::new() }
+        let shown = |cell: &Cell| {
+            let text = escaped(&cell.text).into_owned();
+            match cell.health {
+                Some(health) if is_marked(health, &text) => {
+                    (format!("{} {text}", health.symbol()), cell.health)
+                }
+                health => (text, health),
+            }
+        };
+        let cells =
+            table.rows.iter().map(|row| places.iter().map(|place| shown(&row.cells[*place])).collect());
+        let titles: Vec<Shown> = columns.iter().map(|column| (column.title.to_owned(), None)).collect();
+        let has_titles = titles.iter().any(|(title, _)| !title.is_empty());
+        let rows: Vec<Vec<Shown>> = has_titles.then_some(titles).into_iter().chain(cells).collect();
+        let widest = |column: usize| rows.iter().map(|row| row[column].0.width()).max().unwrap_or(0);
+        Self { widths: (0..columns.len()).map(widest).collect(), columns, rows, omitted: Vec::new() }
     }
 
     /// Omits columns, one after the other, while the table is too wide.
-    fn omit(&mut self, omittable: &[usize], too_wide: impl Fn(&Self) -> bool) {
-        for column in omittable.iter().filter(|column| **column < self.widths.len()) {
+    fn omit(&mut self, too_wide: impl Fn(&Self) -> bool) {
+        let weight = |place: &usize| self.columns[*place].weight;
+        let mut omittable: Vec<usize> = (0..self.columns.len()).filter(|place| weight(place) > 0).collect();
+        omittable.sort_by_key(|place| std::cmp::Reverse(weight(place)));
+        for column in omittable {
             if too_wide(self) {
-                self.omitted.push(*column);
+                self.omitted.push(column);
             }
         }
     }
@@ -155,26 +164,27 @@ impl Layout {
     }
 
     /// The cells of a row whose columns are not omitted.
-    fn kept<'a>(&'a self, row: &'a [String]) -> impl Iterator<Item = (usize, &'a str)> {
-        let cells = row.iter().map(String::as_str).enumerate();
-        cells.filter(|(column, _)| !self.omitted.contains(column))
+    fn kept<'a>(&'a self, row: &'a [Shown]) -> impl Iterator<Item = (usize, &'a Shown)> {
+        row.iter().enumerate().filter(|(column, _)| !self.omitted.contains(column))
     }
 
-    /// Writes a cell with its padding, which is computed without color sequences, as these have no width.
-    fn cell(&self, line: &mut String, column: usize, cell: &str, left: bool, paint: Paint) {
-        let pad = " ".repeat(self.widths[column].saturating_sub(visible_width(cell)));
-        let shown = paint.word(cell);
+    /// Writes a cell with its padding; its color has no width.
+    fn cell(&self, line: &mut String, column: usize, cell: &str, health: Option<Health>, page: Page) {
+        let width = self.widths[column];
+        let cell = if column == 0 { shortened(cell, width) } else { cell.to_owned() };
+        let pad = " ".repeat(width.saturating_sub(cell.width()));
+        let shown = health.map_or_else(|| cell.clone(), |health| health.painted(&cell, page));
         line.push_str(&" ".repeat(GAP));
-        let parts = if left { [&shown, &pad] } else { [&pad, &shown] };
+        let is_number = self.columns[column].kind == Kind::Number;
+        let parts = if is_number { [&pad, &shown] } else { [&shown, &pad] };
         parts.into_iter().for_each(|part| line.push_str(part));
     }
 
-    /// States which columns were omitted, by the heads in the first row.
-    fn name_omitted(&self, out: &mut String, rows: &[Vec<String>]) {
-        if let Some(head) = rows.first().filter(|_| !self.omitted.is_empty()) {
-            let heads = self.omitted.iter().filter_map(|column| head.get(*column));
-            let heads: Vec<&str> = heads.map(String::as_str).collect();
-            out.push_str(&format!("  (columns omitted: {})\n", heads.join(", ")));
+    /// States which columns were omitted.
+    fn name_omitted(&self, out: &mut String) {
+        if !self.omitted.is_empty() {
+            let titles: Vec<&str> = self.omitted.iter().map(|column| self.columns[*column].title).collect();
+            out.push_str(&format!("  (columns omitted: {})\n", titles.join(", ")));
         }
     }
 }
@@ -277,54 +287,68 @@ pub(crate) fn shortened(name: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_view::table::{self as columns, Row};
 
     #[test]
     fn columns_stand_under_each_other_whatever_their_color() {
-        let rows = [["", "risk", "x"], ["host", "critical", "1"]];
-        let rows: Vec<Vec<String>> =
-            rows.iter().map(|row| row.iter().map(|c| (*c).to_owned()).collect()).collect();
+        let cells = vec![
+            Cell::text("host"),
+            Cell::text("critical").of(Health::Critical),
+            Cell::number(Some(1.0), |one| one.to_string()),
+        ];
+        let columns = vec![columns::text("", 0), columns::text("health", 0), columns::number("x", 0)];
+        let own = Table { columns, rows: vec![Row { cells, ..Row::default() }], ..Table::default() };
         let mut out = String::new();
-        table(&mut out, &rows, Paint::Plain.into(), &[]);
-        assert_eq!(out, "            risk  x\n  host  critical  1\n");
+        table(&mut out, &own, Paint::Plain.into());
+        assert_eq!(out, "        health    x\n  host  critical  1\n");
         let mut colored = String::new();
-        table(&mut colored, &rows, Paint::Colors.into(), &[]);
+        table(&mut colored, &own, Paint::Colors.into());
+        assert_ne!(colored, out);
         assert_eq!(colored.replace("\x1b[1;31m", "").replace("\x1b[0m", ""), out);
     }
 
-    fn prose(rows: &[[&str; 3]], left: &[usize], columns: Option<usize>, omittable: &[usize]) -> String {
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+    /// A table of a text, a number of some weight, and prose.
+    fn prose(rows: &[[&str; 3]], columns: Option<usize>, weight: u8) -> String {
+        let [titles, cells @ ..] = rows else { return String::new() };
+        let titles = titles.map(|title| &*Box::leak(title.to_owned().into_boxed_str()));
+        let kinds =
+            vec![columns::text(titles[0], 0), columns::number(titles[1], weight), columns::prose(titles[2])];
+        let cells = cells.iter().map(|row| row.map(str::to_owned).to_vec());
         let mut out = String::new();
-        prose_table(&mut out, &rows, left, Page { columns, ..Page::default() }, omittable);
+        table(&mut out, &Table::of(kinds, cells), Page { columns, ..Page::default() });
         out
     }
 
     #[test]
-    fn columns_are_aligned_to_the_left_where_asked() {
+    fn text_is_aligned_to_the_left_and_numbers_to_the_right() {
         let rows = [["id", "3", "what"], ["a longer id", "12", ""]];
-        assert_eq!(prose(&rows, &[0], None, &[]), "  id            3  what\n  a longer id  12\n");
-        assert_eq!(prose(&rows, &[1], None, &[]), "           id  3   what\n  a longer id  12\n");
-        assert_eq!(prose(&[], &[1], Some(10), &[]), "");
+        assert_eq!(prose(&rows, None, 0), "  id            3  what\n  a longer id  12\n");
+        let untitled = [["", "", ""], ["id", "3", "what"]];
+        assert_eq!(prose(&untitled, None, 0), "  id  3  what\n");
+        let mut out = String::new();
+        table(&mut out, &Table::default(), Page::default());
+        assert_eq!(out, "");
     }
 
     #[test]
     fn the_last_column_is_wrapped_and_loses_nothing() {
         let rows =
             [["id", "steps", "summary"], ["a-1", "3", "the kernel killed python3 in the group of job 17"]];
-        let wide = prose(&rows, &[0], Some(70), &[]);
+        let wide = prose(&rows, Some(70), 0);
         assert_eq!(
             wide,
             "  id   steps  summary\n  a-1      3  the kernel killed python3 in the group of job 17\n"
         );
-        let narrow = prose(&rows, &[0], Some(40), &[1]);
+        let narrow = prose(&rows, Some(40), 1);
         assert_eq!(
             narrow,
             "  id   steps  summary\n  a-1      3  the kernel killed python3\n              in the group of job 17\n"
         );
         // Too narrow for all: a column is omitted, and then the last one is written below.
-        let narrower = prose(&rows, &[0], Some(36), &[1]);
+        let narrower = prose(&rows, Some(36), 1);
         assert!(narrower.contains("  a-1  the kernel killed python3 in\n       the group"), "{narrower}");
         assert!(narrower.ends_with("  (columns omitted: steps)\n"), "{narrower}");
-        let below = prose(&rows, &[0], Some(28), &[]);
+        let below = prose(&rows, Some(28), 0);
         assert!(below.contains("  a-1      3\n      the kernel killed\n      python3"), "{below}");
         for text in [wide, narrow, narrower, below] {
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -335,8 +359,8 @@ mod tests {
     #[test]
     fn widths_are_those_of_a_terminal() {
         // CJK letters take two columns, a combining accent none.
-        let rows = [["訓練", "1", ""], ["e\u{301}t", "2", ""], ["abcd", "3", ""]];
-        assert_eq!(prose(&rows, &[0], None, &[]), "  訓練  1\n  e\u{301}t    2\n  abcd  3\n");
+        let rows = [["", "", ""], ["訓練", "1", ""], ["e\u{301}t", "2", ""], ["abcd", "3", ""]];
+        assert_eq!(prose(&rows, None, 0), "  訓練  1\n  e\u{301}t    2\n  abcd  3\n");
         assert_eq!(shortened("訓練訓練訓練訓練", 9), "訓...練");
         assert_eq!(wrap("訓練訓練", 5), ["訓練", "訓練"]);
         assert_eq!(visible_width("\x1b[1;31mhigh\x1b[0m risk"), 9);
@@ -371,13 +395,18 @@ mod tests {
 
     #[test]
     fn a_table_fits_its_page_and_keeps_what_matters() {
-        let head = ["", "used", "p10 to p90", "risk"];
         let row =
             ["workload a-name-that-is-longer-than-most-slurm-17", "5.0 GiB", "1 min 40 s to 4 min", "high"];
-        let rows: Vec<Vec<String>> = [head, row].iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        let columns = vec![
+            columns::text("", 0),
+            columns::number("used", 1),
+            columns::number("p10 to p90", 2),
+            columns::text("risk", 0),
+        ];
+        let own = Table::of(columns, [row.map(str::to_owned).to_vec()]);
         let at = |columns| {
             let mut out = String::new();
-            table(&mut out, &rows, Page { columns: Some(columns), ..Page::default() }, &[2, 1]);
+            table(&mut out, &own, Page { columns: Some(columns), ..Page::default() });
             let mut lines = out.lines().filter(|line| !line.contains("columns omitted"));
             assert!(lines.all(|line| line.chars().count() <= columns), "{columns}: {out}");
             out

@@ -9,6 +9,7 @@ use super::frame_view::{self, FrameView, Row};
 use super::text::{Page, table};
 use crate::model::format::{UNKNOWN, bytes, duration, percent};
 use crate::model::timeline::{Kind, Timeline};
+use crate::node_view::table::{self as columns, Table};
 
 /// Maximum number of ranks; a command runs those of one node.
 const MOST_RANKS: usize = 1_024;
@@ -163,8 +164,14 @@ impl Training {
         let phases = self.phases();
         let whole: f64 = phases.values().map(|phase| phase.seconds).sum();
         if whole > 0.0 {
-            let mut rows =
-                vec![["  phase", "share", "total", "mean", "peak allocated"].map(str::to_owned).to_vec()];
+            let titles = vec![
+                columns::text("  phase", 0),
+                columns::number("share", 0),
+                columns::number("total", 2),
+                columns::number("mean", 1),
+                columns::number("peak allocated", 0),
+            ];
+            let mut rows = Vec::new();
             for (name, phase) in &phases {
                 let mean = (phase.count > 0.0).then(|| short(phase.seconds / phase.count));
                 let name: String = name.chars().filter(|letter| !letter.is_control()).collect();
@@ -176,7 +183,7 @@ impl Training {
                     phase.peak.map_or_else(|| UNKNOWN.to_owned(), bytes),
                 ]);
             }
-            table(text, &rows, page, &[2, 3]);
+            table(text, &Table::of(titles, rows), page);
         }
         if let (Some(allocated), Some(reserved)) = (self.allocated_peak(), self.reserved_peak()) {
             let [allocated, reserved] = [allocated, reserved].map(bytes);

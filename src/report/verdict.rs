@@ -12,13 +12,13 @@ pub(crate) trait Shown {
     fn marked(self, sentence: &str, page: Page) -> String;
 }
 
-/// The symbol, as in the terminal UI, and the color (ECMA-48 SGR).
-const fn symbol(health: Health) -> (&'static str, &'static str) {
+/// The color (ECMA-48 SGR).
+const fn color(health: Health) -> &'static str {
     match health {
-        Health::Ok => ("ok", "32"),
-        Health::Unknown => ("?", "35"),
-        Health::Warning => ("!", "33"),
-        Health::Critical => ("!!", "1;31"),
+        Health::Ok => "32",
+        Health::Unknown => "35",
+        Health::Warning => "33",
+        Health::Critical => "1;31",
     }
 }
 
@@ -26,14 +26,14 @@ impl Shown for Health {
     fn painted(self, word: &str, page: Page) -> String {
         match page.paint {
             Paint::Plain => word.to_owned(),
-            Paint::Colors => format!("\x1b[{}m{word}\x1b[0m", symbol(self).1),
+            Paint::Colors => format!("\x1b[{}m{word}\x1b[0m", color(self)),
         }
     }
 
     fn marked(self, sentence: &str, page: Page) -> String {
         match page.columns {
             None => sentence.to_owned(),
-            Some(_) => self.painted(&format!("{} {sentence}", symbol(self).0), page),
+            Some(_) => self.painted(&format!("{} {sentence}", self.symbol()), page),
         }
     }
 }

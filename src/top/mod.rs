@@ -1,16 +1,13 @@
 //! The terminal UI: the node's view model, or a cluster, as a screen of a terminal.
 //!
-//! Severity and wording come from [`crate::node_view`] and [`crate::cluster`]. [`State`] changes with data and keys;
+//! Tables, sheets and severity come from [`crate::node_view`] and [`crate::cluster`]. [`State`] changes with data and keys;
 //! [`draw()`] writes it into a buffer of cells. Pure: the time and the data go in.
 
-mod cluster_tables;
 mod data;
 mod details;
 mod draw;
 mod keys;
-mod node_tables;
 mod state;
-mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -4,10 +4,10 @@ use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui_core::layout::{Position, Rect};
 
 use super::data::{Data, Trails, Update};
-use super::table::{Sort, Table};
-use super::{cluster_tables, node_tables};
+use super::details;
 use crate::model::format;
-use crate::node_view::Health;
+use crate::node_view::table::{Sort, Table};
+use crate::node_view::{Health, Link};
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,22 +71,8 @@ impl Tab {
 pub(super) enum Screen {
     /// A table, with the host and the GPUs above it.
     Tab(Tab),
-    /// A GPU, by its index.
-    Gpu(String),
-    /// A workload, by its name.
-    Workload(String),
-    /// A rank, by its workload and its number.
-    Rank(String, String),
-    /// A problem, by its place.
-    Problem(usize),
-    /// A workload of a protection target.
-    Target(String, String),
-    /// A node of a cluster, by its job and its instance.
-    Node(String, String),
-    /// A run of a cluster, by its job and its name.
-    Run(String, String),
-    /// An alert, by its place.
-    Alert(usize),
+    /// What a link names.
+    Of(Link),
 }
 
 /// A screen, and what is selected there.
@@ -215,7 +201,7 @@ impl State {
     }
 
     /// The verdict with the sentence about it, and the number of problems that it does not name.
-    pub(super) fn verdict(&self, now: f64) -> (Health, String, usize) {
+    pub(crate) fn verdict(&self, now: f64) -> (Health, String, usize) {
         if let Some(Failure { since, why }) = &self.failure {
             let at = format::clock(*since, now);
             let last = if self.data.is_some() { " What follows is the last that is known." } else { "" };
@@ -245,11 +231,24 @@ impl State {
 
     /// The whole table of a tab.
     pub(super) fn whole(&self, tab: Tab) -> Table {
-        match &self.data {
-            Some(Data::Node(node)) => node_tables::table(node, tab),
-            Some(Data::Cluster(cluster)) => cluster_tables::table(cluster, tab),
+        let table = match &self.data {
+            Some(Data::Node(node)) => match tab {
+                Tab::Ranks => node.view.rank_table(|_, _| true),
+                Tab::Gpus => node.view.gpu_table(),
+                Tab::Problems => node.view.problem_table(),
+                Tab::Events => node.view.event_table(&node.events, |_| true),
+                Tab::Protection => node.view.protection.target_table(None),
+                Tab::Sources => node.view.source_table(),
+                _ => node.view.workload_table(),
+            },
+            Some(Data::Cluster(cluster)) => match tab {
+                Tab::Runs => cluster.run_table(),
+                Tab::Alerts => cluster.alert_table(),
+                _ => cluster.node_table(),
+            },
             None => Table { empty: "No data yet.".to_owned(), ..Table::default() },
-        }
+        };
+        table.without_trails()
     }
 
     /// The table that is shown, filtered and sorted; absent where a detail is shown.
@@ -299,31 +298,30 @@ impl State {
         }
     }
 
-    /// Opens the ranks of a workload, or a detail of the selected row.
+    /// Opens what a link names.
+    fn follow(&mut self, link: Link) {
+        match link {
+            Link::Node | Link::Incident(_) => {}
+            Link::Protection => self.open(Screen::Tab(Tab::Protection)),
+            link => self.open(Screen::Of(link)),
+        }
+    }
+
+    /// Opens the ranks of a workload, what another detail leads to, or a detail of the selected row.
     pub(super) fn open_selected(&mut self) {
-        match self.place().screen.clone() {
-            Screen::Workload(name) => {
-                if let Some(ranks) = Tab::all(self.kind).iter().position(|tab| *tab == Tab::Ranks) {
-                    self.show_tab(ranks);
-                    self.place_mut().filter = name;
-                }
+        if let Screen::Of(Link::Workload(name)) = self.place().screen.clone() {
+            if let Some(ranks) = Tab::all(self.kind).iter().position(|tab| *tab == Tab::Ranks) {
+                self.show_tab(ranks);
+                self.place_mut().filter = name;
             }
-            Screen::Problem(place) => {
-                if let Some(Data::Node(node)) = &self.data
-                    && let Some(screen) =
-                        node.view.problems.get(place).and_then(|problem| node_tables::target(&problem.link))
-                {
-                    self.open(screen);
-                }
+        } else if let Some((_, sheet)) = details::sheet(self) {
+            if let Some((_, link)) = sheet.and_then(|sheet| sheet.leads_to) {
+                self.follow(link);
             }
-            Screen::Rank(workload, _) => self.open(Screen::Workload(workload)),
-            Screen::Target(_, workload) if !workload.is_empty() => self.open(Screen::Workload(workload)),
-            _ => {
-                let Some(table) = self.table() else { return };
-                let row = self.selected(&table).and_then(|row| table.rows.into_iter().nth(row));
-                if let Some(screen) = row.and_then(|row| row.opens) {
-                    self.open(screen);
-                }
+        } else if let Some(table) = self.table() {
+            let row = self.selected(&table).and_then(|row| table.rows.into_iter().nth(row));
+            if let Some(link) = row.and_then(|row| row.link) {
+                self.follow(link);
             }
         }
     }

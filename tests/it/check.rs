@@ -32,7 +32,7 @@ fn server(answer: &'static str) -> String {
 }
 
 #[test]
-fn a_node_without_findings_is_ok() {
+fn a_node_without_forecasts_is_unknown() {
     // What the machine of the test is like decides nothing.
     let off = ["exhaustion", "leak", "fragmentation", "imbalance", "visibility"];
     let off = off.map(|name| format!("analyzers.{name}.enabled=false"));
@@ -43,10 +43,11 @@ fn a_node_without_findings_is_ok() {
     let daemon = Daemon::start(&sets);
     daemon.metrics();
     let url = format!("http://{}", daemon.address);
-    assert_eq!(check(&url, &[]), (Some(0), "ok: no problem is known\n".to_owned()));
+    let line = "unknown: No forecast is made: the analyzer `exhaustion` is disabled\n";
+    assert_eq!(check(&url, &[]), (Some(2), line.to_owned()));
     let (code, json) = check(&url, &["--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((code, &json["health"], &json["exit_code"]), (Some(0), &"ok".into(), &0.into()));
+    assert_eq!((code, &json["health"], &json["exit_code"]), (Some(2), &"unknown".into(), &2.into()));
 }
 
 #[test]

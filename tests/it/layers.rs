@@ -623,3 +623,41 @@ fn readers_of_frames_name_metrics_by_their_declarations() {
     }
     assert!(wrong.is_empty(), "name these by catalog::ROOM::METRIC.desc.name:\n{}", wrong.join("\n"));
 }
+
+/// A string with one of these formats an amount, a share or a duration for people.
+const FORMATS: [&str; 11] =
+    ["} %", "}%\"", "} B\"", "} KiB", "} MiB", "} GiB", "} ms\"", "} min", "} h\"", "/min\"", "/h\""];
+/// Files that may: the formats themselves, and the labels of axes, whose precision is that of their steps.
+const MAY_FORMAT: [&str; 4] = ["model/format.rs", "model/units.rs", "plot/ticks.rs", "plot/times.rs"];
+
+#[test]
+fn one_module_formats_amounts_and_durations() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files() {
+        if MAY_FORMAT.iter().any(|name| Path::new(name) == path) {
+            continue;
+        }
+        // Limits in the texts of errors are constants.
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("#[error(")) {
+            if FORMATS.iter().any(|format| line.contains(format)) {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "format these with model::format:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn one_module_names_healths() {
+    let mut wrong = Vec::new();
+    for (path, text) in all_files().into_iter().filter(|(path, _)| Path::new("model/health.rs") != path) {
+        for line in code(&text).lines() {
+            if ["\"critical\"", "\"warning\"", "\"1;31\""].iter().any(|word| line.contains(word))
+                && Path::new("report/verdict.rs") != path
+            {
+                wrong.push(format!("{}: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "name these by model::health::Health:\n{}", wrong.join("\n"));
+}

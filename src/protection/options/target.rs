@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::presets::AskedRanks;
 use super::signals;
 use crate::model::facts::Workload;
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::pattern;
 use crate::model::units::{Amount, Bytes};
@@ -239,11 +240,7 @@ impl fmt::Display for Target {
 }
 
 fn time(duration: std::time::Duration) -> String {
-    match duration.as_millis() {
-        ms if ms % 60_000 == 0 && ms > 0 => format!("{} min", ms / 60_000),
-        ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
-        ms => format!("{ms} ms"),
-    }
+    format::duration(duration.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
+use crate::node_view::table::{self as columns, Table};
 use crate::report::Page;
-use crate::report::text::{prose_table, table};
+use crate::report::text::table;
 use crate::report::verdict::Shown as _;
 
 /// One checkpoint.
@@ -70,9 +71,15 @@ fn shares(title: &str, shares: &[Share], page: Page, out: &mut String) {
             share.ratio.map_or_else(String::new, |ratio| format::percent(ratio.get())),
         ]
     };
-    let head = ["", "tensors", "elements", "bytes", "share"].map(str::to_owned).to_vec();
     let _ = writeln!(out, "{title}");
-    table(out, &std::iter::once(head).chain(shares.iter().map(row)).collect::<Vec<_>>(), page, &[1, 4]);
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("tensors", 2),
+        columns::number("elements", 0),
+        columns::number("bytes", 0),
+        columns::number("share", 1),
+    ];
+    table(out, &Table::of(titles, shares.iter().map(row)), page);
     out.push('\n');
 }
 
@@ -90,7 +97,12 @@ fn rows(title: &str, rows: &[Row<'_>], bad: bool, page: Page, out: &mut String) 
         cells
     };
     let _ = writeln!(out, "{title}");
-    prose_table(out, &rows.iter().map(row).collect::<Vec<_>>(), &[1, 2], page, &[]);
+    let mut titles = vec![columns::number("", 0), columns::text("", 0), columns::text("", 0)];
+    if bad {
+        titles.extend([columns::number("", 0), columns::number("", 0)]);
+    }
+    titles.push(columns::prose(""));
+    table(out, &Table::of(titles, rows.iter().map(row)), page);
     out.push('\n');
 }
 
@@ -181,14 +193,14 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, page: Page, ou
             let bytes = Bytes::new(side.bytes).to_string();
             vec![bytes, kind(side.dtype, side.shape), clean(side.name).into_owned()]
         };
-        list(title, sides.len(), sides.iter().take(top).map(row).collect(), &[1], page, out);
+        list(title, sides.len(), sides.iter().take(top).map(row).collect(), page, out);
     }
     let changed = comparison.changed.iter().take(top).map(|change| {
         let (before, after) = (&change.before, &change.after);
         let change = format!("{} -> {}", kind(before.dtype, before.shape), kind(after.dtype, after.shape));
         vec![change, clean(before.name).into_owned()]
     });
-    list("Changed", comparison.changed.len(), changed.collect(), &[0], page, out);
+    list("Changed", comparison.changed.len(), changed.collect(), page, out);
     if let (Some(moved), Some(compared)) = (&comparison.values, comparison.compared) {
         let _ = writeln!(out, "\nValues: {} of {} differ", moved.len(), format::counted(compared, "tensor"));
         let rows = moved.iter().take(top).map(|moved| {
@@ -197,16 +209,18 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, page: Page, ou
             let share = format!("{} of {}", grouped(difference.differing), grouped(difference.elements));
             vec![most, share, clean(moved.name).into_owned()]
         });
-        list("Largest differences", moved.len(), rows.collect(), &[0], page, out);
+        list("Largest differences", moved.len(), rows.collect(), page, out);
     }
     out.push('\n');
 }
 
-fn list(title: &str, count: usize, rows: Vec<Vec<String>>, left: &[usize], page: Page, out: &mut String) {
+fn list(title: &str, count: usize, rows: Vec<Vec<String>>, page: Page, out: &mut String) {
     if count > 0 {
         let more = count - rows.len();
         let _ = writeln!(out, "\n{title}");
-        prose_table(out, &rows, left, page, &[]);
+        let others = rows.first().map_or(0, |row| row.len() - 1);
+        let titles = std::iter::repeat_n(columns::text("", 0), others).chain([columns::prose("")]);
+        table(out, &Table::of(titles.collect(), rows), page);
         if more > 0 {
             let _ = writeln!(out, "  and {more} more (--top, --format json)");
         }

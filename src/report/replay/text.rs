@@ -9,9 +9,10 @@ use crate::model::health::Health;
 use crate::model::health::Rule;
 use crate::model::printable::escaped;
 use crate::model::series::Series;
+use crate::node_view::table::{self as columns, Table};
 use crate::plot::{self, TimeAxis};
 use crate::report::Page;
-use crate::report::text::prose_table;
+use crate::report::text::table;
 use crate::report::verdict::Shown as _;
 
 /// When the verdict changed, and to what.
@@ -75,7 +76,7 @@ pub(crate) fn write(
     line("advice", advice(end).to_owned());
     out.push_str(&escaped(&series.name));
     out.push('\n');
-    prose_table(out, &rows, &[0], page, &[]);
+    table(out, &Table::of(vec![columns::text("", 0), columns::prose("")], rows), page);
 }
 
 /// A probability above this is not worth a remark.

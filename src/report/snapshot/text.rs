@@ -10,8 +10,9 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
+use crate::node_view::table::{self as columns, Table};
 use crate::report::Page;
-use crate::report::text::{prose_table, table};
+use crate::report::text::table;
 use crate::report::verdict::Shown as _;
 
 /// One snapshot.
@@ -75,16 +76,23 @@ fn sums(totals: &Totals, page: Page, out: &mut String) {
         row("  largest free range", totals.largest_free_bytes),
     ]);
     out.push_str("Memory\n");
-    table(out, &rows, page, &[2]);
+    let titles = vec![columns::text("", 0), columns::number("", 0), columns::number("", 1)];
+    table(out, &Table::of(titles, rows), page);
     out.push('\n');
 }
 
 fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
-    let mut rows = vec![
-        ["", "segments", "reserved", "allocated", "free", "releasable", "not releasable", "largest free"]
-            .map(str::to_owned)
-            .to_vec(),
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("segments", 5),
+        columns::number("reserved", 0),
+        columns::number("allocated", 1),
+        columns::number("free", 4),
+        columns::number("releasable", 2),
+        columns::number("not releasable", 0),
+        columns::number("largest free", 3),
     ];
+    let mut rows = Vec::new();
     for group in groups {
         let mut name = format!("device {}", group.device);
         if let Some(stream) = group.stream {
@@ -112,7 +120,7 @@ fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
         ]);
     }
     let _ = writeln!(out, "{title}");
-    table(out, &rows, page, &[1, 4, 7, 5, 3]);
+    table(out, &Table::of(titles, rows), page);
     out.push('\n');
 }
 
@@ -120,8 +128,14 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
     if requests.is_empty() {
         return;
     }
-    let mut rows =
-        vec![["", "size", "served from cache", "unusable share", "unusable"].map(str::to_owned).to_vec()];
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("size", 0),
+        columns::number("served from cache", 0),
+        columns::number("unusable share", 0),
+        columns::number("unusable", 1),
+    ];
+    let mut rows = Vec::new();
     for request in requests {
         let origin = match request.origin {
             Origin::Given => "as requested",
@@ -134,16 +148,13 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
         rows.push(vec![
             origin.to_owned(),
             request.size_bytes.to_string(),
-            match request.fits {
-                true => "yes".to_owned(),
-                false => Health::Warning.marked("no", page),
-            },
+            if request.fits { "yes" } else { "no" }.to_owned(),
             request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), format::percent),
             request.lost_bytes.to_string(),
         ]);
     }
     out.push_str("Free memory that a request can use\n");
-    table(out, &rows, page, &[4]);
+    table(out, &Table::of(titles, rows), page);
     out.push('\n');
 }
 
@@ -158,9 +169,13 @@ fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
     };
     if !holders.is_empty() {
         let _ = writeln!(out, "{title}");
-        let head = ["allocated", "share", "blocks", "allocated by"].map(str::to_owned).to_vec();
-        let rows: Vec<_> = std::iter::once(head).chain(holders.iter().map(row)).collect();
-        prose_table(out, &rows, &[], page, &[2, 1]);
+        let titles = vec![
+            columns::number("allocated", 0),
+            columns::number("share", 1),
+            columns::number("blocks", 2),
+            columns::prose("allocated by"),
+        ];
+        table(out, &Table::of(titles, holders.iter().map(row)), page);
         out.push('\n');
     }
 }
@@ -206,7 +221,8 @@ fn trace(trace: &TraceReport, page: Page, out: &mut String) {
         row("peak allocated", peak.live_bytes, when),
         row("peak reserved", trace.reserved_peak_bytes, String::new()),
     ];
-    prose_table(out, &rows, &[0], page, &[]);
+    let titles = vec![columns::text("", 0), columns::number("", 0), columns::prose("")];
+    table(out, &Table::of(titles, rows), page);
     let _ = writeln!(
         out,
         "  segments allocated from the driver: {}, freed: {}\n",
@@ -255,9 +271,14 @@ fn leaks(leaks: &Leaks, page: Page, out: &mut String) {
         ]
     };
     if !leaks.stacks.is_empty() {
-        let head = ["", "not freed", "allocations", "growth", "allocated by"].map(str::to_owned).to_vec();
-        let rows: Vec<_> = std::iter::once(head).chain(leaks.stacks.iter().map(row)).collect();
-        prose_table(out, &rows, &[0, 3], page, &[2]);
+        let titles = vec![
+            columns::text("", 0),
+            columns::number("not freed", 0),
+            columns::number("allocations", 1),
+            columns::text("growth", 0),
+            columns::prose("allocated by"),
+        ];
+        table(out, &Table::of(titles, leaks.stacks.iter().map(row)), page);
     }
     out.push('\n');
 }
@@ -281,14 +302,20 @@ fn settings(settings: Option<&Settings<'_>>, page: Page, out: &mut String) {
     row("max_split_size", Some(split));
     row("garbage_collection_threshold", settings.garbage_collection_threshold_ratio.map(|at| at.to_string()));
     row("roundup_power2_divisions", settings.roundup_power2_divisions.map(|most| most.to_string()));
-    prose_table(out, &rows, &[0], page, &[]);
+    table(out, &Table::of(vec![columns::text("", 0), columns::prose("")], rows), page);
     out.push('\n');
 }
 
 /// What changed between two snapshots.
 pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) {
     let (before, after) = (&comparison.before, &comparison.after);
-    let mut rows = vec![["", "before", "after", "change"].map(str::to_owned).to_vec()];
+    let titles = vec![
+        columns::text("", 0),
+        columns::number("before", 0),
+        columns::number("after", 1),
+        columns::number("change", 0),
+    ];
+    let mut rows = Vec::new();
     for (name, before, after) in [
         ("reserved", before.reserved_bytes, after.reserved_bytes),
         ("allocated", before.allocated_bytes, after.allocated_bytes),
@@ -301,7 +328,7 @@ pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) 
         rows.push(vec![name.to_owned(), before.to_string(), after.to_string(), signed(difference)]);
     }
     out.push_str("Memory\n");
-    table(out, &rows, page, &[2]);
+    table(out, &Table::of(titles, rows), page);
     out.push_str("\nLargest changes by owner\n");
     let rows = comparison.stacks.iter().map(|stack| {
         vec![
@@ -311,10 +338,14 @@ pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) 
             stack.stack.short.clone(),
         ]
     });
-    let head = ["change", "allocated", "blocks", "allocated by"].map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    if rows.len() > 1 {
-        prose_table(out, &rows, &[1, 2], page, &[2, 1]);
+    if !comparison.stacks.is_empty() {
+        let titles = vec![
+            columns::number("change", 0),
+            columns::text("allocated", 1),
+            columns::text("blocks", 2),
+            columns::prose("allocated by"),
+        ];
+        table(out, &Table::of(titles, rows), page);
     }
 }
 

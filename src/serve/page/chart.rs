@@ -5,7 +5,9 @@
 
 use std::fmt::Write as _;
 
-use super::html::{Escaped, class};
+use maud::Render as _;
+
+use super::render::Name;
 use crate::history::rings::{Extent, Range};
 use crate::model::format;
 use crate::node_view::Health;
@@ -165,7 +167,7 @@ pub(super) fn spark(
     let step = distance(&steps, range, interval);
     let mut out = format!(
         "<svg class=\"spark\" viewBox=\"0 0 {SIZE} {SIZE}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">",
-        Escaped(what)
+        Name(what).render().into_string()
     );
     axes.curve(&parts(&steps, step), "one", true, &mut out);
     out.push_str("</svg>");
@@ -189,7 +191,7 @@ impl Chart<'_> {
         let _ = write!(
             out,
             "<figure><svg class=\"chart\" role=\"img\" aria-label=\"{}\">",
-            Escaped(&self.spoken(peak))
+            Name(&self.spoken(peak)).render().into_string()
         );
         let _ = write!(
             out,
@@ -266,9 +268,9 @@ impl Chart<'_> {
             let _ = write!(
                 out,
                 "<line class=\"mark {}\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"88%\"><title>{} {}</title></line>",
-                class(mark.health),
+                mark.health.word(),
                 format::clock(self.unix + mark.at, self.unix + self.now),
-                Escaped(&mark.text)
+                Name(&mark.text).render().into_string()
             );
         }
         if let Some(limit) = self.limit {
@@ -277,7 +279,11 @@ impl Chart<'_> {
                 write!(out, "<text x=\"4\" y=\"{y:.1}%\" dy=\"12\">limit {}</text>", format::bytes(limit));
         }
         let first = format::clock(self.unix + axes.from, self.unix + self.now);
-        let _ = write!(out, "<text x=\"0\" y=\"98%\">{}</text>", Escaped(first.trim_end_matches(" UTC")));
+        let _ = write!(
+            out,
+            "<text x=\"0\" y=\"98%\">{}</text>",
+            Name(first.trim_end_matches(" UTC")).render().into_string()
+        );
         if axes.to > self.now {
             let _ = write!(
                 out,

@@ -1,11 +1,13 @@
 //! Incidents: the list, and the report of one.
 
-use std::fmt::Write as _;
+use maud::{Markup, PreEscaped, html};
 
-use super::html::{self, Escaped, Tag};
-use super::{Content, lists};
+use super::render::{self, Name, segment};
+use super::{Content, moment};
 use crate::model::format::{self, UNKNOWN};
-use crate::node_view::Health;
+use crate::node_view::sheet::{Facts, Section};
+use crate::node_view::table::{Cell, Row, Table, number, prose, text};
+use crate::node_view::{Health, Link};
 use crate::protection::words::incident::Incident;
 use crate::protection::words::incidents::Entry;
 
@@ -39,134 +41,152 @@ const REFUSED: &str = "<p>Incidents contain the output of hooks and are shown to
     <code>basic_auth_users</code>, or require client certificates, in the file of <code>web.config_file</code>. \
     <code>memwarden incidents</code> on this host shows them to root.</p>";
 
-pub(super) fn list(out: &mut String, shown: &IncidentsShown) {
-    html::section(out, "incidents", "Incidents");
-    match shown {
-        IncidentsShown::Known(Shown::List(entries)) if entries.is_empty() => {
-            out.push_str("<p class=\"quiet\">No incident is recorded.</p>");
-        }
-        IncidentsShown::Known(Shown::List(entries)) => {
-            let columns = [
-                ("began", ""),
-                ("target", ""),
-                ("summary", "text"),
-                ("mode", "wide"),
-                ("lasted", "number wide"),
-                ("steps", "number wide"),
-            ];
-            html::table(out, "Incidents", &columns);
-            for entry in entries {
-                let lasted = match (entry.began_unix_seconds, entry.ended_unix_seconds) {
-                    (Some(began), Some(ended)) => format::duration((ended - began).max(0.0)),
-                    (Some(_), None) => "in progress".to_owned(),
-                    _ => UNKNOWN.to_owned(),
-                };
-                let began = entry
-                    .began_unix_seconds
-                    .map(|began| format::timestamp(began).replace('T', " ").replace('Z', " UTC"));
-                let _ = write!(
-                    out,
-                    "<tr><th scope=\"row\"><a href=\"/incidents/{}\">{}</a></th><td>{}</td><td class=\"text\">{}</td><td class=\"wide\">{}</td>\
-                     <td class=\"number wide\">{lasted}</td><td class=\"number wide\">{}</td></tr>",
-                    html::segment(&entry.id),
-                    Escaped(began.as_deref().unwrap_or(&entry.id)),
-                    Escaped(entry.target.as_deref().unwrap_or(UNKNOWN)),
-                    Escaped(entry.summary.as_deref().unwrap_or("Its record cannot be read.")),
-                    Escaped(entry.mode.as_deref().unwrap_or(UNKNOWN)),
-                    entry.steps.map_or_else(|| UNKNOWN.to_owned(), |steps| steps.to_string()),
-                );
-            }
-            html::end_table(out);
-        }
-        IncidentsShown::Refused => out.push_str(REFUSED),
-        _ => out.push_str("<p>The incidents cannot be read; the log says why.</p>"),
-    }
-    out.push_str("</section>");
+fn row(id: impl Into<String>, cells: Vec<Cell>) -> Row {
+    Row { id: id.into(), health: Health::Ok, cells, link: None }
 }
 
-pub(super) fn one(out: &mut String, content: &Content<'_>, id: &str) -> bool {
+fn row_of(entry: &Entry) -> Row {
+    let lasted = match (entry.began_unix_seconds, entry.ended_unix_seconds) {
+        (Some(began), Some(ended)) => format::duration((ended - began).max(0.0)),
+        (Some(_), None) => "in progress".to_owned(),
+        _ => String::new(),
+    };
+    let began = entry.began_unix_seconds.map_or_else(|| entry.id.clone(), moment);
+    let cells = vec![
+        Cell::text(began).to(Link::Incident(entry.id.clone())),
+        Cell::text(entry.target.as_deref().unwrap_or_default()),
+        Cell::text(entry.mode.as_deref().unwrap_or_default()),
+        Cell::text(lasted),
+        Cell::text(entry.steps.map_or_else(String::new, |steps| steps.to_string())),
+        Cell::text(entry.summary.as_deref().unwrap_or("Its record cannot be read.")),
+    ];
+    row(&*entry.id, cells)
+}
+
+pub(super) fn list(content: &Content<'_>) -> Markup {
+    let body = match &content.incidents {
+        IncidentsShown::Known(Shown::List(entries)) => {
+            let table = Table {
+                name: "Incidents",
+                columns: vec![
+                    text("began", 0),
+                    text("target", 0),
+                    text("mode", 3),
+                    number("lasted", 3),
+                    number("steps", 4),
+                    prose("summary"),
+                ],
+                rows: entries.iter().map(row_of).collect(),
+                empty: "No incident is recorded.".to_owned(),
+                ..Table::default()
+            };
+            render::table(content, &table)
+        }
+        IncidentsShown::Refused => PreEscaped(REFUSED.to_owned()),
+        _ => html! { p { "The incidents cannot be read; the log says why." } },
+    };
+    html! { section #incidents aria-labelledby="incidents-title" { h2 #incidents-title { "Incidents" } (body) } }
+}
+
+pub(super) fn one(content: &Content<'_>, id: &str) -> (Markup, bool) {
     let incident = match &content.incidents {
         IncidentsShown::Known(Shown::Record(Some(incident))) => incident,
         IncidentsShown::Refused => {
-            let _ = write!(out, "<section><h2>Incident</h2>{REFUSED}</section>");
-            return true;
+            return (html! { section { h2 { "Incident" } (PreEscaped(REFUSED)) } }, true);
         }
         IncidentsShown::Known(_) => {
-            let _ = write!(
-                out,
-                "<section><h2>Incident {}</h2><p>There is no such incident.</p></section>",
-                Escaped(id)
-            );
-            return false;
+            let none = html! {
+                section { h2 { "Incident " (Name(id)) } p { "There is no such incident." } }
+            };
+            return (none, false);
         }
         _ => {
-            out.push_str(
-                "<section><h2>Incident</h2><p>The incident cannot be read; the log says why.</p></section>",
-            );
-            return true;
+            let none = html! {
+                section { h2 { "Incident" } p { "The incident cannot be read; the log says why." } }
+            };
+            return (none, true);
         }
     };
-    let at = |unix: f64| format::timestamp(unix).replace('T', " ").replace('Z', " UTC");
-    let _ = write!(
-        out,
-        "<section id=\"incident\"><h2 class=\"title\">Incident <small>{}</small></h2><p class=\"figure\">{} <b>{}</b></p>",
-        Escaped(&incident.id),
-        Tag(Health::Warning, if incident.mode.is_empty() { incident.cause.label() } else { &incident.mode }),
-        Escaped(&incident.summary),
-    );
-    html::facts(
-        out,
-        &[
-            ("target", Escaped(&incident.target).to_string()),
-            ("began", at(incident.began_unix_seconds)),
-            ("ended", incident.ended_unix_seconds.map_or_else(|| "in progress".to_owned(), at)),
-            ("policy", Escaped(&incident.policy).to_string()),
-        ],
-    );
-    let id = html::segment(&incident.id);
-    let _ = write!(
-        out,
-        "<p><a href=\"/api/v1/incidents/{id}/report.md\">Report</a> <a href=\"/api/v1/incidents/{id}/memory.svg\">Chart</a> \
-         <a href=\"/api/v1/incidents/{id}\">Record as JSON</a></p></section>"
-    );
-    html::section(out, "transitions", "Transitions");
-    html::table(out, "Transitions", &[("at", ""), ("from", ""), ("to", ""), ("because", "text")]);
-    for step in &incident.moves {
-        let after = format::duration((step.unix_seconds - incident.began_unix_seconds).max(0.0));
-        let _ = write!(
-            out,
-            "<tr><th scope=\"row\">+{after}</th><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
-            Escaped(&step.from),
-            Escaped(&step.to),
-            Escaped(&step.reason),
-        );
+    let began = incident.began_unix_seconds;
+    let facts = Facts::default()
+        .text("target", &incident.target)
+        .text("began", moment(began))
+        .text("ended", incident.ended_unix_seconds.map_or_else(|| "in progress".to_owned(), moment))
+        .text("policy", &incident.policy);
+    // What jobs reported meanwhile, with the paths of the allocator snapshots that they wrote.
+    let until = incident.ended_unix_seconds.map_or(f64::INFINITY, |ended| ended + REPORTED_AROUND);
+    let around = began - REPORTED_AROUND..=until;
+    let events = content.node.event_table([], |about| around.contains(&about.unix_seconds));
+    let id = segment(&incident.id);
+    let mode = if incident.mode.is_empty() { incident.cause.label() } else { &incident.mode };
+    let link = Link::Incident(incident.id.clone());
+    let section = |id, table| render::section(content, &Section::table(id, table), &link);
+    let body = html! {
+        section #incident {
+            h2.title { "Incident " small { (Name(&incident.id)) } }
+            p.figure { (render::tag(Health::Warning, mode)) " " b { (Name(&incident.summary)) } }
+            (render::facts(&facts))
+            p {
+                a href={ "/api/v1/incidents/" (id) "/report.md" } { "Report" } " "
+                a href={ "/api/v1/incidents/" (id) "/memory.svg" } { "Chart" } " "
+                a href={ "/api/v1/incidents/" (id) } { "Record as JSON" }
+            }
+        }
+        (section("transitions", transitions(incident)))
+        (section("steps", steps(incident)))
+        @if !events.rows.is_empty() { (section("job-events", events)) }
+    };
+    (body, true)
+}
+
+fn after(incident: &Incident, unix_seconds: f64) -> Cell {
+    Cell::text(format!("+{}", format::duration((unix_seconds - incident.began_unix_seconds).max(0.0))))
+}
+
+fn transitions(incident: &Incident) -> Table {
+    let of = |step: &crate::protection::words::incident::Move| {
+        let cells = vec![
+            after(incident, step.unix_seconds),
+            Cell::text(&step.from),
+            Cell::text(&step.to),
+            Cell::text(&step.reason),
+        ];
+        row("", cells)
+    };
+    Table {
+        name: "Transitions",
+        columns: vec![text("at", 0), text("from", 0), text("to", 0), prose("because")],
+        rows: incident.moves.iter().map(of).collect(),
+        empty: "No transition is recorded.".to_owned(),
+        ..Table::default()
     }
-    html::end_table(out);
-    out.push_str("</section>");
-    html::section(out, "steps", "Steps");
-    html::table(
-        out,
-        "Steps",
-        &[("at", ""), ("step", ""), ("outcome", ""), ("processes", "number"), ("error", "text")],
-    );
-    for step in &incident.steps {
-        let after = format::duration((step.unix_seconds - incident.began_unix_seconds).max(0.0));
+}
+
+fn steps(incident: &Incident) -> Table {
+    let rows = incident.steps.iter().map(|step| {
         let verb = step.step.get("do").and_then(serde_json::Value::as_str).unwrap_or(UNKNOWN);
         let outcome = step.outcome.as_str().map_or_else(|| step.outcome.to_string(), str::to_owned);
-        let _ = write!(
-            out,
-            "<tr><th scope=\"row\">+{after}</th><td>{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"text\">{}</td></tr>",
-            Escaped(verb),
-            Escaped(&outcome),
-            step.processes.map_or_else(|| UNKNOWN.to_owned(), |processes| processes.to_string()),
-            Escaped(step.error.as_deref().unwrap_or_default()),
-        );
+        let processes = step.processes.map_or_else(String::new, |processes| processes.to_string());
+        let cells = vec![
+            after(incident, step.unix_seconds),
+            Cell::text(verb),
+            Cell::text(outcome),
+            Cell::text(processes),
+            Cell::text(step.error.as_deref().unwrap_or_default()),
+        ];
+        row("", cells)
+    });
+    Table {
+        name: "Steps",
+        columns: vec![
+            text("at", 0),
+            text("step", 0),
+            text("outcome", 0),
+            number("processes", 0),
+            prose("error"),
+        ],
+        rows: rows.collect(),
+        empty: "No step was taken.".to_owned(),
+        ..Table::default()
     }
-    html::end_table(out);
-    out.push_str("</section>");
-    // What jobs reported meanwhile, with the paths of the allocator snapshots that they wrote.
-    let from = incident.began_unix_seconds - REPORTED_AROUND;
-    let until = incident.ended_unix_seconds.map_or(f64::INFINITY, |ended| ended + REPORTED_AROUND);
-    lists::job_events(out, content.node, |event| (from..=until).contains(&event.unix_seconds));
-    true
 }

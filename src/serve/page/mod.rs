@@ -4,24 +4,23 @@
 //! document, so that nothing else is needed before it is drawn; its hash is in [`CONTENT_SECURITY_POLICY`].
 
 mod chart;
-mod gpu;
-mod html;
 mod incidents;
-mod lists;
-mod node;
-mod workload;
+mod render;
 
-use std::fmt::Write as _;
 use std::time::Duration;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::history::recent::{Quantity, Subject};
 use crate::history::rings::Range;
 use crate::model::format;
 use crate::node_view::events::{Event, Recorder};
-use crate::node_view::{Health, NodeView};
-use chart::{Mark, Steps};
-use html::Escaped;
+use crate::node_view::sheet::Section;
+use crate::node_view::table::Trail;
+use crate::node_view::{Health, Link, NodeView};
+use chart::{Curve, Mark};
 pub use incidents::{IncidentsShown, Shown};
+use render::Name;
 
 /// The style sheet.
 const STYLE: &str = include_str!("page.css");
@@ -130,44 +129,103 @@ pub struct Page {
     pub found: bool,
 }
 
+/// Maximum number of workloads, problems and events on the page of the node.
+const MOST_WORKLOADS: usize = 60;
+const MOST_PROBLEMS: usize = 20;
+const MOST_EVENTS: usize = 12;
+
 /// Renders a view.
 pub fn page(view: &View, content: &Content<'_>) -> Page {
-    let mut out = String::with_capacity(32 * 1024);
-    let node = content.node;
-    begin(&mut out, view, content);
-    let found = match view {
-        View::Node => {
-            node::write(&mut out, content);
-            true
-        }
-        View::Gpu(index) => gpu::write(&mut out, content, index),
-        View::Workloads => {
-            html::section(&mut out, "workloads", "Workloads");
-            lists::workloads(&mut out, content, usize::MAX);
-            out.push_str("</section>");
-            true
-        }
-        View::Workload(name, rank) => workload::write(&mut out, content, name, rank.as_deref()),
-        View::Protection => {
-            lists::protection(&mut out, &node.protection, None);
-            true
-        }
+    let (body, found) = match view {
+        View::Node => (node(content), true),
+        View::Gpu(index) => about(content, &Link::Gpu(index.clone())),
+        View::Workload(name, None) => about(content, &Link::Workload(name.clone())),
+        View::Workload(name, Some(rank)) => about(content, &Link::Rank(name.clone(), rank.clone())),
+        View::Workloads => (one(content, &Section::table("workloads", content.node.workload_table())), true),
+        View::Protection => (one(content, &content.node.protection_section(None)), true),
         View::Events => {
-            lists::events(&mut out, content, usize::MAX, |_| true);
-            lists::job_events(&mut out, node, |_| true);
-            true
+            let table = content.node.event_table(content.recorder.events(), |_| true);
+            (one(content, &Section::table("events", table)), true)
         }
-        View::Incidents => {
-            incidents::list(&mut out, &content.incidents);
-            true
-        }
-        View::Incident(id) => incidents::one(&mut out, content, id),
+        View::Incidents => (incidents::list(content), true),
+        View::Incident(id) => incidents::one(content, id),
     };
-    end(&mut out, content);
-    Page { html: out, found }
+    Page { html: document(view, content, &body).into_string(), found }
 }
 
-fn begin(out: &mut String, view: &View, content: &Content<'_>) {
+fn one(content: &Content<'_>, section: &Section) -> Markup {
+    render::section(content, section, &Link::Node)
+}
+
+/// The page of the node.
+fn node(content: &Content<'_>) -> Markup {
+    let node = content.node;
+    let mut problems = node.problem_section(|_| true);
+    if let Some(Section { items, .. }) = &mut problems
+        && let Some(crate::node_view::sheet::Item::Problems(all)) = items.first_mut()
+    {
+        all.truncate(MOST_PROBLEMS);
+    }
+    let mut workloads = node.workload_table();
+    let more = workloads.rows.len() > MOST_WORKLOADS;
+    workloads.rows.truncate(MOST_WORKLOADS);
+    let mut events = node.event_table(content.recorder.events(), |_| true);
+    events.truncate(MOST_EVENTS);
+    let failing = node.sources.iter().filter(|source| source.fails()).count();
+    html! {
+        @if let Some(problems) = &problems { (one(content, problems)) }
+        @if node.problems.len() > MOST_PROBLEMS {
+            p.quiet { (node.problems.len() - MOST_PROBLEMS) " more are at /api/v1/node." }
+        }
+        @if let Some(why) = node.gpus_unseen.as_ref().filter(|_| !node.gpus.is_empty()) {
+            p { (render::tag(Health::Unknown, "unknown")) " " (Name(why)) }
+        }
+        (one(content, &Section::table("gpus", node.gpu_table())))
+        (one(content, &node.host_section()))
+        (one(content, &Section::table("workloads", workloads)))
+        @if more { p { a href="/workloads" { "All " (node.workloads.len()) " workloads" } } }
+        @if node.workloads.is_empty() && !node.host.processes.is_empty() {
+            (one(content, &Section::table("processes", node.process_table())))
+        }
+        (one(content, &node.protection_section(None)))
+        (one(content, &Section::table("events", events)))
+        section #sources aria-labelledby="sources-title" {
+            h2 #sources-title { "Sources" }
+            details open[failing > 0] {
+                summary {
+                    (format::counted(node.sources.len(), "source")) ", "
+                    @if failing == 0 { "none fails" } @else { (failing) " not sampled because of an error" }
+                }
+                (render::table(content, &node.source_table()))
+            }
+        }
+    }
+}
+
+/// The page of what a link names; a sentence where there is no such thing now.
+fn about(content: &Content<'_>, link: &Link) -> (Markup, bool) {
+    if let Some(sheet) = content.node.sheet(link, content.recorder.events()) {
+        return (render::sheet(content, &sheet, link), true);
+    }
+    let (title, text) = match link {
+        Link::Gpu(index) => (format!("GPU {index}"), "There is no such GPU."),
+        Link::Rank(name, rank) => (format!("Rank {rank} of {name}"), "There is no such rank now."),
+        Link::Workload(name) => (name.clone(), "No workload of this name is running now."),
+        _ => (String::new(), "There is no such page."),
+    };
+    let is_its = |about: &crate::node_view::About<'_>| match link {
+        Link::Workload(name) | Link::Rank(name, _) => about.workload == name,
+        _ => false,
+    };
+    let events = content.node.event_table(content.recorder.events(), is_its);
+    let body = html! {
+        section { h2.title { (Name(&title)) } p { (text) } }
+        @if !events.rows.is_empty() { (one(content, &Section::table("events", events))) }
+    };
+    (body, false)
+}
+
+fn document(view: &View, content: &Content<'_>, body: &Markup) -> Markup {
     let node = content.node;
     let name = if node.node.is_empty() { "memwarden" } else { &node.node };
     let verdict = &node.verdict;
@@ -182,24 +240,9 @@ fn begin(out: &mut String, view: &View, content: &Content<'_>) {
     };
     let sign = match verdict.health {
         Health::Ok => "",
-        Health::Unknown => "? ",
-        Health::Warning => "! ",
-        Health::Critical => "!! ",
+        health => &format!("{} ", health.symbol()),
     };
-    let _ = write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\
-         <title>{sign}{about}{name}: {}</title><link rel=\"icon\" href=\"/icon.svg\"><style>{STYLE}</style>\
-         <script src=\"{SCRIPT_PATH}\" defer></script></head>\n<body data-sequence=\"{}\">\
-         <a class=\"skip\" href=\"#main\">To the content</a>\n<header><div class=\"top\"><h1 class=\"node\"><a href=\"/\">{name}</a></h1><nav aria-label=\"Views\">",
-        Escaped(&format::short(&verdict.sentence, 80)),
-        node.sequence,
-        about = Escaped(&about),
-        name = Escaped(name),
-    );
+    let title = format!("{sign}{about}{name}: {}", format::short(&verdict.sentence, 80));
     let entries = [
         ("/", "Node", *view == View::Node),
         ("/workloads", "Workloads", matches!(view, View::Workloads | View::Workload(..))),
@@ -207,67 +250,98 @@ fn begin(out: &mut String, view: &View, content: &Content<'_>) {
         ("/incidents", "Incidents", view.needs_incidents()),
         ("/events", "Events", *view == View::Events),
     ];
-    for (path, title, current) in entries {
-        let current = if current { " aria-current=\"page\"" } else { "" };
-        let _ = write!(out, "<a href=\"{path}\"{current}>{title}</a>");
+    html! {
+        (DOCTYPE) "\n"
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                noscript { meta http-equiv="refresh" content="5"; }
+                title { (Name(&title)) }
+                link rel="icon" href="/icon.svg";
+                style { (PreEscaped(STYLE)) }
+                script src=(SCRIPT_PATH) defer {}
+            }
+            "\n"
+            body data-sequence=(node.sequence) {
+                a.skip href="#main" { "To the content" }
+                "\n"
+                header {
+                    div.top {
+                        h1.node { a href="/" { (Name(name)) } }
+                        nav aria-label="Views" {
+                            @for (path, title, current) in entries {
+                                a href=(path) aria-current=[current.then_some("page")] { (title) }
+                            }
+                        }
+                    }
+                    div class={ "verdict " (verdict.health.word()) } #verdict role="status" aria-live="polite" {
+                        (render::tag(verdict.health, verdict.health.word())) " "
+                        strong { (Name(&verdict.sentence)) }
+                        @if verdict.more > 0 {
+                            " " a href="/#problems" { (format::counted(verdict.more, "more problem")) }
+                        }
+                    }
+                }
+                "\n"
+                main #main { (body) }
+                "\n"
+                (footer(content))
+            }
+        }
+        "\n"
     }
-    let more = match (verdict.more, view) {
-        (0, _) => String::new(),
-        (1, _) => " <a href=\"/#problems\">1 more problem</a>".to_owned(),
-        (more, _) => format!(" <a href=\"/#problems\">{more} more problems</a>"),
-    };
-    let _ = write!(
-        out,
-        "</nav></div><div class=\"verdict {class}\" id=\"verdict\" role=\"status\" aria-live=\"polite\"><span class=\"tag {class}\">{class}</span> \
-         <strong>{}</strong>{more}</div></header>\n<main id=\"main\">",
-        Escaped(&verdict.sentence),
-        class = html::class(verdict.health),
-    );
 }
 
-fn end(out: &mut String, content: &Content<'_>) {
+fn footer(content: &Content<'_>) -> Markup {
     let node = content.node;
-    let sampled = node.age_seconds.map_or_else(
-        || "no sample yet".to_owned(),
-        |_| {
-            let at = format::timestamp(node.unix_seconds);
-            format!(
-                "sample {} of <time datetime=\"{at}\">{}</time>",
-                node.sequence,
-                at.replace('T', " ").replace('Z', " UTC")
-            )
-        },
-    );
-    let omitted = match content.recorder.recent.omitted() {
-        0 => String::new(),
-        omitted => format!(" · {omitted} series have no history, because its memory is used up"),
-    };
-    let _ = write!(
-        out,
-        "</main>\n<footer><p>memwarden {} · up {} · <span id=\"sampled\">{sampled}</span>{omitted}</p><p><a href=\"/metrics\">Metrics</a> \
-         <a href=\"/api/v1/node\">This page as JSON</a> <a href=\"/api/v1/history\">History</a> <a href=\"/api/v1/frame\">Frame</a> \
-         <a href=\"/api/v1/findings\">Findings</a> <a href=\"/-/healthy\">Health</a> <a href=\"/-/ready\">Readiness</a></p></footer>\
-         </body></html>\n",
-        env!("CARGO_PKG_VERSION"),
-        format::duration(content.uptime.as_secs_f64()),
-    );
+    let at = format::timestamp(node.unix_seconds);
+    let omitted = content.recorder.recent.omitted();
+    html! {
+        footer {
+            p {
+                "memwarden " (env!("CARGO_PKG_VERSION")) " · up " (format::duration(content.uptime.as_secs_f64())) " · "
+                span #sampled {
+                    @if node.age_seconds.is_some() {
+                        "sample " (node.sequence) " of " time datetime=(at) { (moment(node.unix_seconds)) }
+                    } @else { "no sample yet" }
+                }
+                @if omitted > 0 { " · " (omitted) " series have no history, because its memory is used up" }
+            }
+            p {
+                a href="/metrics" { "Metrics" } " "
+                a href="/api/v1/node" { "This page as JSON" } " "
+                a href="/api/v1/history" { "History" } " "
+                a href="/api/v1/frame" { "Frame" } " "
+                a href="/api/v1/findings" { "Findings" } " "
+                a href="/-/healthy" { "Health" } " "
+                a href="/-/ready" { "Readiness" }
+            }
+        }
+    }
+}
+
+/// A moment in full, in UTC.
+fn moment(unix_seconds: f64) -> String {
+    format::timestamp(unix_seconds).replace('T', " ").replace('Z', " UTC")
 }
 
 impl Content<'_> {
-    /// The steps of a series in the range of the page.
-    fn steps(&self, subject: &Subject, quantity: Quantity) -> Steps {
-        self.steps_of(subject, quantity, self.range)
-    }
-
-    fn steps_of(&self, subject: &Subject, quantity: Quantity, range: Range) -> Steps {
-        self.recorder.recent.rings(subject, quantity).map_or_else(Steps::new, |rings| rings.steps(range))
+    /// A curve in the range of the page.
+    fn curve(&self, name: &'static str, subject: &Subject, quantity: Quantity) -> Curve {
+        let rings = self.recorder.recent.rings(subject, quantity);
+        Curve { name, steps: rings.map_or_else(Vec::new, |rings| rings.steps(self.range)) }
     }
 
     /// A small chart of the last 10 minutes.
-    fn spark(&self, subject: &Subject, quantity: Quantity, limit: Option<f64>, what: &str) -> String {
+    fn spark(&self, trail: &Trail) -> Markup {
         let recent = &self.recorder.recent;
-        let steps = self.steps_of(subject, quantity, Range::Minutes);
-        chart::spark(&steps, Range::Minutes, limit, recent.newest(), self.interval(), what)
+        let rings = recent.rings(&trail.subject, trail.quantity);
+        let steps = rings.map_or_else(Vec::new, |rings| rings.steps(Range::Minutes));
+        let what = "memory of the last 10 minutes";
+        let (now, interval) = (recent.newest(), self.interval());
+        PreEscaped(chart::spark(&steps, Range::Minutes, trail.limit, now, interval, what))
     }
 
     /// Seconds between two ticks.
@@ -275,10 +349,15 @@ impl Content<'_> {
         self.recorder.recent.interval().unwrap_or(1.0)
     }
 
-    /// The events that `wanted` accepts as marks of a chart.
-    fn marks(&self, wanted: impl Fn(&Event) -> bool) -> Vec<Mark> {
+    /// The events about what a link names, as marks of a chart.
+    fn marks(&self, link: &Link) -> Vec<Mark> {
+        let wanted = |event: &&Event| match link {
+            Link::Gpu(index) => event.gpu == *index,
+            Link::Workload(name) | Link::Rank(name, _) => event.workload == *name,
+            _ => event.gpu.is_empty() && event.workload.is_empty(),
+        };
         let origin = self.recorder.unix(0.0);
-        let events = self.recorder.events().filter(|event| event.health != Health::Ok && wanted(event));
+        let events = self.recorder.events().filter(|event| event.health != Health::Ok).filter(wanted);
         let mark = |event: &Event| Mark {
             at: event.unix_seconds - origin,
             health: event.health,
@@ -288,13 +367,20 @@ impl Content<'_> {
     }
 
     /// Links to the same page with another range.
-    fn ranges(&self, out: &mut String, query: &str) {
-        out.push_str("<p class=\"ranges\" role=\"group\" aria-label=\"Range of the charts\">");
-        for range in Range::ALL {
-            let current = if range == self.range { " aria-current=\"true\"" } else { "" };
-            let _ = write!(out, "<a href=\"?range={0}{query}\"{current}>{0}</a>", range.word());
+    fn ranges(&self, link: &Link) -> Markup {
+        let query = match link {
+            Link::Rank(_, rank) => format!("&rank={}", render::segment(rank)),
+            _ => String::new(),
+        };
+        html! {
+            p.ranges role="group" aria-label="Range of the charts" {
+                @for range in Range::ALL {
+                    a href={ "?range=" (range.word()) (query) } aria-current=[(range == self.range).then_some("true")] {
+                        (range.word())
+                    }
+                }
+            }
         }
-        out.push_str("</p>");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::protocol::Status;
 use super::state::{Condition, Gpu, World, stale_after};
 use super::{convert, metrics as m, xid};
+use crate::model::health::Health;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError};
@@ -69,18 +70,18 @@ fn meanings(world: &World, out: &mut Batch) {
     let unplaced = world.unplaced.counts().map(|(_, number, events)| (number, events));
     let seen: BTreeSet<u32> = placed.chain(unplaced).map(|(number, _)| number).collect();
     for number in seen {
-        let severity = xid::severity(number).label().into();
+        let severity = xid::severity(number).word().into();
         out.put(&m::XID_MEANING, &[number.into(), severity, xid::meaning(number).into()], Flag(true));
     }
 }
 
 fn unplaced(world: &World, out: &mut Batch) {
     for (pci, number, events) in world.unplaced.counts() {
-        let severity = xid::severity(number).label().into();
+        let severity = xid::severity(number).word().into();
         out.put(&m::UNPLACED_XIDS, &[pci.as_str().into(), number.into(), severity], Count(events));
     }
     let others = Some(world.unplaced.others()).filter(|others| *others > 0);
-    let labels = ["other".into(), "other".into(), xid::Severity::Unknown.label().into()];
+    let labels = ["other".into(), "other".into(), Health::Unknown.word().into()];
     out.put_some(&m::UNPLACED_XIDS, &labels, others.map(Count));
 }
 
@@ -110,7 +111,7 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
     let age = gpu.age(now);
     out.put(&m::SAMPLE_AGE, &gpu.labels, age.into());
     for (number, events) in gpu.xids.counts() {
-        let severity = xid::severity(number).label().into();
+        let severity = xid::severity(number).word().into();
         let labels = [index.clone(), uuid.clone(), number.into(), severity];
         out.put(&m::XID_ERRORS, &labels, Count(events));
     }

@@ -6,51 +6,28 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::model::health::Health;
 use crate::model::time::Timestamp;
-
-/// The severity of an XID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// The GPU or the job on it cannot continue without an operator.
-    Critical,
-    /// Work is or will be lost, but the GPU continues.
-    Warning,
-    /// Usually an error of the job, or only information.
-    Info,
-    /// Not in the table.
-    Unknown,
-}
-
-impl Severity {
-    /// The value of the `severity` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::Warning => "warning",
-            Self::Info => "info",
-            Self::Unknown => "unknown",
-        }
-    }
-}
 
 /// The table entry of one XID.
 #[derive(Debug)]
 pub struct Meaning {
     /// The XID.
     pub xid: u32,
-    /// Its severity.
-    pub severity: Severity,
+    /// Critical where the GPU or the job on it cannot continue without an operator, a warning where work is or will be lost,
+    /// ok for errors of the job and information.
+    pub severity: Health,
     /// What happened.
     pub what: &'static str,
     /// What to do about it.
     pub advice: &'static str,
 }
 
-const fn xid(xid: u32, severity: Severity, what: &'static str, advice: &'static str) -> Meaning {
+const fn xid(xid: u32, severity: Health, what: &'static str, advice: &'static str) -> Meaning {
     Meaning { xid, severity, what, advice }
 }
 
-use Severity::{Critical, Info, Warning};
+use Health::{Critical, Ok as Info, Warning};
 
 const RESET: &str = "drain the node and reset the GPU";
 const JOB: &str = "check the job first; if several jobs report it, test the GPU";
@@ -130,8 +107,8 @@ pub fn meaning(xid: u32) -> &'static str {
 }
 
 /// The severity of an XID according to the table.
-pub fn severity(xid: u32) -> Severity {
-    KNOWN.iter().find(|known| known.xid == xid).map_or(Severity::Unknown, |known| known.severity)
+pub fn severity(xid: u32) -> Health {
+    KNOWN.iter().find(|known| known.xid == xid).map_or(Health::Unknown, |known| known.severity)
 }
 
 /// The source that reported an event.
@@ -278,14 +255,12 @@ mod tests {
     #[test]
     fn the_table_is_sorted_and_complete() {
         assert!(KNOWN.windows(2).all(|pair| pair[0].xid < pair[1].xid));
-        assert!(KNOWN.iter().all(|known| known.severity != Severity::Unknown));
-        assert_eq!(severity(79), Severity::Critical);
-        assert_eq!(severity(7), Severity::Unknown);
+        assert!(KNOWN.iter().all(|known| known.severity != Health::Unknown));
+        assert_eq!(severity(79), Health::Critical);
+        assert_eq!(severity(7), Health::Unknown);
         assert_eq!(meaning(79), "the GPU fell off the bus");
         assert_eq!(meaning(7), "not in memwarden's table");
-        assert!(
-            [144, 145, 146, 147, 148, 149, 150, 154].iter().all(|xid| severity(*xid) == Severity::Warning)
-        );
+        assert!([144, 145, 146, 147, 148, 149, 150, 154].iter().all(|xid| severity(*xid) == Health::Warning));
     }
 
     #[test]

@@ -27,16 +27,6 @@ pub(super) enum Tone {
     Verdict(Health),
 }
 
-/// The symbol of a health, always beside its color.
-pub(super) const fn symbol(health: Health) -> &'static str {
-    match health {
-        Health::Ok => "ok",
-        Health::Unknown => "? ",
-        Health::Warning => "! ",
-        Health::Critical => "!!",
-    }
-}
-
 impl Look {
     pub(super) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();

@@ -7,8 +7,7 @@ use crate::node_view::forecast::time_left;
 use crate::node_view::{Gpu, Health, NodeView};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::canvas::{Canvas, Tone, symbol};
-use crate::top::node_tables::holders;
+use super::canvas::{Canvas, Tone};
 use crate::top::state::State;
 
 /// Eighths of a cell, from the bottom.
@@ -66,7 +65,7 @@ fn gpu(gpu: &Gpu) -> Meter {
     });
     let busy = gpu.utilization.filter(|_| answers);
     let busy = busy.map_or_else(String::new, |busy| format!("{} busy, ", format::percent(busy)));
-    let held = holders(gpu);
+    let held = gpu.held_by();
     Meter {
         label: escaped(&format!("GPU {}", gpu.index)).into_owned(),
         health: gpu.health,
@@ -147,7 +146,7 @@ pub(super) fn write(canvas: &mut Canvas<'_>, state: &State, view: &NodeView, y: 
 fn row(canvas: &mut Canvas<'_>, state: &State, meter: &Meter, y: u16, widths: &Widths, now: f64) {
     let health = state.shown(meter.health);
     let tone = Tone::Health(health);
-    canvas.put(0, y, 2, symbol(health), tone);
+    canvas.put(0, y, 2, health.symbol(), tone);
     canvas.put(3, y, 7, &meter.label, Tone::Title);
     let mut x = 10;
     if let Some(status) = &meter.status {

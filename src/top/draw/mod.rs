@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 pub use canvas::Look;
 
-use self::canvas::{Canvas, Tone, symbol};
+use self::canvas::{Canvas, Tone};
 use super::data::Data;
 use super::details::{self, Detail, Line};
 use super::keys::HELP;
@@ -44,7 +44,7 @@ pub fn draw(state: &mut State, buffer: &mut Buffer, look: Look, now: f64) {
     canvas.is_dim = state.is_stale();
     if state.has_help {
         help(&mut canvas, y + 1);
-    } else if let Some(detail) = details::detail(state) {
+    } else if let Some(detail) = details::detail(state, area.width.saturating_sub(2)) {
         detail_screen(&mut canvas, state, &detail, y, bottom, now);
     } else {
         overview(&mut canvas, state, y, bottom, now);
@@ -79,7 +79,7 @@ fn verdict(canvas: &mut Canvas<'_>, state: &State, now: f64) -> u16 {
         1 => " 1 more problem.".to_owned(),
         more => format!(" {more} more problems."),
     };
-    let mark = if health == Health::Ok { String::new() } else { format!("{} ", symbol(health).trim_end()) };
+    let mark = if health == Health::Ok { String::new() } else { format!("{} ", health.symbol().trim_end()) };
     let text = format!("{mark}{}: {}{more}", health.word(), escaped(&sentence));
     let tone = Tone::Verdict(health);
     let lines = wrap(&text, usize::from(width));
@@ -103,7 +103,7 @@ fn overview(canvas: &mut Canvas<'_>, state: &mut State, mut y: u16, bottom: u16,
         meters::write(canvas, state, &node.view, y, meters, now);
         y += meters;
         if let Some(why) = &node.view.gpus_unseen {
-            canvas.put(0, y, 2, symbol(Health::Unknown), Tone::Health(Health::Unknown));
+            canvas.put(0, y, 2, Health::Unknown.symbol(), Tone::Health(Health::Unknown));
             canvas.put(3, y, area.width - 3, &escaped(why), Tone::Plain);
             y += 1;
         }
@@ -215,24 +215,28 @@ fn detail_screen(canvas: &mut Canvas<'_>, state: &mut State, detail: &Detail, y:
     let width = canvas.buffer.area.width;
     let health = state.shown(detail.health);
     let mut y = y;
-    canvas.put(0, y, 2, symbol(health), Tone::Health(health));
+    canvas.put(0, y, 2, health.symbol(), Tone::Health(health));
     canvas.name(3, y, width - 3, &detail.title, Tone::Title);
     y += 1;
-    if let Some((subject, limit)) = &detail.chart {
+    if let Some(chart) = &detail.chart {
         let rows = (bottom.saturating_sub(y) / 4).clamp(2, 10);
-        let columns = state.trails.columns(subject, usize::from(width.saturating_sub(13)), now);
-        meters::chart(canvas, (y, rows), &columns, *limit, Tone::Health(health));
+        let columns = state.trails.columns(&chart.subject, usize::from(width.saturating_sub(13)), now);
+        meters::chart(canvas, (y, rows), &columns, chart.limit, Tone::Health(health));
         y += rows + 1;
     }
     let mut lines: Vec<(u16, String, Tone)> = Vec::new();
     for line in &detail.lines {
         let (text, indent, tone) = match line {
+            Line::Row(text) => {
+                lines.push((0, text.clone(), Tone::Plain));
+                continue;
+            }
             Line::Head(text) => (text.clone(), 0, Tone::Title),
             Line::Fact(name, value) => (format!("{name:<20} {value}"), 2, Tone::Plain),
             Line::Text(None, text) => (text.clone(), 2, Tone::Plain),
             Line::Text(Some(health), text) => {
                 let health = state.shown(*health);
-                (format!("{} {text}", symbol(health)), 2, Tone::Health(health))
+                (format!("{} {text}", health.symbol()), 2, Tone::Health(health))
             }
         };
         let parts = wrap(&text, usize::from(width.saturating_sub(indent)));
@@ -266,7 +270,7 @@ fn help(canvas: &mut Canvas<'_>, y: u16) {
     row += 1;
     let mut x = 2;
     for health in [Health::Ok, Health::Unknown, Health::Warning, Health::Critical] {
-        let text = format!("{} {}", symbol(health), health.word());
+        let text = format!("{} {}", health.symbol(), health.word());
         x += canvas.put(x, row, 20, &text, Tone::Health(health)) + 3;
     }
 }
@@ -285,7 +289,7 @@ fn foot(canvas: &mut Canvas<'_>, state: &State) {
     } else {
         format!("[filter: {}] ", escaped(&place.filter))
     };
-    let enter = details::detail(state).map(|detail| detail.enter);
+    let enter = details::detail(state, width).map(|detail| detail.enter);
     let keys = match enter {
         Some("") => "Esc back  Up/Down scroll  1-9 tables  ? help  q quit".to_owned(),
         Some(enter) => format!("Esc back  Enter {enter}  Up/Down scroll  ? help  q quit"),

@@ -3,11 +3,13 @@
 use ratatui_core::layout::Rect;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::canvas::{Canvas, Tone, symbol};
+use super::canvas::{Canvas, Tone};
+use crate::model::format::UNKNOWN;
+use crate::model::printable::escaped;
 use crate::node_view::Health;
+use crate::node_view::table::{Kind, Sort, Table};
 use crate::report::text::wrap;
 use crate::top::state::Hit;
-use crate::top::table::{Sort, Table};
 
 /// Columns before the first column of a table: the symbol of the health.
 const MARK: u16 = 3;
@@ -27,20 +29,29 @@ fn shown(health: Health, is_stale: bool) -> Health {
     if is_stale { Health::Unknown } else { health }
 }
 
+/// Maximum width of a column before the last one.
+const fn most(kind: Kind) -> usize {
+    match kind {
+        Kind::Number | Kind::Trail => 24,
+        Kind::Text => 40,
+        Kind::Prose => 400,
+    }
+}
+
 /// The columns that fit into `width`, with their widths: the last one takes what is left.
 fn layout(table: &Table, rows: std::ops::Range<usize>, width: u16) -> Vec<(usize, u16)> {
     let room = usize::from(width.saturating_sub(MARK));
     let natural = |column: usize| {
         let cells = table.rows[rows.clone()].iter().filter_map(|row| row.cells.get(column));
-        let widest = cells.map(|cell| cell.text.width()).max().unwrap_or(0);
+        let widest = cells.map(|cell| escaped(&cell.text).width()).max().unwrap_or(0);
         // Room for the mark of the sort order.
-        widest.min(table.columns[column].widest).max(table.columns[column].title.width() + 1)
+        widest.min(most(table.columns[column].kind)).max(table.columns[column].title.width() + 1)
     };
     let mut kept: Vec<(usize, usize)> =
         (0..table.columns.len()).map(|column| (column, natural(column))).collect();
     let total = |kept: &[(usize, usize)]| kept.iter().map(|(_, width)| width + GAP).sum::<usize>();
     let last = table.columns.len().saturating_sub(1);
-    let is_prose = table.columns.get(last).is_some_and(|column| !column.is_number);
+    let is_prose = table.columns.get(last).is_some_and(|column| column.kind != Kind::Number);
     // Prose is cut; its first words are enough to keep the columns beside it.
     let least = |kept: &[(usize, usize)]| {
         let prose =
@@ -60,7 +71,7 @@ fn layout(table: &Table, rows: std::ops::Range<usize>, width: u16) -> Vec<(usize
     while least(&kept) > room {
         let widest = kept
             .iter_mut()
-            .filter(|(column, width)| !table.columns[*column].is_number && *width > 8)
+            .filter(|(column, width)| table.columns[*column].kind != Kind::Number && *width > 8)
             .max_by_key(|(_, width)| *width);
         match widest {
             Some((_, width)) => *width -= 1,
@@ -96,7 +107,7 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
             _ => "",
         };
         let title = format!("{}{mark}", about.title);
-        let indent = if about.is_number { width.saturating_sub(columns_of(&title)) } else { 0 };
+        let indent = if about.kind == Kind::Number { width.saturating_sub(columns_of(&title)) } else { 0 };
         canvas.put(
             x + indent,
             area.y,
@@ -114,25 +125,26 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
         let row = &table.rows[place];
         let is_selected = view.selected == Some(place);
         let health = shown(row.health, view.is_stale);
-        canvas.put(area.x, y, 2, symbol(health), Tone::Health(health));
+        canvas.put(area.x, y, 2, health.symbol(), Tone::Health(health));
         if is_selected {
             canvas.fill(Rect::new(area.x, y, area.width, 1), Tone::Selected);
         }
         let mut x = area.x + MARK;
         for (column, width) in &columns {
             let Some(cell) = row.cells.get(*column) else { continue };
+            let text = escaped(&cell.text);
             let about = &table.columns[*column];
             let tone = match (is_selected, column, health) {
                 (true, ..) => Tone::Selected,
                 (false, 0, Health::Warning | Health::Critical) => Tone::Health(health),
                 _ => Tone::Plain,
             };
-            let indent = if about.is_number { width.saturating_sub(columns_of(&cell.text)) } else { 0 };
+            let indent = if about.kind == Kind::Number { width.saturating_sub(columns_of(&text)) } else { 0 };
             let room = width.saturating_sub(indent).min(right.saturating_sub(x + indent));
-            if about.widest > 100 {
-                canvas.put(x, y, room, &cell.text, tone);
+            if about.kind == Kind::Prose {
+                canvas.put(x, y, room, &text, tone);
             } else {
-                canvas.name(x + indent, y, room, &cell.text, tone);
+                canvas.name(x + indent, y, room, &text, tone);
             }
             x += width + 2;
         }
@@ -150,14 +162,15 @@ pub(super) fn prose(canvas: &mut Canvas<'_>, area: Rect, table: &Table, is_stale
     let mut y = area.y;
     for row in &table.rows {
         let health = shown(row.health, is_stale);
-        let text = row.cells.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join("  ");
+        let known = row.cells.iter().filter(|cell| cell.text != UNKNOWN);
+        let text = known.map(|cell| escaped(&cell.text)).collect::<Vec<_>>().join("  ");
         for (part, line) in wrap(&text, usize::from(area.width.saturating_sub(MARK))).into_iter().enumerate()
         {
             if y >= area.bottom() {
                 return;
             }
             if part == 0 {
-                canvas.put(area.x, y, 2, symbol(health), Tone::Health(health));
+                canvas.put(area.x, y, 2, health.symbol(), Tone::Health(health));
             }
             canvas.put(area.x + MARK, y, area.width.saturating_sub(MARK), line, Tone::Plain);
             y += 1;

@@ -21,7 +21,7 @@ async fn every_page_answers() {
         ("/protection", "text/html; charset=utf-8", "No protection target is configured"),
         ("/incidents", "text/html; charset=utf-8", "to authenticated clients only"),
         ("/incidents/x", "text/html; charset=utf-8", "to authenticated clients only"),
-        ("/events", "text/html; charset=utf-8", "Nothing changed"),
+        ("/events", "text/html; charset=utf-8", "Nothing has changed"),
         ("/page.js", "text/javascript; charset=utf-8", "visibilitychange"),
         ("/icon.svg", "image/svg+xml", "<svg"),
         ("/api/v1/node", "application/json", "\"verdict\":"),

@@ -1,0 +1,211 @@
+//! The tables of a cluster, and what is shown of a node, a run or an alert of it.
+
+use std::collections::BTreeMap;
+
+use super::{Alert, Cluster, Node, Run};
+use crate::model::format;
+use crate::model::health::Health;
+use crate::node_view::Link;
+use crate::node_view::sheet::{Facts, Item, Section, Sheet};
+use crate::node_view::table::{Cell, Row, Table, number, prose, text};
+
+impl Cluster {
+    /// The nodes.
+    pub fn node_table(&self) -> Table {
+        let rows = self.nodes.iter().map(|node| Row {
+            id: format!("{}\0{}", node.job, node.instance),
+            health: node.health(),
+            cells: vec![
+                Cell::text(&node.instance),
+                Cell::text(node.state.word()).of(node.state.health()),
+                Cell::text(node.memory.word()).of(node.memory),
+                left(node.time_to_exhaustion_seconds),
+                Cell::number(node.exhaustion_probability_15m_ratio, format::percent),
+                Cell::count(node.leaks),
+                Cell::count(node.critical_findings),
+            ],
+            link: Some(Link::ClusterNode(node.job.clone(), node.instance.clone())),
+        });
+        Table {
+            name: "Nodes",
+            columns: vec![
+                text("node", 0),
+                text("state", 0),
+                text("memory", 0),
+                number("time left", 0),
+                number("P(15 min)", 2),
+                number("leaks", 1),
+                number("critical findings", 3),
+            ],
+            rows: rows.collect(),
+            empty: "The server knows no node.".to_owned(),
+            ..Table::default()
+        }
+    }
+
+    /// The runs.
+    pub fn run_table(&self) -> Table {
+        let row = |run: &Run| {
+            let world = run.world_size.map_or_else(String::new, |world| format!(" of {world:.0}"));
+            let progress = run.progress().unwrap_or_default();
+            let health = if run.is_stalled() { Health::Critical } else { Health::Ok };
+            Row {
+                id: format!("{}\0{}", run.job, run.run),
+                health: run.health(),
+                cells: vec![
+                    Cell::text(&run.run),
+                    Cell::text(&run.user),
+                    Cell::number(Some(run.ranks), |ranks| format!("{ranks:.0}{world}")),
+                    Cell::text(progress).of(health),
+                    left(run.first.as_ref().map(|first| first.time_to_exhaustion_seconds)),
+                    Cell::text(run.first_resource().unwrap_or_default()),
+                    Cell::number(run.slowest.as_ref().map(|rank| rank.step_time_ratio), format::percent),
+                    Cell::number(run.memory_spread_ratio, format::percent),
+                    Cell::count(run.tokens_per_second),
+                ],
+                link: Some(Link::Run(run.job.clone(), run.run.clone())),
+            }
+        };
+        Table {
+            name: "Runs",
+            columns: vec![
+                text("run", 0),
+                text("user", 2),
+                number("ranks", 0),
+                text("state", 1),
+                number("time left", 0),
+                text("first to run out", 1),
+                number("slowest / median", 4),
+                number("fullest / mean", 5),
+                number("tokens/s", 3),
+            ],
+            rows: self.runs.iter().map(row).collect(),
+            empty: "No run is known.".to_owned(),
+            ..Table::default()
+        }
+    }
+
+    /// The firing alerts.
+    pub fn alert_table(&self) -> Table {
+        let rows = self.alerts.iter().flatten().enumerate().map(|(place, alert)| Row {
+            id: format!("{}\0{:?}", alert.name, alert.labels),
+            health: alert.health(),
+            cells: vec![
+                Cell::text(&alert.severity).of(alert.health()),
+                Cell::text(&alert.name),
+                Cell::text(&alert.text),
+            ],
+            link: Some(Link::Alert(place)),
+        });
+        Table {
+            name: "Alerts",
+            columns: vec![text("severity", 1), text("alert", 0), prose("description")],
+            rows: rows.collect(),
+            empty: match self.alerts {
+                Some(_) => "No alert fires.",
+                None => "The server evaluates no alerts.",
+            }
+            .to_owned(),
+            ..Table::default()
+        }
+    }
+
+    /// All that is shown of what a link names; absent where it does not exist now.
+    pub fn sheet(&self, link: &Link) -> Option<Sheet> {
+        let has = |labels: &BTreeMap<String, String>, name: &str, value: &str| {
+            labels.get(name).is_some_and(|own| own == value)
+        };
+        match link {
+            Link::ClusterNode(job, instance) => {
+                let node = self.nodes.iter().find(|node| node.job == *job && node.instance == *instance)?;
+                Some(self.of_node(node, |alert| has(&alert.labels, "instance", instance)))
+            }
+            Link::Run(job, name) => {
+                let run = self.runs.iter().find(|run| run.job == *job && run.run == *name)?;
+                Some(self.of_run(run, |alert| has(&alert.labels, "run", name)))
+            }
+            Link::Alert(place) => {
+                let alert = self.alerts.iter().flatten().nth(*place)?;
+                let said = Item::Text(Some(alert.health()), format!("{}: {}", alert.name, alert.text));
+                let labels =
+                    alert.labels.iter().map(|(name, value)| Item::Text(None, format!("{name} = {value}")));
+                let labels = Section { id: "labels", title: "Labels".to_owned(), items: labels.collect() };
+                let said = Section { id: "alert", title: String::new(), items: vec![said] };
+                let sections = vec![said, labels];
+                Some(Sheet {
+                    title: "Alert".to_owned(),
+                    health: alert.health(),
+                    sections,
+                    ..Sheet::default()
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn of_node(&self, node: &Node, wanted: impl Fn(&Alert) -> bool) -> Sheet {
+        let facts = Facts::default()
+            .text("state", node.state.word())
+            .text("memory", node.memory.word())
+            .number("time left", node.time_to_exhaustion_seconds, format::duration)
+            .number("full within 15 min", node.exhaustion_probability_15m_ratio, format::percent)
+            .number("leaks", node.leaks, format::whole)
+            .number("critical findings", node.critical_findings, format::whole);
+        let mut items = vec![Item::Facts(facts)];
+        for run in &self.runs {
+            if let Some(first) = run.first.as_ref().filter(|first| first.instance == node.instance) {
+                let left = format::duration(first.time_to_exhaustion_seconds);
+                items.push(Item::Text(
+                    None,
+                    format!("The first resource of run {} to run out: {left}", run.run),
+                ));
+            }
+        }
+        self.sheet_of(format!("Node {}", node.instance), node.health(), items, wanted)
+    }
+
+    fn of_run(&self, run: &Run, wanted: impl Fn(&Alert) -> bool) -> Sheet {
+        let first = run.first.as_ref().zip(run.first_resource()).map(|(first, what)| {
+            format!("{what}, in {}", format::duration(first.time_to_exhaustion_seconds))
+        });
+        let slowest = run.slowest.as_ref().map(|slowest| {
+            let ratio = format::percent(slowest.step_time_ratio);
+            format!("{} on {}, {ratio} of the median", slowest.rank, slowest.instance)
+        });
+        let facts = Facts::default()
+            .text("user", &run.user)
+            .number("ranks", Some(run.ranks), format::whole)
+            .number("missing ranks", run.missing(), format::whole)
+            .text("first to run out", first.unwrap_or_default())
+            .text("slowest rank", slowest.unwrap_or_default())
+            .number("fullest / mean", run.memory_spread_ratio, format::percent)
+            .number("tokens/s", run.tokens_per_second, format::whole);
+        let mut items = vec![Item::Facts(facts)];
+        if run.is_stalled() {
+            items.push(Item::Text(Some(Health::Critical), "No rank makes progress.".to_owned()));
+        }
+        self.sheet_of(format!("Run {}", run.run), run.health(), items, wanted)
+    }
+
+    fn sheet_of(
+        &self,
+        title: String,
+        health: Health,
+        items: Vec<Item>,
+        wanted: impl Fn(&Alert) -> bool,
+    ) -> Sheet {
+        let mut sections = vec![Section { id: "state", title: String::new(), items }];
+        let alerts = self.alerts.iter().flatten().filter(|alert| wanted(alert));
+        let said =
+            |alert: &Alert| Item::Text(Some(alert.health()), format!("{}: {}", alert.name, alert.text));
+        let alerts: Vec<Item> = alerts.map(said).collect();
+        if !alerts.is_empty() {
+            sections.push(Section { id: "alerts", title: "Alerts".to_owned(), items: alerts });
+        }
+        Sheet { title, health, sections, ..Sheet::default() }
+    }
+}
+
+fn left(seconds: Option<f64>) -> Cell {
+    Cell::time_left(seconds, seconds.map_or_else(String::new, format::duration))
+}

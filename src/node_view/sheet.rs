@@ -1,0 +1,500 @@
+//! Sheets: all that is shown of one thing, in sections. The page and the terminal render them.
+
+use super::events::Event;
+use super::forecast::{Forecast, Growth, time_left};
+use super::problem::{Link, Problem};
+use super::table::Table;
+use super::tables::{About, process_table};
+use super::training::{Allocator, Rank};
+use super::workload::{Process, Workload};
+use super::{Gpu, NodeView};
+use crate::history::recent::{Quantity, Subject};
+use crate::model::format;
+use crate::model::health::Health;
+
+/// A named value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    /// Its name.
+    pub name: &'static str,
+    /// The value as text.
+    pub text: String,
+    /// Where more is shown.
+    pub link: Option<Link>,
+}
+
+/// Named values; those that are not known are left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts(pub Vec<Fact>);
+
+impl Facts {
+    /// Adds a text; nothing where it is empty.
+    #[must_use]
+    pub fn text(mut self, name: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        if !text.is_empty() {
+            self.0.push(Fact { name, text, link: None });
+        }
+        self
+    }
+
+    /// Adds a number; nothing where it is not known.
+    #[must_use]
+    pub fn number(self, name: &'static str, value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
+        self.text(name, value.map_or_else(String::new, show))
+    }
+
+    /// Adds an amount of memory in bytes.
+    #[must_use]
+    pub fn bytes(self, name: &'static str, value: Option<f64>) -> Self {
+        self.number(name, value, format::bytes)
+    }
+
+    /// Adds a text that leads to more; nothing where it is empty.
+    #[must_use]
+    pub fn link(mut self, name: &'static str, text: &str, link: Link) -> Self {
+        if !text.is_empty() {
+            self.0.push(Fact { name, text: text.to_owned(), link: Some(link) });
+        }
+        self
+    }
+
+    fn future(self, forecast: Option<&Forecast>, growth: Option<&Growth>, now: f64) -> Self {
+        let left = forecast.map(|forecast| {
+            time_left(forecast).unwrap_or_else(|| {
+                if forecast.is_ready() { "no end predicted" } else { "too few samples" }.to_owned()
+            })
+        });
+        let grows = growth.map(|growth| {
+            let rate = growth.bytes_per_second().map(|rate| format!(", {}", format::rate(rate)));
+            let since =
+                growth.since_unix_seconds.map(|since| format!(", since {}", format::clock(since, now)));
+            format!("{}{}{}", growth.state.word(), rate.unwrap_or_default(), since.unwrap_or_default())
+        });
+        self.text("time left", left.unwrap_or_default())
+            .number("full within 15 min", forecast.and_then(|own| own.within(900.0)), format::percent)
+            .bytes("headroom", forecast.map(Forecast::headroom_bytes))
+            .text("growth", grows.unwrap_or_default())
+    }
+}
+
+/// A chart of the recent past.
+#[derive(Clone, Debug)]
+pub struct ChartOf {
+    /// What is shown.
+    pub title: &'static str,
+    /// Whose values.
+    pub subject: Subject,
+    /// The curves with their names, the most important first.
+    pub curves: Vec<(&'static str, Quantity)>,
+    /// The limit in bytes.
+    pub limit: Option<f64>,
+    /// The forecast of the first curve.
+    pub forecast: Option<Forecast>,
+}
+
+/// How reserved memory is used, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    /// All of it.
+    pub reserved: f64,
+    /// Memory of live tensors.
+    pub allocated: f64,
+    /// Free memory that cannot be released.
+    pub unreleasable: f64,
+}
+
+/// A part of a section.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// A sentence, with its health if it has one.
+    Text(Option<Health>, String),
+    /// Named values.
+    Facts(Facts),
+    /// A table.
+    Table(Table),
+    /// Problems with their advice.
+    Problems(Vec<Problem>),
+    /// A chart.
+    Chart(Box<ChartOf>),
+    /// How an allocator uses what it reserved.
+    Stack(Stack),
+}
+
+/// A part of a sheet.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Its name in links; empty where no link leads to it.
+    pub id: &'static str,
+    /// Its heading.
+    pub title: String,
+    /// What it says.
+    pub items: Vec<Item>,
+}
+
+impl Section {
+    fn new(id: &'static str, title: impl Into<String>, items: Vec<Item>) -> Self {
+        Self { id, title: title.into(), items }
+    }
+
+    /// A table with its name as heading.
+    pub fn table(id: &'static str, table: Table) -> Self {
+        Self::new(id, table.name, vec![Item::Table(table)])
+    }
+}
+
+/// All that is shown of one thing.
+#[derive(Clone, Debug, Default)]
+pub struct Sheet {
+    /// What it is about.
+    pub title: String,
+    /// More about that, in few words.
+    pub subtitle: String,
+    /// How it is.
+    pub health: Health,
+    /// Its sections.
+    pub sections: Vec<Section>,
+    /// What is opened from it, with a name: `its workload`.
+    pub leads_to: Option<(&'static str, Link)>,
+}
+
+impl NodeView {
+    /// All that is shown of what a link names; absent where it does not exist now. `events` are those of the node.
+    pub fn sheet<'e>(&self, link: &Link, events: impl IntoIterator<Item = &'e Event>) -> Option<Sheet> {
+        let (mut sheet, wanted): (Sheet, Box<dyn Fn(&About<'_>) -> bool + '_>) = match link {
+            Link::Gpu(index) => (self.of_gpu(self.gpu(index)?), Box::new(move |about| about.gpu == index)),
+            Link::Workload(name) => {
+                (self.of_workload(self.workload(name)?), Box::new(move |about| about.workload == name))
+            }
+            Link::Rank(name, rank) => {
+                let own = self.workload(name)?;
+                let known = own.ranks.iter().find(|own| own.rank == *rank)?;
+                let is_its = move |about: &About<'_>| {
+                    about.workload == name && (about.rank.is_empty() || about.rank == rank)
+                };
+                (self.of_rank(own, known), Box::new(is_its))
+            }
+            Link::Problem(place) => (self.of_problem(*place)?, Box::new(|_| false)),
+            Link::Target(target, name) => {
+                (self.of_target(target, name)?, Box::new(move |about| about.workload == name))
+            }
+            _ => return None,
+        };
+        let mut table = self.event_table(events, wanted);
+        table.truncate(20);
+        if !table.rows.is_empty() {
+            sheet.sections.push(Section::table("events", table));
+        }
+        Some(sheet)
+    }
+
+    /// The problems that `wanted` accepts, as a section; none where there is none.
+    pub fn problem_section(&self, wanted: impl Fn(&Problem) -> bool) -> Option<Section> {
+        let problems: Vec<_> = self.problems.iter().filter(|problem| wanted(problem)).cloned().collect();
+        (!problems.is_empty()).then(|| Section::new("problems", "Problems", vec![Item::Problems(problems)]))
+    }
+
+    /// The memory of the host.
+    pub fn host_section(&self) -> Section {
+        let host = &self.host;
+        let share = host.share().map_or_else(String::new, |share| format!(" ({})", format::percent(share)));
+        let left = host.forecast.as_ref().and_then(time_left);
+        let left = left.map_or_else(String::new, |left| format!(", full in {left}"));
+        let shown = |value| format::shown(value, format::bytes);
+        let figure = format!("{} of {} used{share}{left}", shown(host.used), shown(host.total));
+        let swap = match (host.swap_used, host.swap_total) {
+            (Some(used), Some(total)) if total > 0.0 => {
+                format!("{} of {}", format::bytes(used), format::bytes(total))
+            }
+            (_, Some(_)) => "none".to_owned(),
+            _ => String::new(),
+        };
+        let chart = ChartOf {
+            title: "Memory of the host",
+            subject: Subject::Host,
+            curves: vec![("used", Quantity::Used), ("swap", Quantity::Second)],
+            limit: host.total,
+            forecast: host.forecast.clone(),
+        };
+        let facts = Facts::default()
+            .bytes("anonymous", host.anonymous)
+            .bytes("page cache", host.cached)
+            .bytes("shared, tmpfs", host.shared)
+            .text("swap", swap)
+            .number("OOM kills since boot", host.oom_kills, format::whole)
+            .text("kernel", &host.kernel)
+            .text("system", &host.os);
+        let items =
+            vec![Item::Text(Some(host.health), figure), Item::Chart(Box::new(chart)), Item::Facts(facts)];
+        Section::new("host", "Host memory", items)
+    }
+
+    /// The targets of protection; only those of a workload where one is named.
+    pub fn protection_section(&self, of: Option<&str>) -> Section {
+        let own = &self.protection;
+        let mut items = vec![Item::Table(own.target_table(of))];
+        if of.is_none() && own.configured() {
+            let facts = Facts::default()
+                .number("last round of the guard", own.round_age, |age| {
+                    format!("{} ago", format::duration(age))
+                })
+                .number("terminations left on the host this hour", own.terminations_left, format::whole)
+                .number("workloads without a slot", own.unprotected, format::whole);
+            items.push(Item::Facts(facts));
+        }
+        Section::new("protection", "Protection", items)
+    }
+
+    fn of_gpu(&self, gpu: &Gpu) -> Sheet {
+        let mut sections: Vec<Section> =
+            self.problem_section(|problem| problem.gpu.as_deref() == Some(&gpu.index)).into_iter().collect();
+        sections.push(gpu.memory_section());
+        sections.push(Section::table("holders", gpu.holder_table()));
+        let ranks = self.rank_table(|_, rank| rank.gpu == gpu.index);
+        if !ranks.rows.is_empty() {
+            sections.push(Section::new("ranks", "Ranks on this GPU", vec![Item::Table(ranks)]));
+        }
+        let ranks = self.ranks().filter(|(_, rank)| rank.gpu == gpu.index);
+        sections.extend(ranks.flat_map(|(_, rank)| rank.allocators.iter().map(|own| allocator(rank, own))));
+        sections.push(gpu.device_section());
+        let (title, subtitle) = (format!("GPU {}", gpu.index), gpu.name.clone());
+        Sheet { title, subtitle, health: gpu.health, sections, leads_to: None }
+    }
+
+    fn of_workload(&self, own: &Workload) -> Sheet {
+        let mut sections: Vec<Section> = self
+            .problem_section(|problem| problem.workload.as_deref() == Some(&own.name))
+            .into_iter()
+            .collect();
+        let (_, left) = self.left(own);
+        let shown = |value| format::shown(value, format::bytes);
+        let figure = format!(
+            "{} of host memory (RSS), {} on GPUs, time left: {}",
+            shown(own.rss),
+            shown(own.gpu_memory),
+            format::or_unknown(&left)
+        );
+        let subject = Subject::Workload(own.name.as_str().into());
+        let runs_out = own.forecast.as_ref().filter(|forecast| forecast.stated().is_some());
+        let mut items = vec![
+            Item::Text(Some(own.health), figure),
+            Item::Chart(Box::new(ChartOf {
+                title: "Resident memory of the workload",
+                subject: subject.clone(),
+                curves: vec![("RSS", Quantity::Used)],
+                limit: runs_out.and_then(|forecast| Some(forecast.headroom_bytes() + own.rss?)),
+                forecast: own.forecast.clone(),
+            })),
+        ];
+        if own.gpu_memory.is_some() {
+            items.push(Item::Chart(Box::new(ChartOf {
+                title: "GPU memory of the workload",
+                subject,
+                curves: vec![("memory on GPUs", Quantity::Second)],
+                limit: None,
+                forecast: None,
+            })));
+        }
+        let now = self.unix_seconds;
+        let mut facts = Facts::default()
+            .bytes("anonymous", own.anonymous)
+            .bytes("shared", own.shared)
+            .bytes("swap", own.swap);
+        for (gpu, memory) in &own.gpus {
+            let text = format!("{gpu}: {}", format::shown(*memory, format::bytes));
+            facts = facts.link("GPU", &text, Link::Gpu(gpu.clone()));
+        }
+        let facts = facts
+            .future(own.forecast.as_ref(), own.growth.as_ref(), now)
+            .number("processes", own.process_count, format::whole)
+            .number("started", own.started, |started| format::clock(started, now))
+            .text("user", &own.user)
+            .text("run", &own.run)
+            .text("kind", &own.kind)
+            .text("cgroup", &own.cgroup);
+        items.push(Item::Facts(facts));
+        sections.push(Section::new("memory", "Memory", items));
+        let ranks = self.rank_table(|of, _| of.name == own.name);
+        if !ranks.rows.is_empty() {
+            sections.push(Section::table("ranks", ranks));
+        }
+        if !own.processes.is_empty() {
+            let table = process_table(&own.processes, own.rss, own.other_processes);
+            sections.push(Section::table("processes", table));
+        }
+        sections.push(self.protection_section(Some(&own.name)));
+        let by = [("run ", &own.run), (if own.run.is_empty() { "user " } else { " of user " }, &own.user)];
+        let by = by.iter().filter(|(_, name)| !name.is_empty()).map(|(what, name)| format!("{what}{name}"));
+        let (title, subtitle) = (format!("Workload {}", own.name), by.collect());
+        Sheet { title, subtitle, health: own.health, sections, leads_to: None }
+    }
+
+    fn of_rank(&self, own: &Workload, rank: &Rank) -> Sheet {
+        let now = self.unix_seconds;
+        let chart = ChartOf {
+            title: "Allocated memory of the rank",
+            subject: Subject::Rank(own.name.as_str().into(), rank.rank.as_str().into()),
+            curves: vec![("allocated", Quantity::Used), ("reserved", Quantity::Second)],
+            limit: rank.allocators.iter().find_map(|own| own.device_total),
+            forecast: rank.forecast.clone(),
+        };
+        let facts = Facts::default()
+            .link("workload", &own.name, Link::Workload(own.name.clone()))
+            .text("user", &own.user)
+            .text("run", &rank.run)
+            .text("ranks of the run", &rank.world)
+            .link("GPU", &rank.gpu, Link::Gpu(rank.gpu.clone()))
+            .text("pid", &rank.pid)
+            .text("framework", &rank.framework)
+            .number("step", rank.step, format::whole)
+            .number("seconds per step", rank.step_seconds, |seconds| format!("{seconds:.3}"))
+            .number("tokens per second", rank.tokens_per_second, format::whole)
+            .number("loss", rank.loss, |loss| format!("{loss:.4}"))
+            .number("MFU", rank.mfu, format::percent)
+            .number("last message", rank.message_age, |age| format!("{} ago", format::duration(age)))
+            .text("checkpoint", &rank.checkpoint)
+            .number("last checkpoint", rank.checkpoint_saved, |saved| format::clock(saved, now))
+            .future(rank.forecast.as_ref(), rank.growth.as_ref(), now);
+        let items = vec![Item::Chart(Box::new(chart)), Item::Facts(facts)];
+        let mut sections = vec![Section::new("rank", "Training", items)];
+        sections.extend(rank.allocators.iter().map(|own| allocator(rank, own)));
+        let process: Vec<Process> =
+            own.processes.iter().filter(|process| process.pid == rank.pid).cloned().collect();
+        if !process.is_empty() {
+            let table = process_table(&process, own.rss, None);
+            sections.push(Section::new("processes", "Its process", vec![Item::Table(table)]));
+        }
+        Sheet {
+            title: format!("Rank {} of {}", rank.rank, own.name),
+            subtitle: String::new(),
+            health: rank.health(),
+            sections,
+            leads_to: Some(("its workload", Link::Workload(own.name.clone()))),
+        }
+    }
+
+    fn of_problem(&self, place: usize) -> Option<Sheet> {
+        let problem = self.problems.get(place)?;
+        let is_elsewhere = problem.link != Link::Node;
+        Some(Sheet {
+            title: "Problem".to_owned(),
+            health: problem.health,
+            leads_to: is_elsewhere.then(|| ("where more is shown", problem.link.clone())),
+            sections: vec![Section::new("problems", "", vec![Item::Problems(vec![problem.clone()])])],
+            ..Sheet::default()
+        })
+    }
+
+    fn of_target(&self, target: &str, workload: &str) -> Option<Sheet> {
+        let mut targets = self.protection.targets.iter();
+        let own = targets.find(|own| own.target == target && own.workload == workload)?;
+        let facts = Facts::default()
+            .text("mode", &own.mode)
+            .text("state", &own.state)
+            .number("processes", own.members, |members| format!("{members:.0} may be signalled"))
+            .number("left out", own.left_out.filter(|out| *out > 0.0), |out| format!("{out:.0} may not"))
+            .number("terminations left", own.terminations_left, |left| format!("{left:.0} in this hour"))
+            .text("memory left", own.headroom_text());
+        let mut items = vec![Item::Facts(facts)];
+        items.extend(own.why.iter().map(|why| Item::Text(None, why.clone())));
+        let link = Link::Workload(workload.to_owned());
+        Some(Sheet {
+            title: format!("Protection target {target}: {workload}"),
+            health: own.health,
+            leads_to: (!workload.is_empty()).then_some(("its workload", link)),
+            sections: vec![Section::new("protection", "Protection", items)],
+            ..Sheet::default()
+        })
+    }
+}
+
+impl Gpu {
+    fn memory_section(&self) -> Section {
+        let shown = |value| format::shown(value, format::bytes);
+        let figure = if self.answers() {
+            let share =
+                self.share().map_or_else(String::new, |share| format!(" ({})", format::percent(share)));
+            let (used, whole) = (shown(self.used), shown(self.whole()));
+            format!("{used} of {whole} used{share}, time left: {}", format::or_unknown(&self.time_left))
+        } else {
+            let age = format::shown(self.sample_age, format::duration);
+            let why = format!("{}: {}", self.status, self.status_words());
+            format!("Its memory is unknown: {why}. The last sample is {age} old.")
+        };
+        let chart = ChartOf {
+            title: "Memory of the GPU",
+            subject: Subject::Gpu(self.uuid.as_str().into()),
+            curves: vec![("used", Quantity::Used)],
+            limit: self.whole(),
+            forecast: self.forecast.clone(),
+        };
+        let growth = self.forecast.as_ref().and_then(Forecast::growth);
+        let of_last = if self.answers() { "" } else { ", of the last sample" };
+        let amount = |bytes: f64| format!("{}{of_last}", format::bytes(bytes));
+        let facts = Facts::default()
+            .number("used", self.used, amount)
+            .number("free", self.free, amount)
+            .number("growth", growth, format::rate)
+            .bytes("reserved by the driver", self.reserved)
+            .bytes("of no listed process", self.unattributed)
+            .text("hung call", &self.hung_call);
+        let items =
+            vec![Item::Text(Some(self.health), figure), Item::Chart(Box::new(chart)), Item::Facts(facts)];
+        Section::new("memory", "Memory", items)
+    }
+
+    fn device_section(&self) -> Section {
+        let current = |value: Option<f64>| value.filter(|_| self.answers());
+        let watts = |watts: f64| format!("{watts:.0} W");
+        let mut facts = Facts::default()
+            .number("busy", current(self.utilization), format::percent)
+            .number("temperature", current(self.temperature), |celsius| format!("{celsius:.0} °C"))
+            .number("power", current(self.power), watts)
+            .number("power limit", self.power_limit, watts)
+            .text("throttled", self.throttled.join(", "))
+            .number("uncorrected ECC errors", self.uncorrected_ecc, format::whole)
+            .text("UUID", &self.uuid)
+            .text("PCI address", &self.pci);
+        for mig in &self.mig {
+            let shown = |value| format::shown(value, format::bytes);
+            let text = format!("{}: {} of {}", mig.instance, shown(mig.used), shown(mig.total));
+            facts = facts.text("MIG instance", text);
+        }
+        let mut items = vec![Item::Facts(facts)];
+        let xids = self.xid_table();
+        if !xids.rows.is_empty() {
+            items.push(Item::Table(xids));
+        }
+        Section::new("device", "Device", items)
+    }
+}
+
+/// An allocator of a rank.
+fn allocator(rank: &Rank, own: &Allocator) -> Section {
+    let mut items = Vec::new();
+    if let (Some(reserved), Some(allocated)) = (own.reserved, own.allocated)
+        && reserved > 0.0
+    {
+        let lost = own.unreleasable.or(own.inactive_split).unwrap_or(0.0);
+        items.push(Item::Stack(Stack {
+            reserved,
+            allocated: allocated.min(reserved),
+            unreleasable: lost.min(reserved - allocated).max(0.0),
+        }));
+    }
+    let facts = Facts::default()
+        .text("state", &own.state)
+        .bytes("allocated", own.allocated)
+        .bytes("peak allocated", own.allocated_peak)
+        .bytes("reserved", own.reserved)
+        .bytes("inactive split", own.inactive_split)
+        .bytes("cannot be released", own.unreleasable)
+        .bytes("largest free block", own.largest_free)
+        .bytes("free on the device", own.device_free)
+        .number("retried allocations", own.retries, format::whole)
+        .number("failed allocations", own.ooms, format::whole);
+    items.push(Item::Facts(facts));
+    let on =
+        if own.gpu.is_empty() { format!(", device {}", own.device) } else { format!(" on GPU {}", own.gpu) };
+    Section::new("", format!("Allocator of rank {}{on}", rank.rank), items)
+}

@@ -1,0 +1,282 @@
+//! Tables: columns with weights, and rows of cells. The page, the terminal and reports render them; none has its own.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::problem::Link;
+use crate::history::recent::{Quantity, Subject};
+use crate::model::format::{self, UNKNOWN};
+use crate::model::health::Health;
+
+/// What a column contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Text, aligned to the left.
+    Text,
+    /// Numbers, aligned to the right.
+    Number,
+    /// Sentences, the last column: it takes the width that is left.
+    Prose,
+    /// Small charts of the recent past, which only a page draws.
+    Trail,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its title.
+    pub title: &'static str,
+    /// What it contains.
+    pub kind: Kind,
+    /// Where there is less room, columns with a larger weight are left out first; 0 never.
+    pub weight: u8,
+}
+
+/// A column of text.
+pub const fn text(title: &'static str, weight: u8) -> Column {
+    Column { title, kind: Kind::Text, weight }
+}
+
+/// A column of numbers.
+pub const fn number(title: &'static str, weight: u8) -> Column {
+    Column { title, kind: Kind::Number, weight }
+}
+
+/// The last column, of sentences.
+pub const fn prose(title: &'static str) -> Column {
+    Column { title, kind: Kind::Prose, weight: 0 }
+}
+
+/// The recent past of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trail {
+    /// Whose value.
+    pub subject: Subject,
+    /// Which value.
+    pub quantity: Quantity,
+    /// The limit in bytes.
+    pub limit: Option<f64>,
+}
+
+/// A cell. Its text is as it was read: a renderer escapes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// The number by which it is sorted.
+    pub number: Option<f64>,
+    /// The health that its text names.
+    pub health: Option<Health>,
+    /// Where more is shown.
+    pub link: Option<Link>,
+    /// A share of a whole, which a page draws as a bar.
+    pub share: Option<f64>,
+    /// The recent past, which a page draws.
+    pub trail: Option<Trail>,
+}
+
+impl Cell {
+    /// Text; unknown where it is empty.
+    pub fn text<'a>(text: impl Into<Cow<'a, str>>) -> Self {
+        let text = text.into();
+        let text = if text.is_empty() { UNKNOWN.to_owned() } else { text.into_owned() };
+        Self { text, ..Self::default() }
+    }
+
+    /// A number; absent where it is not known.
+    pub fn number(value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
+        Self { text: format::shown(value, show), number: value, ..Self::default() }
+    }
+
+    /// An amount of memory in bytes.
+    pub fn bytes(value: Option<f64>) -> Self {
+        Self::number(value, format::bytes)
+    }
+
+    /// A count.
+    pub fn count(value: Option<f64>) -> Self {
+        Self::number(value, format::whole)
+    }
+
+    /// A time left, which sorts the shortest first, and its text.
+    pub fn time_left<'a>(seconds: Option<f64>, text: impl Into<Cow<'a, str>>) -> Self {
+        Self { number: seconds.map(|seconds| -seconds), ..Self::text(text) }
+    }
+
+    /// An index, which sorts in ascending order.
+    pub fn index(index: &str) -> Self {
+        Self { number: index.parse::<f64>().ok().map(|index| -index), ..Self::text(index) }
+    }
+
+    /// A small chart.
+    pub fn trail(subject: Subject, quantity: Quantity, limit: Option<f64>) -> Self {
+        Self { trail: Some(Trail { subject, quantity, limit }), ..Self::default() }
+    }
+
+    /// The same cell, which names a health.
+    #[must_use]
+    pub fn of(self, health: Health) -> Self {
+        Self { health: Some(health), ..self }
+    }
+
+    /// The same cell with a link.
+    #[must_use]
+    pub fn to(self, link: Link) -> Self {
+        Self { link: Some(link), ..self }
+    }
+
+    /// The same cell with a share of a whole.
+    #[must_use]
+    pub fn share(self, share: Option<f64>) -> Self {
+        Self { share, ..self }
+    }
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// What it is about, the same in each update.
+    pub id: String,
+    /// How it is.
+    pub health: Health,
+    /// One cell for each column.
+    pub cells: Vec<Cell>,
+    /// Where more is shown.
+    pub link: Option<Link>,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// Its rows, in the order in which they are shown first.
+    pub rows: Vec<Row>,
+    /// What is shown in place of no rows.
+    pub empty: String,
+    /// What is not in it, in a sentence; empty where nothing is left out.
+    pub rest: String,
+}
+
+/// By which column rows are sorted, and whether the order is reversed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sort {
+    /// The place of the column.
+    pub column: usize,
+    /// Whether the order is reversed.
+    pub is_reversed: bool,
+}
+
+impl Table {
+    /// A table of texts.
+    pub fn of(columns: Vec<Column>, rows: impl IntoIterator<Item = Vec<String>>) -> Self {
+        let row = |cells: Vec<String>| Row {
+            cells: cells.into_iter().map(|text| Cell { text, ..Cell::default() }).collect(),
+            ..Row::default()
+        };
+        Self { columns, rows: rows.into_iter().map(row).collect(), ..Self::default() }
+    }
+
+    /// The table without the small charts, which only a page draws.
+    #[must_use]
+    pub fn without_trails(mut self) -> Self {
+        let is_kept: Vec<bool> = self.columns.iter().map(|column| column.kind != Kind::Trail).collect();
+        let mut kept = is_kept.iter();
+        self.columns.retain(|_| *kept.next().unwrap_or(&true));
+        for row in &mut self.rows {
+            let mut kept = is_kept.iter();
+            row.cells.retain(|_| *kept.next().unwrap_or(&true));
+        }
+        self
+    }
+
+    /// Keeps the rows that contain `filter` in any cell, without regard to case.
+    pub fn filter(&mut self, filter: &str) {
+        if filter.is_empty() {
+            return;
+        }
+        let filter = filter.to_lowercase();
+        self.rows.retain(|row| {
+            row.health.word().contains(&filter)
+                || row.cells.iter().any(|cell| cell.text.to_lowercase().contains(&filter))
+        });
+        if self.rows.is_empty() {
+            "No row matches the filter.".clone_into(&mut self.empty);
+        }
+    }
+
+    /// Sorts the rows: the largest numbers first, text in alphabetical order; what is not known comes last.
+    pub fn sort(&mut self, sort: Sort) {
+        let turned = |order: Ordering| if sort.is_reversed { order.reverse() } else { order };
+        let is_number = self.columns.get(sort.column).is_some_and(|column| column.kind == Kind::Number);
+        self.rows.sort_by(|one, next| {
+            let (Some(one), Some(next)) = (one.cells.get(sort.column), next.cells.get(sort.column)) else {
+                return Ordering::Equal;
+            };
+            match (one.number, next.number) {
+                (Some(one), Some(next)) => turned(next.total_cmp(&one)),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) if is_number => Ordering::Equal,
+                (None, None) => match (one.text == UNKNOWN, next.text == UNKNOWN) {
+                    (false, false) => turned(one.text.cmp(&next.text)),
+                    (one, next) => one.cmp(&next),
+                },
+            }
+        });
+    }
+
+    /// Keeps the first `most` rows.
+    pub fn truncate(&mut self, most: usize) {
+        if self.rows.len() > most {
+            self.rest = format!("{} more are not shown.", self.rows.len() - most);
+            self.rows.truncate(most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let row = |name: &'static str, value: Option<f64>| Row {
+            id: name.to_owned(),
+            health: Health::Ok,
+            cells: vec![Cell::text(name), Cell::number(value, |value| value.to_string())],
+            link: None,
+        };
+        Table {
+            columns: vec![text("name", 0), number("value", 0)],
+            rows: vec![row("b", None), row("a", Some(1.0)), row("C", Some(2.0)), row("", Some(0.0))],
+            ..Table::default()
+        }
+    }
+
+    fn names(table: &Table) -> Vec<&str> {
+        table.rows.iter().map(|row| row.cells[0].text.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_comes_last_in_each_order() {
+        let mut table = table();
+        for (is_reversed, order) in [(false, ["C", "a", "–", "b"]), (true, ["–", "a", "C", "b"])] {
+            table.sort(Sort { column: 1, is_reversed });
+            assert_eq!(names(&table), order);
+        }
+        table.sort(Sort { column: 0, is_reversed: false });
+        assert_eq!(names(&table), ["C", "a", "b", "–"]);
+    }
+
+    #[test]
+    fn a_filter_looks_into_each_cell() {
+        for (filter, left) in [("c", 1), ("2", 1), ("OK", 4), ("nothing", 0)] {
+            let mut table = table();
+            table.filter(filter);
+            assert_eq!(table.rows.len(), left, "{filter}");
+            assert_eq!(table.empty.is_empty(), left > 0);
+        }
+    }
+}

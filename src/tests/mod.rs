@@ -1,0 +1,3 @@
+//! Tests of what several modules must agree on.
+
+mod severity;
