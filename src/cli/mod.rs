@@ -73,12 +73,6 @@ enum Command {
     HookHelper(hook_helper::Args),
 }
 
-/// Former names of commands and options, each with the present name.
-const RENAMED: &[(&[&str], &str)] = &[
-    (&["fragment"], "memwarden fragmentation"),
-    (&["incidents", "--json"], "memwarden incidents --format json"),
-];
-
 pub use out::complain;
 
 /// Runs the command of the command line.
@@ -100,23 +94,9 @@ pub fn run() -> anyhow::Result<ExitCode> {
                 .map(|argument| printable::escaped(&argument.to_string_lossy()).into_owned());
             let message = Cli::try_parse_from(shown).err().map(|error| error.render().to_string());
             out::note(&message.unwrap_or_else(|| "error: invalid arguments\n".to_owned()));
-            let given: Vec<String> =
-                std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-            if let Some(new) = renamed(&given) {
-                out::note(&format!("\nit is now called `{new}`\n"));
-            }
             Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)))
         }
     }
-}
-
-/// The present name of a former command or option in a command line that does not parse.
-fn renamed(given: &[String]) -> Option<&'static str> {
-    let named = |old: &[&str]| {
-        given.first().map(String::as_str) == old.first().copied()
-            && old.iter().all(|word| given.iter().any(|argument| argument == word))
-    };
-    RENAMED.iter().find(|(old, _)| named(old)).map(|(_, new)| *new)
 }
 
 impl Cli {

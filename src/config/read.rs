@@ -183,7 +183,7 @@ impl Reader<'_> {
         for (name, line, value) in entries {
             let key = join(path, name);
             if !known.contains(&name.as_str()) {
-                self.complain(*line, &key, format!("unknown key; {}", hint(name, known)));
+                self.complain(*line, &key, format!("unknown key; {}", suggestion(name, known)));
             } else if let Some(first) = lines.insert(name, *line) {
                 self.complain(*line, &key, format!("written twice; first on line {first}"));
             } else {
@@ -337,40 +337,6 @@ fn line_of(root: &Node, key: &str) -> Option<usize> {
         }
     }
     line
-}
-
-/// Renamed keys, each with its current name.
-const RENAMED: &[(&str, &str)] = &[
-    ("again", "request_interval"),
-    ("clear", "clear_for"),
-    ("clients", "max_clients"),
-    ("clients_per_user", "max_clients_per_user"),
-    ("connections", "max_connections"),
-    ("every", "scan_interval"),
-    ("hold", "for"),
-    ("limit", "cgroup_headroom"),
-    ("line", "max_line_size"),
-    ("margin", "hysteresis"),
-    ("most", "max_cgroups"),
-    ("most", "max_files"),
-    ("most", "max_ranks"),
-    ("most", "max_subjects"),
-    ("most", "max_workloads"),
-    ("most_per_hour", "max_kills_per_hour"),
-    ("pause", "freeze"),
-    ("reach", "max_state"),
-    ("rescan", "rescan_interval"),
-    ("term_time", "term_grace"),
-    ("time", "wait"),
-    ("verify_time", "verify_timeout"),
-];
-
-/// A suggestion for an unknown key: the current name of a renamed key, or a similar one.
-fn hint(name: &str, known: &[&str]) -> String {
-    match RENAMED.iter().find(|(old, new)| *old == name && known.contains(new)) {
-        Some((_, new)) => format!("it is now called `{new}`"),
-        None => suggestion(name, known),
-    }
 }
 
 /// Suggests the most similar key, or lists all.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Daemon, fake_nvml, free_port, program, request, wait_for};
 use crate::shipped::DASHBOARDS;
-use crate::speaker;
+use crate::training_job;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -162,7 +162,7 @@ pub(crate) fn may_be_empty(query: &str, page: &str) -> bool {
 /// A node whose daemon has something to tell of everything that the dashboards show.
 pub(crate) struct BusyNode {
     pub(crate) daemon: Daemon,
-    _ranks: [speaker::Rank; 2],
+    _ranks: [training_job::Rank; 2],
     _folder: TempDir,
 }
 
@@ -173,7 +173,7 @@ impl BusyNode {
         let scenario = folder.path().join("scenario.json");
         // Two ranks of a job, each on a GPU. The first takes ever more of its GPU, which is full after a minute, so
         // that there is a forecast.
-        let mut ranks = [0, 1].map(speaker::Rank::start);
+        let mut ranks = [0, 1].map(training_job::Rank::start);
         let memory = [
             json!({"ramp": {"from": 20_u64 << 30, "per_second": 1 << 30, "max": 79_u64 << 30}}),
             json!(1 << 30),
@@ -181,7 +181,7 @@ impl BusyNode {
         let devices: Vec<Value> = (0..2)
             .map(|gpu| {
                 json!({
-                    "uuid": speaker::uuid(gpu as u64),
+                    "uuid": training_job::uuid(gpu as u64),
                     "minor": gpu,
                     "pci": format!("0000:{gpu:02x}:00.0"),
                     "utilization": 50, "gpm": {"2": 45, "5": 20, "10": 30},

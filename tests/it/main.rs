@@ -9,7 +9,6 @@
 
 mod analyzers;
 mod attacks;
-mod bad_days;
 mod check;
 mod config;
 mod daemon;
@@ -17,6 +16,7 @@ mod database;
 mod dist;
 mod docs;
 mod example;
+mod failures;
 mod forecast;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -35,6 +35,8 @@ mod msrv;
 mod otlp;
 #[cfg(feature = "otlp")]
 mod otlp_backends;
+#[cfg(feature = "otlp")]
+mod otlp_parity;
 mod params;
 mod perf_logs;
 mod plot;
@@ -44,19 +46,17 @@ mod protection;
 mod receiver;
 mod report;
 mod revision;
-#[cfg(feature = "otlp")]
-mod roads;
 mod runs;
 mod shipped;
 mod skip;
 mod slurm;
 mod snapshot;
-mod speaker;
 mod tables;
 mod terminal;
 mod tmux;
 mod top;
 mod training;
+mod training_job;
 mod unit;
 #[cfg(feature = "gpu")]
 mod unseen;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{Daemon, memwarden, now, program, wait_for};
-use crate::speaker::{SAMPLES, TOKENS, hello, say, step};
+use crate::training_job::{SAMPLES, TOKENS, hello, say, step};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Step duration that the job reports.

@@ -58,21 +58,6 @@ fn every_report_has_text_json_and_a_chart() {
 }
 
 #[test]
-fn old_names_are_refused_with_the_new_ones() {
-    for (args, new) in [
-        (&["fragment", "--duration", "1"][..], "memwarden fragmentation"),
-        (&["incidents", "--json"], "memwarden incidents --format json"),
-    ] {
-        let done = ran(args);
-        assert_eq!(done.status.code(), Some(2), "{args:?}");
-        let said = text(&done.stderr);
-        assert!(said.ends_with(&format!("it is now called `{new}`\n")), "{args:?}: {said}");
-    }
-    let said = text(&ran(&["metrics", "--json"]).stderr);
-    assert!(!said.contains("it is now called"), "{said}");
-}
-
-#[test]
 fn above_the_threshold_is_an_exit_code() {
     let code = |args: &[&str]| {
         let mut all = vec!["profile", "--duration", "0.2"];

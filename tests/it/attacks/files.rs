@@ -12,7 +12,7 @@ use serde_json::json;
 use super::people::ALICE;
 use crate::harness::{Daemon, memwarden, wait_for};
 use crate::skip::skip;
-use crate::speaker::{hello, say, step};
+use crate::training_job::{hello, say, step};
 
 const SOON: Duration = Duration::from_secs(30);
 const CSV: &str = "t_s,bytes\n0,1073741824\n60,2147483648\n120,1610612736\n";

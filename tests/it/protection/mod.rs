@@ -6,6 +6,7 @@
 
 mod alerts;
 pub(crate) mod audit;
+mod fork_bombs;
 #[cfg(feature = "gpu")]
 mod gpu;
 pub(crate) mod group;
@@ -24,7 +25,6 @@ pub(crate) mod room;
 mod runs;
 mod sensors;
 mod shared;
-mod storms;
 mod unkillable;
 
 use std::time::Duration;

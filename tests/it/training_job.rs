@@ -105,7 +105,7 @@ impl Rank {
     /// Starts a process that waits for the path of a socket.
     pub(crate) fn start(rank: u64) -> Self {
         let child = program(std::env::current_exe().unwrap())
-            .args(["--exact", "speaker::a_rank_reports", "--ignored", "--nocapture"])
+            .args(["--exact", "training_job::a_rank_reports", "--ignored", "--nocapture"])
             .env(RANK, rank.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
