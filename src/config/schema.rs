@@ -1,4 +1,5 @@
-//! All configuration keys. Sources and analyzers declare their own; the others are declared here.
+//! All configuration keys. Sources and analyzers declare their own; the others are declared here. Paths of kernel files
+//! are literals only here and in the default of one flag.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Metric declarations: each metric is declared once, in the module that measures it.
 //!
-//! HELP and TYPE, the OTLP instruments and `memwarden metrics` are generated from these declarations, and tests
-//! compare their names with their units.
+//! Names are written only in these declarations. HELP and TYPE, the OTLP instruments and `memwarden metrics` are
+//! generated from these declarations, and tests compare their names with their units.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,7 @@
 //! The points of one tick, grouped in families and added by the sources.
+//!
+//! A value that is not finite, a second point of one series, and series beyond the budget of their metric are dropped and
+//! counted, so that no frame has them. A value that could not be read is not put at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
