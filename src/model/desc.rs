@@ -3,6 +3,8 @@
 //! Names are written only in these declarations. HELP and TYPE, the OTLP instruments and `memwarden metrics` are
 //! generated from these declarations, and tests compare their names with their units.
 
+#![warn(missing_docs)]
+
 use std::marker::PhantomData;
 
 use super::units::Unit;
@@ -103,7 +105,6 @@ pub trait Metric {
     fn desc(&'static self) -> &'static Desc;
 }
 
-/// Default of [`Desc::budget`].
 const DEFAULT_BUDGET: usize = 2_000;
 
 macro_rules! metric_kind {

@@ -14,7 +14,6 @@ pub struct Subject {
     /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `limit`,
     /// `source`.
     pub resource: Label,
-    /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub cgroup: Label,
     /// The GPU's index.
@@ -23,22 +22,18 @@ pub struct Subject {
     /// The GPU's UUID.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub uuid: Label,
-    /// The workload.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub workload: Label,
-    /// The pid.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub pid: Label,
     /// The zone of the host's memory, as `node/zone`.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub zone: Label,
-    /// The limit of memwarden.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub limit: Label,
     /// The user id.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub user: Label,
-    /// The source of samples.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub source: Label,
 }
@@ -76,7 +71,6 @@ impl Subject {
         Self { resource: resource("zone"), zone: format!("{node}/{zone}").into(), ..Self::default() }
     }
 
-    /// A cgroup, by its path.
     pub fn cgroup(path: &Label) -> Self {
         Self { resource: resource("cgroup"), cgroup: path.clone(), ..Self::default() }
     }
@@ -86,12 +80,10 @@ impl Subject {
         Self { resource: resource("gpu"), gpu: gpu.clone(), uuid: uuid.clone(), ..Self::default() }
     }
 
-    /// A workload, by its name.
     pub fn workload(name: &Label) -> Self {
         Self { resource: resource("workload"), workload: name.clone(), ..Self::default() }
     }
 
-    /// A process of a workload.
     pub fn process(workload: &Label, pid: &Label) -> Self {
         Self {
             resource: resource("process"),
@@ -101,7 +93,6 @@ impl Subject {
         }
     }
 
-    /// A process on a GPU.
     pub fn gpu_process(gpu: &Label, uuid: &Label, pid: &Label) -> Self {
         Self {
             resource: resource("gpu_process"),
@@ -128,7 +119,6 @@ impl Subject {
         Self { resource: resource("limit"), limit: limit.into(), user, ..Self::default() }
     }
 
-    /// A source of samples.
     pub fn source(name: &'static str) -> Self {
         Self { resource: resource("source"), source: name.into(), ..Self::default() }
     }
@@ -179,7 +169,6 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -195,7 +184,6 @@ impl Severity {
     /// Every severity, so that their counts start at zero.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// The value of the `severity` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -219,11 +207,9 @@ pub struct Evidence {
 pub struct Finding {
     /// The analyzer's name in the registry.
     pub analyzer: &'static str,
-    /// The subject.
     pub subject: Subject,
     /// The state of the subject, a term of the analyzer such as `leaking`.
     pub state: &'static str,
-    /// The severity.
     pub severity: Severity,
     /// When the state began, in seconds since 1970.
     pub since_unix_seconds: f64,

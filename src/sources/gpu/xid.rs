@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// The severity of an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The GPU or the job on it cannot continue without an operator.
@@ -22,7 +21,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The value of the `severity` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -36,11 +34,8 @@ impl Severity {
 /// The table entry of one XID.
 #[derive(Debug)]
 pub struct Meaning {
-    /// The XID.
     pub xid: u32,
-    /// Its severity.
     pub severity: Severity,
-    /// What happened.
     pub what: &'static str,
     /// What to do about it.
     pub advice: &'static str,
@@ -137,7 +132,6 @@ pub fn severity(xid: u32) -> Severity {
 /// The source that reported an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XidSource {
-    /// NVML's event set.
     Nvml,
     /// The kernel log.
     Kernel,
@@ -152,7 +146,6 @@ const MOST_UNKNOWN: usize = 32;
 /// Most events kept to be matched with the other source's report.
 const MOST_UNPAIRED: usize = 256;
 
-/// The XID counters of one GPU.
 #[derive(Debug)]
 pub struct Xids {
     counts: BTreeMap<u32, u64>,

@@ -56,7 +56,6 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
-/// The source of workloads.
 pub static REGISTRATION: Registration = Registration {
     name: "workload",
     about: "Workloads (process trees, Slurm jobs, pods, containers and systemd units) and the resources that each uses. Requires the process source.",
