@@ -35,7 +35,7 @@ cannot() { printf 'protect.sh: %s\n' "$*" >&2 && exit 77; }
 
 [ "$(id -u)" = 0 ] || cannot "making a memory cgroup takes root: sudo $0"
 memwarden=${MEMWARDEN:-}
-for place in "$here/../target/release/memwarden" "$here/../target/debug/memwarden" "$(command -v memwarden || true)"; do
+for place in "$here"/../target/{release,quick,debug}/memwarden "$(command -v memwarden || true)"; do
     if [ -z "$memwarden" ] && [ -x "$place" ]; then memwarden=$place; fi
 done
 [ -n "$memwarden" ] || cannot "memwarden is not built: cargo build --release"

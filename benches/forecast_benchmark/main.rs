@@ -1,7 +1,7 @@
 //! How well memwarden, and what people use today, see memory exhaustion coming.
 //!
 //! `cargo bench --bench forecast_benchmark` prints the table over the traces in `traces/` and the simulated ones.
-//! docs/benchmark-forecasts.md describes the columns and the options.
+//! docs/measurements/benchmark-forecasts.md describes the columns and the options.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 mod chart;

@@ -203,7 +203,6 @@ impl Writer {
         }
     }
 
-    /// Ends the log of a workload.
     fn finish(&mut self, workload: &Label) -> bool {
         let Some(mut run) = self.runs.remove(workload) else { return false };
         run.end(&self.config);

@@ -25,7 +25,6 @@ pub enum Request {
     Configure(Box<Config>, Context),
     /// Pass this to every source.
     Control(Control),
-    /// End.
     Stop,
 }
 

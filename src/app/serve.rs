@@ -32,7 +32,6 @@ use crate::sources::Context;
 #[cfg(feature = "otlp")]
 use super::push::Push;
 
-/// The options of `serve`.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The configuration file; absent for the defaults.
@@ -93,7 +92,6 @@ pub fn load(options: &Options) -> Result<Config, config::ConfigError> {
     }
 }
 
-/// The running daemon.
 struct Daemon<'a> {
     options: Options,
     config: Config,

@@ -1,9 +1,8 @@
 //! The state of the analyzers, saved across restarts of the daemon.
 //!
-//! One JSON file, replaced as a whole. A file that is damaged, of another boot
-//! or of another version is ignored with a warning: the state only
-//! saves the analyzers some minutes of observation. A separate thread reads and writes the file, and nothing waits for
-//! it.
+//! One JSON file, replaced as a whole. A file that is damaged, of another boot or of another version is ignored
+//! with a warning: the state only saves the analyzers some minutes of observation. A separate thread serializes the
+//! state, and reads and writes the file; nothing waits for it.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

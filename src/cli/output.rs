@@ -67,7 +67,6 @@ impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
         self.put(printable::lines(text).as_bytes())
     }
 
-    /// Writes JSON.
     pub(super) fn json(&self, text: &str) -> anyhow::Result<()> {
         self.put(printable::json(text).as_bytes())
     }

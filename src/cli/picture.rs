@@ -16,7 +16,6 @@ pub(super) fn drawable(text: &str) -> Result<PathBuf, String> {
     Format::of(&path).map(|_| path).map_err(|error| error.to_string())
 }
 
-/// The format of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     Svg,

@@ -14,7 +14,6 @@ use crate::model::setting::{OptKind, Settings, Value};
 /// The configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Sampling of the node.
     pub sampling: Sampling,
     /// Paths of the kernel's files.
     pub paths: Paths,
@@ -28,7 +27,6 @@ pub struct Config {
     pub otlp: Otlp,
     /// Performance logs of training jobs.
     pub perf_logs: PerfLogs,
-    /// The daemon's log.
     pub log: Log,
     /// Each registered source's section.
     pub sources: BTreeMap<&'static str, PartConfig>,
@@ -38,7 +36,6 @@ pub struct Config {
     pub modules: BTreeMap<&'static str, Settings>,
 }
 
-/// Sampling of the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// Time between two samples.
@@ -50,9 +47,7 @@ pub struct Sampling {
 /// Paths of the kernel's files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paths {
-    /// `/proc`.
     pub proc: PathBuf,
-    /// `/sys`.
     pub sys: PathBuf,
     /// `/sys/fs/cgroup`.
     pub cgroup: PathBuf,
@@ -62,7 +57,6 @@ pub struct Paths {
     pub passwd: PathBuf,
 }
 
-/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen(pub SocketAddr);
 
@@ -71,7 +65,6 @@ pub struct Listen(pub SocketAddr);
 pub struct Web {
     /// At least one address.
     pub listen: Vec<Listen>,
-    /// The Prometheus web-config file.
     pub config_file: Option<PathBuf>,
     /// Whether `POST /-/reload` is allowed.
     pub enable_lifecycle: bool,
@@ -85,7 +78,6 @@ pub struct Web {
     pub request_timeout: Duration,
     /// Time limit for an idle connection.
     pub idle_timeout: Duration,
-    /// Whether OpenMetrics is offered.
     pub openmetrics: bool,
     /// Additional accepted host names.
     pub allowed_hosts: Vec<String>,
@@ -101,9 +93,7 @@ pub struct Compatibility {
 /// The OTLP transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpProtocol {
-    /// gRPC.
     Grpc,
-    /// Protobuf over HTTP.
     HttpProtobuf,
 }
 
@@ -114,16 +104,13 @@ pub enum OtlpNames {
     Memwarden,
     /// Names of the conventions only, where there is one.
     Semconv,
-    /// Both.
     Both,
 }
 
 /// Export over OTLP; `None` takes the value of the environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Otlp {
-    /// Whether the file enables the export.
     pub enabled: bool,
-    /// The collector.
     pub endpoint: Option<String>,
     /// The transport.
     pub protocol: Option<OtlpProtocol>,
@@ -131,32 +118,25 @@ pub struct Otlp {
     pub interval: Option<Duration>,
     /// Time limit of one export.
     pub timeout: Option<Duration>,
-    /// Whether to compress.
     pub gzip: Option<bool>,
-    /// Headers of each export.
     pub headers: BTreeMap<String, String>,
     /// File of the trusted CA certificates.
     pub certificate: Option<PathBuf>,
-    /// File of the client certificate.
     pub client_certificate: Option<PathBuf>,
-    /// File of its key.
     pub client_key: Option<PathBuf>,
     /// Which names are sent.
     pub names: OtlpNames,
-    /// Additional resource attributes.
     pub resource_attributes: BTreeMap<String, String>,
 }
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// `key=value`.
     Logfmt,
     /// One JSON object a line.
     Json,
 }
 
-/// The daemon's log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// `error`, `warn`, `info` or `debug`.
@@ -168,9 +148,7 @@ pub struct Log {
 /// One source's or analyzer's section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartConfig {
-    /// Whether it runs.
     pub enabled: bool,
-    /// Its own keys.
     pub settings: Settings,
 }
 

@@ -1,7 +1,8 @@
 //! Configuration: YAML text, checked against the declared options, to typed values.
 //!
-//! One pass reports every mistake, each with file, line and key. [`schema`] declares the keys, `tree` parses YAML
-//! with line numbers, `value` parses one scalar, `read` walks both, [`default_file`] writes the commented default.
+//! A reload is applied completely or not at all: a file with one mistake changes nothing. One pass reports every
+//! mistake, each with file, line and key. [`schema`] declares the keys, `tree` parses YAML with line numbers,
+//! `value` parses one scalar, `read` walks both, [`default_file`] writes the commented default.
 
 mod checked;
 pub mod default_file;

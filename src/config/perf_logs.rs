@@ -13,7 +13,6 @@ pub struct PerfLogs {
     pub folder: Option<PathBuf>,
     /// Number of steps between two lines.
     pub every_steps: u64,
-    /// `perf.log`.
     pub text: bool,
     /// `perf_realtime.log`.
     pub table: bool,

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::model::printable;
 
-/// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Line number from 1; absent for the whole file.
@@ -20,15 +19,9 @@ pub struct Problem {
 #[derive(Debug)]
 pub enum ConfigError {
     /// The file could not be read.
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The file is invalid.
     Refused {
-        /// The file.
         path: PathBuf,
         /// Every mistake, in the order of lines; never empty.
         problems: Vec<Problem>,

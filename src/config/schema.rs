@@ -1,4 +1,5 @@
-//! All configuration keys. Sources and analyzers declare their own; the others are declared here.
+//! All configuration keys. Sources and analyzers declare their own; the others are declared here. Paths of kernel files
+//! are literals only here and in the default of one flag.
 
 use std::time::Duration;
 
@@ -34,7 +35,6 @@ pub struct ModuleSchema {
 /// A section with one subsection for each entry of a registry.
 #[derive(Debug)]
 pub struct GroupSchema {
-    /// Its key.
     pub key: &'static str,
     /// What its subsections have in common.
     pub about: &'static str,
@@ -42,9 +42,7 @@ pub struct GroupSchema {
     pub parts: Vec<PartSchema>,
 }
 
-/// The key of the group of sources.
 pub const SOURCES: &str = "sources";
-/// The key of the group of analyzers.
 pub const ANALYZERS: &str = "analyzers";
 
 /// The section of one source or analyzer.
@@ -56,7 +54,6 @@ pub struct PartSchema {
     pub about: &'static str,
     /// Whether it is enabled by default.
     pub on_by_default: bool,
-    /// Its own keys.
     pub options: &'static [&'static Opt],
     /// The other entries of its group that it requires.
     pub needs: &'static [&'static str],

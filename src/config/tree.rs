@@ -9,7 +9,6 @@ const MOST_NODES: usize = 100_000;
 /// Maximum depth; the deepest key is six levels down.
 const DEEPEST: usize = 32;
 
-/// One YAML node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// Line number from 1.

@@ -60,7 +60,6 @@ impl Recompute {
 }
 
 impl Convention {
-    /// The value of the `flops_convention` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Full => "full",

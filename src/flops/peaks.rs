@@ -35,7 +35,6 @@ pub struct Override {
     pub flops: f64,
 }
 
-/// One row of the table.
 struct Row {
     /// The word that names the product.
     product: &'static str,

@@ -8,9 +8,7 @@ use super::positive;
 /// A GPT with feed-forward width 4h and as many key heads as heads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
-    /// Layers.
     pub layers: f64,
-    /// Hidden width.
     pub hidden: f64,
     /// Vocabulary, padding included.
     pub vocab: f64,

@@ -14,7 +14,6 @@ const MOST_PARAMETERS: u64 = 1 << 50;
 pub struct Shape {
     /// The kind: `gpt`, `llama`, `qwen2`, `qwen3`, `mixtral`, `aquila`, …, as Hugging Face's `model_type`.
     pub kind: Option<String>,
-    /// Transformer layers.
     pub layers: Option<u64>,
     /// Width of the residual stream.
     pub hidden: Option<u64>,
@@ -197,7 +196,6 @@ impl Shape {
         })
     }
 
-    /// The reported number of parameters.
     pub(super) fn reported_parameters(&self) -> Option<f64> {
         self.parameters.filter(|all| (1..=MOST_PARAMETERS).contains(all)).map(count)
     }

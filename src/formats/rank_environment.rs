@@ -25,7 +25,6 @@ pub struct RankEnvironment {
     pub master: Option<Label>,
 }
 
-/// A rank, as the environment has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvironmentRank {
     /// The global rank.

@@ -1,5 +1,7 @@
 //! The analyzer trait, its input and its output.
 
+#![warn(missing_docs)]
+
 use super::desc::Metric;
 use super::facts::Facts;
 use super::finding::Finding;

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::ids::ProcessKey;
 use crate::model::lock::lock;
 
-/// State of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// It is being written.
@@ -23,7 +22,6 @@ pub enum State {
 /// The last checkpoint acknowledgement of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// The reported state.
     pub state: State,
     /// When it was received, in nanoseconds on the monotonic clock of `Timestamp`.
     pub heard_nanos: u64,

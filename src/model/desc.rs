@@ -1,7 +1,9 @@
 //! Metric declarations: each metric is declared once, in the module that measures it.
 //!
-//! HELP and TYPE, the OTLP instruments and `memwarden metrics` are generated from these declarations, and tests
-//! compare their names with their units.
+//! Names are written only in these declarations. HELP and TYPE, the OTLP instruments and `memwarden metrics` are
+//! generated from these declarations, and tests compare their names with their units.
+
+#![warn(missing_docs)]
 
 use std::marker::PhantomData;
 
@@ -103,7 +105,6 @@ pub trait Metric {
     fn desc(&'static self) -> &'static Desc;
 }
 
-/// Default of [`Desc::budget`].
 const DEFAULT_BUDGET: usize = 2_000;
 
 macro_rules! metric_kind {

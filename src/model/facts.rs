@@ -59,7 +59,6 @@ pub struct Facts {
     pub cgroup_users: Arc<std::collections::BTreeMap<Label, u32>>,
     /// Limits that were exceeded in this tick, by the component that enforces them.
     pub shortages: Vec<Shortage>,
-    /// Findings of sources.
     pub findings: Vec<Finding>,
 }
 
@@ -81,13 +80,10 @@ impl Facts {
 /// reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The process.
     pub process: ProcessKey,
-    /// The workload.
     pub workload: Arc<Workload>,
 }
 
-/// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Its identity.
@@ -113,7 +109,6 @@ pub struct WorkloadNames {
     pub slurm_job_id: Label,
     /// The pod and, if it is known, the container.
     pub pod: ContainerName,
-    /// The run that it is a part of.
     pub run: Run,
 }
 
@@ -133,9 +128,7 @@ pub struct Run {
 /// A rank, as the launcher of its job has started it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentRank {
-    /// Its process.
     pub process: ProcessKey,
-    /// Its workload.
     pub workload: Arc<Workload>,
     /// The global rank.
     pub rank: u32,
@@ -165,7 +158,6 @@ impl Membership {
 /// The processes of one tick.
 #[derive(Debug, Default)]
 pub struct Before {
-    /// Every process of the host.
     pub processes: Option<Arc<ProcessTable>>,
     /// The workload of each process, sorted by pid.
     pub workload_of: Vec<Membership>,
@@ -188,7 +180,6 @@ impl Before {
 pub struct ReportedRank {
     /// Its process; absent where it could not be identified.
     pub key: Option<ProcessKey>,
-    /// The value of the label `workload`.
     pub workload: Label,
     /// The value of the label `rank`; empty before its points are added.
     pub rank: Label,
@@ -202,9 +193,7 @@ pub struct Allocator {
     pub process: Option<ProcessKey>,
     /// The workload of that process, or the workload of the log.
     pub workload: Option<WorkloadKey>,
-    /// Allocated memory.
     pub allocated: Bytes,
-    /// Reserved memory.
     pub reserved: Option<Bytes>,
     /// Free memory of the device.
     pub free: Option<Bytes>,
@@ -251,7 +240,6 @@ pub struct ProcessRow {
     pub rss: Bytes,
     /// User and system CPU time, in clock ticks.
     pub cpu_ticks: u64,
-    /// Threads.
     pub threads: u64,
     /// Major page faults.
     pub major_faults: u64,
@@ -270,19 +258,16 @@ pub struct PodNames {
     pub containers: HashMap<Label, ContainerName>,
 }
 
-/// The names of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerName {
     /// The pod's namespace.
     pub namespace: Label,
-    /// The pod's name.
     pub pod: Label,
     /// The container's name; empty for a pod as a whole.
     pub container: Label,
 }
 
 impl ContainerName {
-    /// The names of a container.
     pub fn new(namespace: &str, pod: &str, container: &str) -> Self {
         Self { namespace: namespace.into(), pod: pod.into(), container: container.into() }
     }
@@ -295,7 +280,6 @@ pub struct GpuProcess {
     pub pid: u32,
     /// The GPU's index.
     pub gpu: Label,
-    /// The GPU's UUID.
     pub uuid: Label,
     /// GPU memory; absent where the driver does not report it.
     pub memory: Option<Bytes>,
@@ -304,11 +288,9 @@ pub struct GpuProcess {
 /// Memory of one GPU, as the driver reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuMemory {
-    /// The GPU's UUID.
     pub uuid: Label,
     /// Used memory, without the memory that the driver reserves for itself.
     pub used: Bytes,
-    /// Free memory.
     pub free: Bytes,
 }
 
@@ -330,7 +312,6 @@ pub struct SlurmGpu {
 pub struct KernelXid {
     /// The PCI address as printed, for example `0000:3b:00`.
     pub pci: String,
-    /// The XID's number.
     pub xid: u32,
     /// When the kernel logged it: microseconds on the kernel log's clock.
     pub kernel_us: u64,

@@ -15,7 +15,6 @@ pub struct Subject {
     /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `limit`,
     /// `source`.
     pub resource: Label,
-    /// The cgroup's path.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub cgroup: Label,
     /// The GPU's index.
@@ -24,22 +23,18 @@ pub struct Subject {
     /// The GPU's UUID.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub uuid: Label,
-    /// The workload.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub workload: Label,
-    /// The pid.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub pid: Label,
     /// The zone of the host's memory, as `node/zone`.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub zone: Label,
-    /// The limit of memwarden.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub limit: Label,
     /// The user id.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub user: Label,
-    /// The source of samples.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub source: Label,
 }
@@ -77,7 +72,6 @@ impl Subject {
         Self { resource: resource("zone"), zone: format!("{node}/{zone}").into(), ..Self::default() }
     }
 
-    /// A cgroup, by its path.
     pub fn cgroup(path: &Label) -> Self {
         Self { resource: resource("cgroup"), cgroup: path.clone(), ..Self::default() }
     }
@@ -87,12 +81,10 @@ impl Subject {
         Self { resource: resource("gpu"), gpu: gpu.clone(), uuid: uuid.clone(), ..Self::default() }
     }
 
-    /// A workload, by its name.
     pub fn workload(name: &Label) -> Self {
         Self { resource: resource("workload"), workload: name.clone(), ..Self::default() }
     }
 
-    /// A process of a workload.
     pub fn process(workload: &Label, pid: &Label) -> Self {
         Self {
             resource: resource("process"),
@@ -102,7 +94,6 @@ impl Subject {
         }
     }
 
-    /// A process on a GPU.
     pub fn gpu_process(gpu: &Label, uuid: &Label, pid: &Label) -> Self {
         Self {
             resource: resource("gpu_process"),
@@ -129,7 +120,6 @@ impl Subject {
         Self { resource: resource("limit"), limit: limit.into(), user, ..Self::default() }
     }
 
-    /// A source of samples.
     pub fn source(name: &'static str) -> Self {
         Self { resource: resource("source"), source: name.into(), ..Self::default() }
     }
@@ -180,7 +170,6 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -196,7 +185,6 @@ impl Severity {
     /// Every severity, so that their counts start at zero.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// The value of the `severity` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -220,11 +208,9 @@ pub struct Evidence {
 pub struct Finding {
     /// The analyzer's name in the registry.
     pub analyzer: &'static str,
-    /// The subject.
     pub subject: Subject,
     /// The state of the subject, a term of the analyzer such as `leaking`.
     pub state: &'static str,
-    /// The severity.
     pub severity: Severity,
     /// When the state began, in seconds since 1970.
     pub since_unix_seconds: f64,

@@ -18,7 +18,6 @@ pub struct Frame {
     pub at: Timestamp,
     /// All metrics with at least one point, in the order of the catalog.
     pub families: Vec<Family>,
-    /// The report of each source.
     pub sources: Vec<SourceReport>,
     /// The active findings.
     pub findings: Vec<Finding>,
@@ -28,7 +27,6 @@ pub struct Frame {
     pub timeline: Arc<Timeline>,
 }
 
-/// The report of one source in this frame.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SourceReport {
     /// The name in the registry.
@@ -42,7 +40,6 @@ pub struct SourceReport {
 }
 
 impl Frame {
-    /// Number of series.
     pub fn series(&self) -> usize {
         self.families.iter().map(|family| family.points.len()).sum()
     }

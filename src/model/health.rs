@@ -119,7 +119,6 @@ pub enum Rule {
     FullWithoutGrowth,
     /// At least 90 % of the limit is used.
     NearlyFull,
-    /// The memory leaks.
     Leaks,
     /// Exhaustion within an hour is more likely than not.
     #[serde(rename = "exhaustion_within_60m")]
@@ -138,9 +137,7 @@ pub enum Rule {
 pub struct Judged {
     /// The used share of the limit.
     pub used: f64,
-    /// Whether the memory grows.
     pub grows: bool,
-    /// Whether it leaks.
     pub leaks: bool,
     /// Whether the user of the resource may have reserved all of it on purpose, as allocators do with a GPU.
     pub may_be_reserved: bool,
@@ -194,7 +191,6 @@ impl Rule {
         }
     }
 
-    /// The value of the label `rule`.
     pub const fn label(self) -> &'static str {
         match self {
             Self::TooFewSamples => "too_few_samples",

@@ -49,12 +49,10 @@ impl<const FROM: i32, const COUNT: usize> Buckets<FROM, COUNT> {
         bounds::<FROM, COUNT>()
     }
 
-    /// Number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum::<u64>() + self.above
     }
 
-    /// The sum of all values.
     pub const fn sum(&self) -> f64 {
         self.sum
     }

@@ -8,13 +8,11 @@ use std::sync::Arc;
 /// Kubernetes names have at most 253 bytes; cgroup paths are the longest label values.
 pub const LONGEST: usize = 256;
 
-/// The value of one label.
 #[derive(Clone, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

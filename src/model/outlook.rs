@@ -51,29 +51,24 @@ pub struct Conclusion {
 /// An assessed resource, by identities of the kernel, the driver and [`super::ids`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
-    /// The host's memory.
     Host,
     /// A cgroup, by its path in the hierarchy of the memory controller.
     Cgroup(Label),
-    /// A GPU.
     Gpu {
         /// The UUID that the driver gives it.
         uuid: Label,
     },
     /// A workload: the sum of its processes.
     Workload(WorkloadKey),
-    /// One process.
     Process(ProcessKey),
     /// The memory of one process on one GPU, as the driver reports it.
     GpuProcess {
-        /// The process.
         process: ProcessKey,
         /// The UUID of the GPU.
         uuid: Label,
     },
     /// The allocator of a process, as the process itself reports it.
     Allocator {
-        /// The process.
         process: ProcessKey,
         /// The UUID of the GPU that it allocates on; absent where the driver does not confirm one.
         device: Option<Label>,
@@ -85,7 +80,6 @@ pub enum Resource {
 pub struct Forecast {
     /// Memory that counts against the limit, in bytes.
     pub used_bytes: f64,
-    /// The limit in bytes.
     pub limit_bytes: f64,
     /// Growth; absent before there are enough samples.
     #[serde(default)]
@@ -166,7 +160,6 @@ impl Tte {
 /// Peaks that recur.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
-    /// Number of peaks.
     pub count: u64,
     /// Seconds since the first of them.
     pub for_seconds: f64,
@@ -187,9 +180,7 @@ pub struct Peaks {
 /// How memory grows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
-    /// Its state.
     pub state: LeakState,
-    /// The memory that is evaluated, in bytes.
     pub evaluated_bytes: f64,
     /// The rate; absent before there are enough samples, and after growth ends until the evaluated samples no longer
     /// include it.
@@ -256,7 +247,6 @@ pub enum LeakState {
 }
 
 impl LeakState {
-    /// Every state.
     pub const ALL: [Self; 5] =
         [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
 
@@ -281,13 +271,10 @@ impl LeakState {
     }
 }
 
-/// A type of memory that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrowingMemory {
-    /// Anonymous memory.
     Anonymous,
-    /// Shared memory.
     Shared,
     /// Anonymous or shared memory: it is not known which.
     AnonymousOrShared,
@@ -302,7 +289,6 @@ pub enum GrowingMemory {
 }
 
 impl GrowingMemory {
-    /// The type in words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous memory",
@@ -401,7 +387,6 @@ impl Forecast {
 }
 
 impl Growth {
-    /// Whether it counts as a leak.
     pub fn leaks(&self) -> bool {
         self.state == LeakState::Leaking
     }

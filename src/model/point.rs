@@ -1,4 +1,7 @@
 //! The points of one tick, grouped in families and added by the sources.
+//!
+//! A value that is not finite, a second point of one series, and series beyond the budget of their metric are dropped and
+//! counted, so that no frame has them. A value that could not be read is not put at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +28,6 @@ pub struct Point {
 /// All points of one metric in one frame.
 #[derive(Debug)]
 pub struct Family {
-    /// The metric.
     pub desc: &'static Desc,
     /// Its points; no two have the same labels once the batch is sealed.
     pub points: Vec<Point>,
@@ -38,14 +40,12 @@ pub enum Dropped {
     Budget,
     /// Another point has the same labels.
     Duplicate,
-    /// The value was not finite.
     NotFinite,
     /// The number of label values is not the number of labels: a defect of the source.
     Labels,
 }
 
 impl Dropped {
-    /// The value of the `reason` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Budget => "budget",
@@ -204,7 +204,6 @@ impl Batch {
         (self.families, self.dropped, self.facts)
     }
 
-    /// Adds all points of `other`.
     pub fn absorb(&mut self, other: Self) {
         for family in other.families {
             let at = self.family(family.desc);

@@ -1,5 +1,7 @@
 //! The source trait and its errors.
 
+#![warn(missing_docs)]
+
 use std::fmt;
 
 use super::point::Batch;

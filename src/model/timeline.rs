@@ -6,7 +6,6 @@ use serde_json::value::RawValue;
 
 use super::label::Label;
 
-/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -31,13 +30,10 @@ pub struct Entry {
     pub sequence: u64,
     /// Time in seconds since 1970, as the job reported it or when it was received.
     pub unix_seconds: f64,
-    /// The type of the event.
     pub kind: Kind,
     /// The workload; empty where the process belongs to none.
     pub workload: Label,
-    /// The rank.
     pub rank: Label,
-    /// The process.
     pub pid: u32,
     /// The name that the job gave the event, or the state of a checkpoint.
     pub name: Label,

@@ -24,7 +24,6 @@ use crate::config::OtlpProtocol;
 /// The method of OTLP's gRPC service.
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-/// Result of an export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The collector accepted it.

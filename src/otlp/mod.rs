@@ -64,7 +64,6 @@ pub enum OtlpError {
     Endpoint {
         /// As written, without a password.
         endpoint: String,
-        /// The reason.
         why: String,
     },
     /// A certificate or key could not be read.

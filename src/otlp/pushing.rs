@@ -91,7 +91,6 @@ impl Sender {
 
 /// Exports until it is stopped.
 pub(super) struct Pushing<P> {
-    /// Sends one export.
     pub(super) push: P,
     pub(super) resolved: Arc<Resolved>,
     pub(super) events: Arc<Events>,

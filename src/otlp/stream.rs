@@ -145,7 +145,6 @@ fn sorted(mut attributes: Vec<(&'static str, Origin)>) -> Vec<(&'static str, Ori
 }
 
 impl Series {
-    /// The points of this series in `frame`.
     pub(super) fn points<'f>(&self, frame: &'f Frame) -> impl Iterator<Item = &'f Point> {
         let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, self.desc));
         let part = self.part;
@@ -161,7 +160,6 @@ impl Series {
     }
 }
 
-/// One attribute as OTLP has it.
 pub(super) fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }

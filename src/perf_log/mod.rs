@@ -19,7 +19,6 @@ use time::UtcDateTime;
 pub struct Row {
     /// Seconds since 1970.
     pub unix_seconds: f64,
-    /// The optimizer step.
     pub step: u64,
     /// The duration of a step, in seconds.
     pub step_seconds: Option<f64>,
@@ -33,7 +32,6 @@ pub struct Row {
     pub flops_per_gpu: Option<f64>,
     /// Model FLOPS utilization, 0 to 1.
     pub mfu: Option<f64>,
-    /// The loss.
     pub loss: Option<f64>,
     /// Bytes that the allocator has given to the job, the largest of all ranks.
     pub allocated: Option<f64>,

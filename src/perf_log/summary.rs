@@ -90,7 +90,6 @@ impl Summary {
         }
     }
 
-    /// Adds a step.
     pub fn add(&mut self, row: &Row) {
         self.steps += 1;
         for (figure, (_, read)) in self.figures.iter_mut().zip(FIGURES) {

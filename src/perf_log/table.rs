@@ -23,7 +23,6 @@ pub fn header(started: f64) -> String {
     )
 }
 
-/// One line.
 pub fn line(row: &Row) -> String {
     let number = |value: Option<f64>, scale: f64, digits: usize| {
         value.map_or_else(|| "nan".to_owned(), |value| format!("{:.digits$}", value / scale))

@@ -12,13 +12,11 @@ pub struct Chart {
     pub title: String,
     /// The verdict, or where the series are from; may be empty.
     pub subtitle: String,
-    /// How times are written.
     pub time: TimeAxis,
     /// From top to bottom, all with the same time axis.
     pub panels: Vec<Panel>,
 }
 
-/// How times are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeAxis {
     /// As seconds since the start, wherever that was.
@@ -66,7 +64,6 @@ pub enum Baseline {
 /// One series.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// Its name in the legend.
     pub name: String,
     /// Time and value; a missing value breaks the line, as does a step of time much longer than the others.
     pub points: Vec<(f64, Option<f64>)>,
@@ -103,13 +100,11 @@ pub struct Fan {
 /// A stretch of time that means something, such as "leaking since 00:12".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
-    /// Its beginning.
     pub from_s: f64,
     /// Its end; none lasts to the end of the chart.
     pub to_s: Option<f64>,
     /// What it means.
     pub text: String,
-    /// How it is colored.
     pub tone: Tone,
 }
 
@@ -118,9 +113,7 @@ pub struct Band {
 pub struct Event {
     /// When.
     pub at_s: f64,
-    /// What happened.
     pub text: String,
-    /// How it is colored.
     pub tone: Tone,
 }
 

@@ -13,7 +13,6 @@ pub struct Color {
 }
 
 impl Color {
-    /// An opaque color.
     pub const fn new(red: u8, green: u8, blue: u8) -> Self {
         Self { rgb: [red, green, blue], alpha: 255 }
     }
@@ -57,7 +56,6 @@ pub struct Theme {
     pub ink: Color,
     /// Axis numbers, notes.
     pub muted: Color,
-    /// Grid lines.
     pub grid: Color,
     /// Where nothing is known.
     pub unknown: Color,

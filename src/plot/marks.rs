@@ -28,7 +28,6 @@ pub(super) struct Marked<'a> {
 /// A label of a band or an event with its moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark<'a> {
-    /// Its moment.
     pub(super) at_s: f64,
     text: &'a str,
     tone: Tone,
@@ -100,7 +99,6 @@ fn row_top(plot: Rect, row: usize) -> f64 {
     plot.y - STRIP_ROW * (f64::from(u32::try_from(row).unwrap_or(0)) + 1.0)
 }
 
-/// The lines of the marks.
 pub(super) fn moments(layer: &mut Layer, theme: &Theme, frame: &Frame, axis: TimeAxis, marked: Marked<'_>) {
     let plot = frame.plot;
     let mut painted = std::collections::BTreeSet::new();

@@ -37,7 +37,6 @@ pub(super) enum Part {
     Line([f32; 2]),
     /// A quadratic curve: its control point, and its end.
     Curve([f32; 2], [f32; 2]),
-    /// The contour is closed.
     Close,
 }
 

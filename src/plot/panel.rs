@@ -47,7 +47,6 @@ pub(super) struct Axes<'a> {
     pub(super) rows: &'a [Tick],
     /// Of time.
     pub(super) columns: &'a [Tick],
-    /// How times are written.
     pub(super) time: TimeAxis,
 }
 

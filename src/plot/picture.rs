@@ -46,12 +46,10 @@ impl Rect {
         Self { x, y, width: width.max(0.0), height: height.max(0.0) }
     }
 
-    /// The right edge.
     pub const fn right(self) -> f64 {
         self.x + self.width
     }
 
-    /// The bottom edge.
     pub const fn bottom(self) -> f64 {
         self.y + self.height
     }
@@ -65,7 +63,6 @@ impl Rect {
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stroke {
-    /// Its color.
     pub color: Color,
     /// Its width in pixels.
     pub width: f64,
@@ -74,7 +71,6 @@ pub struct Stroke {
 }
 
 impl Stroke {
-    /// A solid line.
     pub const fn solid(color: Color, width: f64) -> Self {
         Self { color, width, dash: None }
     }
@@ -111,9 +107,7 @@ pub struct Text {
     pub content: String,
     /// Height of the letters (em) in pixels.
     pub size: f64,
-    /// Whether in bold.
     pub bold: bool,
-    /// Its color.
     pub color: Color,
     /// Which end of it stands at `at`.
     pub anchor: Anchor,
@@ -179,7 +173,6 @@ impl Layer {
         self.push_rect(rect, fill, Some(stroke));
     }
 
-    /// A straight line.
     pub fn line(&mut self, from: Point, to: Point, stroke: Stroke) {
         self.polyline(vec![from, to], stroke);
     }

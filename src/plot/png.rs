@@ -10,7 +10,6 @@ use super::text::{self, Hidden};
 /// Pixels of the largest picture: it takes four bytes each, 128 MiB.
 pub const LARGEST: u64 = 1 << 25;
 
-/// Why there is no PNG.
 #[derive(Debug, thiserror::Error)]
 pub enum PngError {
     /// There is nothing to draw on, or it would take too much memory.
@@ -21,7 +20,6 @@ pub enum PngError {
         /// Height asked for, in pixels.
         height: u32,
     },
-    /// The encoder refused.
     #[error("cannot encode the picture as PNG")]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -6,9 +6,7 @@ use super::gaps::{self, Piece};
 /// From the lowest to the highest that is shown; the second is always larger.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
-    /// The lowest.
     pub(super) low: f64,
-    /// The highest.
     pub(super) high: f64,
 }
 
@@ -34,19 +32,15 @@ const LIMIT_REACH: f64 = 4.0;
 /// A panel with its lines cut at their gaps.
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
-    /// The panel.
     pub(super) panel: &'a Panel,
-    /// For each line its pieces.
     pub(super) lines: Vec<Vec<Piece>>,
 }
 
 impl<'a> Cut<'a> {
-    /// Cuts the lines of a panel.
     pub(super) fn new(panel: &'a Panel) -> Self {
         Self { panel, lines: panel.lines.iter().map(|line| gaps::pieces(&line.ordered())).collect() }
     }
 
-    /// Whether there is no sample at all.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.iter().all(Vec::is_empty)
     }

@@ -22,7 +22,6 @@ const WALL_TIME: f64 = 1e9;
 pub struct Report {
     /// Name and version of the report's shape, for example "memwarden.report/1".
     pub schema: serde_json::Value,
-    /// What is reported.
     #[serde(default)]
     pub title: String,
     /// The verdict in a sentence.
@@ -33,7 +32,6 @@ pub struct Report {
     pub time: Option<Clock>,
     /// The series; those with the same unit and limit share a panel.
     pub series: Vec<Series>,
-    /// What happened.
     #[serde(default)]
     pub events: Vec<Mark>,
     /// Verdicts that hold from a time on.
@@ -54,10 +52,8 @@ pub enum Clock {
     Utc,
 }
 
-/// One series of a report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What it is.
     #[serde(default)]
     pub name: String,
     /// `bytes`, `bytes_per_second`, `ratio`, `seconds`, or the sign of another unit.
@@ -75,7 +71,6 @@ pub struct Series {
 pub struct Mark {
     /// When, in seconds.
     pub t_s: f64,
-    /// What happened.
     pub text: String,
     /// Whether it is bad news.
     #[serde(default)]
@@ -111,7 +106,6 @@ pub struct Forecast {
     /// One in ten is later.
     #[serde(default)]
     pub tte_p90_s: Option<f64>,
-    /// The limit.
     pub limit_bytes: f64,
     /// The series that reaches it; the first with that limit, or the first of all, where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,7 +140,6 @@ pub fn read_all(json: &[u8]) -> Result<Vec<Report>, serde_json::Error> {
 }
 
 impl Report {
-    /// The chart of the report.
     pub fn chart(&self) -> Chart {
         let mut panels: Vec<Panel> = Vec::new();
         for series in &self.series {

@@ -5,7 +5,6 @@
 pub(super) struct Wanted {
     /// Where its moment is.
     pub(super) x: f64,
-    /// How wide it is.
     pub(super) width: f64,
 }
 

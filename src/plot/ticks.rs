@@ -19,7 +19,6 @@ pub enum Unit {
 /// A place on an axis and what stands there.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
-    /// The value.
     pub(super) value: f64,
     /// As people read it, with its unit.
     pub(super) label: String,

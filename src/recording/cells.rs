@@ -27,7 +27,6 @@ pub struct Rows<'a> {
 pub struct RowError {
     /// The first line of the row, from 1.
     pub line: usize,
-    /// The reason.
     pub problem: RowProblem,
 }
 

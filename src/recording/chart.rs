@@ -60,7 +60,6 @@ fn is_report(bytes: &[u8]) -> bool {
     begins(bytes, b"{") && places.any(|(at, _)| at < FRONT || is_memwardens(&bytes[at + KEY.len()..]))
 }
 
-/// The chart of a recording's columns.
 fn recorded(table: columns::Table, wanted: &[String]) -> Result<Chart, RecordingError> {
     let known: Vec<String> = table.columns.iter().map(|column| column.name.clone()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {

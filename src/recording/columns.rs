@@ -28,7 +28,6 @@ const BYTES: [&str; 20] = [
     "memory",
 ];
 
-/// The columns of a recording.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Table {
     /// The time of each row, in seconds.
@@ -37,10 +36,8 @@ pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
 }
 
-/// One column of numbers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Column {
-    /// The name in the header.
     pub(crate) name: String,
     /// Empty cells are missing values.
     pub(crate) values: Vec<Option<f64>>,
@@ -79,13 +76,11 @@ fn is_time(name: &str) -> bool {
     TIMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Whether a column of that name counts bytes.
 pub(crate) fn counts_bytes(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with("_bytes") || BYTES.contains(&name.as_str())
 }
 
-/// Reads a recording.
 pub(crate) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
     let mut rows = Rows::new(bytes);
     let Some((mut line, mut row)) = rows.next_row()? else { return Err(CsvError::Empty) };

@@ -20,7 +20,6 @@ const LARGEST: f64 = 9_007_199_254_740_992.0;
 /// The reason why a file is not a recorded series. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CsvError {
-    /// The file has no line.
     #[error("{0}: the file is empty")]
     Empty(String),
     /// The file has no row with a value.
@@ -29,56 +28,36 @@ pub enum CsvError {
     /// A row cannot be read.
     #[error("{name}:{line}: {problem}")]
     Row {
-        /// The file.
         name: String,
         /// The line that it begins in.
         line: usize,
-        /// The reason.
         problem: RowProblem,
     },
     /// The header lacks a required column, or has one twice.
     #[error("{name}:{line}: {problem}")]
-    Header {
-        /// The file.
-        name: String,
-        /// The line.
-        line: usize,
-        /// The problem.
-        problem: String,
-    },
+    Header { name: String, line: usize, problem: String },
     /// A cell is not a number in the accepted range.
     #[error("{name}:{line}: {column} is {found:?}, expected {wanted}")]
     Cell {
-        /// The file.
         name: String,
-        /// The line.
         line: usize,
-        /// The column's name.
         column: &'static str,
         /// The cell, its first 40 characters.
         found: String,
-        /// What is expected.
         wanted: &'static str,
     },
     /// The file has more rows than are read.
     #[error("{name}:{line}: more than 16,777,216 rows")]
-    TooLong {
-        /// The file.
-        name: String,
-        /// The line.
-        line: usize,
-    },
+    TooLong { name: String, line: usize },
     /// Allocating memory for the rows failed.
     #[error("{name}: no memory for the rows: {why}")]
     Memory {
-        /// The file.
         name: String,
         /// The error of the allocator.
         why: TryReserveError,
     },
 }
 
-/// The positions of the columns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Columns {
     at: usize,

@@ -14,7 +14,6 @@ pub(crate) enum RecordingError {
     At {
         /// A file, or a position in it.
         place: String,
-        /// The error.
         source: Box<Self>,
     },
     /// The operating system's error.
@@ -34,18 +33,10 @@ pub(crate) enum RecordingError {
     Report(#[from] serde_json::Error),
     /// The file exceeds the maximum size.
     #[error("it is larger than {mib} MiB")]
-    TooLarge {
-        /// The limit.
-        mib: u64,
-    },
+    TooLarge { mib: u64 },
     /// A requested column does not exist.
     #[error("there is no column {wanted:?}; there are {}", .known.join(", "))]
-    NoColumn {
-        /// The name.
-        wanted: String,
-        /// The columns of the file.
-        known: Vec<String>,
-    },
+    NoColumn { wanted: String, known: Vec<String> },
     /// A folder has several indexes of shards.
     #[error("several indexes; name the one that is meant")]
     SeveralIndexes,

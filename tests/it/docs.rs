@@ -9,6 +9,9 @@ use clap::error::ErrorKind;
 use memwarden::app;
 use memwarden::cli::Cli;
 use memwarden::config::{self, default_file};
+use memwarden::model::health::Rule;
+use memwarden::model::outlook::{self, Conclusion};
+use memwarden::node_view::{self, NodeView};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -18,12 +21,21 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
-/// The pages of `docs/`, as paths from the root.
+/// The pages of `docs/` and the folders below it, as paths from the root.
 fn book() -> Vec<String> {
-    let entries = std::fs::read_dir(root().join("docs")).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut pages: Vec<String> =
-        names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+    let mut pages = Vec::new();
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{folder}/{}", entry.file_name().into_string().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path);
+            } else if path.ends_with(".md") {
+                pages.push(path);
+            }
+        }
+    }
     pages.sort();
     pages
 }
@@ -147,6 +159,67 @@ fn the_summary_lists_every_page_once() {
 fn the_readme_is_short() {
     let lines = read("README.md").lines().count();
     assert!(lines <= 150, "README.md has {lines} lines; details belong to docs/");
+}
+
+/// The rows of the first table after `marker`, as cells.
+fn rows_after(text: &str, marker: &str) -> Vec<Vec<String>> {
+    let (_, rest) = text.split_once(marker).unwrap_or_else(|| panic!("{marker} is missing"));
+    let table =
+        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    table.skip(2).map(cells).collect()
+}
+
+/// The text of each span in backticks of a cell.
+fn codes(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_keys_that_programs_may_rely_on_exist() {
+    let conclusion = Conclusion {
+        forecast: Some(outlook::Forecast::default()),
+        growth: Some(outlook::Growth::default()),
+        ..Conclusion::default()
+    };
+    let json = |value: serde_json::Result<serde_json::Value>| value.unwrap();
+    let shapes = [
+        ("NodeView", json(serde_json::to_value(NodeView::default()))),
+        ("Verdict", json(serde_json::to_value(NodeView::default().verdict))),
+        ("Problem", json(serde_json::to_value(node_view::Problem::default()))),
+        ("Forecast", json(serde_json::to_value(conclusion.forecast.as_ref()))),
+        ("Growth", json(serde_json::to_value(conclusion.growth.as_ref()))),
+        ("Conclusion", json(serde_json::to_value(&conclusion))),
+    ];
+    let page = read("docs/api.md");
+    for (name, shape) in shapes {
+        let rows = rows_after(&page, &format!("<!-- keys of {name}, checked by a test -->"));
+        assert!(rows.len() >= 3, "{name} has {} rows", rows.len());
+        for key in rows.iter().flat_map(|row| codes(&row[0])) {
+            assert!(shape.get(key).is_some(), "docs/api.md: {name} has no key {key}");
+        }
+    }
+}
+
+#[test]
+fn every_rule_of_a_health_is_explained() {
+    let rows = rows_after(&read("docs/analyzers.md"), "## Health");
+    let explained: BTreeMap<&str, &str> =
+        rows.iter().map(|row| (codes(&row[0])[0], row[1].as_str())).collect();
+    let known: BTreeMap<&str, &str> =
+        Rule::ALL.iter().map(|rule| (rule.label(), rule.health().word())).collect();
+    assert_eq!(explained, known);
+}
+
+#[test]
+fn every_term_of_the_glossary_stands_once_and_in_order() {
+    let rows = rows_after(&read("docs/glossary.md"), "# Glossary");
+    let terms: Vec<String> = rows.iter().map(|row| row[0].to_lowercase()).collect();
+    let mut once = terms.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(terms, once);
+    assert!(terms.len() >= 30, "only {} terms", terms.len());
 }
 
 /// The words of each command of a shell line.

@@ -12,12 +12,10 @@ const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
 const PANEL: u32 = 260;
 
-/// Writes the chart.
 pub(in crate::cli) fn write(report: &ReportOutput, path: &Path) -> anyhow::Result<()> {
     write_chart(&report.plot.chart(), path)
 }
 
-/// Writes a chart.
 pub(in crate::cli) fn write_chart(chart: &Chart, path: &Path) -> anyhow::Result<()> {
     Format::of(path)?.write(&draw(chart), path)
 }

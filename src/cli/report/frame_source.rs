@@ -10,7 +10,6 @@ use crate::events::Events;
 use crate::host::clock;
 use crate::report::{Focus, FrameView};
 
-/// The source of frames.
 pub(super) enum FrameSource {
     Own(Box<Engine>),
     Daemon(Box<Daemon>),

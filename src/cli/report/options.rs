@@ -129,7 +129,6 @@ impl Options {
         self.devices.iter().all(|device| device != "all")
     }
 
-    /// The selection as text.
     pub(super) fn selection(&self) -> String {
         let pids = self.pid.iter().map(|pid| format!("process {pid}"));
         let workloads = self.workload.iter().map(|name| format!("workload {name}"));

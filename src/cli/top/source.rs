@@ -87,7 +87,6 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 impl Source {
-    /// The daemon at `url`.
     pub(super) fn daemon(url: &str) -> anyhow::Result<Self> {
         let base = url.trim_end_matches('/').to_owned();
         let uri = fetch::address(&base).context("--url")?;

@@ -8,7 +8,6 @@ pub const LONGEST: usize = 64 * 1024;
 /// A line without decoration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The text.
     pub text: String,
     /// The rank that a launcher's prefix names.
     pub rank: Option<u32>,

@@ -4,7 +4,6 @@
 use super::reading::Reading;
 use super::scan::{after, field, front, memory, number, whole};
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     throughput(line).or_else(|| progress(line)).or_else(|| times(line)).or_else(|| usage(line))
 }

@@ -7,7 +7,6 @@ use super::reading::Reading;
 use super::scan::scaled;
 use crate::formats::older_logs::lines::flagscale_step;
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     let found = flagscale_step(line)?;
     Some(Reading {

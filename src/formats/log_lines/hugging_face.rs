@@ -7,7 +7,6 @@ use super::progress_bar;
 use super::reading::Reading;
 use super::scan::{number, whole};
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     let mut reading = dictionary(line).unwrap_or_default();
     // A bar with a description loads or maps something; the Trainer's has none.

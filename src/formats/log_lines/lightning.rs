@@ -8,7 +8,6 @@ use super::progress_bar;
 use super::reading::Reading;
 use super::scan::{number, whole};
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     let bar = progress_bar::find(&line[line.find("Epoch ")?..])?;
     bar.about.strip_prefix("Epoch ").and_then(whole)?;

@@ -7,7 +7,6 @@ use super::scan::{self, scaled};
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     if !line.starts_with('{') || !line.contains("\"current_steps\"") {
         return None;

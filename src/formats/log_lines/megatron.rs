@@ -9,7 +9,6 @@ use super::scan::{self, after, number, whole};
 
 const MIB: f64 = 1_048_576.0;
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     iteration(line).or_else(|| memory(line))
 }

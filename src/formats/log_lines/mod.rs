@@ -29,19 +29,14 @@ pub use tracker::{Counts, Tracker};
 pub enum Framework {
     /// Megatron-LM, Megatron-DeepSpeed, AMD Primus.
     Megatron,
-    /// torchtitan.
     Torchtitan,
-    /// DeepSpeed.
     DeepSpeed,
     /// LLaMA-Factory's `trainer_log.jsonl`.
     LlamaFactory,
     /// PyTorch Lightning and NVIDIA NeMo.
     Lightning,
-    /// nanoGPT.
     NanoGpt,
-    /// MindFormers.
     MindFormers,
-    /// MindRLHF.
     MindRlhf,
     /// FlagScale's performance logs.
     FlagScale,

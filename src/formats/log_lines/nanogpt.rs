@@ -4,7 +4,6 @@
 use super::reading::Reading;
 use super::scan::{after, field, whole};
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     let rest = line.strip_prefix("iter ")?;
     let (step, rest) = rest.split_once(": loss ")?;

@@ -15,13 +15,11 @@ pub struct Oom {
     pub free: Option<u64>,
     /// Memory of the process, including contexts and libraries.
     pub in_use: Option<u64>,
-    /// Allocated memory.
     pub allocated: Option<u64>,
     /// Reserved but unallocated memory, which the allocator could not release.
     pub unallocated: Option<u64>,
 }
 
-/// The cause of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The allocator had enough free memory, in blocks that were too small.
@@ -36,7 +34,6 @@ impl Cause {
     /// Every cause, so that their counters start at zero.
     pub const ALL: [Self; 3] = [Self::Fragmentation, Self::Exhaustion, Self::Unknown];
 
-    /// The value of the `cause` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Fragmentation => "fragmentation",

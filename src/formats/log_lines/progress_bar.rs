@@ -2,7 +2,6 @@
 
 use super::scan::{self, Number, front};
 
-/// A bar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bar<'a> {
     /// The text before the percentage, without its colon.
@@ -15,7 +14,6 @@ pub(super) struct Bar<'a> {
     pub(super) extra: &'a str,
 }
 
-/// Finds the bar in a line.
 pub(super) fn find(line: &str) -> Option<Bar<'_>> {
     let open = line.find(" [")?;
     let (before, inside) = (&line[..open], &line[open + 2..]);

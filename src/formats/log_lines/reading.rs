@@ -9,7 +9,6 @@ pub struct Reading {
     pub step: Option<u64>,
     /// Optimizer steps that are planned.
     pub steps_planned: Option<u64>,
-    /// Seconds of one step.
     pub step_seconds: Option<f64>,
     /// Tokens of the whole job since it began.
     pub tokens: Option<u64>,
@@ -19,23 +18,17 @@ pub struct Reading {
     pub global_batch: Option<u64>,
     /// Tokens per second of the whole job.
     pub tokens_per_second: Option<f64>,
-    /// Tokens per second and GPU.
     pub tokens_per_second_per_gpu: Option<f64>,
     /// Samples per second of the whole job.
     pub samples_per_second: Option<f64>,
-    /// Samples per second and GPU.
     pub samples_per_second_per_gpu: Option<f64>,
     /// FLOP/s per GPU, as computed by the framework.
     pub flops_per_gpu: Option<f64>,
     /// MFU as computed by the framework, 0 to 1.
     pub mfu: Option<f64>,
-    /// The loss.
     pub loss: Option<f64>,
-    /// The printed loss was not finite.
     pub loss_not_finite: bool,
-    /// The learning rate.
     pub learning_rate: Option<f64>,
-    /// The norm of the gradients.
     pub grad_norm: Option<f64>,
     /// Factor that the loss is multiplied with before the backward pass.
     pub loss_scale: Option<f64>,

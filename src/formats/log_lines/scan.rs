@@ -22,13 +22,11 @@ const LARGEST: f64 = 1e290;
 /// A printed number; exact up to 2^53.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
-    /// A finite number.
     Finite(f64),
     /// `nan`, `inf` or `-inf`, in any case.
     NotFinite,
 }
 
-/// The text after `name`.
 pub(super) fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     Some(text.split_once(name)?.1)
 }

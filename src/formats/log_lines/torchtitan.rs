@@ -4,7 +4,6 @@
 use super::reading::Reading;
 use super::scan::{after, field, memory, number, whole};
 
-/// One line.
 pub(super) fn read(line: &str) -> Option<Reading> {
     figures(line).or_else(|| warning(line))
 }

@@ -13,7 +13,6 @@ const MOST_REMEMBERED: usize = 64;
 /// Counts since the log is watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Lines.
     pub lines: u64,
     /// Lines with a known format.
     pub recognized: u64,
@@ -25,7 +24,6 @@ pub struct Counts {
     pub ooms: [u64; Cause::ALL.len()],
 }
 
-/// Tracks one log.
 #[derive(Debug, Default)]
 pub struct Tracker {
     /// The configured framework; if absent, each line is tried with each framework, because frameworks share logs.
@@ -45,7 +43,6 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Creates a tracker for a log of that framework, or of any.
     pub fn new(only: Option<Framework>) -> Self {
         Self { only, ..Self::default() }
     }
@@ -146,7 +143,6 @@ impl Tracker {
         self.only.or(self.found)
     }
 
-    /// The counts.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

@@ -33,7 +33,6 @@ pub enum Body {
     Params(Box<Params>),
     /// A clean end.
     Bye(Bye),
-    /// A message of an unknown type.
     Unknown,
 }
 
@@ -79,9 +78,7 @@ fields! {
         world: u64 = Whole,
         /// The user's name for the run.
         job: String = Text(WORDS),
-        /// The framework's name.
         framework: String = Text(WORDS),
-        /// The framework's version.
         framework_version: String = Text(WORDS),
         /// Data-parallel replicas.
         data_parallel: u64 = Whole,
@@ -95,18 +92,14 @@ fields! {
         recompute: Recompute = OneOf::new(),
         /// The GPUs, by the ordinal the process counts them with.
         devices: Vec<(u16, DeviceName)> = Numbered::new(),
-        /// The model's shape.
         model: Model = Nested::new(),
     }
     required [v]
 }
 
 fields! {
-    /// Name of a GPU.
     DeviceName {
-        /// The driver's UUID.
         uuid: String = Text(WORDS),
-        /// The product's name.
         name: String = Text(WORDS),
     }
     required []
@@ -117,17 +110,12 @@ fields! {
     Model {
         /// The family, such as `llama` or `gpt`.
         kind: String = Text(NAME),
-        /// Transformer layers.
         layers: u64 = Whole,
-        /// Hidden size.
         hidden: u64 = Whole,
         /// Inner size of a dense feed-forward layer.
         ffn: u64 = Whole,
-        /// Attention heads.
         heads: u64 = Whole,
-        /// Heads of keys and values.
         kv_heads: u64 = Whole,
-        /// Size of one head.
         head_dim: u64 = Whole,
         /// Size of the vocabulary.
         vocab: u64 = Whole,
@@ -152,9 +140,7 @@ fields! {
 }
 
 fields! {
-    /// One optimizer step.
     Step {
-        /// Its number.
         step: u64 = Whole,
         /// Its duration in seconds.
         seconds: f64 = Positive,
@@ -162,9 +148,7 @@ fields! {
         tokens: u64 = Whole,
         /// Samples of this rank, in total.
         samples: u64 = Whole,
-        /// The loss.
         loss: Measure = Measured,
-        /// The learning rate.
         learning_rate: f64 = Real,
         /// The norm of the gradients.
         grad_norm: Measure = Measured,
@@ -190,15 +174,12 @@ fields! {
 fields! {
     /// The allocator's statistics of one device, in bytes except for the counters. Names are those of PyTorch's `memory_stats`.
     DeviceMemory {
-        /// Allocated memory.
         allocated: u64 = Whole,
         /// Its peak since the process began or the peak was reset.
         allocated_peak: u64 = Whole,
         /// Active memory: allocated, or waiting for a stream.
         active: u64 = Whole,
-        /// Reserved memory.
         reserved: u64 = Whole,
-        /// Its peak.
         reserved_peak: u64 = Whole,
         /// Requested memory, before rounding.
         requested: u64 = Whole,
@@ -212,9 +193,7 @@ fields! {
         retries: u64 = Whole,
         /// Total number of failed allocations.
         ooms: u64 = Whole,
-        /// Memory free on the device.
         free: u64 = Whole,
-        /// Memory of the device.
         total: u64 = Whole,
     }
     required []
@@ -240,9 +219,7 @@ fields! {
 fields! {
     /// A point on the timeline.
     Event {
-        /// Name of the event.
         name: String = Text(WORDS),
-        /// The step.
         step: u64 = Whole,
         /// Any JSON object, as written.
         detail: String = Detail,
@@ -257,13 +234,9 @@ fields! {
         device: String = Text(NAME),
         /// The requested size.
         requested: u64 = Whole,
-        /// Allocated memory.
         allocated: u64 = Whole,
-        /// Reserved memory.
         reserved: u64 = Whole,
-        /// Memory free on the device.
         free: u64 = Whole,
-        /// Memory of the device.
         total: u64 = Whole,
         /// Path of the allocator's snapshot.
         snapshot: String = Text(PATH),
@@ -272,13 +245,10 @@ fields! {
 }
 
 fields! {
-    /// State of a checkpoint.
     Checkpoint {
         /// Saving, saved or failed.
         state: SaveState = OneOf::new(),
-        /// Its step.
         step: u64 = Whole,
-        /// Its path.
         path: String = Text(PATH),
         /// Why it failed.
         reason: String = Text(WORDS),
@@ -295,9 +265,7 @@ fields! {
         trainable: u64 = Whole,
         /// Bytes of the parameters.
         parameter_bytes: u64 = Whole,
-        /// Bytes of the gradients.
         gradient_bytes: u64 = Whole,
-        /// Bytes of the optimizer's state.
         optimizer_bytes: u64 = Whole,
         /// Bytes by data type.
         by_dtype: Vec<(String, u64)> = Amounts,
@@ -316,7 +284,6 @@ fields! {
 fields! {
     /// A clean end.
     Bye {
-        /// Why.
         reason: String = Text(WORDS),
     }
     required []

@@ -143,7 +143,6 @@ impl<'de> Visitor<'de> for KeyVisitor {
     }
 }
 
-/// Parses one object into `T`.
 struct Object<'p, T> {
     place: &'p mut Place,
     what: PhantomData<T>,

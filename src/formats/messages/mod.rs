@@ -18,14 +18,12 @@ pub const VERSION: u64 = 1;
 /// Maximum length of a line in bytes, including the newline.
 pub const LONGEST: usize = 65_536;
 
-/// One message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// Time of the message in seconds since 1970, by the sender's clock; absent where the time of receipt applies.
     pub t: Option<f64>,
     /// Total number of lines that the sender dropped.
     pub dropped: Option<u64>,
-    /// The content.
     pub body: Body,
 }
 
@@ -46,7 +44,6 @@ pub enum Problem {
     Key {
         /// The key, with the key that contains it: `devices.allocated`.
         key: String,
-        /// The problem with the value.
         why: String,
     },
 }

@@ -7,7 +7,6 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 /// A number of a training step, which JSON can represent only if it is finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
-    /// A number.
     Finite(f64),
     /// Written as `"nan"`, `"inf"` or `"-inf"`.
     NotFinite,
@@ -32,7 +31,6 @@ macro_rules! keywords {
         }
 
         impl $name {
-            /// Every value.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// Its name in the protocol.
@@ -67,18 +65,14 @@ keywords! {
     Recompute {
         /// No recomputation.
         None = "none",
-        /// Selective recomputation.
         Selective = "selective",
-        /// Full recomputation.
         Full = "full",
     }
 }
 keywords! {
     /// Whether a phase begins or ends.
     Turn {
-        /// It begins.
         Begin = "begin",
-        /// It ends.
         End = "end",
     }
 }
@@ -100,7 +94,6 @@ pub(super) struct Whole;
 pub(super) struct Real;
 /// A finite number, at least 0.
 pub(super) struct Positive;
-/// A [`Measure`].
 pub(super) struct Measured;
 /// `true` or `false`.
 pub(super) struct Truth;

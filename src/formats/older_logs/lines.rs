@@ -11,7 +11,6 @@ const LONGEST: usize = 64 * 1024;
 /// Maximum number of events; more are steps, and are left out.
 pub(super) const MOST_EVENTS: usize = 40;
 
-/// The content of one line.
 enum LogLine<'a> {
     Host { used: f64, processes: f64 },
     Step { flops: f64, seconds: f64, bytes: f64 },
@@ -162,7 +161,6 @@ pub struct PerfStep {
     pub step: u64,
     /// 10^12 operations per second and GPU, as computed by the tool.
     pub flops: f64,
-    /// Seconds of the step.
     pub seconds: f64,
     /// Bytes that PyTorch's allocator has allocated; 0 means "not tracked".
     pub bytes: f64,

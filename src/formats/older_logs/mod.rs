@@ -10,7 +10,6 @@ pub mod json;
 pub mod lines;
 mod stamp;
 
-/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// The tool that wrote it.
@@ -39,20 +38,15 @@ pub enum Clock {
 /// The quantity of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quantity {
-    /// Bytes.
     Bytes,
-    /// Seconds of a step.
     StepSeconds,
     /// 10^12 floating point operations per second and GPU, as computed by the tool.
     Teraflops,
 }
 
-/// One series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// The name.
     pub name: String,
-    /// The quantity of its values.
     pub quantity: Quantity,
     /// Times and values, as in the file.
     pub points: Vec<(f64, f64)>,
@@ -70,7 +64,6 @@ pub enum LogError {
     /// The file has only white space.
     #[error("the file is empty")]
     Empty,
-    /// No line has a known format.
     #[error(
         "no line is of a known form (MindRLHF host monitor, FlagScale perf_monitor, GPUMemoryProfiler, \
          MemoryDebugger, Tiny-Torch memory profiler, memwarden.py)"

@@ -27,13 +27,11 @@ pub struct Comparison<'a> {
 /// A tensor of one of the two.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Side<'a> {
-    /// Its name.
     pub name: &'a str,
     /// The type of its elements.
     pub dtype: Dtype,
     /// The length of each dimension.
     pub shape: &'a [u64],
-    /// Its bytes.
     pub bytes: u64,
 }
 
@@ -49,9 +47,7 @@ pub struct Change<'a> {
 /// A tensor whose values differ.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ValueChange<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// The difference.
     #[serde(flatten)]
     pub difference: Difference,
 }
@@ -59,7 +55,6 @@ pub struct ValueChange<'a> {
 /// Difference of the values of two tensors of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Difference {
-    /// Number of elements.
     pub elements: u64,
     /// Number of elements whose bits differ.
     pub differing: u64,

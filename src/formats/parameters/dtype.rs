@@ -2,7 +2,6 @@
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are those of safetensors, which does not describe them")]
 pub enum Dtype {
     Bool,
     F4E2M1,

@@ -40,7 +40,6 @@ pub enum ParameterError {
     Json {
         /// The part of the file.
         what: &'static str,
-        /// The JSON error, with line and column.
         source: serde_json::Error,
     },
     /// A tensor's entry is inconsistent with itself, another entry, or the file.
@@ -48,7 +47,6 @@ pub enum ParameterError {
     Tensor {
         /// Its name, shortened if it is very long.
         name: String,
-        /// The reason.
         why: String,
     },
     /// The file is not a zip archive of `torch.save`.
@@ -56,7 +54,6 @@ pub enum ParameterError {
     Zip {
         /// The offset, in bytes from the start of the file.
         offset: u64,
-        /// The reason.
         why: String,
     },
     /// The pickle in the archive is invalid.

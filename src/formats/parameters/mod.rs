@@ -27,7 +27,6 @@ pub use dtype::Dtype;
 pub use error::ParameterError;
 pub use group::{Group, group_of};
 
-/// The content of one file.
 #[derive(Debug, Default)]
 pub struct Part {
     /// In the order of their data (safetensors) or of the pickle (`.pt`).

@@ -6,7 +6,6 @@
 
 use super::dtype::Dtype;
 
-/// Result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanResult {
     /// Number of NaN elements; both parts of a complex element count.

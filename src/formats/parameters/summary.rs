@@ -10,7 +10,6 @@ use crate::model::units::{Bytes, Ratio};
 /// One tensor of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// The number of its file.
     pub file: usize,
     /// Its entry in the file.
     pub tensor: &'a Tensor,
@@ -18,7 +17,6 @@ pub struct Item<'a> {
     pub found: Option<ScanResult>,
 }
 
-/// Options of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The length of each list.
@@ -32,11 +30,9 @@ pub struct Options {
 /// The summary of tensors. Tensors at the same location in a file are counted once.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Summary<'a> {
-    /// Number of tensors.
     pub tensors: usize,
     /// Number of tensors that share the elements of another (tied weights).
     pub tied_tensors: usize,
-    /// Total number of elements.
     pub elements: u64,
     /// Total bytes.
     pub bytes: Bytes,
@@ -49,20 +45,15 @@ pub struct Summary<'a> {
     /// NaN, Inf and zero values; absent where no values were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Values<'a>>,
-    /// The trainable part.
     pub trainable: Trainable,
 }
 
 /// The share of one type or group.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Share {
-    /// Its name.
     pub name: &'static str,
-    /// Number of tensors.
     pub tensors: usize,
-    /// Number of elements.
     pub elements: u64,
-    /// Number of bytes.
     pub bytes: Bytes,
     /// Its share of all bytes; absent where there are none.
     pub ratio: Option<Ratio>,
@@ -71,15 +62,12 @@ pub struct Share {
 /// One tensor of a list.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Row<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// The number of its file.
     pub file: usize,
     /// The type of its elements.
     pub dtype: Dtype,
     /// The length of each dimension.
     pub shape: &'a [u64],
-    /// Its bytes.
     pub bytes: Bytes,
     /// The part of the model.
     pub group: Group,
@@ -98,7 +86,6 @@ pub struct Values<'a> {
     pub scanned_tensors: usize,
     /// Number of tensors whose values were not read, by reason.
     pub not_scanned: BTreeMap<&'static str, usize>,
-    /// Total number of NaN elements.
     pub nan_elements: u64,
     /// Total number of infinite elements.
     pub inf_elements: u64,
@@ -118,7 +105,6 @@ pub struct Values<'a> {
 pub enum Trainable {
     /// From `requires_grad` of the tensors of a `.pt` file: exact.
     RequiresGrad {
-        /// Number of trainable elements.
         elements: u64,
         /// Total number of elements, without optimizer state.
         of_elements: u64,
@@ -138,7 +124,6 @@ pub enum Trainable {
     NotTold,
 }
 
-/// Creates the summary.
 pub fn summarize<'a>(items: &[Item<'a>], options: &Options) -> Summary<'a> {
     let mut places = HashSet::new();
     let (once, tied): (Vec<&Item<'a>>, Vec<&Item<'a>>) = items.iter().partition(|item| {

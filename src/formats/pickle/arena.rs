@@ -31,7 +31,6 @@ impl Id {
 /// The kind of a value, and its content. Containers are read through the arena.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// `None`.
     None,
     /// `True` or `False`.
     Bool(bool),
@@ -117,7 +116,6 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Releases the memory.
     pub fn release(mut self, budget: &mut Budget) {
         budget.drop(&mut self.nodes);
         budget.drop(&mut self.runs);
@@ -125,17 +123,14 @@ impl<'a> Arena<'a> {
         budget.drop(&mut self.objects);
     }
 
-    /// The root value of the pickle.
     pub const fn root(&self) -> Id {
         self.root
     }
 
-    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The value of `id`.
     pub fn value(&self, id: Id) -> Value<'a> {
         let Some(node) = id.node() else {
             return match id {

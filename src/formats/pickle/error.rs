@@ -74,7 +74,6 @@ pub enum Problem {
     Limit {
         /// The limited quantity.
         what: &'static str,
-        /// The limit.
         limit: usize,
     },
     /// The bound on memory.

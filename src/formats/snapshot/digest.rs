@@ -18,7 +18,6 @@ pub struct Digest {
     /// Live memory of the stacks that leave memory allocated in step after step, in bytes; absent where the trace is
     /// too short.
     pub suspect_bytes: Option<u64>,
-    /// The advice as text.
     pub advice: Vec<String>,
 }
 
@@ -27,7 +26,6 @@ pub struct Digest {
 pub struct Device {
     /// Its index.
     pub device: i64,
-    /// Reserved memory.
     pub reserved: u64,
     /// Allocated memory, after rounding.
     pub allocated: u64,
@@ -50,7 +48,6 @@ pub struct Device {
 pub struct Request {
     /// Origin of the size: `failed`, `p99` or `max`.
     pub size: String,
-    /// The size in bytes.
     pub bytes: u64,
     /// The share of the pool's free memory in ranges too small for it; absent where no memory is free.
     pub unusable: Option<f64>,

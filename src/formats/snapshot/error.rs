@@ -18,9 +18,7 @@ pub enum SnapshotError {
     Kind {
         /// The value, such as `segments[12].blocks[3].size`.
         path: String,
-        /// The expected type.
         expected: &'static str,
-        /// The found type.
         found: String,
     },
     /// A value that every release writes is missing.
@@ -31,7 +29,6 @@ pub enum SnapshotError {
     TooManyKeys {
         /// The record.
         path: String,
-        /// The limit.
         limit: usize,
     },
     /// The snapshot requires more memory than the size of the file justifies.

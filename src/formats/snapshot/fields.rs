@@ -31,7 +31,6 @@ impl<'r, 'a> Fields<'r, 'a> {
         }))
     }
 
-    /// The items of a list.
     pub(super) fn list(
         self,
         id: Id,

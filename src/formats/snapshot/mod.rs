@@ -112,7 +112,6 @@ pub struct Block {
     pub size: u64,
     /// The requested size, in bytes; equal to the size where the release does not write it. 0 for free blocks.
     pub requested: u64,
-    /// Its state.
     pub state: State,
     /// The stack that allocated it.
     pub stack: StackId,
@@ -126,7 +125,6 @@ pub enum State {
     Allocated,
     /// Freed by the job, and possibly still in use by another stream.
     PendingFree,
-    /// Free.
     Free,
 }
 
@@ -142,7 +140,6 @@ pub struct Trace {
 /// One event of the allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// The action.
     pub action: Action,
     /// The address of the block or segment; for [`Action::Oom`] the free bytes of the device.
     pub address: u64,
@@ -154,7 +151,6 @@ pub struct Event {
     pub stack: StackId,
 }
 
-/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A block was allocated.

@@ -11,7 +11,6 @@ use super::fields::Fields;
 use crate::formats::pickle::{Arena, Budget, Id, OverBudget, bytes_of};
 use crate::model::printable::escaped;
 
-/// The number of a stack in [`Stacks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(u32);
 
@@ -65,7 +64,6 @@ impl std::fmt::Display for Frame<'_> {
     }
 }
 
-/// Every stack of a snapshot.
 #[derive(Debug)]
 pub struct Stacks<'a> {
     frames: Vec<Frame<'a>>,

@@ -27,7 +27,6 @@ use tonic::transport::server::TcpIncoming;
 use super::secure::Authority;
 use crate::config::OtlpProtocol;
 
-/// Behavior of the collector.
 #[derive(Clone, Debug)]
 pub(super) enum Behavior {
     Takes,

@@ -1,7 +1,8 @@
 //! Actions of protection that outlast a restart: checkpoint requests, terminated jobs, killed processes.
 //!
-//! Each is a line of a file in the state directory. Another thread writes it into the page cache, which outlasts this
-//! process, without fsync, so that no thread waits for a disk. Times count from the boot, with the boot's id.
+//! Each is a line of a file in the state directory. Another thread writes it into the page cache, which outlasts
+//! this process, without fsync, so that no thread waits for a disk: the guard waits for it for at most 50 ms before
+//! it requests a checkpoint. Times count from the boot, with the boot's id.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

@@ -1,4 +1,6 @@
 //! The content of a path: one file, a folder of shards, an adapter.
+//!
+//! No page of a file stays in the page cache that was not there before.
 
 pub(crate) mod compare;
 mod file;

@@ -10,7 +10,6 @@ use crate::model::units::{Bytes, Ratio};
 pub struct Zone<'a> {
     /// The NUMA node's number.
     pub node: &'a str,
-    /// The zone's name.
     pub name: &'a str,
     /// Number of free blocks of 2^i pages, by i.
     pub blocks: Vec<u64>,

@@ -56,7 +56,6 @@ impl From<Amount> for Bound {
 /// The limits of a cgroup and all its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The smallest limit.
     pub limit: Bound,
     /// The smallest headroom below one of the limits.
     pub headroom: Bound,

@@ -22,7 +22,6 @@ impl Default for RepeatedLabels {
     }
 }
 
-/// Puts the values of one cgroup.
 pub fn put(out: &mut Batch, repeated: &RepeatedLabels, label: &Label, reading: &Reading, bounds: &Bounds) {
     let cgroup = std::slice::from_ref(label);
     let stat = &reading.stat;

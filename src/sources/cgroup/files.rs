@@ -59,11 +59,9 @@ pub enum Item {
     Stat,
     /// Memory charged.
     Usage,
-    /// The limit.
     Limit,
     /// The largest usage so far.
     Peak,
-    /// Event counters.
     Events,
     /// How often the limit was reached (v1).
     LimitHits,
@@ -118,10 +116,8 @@ impl Item {
     }
 }
 
-/// The result of reading one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got<T> {
-    /// The parsed value.
     Value(T),
     /// The file does not exist.
     Absent,
@@ -157,10 +153,8 @@ enum Slot {
     Absent,
 }
 
-/// The files of one cgroup.
 #[derive(Debug)]
 pub struct Files {
-    /// The cgroup's folder.
     pub dir: PathBuf,
     version: Version,
     is_root: bool,
@@ -173,7 +167,6 @@ impl Files {
         Self { dir, version, is_root, slots: [const { Slot::Closed }; Item::ALL] }
     }
 
-    /// Path of the file of an item.
     pub fn path(&self, item: Item) -> PathBuf {
         self.dir.join(item.file(self.version))
     }
@@ -205,7 +198,6 @@ impl Files {
         Ok(self.number(item, reader)?.map(Bytes::new))
     }
 
-    /// Reads an item that is a limit.
     pub fn limit(&mut self, item: Item, reader: &mut Reader) -> Result<Bound, Gone> {
         Ok(self.get(item, reader, parse::amount)?.bound())
     }

@@ -13,7 +13,6 @@ use crate::model::label::{LONGEST, Label};
 /// One cgroup that is read at each tick.
 #[derive(Debug)]
 pub struct Group {
-    /// Its files.
     pub files: Files,
     /// Its path, as a label.
     pub label: Label,

@@ -42,7 +42,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
 
-/// The source of cgroup metrics.
 pub static REGISTRATION: Registration = Registration {
     name: "cgroup",
     about: "Memory usage, limits and events of cgroups, from the memory controller of cgroup v1 or v2.",

@@ -45,10 +45,8 @@ pub static RESCAN: Opt = Opt {
     default: "5s",
 };
 
-/// All options.
 pub static ALL: &[&Opt] = &[&INCLUDE, &EXCLUDE, &DEPTH, &MOST, &RESCAN];
 
-/// The parsed options.
 #[derive(Debug)]
 pub struct Rules {
     include: Vec<Glob>,

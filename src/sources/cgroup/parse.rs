@@ -10,12 +10,9 @@ use crate::model::units::{Bytes, Ratio, Seconds};
 /// pages in bytes, which depends on the page size.
 const UNLIMITED: u64 = 1 << 62;
 
-/// The value of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// No limit.
     Max,
-    /// This amount.
     Bytes(Bytes),
 }
 

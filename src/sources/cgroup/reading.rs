@@ -11,7 +11,6 @@ pub struct Reading {
     pub usage: Option<Bytes>,
     /// `memory.stat`.
     pub stat: Stat,
-    /// Its own limit.
     pub limit: Bound,
     /// Its own throttling threshold (v2).
     pub high: Option<Bytes>,
@@ -27,7 +26,6 @@ pub struct Reading {
     pub peak: Option<Bytes>,
     /// The part of the usage that is kernel memory.
     pub kernel: Option<Bytes>,
-    /// Event counters.
     pub events: Events,
     /// Stalls (v2).
     pub pressure: Pressure,

@@ -7,10 +7,8 @@ use super::options::Rules;
 use super::walk::FoundCgroup;
 use crate::model::fair;
 
-/// The selected cgroups.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chosen<'f> {
-    /// Cgroups to expose.
     pub shown: Vec<&'f FoundCgroup>,
     /// Number of further matching cgroups, by owner.
     pub omitted: BTreeMap<u32, u64>,

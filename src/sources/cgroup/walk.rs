@@ -18,10 +18,8 @@ pub const PER_WALK: usize = 20_000;
 /// Folders of one unprivileged user visited in one walk.
 const PER_USER: usize = PER_WALK / 10;
 
-/// A cgroup that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundCgroup {
-    /// Its folder.
     pub dir: PathBuf,
     /// Its path from the root, `/` for the root.
     pub path: String,

@@ -20,7 +20,6 @@ pub struct Card {
     pub folder: PathBuf,
     /// The name of the folder, which is the label `gpu`, and the id, which is the label `uuid`.
     pub labels: [Label; 2],
-    /// Its vendor.
     pub vendor: &'static Vendor,
     /// The product's name, or the PCI id of the product.
     pub name: String,

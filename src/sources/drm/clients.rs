@@ -27,7 +27,6 @@ const MOST_READ: usize = 4096;
 /// A process that has DRM devices open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The process.
     pub key: ProcessKey,
     /// Its effective user.
     pub user: u32,
@@ -93,7 +92,6 @@ impl Finder {
 /// What a process uses of one GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// The process.
     pub pid: u32,
     /// Its memory on the GPU, in bytes; absent where the driver does not report it.
     pub memory: Option<u64>,
@@ -139,11 +137,9 @@ impl Open {
 pub struct Of<'a> {
     /// The process file system.
     pub proc: &'a Path,
-    /// The vendor.
     pub vendor: &'a Vendor,
     /// Its PCI address; empty where it has none.
     pub pci: &'a str,
-    /// The names of its devices.
     pub devices: &'a [String],
 }
 

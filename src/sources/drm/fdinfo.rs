@@ -17,7 +17,6 @@ pub struct Engine {
     pub busy: Option<u64>,
     /// Busy cycles.
     pub cycles: Option<u64>,
-    /// Cycles in all.
     pub total_cycles: Option<u64>,
     /// Number of equal engines; 0 where the kernel says nothing, which is one.
     pub capacity: u64,
@@ -42,7 +41,6 @@ pub struct Client {
     pub pci: Option<String>,
     /// Its memory on the GPU, in bytes; absent where the driver does not report it.
     pub memory: Option<u64>,
-    /// The compute engines.
     pub engines: BTreeMap<String, Engine>,
 }
 

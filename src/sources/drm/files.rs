@@ -110,7 +110,6 @@ impl<'r, R: Fn(&str)> Files<'r, R> {
         }
     }
 
-    /// Bytes.
     pub fn bytes(&mut self, field: &'static str, file: &str) -> Option<Bytes> {
         self.number(field, file).map(Bytes::new)
     }

@@ -31,7 +31,6 @@ use crate::model::units::{Bytes, Count, Flag};
 use crate::sources::Registration;
 use crate::sources::gpu::metrics as m;
 
-/// Every vendor.
 static VENDORS: &[&Vendor] = &[&amd::VENDOR, &intel::VENDOR];
 
 /// A sample is stale after this many intervals, as of the source `gpu`.

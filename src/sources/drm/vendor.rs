@@ -21,14 +21,12 @@ pub struct Vendor {
     pub engines: &'static [&'static str],
     /// The product's name, serial number and unique id; empty where the GPU has none.
     pub identity: fn(&Files<'_, Report<'_>>) -> [String; 3],
-    /// Reads the values.
     pub read: fn(&mut Files<'_, Report<'_>>) -> Values,
 }
 
 /// The values of a GPU; absent where it does not have them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values {
-    /// Memory of the GPU.
     pub memory_total: Option<Bytes>,
     /// Memory of the GPU in use.
     pub memory_used: Option<Bytes>,
@@ -42,17 +40,13 @@ pub struct Values {
     pub memory_utilization: Option<Ratio>,
     /// Temperature of the die.
     pub temperature: Option<Celsius>,
-    /// Temperature of the memory.
     pub memory_temperature: Option<Celsius>,
-    /// Power draw.
     pub power: Option<Watts>,
-    /// Power limit.
     pub power_limit: Option<Watts>,
     /// Energy since the driver was loaded.
     pub energy: Option<Joules>,
     /// Clock of the compute engines.
     pub clock: Option<Hertz>,
-    /// Clock of the memory.
     pub memory_clock: Option<Hertz>,
     /// Retransmitted PCIe packets.
     pub pcie_replays: Option<Count>,

@@ -32,9 +32,7 @@ pub struct Setup {
     pub sys: PathBuf,
     /// Time between two reads.
     pub interval: Duration,
-    /// Whether processes are read.
     pub processes: bool,
-    /// The vendors.
     pub vendors: &'static [&'static Vendor],
 }
 
@@ -43,7 +41,6 @@ pub struct Setup {
 pub struct Sample {
     /// Whether the driver has put the GPU to sleep, so that nothing was read.
     pub sleeps: bool,
-    /// Its values.
     pub values: Values,
     /// The values that could not be read.
     pub refused: Vec<Refused>,
@@ -54,7 +51,6 @@ pub struct Sample {
 /// What is known of a GPU.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// Its identity.
     pub card: Arc<Card>,
     /// The newest complete read.
     pub sample: Option<Arc<Sample>>,
@@ -64,7 +60,6 @@ pub struct State {
     pub since: Timestamp,
     /// The file that is being read.
     pub reading: Option<Label>,
-    /// Whether it has disappeared.
     pub lost: bool,
 }
 
@@ -75,18 +70,16 @@ pub struct World {
     pub searched: bool,
     /// Why they could not be.
     pub error: Option<String>,
-    /// The GPUs.
     pub gpus: Vec<Arc<Mutex<State>>>,
 }
 
 /// Data that the sampler and the threads exchange.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// What was found.
     pub world: Mutex<World>,
     /// The processes of the host in the newest tick.
     pub processes: Mutex<Option<Arc<ProcessTable>>>,
-    /// Those that have a DRM device open; absent while they are not known.
+    /// Processes that have a DRM device open; absent while they are not known.
     holders: Mutex<Option<Arc<Vec<Holder>>>>,
 }
 

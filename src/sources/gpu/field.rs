@@ -13,7 +13,6 @@ macro_rules! fields {
         }
 
         impl Field {
-            /// Every field.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
             /// The value of the `field` label.

@@ -28,7 +28,6 @@ const FAREWELL: Duration = Duration::from_millis(900);
 /// State that successive keepers of one worker share, so that a reload keeps everything known about the GPUs.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerState {
-    /// The state of the GPUs.
     pub world: Arc<Mutex<World>>,
     /// Workers that could not be killed; locked by the keeper that currently runs.
     abandoned: Arc<Mutex<Vec<Helper>>>,

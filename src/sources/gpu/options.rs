@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::model::setting::{Opt, OptKind, Settings};
 
-/// `nvml_library`.
 pub static LIBRARY: Opt = Opt {
     key: "nvml_library",
     help: "Path of the NVML library to load. Empty means libnvidia-ml.so.1, as found by the system's loader or in the usual folders.",
@@ -14,7 +13,6 @@ pub static LIBRARY: Opt = Opt {
     default: "\"\"",
 };
 
-/// `driver_root`.
 pub static DRIVER_ROOT: Opt = Opt {
     key: "driver_root",
     help: "Folder that contains the libraries of the driver, such as /run/nvidia/driver in a container; empty means the root folder.",
@@ -22,7 +20,6 @@ pub static DRIVER_ROOT: Opt = Opt {
     default: "\"\"",
 };
 
-/// `interval`.
 pub static INTERVAL: Opt = Opt {
     key: "interval",
     help: "Time between two samples of each GPU.",
@@ -30,7 +27,6 @@ pub static INTERVAL: Opt = Opt {
     default: "1s",
 };
 
-/// `processes`.
 pub static PROCESSES: Opt = Opt {
     key: "processes",
     help: "Whether memory and utilization are sampled for each process.",
@@ -38,7 +34,6 @@ pub static PROCESSES: Opt = Opt {
     default: "true",
 };
 
-/// `field_values`.
 pub static FIELD_VALUES: Opt = Opt {
     key: "field_values",
     help: "Whether NVML field values are sampled: memory temperature, remapped rows, PCIe and NVLink traffic, and throttling time.",
@@ -46,7 +41,6 @@ pub static FIELD_VALUES: Opt = Opt {
     default: "true",
 };
 
-/// `memory_peaks`.
 pub static MEMORY_PEAKS: Opt = Opt {
     key: "memory_peaks",
     help: "Whether the memory of each GPU is also read between samples, to see short peaks: every 20 to 75 ms, or less often where the reads of all GPUs would take more than 0.35 % of a core.",
@@ -54,7 +48,6 @@ pub static MEMORY_PEAKS: Opt = Opt {
     default: "true",
 };
 
-/// `gpm`.
 pub static GPM: Opt = Opt {
     key: "gpm",
     help: "Whether GPM metrics are sampled where the GPU has them (from Hopper on): activity of SMs, pipes and memory, and rates of PCIe and NVLink.",
@@ -62,7 +55,6 @@ pub static GPM: Opt = Opt {
     default: "true",
 };
 
-/// `nvlink_links`.
 pub static NVLINK_LINKS: Opt = Opt {
     key: "nvlink_links",
     help: "Whether the state, the traffic and the errors of each NVLink link are exposed, 8 series a link, besides their sums; they are read every fifth sample.",
@@ -70,7 +62,6 @@ pub static NVLINK_LINKS: Opt = Opt {
     default: "false",
 };
 
-/// All options.
 pub static OPTIONS: &[&Opt] =
     &[&LIBRARY, &DRIVER_ROOT, &INTERVAL, &PROCESSES, &FIELD_VALUES, &MEMORY_PEAKS, &GPM, &NVLINK_LINKS];
 
@@ -83,20 +74,15 @@ pub struct Options {
     pub driver_root: Option<PathBuf>,
     /// The time between two samples of a GPU.
     pub interval: Duration,
-    /// Whether processes are listed.
     pub processes: bool,
-    /// Whether NVML field values are read.
     pub field_values: bool,
     /// Whether memory is read between samples.
     pub memory_peaks: bool,
-    /// Whether GPM metrics are read.
     pub gpm: bool,
-    /// Whether each NVLink link is read.
     pub nvlink_links: bool,
 }
 
 impl Options {
-    /// Reads the source's section.
     pub fn read(settings: &Settings) -> Self {
         Self {
             library: settings.path(&LIBRARY),

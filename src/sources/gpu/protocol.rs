@@ -24,11 +24,8 @@ pub enum Line {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lasting: Vec<Lasting>,
     },
-    /// The state of NVML.
     State(State),
-    /// The identity of a GPU.
     Device(Box<Identity>),
-    /// A sample of a GPU.
     Sample(Box<Sample>),
     /// A GPU could not be sampled.
     Trouble(Trouble),
@@ -36,7 +33,6 @@ pub enum Line {
     Xid(Xid),
 }
 
-/// The status of NVML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -62,7 +58,6 @@ pub enum Status {
 }
 
 impl Status {
-    /// Every status.
     pub const ALL: [Self; 9] = [
         Self::Ok,
         Self::LibraryAbsent,
@@ -75,7 +70,6 @@ impl Status {
         Self::UnknownError,
     ];
 
-    /// The value of the `status` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -91,11 +85,9 @@ impl Status {
     }
 }
 
-/// The state of NVML.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The status.
     pub status: Status,
     /// The reason, if the status is not `ok`.
     #[serde(default)]
@@ -103,10 +95,8 @@ pub struct State {
     /// NVML's return code, if a call failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
-    /// The number of GPUs.
     #[serde(default)]
     pub gpus: u32,
-    /// The driver's version.
     #[serde(default)]
     pub driver: String,
     /// The library's version.
@@ -123,24 +113,19 @@ pub struct State {
 pub struct Identity {
     /// NVML's index.
     pub gpu: u32,
-    /// The UUID.
     pub uuid: String,
-    /// The product's name.
     #[serde(default)]
     pub name: String,
     /// The board's serial number.
     #[serde(default)]
     pub serial: String,
-    /// The PCI address.
     #[serde(default)]
     pub pci: String,
     /// The minor number of the device file (N of /dev/nvidiaN).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minor: Option<u32>,
-    /// The VBIOS version.
     #[serde(default)]
     pub vbios: String,
-    /// The architecture's name.
     #[serde(default)]
     pub architecture: String,
 }
@@ -151,7 +136,6 @@ pub struct Identity {
 pub struct Sample {
     /// NVML's index.
     pub gpu: u32,
-    /// The values that were read.
     pub values: Vec<(Field, u64)>,
     /// The fields without a value, and the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -159,7 +143,6 @@ pub struct Sample {
     /// The processes that use the GPU; absent if the driver does not list them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<Process>>,
-    /// The MIG instances on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<Instance>,
     /// The NVLink links; empty unless they are requested.
@@ -176,7 +159,6 @@ pub struct Sample {
 pub struct Polled {
     /// Largest value of the memory in use, in bytes, as in [`Field::MemoryUsed`].
     pub used: u64,
-    /// Number of reads.
     pub reads: u32,
 }
 
@@ -184,7 +166,6 @@ pub struct Polled {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
-    /// The pid.
     pub pid: u32,
     /// Bytes; absent if the driver does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,18 +198,14 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// Its UUID.
     pub uuid: String,
     /// Its product name, which contains the MIG profile.
     #[serde(default)]
     pub name: String,
-    /// The GPU instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gi: Option<u32>,
-    /// The compute instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci: Option<u32>,
-    /// Its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// Other values that were read.
@@ -243,11 +220,9 @@ pub struct Instance {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Total.
     pub total: u64,
     /// In use, without reserved memory if that is reported separately.
     pub used: u64,
-    /// Free.
     pub free: u64,
     /// Reserved by the driver; absent if it is not reported separately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,7 +239,6 @@ pub enum Reason {
     Permission,
     /// A return code that nvml.h did not define when this was written.
     UnknownCode,
-    /// Any other error.
     Error,
     /// The GPU fell off the bus or needs a reset.
     Lost,
@@ -293,7 +267,6 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
-    /// The reason.
     pub reason: Reason,
     /// NVML's return code.
     pub code: u32,
@@ -305,7 +278,6 @@ pub struct Refusal {
 pub struct Trouble {
     /// NVML's index.
     pub gpu: u32,
-    /// The error.
     pub refusal: Refusal,
 }
 
@@ -315,7 +287,6 @@ pub struct Trouble {
 pub struct Xid {
     /// NVML's index.
     pub gpu: u32,
-    /// The XID.
     pub xid: u32,
 }
 

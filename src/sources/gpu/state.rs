@@ -22,7 +22,6 @@ const SHORTEST_STALE: Duration = Duration::from_secs(3);
 /// time after which a GPU counts as hung, so that a stopped worker is never reported as hung GPUs.
 const SILENT: Duration = Duration::from_millis(2_500);
 
-/// The condition of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// It returns values.
@@ -38,7 +37,6 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Every condition.
     pub const ALL: [Self; 5] = [Self::Ok, Self::Lost, Self::Hung, Self::UnknownError, Self::Unobserved];
 
     /// The value of the `status` label.
@@ -64,16 +62,13 @@ enum Placement {
     None,
 }
 
-/// The state of one GPU.
 #[derive(Debug)]
 pub struct Gpu {
     /// The values of the labels `gpu` and `uuid`.
     pub labels: [Label; 2],
     /// Its identity, once reported.
     pub identity: Identity,
-    /// The newest sample.
     pub sample: Option<Sample>,
-    /// Its XID counters.
     pub xids: Xids,
     /// Bytes sent over PCIe.
     pub pcie_sent: Unwrapped,
@@ -135,7 +130,6 @@ impl Gpu {
 /// The state of NVML, the worker and all GPUs.
 #[derive(Debug, Default)]
 pub struct World {
-    /// The state of NVML.
     pub state: State,
     /// Whether the newest worker reported `state`.
     reported: bool,

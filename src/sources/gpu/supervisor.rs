@@ -19,7 +19,6 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before the first restart; it doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A worker that ran for this time was healthy: the pause starts at its first value again.
@@ -31,13 +30,10 @@ pub const MOST_ABANDONED: usize = 2;
 /// What the keeper must do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing.
     Nothing,
-    /// Start a worker.
     Start,
     /// Ask the worker to shut NVML down and exit.
     RequestExit,
-    /// Kill the worker.
     Kill,
     /// Abandon the worker: SIGKILL does not end it.
     Abandon,

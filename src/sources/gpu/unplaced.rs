@@ -19,7 +19,6 @@ pub struct Unplaced {
 }
 
 impl Unplaced {
-    /// Counts one event.
     pub fn record(&mut self, event: &KernelXid) {
         let full = self.counts.len() >= MOST;
         match pci(&event.pci).map(|address| (address, event.xid)) {

@@ -16,7 +16,6 @@ impl Unwrapped {
         self.last = raw;
     }
 
-    /// The total.
     pub fn total(self) -> u64 {
         self.base.saturating_add(self.last)
     }

@@ -12,7 +12,6 @@ use crate::model::time::Timestamp;
 /// The table entry of one XID.
 #[derive(Debug)]
 pub struct Meaning {
-    /// The XID.
     pub xid: u32,
     /// Critical where the GPU or the job on it cannot continue without an operator, a warning where work is or will be lost,
     /// ok for errors of the job and information.
@@ -114,7 +113,6 @@ pub fn severity(xid: u32) -> Health {
 /// The source that reported an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XidSource {
-    /// NVML's event set.
     Nvml,
     /// The kernel log.
     Kernel,
@@ -129,7 +127,6 @@ const MOST_UNKNOWN: usize = 32;
 /// Most events kept to be matched with the other source's report.
 const MOST_UNPAIRED: usize = 256;
 
-/// The XID counters of one GPU.
 #[derive(Debug)]
 pub struct Xids {
     counts: BTreeMap<u32, u64>,

@@ -13,7 +13,6 @@ pub enum Event<'a> {
     Xid {
         /// The PCI address without its function.
         pci: &'a str,
-        /// The XID.
         xid: u32,
     },
     /// A warning that is only counted.
@@ -33,7 +32,6 @@ impl Scope {
     /// Both scopes, in the order of their counters.
     pub const ALL: [Self; 2] = [Self::Host, Self::Cgroup];
 
-    /// The value of the `scope` label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -45,7 +43,6 @@ impl Scope {
 /// The selected process, its cgroup, and the cgroup whose limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
-    /// The pid of the process.
     pub pid: u32,
     /// Path of its cgroup in the memory controller's hierarchy.
     pub cgroup: &'a str,
@@ -53,7 +50,6 @@ pub struct Choice<'a> {
     pub limit: &'a str,
 }
 
-/// An OOM kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill<'a> {
     /// The memory that ran out.

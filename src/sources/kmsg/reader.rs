@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 /// and returns EINVAL for a smaller buffer.
 const LONGEST: usize = 8192;
 
-/// The kernel log.
 #[derive(Debug)]
 pub struct KernelLog {
     path: PathBuf,
@@ -29,7 +28,6 @@ struct Open {
     pending: std::ops::Range<usize>,
 }
 
-/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// A record, to be parsed by [`super::record::record`].
@@ -46,7 +44,6 @@ impl KernelLog {
         Self { path, open: None }
     }
 
-    /// Path of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }

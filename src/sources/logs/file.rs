@@ -29,7 +29,6 @@ pub enum Refusal {
     Binary,
     /// It is a link that a user could have made, or a private file that a user could have put there.
     Untrusted(user_files::Refusal),
-    /// Permission was denied.
     Permission,
     /// Another error of the operating system.
     Io,
@@ -61,7 +60,6 @@ impl Refusal {
     }
 }
 
-/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassResult {
     /// It was read to its end.
@@ -70,14 +68,11 @@ pub enum PassResult {
     More,
     /// The file does not exist.
     Missing,
-    /// The file is not followed.
     Refused(Refusal),
 }
 
-/// Counters of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Bytes read.
     pub bytes: u64,
     /// Bytes skipped because the reader was too far behind.
     pub skipped: u64,
@@ -105,7 +100,6 @@ struct Open {
     torn: bool,
 }
 
-/// A file that is followed.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
@@ -118,7 +112,6 @@ pub struct Follower {
     /// Whether a pass has been made: what exists at the first pass was written before.
     begun: bool,
     buffer: Vec<u8>,
-    /// Counters.
     pub counts: Counts,
 }
 
@@ -149,12 +142,10 @@ impl Follower {
         self
     }
 
-    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is open.
     pub const fn is_open(&self) -> bool {
         self.open.is_some()
     }

@@ -79,7 +79,6 @@ pub(super) struct Log {
     pub(super) workload: Option<Label>,
 }
 
-/// The parsed options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) logs: Vec<Log>,

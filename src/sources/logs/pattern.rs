@@ -28,7 +28,6 @@ pub struct Pattern {
 /// The files of one path.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Files that are followed.
     pub found: Vec<PathBuf>,
     /// Files beyond the limit.
     pub left_out: Vec<Shortage>,

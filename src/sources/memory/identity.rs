@@ -5,7 +5,6 @@ use crate::model::label::Label;
 /// Names of the host, its kernel and its distribution; empty if not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The host name.
     pub hostname: Label,
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Label,

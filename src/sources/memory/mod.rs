@@ -13,7 +13,6 @@ use crate::sources::{Context, Registration};
 use identity::Identity;
 use parse::Meminfo;
 
-/// The source of host memory.
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
     about: "Memory of the host, from /proc/meminfo, and its host name, kernel and distribution.",

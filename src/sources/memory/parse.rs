@@ -28,45 +28,26 @@ macro_rules! meminfo {
 }
 
 meminfo! {
-    /// `MemTotal`.
     total = "MemTotal";
-    /// `MemFree`.
     free = "MemFree";
     /// `MemAvailable`; since 3.14, and absent in some containers' emulated files.
     available = "MemAvailable";
-    /// `Buffers`.
     buffers = "Buffers";
-    /// `Cached`.
     cached = "Cached";
-    /// `Shmem`.
     shmem = "Shmem";
-    /// `SReclaimable`.
     slab_reclaimable = "SReclaimable";
-    /// `SUnreclaim`.
     slab_unreclaimable = "SUnreclaim";
-    /// `AnonPages`.
     anon = "AnonPages";
-    /// `AnonHugePages`.
     anon_huge = "AnonHugePages";
-    /// `Mapped`.
     mapped = "Mapped";
-    /// `Unevictable`.
     unevictable = "Unevictable";
-    /// `KernelStack`.
     kernel_stack = "KernelStack";
-    /// `PageTables`.
     page_tables = "PageTables";
-    /// `Dirty`.
     dirty = "Dirty";
-    /// `Writeback`.
     writeback = "Writeback";
-    /// `CommitLimit`.
     commit_limit = "CommitLimit";
-    /// `Committed_AS`.
     committed = "Committed_AS";
-    /// `SwapTotal`.
     swap_total = "SwapTotal";
-    /// `SwapFree`.
     swap_free = "SwapFree";
     /// `Hugepagesize`: the default size of a huge page.
     huge_size = "Hugepagesize";

@@ -143,7 +143,6 @@ impl Caller {
         self.close.notified().await;
     }
 
-    /// Whether its process is known.
     pub(super) fn is_known(&self) -> bool {
         lock(&self.found).process.is_some()
     }

@@ -28,7 +28,6 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Protocol of a request.
     Protocol {
         /// gRPC, over HTTP/2.
         Grpc = "grpc",
@@ -92,12 +91,10 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts a request.
     pub(super) fn request(&self, protocol: Protocol, answer: Answer) {
         self.requests[protocol as usize][answer as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts points with an outcome.
     pub(super) fn points(&self, outcome: Outcome, count: u64) {
         self.points[outcome as usize].fetch_add(count, Ordering::Relaxed);
     }
@@ -107,7 +104,6 @@ impl Counts {
         self.closed[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Puts all counters.
     pub(super) fn put(&self, out: &mut Batch) {
         let count = |count: &AtomicU64| Count(count.load(Ordering::Relaxed));
         for (protocol, answers) in Protocol::ALL.iter().zip(&self.requests) {

@@ -46,7 +46,6 @@ pub(super) struct Times {
 /// The content of a histogram point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Counted {
-    /// Number of values.
     pub(super) count: u64,
     /// Their sum, in seconds; absent if not given.
     pub(super) sum: Option<f64>,
@@ -65,7 +64,6 @@ pub(super) struct Figures {
 #[derive(Debug)]
 struct Series {
     desc: &'static Desc,
-    /// The exposed value.
     value: f64,
     /// The value of the last point of a cumulative total.
     last: f64,

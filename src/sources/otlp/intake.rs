@@ -304,7 +304,6 @@ mod tests {
     use super::*;
     use crate::sources::training::metrics as m;
 
-    /// Every rank, with its values.
     #[derive(Default)]
     struct AllRanks(std::collections::BTreeMap<u64, Figures>);
 

@@ -200,7 +200,6 @@ fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Alloc
 struct RankIdentity {
     /// The name of its workload; empty if it belongs to none.
     workload: Label,
-    /// The key of that workload.
     key: Option<WorkloadKey>,
     /// Distinguishes it from others with the same rank.
     name: String,

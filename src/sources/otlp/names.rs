@@ -13,11 +13,9 @@ use crate::sources::training::metrics as m;
 /// The label of a metric in addition to workload and rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
-    /// None.
     None,
     /// The ordinal of a device, and the GPU's index.
     Device,
-    /// The name of a phase.
     Phase,
     /// The counting convention of operations.
     Convention,

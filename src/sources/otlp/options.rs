@@ -31,13 +31,10 @@ static STALE_AFTER: Opt = Opt {
     default: "150s",
 };
 
-/// Every option.
 pub(super) static OPTIONS: &[&Opt] = &[&LISTEN, &CONNECTIONS, &MOST, &STALE_AFTER];
 
-/// The parsed options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Addresses to listen on.
     pub(super) listen: Vec<SocketAddr>,
     /// Maximum number of connections.
     pub(super) max_connections: usize,
@@ -48,7 +45,6 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads checked settings.
     pub(super) fn read(settings: &Settings) -> Self {
         let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
         Self {

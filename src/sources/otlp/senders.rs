@@ -27,7 +27,6 @@ const OF_ONE: usize = 64;
 /// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PushSender {
-    /// A process of a workload.
     Process(ProcessKey),
     /// A user; no tracked process of it owns the connection.
     User(u32),
@@ -42,7 +41,6 @@ pub(super) struct Rank {
     pub(super) figures: Figures,
     /// When it first pushed.
     pub(super) since: Timestamp,
-    /// When it last pushed.
     pub(super) last_push: Timestamp,
     /// The user of its connection; absent if the kernel does not report it.
     pub(super) user: Option<u32>,
@@ -80,7 +78,6 @@ pub(super) enum State {
 /// State shared by the receiver's thread and the sampler.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Counters.
     pub(super) counts: Counts,
     /// The procfs in which processes are looked up.
     pub(super) proc: PathBuf,
@@ -150,7 +147,6 @@ impl Shared {
         lock(&self.states).insert(address.to_owned(), state);
     }
 
-    /// The addresses that are listened on.
     #[cfg(test)]
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let listening = |state: &State| match state {

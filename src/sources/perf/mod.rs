@@ -33,7 +33,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag, Seconds};
 use crate::sources::Registration;
 
-/// The source of perf_event counters.
 pub static REGISTRATION: Registration = Registration {
     name: "perf",
     about: "Hardware and kernel counters of perf_event for each workload and the host: context switches, migrations, page faults, cycles, instructions and cache misses.",

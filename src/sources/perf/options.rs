@@ -33,7 +33,6 @@ static DESCRIPTORS: Opt = Opt {
 
 pub(super) static ALL: &[&Opt] = &[&HOST, &WORKLOADS, &HARDWARE, &DESCRIPTORS];
 
-/// The parsed options.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) host: bool,

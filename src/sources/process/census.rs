@@ -58,7 +58,6 @@ impl Census {
         }
     }
 
-    /// Reads all processes.
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.take_by(Entry::discover)
     }
@@ -134,7 +133,6 @@ impl Census {
         Ok(())
     }
 
-    /// The row of each process.
     pub(super) fn rows(&self) -> Vec<ProcessRow> {
         self.entries.iter().map(|entry| entry.row.clone()).collect()
     }

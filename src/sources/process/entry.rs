@@ -62,7 +62,6 @@ impl Entry {
         self.row.key.pid
     }
 
-    /// Adds a new process.
     pub(super) fn discover(
         listed: Listed,
         young: bool,
@@ -203,7 +202,6 @@ impl Reading {
         }
     }
 
-    /// The buffer to read into.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }

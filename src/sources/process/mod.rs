@@ -21,7 +21,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 use crate::sources::Registration;
 
-/// The source of all processes of the host.
 pub static REGISTRATION: Registration = Registration {
     name: "process",
     about: "All processes of the host, from /proc/PID/stat; required by the workload source.",

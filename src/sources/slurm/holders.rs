@@ -34,7 +34,6 @@ pub(super) enum Device {
 /// A job that holds a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Job {
-    /// Its ID.
     pub(crate) id: Label,
     /// Its user, where the file has it.
     pub(crate) user: Option<u32>,

@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum size of the reader's output.
 const LONGEST: usize = 1 << 20;
 
-/// A folder to watch.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub(super) name: Label,
@@ -100,7 +99,6 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the thread.
     pub(super) fn start(watches: Vec<Watch>, every: Duration, reader: Reader) -> std::io::Result<Self> {
         let world = Arc::new(Mutex::new(Arc::new(World::default())));
         let shared = Arc::clone(&world);
@@ -135,7 +133,6 @@ impl Watcher {
         *lock(&self.owners) = owners;
     }
 
-    /// The current state.
     pub(super) fn known(&self) -> Arc<World> {
         // Held only while the pointer is copied.
         Arc::clone(&lock(&self.world))

@@ -17,12 +17,9 @@ use crate::model::shortage::{Refusals, Shortage};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
-/// The state of the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is not open yet.
     Opening,
-    /// It is open.
     Listening,
     /// It cannot be opened; opening is retried.
     Failed(Failure, String),
@@ -35,20 +32,16 @@ pub struct Client {
     pub number: u64,
     /// The pid in the daemon's pid namespace; absent where it is not certain which process connected.
     pub pid: Option<u32>,
-    /// The user id.
     pub uid: u32,
     /// The user whose connection limit it counts against.
     pub(super) payer: u32,
     /// Pid and start time; absent where it is not certain which process connected.
     pub key: Option<ProcessKey>,
-    /// What it has reported.
     pub rank: Mutex<Rank>,
-    /// Whether the connection has ended.
     ended: AtomicBool,
 }
 
 impl Client {
-    /// Whether the connection has ended.
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -106,7 +99,6 @@ const fn kind(problem: &Problem) -> Wrong {
 /// State shared by the listener's thread and the sampler.
 #[derive(Debug)]
 pub struct Shared {
-    /// Counters.
     pub counts: Counts,
     proc: PathBuf,
     most: usize,
@@ -152,7 +144,6 @@ impl Shared {
         lock(&self.refusals).shortages(self.most, now).collect()
     }
 
-    /// The state of the socket.
     pub fn state(&self) -> State {
         lock(&self.state).clone()
     }

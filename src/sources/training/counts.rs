@@ -20,7 +20,6 @@ macro_rules! kinds {
             /// Every variant, so that all counters are exposed from the start.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The value of the label.
             pub const fn label(self) -> &'static str {
                 match self {
                     $(Self::$variant => $label),+
@@ -82,7 +81,6 @@ pub struct Counts {
     messages: [AtomicU64; Body::TYPES.len()],
     wrong: [AtomicU64; Wrong::ALL.len()],
     refused: [AtomicU64; Refused::ALL.len()],
-    /// Bytes read.
     pub bytes: AtomicU64,
     /// Times that reading from a client was paused because it exceeded the message rate.
     pub paused: AtomicU64,
@@ -93,12 +91,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a valid message.
     pub fn message(&self, body: &Body) {
         self.messages[body.place()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an error.
     pub fn wrong(&self, kind: Wrong) {
         self.wrong[kind as usize].fetch_add(1, Ordering::Relaxed);
     }

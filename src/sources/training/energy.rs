@@ -24,7 +24,6 @@ pub(super) struct Effort {
     pub(super) tokens: Option<f64>,
     /// The UUIDs of their GPUs.
     pub(super) gpus: BTreeSet<Label>,
-    /// Their pids.
     pub(super) pids: BTreeSet<u32>,
     /// Whether one of them is on no GPU that the driver confirms.
     pub(super) elsewhere: bool,

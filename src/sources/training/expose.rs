@@ -15,7 +15,6 @@ use crate::model::units::{Bytes, Count, Flag, Number, PerSecond, Seconds};
 /// Most groups of layers exposed individually.
 const GROUPS: usize = 16;
 
-/// Puts all metrics of one rank.
 pub(super) fn put(
     rank: &Rank,
     hello: &Hello,

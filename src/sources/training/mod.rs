@@ -1,8 +1,9 @@
 //! Reports of training jobs over the job socket (`clients/PROTOCOL.md`).
 //!
-//! A thread receives them; a sample exposes the newest state, with the workload
-//! and the GPUs that the kernel and the driver give for the process. The end of a
-//! connection, or of its process, ends its series.
+//! A thread receives them; a sample exposes the newest state, with the workload and the GPUs that the kernel and
+//! the driver give for the process. The end of a connection, or of its process, ends its series. The identity of a
+//! job is never taken from its messages: pid and user are the kernel's. Messages are read at most at the permitted
+//! rate, incomplete lines are kept only within the user's share, and nothing is ever written to the socket.
 
 pub mod client;
 mod compute;

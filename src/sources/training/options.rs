@@ -70,11 +70,9 @@ static PEAKS: Opt = Opt {
     default: "{}",
 };
 
-/// Every option.
 pub(super) static OPTIONS: &[&Opt] =
     &[&SOCKET, &MODE, &OWNER, &CLIENTS, &CLIENTS_PER_USER, &RATE, &LINE, &MEMORY, &TIMELINE, &PEAKS];
 
-/// The parsed options.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// Path of the socket; none if the key is empty.
@@ -98,7 +96,6 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads checked settings.
     pub fn read(settings: &Settings) -> Self {
         let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
         let size = |opt| usize::try_from(settings.size(opt).get()).unwrap_or(usize::MAX);

@@ -35,11 +35,9 @@ const BELIEVED: f64 = 86_400.0;
 pub struct ReportedEvent {
     /// Seconds since 1970.
     pub unix_seconds: f64,
-    /// The kind of event.
     pub kind: Kind,
     /// The name that the sender gave it.
     pub name: Label,
-    /// The optimizer step.
     pub step: Option<u64>,
     /// A JSON object with details, by kind.
     pub detail: Option<Box<RawValue>>,
@@ -76,7 +74,6 @@ pub struct Rank {
     pub last_duration: Option<f64>,
     /// Tokens of this rank alone.
     pub tokens: Option<u64>,
-    /// Rate of its tokens.
     pub token_rate: Rate,
     /// Samples of this rank alone.
     pub samples: Option<u64>,
@@ -86,11 +83,9 @@ pub struct Rank {
     pub nan: Option<u64>,
     /// The last loss; absent where it was not finite.
     pub loss: Option<f64>,
-    /// The last learning rate.
     pub learning_rate: Option<f64>,
     /// The last norm of the gradients; absent where it was not finite.
     pub grad_norm: Option<f64>,
-    /// The totals of each phase.
     pub phases: BTreeMap<Label, Totals>,
     /// The phases it is currently in, outermost first.
     current: Vec<Label>,

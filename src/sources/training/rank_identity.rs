@@ -9,12 +9,10 @@ use crate::model::facts::{EnvironmentRank, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 
-/// The identity of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RankIdentity {
     /// The name of its workload; empty if the process belongs to none.
     pub(super) workload: Label,
-    /// The key of that workload.
     pub(super) key: Option<WorkloadKey>,
     /// The rank's label, unique within the workload.
     pub(super) rank: Label,
@@ -64,7 +62,6 @@ pub(super) fn is_new(key: ProcessKey, facts: &Facts) -> bool {
     facts.member(key).is_none() && !facts.reporting.contains(&key)
 }
 
-/// The identities of one sample.
 #[derive(Debug, Default)]
 pub(super) struct RankIdentities {
     taken: HashSet<[Label; 2]>,

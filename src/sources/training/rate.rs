@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// Length of the window.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Minimum distance of two kept values, so that few are enough for any rate of steps.
 const APART: Duration = Duration::from_secs(1);

@@ -16,7 +16,6 @@ use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 
 impl Workloads {
-    /// Puts all metrics.
     pub(super) fn expose(&mut self, table: &ProcessTable, out: &mut Batch) {
         let watched = self.workload_table.watched();
         out.put(&metrics::WORKLOADS, &[], Count(watched as u64));

@@ -23,7 +23,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The value of the `kind` label.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Matcher => "matcher",
@@ -41,7 +40,6 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) kind: Kind,
-    /// Its key.
     pub(super) key: WorkloadKey,
     /// Its name, before a suffix that distinguishes it from others is added.
     pub(super) plain: Label,

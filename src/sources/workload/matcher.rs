@@ -20,7 +20,6 @@ pub(super) struct Matcher {
     pub(super) user: Option<String>,
     pub(super) cgroup: Option<String>,
     pub(super) environment: Option<String>,
-    /// The run of its workload.
     pub(super) run: Option<Label>,
 }
 

@@ -1,9 +1,9 @@
 //! Workloads: groups of processes that belong together, and the resources that each group uses.
 //!
-//! Workloads are found by configured matchers, by the cgroup paths of Slurm,
-//! Kubernetes and container engines, by systemd units, by GPU use, and by ranks that
-//! report over the job socket, in this order. Built on the [`crate::model::facts`] of
-//! `process` and `gpu`, and those of `training` at the previous tick.
+//! Workloads are found by configured matchers, by the cgroup paths of Slurm, Kubernetes and container engines, by
+//! systemd units, by GPU use, and by ranks that report over the job socket, in this order. Built on the
+//! [`crate::model::facts`] of `process` and `gpu`, and those of `training` at the previous tick. `smaps_rollup` is
+//! read only if `pss` is enabled, because a read holds the memory map lock of the process.
 
 mod exits;
 mod expose;
@@ -56,7 +56,6 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
-/// The source of workloads.
 pub static REGISTRATION: Registration = Registration {
     name: "workload",
     about: "Workloads (process trees, Slurm jobs, pods, containers and systemd units) and the resources that each uses. Requires the process source.",

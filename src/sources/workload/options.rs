@@ -72,7 +72,6 @@ pub(super) static ALL: &[&Opt] = &[
     &READ_PSS,
 ];
 
-/// The parsed options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) matchers: Vec<Matcher>,

@@ -222,7 +222,6 @@ impl Ranks {
         Some(Run { name, configured: false })
     }
 
-    /// The run of the workload with this number.
     pub(super) fn run_of(&self, workload: u32) -> Run {
         self.runs.get(&workload).cloned().unwrap_or_default()
     }

@@ -144,7 +144,6 @@ impl Seen {
         true
     }
 
-    /// Whether it was never compared.
     pub(super) const fn never_compared(&self) -> bool {
         self.compared == 0
     }

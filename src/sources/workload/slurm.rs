@@ -63,7 +63,6 @@ impl Attempts {
     }
 }
 
-/// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Id(Label),

@@ -18,12 +18,10 @@ use crate::model::units::Bytes;
 pub(super) struct WorkloadTable {
     pub(super) workloads: BTreeMap<u32, Workload>,
     by_key: foldhash::HashMap<WorkloadKey, u32>,
-    /// The names of existing workloads.
     names: HashSet<Label>,
     last: u32,
 }
 
-/// One workload.
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) identity: Identity,
@@ -212,7 +210,6 @@ impl WorkloadTable {
         left_out
     }
 
-    /// Number of tracked workloads.
     pub(super) fn watched(&self) -> usize {
         self.workloads.values().filter(|workload| workload.watched).count()
     }
@@ -223,7 +220,6 @@ impl WorkloadTable {
     }
 }
 
-/// The assignment to a workload.
 fn assignment(identity: &Identity, id: u32) -> Assignment {
     // Membership in a cgroup is decided by the managers of the host, or by its owner.
     let user = identity.key.user.filter(|_| !matches!(identity.key.anchor, Anchor::Group(_)));

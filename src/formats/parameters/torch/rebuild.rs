@@ -26,7 +26,6 @@ pub(super) fn is_dtype(name: &[u8]) -> bool {
 
 /// Result of interpreting an object.
 pub(super) enum Rebuilt {
-    /// A tensor.
     Tensor(Tensor),
     /// An unsupported tensor, such as a sparse or a quantized one.
     NotRead,

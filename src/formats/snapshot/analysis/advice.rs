@@ -13,7 +13,6 @@ use crate::model::units::Bytes;
 pub struct Advice {
     /// The setting or call; `none` where nothing would help.
     pub setting: String,
-    /// The reason, with values of this snapshot.
     pub why: String,
 }
 

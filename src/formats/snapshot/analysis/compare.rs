@@ -31,7 +31,6 @@ pub struct Change {
     pub before_blocks: u64,
     /// Blocks in the second.
     pub after_blocks: u64,
-    /// The stack.
     pub stack: StackReport,
 }
 

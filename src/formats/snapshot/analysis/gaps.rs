@@ -8,13 +8,10 @@ use crate::model::units::Bytes;
 /// A free range between active blocks.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Gap {
-    /// Its address.
     pub address: u64,
-    /// Its size.
     pub size_bytes: Bytes,
     /// The device's index.
     pub device: i64,
-    /// The size of the segment it is in.
     pub segment_bytes: Bytes,
     /// The active block below; absent at the start of the segment.
     pub before: Option<Neighbor>,
@@ -25,11 +22,8 @@ pub struct Gap {
 /// An active block next to a gap.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Neighbor {
-    /// Its size.
     pub size_bytes: Bytes,
-    /// The requested size.
     pub requested_bytes: Bytes,
-    /// Its state.
     pub state: State,
     /// The stack that allocated it.
     pub stack: StackReport,

@@ -53,15 +53,12 @@ pub enum Windows {
 pub struct Unfreed {
     /// Whether it did so in step after step.
     pub suspect: bool,
-    /// Its size.
     pub live_bytes: Bytes,
-    /// Number of allocations.
     pub allocations: u64,
     /// Number of complete steps with such allocations.
     pub in_steps: usize,
     /// Mean size per complete step; absent without complete steps.
     pub per_step_bytes: Option<Bytes>,
-    /// The stack.
     pub stack: StackReport,
 }
 

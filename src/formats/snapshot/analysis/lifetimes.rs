@@ -56,7 +56,6 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Computes the lifetimes of a trace.
     pub fn of(snapshot: &Snapshot<'_>, trace: &Trace) -> Self {
         let mut lifetimes = Self::default();
         let mut open: HashMap<u64, u32> = HashMap::new();

@@ -39,7 +39,6 @@ pub struct Options {
     pub request: Option<Bytes>,
 }
 
-/// The analysis of one snapshot.
 #[derive(Debug, serde::Serialize)]
 pub struct Analysis<'a> {
     /// Totals of all segments.

@@ -81,7 +81,6 @@ pub struct Holder {
     pub blocks: u64,
     /// Its share of all live memory.
     pub share_ratio: Option<f64>,
-    /// The stack.
     pub stack: StackReport,
 }
 

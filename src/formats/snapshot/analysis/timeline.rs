@@ -12,11 +12,9 @@ use crate::model::units::{Bytes, Seconds, Unit as _};
 pub struct TraceReport {
     /// The device's index.
     pub device: i64,
-    /// Number of events.
     pub events: u64,
     /// Time from its first to its last event; absent where the release writes no times.
     pub span_seconds: Option<f64>,
-    /// Allocations.
     pub allocations: u64,
     /// Frees of memory that was allocated before the trace began.
     pub unknown_frees: u64,
@@ -38,7 +36,6 @@ pub struct TraceReport {
     pub reserved_net_bytes: i128,
     /// Peak of that difference; at least 0.
     pub reserved_net_peak_bytes: Bytes,
-    /// Peak of the reserved memory.
     pub reserved_peak_bytes: Bytes,
     /// Failed allocations.
     pub failures: Vec<Failure>,
@@ -67,11 +64,8 @@ pub struct Failure {
     pub event: u32,
     /// Time since the first event; absent where the release writes no times.
     pub after_seconds: Option<f64>,
-    /// The requested size.
     pub requested_bytes: Bytes,
-    /// Free memory of the device.
     pub device_free_bytes: Bytes,
-    /// The stack of the request.
     pub stack: StackReport,
 }
 

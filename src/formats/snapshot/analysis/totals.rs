@@ -6,13 +6,10 @@ use crate::model::units::Bytes;
 /// Totals of some segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Totals {
-    /// Number of segments.
     pub segments: u64,
     /// Number of active blocks: allocated, or waiting for another stream.
     pub active_blocks: u64,
-    /// Number of free blocks.
     pub free_blocks: u64,
-    /// Reserved memory.
     pub reserved_bytes: Bytes,
     /// Allocated memory, after rounding.
     pub allocated_bytes: Bytes,
@@ -22,7 +19,6 @@ pub struct Totals {
     pub requested_bytes: Bytes,
     /// Lost to rounding: active minus requested.
     pub internal_bytes: Bytes,
-    /// Free memory.
     pub free_bytes: Bytes,
     /// Free memory in segments without an active block.
     pub whole_free_bytes: Bytes,
@@ -74,7 +70,6 @@ pub struct Group {
     /// The private pool, in a list by pool; (0, 0) is the default one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_pool: Option<(i64, i64)>,
-    /// The totals.
     #[serde(flatten)]
     pub totals: Totals,
 }
@@ -95,7 +90,6 @@ impl Group {
     }
 }
 
-/// One segment and its totals.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct SegmentReport {
     /// Its address; absent where the release does not write it.
@@ -104,13 +98,11 @@ pub struct SegmentReport {
     pub device: i64,
     /// The stream's handle.
     pub stream: i64,
-    /// The pool.
     pub pool: Kind,
     /// The private pool; (0, 0) is the default one.
     pub private_pool: (i64, i64),
     /// Whether it can grow and shrink in place.
     pub expandable: bool,
-    /// The totals.
     #[serde(flatten)]
     pub totals: Totals,
 }
@@ -237,7 +229,6 @@ impl Survey {
         groups.into_iter().map(group).collect()
     }
 
-    /// Reserved memory of one device.
     pub(super) fn reserved(&self, device: i64) -> Bytes {
         self.segments
             .iter()

@@ -1,7 +1,8 @@
 //! The audit log: lines are put into a ring buffer in memory, and written to the disk by another thread.
 //!
-//! Neither a full disk nor one that hangs blocks the writer of a line. Failed writes are tried again; lines that had
-//! no room meanwhile are counted, and the newest lines stay in memory for the incident.
+//! Only this module writes audit lines, and no step waits until its line is on the disk. Neither a full disk nor
+//! one that hangs blocks the writer of a line. Failed writes are tried again; lines that had no room meanwhile are
+//! counted, and the newest lines stay in memory for the incident.
 
 mod file;
 mod ring;

@@ -7,7 +7,6 @@ use super::files::Files;
 use super::vendor::{Report, Values, Vendor};
 use crate::model::units::Count;
 
-/// AMD.
 pub static VENDOR: Vendor = Vendor {
     name: "amd",
     id: "0x1002",

@@ -9,7 +9,6 @@ use super::files::{self, Files};
 use super::vendor::{Report, Values, Vendor};
 use crate::model::units::Bytes;
 
-/// Intel.
 pub static VENDOR: Vendor = Vendor {
     name: "intel",
     id: "0x8086",

@@ -9,7 +9,6 @@ use crate::sources::gpu::protocol::Lasting;
 /// The current call of one thread.
 #[derive(Debug, Default)]
 struct Place {
-    /// The GPU that the calls are for.
     gpu: Option<u32>,
     /// The NVML function in progress.
     function: Option<&'static str>,

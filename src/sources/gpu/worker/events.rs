@@ -17,7 +17,6 @@ const ROUND: usize = 16;
 /// A registration that failed is tried again after this many sweeps.
 const RETRY: u32 = 10;
 
-/// The event set of one GPU.
 #[derive(Debug)]
 pub(super) struct Events {
     gpu: u32,

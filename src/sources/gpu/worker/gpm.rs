@@ -38,7 +38,6 @@ enum Scale {
     Rate,
 }
 
-/// The metrics of a GPU.
 const METRICS: [(Id, Field, Scale); 13] = [
     (Id::GraphicsUtil, Field::EngineActivity, Scale::Share),
     (Id::SmUtil, Field::SmActivity, Scale::Share),

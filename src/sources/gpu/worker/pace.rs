@@ -37,7 +37,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records a read at `now`.
     pub(super) fn record(&mut self, now: Timestamp, memory: &Memory) {
         if self.used.replace(memory.used).is_some_and(|before| before != memory.used) {
             self.changed = Some(now);

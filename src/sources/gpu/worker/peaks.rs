@@ -30,12 +30,10 @@ const HUNG: Duration = Duration::from_secs(2);
 /// A read in progress.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// The number of the thread.
     thread: u64,
     since: Timestamp,
 }
 
-/// One GPU.
 #[derive(Debug)]
 struct Polling {
     device: Arc<Device<'static>>,

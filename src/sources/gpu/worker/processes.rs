@@ -14,7 +14,6 @@ use crate::sources::gpu::protocol::{Process, Reason};
 /// Attempts to fetch a list of processes that grows between the calls for its length and its content.
 const ATTEMPTS: usize = 4;
 
-/// Lists the processes of one GPU.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     /// Timestamp of the newest utilization sample seen, in microseconds of the driver's clock.

@@ -57,7 +57,6 @@ fn field_refusal(error: NvmlError) -> Refusal {
     problem::refusal(if matches!(error, NvmlError::InvalidArg) { NvmlError::NotSupported } else { error })
 }
 
-/// The number in a field value.
 fn number(field: &c::nvmlFieldValue_t) -> Result<u64, NvmlError> {
     nvml_try(field.nvmlReturn)?;
     let value = field.value;
@@ -153,7 +152,6 @@ pub(super) fn wait(nvml: &Nvml, set: &EventSet, timeout_ms: u32) -> Result<u64, 
     Ok(data.eventData)
 }
 
-/// Frees an event set.
 pub(super) fn free(nvml: &Nvml, set: EventSet) -> Result<(), NvmlError> {
     let call = nvml_sym(nvml.lib().nvmlEventSetFree.as_ref())?;
     // SAFETY: the set belongs to this thread and is never used again.
