@@ -1,7 +1,7 @@
 //! How soon a state, a rate and a forecast end after growth has ended.
 
-use memwarden::analyzers::leak::State;
-use memwarden::analyzers::tracker::{Sample, Tracker};
+use forecast::LeakState;
+use forecast::tracker::{Sample, Tracker};
 
 use super::simulate::Chance;
 
@@ -71,7 +71,7 @@ fn end(texture: &str, grows: u32, seed: u64) -> End {
             continue;
         }
         let said = tracker.assess(Some(limit), &[300.0]);
-        let leaks = said.leak == State::Leaking;
+        let leaks = said.leak == LeakState::Leaking;
         if at >= stops {
             end.again += u32::from(leaks && !leaked);
             let told = said.growth.is_some_and(|growth| growth.bytes_per_second > 0.2 * rate);

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use memwarden::analyzers::leak::State;
+use forecast::LeakState;
+use forecast::stats::normal;
 use memwarden::analyzers::replay::{Options, replay};
-use memwarden::analyzers::stats::normal;
 use memwarden::model::series::{Row, Series};
 
 use super::score::{Case, EVERY, HORIZON, Said};
@@ -99,7 +99,7 @@ fn memwarden(case: &Case) -> Vec<Said> {
         let assessment = &replayed.assessment;
         Said {
             at: replayed.at,
-            leak: assessment.leak == State::Leaking,
+            leak: assessment.leak == LeakState::Leaking,
             tte: assessment.tte.map_or(NEVER, |tte| [tte.p10, tte.p50, tte.p90.unwrap_or(f64::INFINITY)]),
             p: assessment.p_exhaustion.first().copied().flatten().unwrap_or(0.0),
         }

@@ -151,7 +151,7 @@ fn level(all: &[(&Subject, &Growth)]) -> Health {
     let states = || all.iter().map(|(_, growth)| growth.state());
     match states().max() {
         // What has begun to run a moment ago does not make the whole selection unknown.
-        Some(worst) if worst > LeakState::Insufficient => worst.health(),
+        Some(worst) if worst > LeakState::Insufficient => worst.into(),
         _ => Health::Unknown,
     }
 }

@@ -1,4 +1,4 @@
-//! The permitted imports. The layers are checked here and not by crates.
+//! The permitted imports. The layers are checked here; only the arithmetic of forecasts is a crate of its own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("history", &["model"]),
     ("host", &["model"]),
     ("sources", &["model", "host", "formats", "flops"]),
-    ("analyzers", &["model", "history", "formats", "sources"]),
+    ("analyzers", &["model", "formats", "sources"]),
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("plot", &[]),
     ("recording", &["model", "formats", "host", "plot"]),
@@ -128,6 +128,8 @@ const PURE: &[&str] = &[
     "protection/metrics",
     "protection/status",
 ];
+/// Modules that may name the crate `forecast`.
+const MAY_NAME_FORECAST: &[&str] = &["model", "analyzers", "report"];
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 
@@ -262,20 +264,20 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Every source file below `folder`, with its production text.
-fn files(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+/// Every source file below `folder`, by its path below `root`, with its production text.
+fn files(root: &Path, folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            files(&path, found);
+            files(root, &path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             if is_test(&path) {
                 continue;
             }
             let production = text.split("\nmod tests {").next().unwrap().to_owned();
-            found.push((path.strip_prefix(root()).unwrap().to_owned(), production));
+            found.push((path.strip_prefix(root).unwrap().to_owned(), production));
         }
     }
 }
@@ -290,8 +292,17 @@ fn is_test(path: &Path) -> bool {
 
 fn all_files() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    files(&root(), &mut found);
+    files(&root(), &root(), &mut found);
     assert!(found.len() > 30, "the walk found only {} files", found.len());
+    found
+}
+
+/// The files of the crate `forecast`.
+fn forecast_files() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/forecast/src");
+    let mut found = Vec::new();
+    files(&root, &root, &mut found);
+    assert!(found.len() > 10, "the walk found only {} files", found.len());
     found
 }
 
@@ -361,8 +372,9 @@ fn absolute(path: &str, own: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// The modules that a file names in code, in any form: `crate::`, `super::`, groups, in a `use` or elsewhere.
-fn imports(path: &Path, text: &str) -> BTreeSet<String> {
+/// The paths below the crate that a file names in code, in any form: `crate::`, `super::`, groups, in a `use` or
+/// elsewhere.
+fn named_paths(path: &Path, text: &str) -> Vec<Vec<String>> {
     let own = module(path);
     let code = code(text);
     let mut paths = Vec::new();
@@ -383,8 +395,13 @@ fn imports(path: &Path, text: &str) -> BTreeSet<String> {
         debug_assert!(rest.starts_with(word));
         paths.append(&mut found);
     }
+    paths.iter().filter_map(|path| absolute(path, &own)).collect()
+}
+
+/// The modules that a file names.
+fn imports(path: &Path, text: &str) -> BTreeSet<String> {
     let macros = ["metrics"];
-    let groups = paths.iter().filter_map(|path| absolute(path, &own)).map(|module| module_group(&module));
+    let groups = named_paths(path, text).into_iter().map(|module| module_group(&module));
     groups.filter(|group| !group.is_empty() && !macros.contains(&group.as_str())).collect()
 }
 
@@ -434,6 +451,39 @@ fn modules_are_listed_after_those_that_they_import() {
             assert!(MAY_IMPORT[..place].iter().any(|(before, _)| before == name), "{group} before {name}");
         }
     }
+}
+
+#[test]
+fn the_forecast_crate_is_pure_and_imports_nothing_of_memwarden() {
+    let mut wrong = Vec::new();
+    for (path, text) in forecast_files() {
+        let code = code(&text);
+        let words =
+            IMPURE_WORDS.iter().copied().chain(["memwarden", "include_", "static mut", "thread_local"]);
+        wrong.extend(
+            words.filter(|word| code.contains(word)).map(|word| format!("{} has {word}", path.display())),
+        );
+    }
+    let manifest = std::fs::read_to_string(root().with_file_name("crates/forecast/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    let dependencies = dependencies.split("\n[").next().unwrap();
+    let names: Vec<&str> = dependencies.lines().filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+    assert_eq!(names, ["serde"], "the crate depends on nothing that reads a clock or a file");
+    for (path, text) in all_files() {
+        if imports_forecast(&code(&text)) && !MAY_NAME_FORECAST.contains(&group(&path).as_str()) {
+            wrong.push(format!(
+                "{} names the crate forecast: its types are in model::outlook",
+                path.display()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether code imports from the crate `forecast`, and not from a module of this name.
+fn imports_forecast(code: &str) -> bool {
+    let uses = |line: &str| line.trim_start().trim_start_matches("pub ").starts_with("use forecast::");
+    code.lines().any(uses) && !code.contains("mod forecast;")
 }
 
 #[test]
@@ -583,7 +633,7 @@ fn only_commands_and_the_app_use_errors_without_a_type() {
 #[test]
 fn files_are_at_most_500_lines() {
     let mut wrong = Vec::new();
-    for (path, text) in all_files() {
+    for (path, text) in all_files().into_iter().chain(forecast_files()) {
         let lines = text.lines().count();
         if lines > LONGEST_FILE {
             wrong.push(format!("{} has {lines} production lines", path.display()));

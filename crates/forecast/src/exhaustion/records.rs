@@ -1,6 +1,6 @@
 //! The new maxima of growing memory: growth that goes on reaches levels that were never reached before.
 
-use crate::analyzers::view::View;
+use crate::view::View;
 
 /// Samples that are added to the longest time between two maxima: a bucket has several samples, and the first of these
 /// times are short by chance.
@@ -15,7 +15,7 @@ const FADES: f64 = 2.0;
 
 /// The new maxima since growth began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Records {
+pub(crate) struct Records {
     /// Whether a level before the growth was as high as the present one.
     returns: bool,
     /// The time since the last maximum, as a multiple of the longest time between two of them.
@@ -24,7 +24,7 @@ pub(super) struct Records {
 
 impl Records {
     /// The maxima of `view` since `from`; `from` and `now` on the view's clock, all times in seconds.
-    pub(super) fn since(from: f64, view: &View, now: f64, interval: f64) -> Self {
+    pub(crate) fn since(from: f64, view: &View, now: f64, interval: f64) -> Self {
         let first = view.from(from);
         let before = view.max()[..first].iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (mut highest, mut last, mut longest) = (f64::NEG_INFINITY, from, 0.0_f64);
@@ -40,7 +40,7 @@ impl Records {
 
     /// The probability that growth goes on, as far as these maxima say. `leaks` is whether it has lasted for long
     /// enough to be a leak.
-    pub(super) fn goes_on(self, leaks: bool) -> f64 {
+    pub(crate) fn goes_on(self, leaks: bool) -> f64 {
         let exceeds = if self.returns && !leaks { EXCEEDS } else { 1.0 };
         exceeds * (PAUSE / self.pause.max(PAUSE)).powf(FADES)
     }

@@ -1,8 +1,7 @@
 //! Whether growth has ended: a cache is full, an oscillation has turned.
 
-use super::Envelope;
-use crate::analyzers::stats::trend::drift;
-use crate::analyzers::view::{Blocks, MOST, View};
+use crate::stats::trend::drift;
+use crate::view::{Blocks, Envelope, MOST, View};
 
 /// Lengths of the newest part of the series (the tail) that are compared with the whole growth, in buckets.
 const TAILS: [usize; 9] = [3, 4, 5, 6, 8, 10, 13, 17, 22];
@@ -22,7 +21,7 @@ const FLAT: f64 = 0.35;
 const FLAT_ERRORS: f64 = 1.5;
 
 /// Whether growth at `rate` bytes per second since the bucket `first` has ended.
-pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: Envelope) -> bool {
+pub(crate) fn ended(view: &View, first: usize, rate: f64, lead: Envelope) -> bool {
     let n = view.len();
     if n < 8 || first + 8 > n {
         return false;
@@ -104,11 +103,6 @@ fn noise(at: &[f64], line: &[f64], rate: f64) -> f64 {
 fn late_is_flat(view: &View, first: usize, lead: Envelope) -> bool {
     let (n, grain) = (view.len(), view.grain());
     let span = view.now() - view.at()[first];
-    let lead = match lead {
-        Envelope::Floor => 0,
-        Envelope::Center => 1,
-        Envelope::Peak => 2,
-    };
     for share in LATE {
         let cut = view.from(view.now() - share * span);
         if n - cut < 8 || cut < first + 6 {
@@ -118,12 +112,11 @@ fn late_is_flat(view: &View, first: usize, lead: Envelope) -> bool {
         if before.len() < 4 || after.len() < 5 {
             continue;
         }
-        let flat = |i: usize| {
-            let [was, is] =
-                [&before, &after].map(|b| drift(b.at(), [b.floor(), b.center(), b.peak()][i], grain));
+        let flat = |line: Envelope| {
+            let [was, is] = [&before, &after].map(|blocks| drift(blocks.at(), blocks.line(line), grain));
             is.slope < FLAT * was.slope && was.slope - is.slope > FLAT_ERRORS * is.error
         };
-        if flat(lead) && (0..3).any(|i| i != lead && flat(i)) {
+        if flat(lead) && Envelope::ALL.into_iter().any(|other| other != lead && flat(other)) {
             return true;
         }
     }

@@ -1,6 +1,6 @@
 //! Drift of a short series, with an error that allows for its random variation.
 
-use super::robust;
+use crate::stats::robust;
 
 /// A slope with its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{Bucket, Buckets, CHANNELS};
-use super::excursions::Excursions;
-use super::past::Past;
+use crate::history::buckets::{Bucket, Buckets, CHANNELS};
+use crate::history::excursions::Excursions;
+use crate::history::past::Past;
 
 /// The history of one series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
 //! The distribution of the time to exhaustion: by the trend, or by the peaks that recur, whichever is sooner.
 
-use super::records::Records;
-use super::recurrence::{Passage, Recurrence};
-use super::{Basis, Tte};
-use crate::analyzers::leak::GrowthWindow;
-use crate::analyzers::stats::first_passage::Walk;
-use crate::analyzers::stats::robust;
-use crate::analyzers::view::{MOST, View};
+use crate::estimate::{Basis, Tte};
+use crate::exhaustion::records::Records;
+use crate::exhaustion::recurrence::{PACE, Passage, Recurrence};
+use crate::leak::evidence::GrowthWindow;
+use crate::stats::first_passage::Walk;
+use crate::stats::robust;
+use crate::view::{MOST, View};
 
 /// Iterations until the time looked ahead and the time looked back agree.
 const ROUNDS: usize = 3;
@@ -15,8 +15,6 @@ const ROUNDS: usize = 3;
 const PEAKS: usize = 12;
 /// Quantile of these peaks that the line uses: a peak that recurs, not one that occurred once.
 const LINE: f64 = 0.9;
-/// Added to the rate's standard error, as a share of the rate.
-pub(super) const PACE: f64 = 0.08;
 /// Maximum time to exhaustion, as a multiple of the observed duration of the growth.
 const REACH: f64 = 2.5;
 /// Quantile, over the buckets of the window, of the device memory in use above the allocated memory.
@@ -51,39 +49,39 @@ enum FirstToLimit {
 
 /// Forecast of when growth reaches a limit.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Forecast {
+pub(crate) struct Forecast {
     course: FirstToLimit,
     /// Time for which growth has been observed, in seconds.
     age: f64,
     /// The probability that growth goes on at all, by its new maxima.
     goes_on: f64,
     middle: Option<f64>,
-    pub(in crate::analyzers) basis: Basis,
+    pub(crate) basis: Basis,
     /// Whether only the peaks surely grow.
-    pub(in crate::analyzers) of_peaks_alone: bool,
+    pub(crate) of_peaks_alone: bool,
 }
 
 /// Series that a forecast is computed from.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct ForecastInput<'a> {
+pub(crate) struct ForecastInput<'a> {
     /// The newest samples of the used memory.
-    pub(in crate::analyzers) used: &'a View,
+    pub(crate) used: &'a View,
     /// The newest samples of the allocated memory; absent without allocator statistics.
-    pub(in crate::analyzers) allocated: Option<&'a View>,
+    pub(crate) allocated: Option<&'a View>,
     /// The whole history of the growing quantity; absent unless the growth was found in the whole history.
-    pub(in crate::analyzers) whole: Option<&'a View>,
+    pub(crate) whole: Option<&'a View>,
     /// The peaks of the used memory that recur; absent if none do.
-    pub(in crate::analyzers) peaks: Option<&'a Recurrence>,
+    pub(crate) peaks: Option<&'a Recurrence>,
     /// The sampling interval in seconds.
-    pub(in crate::analyzers) interval: f64,
+    pub(crate) interval: f64,
     /// Whether the growth is a leak.
-    pub(in crate::analyzers) leaks: bool,
+    pub(crate) leaks: bool,
 }
 
 impl Forecast {
     /// Computes the forecast from the series and the growth with its rate. `now` is on the history's clock, after the
     /// newest bucket; growth has been observed for `age` seconds.
-    pub(in crate::analyzers) fn new(
+    pub(crate) fn new(
         ForecastInput { used, allocated, whole, peaks, interval, leaks }: ForecastInput<'_>,
         look: &GrowthWindow,
         (rate, rate_error): (f64, f64),
@@ -133,7 +131,7 @@ impl Forecast {
 
     /// The forecast from peaks that surely grow, where the level below them may not; absent if they do not reach the
     /// limit.
-    pub(in crate::analyzers) fn of_peaks_alone(
+    pub(crate) fn of_peaks_alone(
         peaks: &Recurrence,
         limit: f64,
         diffusion: f64,
@@ -158,7 +156,7 @@ impl Forecast {
     }
 
     /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.
-    pub(in crate::analyzers) fn tte(&self) -> Option<Tte> {
+    pub(crate) fn tte(&self) -> Option<Tte> {
         let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
         let (p10, p90) = match &self.course {
             FirstToLimit::Trend(walk) => (walk.quantile(0.1, LONGEST)?, walk.quantile(0.9, LONGEST)),
@@ -169,7 +167,7 @@ impl Forecast {
 
     /// The probability of exhaustion within `horizon` seconds: that of the time to exhaustion, multiplied by the
     /// probability that growth goes on until then.
-    pub(in crate::analyzers) fn within(&self, horizon: f64) -> f64 {
+    pub(crate) fn within(&self, horizon: f64) -> f64 {
         let within = match &self.course {
             FirstToLimit::Trend(walk) => walk.within(horizon),
             FirstToLimit::Peaks(passage, _) => passage.within(horizon),
@@ -178,13 +176,13 @@ impl Forecast {
     }
 
     /// The probability that growth goes on for `horizon` seconds, or until exhaustion if that is sooner.
-    pub(in crate::analyzers) fn continues(&self, horizon: f64) -> f64 {
+    pub(crate) fn continues(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
         self.goes_on * (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
     }
 
     /// The peaks that the forecast is computed from; absent if it is computed from the trend.
-    pub(in crate::analyzers) fn peaks(&self) -> Option<Recurrence> {
+    pub(crate) fn peaks(&self) -> Option<Recurrence> {
         match self.course {
             FirstToLimit::Trend(_) => None,
             FirstToLimit::Peaks(_, peaks) => Some(peaks),

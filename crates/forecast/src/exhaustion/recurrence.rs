@@ -13,11 +13,12 @@
 
 use serde::Serialize;
 
-use super::forecast::PACE;
-use super::phases::PhasePeaks;
-use crate::analyzers::stats::{normal, robust};
+use crate::exhaustion::phase::PhasePeaks;
 use crate::history::excursions::{CAPACITY, Excursions, Peak};
+use crate::stats::{normal, robust};
 
+/// Added to the rate's standard error, as a share of the rate.
+pub(crate) const PACE: f64 = 0.08;
 /// Minimum number of peaks that recur.
 const LEAST: usize = 3;
 /// Number of newest peaks that the line goes through; its slope is that of all.
@@ -80,10 +81,10 @@ pub struct Recurrence {
     present: Option<f64>,
     /// Whether the newest peaks continue the slope of all.
     #[serde(skip)]
-    pub(super) continues: bool,
+    pub(crate) continues: bool,
     /// The slope of the peaks alone in standard errors.
     #[serde(skip)]
-    pub(super) z: f64,
+    pub(crate) z: f64,
 }
 
 /// Growth of the level below the peaks; absent where it does not grow.
@@ -91,16 +92,16 @@ type Below = Option<Growing>;
 
 /// Growth of the level below the peaks.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Growing {
+pub(crate) struct Growing {
     /// When it began, on the history's clock.
-    pub(in crate::analyzers) from: f64,
+    pub(crate) from: f64,
     /// Bytes per second, with the standard error.
-    pub(in crate::analyzers) rate: (f64, f64),
+    pub(crate) rate: (f64, f64),
 }
 
 impl Recurrence {
     /// The tallest peaks if these recur, else all.
-    pub(in crate::analyzers) fn find(peaks: &Excursions, below: Below, now: f64) -> Option<Self> {
+    pub(crate) fn find(peaks: &Excursions, below: Below, now: f64) -> Option<Self> {
         Self::of(peaks.tall(), peaks.rising(true), below, now)
             .or_else(|| Self::of(peaks.all(), peaks.rising(false), below, now))
     }
@@ -154,15 +155,15 @@ impl Recurrence {
     }
 
     /// The peaks of a phase that the job reports. `now` is the history's clock.
-    pub(in crate::analyzers) fn of_phase(phase: &PhasePeaks, below: Below, now: f64) -> Option<Self> {
-        let last = phase.all.last().filter(|_| phase.all.len() >= LEAST)?;
+    pub(crate) fn of_phase(phase: &PhasePeaks, below: Below, now: f64) -> Option<Self> {
+        let last = phase.occurrences.last().filter(|_| phase.occurrences.len() >= LEAST)?;
         let ((period, deviation), seconds) = (phase.period()?, phase.seconds_per_step()?);
         let next = last.step + period - phase.step;
         if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) - 1.0 {
             return None;
         }
         let peaks: Vec<Peak> = phase
-            .all
+            .occurrences
             .iter()
             .map(|own| Peak { at: now - (phase.now - own.at), top: own.top, height: own.top - own.base })
             .collect();
@@ -231,7 +232,7 @@ impl Recurrence {
     }
 
     /// Whether the peaks surely grow, whatever the level below them does.
-    pub(super) fn surely_grow(&self) -> bool {
+    pub(crate) fn surely_grow(&self) -> bool {
         let per_period = self.growth_bytes_per_second * self.period_seconds;
         self.z >= SURE
             && self.continues
@@ -241,13 +242,13 @@ impl Recurrence {
     }
 
     /// Whether the time of the next peak is known well.
-    pub(super) fn is_on_time(&self) -> bool {
+    pub(crate) fn is_on_time(&self) -> bool {
         self.period_deviation_seconds <= ON_TIME * self.period_seconds
     }
 
     /// When the first peak reaches `limit`. `longest` is the time in seconds that is looked ahead, `diffusion` the
     /// variance that the level gains per second, and `interval` the sampling interval in seconds.
-    pub(super) fn passage(&self, limit: f64, diffusion: f64, interval: f64, longest: f64) -> Passage {
+    pub(crate) fn passage(&self, limit: f64, diffusion: f64, interval: f64, longest: f64) -> Passage {
         let newest = float(self.count.min(NEWEST));
         let period = self.period_seconds.max(interval).max(f64::MIN_POSITIVE);
         let shift = self.deviation_bytes.powi(2) / newest;
@@ -365,14 +366,14 @@ struct Cell {
 
 /// The distribution of the time in seconds at which a peak first reaches the limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passage {
+pub(crate) struct Passage {
     cells: [Cell; CELLS],
     len: usize,
 }
 
 impl Passage {
     /// The probability that it is within `horizon` seconds.
-    pub(super) fn within(&self, horizon: f64) -> f64 {
+    pub(crate) fn within(&self, horizon: f64) -> f64 {
         let cells = self.cells[..self.len].iter();
         let all = cells
             .map(|cell| cell.reaches * normal::cdf((horizon - cell.at) / cell.spread.max(f64::MIN_POSITIVE)));
@@ -380,7 +381,7 @@ impl Passage {
     }
 
     /// The time by which it is so with probability `p`; absent if that is beyond what was looked ahead.
-    pub(super) fn quantile(&self, p: f64) -> Option<f64> {
+    pub(crate) fn quantile(&self, p: f64) -> Option<f64> {
         let last = self.cells[..self.len].last()?;
         let (mut low, mut high) = (0.0, last.at + 4.0 * last.spread);
         if self.within(high) < p {

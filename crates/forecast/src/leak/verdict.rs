@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Criteria, Envelope, GrowthWindow, State, ended};
-use crate::analyzers::stats::trend::drift;
-use crate::analyzers::view::View;
+use crate::estimate::LeakState;
+use crate::leak::ended::ended;
+use crate::leak::evidence::{Criteria, GrowthWindow};
+use crate::stats::trend::drift;
+use crate::view::{Envelope, View};
 
 /// Share of the time that counts while growth accelerates, because its rate is not established yet.
 const ACCELERATING: f64 = 0.25;
@@ -35,13 +37,13 @@ const LARGEST: f64 = 1e18;
 
 /// The verdict on one series; times on the history's clock, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::analyzers) struct Verdict {
+pub(crate) struct Verdict {
     leaking: bool,
     /// Time for which there was evidence of growth, minus the time without it, in seconds.
     held: f64,
     assessed: f64,
     /// When the growth began.
-    pub(in crate::analyzers) onset: f64,
+    pub(crate) onset: f64,
     /// The floor at that time.
     begun: f64,
     /// The highest level of the leading envelope during the growth.
@@ -49,8 +51,8 @@ pub(in crate::analyzers) struct Verdict {
     /// The highest level at which growth ended.
     ceiling: f64,
     /// The last confirmed growth rate, bytes per second.
-    pub(in crate::analyzers) rate: f64,
-    pub(in crate::analyzers) rate_error: f64,
+    pub(crate) rate: f64,
+    pub(crate) rate_error: f64,
     lead: Envelope,
     /// Where growth last ended.
     stood: Option<GrowthEnd>,
@@ -80,13 +82,13 @@ struct GrowthEnd {
 
 impl Verdict {
     /// Updates the verdict with a new evaluation.
-    pub(in crate::analyzers) fn judge(
+    pub(crate) fn judge(
         &mut self,
         view: &View,
         look: &GrowthWindow,
         now: f64,
         asked: &Criteria,
-    ) -> State {
+    ) -> LeakState {
         let step = (now - self.assessed).max(0.0);
         self.assessed = now;
         let grows = look.grows();
@@ -124,20 +126,20 @@ impl Verdict {
             self.stood = Some(GrowthEnd { at: now, level: newest(view)[1] });
         }
         if self.leaking {
-            State::Leaking
+            LeakState::Leaking
         } else if grows {
-            State::Growing
+            LeakState::Growing
         } else if look.slowing && look.rate > 0.0 && look.climbs {
-            State::Warming
+            LeakState::Warming
         } else {
-            State::Steady
+            LeakState::Steady
         }
     }
 
     /// Whether the rate of the window is that of growth that has ended: a window is minutes long, and so its rate
     /// remains for minutes. True until the window no longer includes the growth, or growth resumes.
-    pub(in crate::analyzers) fn fades(&mut self, view: &View, look: &GrowthWindow, state: State) -> bool {
-        if matches!(state, State::Growing | State::Leaking) {
+    pub(crate) fn fades(&mut self, view: &View, look: &GrowthWindow, state: LeakState) -> bool {
+        if matches!(state, LeakState::Growing | LeakState::Leaking) {
             (self.grew, self.faded) = (look.rate.clamp(0.0, LARGEST), false);
         } else if look.rate < FORGOTTEN * self.grew {
             (self.grew, self.faded) = (0.0, false);
@@ -149,7 +151,7 @@ impl Verdict {
 
     /// Whether growth has ended at the present level: the pause is longer than every earlier one after which growth
     /// went on.
-    pub(in crate::analyzers) fn has_ended(&self, view: &View, now: f64) -> bool {
+    pub(crate) fn has_ended(&self, view: &View, now: f64) -> bool {
         let here = |stood: GrowthEnd| {
             let lasts = now - stood.at;
             let lowest = view.mean().iter().rev().take(LOWEST).copied().fold(f64::INFINITY, f64::min);
@@ -159,12 +161,12 @@ impl Verdict {
     }
 
     /// Whether growth has lasted at least half as long as a leak requires, or has resumed.
-    pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Criteria) -> bool {
+    pub(crate) fn is_half_held(&self, view: &View, asked: &Criteria) -> bool {
         self.leaking || self.resumed || self.held >= asked.hold / 2.0 * view.span()
     }
 
     /// Whether a restored state is valid at `now`: finite, in range, and not in the future.
-    pub(in crate::analyzers) fn is_sound(&self, now: f64) -> bool {
+    pub(crate) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
         let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
         let times = [self.held, self.assessed, self.onset, stood[0], self.pause];

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use crate::analyzers::stats::robust;
-use crate::analyzers::stats::trend::{Drift, drift, walk_without_step};
-use crate::analyzers::view::{Blocks, MOST, View};
+use crate::leak::ended::ended;
+use crate::stats::robust;
+use crate::stats::trend::{Drift, drift, walk_without_step};
+use crate::view::{Blocks, Envelope, MOST, View};
 
 /// Windows, as shares of the history, longest first. The first 5 % of a series are excluded as its start-up.
 const SHARES: [f64; 7] = [0.95, 0.8, 0.64, 0.5, 0.4, 0.32, 0.25];
@@ -37,19 +38,6 @@ const SLOWING_CLIMB: f64 = 1.5;
 /// The current level is the lowest mean of this many newest buckets: one spike is not a new level.
 const NEAR: usize = 2;
 
-/// A line through a sawtooth pattern.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Envelope {
-    /// The lower line: memory that is never released.
-    Floor,
-    /// The mean.
-    #[default]
-    Center,
-    /// The upper line, which reaches the limit first.
-    Peak,
-}
-
 /// What was measured in the window with the strongest evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Evidence {
@@ -69,57 +57,56 @@ pub struct Evidence {
 
 /// One window with everything that the verdict and the forecast use.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::analyzers) struct GrowthWindow {
-    pub(in crate::analyzers) evidence: Evidence,
+pub(crate) struct GrowthWindow {
+    pub(crate) evidence: Evidence,
     /// When the window begins, on the history's clock.
-    pub(in crate::analyzers) from: f64,
+    pub(crate) from: f64,
     /// The median slope of the three envelopes, bytes per second.
-    pub(in crate::analyzers) rate: f64,
-    pub(in crate::analyzers) rate_error: f64,
+    pub(crate) rate: f64,
+    pub(crate) rate_error: f64,
     /// Variance of the random walk component, bytes² per second.
-    pub(in crate::analyzers) diffusion: f64,
+    pub(crate) diffusion: f64,
     /// The current level of the leading envelope.
-    pub(in crate::analyzers) level: f64,
-    pub(in crate::analyzers) climbs: bool,
-    pub(in crate::analyzers) slowing: bool,
-    pub(in crate::analyzers) accelerating: bool,
-    pub(in crate::analyzers) over: bool,
+    pub(crate) level: f64,
+    pub(crate) climbs: bool,
+    pub(crate) slowing: bool,
+    pub(crate) accelerating: bool,
+    pub(crate) over: bool,
 }
 
 impl GrowthWindow {
     /// Whether it climbs, and growth is neither slowing down nor over.
-    pub(in crate::analyzers) fn grows(&self) -> bool {
+    pub(crate) fn grows(&self) -> bool {
         self.climbs && !self.slowing && !self.over
     }
 }
 
 /// What an evaluation requires before growth counts as a leak.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Criteria {
+pub(crate) struct Criteria {
     /// The newest peak must be above this level.
-    pub(in crate::analyzers) above: f64,
+    pub(crate) above: f64,
     /// Additional standard errors where there are two evaluations, of which one is wrong more often than a single
     /// one.
-    pub(in crate::analyzers) surer: f64,
+    pub(crate) surer: f64,
     /// How long growth must have lasted, as a share of the evaluated time.
-    pub(in crate::analyzers) hold: f64,
+    pub(crate) hold: f64,
     /// The most that one evaluation adds to that duration, as the same share.
-    pub(in crate::analyzers) step: f64,
+    pub(crate) step: f64,
 }
 
 impl Criteria {
     /// For a history that fits into the newest samples.
-    pub(in crate::analyzers) const YOUNG: Self =
-        Self { above: f64::NEG_INFINITY, surer: 0.0, hold: 0.03, step: 1.0 };
+    pub(crate) const YOUNG: Self = Self { above: f64::NEG_INFINITY, surer: 0.0, hold: 0.03, step: 1.0 };
     /// For the whole of a longer history.
-    pub(in crate::analyzers) const WHOLE: Self = Self { surer: 0.3, step: 0.01, ..Self::YOUNG };
+    pub(crate) const WHOLE: Self = Self { surer: 0.3, step: 0.01, ..Self::YOUNG };
     /// For the newest samples of a longer history, all of which are replaced every 22 minutes.
-    pub(in crate::analyzers) const RECENT: Self = Self { surer: 0.3, hold: 0.06, step: 0.02, ..Self::YOUNG };
+    pub(crate) const RECENT: Self = Self { surer: 0.3, hold: 0.06, step: 0.02, ..Self::YOUNG };
 }
 
 /// Evaluates the windows for growth and returns the one with the strongest evidence; absent before there are enough
 /// samples.
-pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Criteria) -> Option<GrowthWindow> {
+pub(crate) fn look(view: &View, samples: f64, asked: &Criteria) -> Option<GrowthWindow> {
     if samples < SAMPLES {
         return None;
     }
@@ -156,7 +143,7 @@ pub(in crate::analyzers) fn look(view: &View, samples: f64, asked: &Criteria) ->
 
 /// The drifts of floor, center and peak.
 fn envelopes(blocks: &Blocks, grain: f64) -> [Drift; 3] {
-    [blocks.floor(), blocks.center(), blocks.peak()].map(|line| drift(blocks.at(), line, grain))
+    Envelope::ALL.map(|envelope| drift(blocks.at(), blocks.line(envelope), grain))
 }
 
 /// The median slope of the three and its standard error.
@@ -171,7 +158,7 @@ fn middle(lines: &[Drift; 3]) -> (f64, f64) {
 ///
 /// Both are weighted by their precision, where the error of the whole window includes the entire difference of the
 /// two rates: a noisy newer half changes little, a precise one replaces the rate.
-pub(in crate::analyzers) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, f64) {
+pub(crate) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, f64) {
     let whole = (look.rate, look.rate_error);
     let first = view.from(f64::midpoint(look.from, view.now()));
     if view.len() - first < BUCKETS {
@@ -193,14 +180,14 @@ pub(in crate::analyzers) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, 
 
 /// The minimum rise of a window in bytes.
 fn least_rise(blocks: &Blocks) -> f64 {
-    (LEAST_SHARE * blocks.center()[blocks.len() - 1]).max(LEAST_BYTES)
+    (LEAST_SHARE * blocks.line(Envelope::Center)[blocks.len() - 1]).max(LEAST_BYTES)
 }
 
 /// Whether the median slope of the three envelopes rises by the minimum: at least two of them do.
 fn rises(blocks: &Blocks) -> bool {
     let least = least_rise(blocks) / blocks.span();
-    let lines = [blocks.floor(), blocks.center(), blocks.peak()];
-    lines.into_iter().filter(|line| robust::theil_sen_exceeds(blocks.at(), line, least)).count() >= 2
+    let exceeds = |envelope: &Envelope| robust::theil_sen_exceeds(blocks.at(), blocks.line(*envelope), least);
+    Envelope::ALL.iter().filter(|envelope| exceeds(envelope)).count() >= 2
 }
 
 /// Evaluates one window; also returns whether it rose enough.
@@ -213,8 +200,8 @@ fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (Grow
     let rise = rate * blocks.span();
     let last = blocks.len() - 1;
     let risen = rise > least_rise(blocks);
-    let low = blocks.floor()[last].min(blocks.floor()[last - 1]);
-    let high = blocks.peak()[last].max(blocks.peak()[last - 1]);
+    let low = blocks.line(Envelope::Floor)[last].min(blocks.line(Envelope::Floor)[last - 1]);
+    let high = blocks.line(Envelope::Peak)[last].max(blocks.line(Envelope::Peak)[last - 1]);
     let (two, alone) = (CLIMB + asked.surer, CLIMB_ALONE + asked.surer);
     let climbing = zs.iter().filter(|z| **z > two).count() >= 2 || zs.iter().any(|z| *z > alone);
     let falling = zs.iter().any(|z| *z < FALL);
@@ -241,12 +228,13 @@ fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (Grow
         from: blocks.at()[0],
         rate,
         rate_error,
-        diffusion: walk_without_step(blocks.at(), blocks.center(), grain) * count(last) / blocks.span(),
+        diffusion: walk_without_step(blocks.at(), blocks.line(Envelope::Center), grain) * count(last)
+            / blocks.span(),
         level: if lead == Envelope::Floor { low } else { near },
         climbs,
         slowing,
         accelerating,
-        over: climbs && super::ended(view, first, rate, lead),
+        over: climbs && ended(view, first, rate, lead),
     };
     (found, risen)
 }
@@ -271,7 +259,7 @@ fn bend(blocks: &Blocks, center: &Drift, grain: f64) -> (bool, bool) {
     let third = blocks.len() / 3;
     let [first, second, last] = [0, 1, 2].map(|k| {
         let part = k * third..(k * third + third + 1).min(blocks.len());
-        drift(&blocks.at()[part.clone()], &blocks.center()[part], grain).slope
+        drift(&blocks.at()[part.clone()], &blocks.line(Envelope::Center)[part], grain).slope
     });
     let points = count(third + 1);
     let step = blocks.span() / count(blocks.len() - 1);
