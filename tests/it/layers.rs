@@ -1,6 +1,6 @@
 //! The permitted imports. The layers are checked here; only the arithmetic of forecasts is a crate of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A module and the modules that it may name, in import order; the module of a file is always allowed. `protection` is
@@ -451,6 +451,58 @@ fn modules_are_listed_after_those_that_they_import() {
             assert!(MAY_IMPORT[..place].iter().any(|(before, _)| before == name), "{group} before {name}");
         }
     }
+}
+
+/// The files that each file of a crate imports, by their modules. A file that declares a module imports it.
+fn file_imports(files: &[(PathBuf, String)]) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+    let modules: BTreeSet<Vec<String>> = files.iter().map(|(path, _)| module(path)).collect();
+    let home = |path: &[String]| {
+        let prefixes = (0..=path.len()).rev().map(|length| path[..length].to_vec());
+        prefixes.into_iter().find(|prefix| modules.contains(prefix)).unwrap()
+    };
+    let found = files.iter().map(|(path, text)| {
+        let own = module(path);
+        let declared = text.lines().filter_map(|line| {
+            let name = line.split("mod ").nth(1)?.strip_suffix(';')?;
+            Some([&own[..], &[name.to_owned()]].concat())
+        });
+        let named = named_paths(path, text).into_iter().chain(declared).map(|path| home(&path));
+        (own.clone(), named.filter(|other| *other != own).collect())
+    });
+    found.collect()
+}
+
+/// The modules that are in a circle of imports, or import one that is.
+fn in_circles(mut imports: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Vec<String> {
+    loop {
+        let done: Vec<Vec<String>> =
+            imports.iter().filter(|(_, named)| named.is_empty()).map(|(own, _)| own.clone()).collect();
+        if done.is_empty() {
+            return imports.into_keys().map(|module| module.join("::")).collect();
+        }
+        imports.retain(|own, _| !done.contains(own));
+        imports.values_mut().for_each(|named| named.retain(|other| !done.contains(other)));
+    }
+}
+
+#[test]
+fn a_circle_of_imports_is_found() {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+    let leaf = file("b/leaf.rs", "use std::fmt;\n");
+    let rest =
+        [file("lib.rs", "pub mod a;\npub mod b;\n"), file("b/mod.rs", "mod leaf;\npub use leaf::X;\n")];
+    let tree = [file("a.rs", "use crate::b::leaf::{X, Y};\n"), leaf.clone()];
+    assert!(in_circles(file_imports(&[&rest[..], &tree].concat())).is_empty());
+    let circle = [file("a.rs", "use crate::b::X;\n"), file("b/leaf.rs", "fn f() { crate::a::g(); }\n")];
+    assert_eq!(in_circles(file_imports(&[&rest[..], &circle].concat())), ["", "a", "b", "b::leaf"]);
+    let parent = [file("b/leaf.rs", "use super::X;\n"), file("a.rs", "")];
+    assert_eq!(in_circles(file_imports(&[&rest[..], &parent].concat())), ["", "b", "b::leaf"]);
+}
+
+#[test]
+fn the_forecast_crate_has_no_circle_of_imports() {
+    let circles = in_circles(file_imports(&forecast_files()));
+    assert!(circles.is_empty(), "in a circle of imports: {}", circles.join(", "));
 }
 
 #[test]
