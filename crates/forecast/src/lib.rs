@@ -7,6 +7,7 @@
 //! Modules in the order of their imports; each one imports only modules above it.
 
 pub mod estimate;
+pub mod rules;
 pub mod stats;
 
 pub mod history;
@@ -21,3 +22,4 @@ mod series_verdict;
 pub mod tracker;
 
 pub use estimate::{Basis, LeakState, Rate, Tte};
+pub use rules::Rules;

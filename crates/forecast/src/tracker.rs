@@ -12,6 +12,7 @@ use crate::exhaustion::phase::PhasePeaks;
 use crate::exhaustion::recurrence::{Growing, Recurrence};
 use crate::history::life::Life;
 use crate::leak::evidence::Evidence;
+use crate::rules::Rules;
 use crate::series_verdict::{Clock, SeriesState, SeriesVerdict};
 use crate::stats::normal;
 use crate::view::View;
@@ -19,16 +20,6 @@ use crate::view::View;
 /// The history's channels.
 const USED: usize = 0;
 const WATCHED: usize = 1;
-/// A step longer than this many intervals is a gap and counts as one interval, because nothing was observed.
-const GAP: f64 = 8.0;
-/// After this many consecutive gaps, the gap is the new interval.
-const NEW_INTERVAL: u8 = 3;
-/// Weight of a new step in the learned interval.
-const FOLLOW: f64 = 0.05;
-/// A rise over a gap by more than this share counts as growth.
-const GREW: f64 = 0.005;
-/// Peaks that recur without a phase are used if they are higher than those of the phase by this factor.
-const PHASE_HEIGHT: f64 = 1.5;
 /// The largest accepted value, in bytes: 8 PiB.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
@@ -130,12 +121,17 @@ impl Tracker {
     /// negative or above 8 PiB are rejected, and so is a second sample at the same time. A clock that jumps back or
     /// far ahead counts as one interval.
     pub fn push(&mut self, at: f64, sample: Sample) -> bool {
+        self.push_by(Rules::DAEMON, at, sample)
+    }
+
+    /// [`Tracker::push`] by other rules.
+    pub fn push_by(&mut self, rules: &Rules, at: f64, sample: Sample) -> bool {
         let believed = |bytes: &f64| (0.0..=LARGEST).contains(bytes);
         if !at.is_finite() || !believed(&sample.used) || self.sampled_at == Some(at) {
             return false;
         }
         if let Some(before) = self.sampled_at {
-            self.pass(at - before, sample.used > self.used * (1.0 + GREW));
+            self.pass(rules, at - before, sample.used > self.used * (1.0 + rules.gap_rise));
         }
         self.sampled_at = Some(at);
         let own = sample.allocated.filter(believed);
@@ -154,7 +150,7 @@ impl Tracker {
         self.used = sample.used;
         let peak = sample.peak.filter(|peak| believed(peak) && *peak > sample.used);
         let values = [Some(sample.used), value.filter(|_| source == self.watched)];
-        self.history.push_with_peak(self.elapsed, values, peak);
+        self.history.push(self.elapsed, values, peak, rules);
         true
     }
 
@@ -162,11 +158,11 @@ impl Tracker {
     ///
     /// A gap counts as one interval, so that the sleep of a suspended host does not count as a constant level. But if
     /// the series `grew` meanwhile, only the sampling was interrupted, and the growth took the whole time.
-    fn pass(&mut self, step: f64, grew: bool) {
+    fn pass(&mut self, rules: &Rules, step: f64, grew: bool) {
         let known = self.interval > 0.0;
-        if known && (step < 0.0 || step > GAP * self.interval) {
+        if known && (step < 0.0 || step > rules.gap_intervals * self.interval) {
             self.gaps = if step > 0.0 { self.gaps + 1 } else { 0 };
-            if self.gaps >= NEW_INTERVAL {
+            if self.gaps >= rules.gap_count {
                 (self.interval, self.gaps) = (step, 0);
             }
             self.elapsed += if grew && step > 0.0 { step } else { self.interval };
@@ -174,19 +170,30 @@ impl Tracker {
         }
         self.gaps = 0;
         let step = step.max(0.0);
-        self.interval += if known { FOLLOW * (step - self.interval) } else { step };
+        self.interval += if known { rules.interval_weight * (step - self.interval) } else { step };
         self.elapsed += step;
     }
 
     /// Assesses the series against a `limit` in bytes and for `horizons` in seconds. If it is called rarely it
     /// reports less, but not something different: the verdict requires a few calls in 3 % of the history.
     pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
-        self.assess_with(limit, horizons, None)
+        self.assess_by(Rules::DAEMON, limit, horizons, None)
     }
 
     /// Assesses the series with the peaks of a phase that the job reports.
     pub fn assess_with(
         &mut self,
+        limit: Option<f64>,
+        horizons: &[f64],
+        phase: Option<&PhasePeaks>,
+    ) -> Assessment {
+        self.assess_by(Rules::DAEMON, limit, horizons, phase)
+    }
+
+    /// [`Tracker::assess_with`] by other rules.
+    pub fn assess_by(
+        &mut self,
+        rules: &Rules,
         limit: Option<f64>,
         horizons: &[f64],
         phase: Option<&PhasePeaks>,
@@ -207,8 +214,9 @@ impl Tracker {
             p_exhaustion: vec![None; horizons.len()],
         };
         let (channel, clock) = (self.channel(), Clock { now: self.elapsed, interval: self.interval });
-        let seen = self.sight.see(&mut self.history, channel, clock, limit);
-        let forecast = seen.as_ref().and_then(|seen| self.assess_growth(seen, limit, phase, &mut assessment));
+        let seen = self.sight.see(&mut self.history, channel, clock, limit, rules);
+        let forecast =
+            seen.as_ref().and_then(|seen| self.assess_growth(rules, seen, limit, phase, &mut assessment));
         if limit.is_none() {
             return assessment;
         }
@@ -233,13 +241,14 @@ impl Tracker {
     }
 
     /// Fills in the state and its evidence, and forecasts exhaustion where the series grows towards a limit.
-    fn assess_growth(
+    fn assess_growth<'r>(
         &self,
+        rules: &'r Rules,
         seen: &SeriesState,
         limit: Option<f64>,
         phase: Option<&PhasePeaks>,
         assessment: &mut Assessment,
-    ) -> Option<Forecast> {
+    ) -> Option<Forecast<'r>> {
         let (rate, error) = seen.rate;
         let evidence = seen.look.evidence;
         assessment.leak = seen.state;
@@ -247,17 +256,17 @@ impl Tracker {
             (!seen.faded).then_some(Rate { bytes_per_second: rate, error_bytes_per_second: error });
         assessment.evidence = Some(evidence);
         let peaks = |below| {
-            let of_phase = phase.and_then(|phase| Recurrence::of_phase(phase, below, self.elapsed));
+            let of_phase = phase.and_then(|phase| Recurrence::of_phase(phase, below, self.elapsed, rules));
             // Samples may show higher peaks than those of phases, such as those of another process.
-            let lowest = of_phase.map_or(0.0, |peaks| PHASE_HEIGHT * peaks.height_bytes);
-            let found = Recurrence::find(self.history.peaks(), below, self.elapsed);
+            let lowest = of_phase.map_or(0.0, |peaks| rules.phase_height * peaks.height_bytes);
+            let found = Recurrence::find(self.history.peaks(), below, self.elapsed, rules);
             found.filter(|found| found.height_bytes > lowest).or(of_phase)
         };
         if !matches!(seen.state, LeakState::Growing | LeakState::Leaking) {
             let look = &seen.look;
             let ends = look.slowing || look.over || seen.faded;
             let (peaks, limit) = (!ends).then(|| peaks(None)).flatten().zip(limit)?;
-            return Forecast::of_peaks_alone(&peaks, limit, look.diffusion, self.interval);
+            return Forecast::of_peaks_alone(&peaks, limit, look.diffusion, self.interval, rules);
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);
@@ -275,7 +284,7 @@ impl Tracker {
             interval: self.interval,
             leaks: seen.state == LeakState::Leaking,
         };
-        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
+        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age), rules))
     }
 
     /// The learned sampling interval in seconds; 0 before the second sample.

@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::buckets::Bucket;
 use crate::history::life::Life;
+use crate::rules::Rules;
 use crate::stats::robust;
 
 /// Maximum number of buckets in a view.
 pub(crate) const MOST: usize = 64;
 /// Number of blocks of a window: long enough to smooth sawtooth patterns, and enough of them for a trend.
 const BLOCKS: usize = 12;
-/// The floor of a block is this quantile of its buckets' minima, so that a single dip does not determine it.
-const FLOOR: f64 = 0.2;
 
 /// A channel's buckets as columns; times in seconds since the series began, values in bytes.
 #[derive(Debug)]
@@ -99,8 +98,8 @@ impl View {
 
     /// Differences below this are insignificant: a multiple of the rounding error of 24-bit floats, at least four
     /// pages of 4 KiB.
-    pub(crate) fn grain(&self) -> f64 {
-        (self.mean().last().copied().unwrap_or(0.0).abs() * 1e-5).max(16_384.0)
+    pub(crate) fn grain(&self, rules: &Rules) -> f64 {
+        (self.mean().last().copied().unwrap_or(0.0).abs() * rules.grain_share).max(rules.grain_bytes)
     }
 }
 
@@ -134,7 +133,7 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// The buckets `first..end` of a view.
-    pub(crate) fn new(view: &View, first: usize, end: usize) -> Self {
+    pub(crate) fn new(view: &View, first: usize, end: usize, rules: &Rules) -> Self {
         let mut blocks = Self::default();
         if end <= first {
             return blocks;
@@ -150,21 +149,21 @@ impl Blocks {
                 stop += 1;
             }
             if stop > start {
-                blocks.add(view, start, stop);
+                blocks.add(view, start, stop, rules);
                 start = stop;
             }
         }
         blocks
     }
 
-    fn add(&mut self, view: &View, start: usize, stop: usize) {
+    fn add(&mut self, view: &View, start: usize, stop: usize, rules: &Rules) {
         #[expect(clippy::cast_precision_loss, reason = "at most 64")]
         let count = (stop - start) as f64;
         let mut lowest = [0.0; MOST];
         lowest[..stop - start].copy_from_slice(&view.min[start..stop]);
         let i = self.len;
         self.at[i] = view.at[start..stop].iter().sum::<f64>() / count;
-        self.floor[i] = robust::quantile(&mut lowest[..stop - start], FLOOR);
+        self.floor[i] = robust::quantile(&mut lowest[..stop - start], rules.block_floor);
         self.center[i] = view.mean[start..stop].iter().sum::<f64>() / count;
         self.peak[i] = view.max[start..stop].iter().copied().fold(f64::NEG_INFINITY, f64::max);
         self.len += 1;

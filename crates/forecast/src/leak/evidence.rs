@@ -3,40 +3,13 @@
 use serde::Serialize;
 
 use crate::leak::ended::ended;
+use crate::rules::Rules;
 use crate::stats::robust;
 use crate::stats::trend::{Drift, drift, walk_without_step};
 use crate::view::{Blocks, Envelope, MOST, View};
 
-/// Windows, as shares of the history, longest first. The first 5 % of a series are excluded as its start-up.
-const SHARES: [f64; 7] = [0.95, 0.8, 0.64, 0.5, 0.4, 0.32, 0.25];
-/// Minimum number of samples for an assessment.
-const SAMPLES: f64 = 60.0;
-/// Minimum number of samples of a window: a shorter one may be the rise of a single sawtooth period.
-const WINDOW: f64 = 40.0;
-/// Minimum number of buckets of a window, so that nearly every block has one.
-const BUCKETS: usize = 12;
-/// An envelope climbs if its slope exceeds this many standard errors. A random walk exceeds it in one of 16 series.
-const CLIMB: f64 = 2.5;
-/// The same threshold if neither of the other two envelopes climbs.
-const CLIMB_ALONE: f64 = 3.5;
-/// An envelope falls if its slope is below this many standard errors.
-const FALL: f64 = -0.7;
-/// Minimum rise, as a share of the level: caches at their limit still grow by 1 %.
-const LEAST_SHARE: f64 = 0.01;
-/// Minimum rise, in bytes.
-const LEAST_BYTES: f64 = 4.0 * 1_048_576.0;
-/// A level is new if its floor is above this quantile of the floors before the window. Not the maximum: phases and
-/// checkpoints raise the floor temporarily.
-const HELD_BEFORE: f64 = 0.75;
-/// Growth slows down if the slope of each third is below this share of the slope of the third before it.
-const SLOWING: f64 = 0.8;
-/// And if the slopes of the first and the last third differ by this many standard errors.
-const SLOWING_ERRORS: f64 = 2.0;
-/// Minimum z of two envelopes for which a slowing long window also decides for the shorter windows in it.
-const SLOWING_CLIMB: f64 = 1.5;
-
-/// The current level is the lowest mean of this many newest buckets: one spike is not a new level.
-const NEAR: usize = 2;
+/// Windows after the longest one, as shares of the history, longest first.
+const SHARES: [f64; 6] = [0.8, 0.64, 0.5, 0.4, 0.32, 0.25];
 
 /// What was measured in the window with the strongest evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -97,34 +70,42 @@ pub(crate) struct Criteria {
 
 impl Criteria {
     /// For a history that fits into the newest samples.
-    pub(crate) const YOUNG: Self = Self { above: f64::NEG_INFINITY, surer: 0.0, hold: 0.03, step: 1.0 };
+    pub(crate) fn young(rules: &Rules) -> Self {
+        Self { above: f64::NEG_INFINITY, surer: 0.0, hold: rules.hold, step: 1.0 }
+    }
+
     /// For the whole of a longer history.
-    pub(crate) const WHOLE: Self = Self { surer: 0.3, step: 0.01, ..Self::YOUNG };
-    /// For the newest samples of a longer history, all of which are replaced every 22 minutes.
-    pub(crate) const RECENT: Self = Self { surer: 0.3, hold: 0.06, step: 0.02, ..Self::YOUNG };
+    pub(crate) fn whole(rules: &Rules) -> Self {
+        Self { surer: rules.surer, step: rules.hold_step_whole, ..Self::young(rules) }
+    }
+
+    /// For the newest samples of a longer history, whose peaks must exceed `above`.
+    pub(crate) fn recent(above: f64, rules: &Rules) -> Self {
+        Self { above, surer: rules.surer, hold: rules.hold_recent, step: rules.hold_step_recent }
+    }
 }
 
 /// Evaluates the windows for growth and returns the one with the strongest evidence; absent before there are enough
 /// samples.
-pub(crate) fn look(view: &View, samples: f64, asked: &Criteria) -> Option<GrowthWindow> {
-    if samples < SAMPLES {
+pub(crate) fn look(view: &View, samples: f64, asked: &Criteria, rules: &Rules) -> Option<GrowthWindow> {
+    if samples < rules.samples {
         return None;
     }
     let mut best: Option<GrowthWindow> = None;
-    for share in SHARES {
+    for share in [rules.window_longest].into_iter().chain(SHARES).take(rules.windows) {
         let first = view.begin(share);
-        if view.len() - first < BUCKETS || share * samples < WINDOW {
+        if view.len() - first < rules.window_buckets || share * samples < rules.window_samples {
             break;
         }
-        let blocks = Blocks::new(view, first, view.len());
+        let blocks = Blocks::new(view, first, view.len(), rules);
         if blocks.len() < 8 {
             continue;
         }
         // Without a rise a window is no evidence, and changes nothing.
-        if best.is_some() && !rises(&blocks) {
+        if best.is_some() && !rises(&blocks, rules) {
             continue;
         }
-        let (found, risen) = window(view, first, &blocks, asked);
+        let (found, risen) = window(view, first, &blocks, asked, rules);
         if best.is_none_or(|b| (found.grows(), found.climbs) > (b.grows(), b.climbs)) {
             best = Some(found);
         }
@@ -132,7 +113,7 @@ pub(crate) fn look(view: &View, samples: f64, asked: &Criteria) -> Option<Growth
             break;
         }
         let zs = [found.evidence.floor_z, found.evidence.center_z, found.evidence.peak_z];
-        if found.slowing && risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2 {
+        if found.slowing && risen && zs.iter().filter(|z| **z > rules.slowing_climb).count() >= 2 {
             // A short part of a bending curve looks straight.
             best = Some(found);
             break;
@@ -142,8 +123,8 @@ pub(crate) fn look(view: &View, samples: f64, asked: &Criteria) -> Option<Growth
 }
 
 /// The drifts of floor, center and peak.
-fn envelopes(blocks: &Blocks, grain: f64) -> [Drift; 3] {
-    Envelope::ALL.map(|envelope| drift(blocks.at(), blocks.line(envelope), grain))
+fn envelopes(blocks: &Blocks, grain: f64, rules: &Rules) -> [Drift; 3] {
+    Envelope::ALL.map(|envelope| drift(blocks.at(), blocks.line(envelope), grain, rules))
 }
 
 /// The median slope of the three and its standard error.
@@ -158,17 +139,20 @@ fn middle(lines: &[Drift; 3]) -> (f64, f64) {
 ///
 /// Both are weighted by their precision, where the error of the whole window includes the entire difference of the
 /// two rates: a noisy newer half changes little, a precise one replaces the rate.
-pub(crate) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, f64) {
+pub(crate) fn pace_now(view: &View, look: &GrowthWindow, rules: &Rules) -> (f64, f64) {
     let whole = (look.rate, look.rate_error);
-    let first = view.from(f64::midpoint(look.from, view.now()));
-    if view.len() - first < BUCKETS {
+    if !rules.newer_half {
         return whole;
     }
-    let blocks = Blocks::new(view, first, view.len());
+    let first = view.from(f64::midpoint(look.from, view.now()));
+    if view.len() - first < rules.window_buckets {
+        return whole;
+    }
+    let blocks = Blocks::new(view, first, view.len(), rules);
     if blocks.len() < 8 {
         return whole;
     }
-    let (rate, error) = middle(&envelopes(&blocks, view.grain()));
+    let (rate, error) = middle(&envelopes(&blocks, view.grain(rules), rules));
     let wrong = look.rate_error.powi(2) + (rate - look.rate).powi(2);
     let share = wrong / (wrong + error * error).max(f64::MIN_POSITIVE);
     let rate = share * rate + (1.0 - share) * look.rate;
@@ -179,43 +163,49 @@ pub(crate) fn pace_now(view: &View, look: &GrowthWindow) -> (f64, f64) {
 }
 
 /// The minimum rise of a window in bytes.
-fn least_rise(blocks: &Blocks) -> f64 {
-    (LEAST_SHARE * blocks.line(Envelope::Center)[blocks.len() - 1]).max(LEAST_BYTES)
+fn least_rise(blocks: &Blocks, rules: &Rules) -> f64 {
+    (rules.least_rise_share * blocks.line(Envelope::Center)[blocks.len() - 1]).max(rules.least_rise_bytes)
 }
 
 /// Whether the median slope of the three envelopes rises by the minimum: at least two of them do.
-fn rises(blocks: &Blocks) -> bool {
-    let least = least_rise(blocks) / blocks.span();
+fn rises(blocks: &Blocks, rules: &Rules) -> bool {
+    let least = least_rise(blocks, rules) / blocks.span();
     let exceeds = |envelope: &Envelope| robust::theil_sen_exceeds(blocks.at(), blocks.line(*envelope), least);
     Envelope::ALL.iter().filter(|envelope| exceeds(envelope)).count() >= 2
 }
 
 /// Evaluates one window; also returns whether it rose enough.
-fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (GrowthWindow, bool) {
-    let grain = view.grain();
-    let lines = envelopes(blocks, grain);
+fn window(
+    view: &View,
+    first: usize,
+    blocks: &Blocks,
+    asked: &Criteria,
+    rules: &Rules,
+) -> (GrowthWindow, bool) {
+    let grain = view.grain(rules);
+    let lines = envelopes(blocks, grain, rules);
     let [floor, center, peak] = lines;
     let zs = lines.map(|line| line.z());
     let (rate, rate_error) = middle(&lines);
     let rise = rate * blocks.span();
     let last = blocks.len() - 1;
-    let risen = rise > least_rise(blocks);
+    let risen = rise > least_rise(blocks, rules);
     let low = blocks.line(Envelope::Floor)[last].min(blocks.line(Envelope::Floor)[last - 1]);
     let high = blocks.line(Envelope::Peak)[last].max(blocks.line(Envelope::Peak)[last - 1]);
-    let (two, alone) = (CLIMB + asked.surer, CLIMB_ALONE + asked.surer);
+    let (two, alone) = (rules.climb + asked.surer, rules.climb_alone + asked.surer);
     let climbing = zs.iter().filter(|z| **z > two).count() >= 2 || zs.iter().any(|z| *z > alone);
-    let falling = zs.iter().any(|z| *z < FALL);
-    let lead = if zs[1] > CLIMB {
+    let falling = zs.iter().any(|z| *z < rules.fall);
+    let lead = if zs[1] > rules.climb {
         Envelope::Center
     } else if zs[0] > zs[2] {
         Envelope::Floor
     } else {
         Envelope::Peak
     };
-    let near = view.mean().iter().rev().take(NEAR).copied().fold(f64::INFINITY, f64::min);
-    let climbs = climbing && !falling && risen && low > held_before(view, first) && high > asked.above;
-    let bends = climbs || risen && zs.iter().filter(|z| **z > SLOWING_CLIMB).count() >= 2;
-    let (slowing, accelerating) = if bends { bend(blocks, &center, grain) } else { (false, false) };
+    let near = view.mean().iter().rev().take(rules.level_buckets).copied().fold(f64::INFINITY, f64::min);
+    let climbs = climbing && !falling && risen && low > held_before(view, first, rules) && high > asked.above;
+    let bends = climbs || risen && zs.iter().filter(|z| **z > rules.slowing_climb).count() >= 2;
+    let (slowing, accelerating) = if bends { bend(blocks, &center, grain, rules) } else { (false, false) };
     let found = GrowthWindow {
         evidence: Evidence {
             window_seconds: blocks.span(),
@@ -228,13 +218,13 @@ fn window(view: &View, first: usize, blocks: &Blocks, asked: &Criteria) -> (Grow
         from: blocks.at()[0],
         rate,
         rate_error,
-        diffusion: walk_without_step(blocks.at(), blocks.line(Envelope::Center), grain) * count(last)
+        diffusion: walk_without_step(blocks.at(), blocks.line(Envelope::Center), grain, rules) * count(last)
             / blocks.span(),
         level: if lead == Envelope::Floor { low } else { near },
         climbs,
         slowing,
         accelerating,
-        over: climbs && ended(view, first, rate, lead),
+        over: climbs && ended(view, first, rate, lead, rules),
     };
     (found, risen)
 }
@@ -245,28 +235,28 @@ fn count(n: usize) -> f64 {
 }
 
 /// The level before the window: growth below it is a return to that level.
-fn held_before(view: &View, first: usize) -> f64 {
+fn held_before(view: &View, first: usize, rules: &Rules) -> f64 {
     if first == 0 {
         return f64::NEG_INFINITY;
     }
     let mut before = [0.0; MOST];
     before[..first].copy_from_slice(&view.min()[..first]);
-    robust::quantile(&mut before[..first], HELD_BEFORE)
+    robust::quantile(&mut before[..first], rules.held_before)
 }
 
 /// Whether growth slows down (the slopes of the thirds decrease), and whether it accelerates (they increase).
-fn bend(blocks: &Blocks, center: &Drift, grain: f64) -> (bool, bool) {
+fn bend(blocks: &Blocks, center: &Drift, grain: f64, rules: &Rules) -> (bool, bool) {
     let third = blocks.len() / 3;
     let [first, second, last] = [0, 1, 2].map(|k| {
         let part = k * third..(k * third + third + 1).min(blocks.len());
-        drift(&blocks.at()[part.clone()], &blocks.line(Envelope::Center)[part], grain).slope
+        drift(&blocks.at()[part.clone()], &blocks.line(Envelope::Center)[part], grain, rules).slope
     });
     let points = count(third + 1);
     let step = blocks.span() / count(blocks.len() - 1);
     let error = (6.0 * center.noise / points.powi(3) + 1.2 * center.walk / points).sqrt() / step;
-    let sure = (first - last).abs() > SLOWING_ERRORS * error;
+    let sure = (first - last).abs() > rules.slowing_errors * error;
     (
-        sure && second < SLOWING * first && last < SLOWING * second,
-        sure && first < SLOWING * second && second < SLOWING * last,
+        sure && second < rules.slowing * first && last < rules.slowing * second,
+        sure && first < rules.slowing * second && second < rules.slowing * last,
     )
 }
