@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use memwarden::analyzers::tracker::{Sample, Tracker};
+use forecast::tracker::{Sample, Tracker};
 use rustix::time::{ClockId, clock_gettime};
 
 const SERIES: usize = 10_000;

@@ -1,7 +1,7 @@
 //! How soon a state, a rate and a forecast end after growth has ended.
 
-use memwarden::analyzers::leak::State;
-use memwarden::analyzers::tracker::{Sample, Tracker};
+use forecast::tracker::{Sample, Tracker};
+use forecast::{LeakState, Rules};
 
 use super::simulate::Chance;
 
@@ -16,11 +16,11 @@ const SEEDS: u64 = 12;
 
 /// What was seen after the end of one growth.
 #[derive(Clone, Copy, Debug, Default)]
-struct End {
+pub(crate) struct End {
     /// Seconds until the last state leaking, rate above a fifth of the growth's, and forecast.
-    lasts: [f64; 3],
+    pub(crate) lasts: [f64; 3],
     /// How often the state became leaking again.
-    again: u32,
+    pub(crate) again: u32,
 }
 
 /// Prints the mean and the longest time for each texture and length.
@@ -28,7 +28,7 @@ pub(crate) fn print() {
     println!("seconds after the end of growth, mean / longest of {SEEDS}");
     for texture in TEXTURES {
         for grows in LIVES {
-            let ends: Vec<End> = (0..SEEDS).map(|seed| end(texture, grows, seed)).collect();
+            let ends: Vec<End> = (0..SEEDS).map(|seed| end(Rules::DAEMON, texture, grows, seed)).collect();
             let column = |place: usize| {
                 let all = ends.iter().map(|end| end.lasts[place]);
                 #[expect(clippy::cast_precision_loss, reason = "a dozen")]
@@ -46,7 +46,14 @@ pub(crate) fn print() {
     }
 }
 
-fn end(texture: &str, grows: u32, seed: u64) -> End {
+/// What is seen after growths of every texture and length, with so many seeds of each, by other rules.
+pub(crate) fn by_rules(rules: &Rules, seeds: u64) -> Vec<End> {
+    let kinds = TEXTURES.iter().flat_map(|texture| LIVES.map(|grows| (*texture, grows)));
+    let all = kinds.flat_map(|(texture, grows)| (0..seeds).map(move |seed| (texture, grows, seed)));
+    all.map(|(texture, grows, seed)| end(rules, texture, grows, seed)).collect()
+}
+
+fn end(rules: &Rules, texture: &str, grows: u32, seed: u64) -> End {
     let mut chance = Chance::new(seed);
     let rate = 5e6 * chance.uniform(0.2, 2.2);
     let stops = f64::from(grows);
@@ -66,12 +73,12 @@ fn end(texture: &str, grows: u32, seed: u64) -> End {
             _ => 0.01 * height * chance.uniform(0.0, 1.0),
         };
         let used = 10e9 + rate * at.min(stops) + added;
-        tracker.push(at, Sample { used, ..Sample::default() });
+        tracker.push_by(rules, at, Sample { used, ..Sample::default() });
         if second % 5 != 4 {
             continue;
         }
-        let said = tracker.assess(Some(limit), &[300.0]);
-        let leaks = said.leak == State::Leaking;
+        let said = tracker.assess_by(rules, Some(limit), &[300.0], None);
+        let leaks = said.leak == LeakState::Leaking;
         if at >= stops {
             end.again += u32::from(leaks && !leaked);
             let told = said.growth.is_some_and(|growth| growth.bytes_per_second > 0.2 * rate);

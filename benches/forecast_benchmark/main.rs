@@ -4,17 +4,21 @@
 //! docs/measurements/benchmark-forecasts.md describes the columns and the options.
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
+mod ablation;
 mod chart;
 mod ends;
 mod methods;
 mod nulls;
+mod real;
 mod score;
 mod simulate;
 mod traces;
 
 use std::path::{Path, PathBuf};
 
-use methods::Method;
+use ablation::Set;
+use forecast::Rules;
+use methods::{Assess, Method};
 use score::{Case, Judged, Table};
 
 const USAGE: &str = "\
@@ -29,6 +33,8 @@ usage: cargo bench --bench forecast_benchmark -- [OPTION...]
   --per-trace       print a line for each trace
   --nulls N         the null tests, N series of each kind
   --ends            how soon the end of growth is seen
+  --without NAME    what a rule buys: the columns without it, on all sets; may be repeated; \"all\" is every rule
+  --real DIR        with --without: real training runs of a folder too
 ";
 
 /// What was asked for.
@@ -43,6 +49,8 @@ struct Asked {
     per_trace: bool,
     nulls: Option<u64>,
     ends: bool,
+    without: Vec<String>,
+    real: Option<PathBuf>,
 }
 
 fn asked() -> Result<Asked, String> {
@@ -63,6 +71,8 @@ fn asked() -> Result<Asked, String> {
             "--per-trace" => asked.per_trace = true,
             "--nulls" => asked.nulls = Some(number(value()?)?),
             "--ends" => asked.ends = true,
+            "--without" => asked.without.push(value()?),
+            "--real" => asked.real = Some(value()?.into()),
             _ => return Err(USAGE.to_owned()),
         }
     }
@@ -79,6 +89,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ends::print();
         return Ok(());
     }
+    if !asked.without.is_empty() {
+        return without(&asked);
+    }
     let mut methods = methods::all();
     methods.extend(asked.commands.iter().map(|words| methods::command(words)));
     methods.retain(|method| method.name.contains(&asked.only));
@@ -94,11 +107,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} traces: {name}", cases.len());
         let mut tables = Vec::new();
         for method in &methods {
-            let (all, near) = judged(method, cases);
+            let judged = judged(&method.assess, cases);
             if asked.per_trace {
-                per_trace(method, &all, &near);
+                per_trace(method, &judged);
             }
-            tables.push((method.name.as_str(), score::table(&all, &near)));
+            tables.push((method.name.as_str(), score::table(&judged.iter().collect::<Vec<_>>())));
         }
         print(&tables);
         if let (Some(folder), Some(method)) = (&asked.charts, methods.first()) {
@@ -112,33 +125,51 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Prints what rules buy.
+fn without(asked: &Asked) -> Result<(), Box<dyn std::error::Error>> {
+    let every = asked.without.iter().any(|name| name == "all");
+    let names: Vec<&str> =
+        if every { Rules::NAMES.to_vec() } else { asked.without.iter().map(String::as_str).collect() };
+    if let Some(name) = names.iter().find(|name| Rules::without(name).is_none()) {
+        return Err(format!("there is no rule {name}; the rules are {}", Rules::NAMES.join(", ")).into());
+    }
+    let mut sets = Vec::new();
+    for folder in &asked.traces {
+        sets.push(Set::Cases(folder.display().to_string(), traces::load(folder)));
+    }
+    match asked.real.as_deref() {
+        Some(folder) if folder.join("labels.csv").exists() => {
+            sets.push(Set::Cases("real".to_owned(), real::load(folder)));
+        }
+        Some(folder) => println!("skipped: {} has no real runs", folder.display()),
+        None => println!("skipped: the real runs (--real DIR)"),
+    }
+    if asked.simulated > 0 {
+        sets.extend(ablation::simulated(asked.simulated, asked.seed));
+    }
+    ablation::print(&sets, &names);
+    Ok(())
+}
+
 /// The judgments of a method on all cases, and on the healthy ones with the limit directly above their maximum.
-fn judged(method: &Method, cases: &[Case]) -> (Vec<Judged>, Vec<Judged>) {
+fn judged(assess: &Assess, cases: &[Case]) -> Vec<(Judged, Option<Judged>)> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let part = cases.len().div_ceil(threads).max(1);
-    let judge = |case: &Case| score::judge(case, &(method.assess)(case));
-    let work = |cases: &[Case]| {
-        let all: Vec<Judged> = cases.iter().map(judge).collect();
-        let near: Vec<Judged> = cases.iter().filter_map(Case::near_limit).map(|case| judge(&case)).collect();
-        (all, near)
-    };
+    let judge = |case: &Case| score::judge(case, &assess(case));
+    let both = |case: &Case| (judge(case), case.near_limit().map(|near| judge(&near)));
     std::thread::scope(|scope| {
+        let work = |cases: &[Case]| cases.iter().map(both).collect::<Vec<_>>();
         let parts: Vec<_> = cases.chunks(part).map(|cases| scope.spawn(move || work(cases))).collect();
-        let (mut all, mut near) = (Vec::new(), Vec::new());
-        for part in parts {
-            let (own, own_near) = part.join().expect("a method does not panic");
-            all.extend(own);
-            near.extend(own_near);
-        }
-        (all, near)
+        parts.into_iter().flat_map(|part| part.join().expect("a method does not panic")).collect()
     })
 }
 
-fn per_trace(method: &Method, all: &[Judged], near: &[Judged]) {
-    for judged in all {
+fn per_trace(method: &Method, judged: &[(Judged, Option<Judged>)]) {
+    for (judged, _) in judged {
         println!("{}: {}", method.name, judged.summary());
     }
-    for judged in near.iter().filter(|judged| judged.false_warn.contains(&true)) {
+    let near = judged.iter().filter_map(|(_, near)| near.as_ref());
+    for judged in near.filter(|judged| judged.false_warn.contains(&true)) {
         let wrong = judged.false_warn.iter().filter(|warned| **warned).count();
         println!(
             "{}: {} near its limit: {wrong} of {} warn",

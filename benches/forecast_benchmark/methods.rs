@@ -2,17 +2,18 @@
 
 use std::process::Command;
 
-use memwarden::analyzers::leak::State;
-use memwarden::analyzers::replay::{Options, replay};
-use memwarden::analyzers::stats::normal;
-use memwarden::model::series::{Row, Series};
+use forecast::stats::normal;
+use forecast::tracker::Tracker;
+use forecast::{LeakState, Rules};
+use memwarden::analyzers::replay;
+use memwarden::model::series::Row;
 
 use super::score::{Case, EVERY, HORIZON, Said};
 
 const NEVER: [f64; 3] = [f64::INFINITY; 3];
 
 /// Makes an assessment after every tenth sample of a series, from the samples until then.
-type Assess = Box<dyn Fn(&Case) -> Vec<Said> + Send + Sync>;
+pub(crate) type Assess = Box<dyn Fn(&Case) -> Vec<Said> + Send + Sync>;
 
 /// A method with its name in the table.
 pub(crate) struct Method {
@@ -90,21 +91,30 @@ fn run(words: &[String], case: &Case) -> Vec<Said> {
     lines.map(said).collect()
 }
 
-/// What the daemon says, by the code that it runs.
+/// What the trackers of the daemon say.
 fn memwarden(case: &Case) -> Vec<Said> {
-    let series = Series { name: case.name.clone(), rows: case.rows.clone(), remarks: Vec::new() };
-    let horizons = vec![HORIZON * case.unit()];
-    let options = Options { limit: Some(case.limit), horizons, every: EVERY };
-    let said = |replayed: &memwarden::analyzers::replay::ReplayedAssessment| {
-        let assessment = &replayed.assessment;
-        Said {
-            at: replayed.at,
-            leak: assessment.leak == State::Leaking,
+    by_rules(Rules::DAEMON, case)
+}
+
+/// What they say by other rules.
+pub(crate) fn by_rules(rules: &Rules, case: &Case) -> Vec<Said> {
+    let horizons = [HORIZON * case.unit()];
+    let (mut tracker, mut said) = (Tracker::new(), Vec::new());
+    let mut wanted = ends(case).peekable();
+    for (i, row) in case.rows.iter().enumerate() {
+        tracker.push_by(rules, row.at, replay::sample(row));
+        if wanted.next_if(|end| *end == i + 1).is_none() {
+            continue;
+        }
+        let assessment = tracker.assess_by(rules, Some(case.limit), &horizons, None);
+        said.push(Said {
+            at: row.at,
+            leak: assessment.leak == LeakState::Leaking,
             tte: assessment.tte.map_or(NEVER, |tte| [tte.p10, tte.p50, tte.p90.unwrap_or(f64::INFINITY)]),
             p: assessment.p_exhaustion.first().copied().flatten().unwrap_or(0.0),
-        }
-    };
-    replay(&series, &options).iter().map(said).collect()
+        });
+    }
+    said
 }
 
 /// A method without memory, called with all samples until each assessment.

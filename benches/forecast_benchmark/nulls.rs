@@ -16,10 +16,11 @@ pub(crate) fn print(count: u64) {
         let mut line = format!("{kind:10}");
         for samples in LENGTHS {
             let cases: Vec<_> = (0..count).map(|seed| simulate::null(kind, samples, seed)).collect();
-            let (all, near) = judged(&method, &cases);
-            let table = score::table(&all, &near);
+            let judged = judged(&method.assess, &cases);
+            let table = score::table(&judged.iter().collect::<Vec<_>>());
             #[expect(clippy::cast_precision_loss, reason = "counts")]
-            let (n, wrong) = (count as f64, all.iter().filter(|judged| !judged.is_right()).count() as f64);
+            let (n, wrong) =
+                (count as f64, judged.iter().filter(|(judged, _)| !judged.is_right()).count() as f64);
             line.push_str(&format!(
                 "  {:.3} ± {:.3} / {:.3} / {:.4}",
                 wrong / n,

@@ -197,10 +197,12 @@ impl Table {
     }
 }
 
-/// Computes the columns; `near` are the healthy series with the limit directly above their maximum.
-pub(crate) fn table(all: &[Judged], near: &[Judged]) -> Table {
-    let growing: Vec<&Judged> = all.iter().filter(|judged| judged.growing).collect();
-    let healthy: Vec<&Judged> = all.iter().filter(|judged| !judged.growing).collect();
+/// Computes the columns of judgments, and of those of the healthy series with the limit directly above their maximum.
+pub(crate) fn table(judged: &[&(Judged, Option<Judged>)]) -> Table {
+    let all: Vec<&Judged> = judged.iter().map(|(all, _)| all).collect();
+    let near: Vec<&Judged> = judged.iter().filter_map(|(_, near)| near.as_ref()).collect();
+    let growing: Vec<&Judged> = all.iter().copied().filter(|judged| judged.growing).collect();
+    let healthy: Vec<&Judged> = all.iter().copied().filter(|judged| !judged.growing).collect();
     let of = |flat: bool| healthy.iter().filter(move |judged| judged.flat == flat);
     let found = mean(growing.iter().map(|judged| f64::from(u8::from(judged.is_final))));
     let hits = growing.iter().filter(|judged| judged.is_final).count();
@@ -209,6 +211,7 @@ pub(crate) fn table(all: &[Judged], near: &[Judged]) -> Table {
     let precision = hits as f64 / (hits + wrong).max(1) as f64;
     let mut columns = vec![("recall", found), ("precision", precision)];
     columns.push(("flat_on", mean(of(true).map(|judged| judged.on))));
+    columns.push(("called", mean(healthy.iter().map(|judged| f64::from(u8::from(judged.is_final))))));
     columns.push(("bnd_pre", mean(of(false).filter_map(|judged| judged.before))));
     columns.push(("bnd_post", mean(of(false).filter_map(|judged| judged.after))));
     columns.push(("mttd", median(growing.iter().map(|judged| judged.delay).collect())));
@@ -224,7 +227,7 @@ pub(crate) fn table(all: &[Judged], near: &[Judged]) -> Table {
     columns.push(("warned", share(growing.iter().filter_map(|judged| judged.warned))));
     let warns = |all: &[&Judged]| share(all.iter().flat_map(|judged| judged.false_warn.iter().copied()));
     columns.push(("false_warn", warns(&healthy)));
-    columns.push(("false_near", warns(&near.iter().collect::<Vec<_>>())));
+    columns.push(("false_near", warns(&near)));
     columns.push(("false_flat", mean(of(true).map(|judged| judged.false_tte))));
     columns.push(("false_bnd", mean(of(false).map(|judged| judged.false_tte))));
     let chances = || all.iter().flat_map(|judged| judged.chances.iter());

@@ -176,8 +176,13 @@ impl Collector {
 }
 
 /// A series of the shape and the texture that the seed chooses.
-#[expect(clippy::too_many_lines, reason = "one draw of parameters after another")]
 pub(crate) fn simulated(seed: u64) -> Case {
+    of_length(seed, 1)
+}
+
+/// The same with so many times as many samples.
+#[expect(clippy::too_many_lines, reason = "one draw of parameters after another")]
+pub(crate) fn of_length(seed: u64, times: u32) -> Case {
     let mut chance = Chance::new(seed);
     let growth = match seed % 4 {
         0 | 1 => chance.pick(&GROWING),
@@ -191,7 +196,7 @@ pub(crate) fn simulated(seed: u64) -> Case {
     };
     let texture = chance.pick(&TEXTURES);
     let interval = chance.pick(&[0.5, 0.5, 0.5, 1.0, 1.0, 10.0, 60.0]);
-    let samples = chance.pick(&[600_u32, 720, 840, 960, 1200, 1500, 2400, 3600]);
+    let samples = times * chance.pick(&[600_u32, 720, 840, 960, 1200, 1500, 2400, 3600]);
     let n = f64::from(samples);
     let base = chance.scale(60.0, 20_000.0);
     let gain = base * chance.scale(0.08, 1.6);
@@ -287,6 +292,32 @@ pub(crate) fn simulated(seed: u64) -> Case {
         plateau: plateau * n * interval,
         rows,
     }
+}
+
+/// A series whose sampling is interrupted: the host is suspended, or the sampling alone pauses, or the interval becomes
+/// ten times as long.
+pub(crate) fn interrupted(seed: u64) -> Case {
+    let mut case = simulated(seed);
+    let mut chance = Chance::new(seed ^ 0x5EED);
+    let at =
+        case.rows[case.rows.len() * 3 / 10].at + chance.uniform(0.0, 0.3) * case.rows[case.rows.len() - 1].at;
+    let pause = chance.scale(10.0, 1_000.0) * case.interval;
+    match seed / 4 % 3 {
+        0 => {
+            let later = |time: f64| if time > at { time + pause } else { time };
+            case.rows.iter_mut().for_each(|row| row.at = later(row.at));
+            (case.limit_at, case.plateau) = (later(case.limit_at), later(case.plateau));
+        }
+        1 => case.rows.retain(|row| row.at <= at || row.at > at + pause.min(0.2 * at)),
+        _ => {
+            let mut count = 0;
+            case.rows.retain(|row| {
+                count += u32::from(row.at > at);
+                count % 10 == 0
+            });
+        }
+    }
+    case
 }
 
 /// The leak-free processes of the null tests.

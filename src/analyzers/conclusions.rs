@@ -156,7 +156,7 @@ fn leak(subject: &Subject, growth: &Growth, now: f64) -> Option<Finding> {
         analyzer: super::leak::REGISTRATION.name,
         subject: subject.clone(),
         state,
-        severity: stated.state.health().into(),
+        severity: Health::from(stated.state).into(),
         since_unix_seconds: stated.since_unix_seconds,
         summary: format!("The {memory} of {subject} has been {state} for {minutes} minute{plural}."),
         evidence,

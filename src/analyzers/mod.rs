@@ -1,8 +1,8 @@
 //! Evaluate the samples: when a resource is exhausted, and whether memory leaks.
 //!
-//! Pure and deterministic: bytes and times in, findings out. A [`tracker::Tracker`] tracks one series; [`leak`]
-//! evaluates its growth, [`exhaustion`] forecasts when the growth reaches a limit. [`REGISTRY`] lists the analyzers
-//! that the daemon runs over each frame, one per line.
+//! Pure and deterministic: points of a frame in, conclusions and findings out. The arithmetic of growth and of the time
+//! to exhaustion is the crate [`forecast`]; [`leak`] and [`exhaustion`] give it the series of a frame. [`REGISTRY`] lists
+//! the analyzers that the daemon runs over each frame, one per line.
 
 pub(crate) mod conclusions;
 pub mod exhaustion;
@@ -14,14 +14,10 @@ mod latch;
 pub mod leak;
 mod ranks;
 pub mod replay;
-mod series_verdict;
-pub mod stats;
 mod subjects;
 #[cfg(test)]
 mod tests;
-pub mod tracker;
 mod users;
-mod view;
 pub mod visibility;
 
 use crate::model::analyzer::Analyzer;

@@ -1,6 +1,7 @@
 //! Feeds a recorded series to a tracker as the daemon would have done.
 
-use super::tracker::{Assessment, Sample, Tracker};
+use forecast::tracker::{Assessment, Sample, Tracker};
+
 use crate::model::health::{Judged, Rule};
 use crate::model::outlook::LeakState;
 use crate::model::series::{Row, Series};

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forecast::exhaustion::phase::PhasePeaks;
+use forecast::tracker::{Assessment, Sample, Tracker};
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::phases::PhasePeaks;
-use super::tracker::{Assessment, Sample, Tracker};
 use super::users::Users;
 use crate::model::analyzer::{SavedState, View};
 use crate::model::fair;
 use crate::model::finding::Subject;
+use crate::model::label::Label;
 use crate::model::setting::{Opt, OptKind, Settings};
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
@@ -42,8 +43,8 @@ pub(super) struct SubjectSample<'a> {
     /// Identifies the lifetime of the subject, in seconds: the history of a workload that was killed does not apply
     /// after its restart. 0 for subjects that are never restarted.
     pub(super) life: f64,
-    /// The phase of the job with the highest peaks.
-    pub(super) phase: Option<PhasePeaks>,
+    /// The phase of the job with the highest peaks, by its name.
+    pub(super) phase: Option<(Label, PhasePeaks)>,
 }
 
 /// The tracked state of one subject.
@@ -65,6 +66,9 @@ pub(super) struct TrackedSubject {
 #[derive(Debug)]
 pub(super) struct DatedAssessment {
     pub(super) assessment: Assessment,
+    /// The phase whose peaks the forecast is computed from, and the median number of steps between them; absent where
+    /// it is not computed from those of a phase.
+    pub(super) phase: Option<(Label, f64)>,
     /// Seconds on the monotonic clock.
     at: f64,
     /// When its growth began, in seconds since 1970; absent while it does not grow.
@@ -194,13 +198,15 @@ impl Subjects {
         followed.tracker.push(at, sample);
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
-            let assessment = followed.tracker.assess_with(limit, horizons, phase.as_ref());
+            let assessment =
+                followed.tracker.assess_with(limit, horizons, phase.as_ref().map(|(_, peaks)| peaks));
             // The first estimate is kept: a gap in the samples must not change it.
             followed.since_unix = assessment
                 .growing_for_seconds
                 .map(|seconds| followed.since_unix.unwrap_or_else(|| now.unix().as_secs_f64() - seconds));
             let since_unix = followed.since_unix;
-            followed.latest = Some(DatedAssessment { assessment, at, since_unix });
+            let phase = phase.map(|(name, _)| name).zip(assessment.phase_steps);
+            followed.latest = Some(DatedAssessment { assessment, phase, at, since_unix });
         }
         Some(followed)
     }

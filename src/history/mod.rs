@@ -1,9 +1,5 @@
-//! Bounded histories: series in buckets, and rolling peaks.
+//! Bounded histories for display: the recent past of the node's series, and rolling peaks.
 
-pub mod buckets;
-pub mod excursions;
-pub mod life;
-pub mod past;
 pub mod peaks;
 pub mod recent;
 pub mod rings;

@@ -3,6 +3,7 @@
 //! The only place that decides a severity: [`Rule::of`] judges a resource, [`Rule::health`] says how severe each rule
 //! is. Findings, metrics, alerts, pages, reports and exit codes take the health from here.
 
+use forecast::LeakState;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Severity;
@@ -95,6 +96,17 @@ impl From<Health> for Severity {
             Health::Ok | Health::Unknown => Self::Info,
             Health::Warning => Self::Warning,
             Health::Critical => Self::Critical,
+        }
+    }
+}
+
+/// The health of memory whose growth is in a state.
+impl From<LeakState> for Health {
+    fn from(state: LeakState) -> Self {
+        match state {
+            LeakState::Insufficient => Self::Unknown,
+            LeakState::Steady | LeakState::Warming | LeakState::Growing => Self::Ok,
+            LeakState::Leaking => Self::Warning,
         }
     }
 }

@@ -3,6 +3,8 @@
 //! A [`Conclusion`] is all that is known of one resource at one tick. Metrics and findings are written from it
 //! (`analyzers::conclusions`); protection, pages, reports and charts read it. Nothing reads a label or a sentence back.
 
+pub use forecast::{Basis, LeakState, Rate, Tte};
+
 use foldhash::{HashMap, HashMapExt as _};
 use serde::{Deserialize, Serialize};
 
@@ -108,55 +110,6 @@ pub struct Forecast {
     pub since_unix_seconds: f64,
 }
 
-/// A growth rate in bytes per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
-    /// The rate, below 0 where memory shrinks.
-    pub bytes_per_second: f64,
-    /// Its standard error.
-    pub error_bytes_per_second: f64,
-}
-
-/// The quantity that the distance to the limit is computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// Used memory, as it counts against the limit.
-    Used,
-    /// Memory allocated by the job's allocator, because the used memory is constant.
-    Allocated,
-}
-
-impl Basis {
-    /// The value of the label `basis`, also used in texts.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Used => "used",
-            Self::Allocated => "allocated",
-        }
-    }
-}
-
-/// Quantiles of a time to exhaustion in seconds, provided that growth continues at its current rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tte {
-    /// 10 % quantile.
-    pub p10: f64,
-    /// Median.
-    pub p50: f64,
-    /// 90 % quantile; absent where the rate is too uncertain.
-    pub p90: Option<f64>,
-}
-
-impl Tte {
-    /// The quantiles `seconds` later.
-    #[must_use]
-    pub fn after(self, seconds: f64) -> Self {
-        let left = |quantile: f64| (quantile - seconds).max(0.0);
-        Self { p10: left(self.p10), p50: left(self.p50), p90: self.p90.map(left) }
-    }
-}
-
 /// Peaks that recur.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Peaks {
@@ -229,48 +182,7 @@ pub struct StatedGrowth {
     pub memory: GrowingMemory,
 }
 
-/// The growth state of a series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LeakState {
-    /// Too few samples.
-    #[default]
-    Insufficient,
-    /// No growth.
-    Steady,
-    /// Growth that slows down: a warm-up, a cache that fills.
-    Warming,
-    /// Growth that may still end.
-    Growing,
-    /// Growth so long and steady that it counts as a leak.
-    Leaking,
-}
-
-impl LeakState {
-    pub const ALL: [Self; 5] =
-        [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
-
-    /// The value of the label `state`, also used in texts.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Insufficient => "insufficient",
-            Self::Steady => "steady",
-            Self::Warming => "warming",
-            Self::Growing => "growing",
-            Self::Leaking => "leaking",
-        }
-    }
-
-    /// The health of memory whose growth is in this state.
-    pub const fn health(self) -> Health {
-        match self {
-            Self::Insufficient => Health::Unknown,
-            Self::Steady | Self::Warming | Self::Growing => Health::Ok,
-            Self::Leaking => Health::Warning,
-        }
-    }
-}
-
+/// A type of memory that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrowingMemory {
@@ -405,7 +317,7 @@ impl Growth {
 /// The health of a resource by both parts of its conclusion: that of its memory against its limit, and at least a
 /// warning where it leaks; unknown without either.
 pub fn health(forecast: Option<&Forecast>, growth: Option<&Growth>) -> Health {
-    let growth = growth.map(|growth| growth.state.health());
+    let growth = growth.map(|growth| growth.state.into());
     match (forecast, growth) {
         (Some(forecast), Some(growth)) if growth >= Health::Warning => forecast.health().max(growth),
         (Some(forecast), _) => forecast.health(),

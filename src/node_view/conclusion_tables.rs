@@ -3,6 +3,7 @@
 use super::table::{Cell, Row, Table, number, text};
 use crate::model::finding::Subject;
 use crate::model::format;
+use crate::model::health::Health;
 use crate::model::outlook::{Forecast, Growth};
 
 /// When the memory of each resource runs out.
@@ -59,10 +60,10 @@ pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now:
         let since = growth.since_unix_seconds.filter(|_| growth.grows());
         Row {
             id: name.clone(),
-            health: growth.state.health(),
+            health: Health::from(growth.state),
             cells: vec![
                 Cell::text(name),
-                Cell::text(growth.state.word()).of(growth.state.health()),
+                Cell::text(growth.state.word()).of(Health::from(growth.state)),
                 Cell::bytes(Some(growth.evaluated_bytes)),
                 Cell::number(growth.bytes_per_second(), format::rate),
                 Cell::number(since, |since| format::clock(since, now)),

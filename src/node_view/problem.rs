@@ -147,7 +147,7 @@ impl Source<'_> {
         let worst = self.forecasts.worst(on);
         let leak = self.forecasts.fastest(on);
         let leaks = leak.is_some_and(|(_, growth)| growth.leaks());
-        let growth_health = leak.map_or(Health::Ok, |(_, growth)| growth.state.health());
+        let growth_health = leak.map_or(Health::Ok, |(_, growth)| growth.state.into());
         let health = worst.map_or(Health::Ok, |(_, forecast)| forecast.health()).max(growth_health);
         // A GPU that is full is not ok, although nothing is known to be wrong.
         if health < Health::Warning && !worst.is_some_and(|(_, known)| known.rule == Rule::FullWithoutGrowth)
@@ -259,7 +259,7 @@ impl Source<'_> {
             }
         };
         let grows_since = grows.and_then(|(_, growth)| growth.since_unix_seconds);
-        let growth_health = grows.map_or(Health::Ok, |(_, growth)| growth.state.health());
+        let growth_health = grows.map_or(Health::Ok, |(_, growth)| growth.state.into());
         Some(Problem {
             owner_is_last_known: false,
             health: runs_short.map_or(Health::Ok, |(_, forecast)| forecast.health()).max(growth_health),
@@ -425,7 +425,7 @@ fn owner_of(workload: &Workload, pid: &str) -> Owner {
 /// What can be done: about the growth, where it is stated, else about the resource.
 fn advice(worst: Option<(&Conclusion, &Forecast)>, growth: Option<(&Subject, &Growth)>) -> String {
     let stated =
-        growth.and_then(|(_, growth)| growth.stated).filter(|stated| stated.state.health() > Health::Ok);
+        growth.and_then(|(_, growth)| growth.stated).filter(|stated| Health::from(stated.state) > Health::Ok);
     let of_growth = stated.map(|stated| stated.memory.advice());
     of_growth.or_else(|| worst.map(|(known, _)| known.advice())).unwrap_or_default().to_owned()
 }

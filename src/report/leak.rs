@@ -99,7 +99,7 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, now
     let pace = known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
     let since = known.since_unix_seconds.filter(|_| known.grows());
     let since = since.map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
-    let word = state.health().painted(state.word(), page);
+    let word = Health::from(state).painted(state.word(), page);
     text.push_str(&format!("  {}: {word}{pace}{since}.\n", named(subject, growth)));
     if is_part(subject) {
         // The same evidence and advice as that of its workload.
@@ -126,7 +126,7 @@ fn level(all: &[(&Subject, &Growth)]) -> Health {
     let states = || all.iter().map(|(_, growth)| growth.state());
     match states().max() {
         // What has begun to run a moment ago does not make the whole selection unknown.
-        Some(worst) if worst > LeakState::Insufficient => worst.health(),
+        Some(worst) if worst > LeakState::Insufficient => worst.into(),
         _ => Health::Unknown,
     }
 }

@@ -173,7 +173,7 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, Strin
         LeakState::Insufficient if seen => "No verdict on leaks: the run was too short.",
         LeakState::Insufficient => "No verdict on leaks.",
     };
-    (state.health(), words.to_owned())
+    (state.into(), words.to_owned())
 }
 
 fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {

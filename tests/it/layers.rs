@@ -1,6 +1,6 @@
-//! The permitted imports. The layers are checked here and not by crates.
+//! The permitted imports. The layers are checked here; only the arithmetic of forecasts is a crate of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A module and the modules that it may name, in import order; the module of a file is always allowed. `protection` is
@@ -14,7 +14,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("history", &["model"]),
     ("host", &["model"]),
     ("sources", &["model", "host", "formats", "flops"]),
-    ("analyzers", &["model", "history", "formats", "sources"]),
+    ("analyzers", &["model", "formats", "sources"]),
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("plot", &["model"]),
     ("recording", &["model", "formats", "host", "plot"]),
@@ -141,6 +141,8 @@ const PURE: &[&str] = &[
     "protection/metrics",
     "protection/status",
 ];
+/// Modules that may name the crate `forecast`.
+const MAY_NAME_FORECAST: &[&str] = &["model", "analyzers", "report"];
 const IMPURE_WORDS: &[&str] =
     &["std::fs", "std::net", "std::process", "Instant::now", "SystemTime::now", "tokio::", "std::env"];
 
@@ -275,20 +277,20 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Every source file below `folder`, with its production text.
-fn files(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+/// Every source file below `folder`, by its path below `root`, with its production text.
+fn files(root: &Path, folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            files(&path, found);
+            files(root, &path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             if is_test(&path) {
                 continue;
             }
             let production = text.split("\nmod tests {").next().unwrap().to_owned();
-            found.push((path.strip_prefix(root()).unwrap().to_owned(), production));
+            found.push((path.strip_prefix(root).unwrap().to_owned(), production));
         }
     }
 }
@@ -303,8 +305,17 @@ fn is_test(path: &Path) -> bool {
 
 fn all_files() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    files(&root(), &mut found);
+    files(&root(), &root(), &mut found);
     assert!(found.len() > 30, "the walk found only {} files", found.len());
+    found
+}
+
+/// The files of the crate `forecast`.
+fn forecast_files() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/forecast/src");
+    let mut found = Vec::new();
+    files(&root, &root, &mut found);
+    assert!(found.len() > 10, "the walk found only {} files", found.len());
     found
 }
 
@@ -374,8 +385,9 @@ fn absolute(path: &str, own: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// The modules that a file names in code, in any form: `crate::`, `super::`, groups, in a `use` or elsewhere.
-fn imports(path: &Path, text: &str) -> BTreeSet<String> {
+/// The paths below the crate that a file names in code, in any form: `crate::`, `super::`, groups, in a `use` or
+/// elsewhere.
+fn named_paths(path: &Path, text: &str) -> Vec<Vec<String>> {
     let own = module(path);
     let code = code(text);
     let mut paths = Vec::new();
@@ -396,8 +408,13 @@ fn imports(path: &Path, text: &str) -> BTreeSet<String> {
         debug_assert!(rest.starts_with(word));
         paths.append(&mut found);
     }
+    paths.iter().filter_map(|path| absolute(path, &own)).collect()
+}
+
+/// The modules that a file names.
+fn imports(path: &Path, text: &str) -> BTreeSet<String> {
     let macros = ["metrics"];
-    let groups = paths.iter().filter_map(|path| absolute(path, &own)).map(|module| module_group(&module));
+    let groups = named_paths(path, text).into_iter().map(|module| module_group(&module));
     groups.filter(|group| !group.is_empty() && !macros.contains(&group.as_str())).collect()
 }
 
@@ -447,6 +464,91 @@ fn modules_are_listed_after_those_that_they_import() {
             assert!(MAY_IMPORT[..place].iter().any(|(before, _)| before == name), "{group} before {name}");
         }
     }
+}
+
+/// The files that each file of a crate imports, by their modules. A file that declares a module imports it.
+fn file_imports(files: &[(PathBuf, String)]) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+    let modules: BTreeSet<Vec<String>> = files.iter().map(|(path, _)| module(path)).collect();
+    let home = |path: &[String]| {
+        let prefixes = (0..=path.len()).rev().map(|length| path[..length].to_vec());
+        prefixes.into_iter().find(|prefix| modules.contains(prefix)).unwrap()
+    };
+    let found = files.iter().map(|(path, text)| {
+        let own = module(path);
+        let declared = text.lines().filter_map(|line| {
+            let name = line.split("mod ").nth(1)?.strip_suffix(';')?;
+            Some([&own[..], &[name.to_owned()]].concat())
+        });
+        let named = named_paths(path, text).into_iter().chain(declared).map(|path| home(&path));
+        (own.clone(), named.filter(|other| *other != own).collect())
+    });
+    found.collect()
+}
+
+/// The modules that are in a circle of imports, or import one that is.
+fn in_circles(mut imports: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Vec<String> {
+    loop {
+        let done: Vec<Vec<String>> =
+            imports.iter().filter(|(_, named)| named.is_empty()).map(|(own, _)| own.clone()).collect();
+        if done.is_empty() {
+            return imports.into_keys().map(|module| module.join("::")).collect();
+        }
+        imports.retain(|own, _| !done.contains(own));
+        imports.values_mut().for_each(|named| named.retain(|other| !done.contains(other)));
+    }
+}
+
+#[test]
+fn a_circle_of_imports_is_found() {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+    let leaf = file("b/leaf.rs", "use std::fmt;\n");
+    let rest =
+        [file("lib.rs", "pub mod a;\npub mod b;\n"), file("b/mod.rs", "mod leaf;\npub use leaf::X;\n")];
+    let tree = [file("a.rs", "use crate::b::leaf::{X, Y};\n"), leaf.clone()];
+    assert!(in_circles(file_imports(&[&rest[..], &tree].concat())).is_empty());
+    let circle = [file("a.rs", "use crate::b::X;\n"), file("b/leaf.rs", "fn f() { crate::a::g(); }\n")];
+    assert_eq!(in_circles(file_imports(&[&rest[..], &circle].concat())), ["", "a", "b", "b::leaf"]);
+    let parent = [file("b/leaf.rs", "use super::X;\n"), file("a.rs", "")];
+    assert_eq!(in_circles(file_imports(&[&rest[..], &parent].concat())), ["", "b", "b::leaf"]);
+}
+
+#[test]
+fn the_forecast_crate_has_no_circle_of_imports() {
+    let circles = in_circles(file_imports(&forecast_files()));
+    assert!(circles.is_empty(), "in a circle of imports: {}", circles.join(", "));
+}
+
+#[test]
+fn the_forecast_crate_is_pure_and_imports_nothing_of_memwarden() {
+    let mut wrong = Vec::new();
+    for (path, text) in forecast_files() {
+        let code = code(&text);
+        let words =
+            IMPURE_WORDS.iter().copied().chain(["memwarden", "include_", "static mut", "thread_local"]);
+        wrong.extend(
+            words.filter(|word| code.contains(word)).map(|word| format!("{} has {word}", path.display())),
+        );
+    }
+    let manifest = std::fs::read_to_string(root().with_file_name("crates/forecast/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]").unwrap();
+    let dependencies = dependencies.split("\n[").next().unwrap();
+    let names: Vec<&str> = dependencies.lines().filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+    assert_eq!(names, ["serde"], "the crate depends on nothing that reads a clock or a file");
+    for (path, text) in all_files() {
+        if imports_forecast(&code(&text)) && !MAY_NAME_FORECAST.contains(&group(&path).as_str()) {
+            wrong.push(format!(
+                "{} names the crate forecast: its types are in model::outlook",
+                path.display()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether code imports from the crate `forecast`, and not from a module of this name.
+fn imports_forecast(code: &str) -> bool {
+    let uses = |line: &str| line.trim_start().trim_start_matches("pub ").starts_with("use forecast::");
+    code.lines().any(uses) && !code.contains("mod forecast;")
 }
 
 #[test]
@@ -596,7 +698,7 @@ fn only_commands_and_the_app_use_errors_without_a_type() {
 #[test]
 fn files_are_at_most_500_lines() {
     let mut wrong = Vec::new();
-    for (path, text) in all_files() {
+    for (path, text) in all_files().into_iter().chain(forecast_files()) {
         let lines = text.lines().count();
         if lines > LONGEST_FILE {
             wrong.push(format!("{} has {lines} production lines", path.display()));

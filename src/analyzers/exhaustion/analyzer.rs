@@ -1,18 +1,18 @@
 //! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
+use forecast::tracker::Assessment;
+
 use super::phases::Phases;
 use super::resources::PhasesOf;
-use super::{Tte, metrics, resources};
+use super::{metrics, resources};
 use crate::analyzers::Registration;
 use crate::analyzers::conclusions;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
-use crate::analyzers::leak::State;
 use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
-use crate::analyzers::tracker::Assessment;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::health::{Judged, Rule};
-use crate::model::outlook::{Conclusion, Forecast, HORIZONS, Peaks};
+use crate::model::outlook::{Conclusion, Forecast, HORIZONS, LeakState, Peaks, Tte};
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
 
@@ -96,7 +96,7 @@ fn forecast(resource: &resources::Resource, dated: &DatedAssessment, now: Timest
         height_bytes: peaks.height_bytes,
         growth_bytes_per_second: peaks.growth_bytes_per_second,
         next_seconds: (peaks.next_seconds - age).max(0.0),
-        phase: assessment.phase.as_ref().map(|phase| (phase.phase.to_string(), phase.steps)),
+        phase: dated.phase.as_ref().map(|(phase, steps)| (phase.to_string(), *steps)),
     });
     Forecast {
         used_bytes: resource.sample.used,
@@ -120,8 +120,8 @@ fn rule(resource: &resources::Resource, assessment: &Assessment) -> Rule {
     };
     Rule::of(&Judged {
         used: resource.occupied / resource.limit,
-        grows: assessment.leak >= State::Growing,
-        leaks: assessment.leak == State::Leaking,
+        grows: assessment.leak >= LeakState::Growing,
+        leaks: assessment.leak == LeakState::Leaking,
         may_be_reserved: resource.subject.resource.as_str() == "gpu",
         within_15_minutes: within(900.0),
         within_hour: within(3600.0),

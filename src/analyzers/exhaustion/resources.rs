@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forecast::tracker::Sample;
+
 use super::phases::{HostMemory, Used};
 use crate::analyzers::ranks;
-use crate::analyzers::tracker::Sample;
 use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;

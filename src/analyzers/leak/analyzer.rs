@@ -3,20 +3,21 @@
 
 use std::collections::BTreeMap;
 
+use forecast::tracker::{Sample, Watched};
+
+use super::metrics;
 use super::owners::Owners;
 use super::pace::Paces;
-use super::{State, metrics};
 use crate::analyzers::Registration;
 use crate::analyzers::conclusions;
 use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
-use crate::analyzers::tracker::{Sample, Watched};
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::Subject;
 use crate::model::label::Label;
-use crate::model::outlook::{Conclusion, GrowingMemory, Growth, GrowthEvidence, StatedGrowth};
+use crate::model::outlook::{Conclusion, GrowingMemory, Growth, GrowthEvidence, LeakState, StatedGrowth};
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
 use crate::sources::{training, workload};
@@ -45,7 +46,7 @@ struct Leak {
     calm: BTreeMap<Subject, Parts>,
     paces: Paces,
     owners: Owners,
-    latches: Latch<State>,
+    latches: Latch<LeakState>,
 }
 
 /// Memory of a subject by type, in bytes; absent where it is not reported.
@@ -91,15 +92,15 @@ impl Analyzer for Leak {
             };
             let Some(dated) = &followed.latest else { continue };
             let state = state(&subject, dated);
-            if !matches!(state, State::Growing | State::Leaking) {
+            if !matches!(state, LeakState::Growing | LeakState::Leaking) {
                 self.calm.insert(subject.clone(), parts);
             }
             let named = self.owners.named(&subject);
             let pace = self.paces.of(&named.workload, &named.pid);
             let rate = dated.assessment.growth;
             // States below growing are not distinguished in findings.
-            let (latched, since) = self.latches.update(&subject, state.max(State::Warming), now);
-            let stated = (latched >= State::Growing).then(|| StatedGrowth {
+            let (latched, since) = self.latches.update(&subject, state.max(LeakState::Warming), now);
+            let stated = (latched >= LeakState::Growing).then(|| StatedGrowth {
                 state: latched,
                 since_unix_seconds: dated.since_unix.unwrap_or(since),
                 memory: growing(&subject, dated, parts, self.calm.get(&subject).copied()),
@@ -145,10 +146,10 @@ impl Analyzer for Leak {
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
 /// alone it is never a leak.
-fn state(subject: &Subject, dated: &DatedAssessment) -> State {
+fn state(subject: &Subject, dated: &DatedAssessment) -> LeakState {
     let assessment = &dated.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
-    if reserved { assessment.leak.min(State::Growing) } else { assessment.leak }
+    if reserved { assessment.leak.min(LeakState::Growing) } else { assessment.leak }
 }
 
 /// Every subject that may leak, with its memory by type.

@@ -1,52 +1,12 @@
-//! Decides from one series whether the tracked memory leaks.
+//! Decides whether the memory of workloads, processes and allocators leaks.
 //!
-//! # What it says
-//! One [`State`] per series, with the growth rate (also per training step where the job reports steps: over the last
-//! ten to twenty minutes, by the slowest rank), its start, a confidence and the [`Evidence`]. Growth becomes
-//! `leaking` by this rule: in one of seven windows (the last 95 % to 25 % of the evaluated samples) two of floor,
-//! center and peak climb beyond z = 2.5 against their own variation, or one beyond 3.5, and none falls; the rise
-//! exceeds 1 % of the level and 4 MiB; the level is new; the growth is neither slowing down nor over; and all of this
-//! has held for 3 % of the evaluated time (four times as long while the growth accelerates, five times as long at a
-//! level where growth ended before, unless it gains 60 % of its former rate since then). Growth that has not lasted
-//! as long is `growing`. A state `leaking` remains until the growth ends.
-//!
-//! # Method
-//! There are two evaluations. One covers the newest samples (at most 1,344, 22 minutes at one sample a second), in 64
-//! buckets, where growth counts only if its peaks exceed what the past reached repeatedly; the other covers the whole
-//! history if it is longer, in half as many buckets. Each has its own verdict, for which z must be 0.3 higher where
-//! there are two, and growth of the newest samples must have lasted for 6 %. The worse verdict is reported; if both
-//! are leaks, that of the whole history, unless the newest samples certainly leak faster. Thus a leak that begins
-//! after a week is detected within minutes, and a leak of a little each day is detected at all.
-//!
-//! Windows of 12 blocks; Theil-Sen slopes against an error that models the series as white noise plus a random walk
-//! ([`super::stats::trend`]). The windows, blocks and envelopes are those of Machida et al. 2013 and Matias et al.,
-//! modified to pass their null tests: Mann-Kendall calls half of all random walks trends, this test 3 to 8 %. The end
-//! of growth is found by comparing the newest gain with every earlier gain over the same time (`ended`). The reported
-//! rate is the mean of the rates of the window and of its newer half, weighted by their precision.
-//!
-//! # When it stays silent
-//! The state is `insufficient` before 60 samples; nothing is evaluated while values are missing. A lasting decrease
-//! (below two thirds of the old floor for 15 % of the evaluated time) is a restart, after which that evaluation
-//! begins anew; the levels of the past are kept. File cache and growth of reserved memory are not tracked where more
-//! precise values exist ([`super::tracker::Sample`]).
-//!
-//! # False alarms
-//! A linear fill that will stop is a leak until it stops: nothing outside the process can distinguish it. The first
-//! rise of a slow oscillation is one for a part of the rise. Random walks: one in twelve to thirty of short ones. A
-//! large load that takes minutes, after a week without one.
+//! Finds the subjects in a frame and writes what is concluded of them; the method, its references and its known false
+//! alarms are documented in [`forecast::leak`]. Where the job reports steps, the growth is also given per training step:
+//! over the last ten to twenty minutes, by the slowest rank.
 
 mod analyzer;
-mod ended;
-mod evidence;
 pub mod metrics;
 mod owners;
 mod pace;
-mod verdict;
 
 pub use analyzer::REGISTRATION;
-pub(super) use ended::ended;
-pub(super) use evidence::{Criteria, GrowthWindow, look, pace_now};
-pub use evidence::{Envelope, Evidence};
-pub(super) use verdict::Verdict;
-
-pub use crate::model::outlook::LeakState as State;

@@ -1,52 +1,14 @@
-//! Training steps per second, so that growth can be reported per step.
+//! Training steps per second of the ranks that report steps.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+
+use forecast::pace::Pace;
 
 use crate::analyzers::ranks;
 use crate::model::analyzer::View;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::sources::training::metrics::STEPS;
-
-/// Minimum interval that a step rate is computed over; it includes evaluations and checkpoints.
-const SHORTEST: Duration = Duration::from_secs(60);
-/// The interval is at most twice this long.
-const LONGEST: Duration = Duration::from_secs(600);
-
-/// The step count at one time.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    at: Timestamp,
-    steps: f64,
-}
-
-/// The step rate of one rank.
-#[derive(Clone, Copy, Debug)]
-struct Pace {
-    /// Start of the current interval, and of the next one.
-    from: Mark,
-    next: Mark,
-    now: Mark,
-}
-
-impl Pace {
-    fn go_on(&mut self, now: Mark) {
-        if now.steps < self.now.steps {
-            *self = Self { from: now, next: now, now };
-        }
-        self.now = now;
-        if now.at.since(self.next.at) >= LONGEST {
-            (self.from, self.next) = (self.next, now);
-        }
-    }
-
-    fn steps_per_second(&self) -> Option<f64> {
-        let took = self.now.at.since(self.from.at);
-        let rate = (self.now.steps - self.from.steps) / took.as_secs_f64();
-        (took >= SHORTEST && rate > 0.0).then_some(rate)
-    }
-}
 
 /// The step rates of all ranks that report steps.
 #[derive(Debug, Default)]
@@ -59,15 +21,14 @@ pub(super) struct Paces {
 impl Paces {
     /// Updates the step rates from this frame.
     pub(super) fn record(&mut self, view: &View<'_>, at: Timestamp) {
-        let pids = ranks::pids(view);
+        let (pids, seconds) = (ranks::pids(view), at.monotonic().as_secs_f64());
         (self.by_pid, self.by_workload) = (BTreeMap::new(), BTreeMap::new());
         let mut ranks = std::mem::take(&mut self.ranks);
         for point in view.points(&STEPS) {
             let [workload, rank] = &*point.labels else { continue };
-            let now = Mark { at, steps: point.value };
             let key = [workload.clone(), rank.clone()];
-            let mut pace = ranks.remove(&key).unwrap_or(Pace { from: now, next: now, now });
-            pace.go_on(now);
+            let mut pace = ranks.remove(&key).unwrap_or_else(|| Pace::new(seconds, point.value));
+            pace.record(seconds, point.value);
             if let Some(rate) = pace.steps_per_second() {
                 if let Some(pid) = pids.get(&[workload, rank]) {
                     self.by_pid.insert((*pid).clone(), rate);

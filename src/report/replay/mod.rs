@@ -5,7 +5,8 @@ pub(crate) mod text;
 
 use std::io::Write;
 
-use crate::analyzers::leak::State;
+use forecast::LeakState;
+
 use crate::analyzers::replay::ReplayedAssessment;
 use crate::model::series::Series;
 
@@ -22,7 +23,7 @@ pub(crate) fn rows(out: &mut impl Write, replayed: &[ReplayedAssessment]) -> csv
         let chance = assessment.p_exhaustion.first().copied().flatten();
         table.write_record([
             at.to_string(),
-            u8::from(assessment.leak == State::Leaking).to_string(),
+            u8::from(assessment.leak == LeakState::Leaking).to_string(),
             seconds(tte.map(|tte| tte.p10)),
             seconds(tte.map(|tte| tte.p50)),
             seconds(tte.and_then(|tte| tte.p90)),

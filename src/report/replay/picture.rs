@@ -1,7 +1,8 @@
 //! A series with its verdicts and its last forecast, as a chart.
 
 use super::text;
-use crate::analyzers::leak::State;
+use forecast::LeakState;
+
 use crate::analyzers::replay::ReplayedAssessment;
 use crate::model::format;
 use crate::model::series::Series;
@@ -79,7 +80,7 @@ fn rests_on(last: &ReplayedAssessment) -> String {
 
 /// The stretches in which it was called growing or leaking.
 fn bands(replayed: &[ReplayedAssessment]) -> Vec<Band> {
-    let mut found: Vec<(State, Band)> = Vec::new();
+    let mut found: Vec<(LeakState, Band)> = Vec::new();
     let mut before = None;
     for ReplayedAssessment { at, assessment, .. } in replayed {
         let state = assessment.leak;
@@ -89,8 +90,8 @@ fn bands(replayed: &[ReplayedAssessment]) -> Vec<Band> {
         if let Some((_, band)) = found.last_mut().filter(|(_, band)| band.to_s.is_none()) {
             band.to_s = Some(*at);
         }
-        if matches!(state, State::Growing | State::Leaking) {
-            let tone = if state == State::Leaking { Tone::Alarm } else { Tone::Plain };
+        if matches!(state, LeakState::Growing | LeakState::Leaking) {
+            let tone = if state == LeakState::Leaking { Tone::Alarm } else { Tone::Plain };
             found.push((state, Band { from_s: *at, to_s: None, text: state.word().to_owned(), tone }));
         }
         before = Some(state);

@@ -1,9 +1,11 @@
 //! A replay in words.
 
-use crate::analyzers::exhaustion::{Basis, Recurrence};
-use crate::analyzers::leak::{Envelope, State};
+use forecast::exhaustion::recurrence::Recurrence;
+use forecast::tracker::{Assessment, Watched};
+use forecast::view::Envelope;
+use forecast::{Basis, LeakState};
+
 use crate::analyzers::replay::ReplayedAssessment;
-use crate::analyzers::tracker::{Assessment, Watched};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::health::Rule;
@@ -16,7 +18,7 @@ use crate::report::text::table;
 use crate::report::verdict::Shown as _;
 
 /// When the verdict changed, and to what.
-pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, State)> {
+pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, LeakState)> {
     let before = std::iter::once(None).chain(replayed.iter().map(|replayed| Some(replayed.assessment.leak)));
     replayed.iter().zip(before).filter_map(|(replayed, before)| {
         let state = replayed.assessment.leak;
@@ -57,12 +59,12 @@ pub(crate) fn write(
         line("remark", escaped(remark).into_owned());
     }
     let level = match now.leak {
-        State::Leaking | State::Growing => Health::Warning,
-        State::Insufficient => Health::Unknown,
+        LeakState::Leaking | LeakState::Growing => Health::Warning,
+        LeakState::Insufficient => Health::Unknown,
         _ => Health::Ok,
     };
     line("verdict", level.marked(&verdict(now, last.at), page));
-    for (at, _) in changes(replayed).filter(|(_, state)| *state == State::Leaking) {
+    for (at, _) in changes(replayed).filter(|(_, state)| *state == LeakState::Leaking) {
         line("alarm", format!("leaking from {}", moment(at)));
     }
     line("forecast", forecast(end, last.used, horizon));
@@ -163,20 +165,24 @@ fn evidence(now: &Assessment) -> String {
 fn advice(end: &ReplayedAssessment) -> &'static str {
     let (now, is_full) = (&end.assessment, end.rule == Some(Rule::Full));
     match (now.leak, now.watched) {
-        (State::Insufficient | State::Steady, _) if is_full => {
+        (LeakState::Insufficient | LeakState::Steady, _) if is_full => {
             "raise the limit or reduce memory use: no memory is left"
         }
-        (State::Insufficient, _) => "record for longer",
-        (State::Steady, _) => "nothing to do",
-        (State::Warming, _) => "wait: the growth rate decreases",
-        (State::Growing, _) => "continue to observe: a cache that fills grows the same way until it is full",
-        (State::Leaking, Watched::Allocated) => {
+        (LeakState::Insufficient, _) => "record for longer",
+        (LeakState::Steady, _) => "nothing to do",
+        (LeakState::Warming, _) => "wait: the growth rate decreases",
+        (LeakState::Growing, _) => {
+            "continue to observe: a cache that fills grows the same way until it is full"
+        }
+        (LeakState::Leaking, Watched::Allocated) => {
             "compare two allocator snapshots: find what is kept from step to step (losses, outputs, hooks)"
         }
-        (State::Leaking, Watched::Unreclaimable) => {
+        (LeakState::Leaking, Watched::Unreclaimable) => {
             "compare heap profiles; look for lists that grow each step and for data-loader workers that copy"
         }
-        (State::Leaking, Watched::Used) => "record anonymous and shared memory too, to exclude file cache",
+        (LeakState::Leaking, Watched::Used) => {
+            "record anonymous and shared memory too, to exclude file cache"
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::f64::consts::TAU;
 
-use memwarden::analyzers::leak::State;
-use memwarden::analyzers::tracker::{Assessment, Sample, Tracker};
+use forecast::LeakState;
+use forecast::tracker::{Assessment, Sample, Tracker};
 
 use super::simulate::Chance;
 
@@ -39,7 +39,7 @@ fn lived(days: f64, level: impl Fn(f64) -> f64) -> Vec<(f64, Assessment)> {
 #[expect(clippy::cast_precision_loss, reason = "counts of a few thousand")]
 fn alarmed(said: &[(f64, Assessment)]) -> f64 {
     let later: Vec<_> = said.iter().filter(|(at, _)| *at > DAY).collect();
-    later.iter().filter(|(_, said)| said.leak == State::Leaking).count() as f64 / later.len() as f64
+    later.iter().filter(|(_, said)| said.leak == LeakState::Leaking).count() as f64 / later.len() as f64
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn a_leak_that_begins_after_days_is_forecast() {
     // 20 GB in 400 samples: 67 minutes.
     let level = |at: f64| 20_000.0 + 50.0 * (at - begins).max(0.0);
     let said = lived(3.0 + 395.0 / DAY, level);
-    assert!(said.iter().filter(|(at, _)| *at < begins).all(|(_, said)| said.leak != State::Leaking));
+    assert!(said.iter().filter(|(at, _)| *at < begins).all(|(_, said)| said.leak != LeakState::Leaking));
     let (at, first) = said.iter().find(|(_, said)| said.tte.is_some()).expect("no forecast");
     let (after, left) = (at - begins, (400.0 - (at - begins)) * INTERVAL);
     // The newest samples span 1,344; a leak must last for some of them.
     assert!(after < 0.2 * 1_344.0, "after {after} samples");
     let p50 = first.tte.unwrap().p50;
     assert!((p50 - left).abs() < 0.25 * left, "{p50} of {left}");
-    assert_eq!(said.last().unwrap().1.leak, State::Leaking);
+    assert_eq!(said.last().unwrap().1.leak, LeakState::Leaking);
     assert!(said.last().unwrap().1.p_exhaustion[0].unwrap() > 0.9);
 }
 
@@ -94,7 +94,7 @@ fn jobs_that_load_for_minutes_each_hour_are_no_leaks() {
         tracker.push(f64::from(i), Sample { used, ..Sample::default() });
         if i % 10 == 9 {
             let said = tracker.assess(Some(LIMIT * MB), &[3600.0]);
-            assert!(i < 20 * 3_600 || said.leak != State::Leaking && said.tte.is_none(), "{i}: {said:?}");
+            assert!(i < 20 * 3_600 || said.leak != LeakState::Leaking && said.tte.is_none(), "{i}: {said:?}");
         }
     }
 }

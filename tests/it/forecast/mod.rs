@@ -11,6 +11,7 @@ mod methods;
 #[expect(dead_code, reason = "the benchmark prints lines for each trace")]
 mod score;
 #[path = "../../../benches/forecast_benchmark/simulate.rs"]
+#[expect(dead_code, reason = "only the benchmark has interrupted series")]
 mod simulate;
 #[path = "../../../benches/forecast_benchmark/traces.rs"]
 mod traces;
@@ -33,10 +34,16 @@ fn judged(cases: impl Iterator<Item = Case>) -> Vec<Judged> {
 }
 
 fn table(cases: &[Case]) -> Table {
-    let all = judged(cases.iter().cloned());
-    let near = judged(cases.iter().filter_map(Case::near_limit));
-    let missed: Vec<&str> = all.iter().filter(|j| !j.is_right()).map(|j| j.name.as_str()).collect();
-    let found = score::table(&all, &near);
+    let judge = |case: &Case| score::judge(case, &said(case));
+    let judged: Vec<_> =
+        cases.iter().map(|case| (judge(case), case.near_limit().map(|near| judge(&near)))).collect();
+    let missed: Vec<&str> = judged
+        .iter()
+        .map(|(all, _)| all)
+        .filter(|all| !all.is_right())
+        .map(|all| all.name.as_str())
+        .collect();
+    let found = score::table(&judged.iter().collect::<Vec<_>>());
     show("columns", &(&found, missed));
     found
 }

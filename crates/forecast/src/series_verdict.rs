@@ -2,84 +2,75 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::leak::{self, Criteria, GrowthWindow, State, Verdict};
-use super::stats::robust;
-use super::view::{MOST, View};
+use crate::estimate::LeakState;
 use crate::history::life::Life;
 use crate::history::past::Past;
+use crate::leak::evidence::{Criteria, GrowthWindow, look, pace_now};
+use crate::leak::verdict::Verdict;
+use crate::rules::Rules;
+use crate::stats::robust;
+use crate::view::{MOST, View};
 
-/// A level below this share of the old floor is another program's.
-const RESTART: f64 = 2.0 / 3.0;
-/// When it has lasted for this share of the history.
-const RESTART_LASTS: f64 = 0.15;
-/// What the past has held: this quantile of its tops, so that a day like the one before is no growth, and one that was
-/// like no other hides none.
-const HELD: f64 = 0.97;
-/// By how much the newest peak must be above that: tops are means, and of half precision.
-const ABOVE: f64 = 1.02;
-/// A level above this share of the limit is no comfort, however often it was held.
-const NEAR_LIMIT: f64 = 0.8;
-/// A rate is surely higher by so many standard errors of both.
-const SURELY: f64 = 2.0;
 /// Samples between two looks at the whole.
 const WHOLE_EVERY: f64 = 30.0;
 
 /// The verdicts on one series: on its newest samples, and on the whole of a life that is longer than these.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SeriesVerdict {
+pub(crate) struct SeriesVerdict {
     recent: Verdict,
     whole: Verdict,
     /// The last state of the whole life, and when the next assessment is due, on the history's clock.
-    whole_state: State,
+    whole_state: LeakState,
     whole_due: f64,
 }
 
 /// Now, on the history's clock, and the sampling interval, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    pub(super) now: f64,
-    pub(super) interval: f64,
+pub(crate) struct Clock {
+    pub(crate) now: f64,
+    pub(crate) interval: f64,
 }
 
 /// The state of a series.
 #[derive(Debug)]
-pub(super) struct SeriesState {
-    pub(super) look: GrowthWindow,
-    pub(super) state: State,
+pub(crate) struct SeriesState {
+    pub(crate) look: GrowthWindow,
+    pub(crate) state: LeakState,
     /// The growth in bytes per second and its standard error.
-    pub(super) rate: (f64, f64),
+    pub(crate) rate: (f64, f64),
     /// Since when it grows, on the history's clock.
-    pub(super) from: f64,
+    pub(crate) from: f64,
     /// Whether growth has held for half as long as a leak must.
-    pub(super) half_held: bool,
+    pub(crate) half_held: bool,
     /// Whether it is of the whole of a long life.
-    pub(super) of_whole: bool,
+    pub(crate) of_whole: bool,
     /// Whether the rate is that of growth that has ended.
-    pub(super) faded: bool,
+    pub(crate) faded: bool,
 }
 
 impl SeriesVerdict {
     /// Judges the newest samples, and the whole of a life that is longer. The worse one is returned; where both leak,
     /// that of the whole life, unless the newest samples certainly leak faster. Absent before there are enough samples.
-    pub(super) fn see(
+    pub(crate) fn see(
         &mut self,
         history: &mut Life,
         channel: usize,
         clock: Clock,
         limit: Option<f64>,
+        rules: &Rules,
     ) -> Option<SeriesState> {
         let mut view = View::recent(history, channel);
-        if let Some(first) = restart(&view) {
+        if let Some(first) = restart(&view, rules) {
             history.retire(view.at()[first]);
             self.recent = Verdict::default();
             view = View::recent(history, channel);
         }
         if history.past().is_empty() {
-            return judge(&view, &Criteria::YOUNG, &mut self.recent, clock, false);
+            return judge(&view, &Criteria::young(rules), &mut self.recent, clock, false, rules);
         }
-        let above = held(history.past(), channel, limit);
-        let recent = judge(&view, &Criteria { above, ..Criteria::RECENT }, &mut self.recent, clock, false);
-        let recent_state = recent.as_ref().map_or(State::Insufficient, |recent| recent.state);
+        let above = held(history.past(), channel, limit, rules);
+        let recent = judge(&view, &Criteria::recent(above, rules), &mut self.recent, clock, false, rules);
+        let recent_state = recent.as_ref().map_or(LeakState::Insufficient, |recent| recent.state);
         // The whole life changes slowly: it is assessed at intervals, and where its state may be the worse one. It is overdue
         // where the sampling interval has changed.
         let late = WHOLE_EVERY * clock.interval;
@@ -87,17 +78,18 @@ impl SeriesVerdict {
         if due {
             self.whole_due = clock.now + late;
         }
-        let leaks = recent_state == State::Leaking && self.whole_state == State::Leaking;
+        let leaks = recent_state == LeakState::Leaking && self.whole_state == LeakState::Leaking;
         let whole = (due || self.whole_state > recent_state || leaks)
-            .then(|| self.see_whole(history, channel, clock))
+            .then(|| self.see_whole(history, channel, clock, rules))
             .flatten();
         match (recent, whole) {
             (Some(recent), Some(whole)) => {
-                let faster = recent.rate.0 - whole.rate.0 > SURELY * (recent.rate.1 + whole.rate.1);
-                let both = recent.state == State::Leaking && whole.state == State::Leaking;
+                let faster =
+                    recent.rate.0 - whole.rate.0 > rules.surely_faster * (recent.rate.1 + whole.rate.1);
+                let both = recent.state == LeakState::Leaking && whole.state == LeakState::Leaking;
                 // The buckets of the whole life are too coarse to show soon that growth has ended. Growth with earlier pauses
                 // (stairs) is still judged by the whole life, because each pause would look like its end.
-                let over = self.recent.has_ended(&view, clock.now);
+                let over = self.recent.has_ended(&view, clock.now, rules);
                 let of_whole = whole.state > recent.state && !over || both && !faster;
                 Some(if of_whole { whole } else { recent })
             }
@@ -105,20 +97,26 @@ impl SeriesVerdict {
         }
     }
 
-    fn see_whole(&mut self, history: &mut Life, channel: usize, clock: Clock) -> Option<SeriesState> {
+    fn see_whole(
+        &mut self,
+        history: &mut Life,
+        channel: usize,
+        clock: Clock,
+        rules: &Rules,
+    ) -> Option<SeriesState> {
         let mut view = View::whole(history, channel);
-        if let Some(first) = restart(&view) {
+        if let Some(first) = restart(&view, rules) {
             history.cut_past(view.at()[first]);
             self.whole = Verdict::default();
             view = View::whole(history, channel);
         }
-        let seen = judge(&view, &Criteria::WHOLE, &mut self.whole, clock, true);
-        self.whole_state = seen.as_ref().map_or(State::Insufficient, |seen| seen.state);
+        let seen = judge(&view, &Criteria::whole(rules), &mut self.whole, clock, true, rules);
+        self.whole_state = seen.as_ref().map_or(LeakState::Insufficient, |seen| seen.state);
         seen
     }
 
     /// Whether a state that was read back can have been written by this program by `now`.
-    pub(super) fn is_sound(&self, now: f64) -> bool {
+    pub(crate) fn is_sound(&self, now: f64) -> bool {
         self.recent.is_sound(now)
             && self.whole.is_sound(now)
             && self.whole_due.is_finite()
@@ -132,23 +130,24 @@ fn judge(
     verdict: &mut Verdict,
     clock: Clock,
     of_whole: bool,
+    rules: &Rules,
 ) -> Option<SeriesState> {
     let samples = if clock.interval > 0.0 { view.span() / clock.interval } else { 0.0 };
-    let look = leak::look(view, samples, asked)?;
-    let state = verdict.judge(view, &look, clock.now, asked);
+    let look = look(view, samples, asked, rules)?;
+    let state = verdict.judge(view, &look, clock.now, asked, rules);
     let rate = match state {
-        State::Leaking if !look.climbs => (verdict.rate, verdict.rate_error),
-        State::Leaking | State::Growing => leak::pace_now(view, &look),
+        LeakState::Leaking if !look.climbs => (verdict.rate, verdict.rate_error),
+        LeakState::Leaking | LeakState::Growing => pace_now(view, &look, rules),
         _ => (look.rate, look.rate_error),
     };
-    let from = if state == State::Leaking { verdict.onset } else { look.from };
-    let half_held = verdict.is_half_held(view, asked);
-    let faded = verdict.fades(view, &look, state);
+    let from = if state == LeakState::Leaking { verdict.onset } else { look.from };
+    let half_held = verdict.is_half_held(view, asked, rules);
+    let faded = verdict.fades(view, &look, state, rules);
     Some(SeriesState { look, state, rate, from, half_held, of_whole, faded })
 }
 
 /// The level that a past has held for a while, again and again, and what must be exceeded for that.
-fn held(past: &Past, channel: usize, limit: Option<f64>) -> f64 {
+fn held(past: &Past, channel: usize, limit: Option<f64>, rules: &Rules) -> f64 {
     let (mut tops, mut count) = ([0.0; MOST], 0);
     for (kept, top) in tops.iter_mut().zip(past.tops(channel)) {
         *kept = f64::from(top);
@@ -157,12 +156,12 @@ fn held(past: &Past, channel: usize, limit: Option<f64>) -> f64 {
     if count == 0 {
         return f64::NEG_INFINITY;
     }
-    let held = ABOVE * robust::quantile(&mut tops[..count], HELD);
-    limit.map_or(held, |limit| held.min(NEAR_LIMIT * limit))
+    let held = rules.past_above * robust::quantile(&mut tops[..count], rules.past_held);
+    limit.map_or(held, |limit| held.min(rules.past_near_limit * limit))
 }
 
 /// The first bucket of a life that began after the level had fallen for good.
-fn restart(view: &View) -> Option<usize> {
+fn restart(view: &View, rules: &Rules) -> Option<usize> {
     let n = view.len();
     let newest = *view.max().last()?;
     let mut floors = [0.0; MOST];
@@ -180,6 +179,6 @@ fn restart(view: &View) -> Option<usize> {
     floors[..first].copy_from_slice(&view.min()[..first]);
     let old = robust::quantile(&mut floors[..first], 0.2);
     let highest = view.max()[first..].iter().copied().fold(0.0, f64::max);
-    let lasts = view.now() - view.at()[first] >= RESTART_LASTS * view.span();
-    (highest < RESTART * old && lasts).then_some(first)
+    let lasts = view.now() - view.at()[first] >= rules.restart_lasts * view.span();
+    (highest < rules.restart * old && lasts).then_some(first)
 }

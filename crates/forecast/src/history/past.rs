@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{Bucket, CHANNELS, Gathering, doubled, half};
+use crate::history::buckets::{Bucket, CHANNELS, Gathering, doubled, half};
 
 /// Maximum number of buckets; a power of two, which is the capacity of a restored list.
 const CAPACITY: usize = 32;
@@ -42,7 +42,7 @@ impl Past {
     pub const BOUND: usize = size_of::<Self>() + CAPACITY * (size_of::<Bucket>() + size_of::<Top>());
 
     /// Adds a bucket that is newer than all others.
-    pub(super) fn take(&mut self, bucket: &Bucket) {
+    pub(crate) fn take(&mut self, bucket: &Bucket) {
         self.filling.take(bucket, 1.0);
         let means = std::array::from_fn(|channel| bucket.span(channel).map_or(0, |span| half(span.mean)));
         self.top = higher(self.top, means);
@@ -75,7 +75,7 @@ impl Past {
     }
 
     /// Number of added buckets in one bucket.
-    pub(super) fn width(&self) -> u32 {
+    pub(crate) fn width(&self) -> u32 {
         self.width
     }
 
@@ -96,7 +96,7 @@ impl Past {
     }
 
     /// Removes the buckets before `at`, in seconds since the series began.
-    pub(super) fn cut(&mut self, at: f64) {
+    pub(crate) fn cut(&mut self, at: f64) {
         let first = self.all.partition_point(|bucket| f64::from(bucket.at) < at);
         if first == self.all.len() {
             // The values gathered so far include earlier samples.
@@ -108,7 +108,7 @@ impl Past {
     }
 
     /// Removes the values of one channel.
-    pub(super) fn clear_channel(&mut self, channel: usize) {
+    pub(crate) fn clear_channel(&mut self, channel: usize) {
         for bucket in &mut self.all {
             bucket.forget(channel);
         }

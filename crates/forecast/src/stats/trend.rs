@@ -1,6 +1,7 @@
 //! Drift of a short series, with an error that allows for its random variation.
 
-use super::robust;
+use crate::rules::Rules;
+use crate::stats::robust;
 
 /// A slope with its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -22,20 +23,13 @@ impl Drift {
     }
 }
 
-/// Minimum share of the variation that is attributed to a random walk: with a dozen points the variogram cannot rule
-/// it out.
-const WALK_AT_LEAST: f64 = 0.15;
-
-/// The largest step is most of the variation if its square exceeds this multiple of all the other squares together.
-const STEP: f64 = 8.0;
-
 /// The drift of points at about equal intervals; `grain` is the largest insignificant difference.
 ///
 /// The residuals are modeled as white noise plus a random walk, separated by their variogram: the variance of
 /// differences over one step and over a quarter of the points. White noise of variance σ² gives the slope a variance
 /// of 12σ²/n³, a random walk of variance q per step 1.2 q/n (Harvey, "Forecasting, structural time series models",
 /// 1989, local level model). A Mann-Kendall test takes a random walk for a trend half of the time.
-pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
+pub fn drift(times: &[f64], values: &[f64], grain: f64, rules: &Rules) -> Drift {
     let n = times.len().min(values.len()).min(robust::MOST);
     if n < 4 || times[n - 1] <= times[0] {
         return Drift::default();
@@ -55,7 +49,7 @@ pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
     let steps = lag as f64;
     let (near, far) = (spread(1), spread(lag));
     // Removing a fitted line removes the share lag/n of a random walk's variance.
-    let walk = ((far / (1.0 - steps / count) - near) / (steps - 1.0)).max(WALK_AT_LEAST * near);
+    let walk = ((far / (1.0 - steps / count) - near) / (steps - 1.0)).max(rules.walk_at_least * near);
     let noise = (near - walk).max(0.0);
     let step = (times[n - 1] - times[0]) / (count - 1.0);
     let variance = 6.0 * noise / count.powi(3) + 1.2 * walk / count + 6.0 * grain * grain / count.powi(3);
@@ -65,8 +59,8 @@ pub fn drift(times: &[f64], values: &[f64], grain: f64) -> Drift {
 /// [`Drift::walk`] without the largest step, if this step is most of the variation: memory that rose at once, as at the
 /// start of a job, does not say how it varies afterwards. The step may be divided between two differences, and counts in
 /// the older half only: what follows a new one is not known.
-pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64) -> f64 {
-    let whole = drift(times, values, grain);
+pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64, rules: &Rules) -> f64 {
+    let whole = drift(times, values, grain, rules);
     let n = times.len().min(values.len()).min(robust::MOST);
     if n < 8 {
         return whole.walk;
@@ -82,7 +76,7 @@ pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64) -> f64 {
     let all: f64 = (1..n).map(square).sum();
     let pair = |i: usize| square(i) + square(i + 1);
     let Some(at) = (1..n / 2).max_by(|a, b| pair(*a).total_cmp(&pair(*b))) else { return whole.walk };
-    if pair(at) <= STEP * (all - pair(at)) {
+    if pair(at) <= rules.walk_step * (all - pair(at)) {
         return whole.walk;
     }
     let step = difference(at) + difference(at + 1);
@@ -94,7 +88,7 @@ pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64) -> f64 {
             _ => values[i],
         };
     }
-    drift(&times[..n], &without[..n], grain).walk.min(whole.walk)
+    drift(&times[..n], &without[..n], grain, rules).walk.min(whole.walk)
 }
 
 #[cfg(test)]
@@ -106,7 +100,7 @@ mod tests {
         let times: Vec<f64> = (0..16).map(f64::from).collect();
         let noise = |i: u32| 0.01 * f64::from(i * 7 % 5);
         let line: Vec<f64> = (0..16).map(|i| f64::from(i) + noise(i)).collect();
-        let plain = drift(&times, &line, 1e-3).walk;
+        let plain = drift(&times, &line, 1e-3, Rules::DAEMON).walk;
         for at in 1..8_u32 {
             for part in [0.0, 0.4, 1.0] {
                 let jump = |i: u32| {
@@ -119,8 +113,10 @@ mod tests {
                     }
                 };
                 let values: Vec<f64> = (0..16).map(|i| f64::from(i) + noise(i) + jump(i)).collect();
-                let (with, without) =
-                    (drift(&times, &values, 1e-3).walk, walk_without_step(&times, &values, 1e-3));
+                let (with, without) = (
+                    drift(&times, &values, 1e-3, Rules::DAEMON).walk,
+                    walk_without_step(&times, &values, 1e-3, Rules::DAEMON),
+                );
                 assert!(
                     with > 100.0 * plain && without < 4.0 * plain,
                     "{at} {part}: {plain} {with} {without}"
@@ -129,15 +125,19 @@ mod tests {
         }
         let late: Vec<f64> =
             (0..16).map(|i| if i < 12 { f64::from(i) } else { f64::from(i) + 60.0 }).collect();
-        assert_eq!(walk_without_step(&times, &late, 1e-3), drift(&times, &late, 1e-3).walk, "a new step");
+        assert_eq!(
+            walk_without_step(&times, &late, 1e-3, Rules::DAEMON),
+            drift(&times, &late, 1e-3, Rules::DAEMON).walk,
+            "a new step"
+        );
         let steps: Vec<f64> = (0..16).map(|i| f64::from(i / 3 * 3) + noise(i)).collect();
-        let walk = drift(&times, &steps, 1e-3).walk;
-        assert_eq!(walk_without_step(&times, &steps, 1e-3), walk, "a stair");
+        let walk = drift(&times, &steps, 1e-3, Rules::DAEMON).walk;
+        assert_eq!(walk_without_step(&times, &steps, 1e-3, Rules::DAEMON), walk, "a stair");
     }
 
     fn z(values: &[f64]) -> f64 {
         let times: Vec<f64> = (0..12).map(f64::from).collect();
-        drift(&times, values, 1e-3).z()
+        drift(&times, values, 1e-3, Rules::DAEMON).z()
     }
 
     #[test]
@@ -147,6 +147,6 @@ mod tests {
         let jump: Vec<f64> = (0..12).map(|i| if i < 6 { 0.0 } else { 10.0 }).collect();
         assert!(z(&jump) < 2.5, "{}", z(&jump));
         assert_eq!(z(&[5.0; 12]), 0.0);
-        assert_eq!(drift(&[0.0, 1.0], &[0.0, 1.0], 1.0), Drift::default());
+        assert_eq!(drift(&[0.0, 1.0], &[0.0, 1.0], 1.0, Rules::DAEMON), Drift::default());
     }
 }

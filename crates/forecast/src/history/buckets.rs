@@ -51,12 +51,12 @@ impl Default for Packed {
 
 /// The upper half of a 32-bit float, rounded to nearest: its sign, its exponent and 8 bits of precision; 0 for
 /// smaller numbers.
-pub(super) fn half(number: f32) -> u16 {
+pub(crate) fn half(number: f32) -> u16 {
     (number.max(0.0).to_bits().saturating_add(0x8000) >> 16) as u16
 }
 
 /// The float of an upper half.
-pub(super) fn doubled(half: u16) -> f32 {
+pub(crate) fn doubled(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
@@ -96,12 +96,12 @@ impl Bucket {
         whole.close()
     }
 
-    pub(super) fn forget(&mut self, channel: usize) {
+    pub(crate) fn forget(&mut self, channel: usize) {
         self.spans[channel] = Packed::default();
     }
 
     /// Whether it is valid at `now`, with its time relative to `base`.
-    pub(super) fn is_sound(&self, base: f64, now: f64) -> bool {
+    pub(crate) fn is_sound(&self, base: f64, now: f64) -> bool {
         let mut spans = (0..CHANNELS).filter_map(|channel| self.span(channel));
         // Times have 24 bits of precision.
         (0.0..=now * 1.000_001).contains(&(base + f64::from(self.at)))
@@ -111,7 +111,7 @@ impl Bucket {
 
 /// A bucket that is being filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Gathering {
+pub(crate) struct Gathering {
     time: f64,
     weight: f64,
     weights: [f64; CHANNELS],
@@ -137,7 +137,7 @@ impl Gathering {
     }
 
     /// Adds the values of a bucket.
-    pub(super) fn take(&mut self, bucket: &Bucket, weight: f64) {
+    pub(crate) fn take(&mut self, bucket: &Bucket, weight: f64) {
         self.pass(f64::from(bucket.at), weight);
         for channel in 0..CHANNELS {
             if let Some(span) = bucket.span(channel) {
@@ -146,13 +146,13 @@ impl Gathering {
         }
     }
 
-    pub(super) fn forget(&mut self, channel: usize) {
+    pub(crate) fn forget(&mut self, channel: usize) {
         self.weights[channel] = 0.0;
         self.sums[channel] = 0.0;
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "24 bits of a value are enough")]
-    pub(super) fn close(&self) -> Bucket {
+    pub(crate) fn close(&self) -> Bucket {
         let mut bucket = Bucket { at: (self.time / self.weight) as f32, ..Bucket::default() };
         for channel in 0..CHANNELS {
             if self.weights[channel] > 0.0 {
@@ -164,7 +164,7 @@ impl Gathering {
     }
 
     /// Whether it is valid with this number of samples at `now`, in seconds relative to its base.
-    pub(super) fn is_sound(&self, gathered: u32, now: f64) -> bool {
+    pub(crate) fn is_sound(&self, gathered: u32, now: f64) -> bool {
         let mut channels = self.sums.iter().zip(&self.weights).zip(&self.spans);
         (0.0..=now * self.weight * 1.000_001).contains(&self.time)
             && self.weight.is_finite()
@@ -274,7 +274,7 @@ impl Buckets {
     }
 
     /// Passes the closed buckets to `each`, oldest first, each merged from `coarse` coarse buckets' worth of samples.
-    pub(super) fn in_groups_of(&self, coarse: u32, mut each: impl FnMut(Bucket)) {
+    pub(crate) fn in_groups_of(&self, coarse: u32, mut each: impl FnMut(Bucket)) {
         let (mut group, mut held) = (Gathering::default(), 0);
         let most = FOLD * usize::try_from(coarse).unwrap_or(usize::MAX).min(CAPACITY);
         for (i, bucket) in self.all.iter().enumerate() {
@@ -301,7 +301,7 @@ impl Buckets {
 
     /// Removes the buckets before `at`, in seconds since the series began; returns them, with times relative to that
     /// start.
-    pub(super) fn cut(&mut self, at: f64) -> Vec<Bucket> {
+    pub(crate) fn cut(&mut self, at: f64) -> Vec<Bucket> {
         let first = self.all.partition_point(|bucket| self.base + f64::from(bucket.at) < at);
         let cut = self.all[..first].iter().map(|bucket| self.absolute(bucket)).collect();
         self.all.drain(..first);

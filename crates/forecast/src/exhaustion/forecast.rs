@@ -1,41 +1,17 @@
 //! The distribution of the time to exhaustion: by the trend, or by the peaks that recur, whichever is sooner.
 
-use super::records::Records;
-use super::recurrence::{Passage, Recurrence};
-use super::{Basis, Tte};
-use crate::analyzers::leak::GrowthWindow;
-use crate::analyzers::stats::first_passage::Walk;
-use crate::analyzers::stats::robust;
-use crate::analyzers::view::{MOST, View};
+use crate::estimate::{Basis, Tte};
+use crate::exhaustion::records::Records;
+use crate::exhaustion::recurrence::{Passage, Recurrence};
+use crate::leak::evidence::GrowthWindow;
+use crate::rules::Rules;
+use crate::stats::first_passage::Walk;
+use crate::stats::robust;
+use crate::view::{MOST, View};
 
-/// Iterations until the time looked ahead and the time looked back agree.
-const ROUNDS: usize = 3;
-/// Minimum number of newest buckets that the peak line is computed from: longer than the period of most sawtooth
-/// patterns.
-const PEAKS: usize = 12;
-/// Quantile of these peaks that the line uses: a peak that recurs, not one that occurred once.
-const LINE: f64 = 0.9;
-/// Added to the rate's standard error, as a share of the rate.
-pub(super) const PACE: f64 = 0.08;
-/// Maximum time to exhaustion, as a multiple of the observed duration of the growth.
-const REACH: f64 = 2.5;
-/// Quantile, over the buckets of the window, of the device memory in use above the allocated memory.
-const OVERHEAD: f64 = 0.4;
-/// A bucket in which the value changed by less than this share counts as constant.
-const STILL: f64 = 1e-4;
 /// Longest time of a forecast, in seconds: 30 years.
 const LONGEST: f64 = 1e9;
 
-/// Peaks matter where their height is at least this share of the distance to the limit; lower ones hardly change the
-/// time to exhaustion.
-const HEIGHT: f64 = 0.3;
-/// And where their period is longer than this many of the newest buckets; more frequent ones are in every bucket, whose
-/// highest values the trend goes through.
-const APART: f64 = 3.0;
-/// Growth that has lasted for T goes on for another t with probability (T/(T+t)) to this power: a Pareto law of its
-/// duration. With 1, the observed part would be as likely the first part of the duration as the last; probabilities
-/// above one half then come true more often than they say.
-const GOES_ON: f64 = 0.5;
 /// Minimum probability that peaks ever reach the limit.
 const LIKELY: f64 = 0.5;
 
@@ -51,103 +27,118 @@ enum FirstToLimit {
 
 /// Forecast of when growth reaches a limit.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Forecast {
+pub(crate) struct Forecast<'r> {
+    rules: &'r Rules,
     course: FirstToLimit,
     /// Time for which growth has been observed, in seconds.
     age: f64,
     /// The probability that growth goes on at all, by its new maxima.
     goes_on: f64,
     middle: Option<f64>,
-    pub(in crate::analyzers) basis: Basis,
+    pub(crate) basis: Basis,
     /// Whether only the peaks surely grow.
-    pub(in crate::analyzers) of_peaks_alone: bool,
+    pub(crate) of_peaks_alone: bool,
 }
 
 /// Series that a forecast is computed from.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct ForecastInput<'a> {
+pub(crate) struct ForecastInput<'a> {
     /// The newest samples of the used memory.
-    pub(in crate::analyzers) used: &'a View,
+    pub(crate) used: &'a View,
     /// The newest samples of the allocated memory; absent without allocator statistics.
-    pub(in crate::analyzers) allocated: Option<&'a View>,
+    pub(crate) allocated: Option<&'a View>,
     /// The whole history of the growing quantity; absent unless the growth was found in the whole history.
-    pub(in crate::analyzers) whole: Option<&'a View>,
+    pub(crate) whole: Option<&'a View>,
     /// The peaks of the used memory that recur; absent if none do.
-    pub(in crate::analyzers) peaks: Option<&'a Recurrence>,
+    pub(crate) peaks: Option<&'a Recurrence>,
     /// The sampling interval in seconds.
-    pub(in crate::analyzers) interval: f64,
+    pub(crate) interval: f64,
     /// Whether the growth is a leak.
-    pub(in crate::analyzers) leaks: bool,
+    pub(crate) leaks: bool,
 }
 
-impl Forecast {
+impl<'r> Forecast<'r> {
     /// Computes the forecast from the series and the growth with its rate. `now` is on the history's clock, after the
     /// newest bucket; growth has been observed for `age` seconds.
-    pub(in crate::analyzers) fn new(
+    pub(crate) fn new(
         ForecastInput { used, allocated, whole, peaks, interval, leaks }: ForecastInput<'_>,
         look: &GrowthWindow,
         (rate, rate_error): (f64, f64),
         limit: f64,
         (now, age): (f64, f64),
+        rules: &'r Rules,
     ) -> Self {
         let mut basis = Basis::Used;
         let (mut figure, mut over) = (used, 0.0);
-        if let Some(allocated) = allocated.filter(|view| view.len() > 0 && lies_still(used)) {
-            (figure, over) = (allocated, overhead(used, allocated, look.from));
+        if let Some(allocated) = allocated.filter(|view| view.len() > 0 && lies_still(used, rules)) {
+            (figure, over) = (allocated, overhead(used, allocated, look.from, rules));
             basis = Basis::Allocated;
         }
-        let goes_on = Records::since(now - age, figure, now, interval).goes_on(leaks);
+        let goes_on = Records::since(now - age, figure, now, interval, rules).goes_on(leaks, rules);
         let mut back = 0.0;
         let (mut level, mut spread) = (0.0, 0.0);
-        for _ in 0..ROUNDS {
-            (level, spread) = line(figure, rate, back, now);
+        for _ in 0..rules.look_back_rounds {
+            (level, spread) = line(figure, rate, back, now, rules);
             level += over;
             back = ((limit - level) / rate).clamp(0.0, age);
         }
         // The variation can recur at any time until exhaustion.
         let recent = used.at().first().copied().unwrap_or(now);
-        let swing = whole.map_or(0.0, |whole| swing(whole, recent, rate, back, now));
+        let swing =
+            whole.filter(|_| rules.swing).map_or(0.0, |whole| swing(whole, recent, rate, back, now, rules));
         level += swing;
         let stand_out = |peaks: &&Recurrence| {
             // No sample shows the peak of a phase, however often it occurs.
-            basis == Basis::Used
-                && peaks.height_bytes > HEIGHT * (limit - level)
-                && (peaks.of_phase || peaks.period_seconds > APART * newest_width(used))
+            rules.peaks
+                && basis == Basis::Used
+                && peaks.height_bytes > rules.peaks_height * (limit - level)
+                && (peaks.of_phase || peaks.period_seconds > rules.peaks_apart * newest_width(used))
         };
         let walk = Walk {
             distance: limit - level,
-            distance_error: 0.5 * spread,
+            distance_error: rules.line_error * spread,
             rate,
-            rate_error: rate_error + PACE * rate,
+            rate_error: rate_error + rules.pace * rate,
             diffusion: look.diffusion,
         };
         let middle = walk.quantile(0.5, LONGEST);
         let by_peaks = peaks.filter(stand_out).and_then(|peaks| {
-            let forecast = Self::by_peaks(peaks, limit - swing, look.diffusion, interval, age)?;
-            let first = peaks.is_on_time() || middle.is_none_or(|middle| forecast.middle <= Some(middle));
+            let forecast = Self::by_peaks(peaks, limit - swing, look.diffusion, interval, age, rules)?;
+            let first =
+                peaks.is_on_time(rules) || middle.is_none_or(|middle| forecast.middle <= Some(middle));
             first.then_some(Self { goes_on, ..forecast })
         });
         let trend = FirstToLimit::Trend(walk);
-        by_peaks.unwrap_or(Self { course: trend, age, goes_on, middle, basis, of_peaks_alone: false })
+        by_peaks.unwrap_or(Self { rules, course: trend, age, goes_on, middle, basis, of_peaks_alone: false })
     }
 
     /// The forecast from peaks that surely grow, where the level below them may not; absent if they do not reach the
     /// limit.
-    pub(in crate::analyzers) fn of_peaks_alone(
+    pub(crate) fn of_peaks_alone(
         peaks: &Recurrence,
         limit: f64,
         diffusion: f64,
         interval: f64,
+        rules: &'r Rules,
     ) -> Option<Self> {
-        let forecast = peaks.surely_grow().then(|| Self::by_peaks(peaks, limit, diffusion, interval, 0.0))?;
+        let forecast = (rules.alone && peaks.surely_grow(rules))
+            .then(|| Self::by_peaks(peaks, limit, diffusion, interval, 0.0, rules))?;
         forecast.map(|forecast| Self { of_peaks_alone: true, ..forecast })
     }
 
-    fn by_peaks(peaks: &Recurrence, limit: f64, diffusion: f64, interval: f64, age: f64) -> Option<Self> {
+    fn by_peaks(
+        peaks: &Recurrence,
+        limit: f64,
+        diffusion: f64,
+        interval: f64,
+        age: f64,
+        rules: &'r Rules,
+    ) -> Option<Self> {
         let age = age.max(peaks.for_seconds);
-        let passage = peaks.passage(limit, diffusion, interval, REACH * age);
+        let passage = peaks.passage(limit, diffusion, interval, (rules.reach * age).min(LONGEST), rules);
         let middle = passage.quantile(LIKELY)?;
         Some(Self {
+            rules,
             course: FirstToLimit::Peaks(passage, *peaks),
             age,
             goes_on: 1.0,
@@ -157,9 +148,9 @@ impl Forecast {
         })
     }
 
-    /// The quantiles; absent where the median exceeds [`REACH`] times the observed growth.
-    pub(in crate::analyzers) fn tte(&self) -> Option<Tte> {
-        let p50 = self.middle.filter(|middle| *middle < REACH * self.age)?;
+    /// The quantiles; absent where the median exceeds [`Rules::reach`] times the observed growth.
+    pub(crate) fn tte(&self) -> Option<Tte> {
+        let p50 = self.middle.filter(|middle| *middle < self.rules.reach * self.age)?;
         let (p10, p90) = match &self.course {
             FirstToLimit::Trend(walk) => (walk.quantile(0.1, LONGEST)?, walk.quantile(0.9, LONGEST)),
             FirstToLimit::Peaks(passage, _) => (passage.quantile(0.1)?, passage.quantile(0.9)),
@@ -169,7 +160,7 @@ impl Forecast {
 
     /// The probability of exhaustion within `horizon` seconds: that of the time to exhaustion, multiplied by the
     /// probability that growth goes on until then.
-    pub(in crate::analyzers) fn within(&self, horizon: f64) -> f64 {
+    pub(crate) fn within(&self, horizon: f64) -> f64 {
         let within = match &self.course {
             FirstToLimit::Trend(walk) => walk.within(horizon),
             FirstToLimit::Peaks(passage, _) => passage.within(horizon),
@@ -178,13 +169,13 @@ impl Forecast {
     }
 
     /// The probability that growth goes on for `horizon` seconds, or until exhaustion if that is sooner.
-    pub(in crate::analyzers) fn continues(&self, horizon: f64) -> f64 {
+    pub(crate) fn continues(&self, horizon: f64) -> f64 {
         let until = self.middle.map_or(horizon, |middle| middle.min(horizon)).max(0.0);
-        self.goes_on * (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(GOES_ON)
+        self.goes_on * (self.age / (self.age + until).max(f64::MIN_POSITIVE)).powf(self.rules.goes_on)
     }
 
     /// The peaks that the forecast is computed from; absent if it is computed from the trend.
-    pub(in crate::analyzers) fn peaks(&self) -> Option<Recurrence> {
+    pub(crate) fn peaks(&self) -> Option<Recurrence> {
         match self.course {
             FirstToLimit::Trend(_) => None,
             FirstToLimit::Peaks(_, peaks) => Some(peaks),
@@ -202,21 +193,21 @@ fn newest_width(view: &View) -> f64 {
 
 /// The upper line through the peaks of the last `back` seconds, extrapolated to `now`, and the spread of the peaks
 /// below it.
-fn line(view: &View, rate: f64, back: f64, now: f64) -> (f64, f64) {
+fn line(view: &View, rate: f64, back: f64, now: f64, rules: &Rules) -> (f64, f64) {
     let n = view.len();
-    let first = view.from(now - back).min(n - n.min(PEAKS));
+    let first = view.from(now - back).min(n - n.min(rules.line_buckets));
     let mut peaks = [0.0; MOST];
     for (peak, i) in peaks.iter_mut().zip(first..n) {
         *peak = view.max()[i] + rate * (now - view.at()[i]);
     }
     let peaks = &mut peaks[..n - first];
-    let level = robust::quantile(peaks, LINE);
+    let level = robust::quantile(peaks, rules.line);
     (level, level - robust::quantile(peaks, 0.2))
 }
 
 /// Height of the means of the last `back` seconds, extrapolated to `now`, above all means since `recent`: the daily
 /// variation, which the newest samples do not contain. At least 0.
-fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64) -> f64 {
+fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64, rules: &Rules) -> f64 {
     let carried = |i: usize| whole.mean()[i] + rate * (now - whole.at()[i]);
     let (first, new) = (whole.from(now - back), whole.from(recent));
     let mut older = [0.0; MOST];
@@ -228,21 +219,22 @@ fn swing(whole: &View, recent: f64, rate: f64, back: f64, now: f64) -> f64 {
     if older.is_empty() || !newest.is_finite() {
         0.0
     } else {
-        (robust::quantile(older, LINE) - newest).max(0.0)
+        (robust::quantile(older, rules.line) - newest).max(0.0)
     }
 }
 
 /// Whether the value is constant in most of the newest buckets.
-fn lies_still(view: &View) -> bool {
+fn lies_still(view: &View, rules: &Rules) -> bool {
     let n = view.len();
-    let newest = n - n.min(PEAKS);
-    let still = (newest..n).filter(|i| view.max()[*i] - view.min()[*i] < STILL * view.max()[*i]).count();
+    let newest = n - n.min(rules.line_buckets);
+    let still =
+        (newest..n).filter(|i| view.max()[*i] - view.min()[*i] < rules.still * view.max()[*i]).count();
     2 * still > n - newest
 }
 
 /// Device memory in use above the highest allocated peak so far, since `from`; never below 0. A caching allocator
 /// does not release memory, so that its past peaks are what it still holds.
-fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
+fn overhead(used: &View, allocated: &View, from: f64, rules: &Rules) -> f64 {
     let mut over = [0.0; MOST];
     let (mut count, mut highest, mut next) = (0, 0.0_f64, 0);
     for (at, held) in used.at().iter().zip(used.max()) {
@@ -255,5 +247,5 @@ fn overhead(used: &View, allocated: &View, from: f64) -> f64 {
             count += 1;
         }
     }
-    robust::quantile(&mut over[..count], OVERHEAD).max(0.0)
+    robust::quantile(&mut over[..count], rules.overhead).max(0.0)
 }

@@ -5,9 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::buckets::{Bucket, Buckets, CHANNELS};
-use super::excursions::Excursions;
-use super::past::Past;
+use crate::history::buckets::{Bucket, Buckets, CHANNELS};
+use crate::history::excursions::Excursions;
+use crate::history::past::Past;
+use crate::rules::Rules;
 
 /// The history of one series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,16 +23,11 @@ impl Life {
     /// Maximum size in bytes, including the heap.
     pub const BOUND: usize = Buckets::BOUND + Past::BOUND + Excursions::BOUND;
 
-    /// Records the finite values of one sample, taken `at` seconds after the series began.
-    pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS]) {
-        self.push_with_peak(at, values, None);
-    }
-
     /// Records the finite values of one sample, and the larger value that the first channel had since the sample
     /// before, if it had one.
-    pub fn push_with_peak(&mut self, at: f64, values: [Option<f64>; CHANNELS], peak: Option<f64>) {
+    pub fn push(&mut self, at: f64, values: [Option<f64>; CHANNELS], peak: Option<f64>, rules: &Rules) {
         for value in peak.into_iter().chain(values[0]) {
-            self.peaks.push(at, value);
+            self.peaks.push(at, value, rules);
         }
         if let Some(left) = self.recent.push(at, values, peak) {
             self.past.take(&left);
@@ -110,7 +106,7 @@ mod tests {
         let mut life = Life::default();
         for i in 0..1_000_000_u32 {
             let value = if i == 31_415 { 9.0 } else { f64::from(i % 2) };
-            life.push(f64::from(i), [Some(value), None]);
+            life.push(f64::from(i), [Some(value), None], None, Rules::DAEMON);
             if i % 997 == 0 {
                 assert!(life.is_sound(f64::from(i)) && whole(&life).len() <= 60, "after {i}");
             }
@@ -130,13 +126,13 @@ mod tests {
     fn only_a_long_history_has_older_values() {
         let mut life = Life::default();
         for i in 0..1_000_u32 {
-            life.push(f64::from(i), [Some(1.0), None]);
+            life.push(f64::from(i), [Some(1.0), None], None, Rules::DAEMON);
         }
         assert!(life.past().is_empty());
         life.retire(400.0);
         assert!(life.past().is_empty() && whole(&life)[0].at >= 400.0);
         for i in 1_000..5_000_u32 {
-            life.push(f64::from(i), [Some(1.0), None]);
+            life.push(f64::from(i), [Some(1.0), None], None, Rules::DAEMON);
         }
         let before = whole(&life);
         life.retire(4_500.0);

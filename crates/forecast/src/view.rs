@@ -1,19 +1,20 @@
 //! One channel of a history as arrays, with its windows and their blocks.
 
-use super::stats::robust;
+use serde::{Deserialize, Serialize};
+
 use crate::history::buckets::Bucket;
 use crate::history::life::Life;
+use crate::rules::Rules;
+use crate::stats::robust;
 
 /// Maximum number of buckets in a view.
-pub(super) const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 /// Number of blocks of a window: long enough to smooth sawtooth patterns, and enough of them for a trend.
 const BLOCKS: usize = 12;
-/// The floor of a block is this quantile of its buckets' minima, so that a single dip does not determine it.
-const FLOOR: f64 = 0.2;
 
 /// A channel's buckets as columns; times in seconds since the series began, values in bytes.
 #[derive(Debug)]
-pub(super) struct View {
+pub(crate) struct View {
     len: usize,
     at: [f64; MOST],
     min: [f64; MOST],
@@ -38,7 +39,7 @@ impl View {
     }
 
     /// The newest samples; all samples of a short history.
-    pub(super) fn recent(history: &Life, channel: usize) -> Self {
+    pub(crate) fn recent(history: &Life, channel: usize) -> Self {
         let mut view = Self::empty();
         let recent = history.recent();
         for bucket in recent.all() {
@@ -48,63 +49,81 @@ impl View {
     }
 
     /// The whole history.
-    pub(super) fn whole(history: &Life, channel: usize) -> Self {
+    pub(crate) fn whole(history: &Life, channel: usize) -> Self {
         let mut view = Self::empty();
         history.whole(|bucket| view.add(&bucket, 0.0, channel));
         view
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn at(&self) -> &[f64] {
+    pub(crate) fn at(&self) -> &[f64] {
         &self.at[..self.len]
     }
 
-    pub(super) fn min(&self) -> &[f64] {
+    pub(crate) fn min(&self) -> &[f64] {
         &self.min[..self.len]
     }
 
-    pub(super) fn mean(&self) -> &[f64] {
+    pub(crate) fn mean(&self) -> &[f64] {
         &self.mean[..self.len]
     }
 
-    pub(super) fn max(&self) -> &[f64] {
+    pub(crate) fn max(&self) -> &[f64] {
         &self.max[..self.len]
     }
 
     /// The time of the last bucket; 0 for none.
-    pub(super) fn now(&self) -> f64 {
+    pub(crate) fn now(&self) -> f64 {
         self.at().last().copied().unwrap_or(0.0)
     }
 
     /// The time from the first bucket to the last.
-    pub(super) fn span(&self) -> f64 {
+    pub(crate) fn span(&self) -> f64 {
         self.now() - self.at().first().copied().unwrap_or(0.0)
     }
 
     /// The first bucket at or after a time.
-    pub(super) fn from(&self, at: f64) -> usize {
+    pub(crate) fn from(&self, at: f64) -> usize {
         self.at().partition_point(|own| *own < at)
     }
 
     /// The first bucket of the window that has the last `share` of the time.
-    pub(super) fn begin(&self, share: f64) -> usize {
+    pub(crate) fn begin(&self, share: f64) -> usize {
         let from = self.now() - share * self.span();
         self.from(from - 1e-9 * from.abs())
     }
 
     /// Differences below this are insignificant: a multiple of the rounding error of 24-bit floats, at least four
     /// pages of 4 KiB.
-    pub(super) fn grain(&self) -> f64 {
-        (self.mean().last().copied().unwrap_or(0.0).abs() * 1e-5).max(16_384.0)
+    pub(crate) fn grain(&self, rules: &Rules) -> f64 {
+        (self.mean().last().copied().unwrap_or(0.0).abs() * rules.grain_share).max(rules.grain_bytes)
     }
+}
+
+/// A line through a sawtooth pattern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Envelope {
+    /// The lower line: memory that is never released.
+    Floor,
+    /// The mean.
+    #[default]
+    Center,
+    /// The upper line, which reaches the limit first.
+    Peak,
+}
+
+impl Envelope {
+    /// Every envelope.
+    pub const ALL: [Self; 3] = [Self::Floor, Self::Center, Self::Peak];
 }
 
 /// A window cut into blocks of equal time.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     len: usize,
     at: [f64; BLOCKS],
     floor: [f64; BLOCKS],
@@ -114,7 +133,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// The buckets `first..end` of a view.
-    pub(super) fn new(view: &View, first: usize, end: usize) -> Self {
+    pub(crate) fn new(view: &View, first: usize, end: usize, rules: &Rules) -> Self {
         let mut blocks = Self::default();
         if end <= first {
             return blocks;
@@ -130,48 +149,45 @@ impl Blocks {
                 stop += 1;
             }
             if stop > start {
-                blocks.add(view, start, stop);
+                blocks.add(view, start, stop, rules);
                 start = stop;
             }
         }
         blocks
     }
 
-    fn add(&mut self, view: &View, start: usize, stop: usize) {
+    fn add(&mut self, view: &View, start: usize, stop: usize, rules: &Rules) {
         #[expect(clippy::cast_precision_loss, reason = "at most 64")]
         let count = (stop - start) as f64;
         let mut lowest = [0.0; MOST];
         lowest[..stop - start].copy_from_slice(&view.min[start..stop]);
         let i = self.len;
         self.at[i] = view.at[start..stop].iter().sum::<f64>() / count;
-        self.floor[i] = robust::quantile(&mut lowest[..stop - start], FLOOR);
+        self.floor[i] = robust::quantile(&mut lowest[..stop - start], rules.block_floor);
         self.center[i] = view.mean[start..stop].iter().sum::<f64>() / count;
         self.peak[i] = view.max[start..stop].iter().copied().fold(f64::NEG_INFINITY, f64::max);
         self.len += 1;
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn at(&self) -> &[f64] {
+    pub(crate) fn at(&self) -> &[f64] {
         &self.at[..self.len]
     }
 
-    pub(super) fn floor(&self) -> &[f64] {
-        &self.floor[..self.len]
-    }
-
-    pub(super) fn center(&self) -> &[f64] {
-        &self.center[..self.len]
-    }
-
-    pub(super) fn peak(&self) -> &[f64] {
-        &self.peak[..self.len]
+    /// One of the three lines through the blocks.
+    pub(crate) fn line(&self, envelope: Envelope) -> &[f64] {
+        match envelope {
+            Envelope::Floor => &self.floor[..self.len],
+            Envelope::Center => &self.center[..self.len],
+            Envelope::Peak => &self.peak[..self.len],
+        }
     }
 
     /// The time between the first and the last block.
-    pub(super) fn span(&self) -> f64 {
+    pub(crate) fn span(&self) -> f64 {
         if self.len == 0 { 0.0 } else { self.at[self.len - 1] - self.at[0] }
     }
 }

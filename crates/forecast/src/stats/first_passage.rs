@@ -1,6 +1,6 @@
 //! When a random walk with drift first reaches a level: the inverse Gaussian distribution.
 
-use super::normal;
+use crate::stats::normal;
 
 /// A random walk with drift, from now on.
 #[derive(Clone, Copy, Debug)]

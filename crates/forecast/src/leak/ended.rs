@@ -1,28 +1,17 @@
 //! Whether growth has ended: a cache is full, an oscillation has turned.
 
-use super::Envelope;
-use crate::analyzers::stats::trend::drift;
-use crate::analyzers::view::{Blocks, MOST, View};
+use crate::rules::Rules;
+use crate::stats::trend::drift;
+use crate::view::{Blocks, Envelope, MOST, View};
 
 /// Lengths of the newest part of the series (the tail) that are compared with the whole growth, in buckets.
 const TAILS: [usize; 9] = [3, 4, 5, 6, 8, 10, 13, 17, 22];
-/// A tail that gained less than this share of what the rate predicts may be the end of growth.
-const GAINED: f64 = 0.5;
-/// It is the end if every earlier interval of that length gained more, and the tail is this many standard deviations
-/// of the earlier gains below their mean.
-const DEVIATIONS: f64 = 2.25;
-/// Number of newest buckets that the noise is estimated from.
-const FINE: usize = 24;
 
 /// Last shares of the growth that are tested for a separate slope.
 const LATE: [f64; 4] = [0.5, 0.36, 0.25, 0.18];
-/// A part is flat if its slope is below this share of the earlier slope.
-const FLAT: f64 = 0.35;
-/// And the slopes must differ by this many standard errors.
-const FLAT_ERRORS: f64 = 1.5;
 
 /// Whether growth at `rate` bytes per second since the bucket `first` has ended.
-pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: Envelope) -> bool {
+pub(crate) fn ended(view: &View, first: usize, rate: f64, lead: Envelope, rules: &Rules) -> bool {
     let n = view.len();
     if n < 8 || first + 8 > n {
         return false;
@@ -45,21 +34,22 @@ pub(in crate::analyzers) fn ended(view: &View, first: usize, rate: f64, lead: En
             }
         }
     }
-    stands(view.at(), &line[..n], first, rate) || late_is_flat(view, first, lead)
+    rules.end_by_gain && stands(view.at(), &line[..n], first, rate, rules)
+        || late_is_flat(view, first, lead, rules)
 }
 
 /// Whether the newest gain is below every earlier gain over the same time: a rank test against the growth itself, so
 /// that steps and sawtooth patterns are compared with themselves.
-fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
+fn stands(at: &[f64], line: &[f64], first: usize, rate: f64, rules: &Rules) -> bool {
     let n = at.len();
-    let noise = noise(at, line, rate);
+    let noise = noise(at, line, rate, rules);
     for tail in TAILS {
         if n - first < 2 * tail + 2 {
             break;
         }
         let apart = at[n - 1] - at[n - 1 - tail];
         let gain = line[n - 1] - line[n - 1 - tail];
-        if gain > GAINED * rate * apart {
+        if gain > rules.end_gained * rate * apart {
             continue;
         }
         let (mut least, mut sum, mut squares, mut seen) = (f64::INFINITY, 0.0, 0.0, 0.0);
@@ -82,7 +72,7 @@ fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
         }
         let mean = sum / seen;
         let deviation = ((squares / seen - mean * mean).max(0.0) + noise).sqrt();
-        if gain < least && mean - gain > DEVIATIONS * deviation {
+        if gain < least && mean - gain > rules.end_deviations * deviation {
             return true;
         }
     }
@@ -90,8 +80,8 @@ fn stands(at: &[f64], line: &[f64], first: usize, rate: f64) -> bool {
 }
 
 /// The variance of the difference between the newest buckets: old buckets are too coarse to show it.
-fn noise(at: &[f64], line: &[f64], rate: f64) -> f64 {
-    let fine = line.len().saturating_sub(FINE);
+fn noise(at: &[f64], line: &[f64], rate: f64, rules: &Rules) -> f64 {
+    let fine = line.len().saturating_sub(rules.end_noise_buckets);
     let (mut sum, mut seen) = (0.0, 0.0);
     for i in fine + 1..line.len() {
         sum += (line[i] - line[i - 1] - rate * (at[i] - at[i - 1])).powi(2);
@@ -101,29 +91,26 @@ fn noise(at: &[f64], line: &[f64], rate: f64) -> f64 {
 }
 
 /// Whether a late part of the growth has a separate slope that is flat.
-fn late_is_flat(view: &View, first: usize, lead: Envelope) -> bool {
-    let (n, grain) = (view.len(), view.grain());
+fn late_is_flat(view: &View, first: usize, lead: Envelope, rules: &Rules) -> bool {
+    let (n, grain) = (view.len(), view.grain(rules));
     let span = view.now() - view.at()[first];
-    let lead = match lead {
-        Envelope::Floor => 0,
-        Envelope::Center => 1,
-        Envelope::Peak => 2,
-    };
     for share in LATE {
         let cut = view.from(view.now() - share * span);
         if n - cut < 8 || cut < first + 6 {
             continue;
         }
-        let (before, after) = (Blocks::new(view, first, cut), Blocks::new(view, cut, n));
+        let (before, after) = (Blocks::new(view, first, cut, rules), Blocks::new(view, cut, n, rules));
         if before.len() < 4 || after.len() < 5 {
             continue;
         }
-        let flat = |i: usize| {
+        let flat = |line: Envelope| {
             let [was, is] =
-                [&before, &after].map(|b| drift(b.at(), [b.floor(), b.center(), b.peak()][i], grain));
-            is.slope < FLAT * was.slope && was.slope - is.slope > FLAT_ERRORS * is.error
+                [&before, &after].map(|blocks| drift(blocks.at(), blocks.line(line), grain, rules));
+            is.slope < rules.flat * was.slope && was.slope - is.slope > rules.flat_errors * is.error
         };
-        if flat(lead) && (0..3).any(|i| i != lead && flat(i)) {
+        if flat(lead)
+            && (!rules.flat_twice || Envelope::ALL.into_iter().any(|other| other != lead && flat(other)))
+        {
             return true;
         }
     }

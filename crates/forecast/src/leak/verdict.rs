@@ -2,46 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Criteria, Envelope, GrowthWindow, State, ended};
-use crate::analyzers::stats::trend::drift;
-use crate::analyzers::view::View;
+use crate::estimate::LeakState;
+use crate::leak::ended::ended;
+use crate::leak::evidence::{Criteria, GrowthWindow};
+use crate::rules::Rules;
+use crate::stats::trend::drift;
+use crate::view::{Envelope, View};
 
-/// Share of the time that counts while growth accelerates, because its rate is not established yet.
-const ACCELERATING: f64 = 0.25;
-/// Share of the time that counts at a level where growth ended before.
-const OLD_LEVEL: f64 = 0.2;
-/// A level is new if it exceeds that level by this factor.
-const NEW_LEVEL: f64 = 1.01;
-/// Growth has resumed if it has gained this share of its former rate since it ended: a cache at its limit gains less.
-const RESUMED: f64 = 0.5;
-
-/// The most that one evaluation adds after growth has ended once, as a share of the required duration: two
-/// evaluations make a leak again.
-const AGAIN: f64 = 0.6;
-/// Growth has ended if it stands for longer than this multiple of its longest pause.
-const PAUSES: f64 = 1.5;
-/// The lowest mean of this many newest buckets is the level without peaks.
-const LOWEST: usize = 8;
-/// The whole of a history shows by itself that growth ended this share of it ago.
-const SEEN_BY_WHOLE: f64 = 0.15;
-/// Number of newest buckets that must continue the growth of their window.
-const NEWEST: usize = 6;
-/// If their rate is below this share of the window's rate, growth has ended while the window still includes it.
-const GOES_ON: f64 = 0.35;
-/// Below this share of the former rate, the window no longer includes the growth.
-const FORGOTTEN: f64 = 0.05;
 /// Upper bound of valid levels in bytes and rates in bytes per second.
 const LARGEST: f64 = 1e18;
 
 /// The verdict on one series; times on the history's clock, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::analyzers) struct Verdict {
+pub(crate) struct Verdict {
     leaking: bool,
     /// Time for which there was evidence of growth, minus the time without it, in seconds.
     held: f64,
     assessed: f64,
     /// When the growth began.
-    pub(in crate::analyzers) onset: f64,
+    pub(crate) onset: f64,
     /// The floor at that time.
     begun: f64,
     /// The highest level of the leading envelope during the growth.
@@ -49,8 +28,8 @@ pub(in crate::analyzers) struct Verdict {
     /// The highest level at which growth ended.
     ceiling: f64,
     /// The last confirmed growth rate, bytes per second.
-    pub(in crate::analyzers) rate: f64,
-    pub(in crate::analyzers) rate_error: f64,
+    pub(crate) rate: f64,
+    pub(crate) rate_error: f64,
     lead: Envelope,
     /// Where growth last ended.
     stood: Option<GrowthEnd>,
@@ -80,23 +59,25 @@ struct GrowthEnd {
 
 impl Verdict {
     /// Updates the verdict with a new evaluation.
-    pub(in crate::analyzers) fn judge(
+    pub(crate) fn judge(
         &mut self,
         view: &View,
         look: &GrowthWindow,
         now: f64,
         asked: &Criteria,
-    ) -> State {
+        rules: &Rules,
+    ) -> LeakState {
         let step = (now - self.assessed).max(0.0);
         self.assessed = now;
         let grows = look.grows();
-        let over = self.leaking && !grows && self.is_over(view, look);
-        self.resumed = grows && self.stood.is_some_and(|stood| self.has_resumed(view, stood, now));
+        let over = self.leaking && !grows && self.is_over(view, look, rules);
+        self.resumed = grows && self.stood.is_some_and(|stood| self.has_resumed(view, stood, now, rules));
         if grows {
-            let new = self.resumed || look.level > self.ceiling * NEW_LEVEL;
-            let level = if new { 1.0 } else { OLD_LEVEL };
-            let pace = if look.accelerating { ACCELERATING } else { 1.0 };
-            let most = if self.stood.is_some() { asked.step.min(AGAIN * asked.hold) } else { asked.step };
+            let new = self.resumed || look.level > self.ceiling * rules.new_level;
+            let level = if new { 1.0 } else { rules.old_level };
+            let pace = if look.accelerating { rules.accelerating } else { 1.0 };
+            let most =
+                if self.stood.is_some() { asked.step.min(rules.again * asked.hold) } else { asked.step };
             self.held += step.min(most * view.span()) * level * pace;
         } else if !self.leaking {
             self.held = (self.held - step).max(0.0);
@@ -124,68 +105,77 @@ impl Verdict {
             self.stood = Some(GrowthEnd { at: now, level: newest(view)[1] });
         }
         if self.leaking {
-            State::Leaking
+            LeakState::Leaking
         } else if grows {
-            State::Growing
+            LeakState::Growing
         } else if look.slowing && look.rate > 0.0 && look.climbs {
-            State::Warming
+            LeakState::Warming
         } else {
-            State::Steady
+            LeakState::Steady
         }
     }
 
     /// Whether the rate of the window is that of growth that has ended: a window is minutes long, and so its rate
     /// remains for minutes. True until the window no longer includes the growth, or growth resumes.
-    pub(in crate::analyzers) fn fades(&mut self, view: &View, look: &GrowthWindow, state: State) -> bool {
-        if matches!(state, State::Growing | State::Leaking) {
+    pub(crate) fn fades(
+        &mut self,
+        view: &View,
+        look: &GrowthWindow,
+        state: LeakState,
+        rules: &Rules,
+    ) -> bool {
+        if matches!(state, LeakState::Growing | LeakState::Leaking) {
             (self.grew, self.faded) = (look.rate.clamp(0.0, LARGEST), false);
-        } else if look.rate < FORGOTTEN * self.grew {
+        } else if look.rate < rules.forgotten * self.grew {
             (self.grew, self.faded) = (0.0, false);
         } else if self.grew > 0.0 && !self.faded {
-            self.faded = newest_rate(view) < GOES_ON * look.rate;
+            self.faded = newest_rate(view, rules) < rules.fades * look.rate;
         }
         self.faded
     }
 
     /// Whether growth has ended at the present level: the pause is longer than every earlier one after which growth
     /// went on.
-    pub(in crate::analyzers) fn has_ended(&self, view: &View, now: f64) -> bool {
+    pub(crate) fn has_ended(&self, view: &View, now: f64, rules: &Rules) -> bool {
         let here = |stood: GrowthEnd| {
             let lasts = now - stood.at;
-            let lowest = view.mean().iter().rev().take(LOWEST).copied().fold(f64::INFINITY, f64::min);
-            lasts >= PAUSES * self.pause && lasts <= SEEN_BY_WHOLE * now && lowest <= stood.level * NEW_LEVEL
+            let lowest =
+                view.mean().iter().rev().take(rules.stand_buckets).copied().fold(f64::INFINITY, f64::min);
+            lasts >= rules.pauses * self.pause
+                && lasts <= rules.seen_by_whole * now
+                && lowest <= stood.level * rules.new_level
         };
         self.stands && self.stood.is_some_and(here)
     }
 
     /// Whether growth has lasted at least half as long as a leak requires, or has resumed.
-    pub(in crate::analyzers) fn is_half_held(&self, view: &View, asked: &Criteria) -> bool {
-        self.leaking || self.resumed || self.held >= asked.hold / 2.0 * view.span()
+    pub(crate) fn is_half_held(&self, view: &View, asked: &Criteria, rules: &Rules) -> bool {
+        self.leaking || self.resumed || self.held >= rules.forecast_hold * asked.hold * view.span()
     }
 
     /// Whether a restored state is valid at `now`: finite, in range, and not in the future.
-    pub(in crate::analyzers) fn is_sound(&self, now: f64) -> bool {
+    pub(crate) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
         let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
         let times = [self.held, self.assessed, self.onset, stood[0], self.pause];
         bytes.iter().all(|x| (0.0..=LARGEST).contains(x)) && times.iter().all(|at| (0.0..=now).contains(at))
     }
 
-    fn has_resumed(&self, view: &View, stood: GrowthEnd, now: f64) -> bool {
-        newest(view)[0] - stood.level > RESUMED * self.rate * (now - stood.at)
+    fn has_resumed(&self, view: &View, stood: GrowthEnd, now: f64, rules: &Rules) -> bool {
+        newest(view)[0] - stood.level > rules.resumed * self.rate * (now - stood.at)
     }
 
-    fn is_over(&self, view: &View, look: &GrowthWindow) -> bool {
-        ended(view, view.from(self.onset), self.rate, self.lead)
-            || look.slowing && look.climbs
-            || floor(view, view.len() - 4) < self.begun
+    fn is_over(&self, view: &View, look: &GrowthWindow, rules: &Rules) -> bool {
+        ended(view, view.from(self.onset), self.rate, self.lead, rules)
+            || rules.end_by_slowing && look.slowing && look.climbs
+            || rules.end_by_return && floor(view, view.len() - 4) < self.begun
     }
 }
 
 /// The rate of the newest buckets, bytes per second.
-fn newest_rate(view: &View) -> f64 {
-    let first = view.len().saturating_sub(NEWEST);
-    drift(&view.at()[first..], &view.mean()[first..], view.grain()).slope
+fn newest_rate(view: &View, rules: &Rules) -> f64 {
+    let first = view.len().saturating_sub(rules.fade_buckets);
+    drift(&view.at()[first..], &view.mean()[first..], view.grain(rules), rules).slope
 }
 
 /// The two newest means, lower first.

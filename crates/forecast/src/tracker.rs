@@ -6,27 +6,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exhaustion::phases::PhasePeaks;
-use super::exhaustion::{Basis, Forecast, ForecastInput, Growing, PhasePeriod, Recurrence, Tte};
-use super::leak::{Evidence, State};
-use super::series_verdict::{Clock, SeriesState, SeriesVerdict};
-use super::stats::normal;
-use super::view::View;
+use crate::estimate::{Basis, LeakState, Rate, Tte};
+use crate::exhaustion::forecast::{Forecast, ForecastInput};
+use crate::exhaustion::phase::PhasePeaks;
+use crate::exhaustion::recurrence::{Growing, Recurrence};
 use crate::history::life::Life;
+use crate::leak::evidence::Evidence;
+use crate::rules::Rules;
+use crate::series_verdict::{Clock, SeriesState, SeriesVerdict};
+use crate::stats::normal;
+use crate::view::View;
 
 /// The history's channels.
 const USED: usize = 0;
 const WATCHED: usize = 1;
-/// A step longer than this many intervals is a gap and counts as one interval, because nothing was observed.
-const GAP: f64 = 8.0;
-/// After this many consecutive gaps, the gap is the new interval.
-const NEW_INTERVAL: u8 = 3;
-/// Weight of a new step in the learned interval.
-const FOLLOW: f64 = 0.05;
-/// A rise over a gap by more than this share counts as growth.
-const GREW: f64 = 0.005;
-/// Peaks that recur without a phase are used if they are higher than those of the phase by this factor.
-const PHASE_HEIGHT: f64 = 1.5;
 /// The largest accepted value, in bytes: 8 PiB.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
@@ -83,20 +76,18 @@ pub struct Tracker {
     used: f64,
 }
 
-pub use crate::model::outlook::Rate as Growth;
-
 /// The assessment of a series at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Assessment {
     /// The state of its growth.
-    pub leak: State,
+    pub leak: LeakState,
     /// The quantity that is evaluated.
     pub watched: Watched,
     /// Seconds since growth began; absent while it does not grow.
     pub growing_for_seconds: Option<f64>,
     /// The growth rate of the evaluated quantity; absent before there are enough samples, and after growth ends until
     /// the evaluated samples no longer include it.
-    pub growth: Option<Growth>,
+    pub growth: Option<Rate>,
     /// Strength of the evidence, 0.5 to 1: Φ(z/2.5) of the largest z. It orders subjects and is not a probability.
     pub confidence: Option<f64>,
     /// The evidence; absent before there are enough samples.
@@ -107,9 +98,9 @@ pub struct Assessment {
     pub basis: Option<Basis>,
     /// The peaks that recur, and that the forecast is computed from; absent where it is computed from the trend.
     pub peaks: Option<Recurrence>,
-    /// The phase of these peaks; absent where the job does not report it.
+    /// Median number of steps from one of these peaks to the next; absent where they are not those of a phase.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<PhasePeriod>,
+    pub phase_steps: Option<f64>,
     /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner. It limits
     /// the probabilities of exhaustion, and not the quantiles; absent without a forecast.
     pub p_growth_continues: Option<f64>,
@@ -130,12 +121,17 @@ impl Tracker {
     /// negative or above 8 PiB are rejected, and so is a second sample at the same time. A clock that jumps back or
     /// far ahead counts as one interval.
     pub fn push(&mut self, at: f64, sample: Sample) -> bool {
+        self.push_by(Rules::DAEMON, at, sample)
+    }
+
+    /// [`Tracker::push`] by other rules.
+    pub fn push_by(&mut self, rules: &Rules, at: f64, sample: Sample) -> bool {
         let believed = |bytes: &f64| (0.0..=LARGEST).contains(bytes);
         if !at.is_finite() || !believed(&sample.used) || self.sampled_at == Some(at) {
             return false;
         }
         if let Some(before) = self.sampled_at {
-            self.pass(at - before, sample.used > self.used * (1.0 + GREW));
+            self.pass(rules, at - before, sample.used > self.used * (1.0 + rules.gap_rise));
         }
         self.sampled_at = Some(at);
         let own = sample.allocated.filter(believed);
@@ -154,7 +150,7 @@ impl Tracker {
         self.used = sample.used;
         let peak = sample.peak.filter(|peak| believed(peak) && *peak > sample.used);
         let values = [Some(sample.used), value.filter(|_| source == self.watched)];
-        self.history.push_with_peak(self.elapsed, values, peak);
+        self.history.push(self.elapsed, values, peak, rules);
         true
     }
 
@@ -162,11 +158,11 @@ impl Tracker {
     ///
     /// A gap counts as one interval, so that the sleep of a suspended host does not count as a constant level. But if
     /// the series `grew` meanwhile, only the sampling was interrupted, and the growth took the whole time.
-    fn pass(&mut self, step: f64, grew: bool) {
+    fn pass(&mut self, rules: &Rules, step: f64, grew: bool) {
         let known = self.interval > 0.0;
-        if known && (step < 0.0 || step > GAP * self.interval) {
+        if known && (step < 0.0 || step > rules.gap_intervals * self.interval) {
             self.gaps = if step > 0.0 { self.gaps + 1 } else { 0 };
-            if self.gaps >= NEW_INTERVAL {
+            if self.gaps >= rules.gap_count {
                 (self.interval, self.gaps) = (step, 0);
             }
             self.elapsed += if grew && step > 0.0 { step } else { self.interval };
@@ -174,26 +170,37 @@ impl Tracker {
         }
         self.gaps = 0;
         let step = step.max(0.0);
-        self.interval += if known { FOLLOW * (step - self.interval) } else { step };
+        self.interval += if known { rules.interval_weight * (step - self.interval) } else { step };
         self.elapsed += step;
     }
 
     /// Assesses the series against a `limit` in bytes and for `horizons` in seconds. If it is called rarely it
     /// reports less, but not something different: the verdict requires a few calls in 3 % of the history.
     pub fn assess(&mut self, limit: Option<f64>, horizons: &[f64]) -> Assessment {
-        self.assess_with(limit, horizons, None)
+        self.assess_by(Rules::DAEMON, limit, horizons, None)
     }
 
     /// Assesses the series with the peaks of a phase that the job reports.
-    pub(super) fn assess_with(
+    pub fn assess_with(
         &mut self,
+        limit: Option<f64>,
+        horizons: &[f64],
+        phase: Option<&PhasePeaks>,
+    ) -> Assessment {
+        self.assess_by(Rules::DAEMON, limit, horizons, phase)
+    }
+
+    /// [`Tracker::assess_with`] by other rules.
+    pub fn assess_by(
+        &mut self,
+        rules: &Rules,
         limit: Option<f64>,
         horizons: &[f64],
         phase: Option<&PhasePeaks>,
     ) -> Assessment {
         let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0);
         let mut assessment = Assessment {
-            leak: State::Insufficient,
+            leak: LeakState::Insufficient,
             watched: self.watched,
             growing_for_seconds: None,
             growth: None,
@@ -202,13 +209,14 @@ impl Tracker {
             tte: None,
             basis: None,
             peaks: None,
-            phase: None,
+            phase_steps: None,
             p_growth_continues: None,
             p_exhaustion: vec![None; horizons.len()],
         };
         let (channel, clock) = (self.channel(), Clock { now: self.elapsed, interval: self.interval });
-        let seen = self.sight.see(&mut self.history, channel, clock, limit);
-        let forecast = seen.as_ref().and_then(|seen| self.assess_growth(seen, limit, phase, &mut assessment));
+        let seen = self.sight.see(&mut self.history, channel, clock, limit, rules);
+        let forecast =
+            seen.as_ref().and_then(|seen| self.assess_growth(rules, seen, limit, phase, &mut assessment));
         if limit.is_none() {
             return assessment;
         }
@@ -220,7 +228,8 @@ impl Tracker {
             assessment.p_growth_continues = forecast.as_ref().map(|forecast| forecast.continues(longest));
             assessment.peaks = forecast.as_ref().and_then(Forecast::peaks);
             let of_phase = assessment.peaks.is_some_and(|peaks| peaks.of_phase);
-            assessment.phase = phase.filter(|_| of_phase).and_then(PhasePeaks::named);
+            assessment.phase_steps =
+                phase.filter(|_| of_phase).and_then(PhasePeaks::period).map(|(steps, _)| steps);
             if let Some(forecast) =
                 forecast.as_ref().filter(|forecast| seen.half_held || forecast.of_peaks_alone)
             {
@@ -232,31 +241,32 @@ impl Tracker {
     }
 
     /// Fills in the state and its evidence, and forecasts exhaustion where the series grows towards a limit.
-    fn assess_growth(
+    fn assess_growth<'r>(
         &self,
+        rules: &'r Rules,
         seen: &SeriesState,
         limit: Option<f64>,
         phase: Option<&PhasePeaks>,
         assessment: &mut Assessment,
-    ) -> Option<Forecast> {
+    ) -> Option<Forecast<'r>> {
         let (rate, error) = seen.rate;
         let evidence = seen.look.evidence;
         assessment.leak = seen.state;
         assessment.growth =
-            (!seen.faded).then_some(Growth { bytes_per_second: rate, error_bytes_per_second: error });
+            (!seen.faded).then_some(Rate { bytes_per_second: rate, error_bytes_per_second: error });
         assessment.evidence = Some(evidence);
         let peaks = |below| {
-            let of_phase = phase.and_then(|phase| Recurrence::of_phase(phase, below, self.elapsed));
+            let of_phase = phase.and_then(|phase| Recurrence::of_phase(phase, below, self.elapsed, rules));
             // Samples may show higher peaks than those of phases, such as those of another process.
-            let lowest = of_phase.map_or(0.0, |peaks| PHASE_HEIGHT * peaks.height_bytes);
-            let found = Recurrence::find(self.history.peaks(), below, self.elapsed);
+            let lowest = of_phase.map_or(0.0, |peaks| rules.phase_height * peaks.height_bytes);
+            let found = Recurrence::find(self.history.peaks(), below, self.elapsed, rules);
             found.filter(|found| found.height_bytes > lowest).or(of_phase)
         };
-        if !matches!(seen.state, State::Growing | State::Leaking) {
+        if !matches!(seen.state, LeakState::Growing | LeakState::Leaking) {
             let look = &seen.look;
             let ends = look.slowing || look.over || seen.faded;
             let (peaks, limit) = (!ends).then(|| peaks(None)).flatten().zip(limit)?;
-            return Forecast::of_peaks_alone(&peaks, limit, look.diffusion, self.interval);
+            return Forecast::of_peaks_alone(&peaks, limit, look.diffusion, self.interval, rules);
         }
         let zs = [evidence.floor_z, evidence.center_z, evidence.peak_z];
         let age = (self.elapsed - seen.from).max(0.0);
@@ -272,9 +282,9 @@ impl Tracker {
             whole: past.as_ref(),
             peaks: peaks.as_ref(),
             interval: self.interval,
-            leaks: seen.state == State::Leaking,
+            leaks: seen.state == LeakState::Leaking,
         };
-        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age)))
+        limit.map(|limit| Forecast::new(figures, &seen.look, seen.rate, limit, (self.elapsed, age), rules))
     }
 
     /// The learned sampling interval in seconds; 0 before the second sample.
@@ -332,12 +342,12 @@ mod tests {
     fn a_line_is_a_leak_with_the_time_that_is_left() {
         let (_, assessments) = run(seconds(400).map(|t| (t, used(1e9 + 5.0 * MB * t))));
         let last = assessments.last().unwrap();
-        assert_eq!(last.leak, State::Leaking);
+        assert_eq!(last.leak, LeakState::Leaking);
         let left = (4e9 - (1e9 + 5.0 * MB * 399.0)) / (5.0 * MB);
         let tte = last.tte.unwrap();
         assert!((tte.p50 - left).abs() < 0.05 * left, "{tte:?}, {left}");
         assert!(tte.p10 < tte.p50 && tte.p90.is_some_and(|p90| p90 > tte.p50), "{tte:?}");
-        assert!(assessments.iter().take(5).all(|assessment| assessment.leak == State::Insufficient));
+        assert!(assessments.iter().take(5).all(|assessment| assessment.leak == LeakState::Insufficient));
     }
 
     #[test]
@@ -368,7 +378,7 @@ mod tests {
     fn a_fill_is_no_leak_soon_after_it_stops() {
         let (_, assessments) = run(seconds(600).map(|t| (t, used(1e9 + 5.0 * MB * t.min(300.0)))));
         let on: Vec<usize> =
-            (0..assessments.len()).filter(|i| assessments[*i].leak == State::Leaking).collect();
+            (0..assessments.len()).filter(|i| assessments[*i].leak == LeakState::Leaking).collect();
         assert!(on.iter().any(|i| *i < 30), "never on");
         assert!(on.iter().all(|i| *i < 33), "{on:?}");
         assert!(assessments.last().unwrap().tte.is_none());
@@ -494,7 +504,7 @@ mod tests {
             assert!(
                 assessments
                     .iter()
-                    .all(|assessment| assessment.leak != State::Leaking && assessment.tte.is_none())
+                    .all(|assessment| assessment.leak != LeakState::Leaking && assessment.tte.is_none())
             );
             assert_eq!(assessments.last().unwrap().p_exhaustion, [Some(0.0), Some(0.0)]);
         }
@@ -504,12 +514,12 @@ mod tests {
     fn cache_and_reserved_memory_are_no_leak() {
         let cache = |t| Sample { used: 1e9 + MB * t, unreclaimable: Some(1e9), allocated: None, peak: None };
         let (tracker, assessments) = run(seconds(600).map(|t| (t, cache(t))));
-        assert!(assessments.iter().all(|assessment| assessment.leak != State::Leaking));
+        assert!(assessments.iter().all(|assessment| assessment.leak != LeakState::Leaking));
         assert_eq!(tracker.watched(), Watched::Unreclaimable);
         let reserved =
             |t: f64| Sample { used: 1e9 + MB * t, unreclaimable: None, allocated: Some(0.9e9), peak: None };
         let (tracker, assessments) = run(seconds(600).map(|t| (t, reserved(t))));
-        assert!(assessments.iter().all(|assessment| assessment.leak != State::Leaking));
+        assert!(assessments.iter().all(|assessment| assessment.leak != LeakState::Leaking));
         assert_eq!(tracker.watched(), Watched::Allocated);
     }
 
@@ -519,14 +529,14 @@ mod tests {
             |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 5.0 * MB * t), peak: None };
         let (_, assessments) = run(seconds(400).map(|t| (t, sample(t))));
         let last = assessments.last().unwrap();
-        assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
+        assert_eq!((last.leak, last.basis), (LeakState::Leaking, Some(Basis::Allocated)));
     }
 
     #[test]
     fn a_restart_begins_again() {
         let value = |t: f64| if t < 400.0 { 3e9 + MB * t } else { 1e9 + MB * (t % 7.0) };
         let (tracker, assessments) = run(seconds(600).map(|t| (t, used(value(t)))));
-        assert!(assessments.last().unwrap().leak != State::Leaking);
+        assert!(assessments.last().unwrap().leak != LeakState::Leaking);
         assert!(
             View::recent(&tracker.history, USED).max().iter().all(|max| *max < 2e9),
             "the old life is there"
@@ -580,7 +590,7 @@ mod tests {
             |t| Sample { used: 3.5e9, unreclaimable: None, allocated: Some(1e9 + 0.1 * MB * t), peak: None };
         let (_, assessments) = run(seconds(20_000).map(|t| (t, sample(t))));
         let last = assessments.last().unwrap();
-        assert_eq!((last.leak, last.basis), (State::Leaking, Some(Basis::Allocated)));
+        assert_eq!((last.leak, last.basis), (LeakState::Leaking, Some(Basis::Allocated)));
         // The device holds 0.5 GB more than is allocated now, and there is 0.5 GB besides.
         let p50 = last.tte.unwrap().p50;
         assert!((p50 - 5_000.0).abs() < 1_500.0, "{p50}");

@@ -7,21 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::rules::Rules;
+
 /// Twice the largest accepted value of memory, in bytes: 16 PiB.
 const LARGEST: f32 = 1.8e16;
 /// Maximum number of peaks in each record.
 pub const CAPACITY: usize = 14;
-/// Height of the tallest peaks, and of nearly all, as shares of the highest one in memory.
-const TALL: f32 = 0.7;
-const ALL: f32 = 0.25;
-/// What remains of the highest height after each sample: half after 5,700 samples, so that peaks that recur every
-/// half an hour at one sample a second keep the threshold.
-const REMAINS: f32 = 1.0 - 1.0 / 8192.0;
-/// Minimum height of a peak, as a share of the level.
-const LEAST: f32 = 0.003;
-/// A rise by less than this share of the threshold does not change the time of a peak: the highest value of a long
-/// phase is anywhere in it.
-const TOP: f32 = 0.2;
 
 /// A peak, in bytes and in seconds since the series began.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,9 +37,9 @@ impl Excursions {
     pub const BOUND: usize = size_of::<Self>() + 2 * CAPACITY * size_of::<Kept>();
 
     /// Records a finite value, taken `at` seconds after the series began.
-    pub fn push(&mut self, at: f64, value: f64) {
-        self.tall.push(at, value, TALL);
-        self.all.push(at, value, ALL);
+    pub fn push(&mut self, at: f64, value: f64, rules: &Rules) {
+        self.tall.push(at, value, rules.peak_tall, rules);
+        self.all.push(at, value, rules.peak_all, rules);
     }
 
     /// The tallest peaks, oldest first.
@@ -107,17 +98,17 @@ struct Zigzag {
 
 impl Zigzag {
     #[expect(clippy::cast_possible_truncation, reason = "24 bits of a value and of a time are enough")]
-    fn push(&mut self, at: f64, value: f64, share: f32) {
+    fn push(&mut self, at: f64, value: f64, share: f32, rules: &Rules) {
         let (at, value) = ((at - self.base) as f32, value as f32);
         if !self.begun {
             (self.turn, self.turn_at, self.low, self.rises, self.begun) = (value, at, value, true, true);
             return;
         }
-        self.highest *= REMAINS;
-        let least = (share * self.highest).max(LEAST * value);
+        self.highest *= rules.peak_remains;
+        let least = (share * self.highest).max(rules.peak_least * value);
         if self.rises {
             if value > self.turn {
-                if value > self.turn + TOP * least {
+                if value > self.turn + rules.peak_top * least {
                     self.turn_at = at;
                 }
                 self.turn = value;
@@ -201,7 +192,7 @@ mod tests {
     fn recorded(samples: u32, level: impl Fn(u32) -> f64) -> Excursions {
         let mut peaks = Excursions::default();
         for i in 0..samples {
-            peaks.push(f64::from(i), level(i));
+            peaks.push(f64::from(i), level(i), Rules::DAEMON);
             assert!(peaks.is_sound(f64::from(i)), "after {i}");
         }
         peaks

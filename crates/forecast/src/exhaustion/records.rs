@@ -1,21 +1,11 @@
 //! The new maxima of growing memory: growth that goes on reaches levels that were never reached before.
 
-use crate::analyzers::view::View;
-
-/// Samples that are added to the longest time between two maxima: a bucket has several samples, and the first of these
-/// times are short by chance.
-const ADDED: f64 = 5.0;
-/// The probability that growth which is no leak yet exceeds an earlier maximum. Most such growth is a return, as in
-/// each cycle of a load: of simulated growth with warnings, less than one in a hundred came true.
-const EXCEEDS: f64 = 0.05;
-/// Without a new maximum for this share of the longest time between two of them, growth goes on. After that, the
-/// probability that it does decreases with this power of the time.
-const PAUSE: f64 = 0.75;
-const FADES: f64 = 2.0;
+use crate::rules::Rules;
+use crate::view::View;
 
 /// The new maxima since growth began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Records {
+pub(crate) struct Records {
     /// Whether a level before the growth was as high as the present one.
     returns: bool,
     /// The time since the last maximum, as a multiple of the longest time between two of them.
@@ -24,7 +14,7 @@ pub(super) struct Records {
 
 impl Records {
     /// The maxima of `view` since `from`; `from` and `now` on the view's clock, all times in seconds.
-    pub(super) fn since(from: f64, view: &View, now: f64, interval: f64) -> Self {
+    pub(crate) fn since(from: f64, view: &View, now: f64, interval: f64, rules: &Rules) -> Self {
         let first = view.from(from);
         let before = view.max()[..first].iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (mut highest, mut last, mut longest) = (f64::NEG_INFINITY, from, 0.0_f64);
@@ -34,15 +24,15 @@ impl Records {
                 (highest, last) = (*top, *at);
             }
         }
-        let longest = (longest + ADDED * interval).max(f64::MIN_POSITIVE);
+        let longest = (longest + rules.record_added * interval).max(f64::MIN_POSITIVE);
         Self { returns: highest <= before, pause: (now - last).max(0.0) / longest }
     }
 
     /// The probability that growth goes on, as far as these maxima say. `leaks` is whether it has lasted for long
     /// enough to be a leak.
-    pub(super) fn goes_on(self, leaks: bool) -> f64 {
-        let exceeds = if self.returns && !leaks { EXCEEDS } else { 1.0 };
-        exceeds * (PAUSE / self.pause.max(PAUSE)).powf(FADES)
+    pub(crate) fn goes_on(self, leaks: bool, rules: &Rules) -> f64 {
+        let exceeds = if self.returns && !leaks { rules.returns } else { 1.0 };
+        exceeds * (rules.record_pause / self.pause.max(rules.record_pause)).powf(rules.record_fades)
     }
 }
 
@@ -55,17 +45,18 @@ mod tests {
     fn records(seconds: u32, from: f64, value: impl Fn(f64) -> f64) -> Records {
         let mut history = Life::default();
         for at in (0..seconds).map(f64::from) {
-            history.push_with_peak(at, [Some(value(at)), None], None);
+            history.push(at, [Some(value(at)), None], None, Rules::DAEMON);
         }
-        Records::since(from, &View::recent(&history, 0), f64::from(seconds), 1.0)
+        Records::since(from, &View::recent(&history, 0), f64::from(seconds), 1.0, Rules::DAEMON)
     }
 
     #[test]
     fn growth_without_new_maxima_does_not_go_on() {
         let stairs = |until: f64| move |at: f64| 1e9 + 1e7 * (at.min(until) / 40.0).floor();
-        assert_eq!(records(390, 0.0, stairs(1e9)).goes_on(true), 1.0);
-        assert!(records(400, 0.0, stairs(360.0)).goes_on(true) > 0.5, "a step is due");
-        let later = [480, 560, 640].map(|seconds| records(seconds, 0.0, stairs(360.0)).goes_on(true));
+        assert_eq!(records(390, 0.0, stairs(1e9)).goes_on(true, Rules::DAEMON), 1.0);
+        assert!(records(400, 0.0, stairs(360.0)).goes_on(true, Rules::DAEMON) > 0.5, "a step is due");
+        let later =
+            [480, 560, 640].map(|seconds| records(seconds, 0.0, stairs(360.0)).goes_on(true, Rules::DAEMON));
         assert!(later.is_sorted_by(|one, next| one > next) && later[2] < 0.2, "{later:?}");
     }
 
@@ -73,7 +64,10 @@ mod tests {
     fn a_return_to_an_earlier_level_hardly_exceeds_it() {
         let cycle = |at: f64| 2e9 - 1e9 * (std::f64::consts::TAU * at / 400.0).cos();
         let rises = records(560, 420.0, cycle);
-        assert_eq!((rises.goes_on(false), rises.goes_on(true)), (EXCEEDS, 1.0));
-        assert_eq!(records(150, 20.0, cycle).goes_on(false), 1.0, "the first rise");
+        assert_eq!(
+            (rises.goes_on(false, Rules::DAEMON), rises.goes_on(true, Rules::DAEMON)),
+            (Rules::DAEMON.returns, 1.0)
+        );
+        assert_eq!(records(150, 20.0, cycle).goes_on(false, Rules::DAEMON), 1.0, "the first rise");
     }
 }

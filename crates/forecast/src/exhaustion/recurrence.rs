@@ -13,42 +13,13 @@
 
 use serde::Serialize;
 
-use super::forecast::PACE;
-use super::phases::PhasePeaks;
-use crate::analyzers::stats::{normal, robust};
+use crate::exhaustion::phase::PhasePeaks;
 use crate::history::excursions::{CAPACITY, Excursions, Peak};
+use crate::rules::Rules;
+use crate::stats::{normal, robust};
 
 /// Minimum number of peaks that recur.
 const LEAST: usize = 3;
-/// Number of newest peaks that the line goes through; its slope is that of all.
-const NEWEST: usize = 5;
-/// Deviation of the highest values that is assumed beforehand, as a share of the height, with the weight of so many
-/// peaks.
-const DEVIATION: f64 = 0.03;
-const WEIGHT: f64 = 2.0;
-/// The peaks may grow at another rate than the level below them: its error, as a share of the rate.
-const OTHER_RATE: f64 = 0.15;
-/// Heights grow if their slope exceeds this many standard errors.
-const HEIGHT_GROWS: f64 = 2.0;
-/// Peaks have ended if the next one is later than its time by this share of the period, and by so many deviations.
-const OVERDUE: f64 = 0.6;
-const OVERDUE_DEVIATIONS: f64 = 3.0;
-/// The slope of the newer half of the peaks, and of the three newest ones, is at least this share of the slope of all.
-const GOES_ON: f64 = 0.6;
-const GOES_ON_NEWEST: f64 = 0.3;
-/// Peaks grow where the level below them does not if their slope exceeds this many standard errors, at this least
-/// number of peaks, a deviation of the period of at most this share, and a growth from peak to peak of at most this
-/// share of the height.
-const SURE: f64 = 5.0;
-const SURE_COUNT: usize = 4;
-const REGULAR: f64 = 0.35;
-const PER_PERIOD: f64 = 0.5;
-/// Peaks whose intervals deviate by at most this share of the period are forecast better than the line through them.
-const ON_TIME: f64 = 0.2;
-/// Intervals that deviate by more than this share of the period do not recur.
-const IRREGULAR: f64 = 0.9;
-/// A rise is the next peak once it is at most this share lower than the lowest one.
-const ARRIVED: f64 = 0.25;
 
 /// Peaks that recur.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -80,10 +51,10 @@ pub struct Recurrence {
     present: Option<f64>,
     /// Whether the newest peaks continue the slope of all.
     #[serde(skip)]
-    pub(super) continues: bool,
+    pub(crate) continues: bool,
     /// The slope of the peaks alone in standard errors.
     #[serde(skip)]
-    pub(super) z: f64,
+    pub(crate) z: f64,
 }
 
 /// Growth of the level below the peaks; absent where it does not grow.
@@ -91,18 +62,18 @@ type Below = Option<Growing>;
 
 /// Growth of the level below the peaks.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::analyzers) struct Growing {
+pub(crate) struct Growing {
     /// When it began, on the history's clock.
-    pub(in crate::analyzers) from: f64,
+    pub(crate) from: f64,
     /// Bytes per second, with the standard error.
-    pub(in crate::analyzers) rate: (f64, f64),
+    pub(crate) rate: (f64, f64),
 }
 
 impl Recurrence {
     /// The tallest peaks if these recur, else all.
-    pub(in crate::analyzers) fn find(peaks: &Excursions, below: Below, now: f64) -> Option<Self> {
-        Self::of(peaks.tall(), peaks.rising(true), below, now)
-            .or_else(|| Self::of(peaks.all(), peaks.rising(false), below, now))
+    pub(crate) fn find(peaks: &Excursions, below: Below, now: f64, rules: &Rules) -> Option<Self> {
+        Self::of(peaks.tall(), peaks.rising(true), below, now, rules)
+            .or_else(|| Self::of(peaks.all(), peaks.rising(false), below, now, rules))
     }
 
     fn of(
@@ -110,6 +81,7 @@ impl Recurrence {
         rising: Option<Peak>,
         below: Below,
         now: f64,
+        rules: &Rules,
     ) -> Option<Self> {
         let recorded = peaks.len();
         if recorded + 1 < LEAST {
@@ -121,7 +93,7 @@ impl Recurrence {
         }
         // The rise that the newest samples are in is a peak once it is high enough.
         let least = all[..recorded].iter().map(|peak| peak.height).fold(f64::INFINITY, f64::min);
-        let arrived = rising.filter(|rising| rising.height >= (1.0 - ARRIVED) * least);
+        let arrived = rising.filter(|rising| rising.height >= (1.0 - rules.peaks_arrived) * least);
         let mut count = recorded;
         if let Some(rising) = arrived {
             all[count] = rising;
@@ -139,12 +111,14 @@ impl Recurrence {
         let spread: f64 = intervals.iter().map(|own| (own - period).abs().min(2.0 * period).powi(2)).sum();
         let deviation = (spread / (float(count) - 1.0)).sqrt();
         let next = all[count - 1].at + period - now;
-        if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) || deviation > IRREGULAR * period {
+        if next < -(rules.peaks_overdue * period).max(rules.peaks_overdue_deviations * deviation)
+            || deviation > rules.peaks_irregular * period
+        {
             return None;
         }
         // The height of a peak that goes on is not known yet.
         let known = &all[..if recorded >= LEAST { recorded } else { count }];
-        let mut found = Self::line(known, below, now);
+        let mut found = Self::line(known, below, now, rules);
         found.count = count;
         found.period_seconds = period;
         found.period_deviation_seconds = deviation;
@@ -154,19 +128,19 @@ impl Recurrence {
     }
 
     /// The peaks of a phase that the job reports. `now` is the history's clock.
-    pub(in crate::analyzers) fn of_phase(phase: &PhasePeaks, below: Below, now: f64) -> Option<Self> {
-        let last = phase.all.last().filter(|_| phase.all.len() >= LEAST)?;
+    pub(crate) fn of_phase(phase: &PhasePeaks, below: Below, now: f64, rules: &Rules) -> Option<Self> {
+        let last = phase.occurrences.last().filter(|_| phase.occurrences.len() >= LEAST)?;
         let ((period, deviation), seconds) = (phase.period()?, phase.seconds_per_step()?);
         let next = last.step + period - phase.step;
-        if next < -(OVERDUE * period).max(OVERDUE_DEVIATIONS * deviation) - 1.0 {
+        if next < -(rules.peaks_overdue * period).max(rules.peaks_overdue_deviations * deviation) - 1.0 {
             return None;
         }
         let peaks: Vec<Peak> = phase
-            .all
+            .occurrences
             .iter()
             .map(|own| Peak { at: now - (phase.now - own.at), top: own.top, height: own.top - own.base })
             .collect();
-        let mut found = Self::line(&peaks, below, now);
+        let mut found = Self::line(&peaks, below, now, rules);
         found.period_seconds = period * seconds;
         found.period_deviation_seconds = deviation * seconds;
         found.next_seconds = next.max(0.0) * seconds;
@@ -175,20 +149,24 @@ impl Recurrence {
     }
 
     /// The line through the highest values.
-    fn line(peaks: &[Peak], below: Below, now: f64) -> Self {
+    fn line(peaks: &[Peak], below: Below, now: f64, rules: &Rules) -> Self {
         let n = peaks.len();
         let mut heights = [0.0; CAPACITY + 1];
         for (height, peak) in heights.iter_mut().zip(peaks) {
             *height = peak.height;
         }
         let height = robust::median(&mut heights[..n]);
-        let prior = DEVIATION * height;
+        let prior = rules.peaks_deviation * height;
         // The slope of the peaks since the growth began, or of all.
         let from = below.map_or(f64::NEG_INFINITY, |below| below.from);
         let after = |at: f64| &peaks[peaks.partition_point(|peak| peak.at < at)..];
         let newer = after(f64::midpoint(from, now));
-        let since = if from.is_finite() && newer.len() > LEAST { newer } else { after(from) };
-        let (slope, error, deviation) = slope(since, prior);
+        let since = if rules.peaks_newer_half && from.is_finite() && newer.len() > LEAST {
+            newer
+        } else {
+            after(from)
+        };
+        let (slope, error, deviation) = slope(since, prior, rules);
         let (mut rate, mut rate_error) = (slope, error);
         if let Some(below) = below {
             // Copies of what is kept grow with it: their heights grow too.
@@ -196,11 +174,11 @@ impl Recurrence {
             for (grown, peak) in grown.iter_mut().zip(since) {
                 *grown = Peak { top: peak.height, ..*peak };
             }
-            let (of_height, height_error, _) = self::slope(&grown[..since.len()], prior);
-            let grows = of_height > HEIGHT_GROWS * height_error;
+            let (of_height, height_error, _) = self::slope(&grown[..since.len()], prior, rules);
+            let grows = of_height > rules.peaks_height_grows * height_error;
             let (more, more_error) = if grows { (of_height, height_error) } else { (0.0, 0.0) };
             let base = below.rate.0 + more;
-            let other = below.rate.1.powi(2) + (OTHER_RATE * base).powi(2) + more_error.powi(2);
+            let other = below.rate.1.powi(2) + (rules.peaks_other_rate * base).powi(2) + more_error.powi(2);
             let own = error.powi(2);
             (rate, rate_error) = if own.is_finite() {
                 ((slope * other + base * own) / (own + other), (own * other / (own + other)).sqrt())
@@ -208,7 +186,7 @@ impl Recurrence {
                 (base, other.sqrt())
             };
         }
-        let newest = &peaks[n - n.min(NEWEST)..];
+        let newest = &peaks[n - n.min(rules.peaks_newest)..];
         let count = float(newest.len());
         let carried = |peak: &Peak| peak.top + rate * (now - peak.at.max(from).min(now));
         let top = newest.iter().map(carried).sum::<f64>() / count;
@@ -225,30 +203,37 @@ impl Recurrence {
             next_seconds: 0.0,
             of_phase: false,
             present: None,
-            continues: continues(peaks, slope, prior),
+            continues: continues(peaks, slope, prior, rules),
             z: slope / error.max(f64::MIN_POSITIVE),
         }
     }
 
     /// Whether the peaks surely grow, whatever the level below them does.
-    pub(super) fn surely_grow(&self) -> bool {
+    pub(crate) fn surely_grow(&self, rules: &Rules) -> bool {
         let per_period = self.growth_bytes_per_second * self.period_seconds;
-        self.z >= SURE
+        self.z >= rules.alone_sure
             && self.continues
-            && self.count >= SURE_COUNT
-            && self.period_deviation_seconds <= REGULAR * self.period_seconds
-            && per_period <= PER_PERIOD * self.height_bytes
+            && self.count >= rules.alone_count
+            && self.period_deviation_seconds <= rules.alone_regular * self.period_seconds
+            && per_period <= rules.alone_per_period * self.height_bytes
     }
 
     /// Whether the time of the next peak is known well.
-    pub(super) fn is_on_time(&self) -> bool {
-        self.period_deviation_seconds <= ON_TIME * self.period_seconds
+    pub(crate) fn is_on_time(&self, rules: &Rules) -> bool {
+        self.period_deviation_seconds <= rules.peaks_on_time * self.period_seconds
     }
 
     /// When the first peak reaches `limit`. `longest` is the time in seconds that is looked ahead, `diffusion` the
     /// variance that the level gains per second, and `interval` the sampling interval in seconds.
-    pub(super) fn passage(&self, limit: f64, diffusion: f64, interval: f64, longest: f64) -> Passage {
-        let newest = float(self.count.min(NEWEST));
+    pub(crate) fn passage(
+        &self,
+        limit: f64,
+        diffusion: f64,
+        interval: f64,
+        longest: f64,
+        rules: &Rules,
+    ) -> Passage {
+        let newest = float(self.count.min(rules.peaks_newest));
         let period = self.period_seconds.max(interval).max(f64::MIN_POSITIVE);
         let shift = self.deviation_bytes.powi(2) / newest;
         let mut passage = Passage { cells: [Cell::default(); CELLS], len: 0 };
@@ -264,7 +249,7 @@ impl Recurrence {
                 )
             };
             let reaches = (above(limit) / above(present).max(NEGLIGIBLE)).clamp(0.0, 1.0);
-            let at = PRESENT * period;
+            let at = rules.peaks_present * period;
             passage.cells[0] = Cell { at, spread: at, reaches };
             passage.len = 1;
             left = 1.0 - reaches;
@@ -273,7 +258,8 @@ impl Recurrence {
         while passage.len < CELLS && left > NEGLIGIBLE && at < longest {
             let top = self.top_bytes + self.growth_bytes_per_second * at;
             let error = (shift
-                + ((self.growth_error_bytes_per_second + PACE * self.growth_bytes_per_second.abs()) * at)
+                + ((self.growth_error_bytes_per_second + rules.pace * self.growth_bytes_per_second.abs())
+                    * at)
                     .powi(2)
                 + diffusion * at)
                 .sqrt();
@@ -300,12 +286,12 @@ impl Recurrence {
 }
 
 /// Whether the newer peaks continue the slope of all.
-fn continues(peaks: &[Peak], all: f64, prior: f64) -> bool {
+fn continues(peaks: &[Peak], all: f64, prior: f64, rules: &Rules) -> bool {
     let n = peaks.len();
     let newest = &peaks[n - LEAST..];
     let half = &peaks[(n / 2).min(n - LEAST)..];
-    slope(half, prior).0 > GOES_ON * all
-        && slope(newest, prior).0 > GOES_ON_NEWEST * all
+    slope(half, prior, rules).0 > rules.alone_goes_on * all
+        && slope(newest, prior, rules).0 > rules.alone_goes_on_newest * all
         && newest[LEAST - 1].top >= newest[0].top
 }
 
@@ -316,7 +302,7 @@ fn float(count: usize) -> f64 {
 
 /// The slope of peaks, its standard error (infinite for fewer than three, or at one time), and the deviation of single peaks, which is
 /// assumed to be `prior` before any is seen.
-fn slope(peaks: &[Peak], prior: f64) -> (f64, f64, f64) {
+fn slope(peaks: &[Peak], prior: f64, rules: &Rules) -> (f64, f64, f64) {
     let n = peaks.len();
     if n < LEAST {
         return (0.0, f64::INFINITY, prior);
@@ -331,10 +317,12 @@ fn slope(peaks: &[Peak], prior: f64) -> (f64, f64, f64) {
     let slope = peaks.iter().map(|peak| (peak.at - middle) * (peak.top - mean)).sum::<f64>() / across;
     let left = |i: usize| peaks[i].top - mean - slope * (peaks[i].at - middle);
     let squares: f64 = (0..n).map(|i| left(i).powi(2)).sum();
-    let deviation = ((squares + WEIGHT * prior * prior) / (count - 2.0 + WEIGHT)).sqrt();
+    let deviation = ((squares + rules.peaks_deviation_weight * prior * prior)
+        / (count - 2.0 + rules.peaks_deviation_weight))
+        .sqrt();
     // What is left of a bend is not independent from peak to peak.
     let near: f64 = (1..n).map(|i| left(i) * left(i - 1)).sum();
-    let kept = (near / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.8);
+    let kept = (near / squares.max(f64::MIN_POSITIVE)).clamp(0.0, rules.peaks_correlation);
     let error = deviation / across.sqrt() * ((1.0 + kept) / (1.0 - kept)).sqrt();
     (slope, error, deviation)
 }
@@ -347,8 +335,6 @@ const NODES: [(f64, f64); 5] = [
     (1.355_626_179_974_266, 0.222_075_922_005_613),
     (2.856_970_013_872_806, 0.011_257_411_327_720_7),
 ];
-/// How long a peak goes on, as a share of the period.
-const PRESENT: f64 = 0.25;
 /// Number of steps that the future is divided into; so many first ones are single peaks, later ones cover more.
 const CELLS: usize = 40;
 const SINGLE: usize = 12;
@@ -365,14 +351,14 @@ struct Cell {
 
 /// The distribution of the time in seconds at which a peak first reaches the limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passage {
+pub(crate) struct Passage {
     cells: [Cell; CELLS],
     len: usize,
 }
 
 impl Passage {
     /// The probability that it is within `horizon` seconds.
-    pub(super) fn within(&self, horizon: f64) -> f64 {
+    pub(crate) fn within(&self, horizon: f64) -> f64 {
         let cells = self.cells[..self.len].iter();
         let all = cells
             .map(|cell| cell.reaches * normal::cdf((horizon - cell.at) / cell.spread.max(f64::MIN_POSITIVE)));
@@ -380,7 +366,7 @@ impl Passage {
     }
 
     /// The time by which it is so with probability `p`; absent if that is beyond what was looked ahead.
-    pub(super) fn quantile(&self, p: f64) -> Option<f64> {
+    pub(crate) fn quantile(&self, p: f64) -> Option<f64> {
         let last = self.cells[..self.len].last()?;
         let (mut low, mut high) = (0.0, last.at + 4.0 * last.spread);
         if self.within(high) < p {
@@ -405,9 +391,9 @@ mod tests {
         let mut peaks = Excursions::default();
         for i in 0..seconds {
             let top = 300.0 * MB + growth * f64::from(i / 45);
-            peaks.push(f64::from(i), 1_000.0 * MB + if i % 45 >= 40 { top } else { 0.0 });
+            peaks.push(f64::from(i), 1_000.0 * MB + if i % 45 >= 40 { top } else { 0.0 }, Rules::DAEMON);
         }
-        Recurrence::find(&peaks, None, f64::from(seconds))
+        Recurrence::find(&peaks, None, f64::from(seconds), Rules::DAEMON)
     }
 
     #[test]
@@ -424,9 +410,9 @@ mod tests {
     #[test]
     fn the_peak_that_reaches_the_limit_is_forecast() {
         let found = peaks(450, 10.0 * MB).unwrap();
-        assert!(found.surely_grow());
+        assert!(found.surely_grow(Rules::DAEMON));
         // The peak at 490 s has 1,400 MB; the one at 535 s 1,410 MB.
-        let passage = found.passage(1_405.0 * MB, 0.0, 1.0, 1e4);
+        let passage = found.passage(1_405.0 * MB, 0.0, 1.0, 1e4, Rules::DAEMON);
         let p50 = passage.quantile(0.5).unwrap();
         assert!((p50 - 85.0).abs() < 15.0, "{p50}");
         assert!(passage.within(60.0) < 0.5 && passage.within(110.0) > 0.8);
@@ -436,17 +422,17 @@ mod tests {
     #[test]
     fn constant_peaks_below_the_limit_reach_it_hardly_ever() {
         let found = peaks(450, 0.0).unwrap();
-        assert!(!found.surely_grow());
-        assert!(found.passage(1_400.0 * MB, 0.0, 1.0, 600.0).within(600.0) < 0.1);
+        assert!(!found.surely_grow(Rules::DAEMON));
+        assert!(found.passage(1_400.0 * MB, 0.0, 1.0, 600.0, Rules::DAEMON).within(600.0) < 0.1);
     }
 
     #[test]
     fn peaks_that_are_overdue_recur_no_longer() {
         let mut peaks = Excursions::default();
         for i in 0..400_u32 {
-            peaks.push(f64::from(i), if i % 40 >= 35 { 1.3e9 } else { 1e9 });
+            peaks.push(f64::from(i), if i % 40 >= 35 { 1.3e9 } else { 1e9 }, Rules::DAEMON);
         }
-        assert!(Recurrence::find(&peaks, None, 410.0).is_some());
-        assert_eq!(Recurrence::find(&peaks, None, 500.0), None);
+        assert!(Recurrence::find(&peaks, None, 410.0, Rules::DAEMON).is_some());
+        assert_eq!(Recurrence::find(&peaks, None, 500.0, Rules::DAEMON), None);
     }
 }

@@ -1,6 +1,0 @@
-//! Numerics of the analyzers: pure functions of numbers, no state, no allocation.
-
-pub mod first_passage;
-pub mod normal;
-pub mod robust;
-pub mod trend;
