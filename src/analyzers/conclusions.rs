@@ -6,9 +6,21 @@ use crate::model::analyzer::Analysis;
 use crate::model::desc::Gauge;
 use crate::model::finding::{Evidence, Finding, Subject};
 use crate::model::health::Health;
-use crate::model::outlook::{Conclusion, Forecast, Growth, HORIZON_LABELS, LeakState};
+use crate::model::outlook::{Conclusion, Forecast, Growth, HORIZON_LABELS, LeakState, Rate};
 use crate::model::printable;
 use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Flag, Ratio, Seconds};
+
+/// A number of standard errors as a finite one: JSON has no infinity, and so many are certainty.
+pub(super) fn standard_errors(count: f64) -> f64 {
+    const CERTAIN: f64 = 1e6;
+    if count.is_nan() { 0.0 } else { count.clamp(-CERTAIN, CERTAIN) }
+}
+
+/// A rate whose standard error is finite; absent where the rate is not.
+pub(super) fn finite(rate: Option<Rate>) -> Option<Rate> {
+    let rate = rate.filter(|rate| rate.bytes_per_second.is_finite())?;
+    Some(Rate { error_bytes_per_second: rate.error_bytes_per_second.min(f64::MAX), ..rate })
+}
 
 /// Adds the metrics and the findings of a conclusion of the analyzer `exhaustion` or `leak` at `now` seconds since 1970.
 pub(crate) fn write(conclusion: &Conclusion, now: f64, out: &mut Analysis) {

@@ -628,3 +628,29 @@ fn peaks_of_a_phase_that_do_not_grow_are_no_forecast() {
     let within = value(&steady, "memwarden_forecast_exhaustion_probability_ratio", &["allocator", "60m"]);
     assert_eq!(within, Some(0.0));
 }
+
+#[test]
+fn conclusions_of_series_without_noise_survive_json() {
+    let shapes: [fn(u32) -> f64; 4] = [
+        |_| 30.0,
+        |second| 20.0 + f64::from(second) / 128.0,
+        |second| if second % 60 < 3 { 40.0 } else { 20.0 + f64::from(second) / 1000.0 },
+        |second| if second < 600 { 10.0 } else { 60.0 },
+    ];
+    for (place, shape) in shapes.into_iter().enumerate() {
+        for registration in [&exhaustion::REGISTRATION, &leak::REGISTRATION] {
+            let analysis = run(&mut *build(registration), 0, 1200, |second, batch| {
+                let used = shape(second) * GIB;
+                bytes(batch, &memory::metrics::TOTAL, &[], 64.0 * GIB);
+                bytes(batch, &memory::metrics::AVAILABLE, &[], 64.0 * GIB - used);
+                bytes(batch, &workload::metrics::RSS, &["train".into()], used);
+            });
+            assert!(!analysis.outlook.conclusions.is_empty(), "{place}");
+            for own in &analysis.outlook.conclusions {
+                let json = serde_json::to_string(own).unwrap();
+                let read: crate::model::outlook::Conclusion = serde_json::from_str(&json).unwrap();
+                assert_eq!(read, *own, "{place}");
+            }
+        }
+    }
+}

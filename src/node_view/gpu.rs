@@ -290,6 +290,12 @@ fn holders(index: &str, workloads: &[Workload]) -> Vec<Holder> {
     holders
 }
 
+/// The status of NVML, such as `ok`; empty where the source has none.
+pub(super) fn nvml(lookup: &Lookup<'_>) -> String {
+    let status = lookup.current(&gpu::NVML_STATUS.desc).next();
+    status.map_or_else(String::new, |row| row.label("status").to_owned())
+}
+
 /// Why GPUs that exist are not visible; absent where they are, or where there is no driver.
 pub(super) fn unseen(lookup: &Lookup<'_>) -> Option<String> {
     let status = lookup.current(&gpu::NVML_STATUS.desc).next()?;

@@ -1,10 +1,12 @@
 //! The host, and the sources of samples.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
-use super::lookup::Lookup;
-use crate::catalog::{memory, process, vmstat};
+use super::lookup::{Lookup, Row};
+use crate::catalog::{buddyinfo, memory, process, vmstat};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::frame::Frame;
@@ -44,6 +46,22 @@ pub struct Host {
     pub forecast: Option<Forecast>,
     /// The largest processes in no workload.
     pub processes: Vec<super::Process>,
+    /// Free memory by NUMA node and zone.
+    #[serde(default)]
+    pub zones: Vec<Zone>,
+}
+
+/// Free memory of a zone of the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Zone {
+    /// The NUMA node.
+    pub node: String,
+    /// Its name, such as `Normal`.
+    pub zone: String,
+    /// Free memory in bytes.
+    pub free: Option<f64>,
+    /// By order: the share of the free memory that is in blocks too small for 2^order pages, 0 to 1.
+    pub unusable: Vec<(u32, f64)>,
 }
 
 impl Host {
@@ -108,7 +126,26 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
         limited: lookup.value(&process::LIMITED.desc).is_some_and(|limited| limited > 0.0),
         forecast,
         processes: super::workload::processes_of(lookup, ""),
+        zones: zones(lookup),
     }
+}
+
+fn zones(lookup: &Lookup<'_>) -> Vec<Zone> {
+    let mut all = BTreeMap::<(&str, &str), Zone>::new();
+    let key = |row: &Row<'_>| Zone {
+        node: row.label("node").to_owned(),
+        zone: row.label("zone").to_owned(),
+        ..Zone::default()
+    };
+    for row in lookup.rows(&buddyinfo::FREE.desc) {
+        let own = all.entry((row.label("node"), row.label("zone"))).or_insert_with(|| key(&row));
+        own.free = Some(row.value());
+    }
+    for row in lookup.rows(&buddyinfo::UNUSABLE.desc) {
+        let own = all.entry((row.label("node"), row.label("zone"))).or_insert_with(|| key(&row));
+        own.unusable.extend(row.label("order").parse().ok().map(|order| (order, row.value())));
+    }
+    all.into_values().collect()
 }
 
 pub(super) fn sources(frame: &Frame) -> Vec<SourceRow> {

@@ -21,22 +21,26 @@ mod training;
 mod verdict;
 mod workload;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::health::Health;
 pub use gpu::{Gpu, Holder, Mig, Xid};
-pub use host::{Host, SourceRow};
+pub use host::{Host, SourceRow, Zone};
 pub use owner::Owner;
 pub use problem::{Link, Problem};
 pub use protection::{Protection, Target};
 pub use tables::About;
-pub use training::{Allocator, JobEvent, Rank};
+pub use training::{Allocator, JobEvent, Phase, Rank};
 pub use verdict::{TOO_FEW, Verdict};
 pub use workload::{Process, Workload};
 
+use crate::model::finding::{Finding, Subject};
 use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::outlook::Conclusion;
+use crate::model::printable::escaped;
 use events::LastHolders;
 use forecast::Forecasts;
 use lookup::Lookup;
@@ -70,6 +74,9 @@ pub struct NodeView {
     pub gpus: Vec<Gpu>,
     /// Why no GPU is visible, or some are not; absent where all are.
     pub gpus_unseen: Option<String>,
+    /// The status of NVML, such as `ok` or `library_absent`; empty where GPUs are not sampled.
+    #[serde(default)]
+    pub nvml: String,
     /// The workloads, those with problems first, then those with the most memory.
     pub workloads: Vec<Workload>,
     /// Workloads that are not tracked because a limit is reached.
@@ -83,9 +90,27 @@ pub struct NodeView {
     /// What the analyzers conclude of each resource, also of those that no other table has: cgroups, processes.
     #[serde(default)]
     pub conclusions: Vec<Conclusion>,
+    /// What the analyzers find, in sentences.
+    #[serde(default)]
+    pub findings: Vec<Stated>,
     /// Whether an analyzer forecasts, and whether one detects leaks: false where it is disabled, or failed in this sample.
     #[serde(default)]
     pub analyzed: Analyzed,
+}
+
+/// A finding of an analyzer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stated {
+    /// The analyzer's name.
+    pub analyzer: String,
+    /// What it is about.
+    pub subject: Subject,
+    /// The state of the subject, a term of the analyzer.
+    pub state: String,
+    /// The finding in one sentence.
+    pub summary: String,
+    /// What can be done, one sentence; empty where no action is required.
+    pub advice: String,
 }
 
 /// Which analyzers gave results.
@@ -127,6 +152,8 @@ impl NodeView {
             age_seconds: Some(situation.age_seconds),
             host: host::host(&lookup, &forecasts),
             gpus_unseen: gpu::unseen(&lookup),
+            nvml: gpu::nvml(&lookup),
+            findings: frame.findings.iter().map(stated).collect(),
             gpus,
             workloads_omitted: workload::omitted(&lookup),
             protection: protection::protection(&lookup),
@@ -193,6 +220,33 @@ impl NodeView {
         }
     }
 
+    /// The view with all names escaped, for sentences on a terminal.
+    #[must_use]
+    pub fn printable(self) -> Self {
+        fn show(value: &mut serde_json::Value) {
+            match value {
+                serde_json::Value::String(text) => {
+                    if let Cow::Owned(shown) = escaped(text) {
+                        *text = shown;
+                    }
+                }
+                serde_json::Value::Array(all) => all.iter_mut().for_each(show),
+                serde_json::Value::Object(all) => all.values_mut().for_each(show),
+                _ => {}
+            }
+        }
+        let mut value = serde_json::to_value(&self).unwrap_or_default();
+        show(&mut value);
+        serde_json::from_value(value).unwrap_or(self)
+    }
+
+    /// All processes, each with the name of its workload, which is empty for none.
+    pub fn processes(&self) -> impl Iterator<Item = (&str, &Process)> {
+        let others = self.host.processes.iter().map(|process| ("", process));
+        let all = self.workloads.iter();
+        others.chain(all.flat_map(|own| own.processes.iter().map(|process| (own.name.as_str(), process))))
+    }
+
     /// A workload by its name.
     pub fn workload(&self, name: &str) -> Option<&Workload> {
         self.workloads.iter().find(|workload| workload.name == name)
@@ -239,6 +293,16 @@ impl NodeView {
     /// A GPU by its index.
     pub fn gpu(&self, index: &str) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+}
+
+fn stated(finding: &Finding) -> Stated {
+    Stated {
+        analyzer: finding.analyzer.to_owned(),
+        subject: finding.subject.clone(),
+        state: finding.state.to_owned(),
+        summary: finding.summary.clone(),
+        advice: finding.advice.to_owned(),
     }
 }
 

@@ -506,3 +506,18 @@ fn every_part_of_the_view_has_the_health_of_the_conclusion() {
         }
     }
 }
+
+#[test]
+fn a_view_survives_json_and_its_printable_form_has_no_control_characters() {
+    let mut node = Node::new();
+    node.gpu(0, 70, "ok");
+    node.gpu(1, 0, "hung");
+    node.job("slurm/4711", "alice", "llama\u{1b}[2J\n", 0, Some(69));
+    node.leak();
+    let view = view(&node.frame(), 0.0, None);
+    let json = serde_json::to_string(&view).unwrap();
+    assert_eq!(serde_json::from_str::<NodeView>(&json).unwrap(), view);
+    let shown = view.printable();
+    assert_eq!(shown.workloads[0].run, "llama\\x1b[2J\\n");
+    assert!(!serde_json::to_string(&shown).unwrap().contains("\\u001b"));
+}

@@ -45,6 +45,21 @@ pub struct Rank {
     pub loss: Option<f64>,
     /// Model FLOPs utilization, 0 to 1.
     pub mfu: Option<f64>,
+    /// Number of steps since the first message.
+    #[serde(default)]
+    pub steps: Option<f64>,
+    /// Number of tokens since the first message.
+    #[serde(default)]
+    pub tokens: Option<f64>,
+    /// FLOP/s by convention.
+    #[serde(default)]
+    pub flops: Vec<(String, f64)>,
+    /// MFU by convention.
+    #[serde(default)]
+    pub mfus: Vec<(String, f64)>,
+    /// The phases of its steps.
+    #[serde(default)]
+    pub phases: Vec<Phase>,
     /// Seconds since its last message.
     pub message_age: Option<f64>,
     /// The state of its last checkpoint: `saving`, `saved` or `failed`; empty where it has none.
@@ -79,6 +94,19 @@ impl Rank {
     }
 }
 
+/// A phase of the steps of a rank.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// Time in it in seconds, since the first message.
+    pub seconds: f64,
+    /// How often it has ended.
+    pub count: f64,
+    /// The largest allocated memory in it, in bytes.
+    pub peak: Option<f64>,
+}
+
 /// The allocator of a rank on one device; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Allocator {
@@ -92,10 +120,16 @@ pub struct Allocator {
     pub allocated_peak: Option<f64>,
     /// Memory reserved from the device.
     pub reserved: Option<f64>,
+    /// The largest value of that.
+    #[serde(default)]
+    pub reserved_peak: Option<f64>,
     /// Free memory in segments that are in use (inactive split).
     pub inactive_split: Option<f64>,
     /// Free memory that cannot be released to the device.
     pub unreleasable: Option<f64>,
+    /// The same as a share of the reserved memory, 0 to 1.
+    #[serde(default)]
+    pub unreleasable_ratio: Option<f64>,
     /// Free memory that can be released to the device.
     #[serde(default)]
     pub releasable: Option<f64>,
@@ -160,7 +194,14 @@ pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> BTreeMap<
     for (desc, field) in figures() {
         each(&mut all, lookup, desc, |rank, row| *field(rank) = Some(row.value()));
     }
+    each(&mut all, lookup, &training::FLOPS.desc, |rank, row| {
+        rank.flops.push((row.label("convention").to_owned(), row.value()));
+    });
+    for (desc, field) in phases() {
+        each(&mut all, lookup, desc, |rank, row| field(rank.phase(row.label("phase")), row.value()));
+    }
     each(&mut all, lookup, &training::MFU.desc, |rank, row| {
+        rank.mfus.push((row.label("convention").to_owned(), row.value()));
         if row.label("convention") == "causal" || rank.mfu.is_none() {
             rank.mfu = Some(row.value());
         }
@@ -201,8 +242,10 @@ pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> BTreeMap<
 
 type Field<T> = fn(&mut T) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field<Rank>); 6] {
+fn figures() -> [(&'static Desc, Field<Rank>); 8] {
     [
+        (&training::STEPS.desc, |rank| &mut rank.steps),
+        (&training::TOKENS.desc, |rank| &mut rank.tokens),
         (&training::STEP.desc, |rank| &mut rank.step),
         (&training::STEP_LAST.desc, |rank| &mut rank.step_seconds),
         (&training::TOKEN_RATE.desc, |rank| &mut rank.tokens_per_second),
@@ -212,8 +255,10 @@ fn figures() -> [(&'static Desc, Field<Rank>); 6] {
     ]
 }
 
-fn amounts() -> [(&'static Desc, Field<Allocator>); 11] {
+fn amounts() -> [(&'static Desc, Field<Allocator>); 13] {
     [
+        (&training::RESERVED_PEAK.desc, |own| &mut own.reserved_peak),
+        (&fragmentation::UNRELEASABLE_RATIO.desc, |own| &mut own.unreleasable_ratio),
         (&training::ALLOCATED.desc, |own| &mut own.allocated),
         (&training::ALLOCATED_PEAK.desc, |own| &mut own.allocated_peak),
         (&training::RESERVED.desc, |own| &mut own.reserved),
@@ -225,6 +270,14 @@ fn amounts() -> [(&'static Desc, Field<Allocator>); 11] {
         (&training::DEVICE_TOTAL.desc, |own| &mut own.device_total),
         (&training::RETRIES.desc, |own| &mut own.retries),
         (&training::ALLOCATOR_OOMS.desc, |own| &mut own.ooms),
+    ]
+}
+
+fn phases() -> [(&'static Desc, fn(&mut Phase, f64)); 3] {
+    [
+        (&training::PHASE_SECONDS.desc, |own, value| own.seconds = value),
+        (&training::PHASES.desc, |own, value| own.count = value),
+        (&training::PHASE_PEAK.desc, |own, value| own.peak = Some(value)),
     ]
 }
 
@@ -240,6 +293,15 @@ fn each(all: &mut Ranks, lookup: &Lookup<'_>, desc: &Desc, mut take: impl FnMut(
 }
 
 impl Rank {
+    fn phase(&mut self, name: &str) -> &mut Phase {
+        let known = self.phases.iter().position(|own| own.name == name);
+        let place = known.unwrap_or_else(|| {
+            self.phases.push(Phase { name: name.to_owned(), ..Phase::default() });
+            self.phases.len() - 1
+        });
+        &mut self.phases[place]
+    }
+
     fn allocator(&mut self, row: &Row<'_>) -> &mut Allocator {
         let (device, gpu) = (row.label("device"), row.label("gpu"));
         let known = self.allocators.iter().position(|own| own.device == device && own.gpu == gpu);

@@ -35,8 +35,23 @@ pub struct Workload {
     pub anonymous: Option<f64>,
     /// Shared memory, such as /dev/shm.
     pub shared: Option<f64>,
+    /// File-backed memory.
+    #[serde(default)]
+    pub file: Option<f64>,
     /// Memory in swap.
     pub swap: Option<f64>,
+    /// CPU time of its processes in seconds.
+    #[serde(default)]
+    pub cpu_seconds: Option<f64>,
+    /// The largest resident memory that one of its processes has had.
+    #[serde(default)]
+    pub process_peak: Option<f64>,
+    /// Number of its processes that have exited.
+    #[serde(default)]
+    pub exited: Option<f64>,
+    /// The largest resident memory that one of those had.
+    #[serde(default)]
+    pub exited_peak: Option<f64>,
     /// Memory on all GPUs.
     pub gpu_memory: Option<f64>,
     /// Memory by GPU: its index, and the amount where the driver reports it.
@@ -87,12 +102,17 @@ pub struct Process {
 
 type Field = fn(&mut Workload) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field); 6] {
+fn figures() -> [(&'static Desc, Field); 11] {
     [
         (&workload::RSS.desc, |own| &mut own.rss),
         (&workload::ANON.desc, |own| &mut own.anonymous),
         (&workload::SHMEM.desc, |own| &mut own.shared),
+        (&workload::FILE.desc, |own| &mut own.file),
         (&workload::SWAP.desc, |own| &mut own.swap),
+        (&workload::CPU.desc, |own| &mut own.cpu_seconds),
+        (&workload::PROCESS_PEAK.desc, |own| &mut own.process_peak),
+        (&workload::EXITED.desc, |own| &mut own.exited),
+        (&workload::EXITED_PEAK.desc, |own| &mut own.exited_peak),
         (&workload::START.desc, |own| &mut own.started),
         (&workload::OTHER.desc, |own| &mut own.other_processes),
     ]

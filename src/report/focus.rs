@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::frame_view::{self, FrameView};
 use crate::model::finding::Subject;
+use crate::node_view::NodeView;
 
 /// The selection of a report; empty selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,18 +23,18 @@ impl Focus {
     }
 
     /// Adds the workloads of the selected processes, and both the index and the UUID of the selected GPUs.
-    pub(super) fn learn(&mut self, frame: &FrameView) {
+    pub(super) fn learn(&mut self, view: &NodeView) {
         if let Some(devices) = &mut self.devices {
-            for row in frame.rows(frame_view::GPU_INFO) {
-                let names = [row.label("gpu"), row.label("uuid")];
+            for gpu in &view.gpus {
+                let names = [gpu.index.as_str(), gpu.uuid.as_str()];
                 if names.iter().any(|name| devices.contains(*name)) {
                     devices.extend(names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned));
                 }
             }
         }
-        for row in frame.rows(frame_view::PROCESS_RSS) {
-            if self.pids.contains(row.label("pid")) && !row.label("workload").is_empty() {
-                self.workloads.insert(row.label("workload").to_owned());
+        for (workload, process) in view.processes() {
+            if self.pids.contains(&process.pid) && !workload.is_empty() {
+                self.workloads.insert(workload.to_owned());
             }
         }
     }

@@ -9,8 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::curve::Statistics;
-use super::frame_view;
-use super::record::Kind;
+use super::record::{Kind, UNUSABLE};
 use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
@@ -18,6 +17,7 @@ use super::{About, Body, Page, Recorder};
 use crate::model::format::{UNKNOWN, bytes, percent, shown};
 use crate::model::health::Health;
 use crate::node_view::table::{self as columns, Table};
+use crate::node_view::{Stated, Workload};
 use crate::plot::report::{Report, Series};
 
 /// The order of a huge page of 2 MiB with pages of 4 KiB, the main use of large blocks on training nodes.
@@ -169,7 +169,7 @@ fn findings(text: &mut String, recorder: &Recorder) -> Vec<serde_json::Value> {
     let stated = recorder.last.findings.iter();
     let stated =
         stated.filter(|stated| stated.analyzer == "fragmentation" && recorder.focus.has(&stated.subject));
-    let tell = |finding: &frame_view::FindingView| {
+    let tell = |finding: &Stated| {
         text.push_str(&format!("  {} ({})\n", finding.summary, finding.state));
         if !finding.advice.is_empty() {
             text.push_str(&format!("    {}\n", finding.advice));
@@ -182,25 +182,21 @@ fn findings(text: &mut String, recorder: &Recorder) -> Vec<serde_json::Value> {
 
 /// The selected allocators, those that are not fine first.
 fn allocators(recorder: &Recorder) -> Vec<Allocator<'_>> {
-    let frame = &recorder.last;
-    let states = frame.rows(frame_view::ALLOCATOR_STATE).iter().filter(|row| row.value > 0.0);
-    let mut found: Vec<_> = states
-        .filter(|row| {
-            let gpu = row.label("gpu");
-            recorder.focus.has_workload(row.label("workload")) && recorder.focus.has_gpu(gpu, gpu)
-        })
-        .map(|row| {
-            let labels = ["workload", "rank", "device", "gpu"].map(|name| (name, row.label(name)));
-            let [workload, rank, device, gpu] = labels.map(|(_, value)| value);
-            Allocator {
-                workload,
-                rank,
-                device,
-                gpu,
-                state: row.label("state"),
-                unreleasable_bytes: frame.value(frame_view::ALLOCATOR_UNRELEASABLE, &labels),
-                unreleasable_ratio: frame.value(frame_view::ALLOCATOR_UNRELEASABLE_RATIO, &labels),
-            }
+    let is_selected = |own: &Workload, gpu: &str| {
+        recorder.focus.has_workload(&own.name) && recorder.focus.has_gpu(gpu, gpu)
+    };
+    let all =
+        recorder.last.ranks().flat_map(|(own, rank)| rank.allocators.iter().map(move |at| (own, rank, at)));
+    let assessed = all.filter(|(own, _, at)| !at.state.is_empty() && is_selected(own, &at.gpu));
+    let mut found: Vec<_> = assessed
+        .map(|(own, rank, at)| Allocator {
+            workload: &own.name,
+            rank: &rank.rank,
+            device: &at.device,
+            gpu: &at.gpu,
+            state: &at.state,
+            unreleasable_bytes: at.unreleasable,
+            unreleasable_ratio: at.unreleasable_ratio,
         })
         .collect();
     found.sort_by_key(|allocator| allocator.state == "fine");
@@ -249,11 +245,11 @@ fn zones(recorder: &Recorder) -> Vec<Zone<'_>> {
         let (Kind::Zone, Ok(order), Some(found)) = (kind, order.parse(), curve.statistics()) else {
             continue;
         };
-        let labels = [("node", node), ("zone", zone)];
+        let known = recorder.last.host.zones.iter().find(|own| own.node == node && own.zone == zone);
         let entry = all.entry((node, zone)).or_insert_with(|| Zone {
             node,
             zone,
-            free_bytes: recorder.last.value(frame_view::HOST_ZONE_FREE, &labels),
+            free_bytes: known.and_then(|own| own.free),
             unusable_free_ratio: BTreeMap::new(),
             unusable_free_change_ratio: BTreeMap::new(),
         });
@@ -290,7 +286,7 @@ fn plot(recorder: &Recorder, zone: Option<&Zone<'_>>, subtitle: String) -> Repor
     let series = zone.into_iter().flat_map(|zone| {
         SHOWN.iter().skip(1).filter_map(move |order| {
             let of = format!("{} {} {order}", zone.node, zone.zone);
-            let points = recorder.curve(Kind::Zone, &of, frame_view::HOST_UNUSABLE)?.points();
+            let points = recorder.curve(Kind::Zone, &of, UNUSABLE)?.points();
             let name = format!("node {} {}, order {order}", zone.node, zone.zone);
             Some(Series { name, unit: "ratio".to_owned(), points, limit_bytes: None })
         })

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::growth::Growth;
+use super::subjects::Growing;
 use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
@@ -42,10 +42,10 @@ pub(super) struct Row<'a> {
 }
 
 /// The subjects: leaks first, then workloads before their parts, then by growth.
-pub(super) fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Growth)> {
-    let mut all: Vec<_> = recorder.growths.all.iter().collect();
+pub(super) fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Growing)> {
+    let mut all: Vec<_> = recorder.subjects.growing.iter().collect();
     all.sort_by(|(one, a), (two, b)| {
-        let pace = |growth: &Growth| growth.known.bytes_per_second().unwrap_or(0.0);
+        let pace = |growth: &Growing| growth.known.bytes_per_second().unwrap_or(0.0);
         b.state()
             .cmp(&a.state())
             .then(is_part(one).cmp(&is_part(two)))
@@ -61,7 +61,7 @@ fn is_part(subject: &Subject) -> bool {
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
     let mut all = ranked(recorder);
     all.retain(|(subject, _)| !unseen::is_on(subject, unseen));
-    let sure = |growth: &Growth| {
+    let sure = |growth: &Growing| {
         about.threshold.is_none_or(|share| growth.known.confidence.is_some_and(|c| c > share))
     };
     let alarm = all.iter().any(|(_, growth)| growth.known.leaks() && sure(growth));
@@ -89,12 +89,12 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
 }
 
 /// The subject, with the name of the program if known.
-pub(super) fn named(subject: &Subject, growth: &Growth) -> String {
+pub(super) fn named(subject: &Subject, growth: &Growing) -> String {
     if growth.comm.is_empty() { subject.to_string() } else { format!("{subject} ({})", growth.comm) }
 }
 
 /// Writes the state of one subject with its evidence and advice, at `now` in seconds since 1970.
-pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, now: f64, page: Page) {
+pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growing, now: f64, page: Page) {
     let (known, state) = (&growth.known, growth.state());
     let pace = known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
     let since = known.since_unix_seconds.filter(|_| known.grows());
@@ -122,7 +122,7 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growth, now
 }
 
 /// The severity of the result.
-fn level(all: &[(&Subject, &Growth)]) -> Health {
+fn level(all: &[(&Subject, &Growing)]) -> Health {
     let states = || all.iter().map(|(_, growth)| growth.state());
     match states().max() {
         // What has begun to run a moment ago does not make the whole selection unknown.
@@ -131,7 +131,7 @@ fn level(all: &[(&Subject, &Growth)]) -> Health {
     }
 }
 
-fn verdict(all: &[(&Subject, &Growth)], recorder: &Recorder, in_part: bool) -> String {
+fn verdict(all: &[(&Subject, &Growing)], recorder: &Recorder, in_part: bool) -> String {
     let Some((subject, first)) = all.first() else {
         return "No workload was found; select processes with --pid.".to_owned();
     };
@@ -147,7 +147,7 @@ fn verdict(all: &[(&Subject, &Growth)], recorder: &Recorder, in_part: bool) -> S
     }
 }
 
-pub(super) fn row<'a>(subject: &'a Subject, growth: &'a Growth) -> Row<'a> {
+pub(super) fn row<'a>(subject: &'a Subject, growth: &'a Growing) -> Row<'a> {
     let (known, seen) = (&growth.known, growth.known.evidence);
     Row {
         subject,
@@ -171,14 +171,14 @@ pub(super) fn row<'a>(subject: &'a Subject, growth: &'a Growth) -> Row<'a> {
 }
 
 /// The time span of the growth, for the plot.
-pub(super) fn stretch(subject: &Subject, growth: &Growth) -> Option<Stretch> {
+pub(super) fn stretch(subject: &Subject, growth: &Growing) -> Option<Stretch> {
     let leaking = growth.known.leaks();
     let text = if leaking { format!("{subject} leaks") } else { format!("{subject} grows") };
     let from_s = growth.since?.max(0.0);
     (growth.known.grows()).then_some(Stretch { from_s, to_s: None, text, alarm: leaking })
 }
 
-fn plot(all: &[(&Subject, &Growth)], subtitle: String) -> Report {
+fn plot(all: &[(&Subject, &Growing)], subtitle: String) -> Report {
     let series = all.iter().take(DRAWN).map(|(subject, growth)| Series {
         name: named(subject, growth),
         unit: "bytes".to_owned(),

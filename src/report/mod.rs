@@ -1,16 +1,14 @@
 //! The reports of the report commands: from frames to text, JSON and a plot.
 //!
-//! Pure: a [`Recorder`] collects one [`FrameView`] after the other, and [`build`] creates the report. `frame_view` selects the
-//! metrics that reports use; each report has its own file. The JSON is a superset of what [`crate::plot::report`]
-//! reads, so that `memwarden plot` can draw each report.
+//! Pure: a [`Recorder`] collects one [`NodeView`](crate::node_view::NodeView) after the other, and [`build`] creates the
+//! report. Each report has its own file. The JSON is a superset of what [`crate::plot::report`] reads, so that `memwarden plot`
+//! can draw each report.
 
 mod check;
 mod cluster;
 mod curve;
 mod focus;
 mod fragmentation;
-mod frame_view;
-mod growth;
 pub mod job_summary;
 mod leak;
 mod oom;
@@ -18,10 +16,10 @@ pub(crate) mod params;
 mod profile;
 mod record;
 pub(crate) mod replay;
-mod resource;
 mod run;
 mod run_progress;
 pub(crate) mod snapshot;
+mod subjects;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
@@ -33,7 +31,6 @@ pub use check::{CheckReport, Scope};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_chart, cluster_json, cluster_text};
 pub use curve::{Curve, Statistics};
 pub use focus::Focus;
-pub use frame_view::FrameView;
 pub use record::Recorder;
 pub use run::CommandEnd;
 pub use run_progress::RunProgress;
@@ -42,6 +39,8 @@ pub use text::{Page, Paint};
 use serde::Serialize;
 
 use self::unseen::Unseen;
+use crate::model::frame::Frame;
+use crate::node_view::{NodeView, Situation};
 
 use super::plot::report::{self as plotted, Clock};
 use crate::model::format;
@@ -137,6 +136,11 @@ fn too_few_samples(what: &str, recorder: &Recorder) -> String {
         "Too few samples for a {what}: {NEEDED} in a row are required, {} were taken. Observe for at least {needed:.0} s (--duration), or at a shorter interval.",
         recorder.samples
     )
+}
+
+/// A sample of this process for a report: the view of a frame, with its names escaped.
+pub fn sample(frame: &Frame) -> NodeView {
+    NodeView::of(Some(frame), &Situation { stale_after: f64::INFINITY, ..Situation::default() }).printable()
 }
 
 /// Creates a report from the collected samples.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::resource::Resource;
+use super::subjects::Limited;
 use super::text::table;
 use super::unseen::{self, Unseen};
 use super::verdict::Shown as _;
@@ -38,14 +38,14 @@ struct Row<'a> {
 }
 
 /// A selected resource with its newest forecast.
-type Ranked<'r> = (&'r Subject, &'r Resource, &'r Forecast);
+type Ranked<'r> = (&'r Subject, &'r Limited, &'r Forecast);
 
 /// The resources by health, then by probability, then by used share.
 fn ranked<'r>(recorder: &'r Recorder, unseen: &[Unseen]) -> Vec<Ranked<'r>> {
-    let all = recorder.resources.all.iter();
+    let all = recorder.subjects.limited.iter();
     let mut all: Vec<Ranked<'_>> = all
         .filter(|(subject, _)| !unseen::is_on(subject, unseen))
-        .filter_map(|(subject, resource)| Some((subject, resource, resource.forecast()?)))
+        .map(|(subject, resource)| (subject, resource, &resource.forecast))
         .collect();
     let soon = |forecast: &Forecast| forecast.within(3600.0).unwrap_or(0.0);
     all.sort_by(|(.., a), (.., b)| {
@@ -81,7 +81,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         let word = forecast.health().painted(forecast.health().word(), page);
         let sure = forecast.confidence().map_or_else(String::new, |sure| format!(" (confidence {sure:.2})"));
         text.push_str(&format!("  {subject}: {word}, because {}{sure}.\n", forecast.rule.text()));
-        text.push_str(&format!("    {}\n", resource.known.advice()));
+        text.push_str(&format!("    {}\n", resource.advice));
     }
     for (subject, resource, forecast) in &all {
         let (worst, at) = resource.worst;
@@ -148,7 +148,7 @@ fn row<'a>((subject, resource, forecast): &Ranked<'a>) -> Row<'a> {
         worst_health: resource.worst.0,
         worst_health_at_seconds: resource.worst.1,
         recommendation: match forecast.health() {
-            Health::Warning | Health::Critical => resource.known.advice(),
+            Health::Warning | Health::Critical => resource.advice,
             Health::Ok => "No action required.",
             Health::Unknown => "Observe for longer.",
         },

@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::curve::Statistics;
-use super::frame_view;
 use super::record::{Kind, Process};
 use super::text::table;
 use super::unseen::{self, Unseen};
@@ -20,22 +19,22 @@ const PROCESSES: usize = 10;
 /// Maximum number of workloads in the plot, largest first.
 const DRAWN: usize = 4;
 
-/// Reported metrics of the host: name in the text, key in the JSON, metric.
-const HOST: [(&str, &str, &str); 5] = [
-    ("host used", "used_bytes", frame_view::HOST_USED),
-    ("  anonymous", "anonymous_bytes", frame_view::HOST_ANON),
-    ("  shared", "shared_bytes", frame_view::HOST_SHARED),
-    ("  file cache", "cached_bytes", frame_view::HOST_CACHED),
-    ("swap used", "swap_used_bytes", frame_view::HOST_SWAP),
+/// What is reported of the host: name in the text, and key.
+const HOST: [(&str, &str); 5] = [
+    ("host used", "used_bytes"),
+    ("  anonymous", "anonymous_bytes"),
+    ("  shared", "shared_bytes"),
+    ("  file cache", "cached_bytes"),
+    ("swap used", "swap_used_bytes"),
 ];
-/// Reported metrics of a workload: name in the text, key in the JSON, metric.
-pub(super) const WORKLOAD: [(&str, &str, &str); 6] = [
-    ("resident", "resident_bytes", frame_view::WORKLOAD_RSS),
-    ("anonymous", "anonymous_bytes", frame_view::WORKLOAD_ANON),
-    ("file", "file_bytes", frame_view::WORKLOAD_FILE),
-    ("shared", "shared_bytes", frame_view::WORKLOAD_SHARED),
-    ("swap", "swap_bytes", frame_view::WORKLOAD_SWAP),
-    ("GPU", "gpu_bytes", frame_view::WORKLOAD_GPU),
+/// What is reported of a workload: name in the text, and key.
+pub(super) const WORKLOAD: [(&str, &str); 6] = [
+    ("resident", "resident_bytes"),
+    ("anonymous", "anonymous_bytes"),
+    ("file", "file_bytes"),
+    ("shared", "shared_bytes"),
+    ("swap", "swap_bytes"),
+    ("GPU", "gpu_bytes"),
 ];
 
 #[derive(Serialize)]
@@ -52,10 +51,8 @@ struct Gpu<'a> {
 
 pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
     let (narrow, mut text, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
-    let total = recorder
-        .curve(Kind::Host, "", frame_view::HOST_TOTAL)
-        .and_then(|curve| curve.last())
-        .map(|last| last.1);
+    let total =
+        recorder.curve(Kind::Host, "", "total_bytes").and_then(|curve| curve.last()).map(|last| last.1);
     let titles = vec![
         columns::text("", 0),
         columns::number("current", 0),
@@ -66,10 +63,10 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         columns::number("peak at", 1),
     ];
     let mut rows = Vec::new();
-    for (name, _, metric) in HOST.iter().filter(|_| !narrow) {
+    for (name, metric) in HOST.iter().filter(|_| !narrow) {
         rows.extend(recorder.statistics(Kind::Host, "", metric).map(|found| line(name, &found, bytes)));
     }
-    let used = recorder.statistics(Kind::Host, "", frame_view::HOST_USED);
+    let used = recorder.statistics(Kind::Host, "", "used_bytes");
     if let (Some(used), Some(total), false) = (used, total, narrow) {
         rows.push(line("utilization", &scaled(&used, 1.0 / total), percent));
         over.extend(above(about, used.max / total).then(|| format!("host: {}", percent(used.max / total))));
@@ -85,7 +82,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     }
     let workloads = workloads(recorder);
     for name in &workloads {
-        for (kind, _, metric) in WORKLOAD {
+        for (kind, metric) in WORKLOAD {
             let found = recorder.statistics(Kind::Workload, name, metric).filter(|found| found.max > 0.0);
             rows.extend(found.map(|found| line(&format!("{name} {kind}"), &found, bytes)));
         }
@@ -161,25 +158,23 @@ fn scaled(found: &Statistics, by: f64) -> Statistics {
 }
 
 fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
-    let info = recorder.last.rows(frame_view::GPU_INFO);
     let of = |gpu| {
-        let row = info.iter().find(|row| row.label("gpu") == gpu);
-        let used_bytes = recorder.statistics(Kind::Gpu, gpu, frame_view::GPU_USED);
+        let known = recorder.last.gpu(gpu);
+        let used_bytes = recorder.statistics(Kind::Gpu, gpu, "used_bytes");
         let last =
             |metric| recorder.curve(Kind::Gpu, gpu, metric).and_then(|curve| curve.last()).map(|last| last.1);
-        let limit =
-            last(frame_view::GPU_USED).zip(last(frame_view::GPU_FREE)).map(|(used, free)| used + free);
+        let limit = last("used_bytes").zip(last("free_bytes")).map(|(used, free)| used + free);
         let share =
             |bytes: Option<f64>| bytes.zip(limit.filter(|limit| *limit > 0.0)).map(|(b, limit)| b / limit);
         Gpu {
             gpu,
-            uuid: row.map_or("", |row| row.label("uuid")).to_owned(),
-            name: row.map_or("", |row| row.label("name")).to_owned(),
+            uuid: known.map_or_else(String::new, |known| known.uuid.clone()),
+            name: known.map_or_else(String::new, |known| known.name.clone()),
             used_bytes,
             limit_bytes: limit,
             used_ratio: share(used_bytes.map(|used| used.current)),
             peak_used_ratio: share(used_bytes.map(|used| used.max)),
-            utilization_ratio: recorder.statistics(Kind::Gpu, gpu, frame_view::GPU_UTILIZATION),
+            utilization_ratio: recorder.statistics(Kind::Gpu, gpu, "utilization_ratio"),
         }
     };
     recorder.all(Kind::Gpu).into_iter().map(of).collect()
@@ -187,9 +182,8 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
 
 /// The workloads by peak memory, largest first.
 fn workloads(recorder: &Recorder) -> Vec<&str> {
-    let peak = |name: &str| {
-        recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_RSS).map_or(0.0, |s| s.max)
-    };
+    let peak =
+        |name: &str| recorder.statistics(Kind::Workload, name, "resident_bytes").map_or(0.0, |s| s.max);
     let mut names = recorder.all(Kind::Workload);
     names.sort_by(|a, b| peak(b).total_cmp(&peak(a)));
     names
@@ -205,9 +199,7 @@ pub(super) fn largest(recorder: &Recorder) -> Vec<(u32, &Process)> {
 
 /// The statistics of a workload by type of memory, by key of the JSON.
 pub(super) fn kinds(recorder: &Recorder, name: &str) -> BTreeMap<&'static str, Statistics> {
-    let found = |(_, key, metric): (&str, &'static str, &'static str)| {
-        Some((key, recorder.statistics(Kind::Workload, name, metric)?))
-    };
+    let found = |(_, key): (&str, &'static str)| Some((key, recorder.statistics(Kind::Workload, name, key)?));
     WORKLOAD.into_iter().filter_map(found).collect()
 }
 
@@ -218,10 +210,10 @@ fn json(
     workloads: &[&str],
     processes: &[(u32, &Process)],
 ) -> serde_json::Value {
-    let used = recorder.statistics(Kind::Host, "", frame_view::HOST_USED);
+    let used = recorder.statistics(Kind::Host, "", "used_bytes");
     let mut host: BTreeMap<&str, serde_json::Value> = HOST
         .iter()
-        .filter_map(|(_, key, metric)| Some((*key, json!(recorder.statistics(Kind::Host, "", metric)?))))
+        .filter_map(|(_, key)| Some((*key, json!(recorder.statistics(Kind::Host, "", key)?))))
         .collect();
     host.insert("total_bytes", json!(total));
     host.insert("current_memory_bytes", json!(used.map(|used| used.current)));
@@ -260,15 +252,15 @@ fn plot(recorder: &Recorder, workloads: &[&str], total: Option<f64>) -> Report {
         }
     };
     if !recorder.focus.is_narrow() {
-        add(Kind::Host, "", frame_view::HOST_USED, "host used".to_owned(), total);
+        add(Kind::Host, "", "used_bytes", "host used".to_owned(), total);
     }
     for gpu in gpus(recorder) {
-        add(Kind::Gpu, gpu.gpu, frame_view::GPU_USED, format!("GPU {}", gpu.gpu), gpu.limit_bytes);
+        add(Kind::Gpu, gpu.gpu, "used_bytes", format!("GPU {}", gpu.gpu), gpu.limit_bytes);
     }
     for name in workloads.iter().take(DRAWN) {
-        add(Kind::Workload, name, frame_view::WORKLOAD_RSS, format!("{name} resident"), None);
+        add(Kind::Workload, name, "resident_bytes", format!("{name} resident"), None);
     }
-    let used = recorder.statistics(Kind::Host, "", frame_view::HOST_USED).zip(total);
+    let used = recorder.statistics(Kind::Host, "", "used_bytes").zip(total);
     let subtitle = used.map(|(used, total)| {
         format!("host: {} of {}, peak {}", bytes(used.current), bytes(total), bytes(used.max))
     });

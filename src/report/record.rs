@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use super::curve::{Curve, Statistics};
 use super::focus::Focus;
-use super::frame_view::{self, FrameView};
-use super::growth::Growths;
-use super::resource::Resources;
+use super::subjects::Subjects;
 use super::training::Training;
 use crate::model::timeline::Timeline;
+use crate::node_view::{Gpu, Host, NodeView, Workload};
 use crate::plot::report::Mark;
 
 /// Maximum number of series; further ones are counted.
@@ -17,6 +16,9 @@ const MOST_CURVES: usize = 2_000;
 const MOST_PROCESSES: usize = 1_000;
 /// Maximum number of marks; later ones are dropped.
 const MOST_MARKS: usize = 200;
+
+/// The key of the unusable share of the free memory of a zone.
+pub(super) const UNUSABLE: &str = "unusable_free_ratio";
 
 /// Type of a series: host, GPU or workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +29,7 @@ pub(super) enum Kind {
     Zone,
 }
 
-/// Key of one series: its type, the name of its subject, and the metric.
+/// Key of one series: its type, the name of its subject, and the key of its values in the JSON.
 pub(super) type Key = (Kind, String, &'static str);
 
 /// The peak of one process.
@@ -46,7 +48,8 @@ pub(super) struct Process {
 #[derive(Debug, Default)]
 pub struct Recorder {
     pub(super) focus: Focus,
-    begun: Option<(f64, f64)>,
+    /// When the first sample was taken, in seconds since 1970.
+    begun_unix: Option<f64>,
     /// Seconds since the first sample.
     pub(super) now: f64,
     pub(super) samples: u64,
@@ -54,35 +57,45 @@ pub struct Recorder {
     pub(super) curves: BTreeMap<Key, Curve>,
     pub(super) curves_left_out: u64,
     pub(super) processes: BTreeMap<u32, Process>,
-    pub(super) resources: Resources,
-    pub(super) growths: Growths,
+    pub(super) subjects: Subjects,
     pub(super) training: Training,
     pub(super) marks: Vec<Mark>,
     kills: Option<f64>,
     /// The newest sample.
-    pub(super) last: FrameView,
+    pub(super) last: NodeView,
     /// CPU seconds of each workload: first and current value.
     pub(super) cpu: BTreeMap<String, (f64, f64)>,
 }
 
-/// The metrics of a workload that are collected.
-const OF_WORKLOAD: [&str; 8] = [
-    frame_view::WORKLOAD_RSS,
-    frame_view::WORKLOAD_ANON,
-    frame_view::WORKLOAD_FILE,
-    frame_view::WORKLOAD_SHARED,
-    frame_view::WORKLOAD_SWAP,
-    frame_view::WORKLOAD_PROCESS_PEAK,
-    frame_view::WORKLOAD_EXITED_PEAK,
-    frame_view::WORKLOAD_EXITED,
+type Values<T, const N: usize> = [(&'static str, fn(&T) -> Option<f64>); N];
+
+/// What is collected of the host, by key.
+const OF_HOST: Values<Host, 6> = [
+    ("total_bytes", |host| host.total),
+    ("used_bytes", |host| host.used),
+    ("anonymous_bytes", |host| host.anonymous),
+    ("shared_bytes", |host| host.shared),
+    ("cached_bytes", |host| host.cached),
+    ("swap_used_bytes", |host| host.swap_used),
 ];
-const OF_HOST: [&str; 6] = [
-    frame_view::HOST_TOTAL,
-    frame_view::HOST_USED,
-    frame_view::HOST_ANON,
-    frame_view::HOST_SHARED,
-    frame_view::HOST_CACHED,
-    frame_view::HOST_SWAP,
+/// The same of a GPU.
+const OF_GPU: Values<Gpu, 3> = [
+    ("used_bytes", |gpu| gpu.used),
+    ("free_bytes", |gpu| gpu.free),
+    ("utilization_ratio", |gpu| gpu.utilization),
+];
+/// The same of a workload.
+const OF_WORKLOAD: Values<Workload, 10> = [
+    ("resident_bytes", |own| own.rss),
+    ("anonymous_bytes", |own| own.anonymous),
+    ("file_bytes", |own| own.file),
+    ("shared_bytes", |own| own.shared),
+    ("swap_bytes", |own| own.swap),
+    ("gpu_bytes", |own| own.gpu_memory),
+    ("processes", |own| own.process_count),
+    ("process_peak_bytes", |own| own.process_peak),
+    ("exited", |own| own.exited),
+    ("exited_peak_bytes", |own| own.exited_peak),
 ];
 
 impl Recorder {
@@ -91,30 +104,28 @@ impl Recorder {
         Self { focus, ..Self::default() }
     }
 
-    /// Adds a sample; returns whether it was new.
-    pub fn take(&mut self, frame: FrameView) -> bool {
-        if self.begun.is_some() && frame.sequence == self.sequence {
+    /// Adds a sample, whose names must be printable; returns whether it was new.
+    pub fn take(&mut self, view: NodeView) -> bool {
+        if self.begun_unix.is_some() && view.sequence == self.sequence {
             return false;
         }
-        self.focus.learn(&frame);
-        let (begun, begun_unix) = *self.begun.get_or_insert((frame.seconds, frame.unix_seconds));
-        self.now = (frame.seconds - begun).max(self.now);
-        (self.samples, self.sequence) = (self.samples + 1, frame.sequence);
-        self.curves(&frame);
-        self.processes(&frame);
-        self.training.take(&frame, &self.focus, self.now);
-        let mut marks = self.resources.take(&frame, &self.focus, self.now);
-        marks.extend(self.growths.take(&frame, &self.focus, self.now, begun_unix));
-        let kills = frame.value(frame_view::OOM_KILLS, &[]);
+        self.focus.learn(&view);
+        let begun = *self.begun_unix.get_or_insert(view.unix_seconds);
+        self.now = (view.unix_seconds - begun).max(self.now);
+        (self.samples, self.sequence) = (self.samples + 1, view.sequence);
+        self.curves(&view);
+        self.processes(&view);
+        self.training.take(&view, &self.focus, self.now);
+        self.marks.extend(self.subjects.take(&view, &self.focus, self.now, begun));
+        let kills = view.host.oom_kills;
         if let (Some(before), Some(now)) = (self.kills, kills)
             && now > before
         {
-            marks.push(Mark { t_s: self.now, text: "OOM kill by the kernel".to_owned(), alarm: true });
+            self.marks.push(Mark { t_s: self.now, text: "OOM kill by the kernel".to_owned(), alarm: true });
         }
         self.kills = kills.or(self.kills);
-        self.marks.extend(marks);
         self.marks.truncate(MOST_MARKS);
-        self.last = frame;
+        self.last = view;
         true
     }
 
@@ -140,20 +151,20 @@ impl Recorder {
 
     /// Time of the first sample, in seconds since 1970; absent before it.
     pub(super) fn started(&self) -> Option<f64> {
-        self.begun.map(|(_, unix)| unix)
+        self.begun_unix
     }
 
     /// The name of the host, if known.
     pub(super) fn host(&self) -> &str {
-        self.last.rows(frame_view::HOST_INFO).first().map_or("", |row| row.label("hostname"))
+        &self.last.node
     }
 
-    pub(super) fn curve(&self, kind: Kind, of: &str, metric: &'static str) -> Option<&Curve> {
-        self.curves.get(&(kind, of.to_owned(), metric))
+    pub(super) fn curve(&self, kind: Kind, of: &str, key: &'static str) -> Option<&Curve> {
+        self.curves.get(&(kind, of.to_owned(), key))
     }
 
-    pub(super) fn statistics(&self, kind: Kind, of: &str, metric: &'static str) -> Option<Statistics> {
-        self.curve(kind, of, metric)?.statistics()
+    pub(super) fn statistics(&self, kind: Kind, of: &str, key: &'static str) -> Option<Statistics> {
+        self.curve(kind, of, key)?.statistics()
     }
 
     /// All observed names of a type.
@@ -172,61 +183,42 @@ impl Recorder {
         self.curves.entry(key).or_default().push(self.now, value);
     }
 
-    fn curves(&mut self, frame: &FrameView) {
-        for metric in OF_HOST {
-            if let Some(value) = frame.value(metric, &[]) {
-                self.put((Kind::Host, String::new(), metric), value);
-            }
-        }
-        for metric in [frame_view::GPU_USED, frame_view::GPU_FREE, frame_view::GPU_UTILIZATION] {
-            for row in frame.rows(metric) {
-                let gpu = row.label("gpu");
-                if self.focus.has_gpu(gpu, row.label("uuid")) {
-                    self.put((Kind::Gpu, gpu.to_owned(), metric), row.value);
-                }
-            }
-        }
-        for metric in OF_WORKLOAD {
-            for row in frame.rows(metric) {
-                let name = row.label("workload");
-                if self.focus.has_workload(name) {
-                    self.put((Kind::Workload, name.to_owned(), metric), row.value);
-                }
-            }
-        }
-        let mut sums: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
-        for metric in [frame_view::WORKLOAD_GPU, frame_view::WORKLOAD_PROCESSES] {
-            for row in frame.rows(metric).iter().filter(|row| self.focus.has_workload(row.label("workload")))
-            {
-                *sums.entry((metric, row.label("workload").to_owned())).or_default() += row.value;
-            }
-        }
-        for ((metric, workload), sum) in sums {
-            self.put((Kind::Workload, workload, metric), sum);
-        }
-        for row in frame.rows(frame_view::WORKLOAD_CPU) {
-            let name = row.label("workload");
-            if self.focus.has_workload(name) && (self.cpu.len() < MOST_CURVES || self.cpu.contains_key(name))
-            {
-                self.cpu.entry(name.to_owned()).or_insert((row.value, row.value)).1 = row.value;
-            }
-        }
-        for row in frame.rows(frame_view::HOST_UNUSABLE) {
-            let of = format!("{} {} {}", row.label("node"), row.label("zone"), row.label("order"));
-            self.put((Kind::Zone, of, frame_view::HOST_UNUSABLE), row.value);
+    fn put_all<T, const N: usize>(&mut self, kind: Kind, name: &str, of: &T, values: &Values<T, N>) {
+        for (key, value) in values.iter().filter_map(|(key, value)| Some((*key, value(of)?))) {
+            self.put((kind, name.to_owned(), key), value);
         }
     }
 
-    fn processes(&mut self, frame: &FrameView) {
-        for row in frame.rows(frame_view::PROCESS_RSS) {
-            let workload = row.label("workload");
-            let Ok(pid) = row.label("pid").parse() else { continue };
-            if !self.focus.has_workload(workload) {
-                continue;
+    fn curves(&mut self, view: &NodeView) {
+        self.put_all(Kind::Host, "", &view.host, &OF_HOST);
+        for gpu in
+            view.gpus.iter().filter(|gpu| self.focus.has_gpu(&gpu.index, &gpu.uuid)).collect::<Vec<_>>()
+        {
+            self.put_all(Kind::Gpu, &gpu.index, gpu, &OF_GPU);
+        }
+        for own in view.workloads.iter().filter(|own| self.focus.has_workload(&own.name)).collect::<Vec<_>>()
+        {
+            self.put_all(Kind::Workload, &own.name, own, &OF_WORKLOAD);
+            let is_known = self.cpu.len() < MOST_CURVES || self.cpu.contains_key(&own.name);
+            if let Some(seconds) = own.cpu_seconds.filter(|_| is_known) {
+                self.cpu.entry(own.name.clone()).or_insert((seconds, seconds)).1 = seconds;
             }
+        }
+        for zone in &view.host.zones {
+            for (order, share) in &zone.unusable {
+                let of = format!("{} {} {order}", zone.node, zone.zone);
+                self.put((Kind::Zone, of, UNUSABLE), *share);
+            }
+        }
+    }
+
+    fn processes(&mut self, view: &NodeView) {
+        for (workload, own) in view.processes() {
+            let Ok(pid) = own.pid.parse() else { continue };
+            let (true, Some(rss)) = (self.focus.has_workload(workload), own.rss) else { continue };
             let process = self.processes.entry(pid).or_insert_with(|| Process {
                 workload: workload.to_owned(),
-                comm: row.label("comm").to_owned(),
+                comm: own.name.clone(),
                 peak: 0.0,
                 peak_at: self.now,
                 current: 0.0,
@@ -234,10 +226,10 @@ impl Recorder {
             });
             // A process may join a workload, or execute another program.
             workload.clone_into(&mut process.workload);
-            row.label("comm").clone_into(&mut process.comm);
-            (process.current, process.seen) = (row.value, self.now);
-            if row.value > process.peak {
-                (process.peak, process.peak_at) = (row.value, self.now);
+            own.name.clone_into(&mut process.comm);
+            (process.current, process.seen) = (rss, self.now);
+            if rss > process.peak {
+                (process.peak, process.peak_at) = (rss, self.now);
             }
         }
         while self.processes.len() > MOST_PROCESSES {

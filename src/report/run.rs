@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::frame_view;
 use super::record::Kind;
 use super::text::table;
 use super::unseen::{self, Unseen};
@@ -87,7 +86,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
             columns::number("last", 0),
         ];
         let mut rows = Vec::new();
-        for (kind, key, _) in profile::WORKLOAD {
+        for (kind, key) in profile::WORKLOAD {
             let found = kinds.get(key).filter(|found| found.max > 0.0 || key == "resident_bytes");
             rows.extend(found.map(|found| {
                 let [peak, mean, last] = [found.max, found.mean, found.current].map(bytes);
@@ -128,10 +127,9 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
 }
 
 fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page) {
-    let count = recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_PROCESSES);
-    let exited =
-        recorder.statistics(Kind::Workload, name, frame_view::WORKLOAD_EXITED).map_or(0.0, |found| found.max);
-    let one = [frame_view::WORKLOAD_PROCESS_PEAK, frame_view::WORKLOAD_EXITED_PEAK]
+    let count = recorder.statistics(Kind::Workload, name, "processes");
+    let exited = recorder.statistics(Kind::Workload, name, "exited").map_or(0.0, |found| found.max);
+    let one = ["process_peak_bytes", "exited_peak_bytes"]
         .into_iter()
         .filter_map(|metric| recorder.statistics(Kind::Workload, name, metric))
         .map(|found| found.max)
@@ -152,13 +150,13 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
 }
 
 fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, String) {
-    let growth = recorder.growths.all.get(subject);
+    let growth = recorder.subjects.growing.get(subject);
     // When a leaking process exits, the memory of the workload falls and its own state is no longer `leaking`.
     let own = |other: &Subject| {
         other.workload == subject.workload && matches!(other.resource.as_str(), "process" | "gpu_process")
     };
     let mut ended =
-        recorder.growths.all.iter().filter(|(other, growth)| own(other) && growth.seen < recorder.now);
+        recorder.subjects.growing.iter().filter(|(other, growth)| own(other) && growth.seen < recorder.now);
     if growth.is_none_or(|growth| !growth.known.leaks()) && ended.any(|(_, growth)| growth.known.leaks()) {
         return (Health::Warning, "A leak was found: a process leaked until it ended.".to_owned());
     }
@@ -177,7 +175,7 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, Strin
 }
 
 fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {
-    let series = profile::WORKLOAD.into_iter().filter_map(|(name, _, metric)| {
+    let series = profile::WORKLOAD.into_iter().filter_map(|(name, metric)| {
         let curve = recorder.curve(Kind::Workload, &ended.workload, metric)?;
         let peak = curve.peak()?.1;
         let points = curve.points();
@@ -188,7 +186,7 @@ fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: Str
             limit_bytes: None,
         })
     });
-    let growth = recorder.growths.all.get(subject);
+    let growth = recorder.subjects.growing.get(subject);
     let bands = growth.and_then(|growth| leak::stretch(subject, growth)).into_iter().collect();
     let end = Mark { t_s: recorder.now, text: ended.words(), alarm: ended.code != Some(0) };
     Report {

@@ -1,6 +1,5 @@
 //! `run`: the progress line while the command runs.
 
-use super::frame_view::{self, Row};
 use super::record::Kind;
 use super::text::shortened;
 use super::{Recorder, unseen};
@@ -45,8 +44,8 @@ impl RunProgress {
         };
         Self {
             seconds: recorder.now,
-            memory: pair(frame_view::WORKLOAD_RSS),
-            gpu_memory: pair(frame_view::WORKLOAD_GPU).filter(|(_, peak)| *peak > 0.0),
+            memory: pair("resident_bytes"),
+            gpu_memory: pair("gpu_bytes").filter(|(_, peak)| *peak > 0.0),
             outlook: outlook(recorder, name),
         }
     }
@@ -96,17 +95,16 @@ impl Outlook {
 
 /// The forecast for the memory of the host, for the workload, the allocators of its ranks, and the GPUs that it uses.
 fn outlook(recorder: &Recorder, name: &str) -> Outlook {
-    let frame = &recorder.last;
-    let of_ours = |row: &&Row| row.label("workload") == name;
-    let held = frame.rows(frame_view::WORKLOAD_GPU).iter().filter(of_ours);
-    let gpus: Vec<&str> = held.map(|row| row.label("uuid")).collect();
+    let view = &recorder.last;
+    let gpus: Vec<&str> =
+        view.workload(name).into_iter().flat_map(|own| &own.gpus).map(|(gpu, _)| gpu.as_str()).collect();
     let is_ours = |known: &&Conclusion| match known.subject.resource.as_str() {
         "host" => true,
-        "gpu" => gpus.contains(&known.subject.uuid.as_str()),
+        "gpu" => gpus.contains(&known.subject.gpu.as_str()),
         "workload" | "allocator" => known.subject.workload.as_str() == name,
         _ => false,
     };
-    let ours = || frame.conclusions.iter().filter(is_ours);
+    let ours = || view.conclusions.iter().filter(is_ours);
     let forecasts = || ours().filter_map(|known| Some((&known.subject, known.forecast.as_ref()?)));
     let stated = forecasts().filter_map(|(subject, forecast)| Some((subject, forecast.stated()?)));
     if let Some((subject, tte)) = stated.min_by(|(_, a), (_, b)| a.p50.total_cmp(&b.p50)) {

@@ -4,40 +4,52 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::node_view::{Allocator, Gpu, Host, Process, Rank, Workload, Zone};
 use crate::plot;
 
-/// A node of 8 GiB whose workload `run` has `anon` MiB, as a daemon serves it.
-fn frame(second: u32, anon: f64, more: &[Value]) -> FrameView {
-    let mib = 1_048_576.0;
-    let metric = |name: &str, labels: Value, value: f64| json!({ "name": name, "series": [{ "labels": labels, "value": value }] });
-    let run = || json!({ "workload": "run" });
-    let process = || json!({ "workload": "run", "pid": "7", "comm": "python3" });
-    let mut metrics = vec![
-        metric("memwarden_host_info", json!({ "hostname": "node01" }), 1.0),
-        metric("memwarden_host_memory_total_bytes", json!({}), 8192.0 * mib),
-        metric("memwarden_host_memory_used_bytes", json!({}), (2048.0 + anon) * mib),
-        metric("memwarden_host_memory_anon_bytes", json!({}), (1000.0 + anon) * mib),
-        metric("memwarden_workload_rss_bytes", run(), (anon + 16.0) * mib),
-        metric("memwarden_workload_rss_anon_bytes", run(), anon * mib),
-        metric("memwarden_workload_rss_file_bytes", run(), 16.0 * mib),
-        metric("memwarden_workload_rss_shmem_bytes", run(), 0.0),
-        metric("memwarden_process_rss_bytes", process(), (anon + 16.0) * mib),
-        metric("memwarden_host_zone_free_bytes", json!({ "node": "0", "zone": "Normal" }), 4096.0 * mib),
-        metric(
-            "memwarden_host_unusable_free_ratio",
-            json!({ "node": "0", "zone": "Normal", "order": "9" }),
-            0.5 + f64::from(second) / 100.0,
-        ),
-    ];
-    let (conclusions, more): (Vec<_>, Vec<_>) =
-        more.iter().cloned().partition(|one| one.get("subject").is_some());
-    metrics.extend(more);
-    let text = json!({
-        "sequence": second, "unix_seconds": 1.7e9 + f64::from(second), "metrics": metrics, "conclusions": conclusions,
-        "sources": [{ "source": "gpu", "status": "unavailable", "why": "no NVIDIA driver" }],
-        "findings": [],
-    });
-    FrameView::read(text.to_string().as_bytes()).unwrap()
+const MIB: f64 = 1_048_576.0;
+
+/// A node of 8 GiB whose workload `run` has `anon` MiB, and what is concluded.
+fn frame(second: u32, anon: f64, conclusions: &[Value]) -> NodeView {
+    let process = Process {
+        pid: "7".to_owned(),
+        name: "python3".to_owned(),
+        rss: Some((anon + 16.0) * MIB),
+        ..Process::default()
+    };
+    let run = Workload {
+        name: "run".to_owned(),
+        rss: Some((anon + 16.0) * MIB),
+        anonymous: Some(anon * MIB),
+        file: Some(16.0 * MIB),
+        shared: Some(0.0),
+        processes: vec![process],
+        ..Workload::default()
+    };
+    let zone = Zone {
+        node: "0".to_owned(),
+        zone: "Normal".to_owned(),
+        free: Some(4096.0 * MIB),
+        unusable: vec![(9, 0.5 + f64::from(second) / 100.0)],
+    };
+    let host = Host {
+        total: Some(8192.0 * MIB),
+        used: Some((2048.0 + anon) * MIB),
+        anonymous: Some((1000.0 + anon) * MIB),
+        zones: vec![zone],
+        ..Host::default()
+    };
+    let source = json!({ "name": "gpu", "health": "ok", "status": "unavailable", "why": "no NVIDIA driver" });
+    NodeView {
+        node: "node01".to_owned(),
+        sequence: second.into(),
+        unix_seconds: 1.7e9 + f64::from(second),
+        host,
+        workloads: vec![run],
+        sources: vec![serde_json::from_value(source).unwrap()],
+        conclusions: conclusions.iter().map(|known| serde_json::from_value(known.clone()).unwrap()).collect(),
+        ..NodeView::default()
+    }
 }
 
 /// A conclusion about memory against a limit; `more` are further keys.
@@ -275,42 +287,30 @@ fn a_daemon_tells_to_which_workload_a_process_belongs() {
     assert!(recorder.focus.has_workload("run") && !recorder.focus.has_workload("other"));
 }
 
-/// The series of one metric.
-fn family(name: &str, rows: &[(Value, f64)]) -> Value {
-    let series = rows.iter().map(|(labels, value)| json!({ "labels": labels, "value": value }));
-    json!({ "name": name, "series": series.collect::<Vec<_>>() })
-}
-
 /// A node whose GPU 1 has hung for 12 s; what the forecast says of GPU 0 is calm.
-fn one_hangs() -> Vec<Value> {
-    let gpu = |index: &str, more: Value| {
-        let mut labels = json!({ "gpu": index, "uuid": format!("GPU-{index}") });
-        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        labels
+fn one_hangs() -> NodeView {
+    let gpu = |index: &str, status: &str, age: f64| Gpu {
+        index: index.to_owned(),
+        uuid: format!("GPU-{index}"),
+        status: status.to_owned(),
+        sample_age: Some(age),
+        ..Gpu::default()
     };
-    let status = |index, status| (gpu(index, json!({ "status": status })), 1.0);
-    vec![
-        family("memwarden_gpu_status", &[status("0", "ok"), status("1", "hung")]),
-        family(
-            "memwarden_gpu_sample_age_seconds",
-            &[(gpu("0", json!({})), 0.5), (gpu("1", json!({})), 12.0)],
-        ),
-        family("memwarden_gpu_memory_used_bytes", &[(gpu("0", json!({})), 4e9)]),
-        family("memwarden_gpu_memory_free_bytes", &[(gpu("0", json!({})), 4e9)]),
-        forecast(
-            gpu("0", json!({ "resource": "gpu" })),
-            4e9,
-            8e9,
-            "none",
-            json!({ "within": [0.0, 0.0, 0.0, 0.0] }),
-        ),
-    ]
+    let calm = forecast(
+        json!({ "resource": "gpu", "gpu": "0", "uuid": "GPU-0" }),
+        4e9,
+        8e9,
+        "none",
+        json!({ "within": [0.0, 0.0, 0.0, 0.0] }),
+    );
+    let first = Gpu { used: Some(4e9), free: Some(4e9), ..gpu("0", "ok", 0.5) };
+    NodeView { gpus: vec![first, gpu("1", "hung", 12.0)], ..frame(0, 1.0, &[calm]) }
 }
 
 #[test]
 fn a_gpu_that_does_not_answer_is_reported_and_not_hidden_by_a_verdict() {
     let mut recorder = Recorder::new(Focus::default());
-    recorder.take(frame(0, 1.0, &one_hangs()));
+    recorder.take(one_hangs());
     for kind in [Kind::Profile, Kind::Oom, Kind::Leak, Kind::Fragmentation] {
         let report = build(kind, &recorder, &About::default(), Paint::Plain);
         assert!(report.unseen, "{kind:?}");
@@ -333,7 +333,7 @@ fn a_gpu_that_does_not_answer_is_reported_and_not_hidden_by_a_verdict() {
     assert!(report.text.contains("  gpu 1  unknown: "), "{}", report.text);
     let first = Focus { devices: Some(["0".to_owned()].into()), ..Focus::default() };
     let mut recorder = Recorder::new(first);
-    recorder.take(frame(0, 1.0, &one_hangs()));
+    recorder.take(one_hangs());
     let report = build(Kind::Oom, &recorder, &About::default(), Paint::Plain);
     assert!(
         !report.unseen && !report.text.contains("gpu 1"),
@@ -347,7 +347,7 @@ fn a_gpu_that_is_not_there_is_reported_with_those_that_are() {
     let absent = |names: &[&str]| {
         let devices = Some(names.iter().map(|name| (*name).to_owned()).collect());
         let mut recorder = Recorder::new(Focus { devices, ..Focus::default() });
-        recorder.take(frame(0, 1.0, &one_hangs()));
+        recorder.take(one_hangs());
         recorder.absent_devices(false)
     };
     assert_eq!(absent(&["1", "GPU-0"]), None);
@@ -379,13 +379,19 @@ fn an_allocator_that_the_daemon_warns_of_is_reported() {
 #[test]
 fn allocators_can_be_chosen() {
     let of = |workload: &str, gpu: &str, state: &str| {
-        (json!({ "workload": workload, "rank": "0", "device": "0", "gpu": gpu, "state": state }), 1.0)
+        let own = Allocator {
+            device: "0".to_owned(),
+            gpu: gpu.to_owned(),
+            state: state.to_owned(),
+            ..Allocator::default()
+        };
+        let rank = Rank { rank: "0".to_owned(), allocators: vec![own], ..Rank::default() };
+        Workload { name: workload.to_owned(), ranks: vec![rank], ..Workload::default() }
     };
-    let states = [of("run", "0", "fragmented"), of("other", "1", "fine")];
-    let more = [family("memwarden_fragmentation_allocator_state", &states)];
     let report = |focus| {
         let mut recorder = Recorder::new(focus);
-        recorder.take(frame(0, 1.0, &more));
+        let workloads = vec![of("run", "0", "fragmented"), of("other", "1", "fine")];
+        recorder.take(NodeView { workloads, ..frame(0, 1.0, &[]) });
         build(Kind::Fragmentation, &recorder, &About::default(), Paint::Plain)
     };
     let all = report(Focus::default());
@@ -430,16 +436,14 @@ fn the_progress_of_a_run_is_that_of_its_workload() {
     let mut recorder = Recorder::new(focus);
     let line = |recorder: &Recorder| RunProgress::of(recorder, "run").line(recorder.seconds(), 10.0, 200);
     assert_eq!(line(&recorder), "memwarden: 00:00:00  no forecast yet");
-    let gpu = |workload: &str, gib: f64| {
-        let labels = json!({ "workload": workload, "gpu": "0", "uuid": "GPU-a" });
-        json!({ "labels": labels, "value": gib * 1_073_741_824.0 })
+    let holding = |mut view: NodeView, gib: f64| {
+        let held = gib * 1_073_741_824.0;
+        view.workloads[0].gpu_memory = Some(held);
+        view.workloads[0].gpus = vec![("a".to_owned(), Some(held))];
+        view
     };
-    let held = |gib: f64| {
-        let series = [gpu("run", gib), gpu("other", 30.0)];
-        json!({ "name": "memwarden_workload_gpu_memory_bytes", "series": series })
-    };
-    recorder.take(frame(1, 512.0, &[held(10.0)]));
-    recorder.take(frame(2, 256.0, &[held(4.0)]));
+    recorder.take(holding(frame(1, 512.0, &[]), 10.0));
+    recorder.take(holding(frame(2, 256.0, &[]), 4.0));
     assert_eq!(
         line(&recorder),
         "memwarden: 00:00:01  memory 272.0 MiB (peak 528.0 MiB)  GPU 4.0 GiB (peak 10.0 GiB)  no forecast yet"
@@ -452,8 +456,7 @@ fn the_progress_of_a_run_is_that_of_its_workload() {
     };
     let mut more = known();
     more.extend([soon("a", 90.0), soon("b", 5.0)]);
-    more.push(held(4.0));
-    recorder.take(frame(3, 256.0, &more));
+    recorder.take(holding(frame(3, 256.0, &more), 4.0));
     assert!(line(&recorder).contains("  GPU a runs out in 2 min"), "{}", line(&recorder));
     recorder.take(frame(4, 256.0, &known()));
     // GPU memory that is no longer measured is not shown as current.

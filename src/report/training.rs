@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::focus::Focus;
-use super::frame_view::{self, FrameView, Row};
 use super::text::{Page, table};
 use crate::model::format::{UNKNOWN, bytes, duration, percent};
 use crate::model::timeline::{Kind, Timeline};
+use crate::node_view::NodeView;
 use crate::node_view::table::{self as columns, Table};
 
 /// Maximum number of ranks; a command runs those of one node.
@@ -89,33 +89,34 @@ fn higher(known: &mut Option<f64>, value: f64) {
 
 impl Training {
     /// Adds a sample.
-    pub(super) fn take(&mut self, frame: &FrameView, focus: &Focus, now: f64) {
-        let mut each = |name: &'static str, put: &dyn Fn(&mut Rank, &Row)| {
-            for row in frame.rows(name).iter().filter(|row| focus.has_workload(row.label("workload"))) {
-                let rank = row.label("rank");
-                if self.ranks.len() < MOST_RANKS || self.ranks.contains_key(rank) {
-                    put(self.ranks.entry(rank.to_owned()).or_default(), row);
+    pub(super) fn take(&mut self, view: &NodeView, focus: &Focus, now: f64) {
+        for (_, own) in view.ranks().filter(|(workload, _)| focus.has_workload(&workload.name)) {
+            if self.ranks.len() >= MOST_RANKS && !self.ranks.contains_key(&own.rank) {
+                continue;
+            }
+            let rank = self.ranks.entry(own.rank.clone()).or_default();
+            rank.step = own.step.or(rank.step);
+            rank.loss = own.loss.or(rank.loss);
+            own.steps.into_iter().for_each(|steps| rank.steps.take(now, steps));
+            own.tokens.into_iter().for_each(|tokens| rank.tokens.take(now, tokens));
+            for at in &own.allocators {
+                at.allocated_peak.into_iter().for_each(|peak| higher(&mut rank.allocated_peak, peak));
+                at.reserved_peak.into_iter().for_each(|peak| higher(&mut rank.reserved_peak, peak));
+            }
+            for (convention, flops) in &own.flops {
+                rank.flops.entry(convention.clone()).or_default().take(*flops);
+            }
+            for (convention, mfu) in &own.mfus {
+                rank.mfu.entry(convention.clone()).or_default().take(*mfu);
+            }
+            for phase in &own.phases {
+                if rank.phases.len() < MOST_PHASES || rank.phases.contains_key(&phase.name) {
+                    let known = rank.phases.entry(phase.name.clone()).or_default();
+                    (known.seconds, known.count) = (phase.seconds, phase.count);
+                    phase.peak.into_iter().for_each(|peak| higher(&mut known.peak, peak));
                 }
             }
-        };
-        each(frame_view::TRAINING_STEP, &|rank, row| rank.step = Some(row.value));
-        each(frame_view::TRAINING_STEPS, &|rank, row| rank.steps.take(now, row.value));
-        each(frame_view::TRAINING_TOKENS, &|rank, row| rank.tokens.take(now, row.value));
-        each(frame_view::TRAINING_LOSS, &|rank, row| rank.loss = Some(row.value));
-        each(frame_view::ALLOCATOR_PEAK, &|rank, row| higher(&mut rank.allocated_peak, row.value));
-        each(frame_view::ALLOCATOR_RESERVED_PEAK, &|rank, row| higher(&mut rank.reserved_peak, row.value));
-        let convention = |row: &Row| row.label("convention").to_owned();
-        each(frame_view::TRAINING_FLOPS, &|rank, row| {
-            rank.flops.entry(convention(row)).or_default().take(row.value)
-        });
-        each(frame_view::TRAINING_MFU, &|rank, row| {
-            rank.mfu.entry(convention(row)).or_default().take(row.value)
-        });
-        each(frame_view::PHASE_SECONDS, &|rank, row| rank.phase(row, |phase| phase.seconds = row.value));
-        each(frame_view::PHASE_COUNT, &|rank, row| rank.phase(row, |phase| phase.count = row.value));
-        each(frame_view::PHASE_PEAK, &|rank, row| {
-            rank.phase(row, |phase| higher(&mut phase.peak, row.value))
-        });
+        }
     }
 
     /// Whether any rank reported data.
@@ -276,15 +277,6 @@ impl Training {
     }
 }
 
-impl Rank {
-    fn phase(&mut self, row: &Row, put: impl Fn(&mut Phase)) {
-        let name = row.label("phase");
-        if self.phases.len() < MOST_PHASES || self.phases.contains_key(name) {
-            put(self.phases.entry(name.to_owned()).or_default());
-        }
-    }
-}
-
 /// Formats the seconds of a step with three significant digits.
 fn short(seconds: f64) -> String {
     let (amount, unit) = match seconds {
@@ -310,37 +302,30 @@ mod tests {
     use super::*;
     use crate::model::label::Label;
     use crate::model::timeline::Entry;
+    use crate::node_view::Workload;
     use expect_test::expect;
 
-    fn frame(second: u32, series: &[(&str, Value, f64)]) -> FrameView {
-        let metrics: Vec<_> = series
-            .iter()
-            .map(|(name, labels, value)| json!({ "name": name, "series": [{ "labels": labels, "value": value }] }))
-            .collect();
-        let text = json!({
-            "sequence": second, "unix_seconds": f64::from(second), "metrics": metrics, "sources": [], "findings": [],
-        });
-        FrameView::read(text.to_string().as_bytes()).unwrap()
-    }
-
-    fn after(seconds: u32) -> FrameView {
-        let rank = || json!({ "workload": "run", "rank": "0" });
-        let of = |key: &str, value: &str| json!({ "workload": "run", "rank": "0", key: value });
+    fn after(seconds: u32) -> NodeView {
         let n = f64::from(seconds);
-        frame(
-            seconds,
-            &[
-                ("memwarden_training_step", rank(), 10.0 * n),
-                ("memwarden_training_steps_total", rank(), 10.0 * n),
-                ("memwarden_training_tokens_total", rank(), 1000.0 * n),
-                ("memwarden_training_loss", rank(), 2.5),
-                ("memwarden_training_flops_per_second", of("convention", "full"), 2e12),
-                ("memwarden_training_mfu_ratio", of("convention", "full"), 0.42),
-                ("memwarden_training_phase_seconds_total", of("phase", "forward"), 0.25 * n),
-                ("memwarden_training_phases_total", of("phase", "forward"), 10.0 * n),
-                ("memwarden_training_phase_allocated_peak_bytes", of("phase", "forward"), 1e9),
-            ],
-        )
+        let phase = crate::node_view::Phase {
+            name: "forward".to_owned(),
+            seconds: 0.25 * n,
+            count: 10.0 * n,
+            peak: Some(1e9),
+        };
+        let rank = crate::node_view::Rank {
+            rank: "0".to_owned(),
+            step: Some(10.0 * n),
+            steps: Some(10.0 * n),
+            tokens: Some(1000.0 * n),
+            loss: Some(2.5),
+            flops: vec![("full".to_owned(), 2e12)],
+            mfus: vec![("full".to_owned(), 0.42)],
+            phases: vec![phase],
+            ..crate::node_view::Rank::default()
+        };
+        let run = Workload { name: "run".to_owned(), ranks: vec![rank], ..Workload::default() };
+        NodeView { workloads: vec![run], ..NodeView::default() }
     }
 
     #[test]
@@ -352,7 +337,7 @@ mod tests {
         }
         // Nothing changes, and then the rank is gone.
         training.take(&after(5), &focus, 9.0);
-        training.take(&frame(10, &[]), &focus, 10.0);
+        training.take(&NodeView::default(), &focus, 10.0);
         let mut text = String::new();
         training.write_text(&mut text, Page::default());
         let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();

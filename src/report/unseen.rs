@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::frame_view::{self, FrameView};
 use super::record::Recorder;
 use crate::model::finding::Subject;
 use crate::model::format::duration;
+use crate::node_view::SourceRow;
 
 /// States of NVML in which a driver exists and none of its GPUs is visible.
 const BLIND: [&str; 4] = ["no_permission", "version_mismatch", "worker_failed", "unknown_error"];
@@ -42,19 +42,12 @@ impl Unseen {
 
 /// The selected GPUs that do not respond.
 pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
-    let frame = &recorder.last;
-    let status = frame.rows(frame_view::GPU_STATUS).iter().filter(|row| row.value > 0.0);
-    let unseen = status.filter(|row| {
-        row.label("status") != "ok" && recorder.focus.has_gpu(row.label("gpu"), row.label("uuid"))
-    });
-    let unseen = unseen.map(|row| {
-        let (gpu, uuid) = (row.label("gpu"), row.label("uuid"));
-        Unseen {
-            gpu: gpu.to_owned(),
-            uuid: uuid.to_owned(),
-            status: row.label("status").to_owned(),
-            age_seconds: frame.value(frame_view::GPU_AGE, &[("gpu", gpu), ("uuid", uuid)]),
-        }
+    let silent = recorder.last.gpus.iter().filter(|gpu| !gpu.answers() && !gpu.status.is_empty());
+    let unseen = silent.filter(|gpu| recorder.focus.has_gpu(&gpu.index, &gpu.uuid)).map(|gpu| Unseen {
+        gpu: gpu.index.clone(),
+        uuid: gpu.uuid.clone(),
+        status: gpu.status.clone(),
+        age_seconds: gpu.sample_age,
     });
     unseen.collect()
 }
@@ -89,26 +82,24 @@ pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
 
 /// The reason why no GPU is visible, if that is so, and whether an existing GPU is hidden by an error.
 pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
-    let frame = &recorder.last;
-    if !frame.rows(frame_view::GPU_STATUS).is_empty() {
+    let view = &recorder.last;
+    if !view.gpus.is_empty() {
         return None;
     }
-    let source = frame.sources.iter().find(|source| source.source == "gpu")?;
+    let source = view.sources.iter().find(|source| source.name == "gpu")?;
     if source.status == "ok" {
         return Some(("GPUs: none.".to_owned(), false));
     }
-    let why = match nvml(frame) {
-        Some("library_absent") => "NVML library not found",
-        _ => source.why.as_deref().unwrap_or("no reason is given"),
+    let why = match view.nvml.as_str() {
+        "library_absent" => "NVML library not found",
+        _ => reason(source),
     };
-    let blind = nvml(frame).is_some_and(|status| BLIND.contains(&status));
-    Some((format!("GPUs: not visible: {why}."), blind))
+    Some((format!("GPUs: not visible: {why}."), BLIND.contains(&view.nvml.as_str())))
 }
 
-/// The current status of NVML.
-fn nvml(frame: &FrameView) -> Option<&str> {
-    let mut rows = frame.rows(frame_view::NVML_STATUS).iter();
-    rows.find(|row| row.value > 0.0).map(|row| row.label("status"))
+/// Why a source has no values.
+fn reason(source: &SourceRow) -> &str {
+    if source.why.is_empty() { "no reason is given" } else { &source.why }
 }
 
 impl Recorder {
@@ -116,28 +107,25 @@ impl Recorder {
     /// are returned.
     pub fn absent_devices(&self, over: bool) -> Option<String> {
         let wanted = self.focus.devices.as_ref()?;
-        let known = self.last.rows(frame_view::GPU_STATUS);
-        let here =
-            |name: &String| known.iter().any(|row| row.label("gpu") == *name || row.label("uuid") == *name);
+        let known = &self.last.gpus;
+        let here = |name: &String| known.iter().any(|gpu| gpu.index == *name || gpu.uuid == *name);
         let absent: Vec<&str> = wanted.iter().filter(|name| !here(name)).map(String::as_str).collect();
         if absent.is_empty() {
             return None;
         }
         if known.is_empty() {
-            let source = self.last.sources.iter().find(|source| source.source == "gpu");
-            let final_state = source.is_none() || nvml(&self.last).is_some_and(|nvml| FINAL.contains(&nvml));
-            let why = match source.map(|source| (source.status.as_str(), source.why.as_deref())) {
+            let source = self.last.sources.iter().find(|source| source.name == "gpu");
+            let final_state = source.is_none() || FINAL.contains(&self.last.nvml.as_str());
+            let why = match source {
                 None => "the source gpu is off",
-                Some(("ok", _)) => "the driver lists no GPU",
-                Some((_, why)) => why.unwrap_or("no reason is given"),
+                Some(source) if source.status == "ok" => "the driver lists no GPU",
+                Some(source) => reason(source),
             };
             return (over || final_state)
                 .then(|| format!("GPU {} was not found: no GPU is visible ({why})", absent.join(", ")));
         }
-        let mut here: Vec<(&str, &str)> =
-            known.iter().map(|row| (row.label("gpu"), row.label("uuid"))).collect();
-        here.sort_by_key(|(gpu, _)| gpu.parse::<u32>().ok());
-        here.dedup();
+        let here: Vec<(&str, &str)> =
+            known.iter().map(|gpu| (gpu.index.as_str(), gpu.uuid.as_str())).collect();
         // A GPU whose UUID is unknown may be any of the selected ones.
         let nameless = here.iter().any(|(_, uuid)| uuid.is_empty());
         if nameless && !over && absent.iter().all(|name| name.parse::<u32>().is_err()) {

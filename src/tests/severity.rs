@@ -12,7 +12,7 @@ use crate::model::outlook::{Conclusion, Forecast, Rate, Tte};
 use crate::node_view::events::Recorder;
 use crate::node_view::tests::Node;
 use crate::node_view::{NodeView, Situation};
-use crate::report::{self, About, CheckReport, Focus, FrameView, Kind, Paint, Scope};
+use crate::report::{self, About, CheckReport, Focus, Kind, Paint, Scope};
 use crate::serve::page::{Content, IncidentsShown, View, page};
 use crate::top::{Data, NodeData, Update};
 
@@ -126,7 +126,7 @@ fn same(rule: Rule, left: Option<f64>, gpu: &str) {
     assert_eq!(state.verdict(NOW).0, expected, "{about}");
     // The report, and its exit code.
     let mut own = report::Recorder::new(Focus::default());
-    own.take(FrameView::of(&frame));
+    own.take(report::sample(&frame));
     let built = report::build(Kind::Oom, &own, &About::default(), Paint::Plain);
     let host =
         built.json["resources"].as_array().unwrap().iter().find(|row| row["subject"]["resource"] == "host");

@@ -101,7 +101,7 @@ fn forecast(resource: &resources::Resource, dated: &DatedAssessment, now: Timest
     Forecast {
         used_bytes: resource.sample.used,
         limit_bytes: resource.limit,
-        rate: assessment.growth,
+        rate: conclusions::finite(assessment.growth),
         growing_for_seconds: assessment.growing_for_seconds,
         time_to_exhaustion: assessment.tte.map(|tte| tte.after(age)).filter(finite),
         within: std::array::from_fn(|place| assessment.p_exhaustion.get(place).copied().flatten()),

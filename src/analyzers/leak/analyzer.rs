@@ -97,7 +97,7 @@ impl Analyzer for Leak {
             }
             let named = self.owners.named(&subject);
             let pace = self.paces.of(&named.workload, &named.pid);
-            let rate = dated.assessment.growth;
+            let rate = conclusions::finite(dated.assessment.growth);
             // States below growing are not distinguished in findings.
             let (latched, since) = self.latches.update(&subject, state.max(LeakState::Warming), now);
             let stated = (latched >= LeakState::Growing).then(|| StatedGrowth {
@@ -117,9 +117,9 @@ impl Analyzer for Leak {
                     evidence: dated.assessment.evidence.as_ref().map(|seen| GrowthEvidence {
                         rise_bytes: seen.rise_bytes,
                         window_seconds: seen.window_seconds,
-                        floor_standard_errors: seen.floor_z,
-                        center_standard_errors: seen.center_z,
-                        peak_standard_errors: seen.peak_z,
+                        floor_standard_errors: conclusions::standard_errors(seen.floor_z),
+                        center_standard_errors: conclusions::standard_errors(seen.center_z),
+                        peak_standard_errors: conclusions::standard_errors(seen.peak_z),
                     }),
                     stated,
                 }),

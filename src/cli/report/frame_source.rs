@@ -8,7 +8,8 @@ use crate::app::serve;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::clock;
-use crate::report::{Focus, FrameView};
+use crate::node_view::NodeView;
+use crate::report::{self, Focus};
 
 pub(super) enum FrameSource {
     Own(Box<Engine>),
@@ -27,9 +28,9 @@ impl FrameSource {
         Ok((Self::Own(Box::new(engine)), options.focus(&trees)))
     }
 
-    pub(super) async fn look(&mut self) -> anyhow::Result<FrameView> {
+    pub(super) async fn look(&mut self) -> anyhow::Result<NodeView> {
         match self {
-            Self::Own(engine) => Ok(FrameView::of(&engine.tick(clock::now()))),
+            Self::Own(engine) => Ok(report::sample(&engine.tick(clock::now()))),
             Self::Daemon(daemon) => daemon.look().await,
         }
     }

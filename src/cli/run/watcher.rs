@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::clock;
-use crate::report::{Focus, FrameView, Recorder, RunProgress};
+use crate::report::{self, Focus, Recorder, RunProgress};
 
 /// The time that the end of the command waits for a sample that hangs.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -81,7 +81,7 @@ fn sample(
     let begun = clock::now();
     loop {
         let now = clock::now();
-        recorder.take(FrameView::of(&engine.tick(now)));
+        recorder.take(report::sample(&engine.tick(now)));
         publish(&recorder);
         let passed = now.since(begun).as_secs_f64();
         let pace = PACE.iter().find(|(until, _)| passed < *until).map_or(1.0, |(_, every)| *every);
@@ -96,7 +96,7 @@ fn sample(
     for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
         let frame = engine.tick(clock::now());
         // The last values of a rank are recorded at its end.
-        recorder.take(FrameView::of(&frame));
+        recorder.take(report::sample(&frame));
         if recorder.ended(&frame.timeline) {
             break;
         }
