@@ -19,7 +19,7 @@ pub use io::{Io, io};
 pub use limit::descriptor_limit;
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
 pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
-pub use status::{Status, groups, pss, status, users};
+pub use status::{Credentials, Status, credentials, pss, status, users};
 
 /// Parses a number in `digits`; nothing if it is invalid or does not fit.
 fn number(digits: &[u8]) -> Option<u64> {

@@ -387,7 +387,9 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         self.note(reach::touched(&found.process, 0));
-        let goal = wait::touch(&self.root, process, path).map_err(no_thread)?;
+        // Its effective user, which the scope allows; the thread refuses a process that has any other by then.
+        let [_, user, _] = found.process.users;
+        let goal = wait::touch(&self.root, process, user, path).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, WITHIN, 1)), 1))
     }
 

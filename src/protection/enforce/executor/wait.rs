@@ -109,16 +109,17 @@ pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestam
     Ok(Goal::File { output, _alive: alive })
 }
 
-/// Touches a file for a process on another thread, which takes over the rights of its user.
+/// Touches a file for a process on another thread, which takes over the rights of the process as long as they are those of
+/// `user`.
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub(super) fn touch(proc: &Path, process: ProcessKey, path: &Path) -> std::io::Result<Goal> {
+pub(super) fn touch(proc: &Path, process: ProcessKey, user: u32, path: &Path) -> std::io::Result<Goal> {
     let (tell, ended) = sync_channel(1);
     let (proc, path) = (proc.to_owned(), path.to_owned());
     apart::spawn("touch", move || {
         // Nobody waits for the result any more where it cannot be sent.
-        let _ = tell.try_send(user_files::touch_as(&proc, process, &path));
+        let _ = tell.try_send(user_files::touch_as(&proc, process, user, &path));
     })?;
     Ok(Goal::Touched { ended })
 }
