@@ -10,6 +10,7 @@ pub mod readers;
 mod root;
 mod stat;
 mod status;
+mod thread;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -20,6 +21,7 @@ pub use limit::descriptor_limit;
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
 pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
 pub use status::{Credentials, Status, credentials, pss, status, users};
+pub use thread::{LivingThread, living_thread};
 
 /// Parses a number in `digits`; nothing if it is invalid or does not fit.
 fn number(digits: &[u8]) -> Option<u64> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self as rfs, AtFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::number;
+use super::{LivingThread, living_thread, number};
 use crate::host::fs::LARGEST;
 
 /// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
@@ -17,6 +17,9 @@ const INITIAL: u64 = 0xEFFF_FFFC;
 
 /// Buffer for about 1,000 entries per call.
 const LISTING: usize = 32 * 1024;
+
+/// Initial size of a buffer: `stat` has about 350 bytes, `status` 1,500.
+const FIRST: usize = 4096;
 
 /// One process in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,12 +138,56 @@ impl ProcRoot {
         Ok(rfs::statat(self.folder()?, format!("{pid}"), AtFlags::empty())?.st_uid)
     }
 
-    /// The target of a symbolic link of one process, such as `exe`.
+    /// A thread that has not ended, of a process whose first one has; `known` is inspected first.
+    pub fn living_thread(&self, pid: u32, known: Option<u32>, buffer: &mut Vec<u8>) -> Option<LivingThread> {
+        buffer.resize(buffer.len().max(FIRST), 0);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process = rfs::openat(self.folder().ok()?, format!("{pid}"), flags, Mode::empty()).ok()?;
+        living_thread(process, known, buffer)
+    }
+
+    /// Opens a file about the memory of a process whose first thread has ended: that of a living thread.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::open`]; `ESRCH` if no thread is found.
+    pub fn open_of_thread(&self, pid: u32, name: &str, buffer: &mut Vec<u8>) -> io::Result<ProcFile> {
+        let thread = self.living_thread(pid, None, buffer).ok_or(Errno::SRCH)?;
+        self.open(pid, &format!("task/{}/{name}", thread.id))
+    }
+
+    /// Reads the first `most` bytes of a file about the memory of a process, such as `cmdline`; that of a living thread if
+    /// the first one has ended.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::open`] and [`ProcFile::read_first`].
+    pub fn read_memory<'b>(
+        &self,
+        pid: u32,
+        name: &str,
+        buffer: &'b mut Vec<u8>,
+        most: usize,
+    ) -> io::Result<&'b [u8]> {
+        let first = self.open(pid, name).and_then(|file| file.fill(buffer, most));
+        let filled = match first {
+            Err(error) if has_exited(&error) => self.open_of_thread(pid, name, buffer)?.fill(buffer, most)?,
+            filled => filled?,
+        };
+        Ok(&buffer[..filled.min(most)])
+    }
+
+    /// The target of a symbolic link of one process, such as `exe`; that of a living thread if the first one has ended.
     ///
     /// # Errors
     /// Errors of the operating system.
     pub fn link(&self, pid: u32, name: &str) -> io::Result<String> {
-        let target = rfs::readlinkat(self.folder()?, format!("{pid}/{name}"), Vec::new())?;
+        let of = |path: String| rfs::readlinkat(self.folder()?, path, Vec::new()).map_err(io::Error::from);
+        let target = match of(format!("{pid}/{name}")) {
+            Err(error) if has_exited(&error) => {
+                let thread = self.living_thread(pid, None, &mut Vec::new()).ok_or(error)?;
+                of(format!("{pid}/task/{}/{name}", thread.id))?
+            }
+            target => target?,
+        };
         Ok(lossy(&target))
     }
 
@@ -207,8 +254,6 @@ impl ProcFile {
 
     /// Fills `buffer` from the start, until the end or at least `most` bytes.
     fn fill(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        /// `stat` has about 350 bytes, `status` 1,500.
-        const FIRST: usize = 4096;
         if buffer.len() < FIRST {
             buffer.resize(FIRST, 0);
         }

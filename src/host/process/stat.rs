@@ -34,6 +34,18 @@ pub struct Stat<'t> {
     pub rss_pages: u64,
 }
 
+impl Stat<'_> {
+    /// Whether the thread that the file is about has ended: for a process its first one.
+    pub const fn first_thread_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
+    /// Whether the process has ended: its last thread has. The number of threads includes a first one that has ended.
+    pub const fn ended(&self) -> bool {
+        self.first_thread_ended() && self.threads <= 1
+    }
+}
+
 /// Parses `/proc/PID/stat`; nothing if it is truncated or invalid.
 pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     // The name may contain parentheses; the text after it never does.

@@ -168,7 +168,7 @@ mod tests {
         for (pid, state) in [(3, 'R'), (4, 'D'), (5, 'Z'), (6, 't'), (7, 'X')] {
             let mut process = Process::new(pid, "a) S (b\nc");
             process.state = state;
-            process.threads = 3;
+            process.threads = if matches!(state, 'Z' | 'X') { 1 } else { 3 };
             tree.add(&process);
         }
         let mut out = Batch::new();
@@ -181,7 +181,7 @@ mod tests {
             memwarden_processes["stopped"] 1
             memwarden_processes["other"] 1
             memwarden_kernel_threads[] 1
-            memwarden_processes_threads[] 16
+            memwarden_processes_threads[] 12
             memwarden_processes_rss_bytes[] 245760
             memwarden_forks_total[] 4321
             memwarden_process_races_total[] 0

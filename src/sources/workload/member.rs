@@ -94,7 +94,22 @@ impl Files {
             }
             None => self.root.read(pid, "status", &mut self.buffer),
         };
-        text.map(process::status)
+        let status = text.map(process::status);
+        if status.is_err() && kept.take().is_some() {
+            // It may be that of a thread, and the process lives.
+            self.kept -= 1;
+        }
+        status
+    }
+
+    /// Reads `status` of a living thread of a process whose first thread has ended, as [`Files::status`].
+    fn status_of_thread(&mut self, pid: u32, kept: &mut Option<ProcFile>) -> io::Result<Status> {
+        let file = self.root.open_of_thread(pid, "status", &mut self.buffer)?;
+        let status = process::status(file.read(&mut self.buffer)?);
+        if kept.is_some() {
+            *kept = Some(file);
+        }
+        Ok(status)
     }
 
     /// Requests `io`; the read waits for a process that is in execve.
@@ -149,8 +164,16 @@ impl Member {
         let changed = now != self.last_stat;
         self.last_stat = now;
         if (due || changed || shown || turn.is_multiple_of(MEMORY_EVERY))
-            && let Ok(status) = files.status(pid, &mut self.status_file)
+            && let Ok(mut status) = files.status(pid, &mut self.status_file)
         {
+            // The first thread has ended: its status has no memory.
+            if status.anon.is_none()
+                && row.threads > 1
+                && row.rss > Bytes::ZERO
+                && let Ok(found) = files.status_of_thread(pid, &mut self.status_file)
+            {
+                status = found;
+            }
             self.status = status;
             self.peak = self.status.peak.or(self.peak);
         }

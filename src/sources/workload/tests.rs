@@ -409,6 +409,25 @@ fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
 }
 
 #[test]
+fn a_process_whose_first_thread_has_ended_is_matched_and_has_its_memory() {
+    let mut host = Host::new(Rules { matchers: vec![of_line("train", "train.py")], ..rules() });
+    let mut process =
+        Process::new(10, "p").pages(0).file("status", "State:\tZ\nThreads:\t2\n").file("cmdline", "");
+    (process.state, process.threads) = ('Z', 2);
+    let memory = Process::new(10, "p").memory(4000, 400, 40, 9000);
+    let status = |process: &Process| String::from_utf8(process.files[0].1.clone()).unwrap();
+    process = process.thread(12, 'S', 1110);
+    process = process.file("task/12/status", &status(&memory)).file("task/12/cmdline", "train.py\0");
+    for rest in [4000, 5000] {
+        let memory = Process::new(10, "p").memory(rest, 400, 40, 9000);
+        host.add(&process.clone().cpu(rest).file("task/12/status", &status(&memory)));
+        let out = host.sample();
+        let anon = value(&out, "memwarden_workload_rss_anon_bytes", &["train"]);
+        assert_eq!(anon, Some(rest as f64 * 1024.0));
+    }
+}
+
+#[test]
 fn the_largest_and_the_others_add_up() {
     let mut host = Host::new(rules());
     for (pid, pages) in [(10, 100), (11, 400), (12, 200), (13, 300), (14, 0)] {

@@ -35,7 +35,8 @@ pub(super) struct Proc {
 pub(super) struct ProcessStatus {
     pub(super) key: ProcessKey,
     pub(super) parent: u32,
-    pub(super) state: u8,
+    /// Whether its last thread has ended.
+    pub(super) dead: bool,
     pub(super) kernel: bool,
     pub(super) comm: [u8; 16],
     pub(super) resident: u64,
@@ -43,18 +44,6 @@ pub(super) struct ProcessStatus {
     pub(super) users: [u32; 3],
     /// The signals it has a handler for, as bits; the lowest is signal 1.
     pub(super) caught: u64,
-}
-
-impl ProcessStatus {
-    /// Whether it is a zombie.
-    pub(super) fn dead(&self) -> bool {
-        dead(self.state)
-    }
-}
-
-/// Whether a state letter is that of a process that has ended.
-pub(super) fn dead(state: u8) -> bool {
-    matches!(state, b'Z' | b'X' | b'x')
 }
 
 /// A short path, written without the allocator.
@@ -124,13 +113,18 @@ impl Proc {
         let mut process = ProcessStatus {
             key: ProcessKey { pid, start: stat.start },
             parent: stat.parent,
-            state: stat.state,
+            dead: stat.ended(),
             kernel: stat.kernel,
             comm,
             resident: stat.rss_pages.saturating_mul(self.page),
             users: [0; 3],
             caught: 0,
         };
+        if stat.first_thread_ended() && !process.dead {
+            let pages =
+                process::living_thread(&own, None, &mut self.buffer).map_or(0, |thread| thread.rss_pages);
+            process.resident = pages.saturating_mul(self.page);
+        }
         let status = read(&own, b"status", &mut self.buffer)?;
         (process.users, process.caught) = rights(status).ok_or(Errno::PROTO)?;
         let length = if group { read(&own, b"cgroup", &mut self.group)?.len() } else { 0 };
@@ -139,11 +133,11 @@ impl Proc {
         Ok(process)
     }
 
-    /// Reads the key, parent and state of one process.
-    pub(super) fn glance(&mut self, pid: u32) -> Result<(ProcessKey, u32, u8), Errno> {
+    /// Reads the key and the parent of one process, and whether it has ended.
+    pub(super) fn glance(&mut self, pid: u32) -> Result<(ProcessKey, u32, bool), Errno> {
         let path = Short::of(format_args!("{pid}/stat"));
         let stat = process::stat(read(&self.folder, path.bytes(), &mut self.buffer)?).ok_or(Errno::PROTO)?;
-        Ok((ProcessKey { pid, start: stat.start }, stat.parent, stat.state))
+        Ok((ProcessKey { pid, start: stat.start }, stat.parent, stat.ended()))
     }
 
     /// The cgroup of the process that was read last.
@@ -251,7 +245,7 @@ mod tests {
         let mut proc = Proc::open(Path::new("/proc"), Version::V2).unwrap();
         let own = std::process::id();
         let process = proc.look(own, true).unwrap();
-        assert_eq!((process.key.pid, process.kernel, process.dead()), (own, false, false));
+        assert_eq!((process.key.pid, process.kernel, process.dead), (own, false, false));
         assert_eq!(process.users[0], rustix::process::getuid().as_raw());
         assert!(process.resident > 0);
         assert_eq!(proc.ancestors().first().map(|key| key.pid), std::os::unix::process::parent_id().into());

@@ -67,7 +67,7 @@ pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<Open
         error => miss("pidfd_open", key.pid, error),
     })?;
     let process = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
-    if process.key != key || process.dead() {
+    if process.key != key || process.dead {
         return Err(NotSignalled::Skip(Skip::Gone));
     }
     Ok(OpenProcess { pidfd, process })

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::fs::{RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::process_status::{Proc, dead};
+use super::process_status::Proc;
 use crate::model::ids::ProcessKey;
 
 /// Maximum number of processes that are inspected; a host has a few thousand.
@@ -52,8 +52,8 @@ impl Table {
             }
         }
         self.rows.retain_mut(|row| match proc.glance(row.key.pid) {
-            Ok((key, parent, state)) => {
-                *row = Row { key, parent, alive: !dead(state), member: roots(key) };
+            Ok((key, parent, dead)) => {
+                *row = Row { key, parent, alive: !dead, member: roots(key) };
                 true
             }
             Err(_) => false,

@@ -30,6 +30,27 @@ fn a_zombie_has_exited() {
 }
 
 #[test]
+fn a_process_ends_with_its_last_thread() {
+    let mut job = Job::python(
+        "import ctypes, platform, threading
+held = bytearray(64 << 20)
+def stay():
+    while ') Z ' not in open('/proc/%d/stat' % os.getpid()).read(): time.sleep(0.01)
+    say('up')
+    signal.pause()
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)
+",
+    );
+    assert_eq!(job.line(), "up");
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let done = signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
+    assert_eq!((done.outcome, done.processes), (Outcome::Done, 1));
+    assert!(machine.touched()[0].resident > 64 << 20, "{:?}", machine.touched()[0]);
+    job.reap();
+}
+
+#[test]
 fn only_a_handler_is_asked() {
     let ask = |job: &Job| {
         let mut machine = armed(Mode::Enforce, vec![Member::Process(job.key)]);
