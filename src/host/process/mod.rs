@@ -10,6 +10,7 @@ pub mod readers;
 mod root;
 mod stat;
 mod status;
+mod status_reads;
 mod thread;
 
 #[cfg(test)]
@@ -19,7 +20,7 @@ pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};
 pub use limit::descriptor_limit;
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
-pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
+pub use stat::{Boot, Stat, boot, caught, clock_ticks, page_size, stat, ticks};
 pub use status::{Credentials, Status, credentials, pss, status, users};
 pub use thread::{LivingThread, living_thread};
 

@@ -82,6 +82,18 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     })
 }
 
+/// The signals 1 to 31 with a handler in `/proc/PID/stat`, as bits; the lowest is signal 1. Nothing if it is truncated.
+///
+/// `/proc/PID/status` has them too, and takes a time that grows with the supplementary groups of the process.
+pub fn caught(text: &[u8]) -> Option<u64> {
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = text.get(close + 1..)?.strip_prefix(b" ")?.split(|byte| *byte == b' ');
+    let mask = number(fields.nth(31)?)?;
+    // Text after it shows that its digits are complete.
+    fields.next()?;
+    Some(mask)
+}
+
 /// The pids of a process that is being reaped are written as -1.
 fn signed(digits: &[u8]) -> Option<i64> {
     match digits.strip_prefix(b"-") {
@@ -174,6 +186,13 @@ mod tests {
         }
         let bytes: Vec<u8> = [b"7 (\xff\xfe) R".as_slice(), &BASH.as_bytes()[13..]].concat();
         assert_eq!(stat(&bytes).unwrap().comm, b"\xff\xfe");
+    }
+
+    #[test]
+    fn the_signals_with_a_handler_are_read() {
+        assert_eq!(caught(BASH.as_bytes()), Some(1_266_777_851));
+        let complete = BASH.find(" 1 0 0 17").unwrap();
+        assert_eq!(caught(&BASH.as_bytes()[..complete]), None);
     }
 
     #[test]

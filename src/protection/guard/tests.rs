@@ -249,7 +249,7 @@ impl World {
         let scope = || Scope {
             name: "train".into(),
             users: vec![7],
-            members: processes.iter().map(|process| Member::Process(process.key)).collect(),
+            members: processes.iter().map(|process| Member::Process(process.key)).collect::<Vec<_>>().into(),
         };
         let count = u32::try_from(pids.len()).unwrap();
         let mut slots: Vec<Option<JobInput>> = (0..SLOTS).map(|_| None).collect();

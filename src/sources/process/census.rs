@@ -81,6 +81,7 @@ impl Census {
     ) -> io::Result<()> {
         self.turn = self.turn.wrapping_add(1);
         self.list()?;
+        self.root.begin_sample();
         let mut refused = std::mem::take(&mut self.refused).into_iter().peekable();
         let mut before = std::mem::replace(&mut self.entries, std::mem::take(&mut self.spare));
         let mut known = before.drain(..).peekable();

@@ -193,14 +193,12 @@ impl Entry {
         });
     }
 
-    /// Any process can make itself non-dumpable; its folder in /proc then belongs to root, so the owner is
-    /// read from `status`.
+    /// Any process can make itself non-dumpable; its folder in /proc then belongs to root.
     fn look_closer(&mut self, root: &ProcRoot, reading: &mut Reading) {
         if self.row.uid != 0 || self.row.kernel {
             return;
         }
-        let text = root.read(self.pid(), "status", &mut reading.buffer);
-        if let Some([_, effective]) = text.ok().and_then(process::users) {
+        if let Ok([_, effective]) = root.users(self.pid(), 0, &mut reading.buffer) {
             self.row.uid = effective;
         }
     }

@@ -113,6 +113,7 @@ impl Source for Processes {
         out.put(&metrics::DEFERRED, &[], Count(self.census.deferred));
         out.put(&metrics::KEPT, &[], Count(self.census.kept() as u64));
         out.put(&metrics::LIMITED, &[], Flag(self.limited));
+        out.facts.shortages.extend(self.census.root.status_shortages());
         out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: self.boot.time }));
         match self.census.trouble.take() {
             Some((pid, error)) => {

@@ -328,8 +328,8 @@ impl Machine {
     ) -> Result<(Outcome, u32), NotSignalled> {
         let mut open = Vec::with_capacity(processes.len().min(MOST));
         for key in processes.iter().take(MOST) {
-            match reach::open(&mut self.proc, *key, false) {
-                Ok(found) => open.push(found.pidfd),
+            match reach::watch(&mut self.proc, *key) {
+                Ok(pidfd) => open.push(pidfd),
                 Err(NotSignalled::Skip(_)) => {}
                 Err(NotSignalled::Error(error)) => return Err(NotSignalled::Error(error)),
             }

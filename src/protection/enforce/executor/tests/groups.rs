@@ -55,7 +55,12 @@ impl Room {
             machine.on_unified(Path::new("/proc"), &self.root);
         }
         let members = vec![Member::Group(self.group.clone())];
-        machine.bound(TARGET, Some(Scope { name: "test".into(), users: vec![own_uid()], members })).unwrap();
+        machine
+            .bound(
+                TARGET,
+                Some(Scope { name: "test".into(), users: vec![own_uid()], members: members.into() }),
+            )
+            .unwrap();
         machine
     }
 }
