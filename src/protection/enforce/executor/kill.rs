@@ -95,8 +95,11 @@ impl Machine {
     /// Finds the descendants of `roots` and of known members, and puts them into `pids`.
     fn look(&mut self, roots: &[ProcessKey]) -> Result<(), NotSignalled> {
         let met = &self.met;
+        self.roots.clear();
+        self.roots.extend(roots.iter().take(2 * MOST));
+        let known = &self.roots;
         self.table
-            .look(&mut self.proc, |key| roots.contains(&key) || met.contains(&key))
+            .look(&mut self.proc, |key| known.contains(&key) || met.contains(&key))
             .map_err(|error| group::failed("list processes", error))?;
         self.pids.clear();
         self.pids.extend(self.table.members().take(2 * MOST).map(|key| key.pid));

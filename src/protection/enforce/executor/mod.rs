@@ -95,6 +95,7 @@ pub struct Machine {
     targets: Vec<Target>,
     touched: Vec<Touched>,
     met: HashSet<ProcessKey, foldhash::fast::RandomState>,
+    roots: HashSet<ProcessKey, foldhash::fast::RandomState>,
     pids: Vec<u32>,
     /// The processes that were stopped and are to be killed.
     held: Vec<OpenProcess>,
@@ -134,6 +135,7 @@ impl Machine {
             targets: Vec::with_capacity(TARGETS),
             touched: Vec::with_capacity(MOST),
             met: HashSet::with_capacity_and_hasher(2 * MOST, foldhash::fast::RandomState::default()),
+            roots: HashSet::with_capacity_and_hasher(2 * MOST, foldhash::fast::RandomState::default()),
             pids: Vec::with_capacity(2 * MOST),
             held: Vec::with_capacity(MOST),
             table: Table::new(),
