@@ -142,17 +142,19 @@ impl Machine {
             .filter(|freezer| self.mode == Mode::Enforce && self.all_ours(id, freezer).is_ok())
             .filter(|freezer| freezer.freeze(true).is_ok());
         self.touched.clear();
-        let mut outcome = Ok(());
+        let (mut outcome, mut all) = (Ok(()), true);
         for _ in 0..PASSES {
             self.pids.clear();
             let (pids, room) = (&mut self.pids, 2 * MOST);
+            let mut fits = true;
             let listed = open.pids(|pid| {
-                if pids.len() < room {
+                fits &= pids.len() < room;
+                if fits {
                     pids.push(pid);
                 }
             });
             match listed {
-                Ok(_) => {}
+                Ok(complete) => all = complete && fits,
                 Err(Errno::NODEV | Errno::NOENT) => break,
                 Err(error) => {
                     outcome = Err(group::failed("list", error));
@@ -172,6 +174,10 @@ impl Machine {
             }
         }
         outcome?;
+        if !all {
+            // Some may live: the step is not done, and the tree is killed.
+            return Err(group::failed("see everybody in the group", Errno::PERM).into());
+        }
         self.summed(reached, first)
     }
 
