@@ -236,6 +236,7 @@ impl GuardLoop {
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
+        // It was read at the begin of the round, and the steps for other jobs may have taken long since.
         job.cgroup.read_if_older(read, total, SHORTEST);
         // A reading below the hard level is read again before it kills.
         if hard_reached(&target.limits, Resource::Cgroup, job.cgroup.reading()) {

@@ -423,7 +423,7 @@ fn a_process_whose_first_thread_has_ended_is_matched_and_has_its_memory() {
         host.add(&process.clone().cpu(rest).file("task/12/status", &status(&memory)));
         let out = host.sample();
         let anon = value(&out, "memwarden_workload_rss_anon_bytes", &["train"]);
-        assert_eq!(anon, Some(rest as f64 * 1024.0));
+        assert_eq!(anon, Some(f64::from(u32::try_from(rest).unwrap()) * 1024.0));
     }
 }
 

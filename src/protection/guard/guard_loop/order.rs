@@ -1,6 +1,6 @@
 //! The order in which one round evaluates the jobs.
 
-use super::{GuardLoop, SHORTEST, hard_reached};
+use super::{GuardLoop, hard_reached};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::guard::input::SLOTS;
@@ -16,7 +16,7 @@ impl GuardLoop {
         let mut urgent = [false; SLOTS];
         for (slot, urgent) in urgent.iter_mut().enumerate() {
             let Some(job) = &mut self.slots[slot] else { continue };
-            job.cgroup.read_if_older(clock(), total, SHORTEST);
+            job.cgroup.read(clock(), total);
             let limits = &self.targets[job.target].limits;
             *urgent = hard_reached(limits, Resource::Cgroup, job.cgroup.reading())
                 || hard_reached(limits, Resource::Host, host);
