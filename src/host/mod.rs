@@ -19,6 +19,7 @@ pub mod lock;
 pub mod memory;
 pub mod peer;
 pub mod perf;
+pub mod pidfd;
 pub mod priority;
 pub mod process;
 pub mod roots;

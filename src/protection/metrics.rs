@@ -44,6 +44,10 @@ crate::metrics! {
     pub ROUND_AGE: Gauge<Seconds> = "memwarden_guard_round_age_seconds" {};
     /// Longest delay between the scheduled and the actual wake-up of the guard thread since it started.
     pub LAG: Gauge<Seconds> = "memwarden_guard_lag_max_seconds" {};
+    /// Longest round of the guard thread since it started; during a round it decides on nothing else.
+    pub LONGEST_ROUND: Gauge<Seconds> = "memwarden_guard_round_max_seconds" {};
+    /// Time that the guard thread spent on steps for the job in its slot, during which it decided on no other job.
+    pub JOB_STEPS: Counter<Seconds> = "memwarden_protection_job_steps_seconds_total" {target, workload};
     /// CPU time that the guard thread used.
     pub CPU: Counter<Seconds> = "memwarden_guard_cpu_seconds_total" {};
     /// Whether the guard's memory is locked (mlock), so that the guard works while the host has no free memory.

@@ -115,6 +115,8 @@ pub struct SlotReport {
     pub unfit: Option<Unfit>,
     /// The newest readings.
     pub readings: [Option<Reading>; 4],
+    /// The time that the guard has spent on steps for the job.
+    pub spent: Duration,
     /// The age of the oldest of them.
     pub age: Option<Duration>,
     /// The rate limits that are used up for it.
@@ -136,6 +138,8 @@ pub struct Report {
     pub at: Option<Timestamp>,
     /// The longest delay of a wake-up.
     pub lag: Duration,
+    /// The longest round.
+    pub longest: Duration,
     /// CPU time of the thread.
     pub cpu: Duration,
     /// Whether its memory is locked.
@@ -152,9 +156,9 @@ impl Report {
     pub fn copy(&mut self, other: &Self) {
         self.targets.clone_from_slice(&other.targets);
         self.slots.clone_from_slice(&other.slots);
-        let Self { host_left, rounds, at, lag, cpu, locked, .. } = *other;
-        (self.host_left, self.rounds, self.at, self.lag, self.cpu, self.locked) =
-            (host_left, rounds, at, lag, cpu, locked);
+        let Self { host_left, rounds, at, lag, longest, cpu, locked, .. } = *other;
+        (self.host_left, self.rounds, self.at, self.lag, self.longest, self.cpu, self.locked) =
+            (host_left, rounds, at, lag, longest, cpu, locked);
     }
 
     /// Whether an incident is in progress in a slot whose target `enforces`. In mode observe nothing is interrupted,
@@ -225,6 +229,7 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     out.put(&m::ROUNDS, &[], Count(report.rounds));
     out.put_some(&m::ROUND_AGE, &[], report.at.map(|then| at.since(then).into()));
     out.put(&m::LAG, &[], report.lag.into());
+    out.put(&m::LONGEST_ROUND, &[], report.longest.into());
     out.put(&m::CPU, &[], report.cpu.into());
     out.put(&m::LOCKED, &[], Flag(report.locked));
     out.put(&m::UNPROTECTED_JOBS, &[], Count(names.without_slot.iter().map(|(_, count)| count).sum()));
@@ -297,6 +302,7 @@ fn put_slot(labels: &[Label; 2], slot: &SlotReport, out: &mut Batch) {
     }
     out.put_some(&m::DECISION_AGE, labels, slot.age.map(Seconds::from));
     out.put(&m::OVERDUE, labels, Flag(slot.overdue));
+    out.put(&m::JOB_STEPS, labels, slot.spent.into());
 }
 
 #[cfg(test)]
@@ -323,6 +329,7 @@ mod tests {
                 conditions,
                 unfit: None,
                 readings: [None; 4],
+                spent: Duration::ZERO,
                 age: None,
                 used_up: *used_up,
             });
@@ -363,6 +370,7 @@ mod tests {
             conditions: Conditions::default(),
             unfit: None,
             readings: [None; 4],
+            spent: Duration::ZERO,
             age: None,
             used_up: UsedUp::default(),
         });

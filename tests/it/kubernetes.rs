@@ -107,7 +107,12 @@ fn the_rules_of_the_operator_are_those_of_alerts() {
 
 #[test]
 fn the_pod_has_the_rights_that_it_needs_and_no_others() {
-    let tree = tree(&[("privileged", "enforce", &["privileged"]), ("perf", "observe", &["perf", "nvidia"])]);
+    let tree = tree(&[
+        ("privileged", "enforce", &["privileged"]),
+        ("perf", "observe", &["perf", "nvidia"]),
+        ("touch", "enforce", &["touch"]),
+    ]);
+    let enforces = |overlay: &str| ["enforce", "privileged", "touch"].contains(&overlay);
     let expected =
         |more: &[&str]| OBSERVE.iter().chain(more).map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
     for (overlay, capabilities) in [
@@ -115,6 +120,7 @@ fn the_pod_has_the_rights_that_it_needs_and_no_others() {
         ("enforce", expected(&ENFORCE)),
         ("privileged", expected(&ENFORCE)),
         ("perf", expected(&["PERFMON"])),
+        ("touch", expected(&[&ENFORCE[..], &["SETUID", "SETGID"]].concat())),
     ] {
         let Some(text) = kustomize(tree.path(), overlay) else { return };
         let documents = documents(&text);
@@ -140,7 +146,7 @@ fn the_pod_has_the_rights_that_it_needs_and_no_others() {
             let mount = mounts.iter().find(|mount| mount["name"] == name).unwrap();
             mount.get("readOnly").is_none_or(|only| *only == false)
         };
-        assert_eq!(writable("cgroup"), ["enforce", "privileged"].contains(&overlay), "{overlay}");
+        assert_eq!(writable("cgroup"), enforces(overlay), "{overlay}");
         assert!(writable("run") && writable("state"));
         for name in ["config", "passwd", "kmsg", "pod-resources", "pod-logs", "container-logs"] {
             assert!(!writable(name), "{name}");
@@ -150,7 +156,7 @@ fn the_pod_has_the_rights_that_it_needs_and_no_others() {
         let config = volumes.iter().find(|volume| volume["name"] == "config").unwrap();
         let [map] = of(&documents, "ConfigMap")[..] else { panic!("{overlay}") };
         assert_eq!(config["configMap"]["name"], map["metadata"]["name"]);
-        let file = CONFIGURATIONS[usize::from(["enforce", "privileged"].contains(&overlay))];
+        let file = CONFIGURATIONS[usize::from(enforces(overlay))];
         assert_eq!(map["data"]["memwarden.yaml"], std::fs::read_to_string(root(file)).unwrap());
     }
 }

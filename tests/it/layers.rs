@@ -209,6 +209,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "host/job.rs",
             "protection/enforce/levels.rs",
             "host/process/root.rs",
+            "host/process/thread.rs",
             "host/signal.rs",
             "sources/cgroup/group.rs",
             "sources/cgroup/walk.rs",

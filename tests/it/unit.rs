@@ -1,7 +1,8 @@
 //! `deploy/memwarden.service`: the daemon, its worker and its hooks work with the system calls and capabilities that
 //! the unit allows.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::harness::{on_path, program, wait_for};
@@ -18,10 +19,10 @@ fn unit() -> String {
     std::fs::read_to_string(own("deploy/memwarden.service")).unwrap()
 }
 
-/// Starts a program as the unit with its drop-in does, where a call that is not allowed ends its process; nothing if
+/// Starts a program as the unit with its drop-ins does, where a call that is not allowed ends its process; nothing if
 /// this is not possible.
 fn confined() -> Option<[String; 4]> {
-    let files = ["deploy/memwarden.service", "deploy/memwarden-perf.conf"]
+    let files = ["deploy/memwarden.service", "deploy/memwarden-perf.conf", "deploy/memwarden-touch.conf"]
         .map(|name| own(name).display().to_string());
     let starter = [
         "python3".to_owned(),
@@ -169,6 +170,37 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
     let mut daemon = daemon;
     daemon.signal("TERM");
     assert!(daemon.wait(SOON).success(), "{}", daemon.log());
+}
+
+#[test]
+fn a_file_is_touched_for_the_job_of_a_user() {
+    const ALICE: u32 = 61_001;
+    let Some(starter) = confined() else { return };
+    let starter: Vec<&str> = starter.iter().map(String::as_str).collect();
+    let room = Room::staged();
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(ALICE), Some(ALICE)).unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = folder.path().join("requested");
+    let mut job = program("sh");
+    job.args(["-c", "read line; :", &room.mark("train")])
+        .stdin(std::process::Stdio::piped())
+        .uid(ALICE)
+        .gid(ALICE);
+    let mut job = job.spawn().unwrap();
+    room.show(job.id());
+    let keys = format!(
+        "host: {{soft: 30%}}, checkpoint: {{signal: \"\", touch: {path:?}, grace: 1h, longest_grace: 1h}}"
+    );
+    let target = room.target("train", &keys).replace("allow_users: [\"0\"]", "allow_users: [\"61001\"]");
+    room.configure("mode: enforce", &[target], "");
+    let daemon = room.start_by(&starter, env!("CARGO_BIN_EXE_memwarden").as_ref(), |_| {});
+    room.wait_members(&daemon, "train", 1.0);
+    room.available(100);
+    let status = wait_for("the file", SOON, || std::fs::metadata(&path).ok());
+    job.kill().unwrap();
+    job.wait().unwrap();
+    assert_eq!((status.uid(), status.gid()), (ALICE, ALICE));
 }
 
 #[test]

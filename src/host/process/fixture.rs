@@ -163,6 +163,12 @@ impl Process {
         self.file("status", &text).pages((anon + file + shmem) / 4)
     }
 
+    /// One of its threads, with this state and these resident pages.
+    pub(crate) fn thread(self, id: u32, state: char, pages: u64) -> Self {
+        let thread = Self { pid: id, state, pages, ..self.clone() };
+        self.file(&format!("task/{id}/stat"), &thread.stat())
+    }
+
     pub(crate) fn io(self, read: u64, written: u64) -> Self {
         self.file(
             "io",

@@ -10,6 +10,8 @@ pub mod readers;
 mod root;
 mod stat;
 mod status;
+mod status_reads;
+mod thread;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -18,8 +20,9 @@ pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};
 pub use limit::descriptor_limit;
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
-pub use stat::{Boot, Stat, boot, clock_ticks, page_size, stat, ticks};
-pub use status::{Status, groups, pss, status, users};
+pub use stat::{Boot, Stat, boot, caught, clock_ticks, page_size, stat, ticks};
+pub use status::{Credentials, Status, credentials, pss, status, users};
+pub use thread::{LivingThread, living_thread};
 
 /// Parses a number in `digits`; nothing if it is invalid or does not fit.
 fn number(digits: &[u8]) -> Option<u64> {

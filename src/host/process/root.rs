@@ -3,20 +3,29 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use rustix::fs::{self as rfs, AtFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::number;
+use super::status_reads::{LARGE, MOST, StatusReads};
+use super::{LivingThread, living_thread, number, users};
 use crate::host::fs::LARGEST;
+use crate::host::pidfd;
+use crate::model::lock::lock;
+use crate::model::shortage::Shortage;
 
 /// The inode of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL: u64 = 0xEFFF_FFFC;
 
 /// Buffer for about 1,000 entries per call.
 const LISTING: usize = 32 * 1024;
+
+/// Initial size of a buffer: `stat` has about 350 bytes, `status` 1,500.
+const FIRST: usize = 4096;
 
 /// One process in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +44,9 @@ pub struct ProcRoot {
     listing: Vec<MaybeUninit<u8>>,
     /// Whether it is the kernel's: the size of a fixture's folders has no meaning.
     real: bool,
+    /// Whether its pids are those of this process's pid namespace.
+    own: bool,
+    status_reads: Mutex<StatusReads>,
     /// File of the [`Population`], in the initial pid namespace only.
     loadavg: Option<ProcFile>,
 }
@@ -51,7 +63,15 @@ pub struct Population {
 impl ProcRoot {
     /// The process file system at `path`, opened at the first listing.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, folder: None, listing: Vec::new(), real: false, loadavg: None }
+        Self {
+            path,
+            folder: None,
+            listing: Vec::new(),
+            real: false,
+            own: false,
+            status_reads: Mutex::default(),
+            loadavg: None,
+        }
     }
 
     /// Path of the file system.
@@ -68,6 +88,9 @@ impl ProcRoot {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = rfs::open(&self.path, flags, Mode::empty())?;
             self.real = rfs::fstatfs(&folder)?.f_type == rfs::PROC_SUPER_MAGIC;
+            let own = rfs::readlinkat(&folder, "self", Vec::new()).ok();
+            let pid = rustix::process::getpid().to_string();
+            self.own = self.real && own.is_some_and(|own| own.to_bytes() == pid.as_bytes());
             // In other namespaces, the newest pid is the namespace's own, while the threads are the host's.
             let initial = || {
                 rfs::statat(&folder, "self/ns/pid", AtFlags::empty()).ok()?.st_ino.eq(&INITIAL).then_some(())
@@ -135,12 +158,108 @@ impl ProcRoot {
         Ok(rfs::statat(self.folder()?, format!("{pid}"), AtFlags::empty())?.st_uid)
     }
 
-    /// The target of a symbolic link of one process, such as `exe`.
+    /// A thread that has not ended, of a process whose first one has; `known` is inspected first.
+    pub fn living_thread(&self, pid: u32, known: Option<u32>, buffer: &mut Vec<u8>) -> Option<LivingThread> {
+        buffer.resize(buffer.len().max(FIRST), 0);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process = rfs::openat(self.folder().ok()?, format!("{pid}"), flags, Mode::empty()).ok()?;
+        living_thread(process, known, buffer)
+    }
+
+    /// Opens a file about the memory of a process whose first thread has ended: that of a living thread.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::open`]; `ESRCH` if no thread is found.
+    pub fn open_of_thread(&self, pid: u32, name: &str, buffer: &mut Vec<u8>) -> io::Result<ProcFile> {
+        let thread = self.living_thread(pid, None, buffer).ok_or(Errno::SRCH)?;
+        self.open(pid, &format!("task/{}/{name}", thread.id))
+    }
+
+    /// Reads the first `most` bytes of a file about the memory of a process, such as `cmdline`; that of a living thread if
+    /// the first one has ended.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::open`] and [`ProcFile::read_first`].
+    pub fn read_memory<'b>(
+        &self,
+        pid: u32,
+        name: &str,
+        buffer: &'b mut Vec<u8>,
+        most: usize,
+    ) -> io::Result<&'b [u8]> {
+        let first = self.open(pid, name).and_then(|file| file.fill(buffer, most));
+        let filled = match first {
+            Err(error) if has_exited(&error) => self.open_of_thread(pid, name, buffer)?.fill(buffer, most)?,
+            filled => filled?,
+        };
+        Ok(&buffer[..filled.min(most)])
+    }
+
+    /// Begins a sample: [`ProcRoot::status`] bounds what all reads of one sample take.
+    pub fn begin_sample(&self) {
+        lock(&self.status_reads).begin();
+    }
+
+    /// Reads `status` of a process of `user`, through `file` if it is open, for a caller that must not be delayed.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::read`]; `WouldBlock` for a file that is large, or could be after others of this user were.
+    pub fn status<'b>(
+        &self,
+        (pid, user): (u32, u32),
+        file: Option<&ProcFile>,
+        buffer: &'b mut Vec<u8>,
+    ) -> io::Result<&'b [u8]> {
+        let mut reads = lock(&self.status_reads);
+        if !reads.allows(pid, user) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let filled = match file {
+            Some(file) => file.fill(buffer, LARGE),
+            None => self.open(pid, "status")?.fill(buffer, LARGE),
+        }?;
+        reads.read(pid, user, filled);
+        if filled >= LARGE { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(&buffer[..filled]) }
+    }
+
+    /// The processes whose `status` this sample left out, by user.
+    pub fn status_shortages(&self) -> Vec<Shortage> {
+        let left_out = lock(&self.status_reads).left_out();
+        let of = |(user, left_out)| Shortage {
+            limit: "status_reads",
+            user: Some(user),
+            left_out,
+            most: MOST as u64,
+        };
+        left_out.into_iter().map(of).collect()
+    }
+
+    /// The real and the effective user of a process; `user` is its owner as far as it is known.
+    ///
+    /// # Errors
+    /// As [`ProcRoot::status`], which is read where the kernel does not tell the users otherwise (before Linux 6.13).
+    pub fn users(&self, pid: u32, user: u32, buffer: &mut Vec<u8>) -> io::Result<[u32; 2]> {
+        let known = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| self.own);
+        let process = known.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        if let Some([real, effective, _]) = process.and_then(|process| pidfd::users(process.as_fd())) {
+            return Ok([real, effective]);
+        }
+        users(self.status((pid, user), None, buffer)?).ok_or_else(|| Errno::PROTO.into())
+    }
+
+    /// The target of a symbolic link of one process, such as `exe`; that of a living thread if the first one has ended.
     ///
     /// # Errors
     /// Errors of the operating system.
     pub fn link(&self, pid: u32, name: &str) -> io::Result<String> {
-        let target = rfs::readlinkat(self.folder()?, format!("{pid}/{name}"), Vec::new())?;
+        let of = |path: String| rfs::readlinkat(self.folder()?, path, Vec::new()).map_err(io::Error::from);
+        let target = match of(format!("{pid}/{name}")) {
+            Err(error) if has_exited(&error) => {
+                let thread = self.living_thread(pid, None, &mut Vec::new()).ok_or(error)?;
+                of(format!("{pid}/task/{}/{name}", thread.id))?
+            }
+            target => target?,
+        };
         Ok(lossy(&target))
     }
 
@@ -207,8 +326,6 @@ impl ProcFile {
 
     /// Fills `buffer` from the start, until the end or at least `most` bytes.
     fn fill(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        /// `stat` has about 350 bytes, `status` 1,500.
-        const FIRST: usize = 4096;
         if buffer.len() < FIRST {
             buffer.resize(FIRST, 0);
         }

@@ -34,6 +34,18 @@ pub struct Stat<'t> {
     pub rss_pages: u64,
 }
 
+impl Stat<'_> {
+    /// Whether the thread that the file is about has ended: for a process its first one.
+    pub const fn first_thread_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+
+    /// Whether the process has ended: its last thread has. The number of threads includes a first one that has ended.
+    pub const fn ended(&self) -> bool {
+        self.first_thread_ended() && self.threads <= 1
+    }
+}
+
 /// Parses `/proc/PID/stat`; nothing if it is truncated or invalid.
 pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     // The name may contain parentheses; the text after it never does.
@@ -68,6 +80,18 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
         start,
         rss_pages,
     })
+}
+
+/// The signals 1 to 31 with a handler in `/proc/PID/stat`, as bits; the lowest is signal 1. Nothing if it is truncated.
+///
+/// `/proc/PID/status` has them too, and takes a time that grows with the supplementary groups of the process.
+pub fn caught(text: &[u8]) -> Option<u64> {
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = text.get(close + 1..)?.strip_prefix(b" ")?.split(|byte| *byte == b' ');
+    let mask = number(fields.nth(31)?)?;
+    // Text after it shows that its digits are complete.
+    fields.next()?;
+    Some(mask)
 }
 
 /// The pids of a process that is being reaped are written as -1.
@@ -162,6 +186,13 @@ mod tests {
         }
         let bytes: Vec<u8> = [b"7 (\xff\xfe) R".as_slice(), &BASH.as_bytes()[13..]].concat();
         assert_eq!(stat(&bytes).unwrap().comm, b"\xff\xfe");
+    }
+
+    #[test]
+    fn the_signals_with_a_handler_are_read() {
+        assert_eq!(caught(BASH.as_bytes()), Some(1_266_777_851));
+        let complete = BASH.find(" 1 0 0 17").unwrap();
+        assert_eq!(caught(&BASH.as_bytes()[..complete]), None);
     }
 
     #[test]

@@ -52,13 +52,37 @@ pub fn status(text: &[u8]) -> Status {
     found
 }
 
-/// The effective group id and the supplementary groups in `/proc/PID/status`.
-pub fn groups(text: &[u8]) -> Option<(u32, Vec<u32>)> {
-    let line = |name| text.split(|byte| *byte == b'\n').find_map(|line| field(line, name));
+/// The user ids and groups of a process at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The real, effective, saved and file system user id.
+    pub users: [u32; 4],
+    /// The real, effective, saved and file system group id.
+    pub groups: [u32; 4],
+    /// The supplementary groups.
+    pub supplementary: Vec<u32>,
+}
+
+/// The user ids and groups in `/proc/PID/status`, which the kernel writes from one set of credentials; nothing if a line is
+/// missing, truncated or invalid.
+pub fn credentials(text: &[u8]) -> Option<Credentials> {
+    let line = |name| {
+        // Without newline, the last digits may be missing.
+        let mut lines =
+            text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+        lines.find_map(|line| field(line, name))
+    };
     let id = |id: &[u8]| u32::try_from(number(id)?).ok();
-    let group = line(b"Gid")?.split(|byte| *byte == b'\t').nth(1).and_then(id)?;
-    let others = line(b"Groups")?.split(|byte| *byte == b' ').filter(|id| !id.is_empty());
-    Some((group, others.map(id).collect::<Option<_>>()?))
+    let four = |name| -> Option<[u32; 4]> {
+        let ids: Option<Vec<u32>> = line(name)?.split(|byte| *byte == b'\t').map(id).collect();
+        ids?.try_into().ok()
+    };
+    let supplementary = line(b"Groups".as_slice())?.split(|byte| *byte == b' ').filter(|id| !id.is_empty());
+    Some(Credentials {
+        users: four(b"Uid".as_slice())?,
+        groups: four(b"Gid".as_slice())?,
+        supplementary: supplementary.map(id).collect::<Option<_>>()?,
+    })
 }
 
 /// The real and the effective user id in `/proc/PID/status`.
@@ -130,6 +154,21 @@ mod tests {
     }
 
     #[test]
+    fn credentials_are_read_whole_or_not_at_all() {
+        let text = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nFDSize:\t64\nGroups:\t9 10 \nNStgid:\t1\n";
+        let all = Credentials { users: [1, 2, 3, 4], groups: [5, 6, 7, 8], supplementary: vec![9, 10] };
+        assert_eq!(credentials(text.as_bytes()), Some(all.clone()));
+        let none = text.replace("9 10 ", "");
+        assert_eq!(credentials(none.as_bytes()), Some(Credentials { supplementary: vec![], ..all }));
+        for end in 0..text.find("NStgid").unwrap() {
+            assert_eq!(credentials(&text.as_bytes()[..end]), None, "{end}");
+        }
+        for (from, to) in [("1\t2\t3\t4", "1\t2\t3"), ("7\t8", "7\t-8"), ("9 10", "9 99999999999")] {
+            assert_eq!(credentials(text.replace(from, to).as_bytes()), None, "{to}");
+        }
+    }
+
+    #[test]
     fn missing_and_invalid_values_are_absent() {
         assert_eq!(status(b"Name:\tz\nState:\tZ (zombie)\n"), Status::default());
         assert_eq!(status(b"VmHWM:\t  512000 kB\nRssAnon:\t  30000").anon, None);
@@ -146,6 +185,7 @@ mod tests {
         fn no_bytes_panic(bytes: Vec<u8>, cut in 0_usize..400) {
             let _ = status(&bytes);
             let _ = pss(&bytes);
+            let _ = credentials(&bytes);
             let _ = status(&PYTHON.as_bytes()[..cut.min(PYTHON.len())]);
         }
     }

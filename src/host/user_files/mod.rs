@@ -63,6 +63,11 @@ pub enum Refusal {
     /// It exceeds the maximum size.
     #[error("it is larger than the maximum size")]
     TooLarge,
+    /// The process for which it is touched has other ids than those that were checked.
+    #[error(
+        "the user or group ids of the process are not all the same, or have changed since they were checked"
+    )]
+    Identity,
 }
 
 impl Refusal {
@@ -76,7 +81,9 @@ impl From<Refusal> for io::Error {
     fn from(refusal: Refusal) -> Self {
         let kind = match refusal {
             Refusal::NotRegular | Refusal::Up => io::ErrorKind::InvalidInput,
-            Refusal::Link | Refusal::Owner | Refusal::Private => io::ErrorKind::PermissionDenied,
+            Refusal::Link | Refusal::Owner | Refusal::Private | Refusal::Identity => {
+                io::ErrorKind::PermissionDenied
+            }
             Refusal::TooLarge => io::ErrorKind::InvalidData,
         };
         Self::new(kind, refusal)

@@ -183,23 +183,41 @@ fn nothing_is_appended_to_files_that_others_can_write() {
     assert_eq!(std::fs::read(&target).unwrap(), b"text");
 }
 
-/// Touches a file as a process of a user would, on a thread of its own; nothing without root.
+/// A process with these user and group ids; ended and reaped when dropped.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn start(user: u32, group: u32) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the process of a user")]
+        let mut command = std::process::Command::new("sleep");
+        std::os::unix::process::CommandExt::uid(command.arg("600"), user);
+        std::os::unix::process::CommandExt::gid(&mut command, group);
+        Self(command.spawn().unwrap())
+    }
+
+    fn key(&self) -> crate::model::ids::ProcessKey {
+        let pid = self.0.id();
+        let text = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
+        crate::model::ids::ProcessKey { pid, start: crate::host::process::stat(&text).unwrap().start }
+    }
+
+    /// Touches a file for it, if it is a process of `permitted`, on a thread of its own.
+    fn touch(&self, permitted: u32, path: &Path) -> io::Result<()> {
+        let (key, path) = (self.key(), path.to_owned());
+        std::thread::spawn(move || touch_as(Path::new("/proc"), key, permitted, &path)).join().unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Touches a file as a process of a user would; needs root.
 fn touched_by(user: u32, path: &Path) -> io::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "the process of a user")]
-    let mut command = std::process::Command::new("sleep");
-    std::os::unix::process::CommandExt::uid(command.arg("600"), user);
-    std::os::unix::process::CommandExt::gid(&mut command, user);
-    let mut child = command.spawn().unwrap();
-    let pid = child.id();
-    let text = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
-    let start = crate::host::process::stat(&text).unwrap().start;
-    let key = crate::model::ids::ProcessKey { pid, start };
-    let path = path.to_owned();
-    let touch = move || touch_as(Path::new("/proc"), key, &path);
-    let result = std::thread::spawn(touch).join().unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    result
+    Sleeper::start(user, user).touch(user, path)
 }
 
 #[test]
@@ -235,6 +253,78 @@ fn a_file_is_touched_with_the_rights_of_the_user() {
 fn nothing_is_touched_for_a_process_that_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let own = crate::model::ids::ProcessKey { pid: std::process::id(), start: 1 };
-    assert!(touch_as(Path::new("/proc"), own, &folder.path().join("a")).is_err());
+    assert!(touch_as(Path::new("/proc"), own, 0, &folder.path().join("a")).is_err());
     assert!(!folder.path().join("a").exists());
+}
+
+#[test]
+fn nothing_is_touched_for_a_process_with_other_ids_than_those_permitted() {
+    let Some(folder) = alices() else { return };
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("a");
+    // As one that has executed a setuid program since it was checked.
+    refused(Sleeper::start(0, 0).touch(ALICE, &path), Refusal::Identity);
+    refused(Sleeper::start(MALLORY, ALICE).touch(ALICE, &path), Refusal::Identity);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_setgid_program_lends_its_group_to_nobody() {
+    let Some(folder) = alices() else { return };
+    let sleep = folder.path().join("sleep");
+    std::fs::copy("/bin/sleep", &sleep).unwrap();
+    chown(&sleep, Some(0), Some(MALLORY)).unwrap();
+    std::fs::set_permissions(&sleep, Permissions::from_mode(0o2755)).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the process of a user")]
+    let mut command = std::process::Command::new(sleep);
+    std::os::unix::process::CommandExt::uid(command.arg("600"), ALICE);
+    std::os::unix::process::CommandExt::gid(&mut command, ALICE);
+    let sleeper = Sleeper(command.spawn().unwrap());
+    let status = std::fs::read(format!("/proc/{}/status", sleeper.0.id())).unwrap();
+    if crate::host::process::credentials(&status).unwrap().groups[1] != MALLORY {
+        return skip("setgid programs have no effect in the folder for temporary files");
+    }
+    refused(sleeper.touch(ALICE, &folder.path().join("a")), Refusal::Identity);
+    assert!(!folder.path().join("a").exists());
+}
+
+#[test]
+fn nothing_is_touched_with_the_capabilities_of_root() {
+    let Some(folder) = alices() else { return };
+    // Only by its capabilities could root write here.
+    assert!(touched_by(0, &folder.path().join("a")).is_err());
+    assert!(!folder.path().join("a").exists());
+}
+
+/// Whether a process of this user may signal a thread.
+fn may_signal(user: u32, thread: rustix::process::Pid) -> bool {
+    #[expect(clippy::disallowed_methods, reason = "the process of a user")]
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "kill -0 $0 2>/dev/null", &thread.to_string()]);
+    std::os::unix::process::CommandExt::uid(&mut command, user);
+    command.status().unwrap().success()
+}
+
+#[test]
+fn the_user_may_not_signal_the_thread_that_touches() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("files of other users need root");
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let (keep, kept) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let rights = crate::host::process::Credentials {
+            users: [ALICE; 4],
+            groups: [ALICE; 4],
+            supplementary: Vec::new(),
+        };
+        touch::assume(&rights).unwrap();
+        sender.send(rustix::thread::gettid()).unwrap();
+        let _ = kept.recv();
+    });
+    let id = receiver.recv().unwrap();
+    assert!(!may_signal(ALICE, id), "a signal to a thread is one to its process");
+    assert!(may_signal(0, id));
+    drop(keep);
+    thread.join().unwrap();
 }

@@ -2,6 +2,7 @@
 //! hooks and webhooks receive, and for requests between the nodes of a run.
 
 mod follow_up;
+mod order;
 mod run_scope;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{
-    Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, Transition,
+    Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, State, Transition,
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
@@ -131,7 +132,7 @@ impl GuardLoop {
         self.read_host(clock());
         self.answer_run_requests(clock);
         let mut pause = LONGEST;
-        for slot in 0..SLOTS {
+        for slot in self.hard_levels_first(clock) {
             if self.slots[slot].is_some() {
                 pause = pause.min(self.evaluate(slot, clock));
             }
@@ -164,6 +165,9 @@ impl GuardLoop {
         let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
         let completed = CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
         self.journal.after(at, &moved, &completed);
+        if let Some(job) = &mut self.slots[slot] {
+            job.spent += at.since(begun);
+        }
         result.ok()
     }
 
@@ -232,16 +236,13 @@ impl GuardLoop {
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
-        job.cgroup.read(read, total);
-        let hard = |resource: Resource, reading: Option<Reading>| {
-            let hard = target.limits.levels[resource.place()].and_then(|levels| levels.hard);
-            reading.zip(hard).is_some_and(|(reading, hard)| reading.headroom <= hard.of(reading.total))
-        };
+        // It was read at the begin of the round, and the steps for other jobs may have taken long since.
+        job.cgroup.read_if_older(read, total, SHORTEST);
         // A reading below the hard level is read again before it kills.
-        if hard(Resource::Cgroup, job.cgroup.reading()) {
+        if hard_reached(&target.limits, Resource::Cgroup, job.cgroup.reading()) {
             job.cgroup.read(read, total);
         }
-        if hard(Resource::Host, self.host.map(|(_, reading)| reading)) {
+        if hard_reached(&target.limits, Resource::Host, self.host.map(|(_, reading)| reading)) {
             self.read_host(read);
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
@@ -284,6 +285,7 @@ impl GuardLoop {
             conditions: *escalation.conditions(),
             unfit: job.sampled.unfit.or(if able { unscoped } else { Some(Unfit::NoExecutor) }),
             readings: observed.readings.map(|reading| reading.map(|reading| reading.value)),
+            spent: job.spent,
             age: oldest(observed, |resource| limits.levels[resource.place()].is_some()),
             used_up: self.board.used_up(slot, now),
         });
@@ -401,6 +403,7 @@ impl GuardLoop {
             let completed =
                 CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
             self.journal.after(at, moved, &completed);
+            job.spent += at.since(begun);
             report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
             let carried = matches!(
                 result,
@@ -480,6 +483,12 @@ impl Executors {
     fn of(&mut self, target: &Target) -> Option<&mut Box<dyn Executor>> {
         if plan::may_touch(target) { self.enforce.as_mut() } else { Some(&mut self.observe) }
     }
+}
+
+/// Whether a reading of a resource is at its hard level or below it.
+fn hard_reached(limits: &Limits, resource: Resource, reading: Option<Reading>) -> bool {
+    let hard = limits.levels[resource.place()].and_then(|levels| levels.hard);
+    reading.zip(hard).is_some_and(|(reading, hard)| reading.headroom <= hard.of(reading.total))
 }
 
 /// The id of a slot for the executor.

@@ -454,7 +454,7 @@ impl InputBuilder {
                 members
             }
         };
-        Some(Scope { name: target.name.clone(), users, members })
+        Some(Scope { name: target.name.clone(), users, members: members.into() })
     }
 }
 
@@ -631,7 +631,7 @@ mod tests {
         let mut world = World::new("cgroup: /jobs/*");
         world.group("jobs/a", 60);
         let scope = world.look(&[(10, 1, "/jobs/a"), (11, 10, "/elsewhere")]).scope.unwrap();
-        let [Member::Group(group)] = scope.members.as_slice() else { panic!("{scope:?}") };
+        let [Member::Group(group)] = &*scope.members else { panic!("{scope:?}") };
         assert_eq!(group.path.as_str(), "/jobs/a");
     }
 

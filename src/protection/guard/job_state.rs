@@ -6,6 +6,7 @@ mod steps;
 mod verification;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::checkpoint_request::CheckpointRequest;
 use self::readings::{CgroupReadings, SamplerReadings};
@@ -48,6 +49,8 @@ pub(super) struct JobState {
     pub(super) verification: Verification,
     /// Steps that have started and not ended.
     pub(super) pending: PendingSteps,
+    /// The time that the guard has spent on steps for it.
+    pub(super) spent: Duration,
     /// The newest transition, to which later steps belong.
     pub(super) moved: Option<JobTransition>,
 }
@@ -68,6 +71,7 @@ impl JobState {
             freeze: Freeze::default(),
             verification: Verification::default(),
             pending: PendingSteps::new(),
+            spent: Duration::ZERO,
             moved: None,
         }
     }

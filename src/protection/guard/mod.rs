@@ -334,7 +334,10 @@ fn run(mut watch: GuardLoop, shared: &Shared, stop: &AtomicBool) {
         let report = watch.report();
         report.lag = report.lag.max(late);
         report.cpu = clock::thread_cpu();
+        let begun = clock::now();
         let pause = watch.round(&clock::now);
+        let report = watch.report();
+        report.longest = report.longest.max(clock::now().since(begun));
         if let Ok(mut out) = shared.report.try_lock() {
             out.copy(watch.report());
         }

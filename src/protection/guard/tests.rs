@@ -249,7 +249,7 @@ impl World {
         let scope = || Scope {
             name: "train".into(),
             users: vec![7],
-            members: processes.iter().map(|process| Member::Process(process.key)).collect(),
+            members: processes.iter().map(|process| Member::Process(process.key)).collect::<Vec<_>>().into(),
         };
         let count = u32::try_from(pids.len()).unwrap();
         let mut slots: Vec<Option<JobInput>> = (0..SLOTS).map(|_| None).collect();
@@ -368,6 +368,29 @@ fn two_jobs_below_one_limit_are_not_both_killed_for_it() {
     assert_eq!(states(&mut world)[0], State::Verify);
     let held_up = states(&mut world)[1];
     assert!(held_up < State::Term, "{held_up:?}");
+}
+
+#[test]
+fn a_job_at_its_hard_level_is_decided_on_before_the_steps_for_another() {
+    let mut world = World::new("", false);
+    world.uses(100);
+    let other = world.folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    for entry in std::fs::read_dir(world.folder.path().join("job")).unwrap().flatten() {
+        std::fs::copy(entry.path(), other.join(entry.file_name())).unwrap();
+    }
+    let hierarchy = Hierarchy { version: Version::V2, root: world.folder.path().to_owned() };
+    let mut facts = world.facts(&[10], true);
+    let mut second = world.facts(&[12], true).slots[0].take().unwrap();
+    (second.serial, second.meter) = (2, Some(GroupMeter::open(&hierarchy, "/other").ok()));
+    facts.slots[1] = Some(second);
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.rounds(3);
+    let now = Cell::new(world.now.get().plus(Duration::from_secs(1)));
+    assert_eq!(world.watch.hard_levels_first(&|| now.get())[..3], [0, 1, 2]);
+    std::fs::copy(other.join("memory.max"), other.join("memory.current")).unwrap();
+    now.set(now.get().plus(Duration::from_secs(1)));
+    assert_eq!(world.watch.hard_levels_first(&|| now.get())[..3], [1, 0, 2]);
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl<'p> Family<'p> {
                 .then_some(place)
         };
         let parent: Vec<_> = processes.iter().map(parent_of).collect();
-        let depth = (0..processes.len()).map(|place| above(&parent, place).count()).collect();
+        let depth = depths(&parent);
         Self { processes, parent, depth }
     }
 
@@ -115,9 +115,14 @@ impl<'p> Family<'p> {
                 .max_by_key(|place| (self.processes[*place].key.start, self.processes[*place].key.pid)),
         };
         let Some(head) = head else { return Vec::new() };
-        everybody
-            .filter(|place| *place == head || above(&self.parent, *place).any(|above| above == head))
-            .collect()
+        // Parents first, so that each is decided before its children are.
+        let mut order: Vec<usize> = everybody.clone().collect();
+        order.sort_unstable_by_key(|place| self.depth[*place]);
+        let mut chosen = vec![false; self.processes.len()];
+        for place in order {
+            chosen[place] = place == head || self.parent[place].is_some_and(|above| chosen[above]);
+        }
+        everybody.filter(|place| chosen[*place]).collect()
     }
 
     /// Known ranks where there are any; otherwise all processes, the topmost first.
@@ -140,6 +145,28 @@ impl<'p> Family<'p> {
         });
         asked.collect()
     }
+}
+
+/// The number of ancestors of each process, in a time that grows with the number of processes only: a user can make chains of
+/// thousands. In a cycle, which a table that was read while processes ended could have, it is that up to the cycle's end.
+fn depths(parent: &[Option<usize>]) -> Vec<usize> {
+    let mut depth: Vec<Option<usize>> = vec![None; parent.len()];
+    let mut path = Vec::new();
+    for first in 0..parent.len() {
+        let mut next = Some(first);
+        while let Some(place) = next.filter(|place| depth[*place].is_none()) {
+            // Decided below; until then it ends a cycle.
+            depth[place] = Some(0);
+            path.push(place);
+            next = parent[place];
+        }
+        let mut above = next.and_then(|place| depth[place]);
+        while let Some(place) = path.pop() {
+            depth[place] = Some(above.map_or(0, |above| above + 1));
+            above = depth[place];
+        }
+    }
+    depth.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 /// The indices of ancestors, the nearest first; bounded, so that a cycle ends.
@@ -172,6 +199,15 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+
+    #[test]
+    fn depths_are_those_of_the_ancestors_also_in_long_chains_and_cycles() {
+        assert_eq!(depths(&[None, Some(0), Some(1), Some(0), None]), [0, 1, 2, 1, 0]);
+        assert_eq!(depths(&[Some(1), Some(2), None]), [2, 1, 0]);
+        assert_eq!(depths(&[Some(1), Some(0), Some(1)]).len(), 3);
+        let chain: Vec<_> = (0..200_000).map(|place| (place > 0).then(|| place - 1)).collect();
+        assert!(depths(&chain).into_iter().eq(0..200_000));
+    }
 
     /// `pid parent start mib [rank]` a line.
     fn processes(text: &str) -> Vec<ProcessInfo> {
@@ -284,8 +320,8 @@ mod tests {
             "7 8 5 1\n8 7 5 1\n9 9 5 1\n20 21 3 1\n21 1 9 1",
             Victims::Whole,
             expect![[r#"
-            ask: 9, 20, 21, 7 unless 8, 8 unless 7
-            end: 8 7 21 9 20
+            ask: 9, 20, 21, 8 unless 7, 7 unless 8
+            end: 7 8 21 9 20
             largest: 7 8 9 20 21
             resident: 5.0 MiB
         "#]],

@@ -8,7 +8,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 
 /// A member of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Member {
     /// A cgroup and its descendants.
     Group(Group),
@@ -16,6 +16,45 @@ pub enum Member {
     Tree(ProcessKey),
     /// One process.
     Process(ProcessKey),
+}
+
+/// The members of a target, sorted: whether a process is one of thousands is decided for each of thousands of processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members(Vec<Member>);
+
+impl From<Vec<Member>> for Members {
+    fn from(mut members: Vec<Member>) -> Self {
+        members.sort_unstable();
+        Self(members)
+    }
+}
+
+impl std::ops::Deref for Members {
+    type Target = [Member];
+
+    fn deref(&self) -> &[Member] {
+        &self.0
+    }
+}
+
+impl Members {
+    fn has(&self, member: &Member) -> bool {
+        self.0.binary_search(member).is_ok()
+    }
+
+    /// The cgroups, which are sorted before all other members.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.0.iter().map_while(|member| match member {
+            Member::Group(group) => Some(group),
+            Member::Tree(_) | Member::Process(_) => None,
+        })
+    }
+
+    /// Whether a process, or the tree below it or an ancestor of it, is a member.
+    fn names(&self, key: ProcessKey, ancestors: &[ProcessKey]) -> bool {
+        let tree = |key: &ProcessKey| self.has(&Member::Tree(*key));
+        self.has(&Member::Process(key)) || tree(&key) || ancestors.iter().any(tree)
+    }
 }
 
 /// The scope of one target.
@@ -26,7 +65,7 @@ pub struct Scope {
     /// The users whose processes may be signalled; root must be named like any other.
     pub users: Vec<u32>,
     /// The members of the target.
-    pub members: Vec<Member>,
+    pub members: Members,
 }
 
 /// What no target may signal: memwarden, its ancestors, and its cgroup.
@@ -137,20 +176,12 @@ impl Scope {
             return Err(Refusal::User);
         }
         // A named process, or a descendant, may share a cgroup with a memwarden that was started by hand.
-        let named = self.members.iter().any(|member| match member {
-            Member::Group(_) => false,
-            Member::Tree(root) => *root == candidate.key || candidate.ancestors.contains(root),
-            Member::Process(key) => *key == candidate.key,
-        });
-        if named {
+        if self.members.names(candidate.key, candidate.ancestors) {
             return Ok(());
         }
         let Some(path) = candidate.group else { return Err(Refusal::NoMember) };
-        let in_target = self.members.iter().any(|member| match member {
-            Member::Group(group) => {
-                !group.path.as_str().trim_matches('/').is_empty() && within(path, group.path.as_str())
-            }
-            Member::Tree(_) | Member::Process(_) => false,
+        let in_target = self.members.groups().any(|group| {
+            !group.path.as_str().trim_matches('/').is_empty() && within(path, group.path.as_str())
         });
         // The root cgroup holds all processes that are in no other cgroup: it does not count as memwarden's.
         let in_ours =
@@ -167,7 +198,7 @@ impl Scope {
     /// # Errors
     /// Why the scope must not be used.
     pub fn sound(&self, exempt: &Exempt) -> Result<(), Refusal> {
-        for member in &self.members {
+        for member in self.members.iter() {
             match member {
                 Member::Group(group) => exempt.admits_group(group.path.as_str())?,
                 Member::Tree(key) | Member::Process(key) if key.pid <= 1 => return Err(Refusal::Init),
@@ -186,10 +217,7 @@ impl Scope {
     /// The first reason why not.
     pub fn admits_group(&self, path: &str, exempt: &Exempt) -> Result<(), Refusal> {
         exempt.admits_group(path)?;
-        let belongs = self.members.iter().any(|member| match member {
-            Member::Group(group) => within(path, group.path.as_str()),
-            Member::Tree(_) | Member::Process(_) => false,
-        });
+        let belongs = self.members.groups().any(|group| within(path, group.path.as_str()));
         if belongs { Ok(()) } else { Err(Refusal::NoMember) }
     }
 }
@@ -208,7 +236,8 @@ mod tests {
                 Member::Tree(ROOT),
                 Member::Group(Group { path: "/jobs/a".into(), inode: 9 }),
                 Member::Process(ProcessKey { pid: 70, start: 7 }),
-            ],
+            ]
+            .into(),
         }
     }
 
@@ -254,7 +283,7 @@ mod tests {
 
     #[test]
     fn bounds_that_hold_us_are_not_sound() {
-        let sound = |member: Member| Scope { members: vec![member], ..scope() }.sound(&exempt()).err();
+        let sound = |member: Member| Scope { members: vec![member].into(), ..scope() }.sound(&exempt()).err();
         let group = |path: &str| Member::Group(Group { path: path.into(), inode: 1 });
         let tree = |pid| Member::Tree(ProcessKey { pid, start: 1 });
         assert_eq!(sound(group("/")), Some(Refusal::Init));

@@ -21,7 +21,7 @@ use crate::model::units::Bytes;
 pub struct TargetId(pub u16);
 
 /// A cgroup, identified by path and inode, since a new cgroup may have the path of a removed one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Group {
     /// The path below the root of the hierarchy, beginning with `/`.
     pub path: Label,

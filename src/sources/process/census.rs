@@ -80,6 +80,7 @@ impl Census {
     ) -> io::Result<()> {
         self.turn = self.turn.wrapping_add(1);
         self.list()?;
+        self.root.begin_sample();
         let mut refused = std::mem::take(&mut self.refused).into_iter().peekable();
         let mut before = std::mem::replace(&mut self.entries, std::mem::take(&mut self.spare));
         let mut known = before.drain(..).peekable();
@@ -146,6 +147,7 @@ impl Census {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::process;
     use crate::host::process::fixture::{Process, Tree};
 
     fn census(tree: &Tree, descriptors: usize, most_new: usize) -> Census {
@@ -199,6 +201,27 @@ mod tests {
         let waits: std::collections::BTreeSet<_> = (8..16).map(|rest| samples_until_seen(rest, 10)).collect();
         assert_eq!(waits, (1..=4).collect());
         assert!((8..16).all(|rest| samples_until_seen(rest, LARGE) == 1));
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_lives_and_has_memory() {
+        let tree = Tree::new();
+        let mut process = Process::new(9, "p").pages(0);
+        (process.state, process.threads) = ('Z', 2);
+        tree.add(&process.clone().thread(9, 'Z', 0).thread(12, 'R', 500));
+        let mut census = census(&tree, 10, 10);
+        let mut seen = |tree: &Tree, process: &Process| {
+            tree.add(process);
+            census.take().unwrap();
+            (census.rows()[0].state, census.rows()[0].rss.get() / process::page_size())
+        };
+        assert_eq!(seen(&tree, &process.clone().thread(12, 'R', 500)), (b'R', 500));
+        assert_eq!(seen(&tree, &process.clone().thread(12, 'S', 700).cpu(1)), (b'S', 700));
+        // No living thread is found: nothing is known, and it is not dead.
+        std::fs::remove_dir_all(tree.proc().join("9/task")).unwrap();
+        assert_eq!(seen(&tree, &process.clone().cpu(2)), (b'?', 700));
+        process.threads = 1;
+        assert_eq!(seen(&tree, &process.clone().cpu(3)), (b'Z', 0));
     }
 
     #[test]

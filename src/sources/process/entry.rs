@@ -26,6 +26,8 @@ const SMALL: Bytes = Bytes::new(64 << 20);
 pub(super) struct Entry {
     pub(super) row: ProcessRow,
     file: Option<ProcFile>,
+    /// A living thread, where the first one has ended.
+    thread: Option<u32>,
     inode: u64,
     /// Samples since it was found.
     age: u32,
@@ -93,9 +95,21 @@ impl Entry {
             cgroup: None,
             naming_cgroup: None,
         };
-        let mut entry =
-            Self { row, file: None, inode: listed.inode, age: 0, quiet: 0, young, comm: stat.comm.into() };
+        let mut entry = Self {
+            row,
+            file: None,
+            thread: None,
+            inode: listed.inode,
+            age: 0,
+            quiet: 0,
+            young,
+            comm: stat.comm.into(),
+        };
+        let first_ended = stat.first_thread_ended() && !stat.ended();
         entry.take_over(&stat, reading.page);
+        if first_ended {
+            entry.follow_thread(Bytes::ZERO, root, reading);
+        }
         // If the owner cannot be read, the process has ended.
         entry.row.uid = root.uid(pid)?;
         entry.look_closer(root, reading);
@@ -134,7 +148,11 @@ impl Entry {
                 self.row.comm = shown(stat.comm);
             }
             let before = self.doing();
+            let rss = self.row.rss;
             self.take_over(stat, reading.page);
+            if stat.first_thread_ended() && !stat.ended() {
+                self.follow_thread(rss, root, reading);
+            }
             self.quiet = if before == self.doing() { self.quiet.saturating_add(1) } else { 0 };
         }
         let alive = stat.is_some();
@@ -164,14 +182,22 @@ impl Entry {
         (row.cpu_ticks, row.threads, row.major_faults) = (stat.cpu_ticks, stat.threads, stat.major_faults);
     }
 
-    /// Any process can make itself non-dumpable; its folder in /proc then belongs to root, so the owner is
-    /// read from `status`.
+    /// Takes the state and the memory from a living thread where the first one has ended. If none is found, the state is
+    /// unknown and the memory is that of the sample before, `rss`.
+    fn follow_thread(&mut self, rss: Bytes, root: &ProcRoot, reading: &mut Reading) {
+        let found = root.living_thread(self.pid(), self.thread, &mut reading.buffer);
+        self.thread = found.map(|thread| thread.id).or(self.thread);
+        (self.row.state, self.row.rss) = found.map_or((b'?', rss), |thread| {
+            (thread.state, Bytes::new(thread.rss_pages.saturating_mul(reading.page)))
+        });
+    }
+
+    /// Any process can make itself non-dumpable; its folder in /proc then belongs to root.
     fn look_closer(&mut self, root: &ProcRoot, reading: &mut Reading) {
         if self.row.uid != 0 || self.row.kernel {
             return;
         }
-        let text = root.read(self.pid(), "status", &mut reading.buffer);
-        if let Some([_, effective]) = text.ok().and_then(process::users) {
+        if let Ok([_, effective]) = root.users(self.pid(), 0, &mut reading.buffer) {
             self.row.uid = effective;
         }
     }

@@ -112,6 +112,7 @@ impl Source for Processes {
         out.put(&metrics::DEFERRED, &[], Count(self.census.deferred));
         out.put(&metrics::KEPT, &[], Count(self.census.kept() as u64));
         out.put(&metrics::LIMITED, &[], Flag(self.limited));
+        out.facts.shortages.extend(self.census.root.status_shortages());
         out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: self.boot.time }));
         match self.census.trouble.take() {
             Some((pid, error)) => {
@@ -167,7 +168,7 @@ mod tests {
         for (pid, state) in [(3, 'R'), (4, 'D'), (5, 'Z'), (6, 't'), (7, 'X')] {
             let mut process = Process::new(pid, "a) S (b\nc");
             process.state = state;
-            process.threads = 3;
+            process.threads = if matches!(state, 'Z' | 'X') { 1 } else { 3 };
             tree.add(&process);
         }
         let mut out = Batch::new();
@@ -180,7 +181,7 @@ mod tests {
             memwarden_processes["stopped"] 1
             memwarden_processes["other"] 1
             memwarden_kernel_threads[] 1
-            memwarden_processes_threads[] 16
+            memwarden_processes_threads[] 12
             memwarden_processes_rss_bytes[] 245760
             memwarden_forks_total[] 4321
             memwarden_process_races_total[] 0

@@ -159,10 +159,12 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
     let label = std::slice::from_ref(name);
     let (now, totals) = (&workload.now, &workload.totals);
     out.put(&metrics::RSS, label, now.rss);
-    out.put_some(&metrics::ANON, label, now.anon);
-    out.put_some(&metrics::FILE, label, now.file);
-    out.put_some(&metrics::SHMEM, label, now.shmem);
-    out.put_some(&metrics::SWAP, label, now.swap);
+    if !now.without_parts {
+        out.put_some(&metrics::ANON, label, now.anon);
+        out.put_some(&metrics::FILE, label, now.file);
+        out.put_some(&metrics::SHMEM, label, now.shmem);
+        out.put_some(&metrics::SWAP, label, now.swap);
+    }
     if pss && !now.without_pss {
         out.put_some(&metrics::PSS, label, now.pss);
     }

@@ -116,7 +116,7 @@ pub(super) fn compare(
         if !budget.allows(uid) {
             return Err(Answer::Deferred);
         }
-        let text = root.open(pid, name).and_then(|file| Ok(file.read_first(&mut buffer, LONGEST)?.to_vec()));
+        let text = root.read_memory(pid, name, &mut buffer, LONGEST).map(<[u8]>::to_vec);
         if let Ok(text) = &text {
             budget.spend(uid, text.len());
         }

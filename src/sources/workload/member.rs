@@ -37,6 +37,8 @@ pub(super) struct Files {
 #[derive(Debug, Default)]
 pub(super) struct Member {
     pub(super) status: Status,
+    /// Whether `status` was not read because of the time that it would take.
+    pub(super) withheld: bool,
     /// Its peak resident memory, kept when it becomes a zombie, which has no memory.
     pub(super) peak: Option<Bytes>,
     pub(super) open_files: Option<u64>,
@@ -84,17 +86,29 @@ impl Files {
     }
 
     /// Reads `status` through its descriptor, which is kept if the limit allows.
-    fn status(&mut self, pid: u32, kept: &mut Option<ProcFile>) -> io::Result<Status> {
-        let text = match kept {
-            Some(file) => file.read(&mut self.buffer),
-            None if self.kept < self.most_kept => {
-                let file = kept.insert(self.root.open(pid, "status")?);
-                self.kept += 1;
-                file.read(&mut self.buffer)
-            }
-            None => self.root.read(pid, "status", &mut self.buffer),
-        };
-        text.map(process::status)
+    fn status(&mut self, row: &ProcessRow, kept: &mut Option<ProcFile>) -> io::Result<Status> {
+        let pid = row.key.pid;
+        if kept.is_none() && self.kept < self.most_kept {
+            *kept = Some(self.root.open(pid, "status")?);
+            self.kept += 1;
+        }
+        let status = self.root.status((pid, row.uid), kept.as_ref(), &mut self.buffer).map(process::status);
+        if status.as_ref().is_err_and(has_exited) && kept.take().is_some() {
+            // It may be that of a thread, and the process lives.
+            self.kept -= 1;
+        }
+        status
+    }
+
+    /// Reads `status` of a living thread of a process whose first thread has ended, as [`Files::status`].
+    fn status_of_thread(&mut self, row: &ProcessRow, kept: &mut Option<ProcFile>) -> io::Result<Status> {
+        let file = self.root.open_of_thread(row.key.pid, "status", &mut self.buffer)?;
+        let read = self.root.status((row.key.pid, row.uid), Some(&file), &mut self.buffer);
+        let status = read.map(process::status);
+        if kept.is_some() {
+            *kept = Some(file);
+        }
+        status
     }
 
     /// Requests `io`; the read waits for a process that is in execve.
@@ -149,7 +163,7 @@ impl Member {
         let changed = now != self.last_stat;
         self.last_stat = now;
         if (due || changed || shown || turn.is_multiple_of(MEMORY_EVERY))
-            && let Ok(status) = files.status(pid, &mut self.status_file)
+            && let Some(status) = self.read_status(row, files)
         {
             self.status = status;
             self.peak = self.status.peak.or(self.peak);
@@ -164,6 +178,19 @@ impl Member {
             }
         }
         self.age = self.age.saturating_add(1);
+    }
+
+    /// Reads `status`. A file that would take long is not read: its values are unknown then, not those of before. Nothing
+    /// if the process has ended.
+    fn read_status(&mut self, row: &ProcessRow, files: &mut Files) -> Option<Status> {
+        let mut status = files.status(row, &mut self.status_file);
+        // The first thread has ended: its status has no memory.
+        let ended = status.as_ref().is_ok_and(|status| status.anon.is_none());
+        if ended && row.threads > 1 && row.rss > Bytes::ZERO {
+            status = files.status_of_thread(row, &mut self.status_file).or(status);
+        }
+        self.withheld = status.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        if self.withheld { Some(Status::default()) } else { status.ok() }
     }
 
     /// Takes the result of the I/O request; nothing if an earlier read hangs.
@@ -197,7 +224,7 @@ impl Member {
         }
         self.pss_at = Some(at);
         self.pss = None;
-        let Ok(status) = files.status(row.key.pid, &mut self.status_file) else { return false };
+        let Ok(status) = files.status(row, &mut self.status_file) else { return false };
         self.status = status;
         let small = self.status.anon.is_some_and(|anon| anon < PSS_LIMIT);
         if self.status.signalled || !small || !matches!(row.state, b'R' | b'S') {

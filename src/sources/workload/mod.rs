@@ -305,6 +305,7 @@ impl Source for Workloads {
             SourceError::failed(Failure::of(&error), format!("cannot open {path}: {error}"))
         })?;
         self.users.tick();
+        self.files.root.begin_sample();
         if !self.started {
             self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
         }
@@ -314,6 +315,7 @@ impl Source for Workloads {
         self.publish(at, out);
         self.observe(&table, at);
         self.expose(&table, out);
+        out.facts.shortages.extend(self.files.root.status_shortages());
         hanging::put(&self.texts.pool().look(), at, out);
         match self.rules.problems.first() {
             Some(problem) => Err(SourceError::failed(Failure::Parse, problem.clone())),

@@ -241,10 +241,9 @@ fn environment(root: &ProcRoot, key: ProcessKey, uid: u32, budget: &Budget) -> O
     if signalled || !budget.allows(uid) {
         return None;
     }
-    let found = root.open(key.pid, "environ").and_then(|file| {
-        let text = file.read_first(&mut buffer, LONGEST)?;
+    let found = root.read_memory(key.pid, "environ", &mut buffer, LONGEST).map(|text| {
         budget.spend(uid, text.len());
-        Ok(RankEnvironment::read(text))
+        RankEnvironment::read(text)
     });
     let stat = root.read(key.pid, "stat", &mut buffer).ok().and_then(process::stat)?;
     found.ok().filter(|_| stat.start == key.start)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::identity::Named;
 use super::member::Member;
 use super::settle::Assignment;
-use crate::host::process::{ProcRoot, users};
+use crate::host::process::ProcRoot;
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -126,8 +126,7 @@ impl Seen {
             self.user = row.uid;
         } else if self.user == 0 {
             let mut buffer = Vec::new();
-            let status = root.read(row.key.pid, "status", &mut buffer);
-            self.user = status.ok().and_then(users).map_or(0, |[real, _]| real);
+            self.user = root.users(row.key.pid, 0, &mut buffer).map_or(0, |[real, _]| real);
         }
     }
 

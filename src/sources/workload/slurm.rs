@@ -206,7 +206,7 @@ fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Bud
     if signalled || !budget.allows(uid) {
         return Answer::Nothing;
     }
-    let text = root.open(pid, "environ").and_then(|file| Ok(file.read_first(&mut buffer, LONGEST)?.to_vec()));
+    let text = root.read_memory(pid, "environ", &mut buffer, LONGEST).map(<[u8]>::to_vec);
     let Ok(text) = text else { return Answer::Nothing };
     budget.spend(uid, text.len());
     let value = |name: &[u8]| {

@@ -409,6 +409,49 @@ fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
 }
 
 #[test]
+fn a_process_whose_first_thread_has_ended_is_matched_and_has_its_memory() {
+    let mut host = Host::new(Rules { matchers: vec![of_line("train", "train.py")], ..rules() });
+    let mut process =
+        Process::new(10, "p").pages(0).file("status", "State:\tZ\nThreads:\t2\n").file("cmdline", "");
+    (process.state, process.threads) = ('Z', 2);
+    let memory = Process::new(10, "p").memory(4000, 400, 40, 9000);
+    let status = |process: &Process| String::from_utf8(process.files[0].1.clone()).unwrap();
+    process = process.thread(12, 'S', 1110);
+    process = process.file("task/12/status", &status(&memory)).file("task/12/cmdline", "train.py\0");
+    for rest in [4000, 5000] {
+        let memory = Process::new(10, "p").memory(rest, 400, 40, 9000);
+        host.add(&process.clone().cpu(rest).file("task/12/status", &status(&memory)));
+        let out = host.sample();
+        let anon = value(&out, "memwarden_workload_rss_anon_bytes", &["train"]);
+        assert_eq!(anon, Some(f64::from(u32::try_from(rest).unwrap()) * 1024.0));
+    }
+}
+
+#[test]
+fn a_user_with_large_status_files_costs_a_sample_one_of_them_and_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("processes of several users need root");
+    }
+    let mut host = Host::new(rules());
+    let groups = "4294967294 ".repeat(2_000);
+    for pid in 10..20 {
+        let process = Process::new(pid, "p").cgroup(JOB).memory(4000, 400, 40, 9000);
+        let status = String::from_utf8(process.files[0].1.clone()).unwrap();
+        host.add_of(1001, &process.file("status", &format!("Groups:\t{groups}\n{status}")));
+    }
+    host.add_of(1002, &Process::new(30, "p").cgroup(&JOB.replace("_7", "_8")).memory(4000, 400, 40, 9000));
+    let out = host.sample();
+    let of = |name: &str, workload: &str| value(&out, name, &[workload]);
+    // The memory as a whole is known from another file.
+    assert_eq!(of("memwarden_workload_rss_bytes", "slurm-7"), Some(10.0 * 4440.0 * 1024.0));
+    assert_eq!(of("memwarden_workload_rss_anon_bytes", "slurm-7"), None);
+    assert_eq!(of("memwarden_workload_rss_anon_bytes", "slurm-8"), Some(4000.0 * 1024.0));
+    let named: Vec<_> = out.facts.shortages.iter().map(|shortage| (shortage.limit, shortage.user)).collect();
+    assert_eq!(named, [("status_reads", Some(1001))]);
+    assert_eq!(out.facts.shortages[0].left_out, 9);
+}
+
+#[test]
 fn the_largest_and_the_others_add_up() {
     let mut host = Host::new(rules());
     for (pid, pages) in [(10, 100), (11, 400), (12, 200), (13, 300), (14, 0)] {

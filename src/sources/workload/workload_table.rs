@@ -49,6 +49,8 @@ pub(super) struct Sums {
     pub(super) swap: Option<Bytes>,
     pub(super) pss: Option<Bytes>,
     pub(super) without_pss: bool,
+    /// Whether the parts of some member's memory are unknown.
+    pub(super) without_parts: bool,
     pub(super) largest_peak: Option<Bytes>,
     pub(super) active: u64,
     pub(super) idle: u64,
@@ -274,6 +276,7 @@ impl Workload {
         plus(&mut now.shmem, status.shmem);
         plus(&mut now.swap, status.swap);
         plus(&mut now.pss, member.pss);
+        now.without_parts |= member.withheld;
         now.without_pss |= member.pss.is_none() && rss > Bytes::ZERO;
         now.largest_peak = now.largest_peak.max(status.peak);
         now.active += u64::from(active);

@@ -253,6 +253,34 @@ fn open_to_all(socket: &std::path::Path) {
     }
 }
 
+/// A job whose first thread ends, as by pthread_exit(3), once another one has begun.
+const WITHOUT_FIRST_THREAD: &str = "
+import ctypes, platform, threading
+def stay():
+    while ') Z ' not in open('/proc/%d/stat' % os.getpid()).read(): time.sleep(0.01)
+    say('up')
+    while True: work()
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)
+";
+
+#[test]
+fn a_job_without_its_first_thread_is_seen_and_ended() {
+    let room = Room::staged();
+    let mut job = Job::start(&room, WITHOUT_FIRST_THREAD);
+    job.hold(64);
+    let daemon = room.guard("host: {soft: 20%, hard: 10%}");
+    room.wait_members(&daemon, "train", 1.0);
+    let memory = f64::from(64 << 20);
+    daemon.wait_page("its memory", SOON, |page| {
+        page.sum("memwarden_workload_rss_bytes", &[("workload", "train")]) > memory
+            && page.sum("memwarden_workload_rss_anon_bytes", &[("workload", "train")]) > memory
+    });
+    room.available(20);
+    job.wait();
+    assert!(room.paired_audit().reached().contains(&u64::from(job.pid())));
+}
+
 #[test]
 fn a_victim_that_hangs_leaves_others_protected() {
     let room = Room::staged();

@@ -14,7 +14,7 @@ use crate::protection::words::scope::Exempt;
 pub fn exempt(proc: &Path, helpers: &[u32]) -> std::io::Result<Exempt> {
     let own = std::process::id();
     let mut reader = Proc::open(proc, Version::V2)?;
-    reader.look(own, false)?;
+    reader.look(own, false, None)?;
     let mut pids = vec![own];
     pids.extend(reader.ancestors().iter().map(|key| key.pid));
     pids.extend_from_slice(helpers);

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir, StatVfsMountFlags};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::process_status::Short;
@@ -12,8 +12,10 @@ use crate::host::cgroup::{Hierarchy, Version};
 use crate::model::units::Bytes;
 use crate::protection::words::step::{Group, StepError};
 
-/// Maximum depth of descendants that are listed.
-const DEEPEST: usize = 16;
+/// Maximum depth of descendants that are listed; each takes a descriptor. A user may create any number in a delegated cgroup.
+const DEEPEST: usize = 4096;
+/// Maximum number of ancestors whose limits are raised.
+const ABOVE: usize = 16;
 /// One read of `cgroup.procs`: about 1,000 pids.
 const PIDS: usize = 8 * 1024;
 
@@ -87,7 +89,7 @@ impl OpenGroup {
     /// # Errors
     /// Errors of the kernel; a descendant that is removed meanwhile is not an error.
     pub(super) fn pids(&self, mut visit: impl FnMut(u32)) -> Result<bool, Errno> {
-        walk(&self.folder, 0, &mut |folder| pids_of(folder, &mut visit))
+        walk(&self.folder, DEEPEST, &mut |folder| pids_of(folder, &mut visit))
     }
 
     /// Kills all its processes at once (`cgroup.kill`, Linux 5.14).
@@ -214,7 +216,7 @@ pub(super) fn upwards(path: &str) -> impl Iterator<Item = &str> {
     fn above<'p>(path: &&'p str) -> Option<&'p str> {
         path.rsplit_once('/').map(|(above, _)| above).filter(|above| !above.is_empty())
     }
-    std::iter::successors(Some(path), above).take(DEEPEST)
+    std::iter::successors(Some(path), above).take(ABOVE)
 }
 
 /// A failed call that concerns no single process.
@@ -234,36 +236,65 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
+/// Calls `visit` with a cgroup and its descendants of at most `deepest` generations; returns whether all of them were visited
+/// and said so.
 fn walk(
-    folder: &OwnedFd,
-    depth: usize,
+    top: &OwnedFd,
+    deepest: usize,
     visit: &mut dyn FnMut(&OwnedFd) -> Result<bool, Errno>,
 ) -> Result<bool, Errno> {
-    let mut all = visit(folder)?;
-    if depth >= DEEPEST {
-        return Ok(false);
-    }
-    let mut room = [MaybeUninit::uninit(); 2048];
-    // A separate descriptor, so that the position of the listing is not shared.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listing = rustix::fs::openat(folder, ".", flags, Mode::empty())?;
-    let mut entries = RawDir::new(&listing, &mut room);
+    let mut all = visit(top)?;
+    // The way down, each with the place in its listing; not the stack of the thread, which a user could make overflow. A
+    // separate descriptor for the top, so that the position of the listing is not shared.
+    let mut way = Vec::with_capacity(ABOVE);
+    way.push((rustix::fs::openat(top, ".", flags, Mode::empty())?, 0));
+    let mut room = [MaybeUninit::uninit(); 2048];
+    while let Some((folder, place)) = way.last_mut() {
+        let child = match next_child(folder, place, &mut room) {
+            Err(Errno::NODEV | Errno::NOENT) => None,
+            child => child?,
+        };
+        let Some(child) = child else {
+            way.pop();
+            continue;
+        };
+        match visit(&child) {
+            // It was removed, which requires that it is empty.
+            Err(Errno::NODEV | Errno::NOENT) => continue,
+            below => all &= below?,
+        }
+        if way.len() > deepest {
+            all = false;
+        } else {
+            way.push((child, 0));
+        }
+    }
+    Ok(all)
+}
+
+/// Opens the next subfolder after a place in the listing of a folder, and advances the place.
+fn next_child(
+    folder: &OwnedFd,
+    place: &mut u64,
+    room: &mut [MaybeUninit<u8>],
+) -> Result<Option<OwnedFd>, Errno> {
+    rustix::fs::seek(folder, SeekFrom::Start(*place))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut entries = RawDir::new(folder, room);
     while let Some(entry) = entries.next() {
         let entry = entry?;
+        *place = entry.next_entry_cookie();
         let name = entry.file_name();
         if entry.file_type() != FileType::Directory || matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(child) => match walk(&child, depth + 1, visit) {
-                Err(Errno::NODEV | Errno::NOENT) => {}
-                below => all &= below?,
-            },
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(error),
+        match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NODEV) => {}
+            opened => return opened.map(Some),
         }
     }
-    Ok(all)
+    Ok(None)
 }
 
 /// Calls `visit` with the pids of one cgroup; returns whether these are all.
@@ -342,11 +373,20 @@ mod tests {
         };
         assert_eq!(list("a"), (vec![1, 22, 333], false, false), "there is one who cannot be seen from here");
         assert_eq!(list("long"), ((1..5000).collect::<Vec<u32>>(), false, true));
-        let deep = vec!["deep"; DEEPEST + 2].join("/");
+        let deep = vec!["deep"; 100].join("/");
         std::fs::create_dir_all(root.path().join(&deep)).unwrap();
-        for folder in root.path().join(&deep).ancestors().take(DEEPEST + 2) {
-            std::fs::write(folder.join("cgroup.procs"), "").unwrap();
+        for (depth, folder) in root.path().join(&deep).ancestors().take(100).enumerate() {
+            std::fs::create_dir(folder.join("beside")).unwrap();
+            for (name, pid) in [("cgroup.procs", 1000 + depth), ("beside/cgroup.procs", 2000 + depth)] {
+                std::fs::write(folder.join(name), format!("{pid}\n")).unwrap();
+            }
         }
-        assert_eq!(list("deep"), (vec![], false, false), "nor who is too far below");
+        let (mut found, _, all) = list("deep");
+        found.sort_unstable();
+        assert_eq!((found, all), ((1000..1100).chain(2000..2100).collect(), true));
+        let top = open(&root.path().join("deep")).unwrap();
+        for (deepest, complete) in [(1, false), (99, false), (100, true)] {
+            assert_eq!(walk(&top, deepest, &mut |_| Ok(true)), Ok(complete), "{deepest}");
+        }
     }
 }

@@ -95,8 +95,11 @@ impl Machine {
     /// Finds the descendants of `roots` and of known members, and puts them into `pids`.
     fn look(&mut self, roots: &[ProcessKey]) -> Result<(), NotSignalled> {
         let met = &self.met;
+        self.roots.clear();
+        self.roots.extend(roots.iter().take(2 * MOST));
+        let known = &self.roots;
         self.table
-            .look(&mut self.proc, |key| roots.contains(&key) || met.contains(&key))
+            .look(&mut self.proc, |key| known.contains(&key) || met.contains(&key))
             .map_err(|error| group::failed("list processes", error))?;
         self.pids.clear();
         self.pids.extend(self.table.members().take(2 * MOST).map(|key| key.pid));
@@ -139,17 +142,19 @@ impl Machine {
             .filter(|freezer| self.mode == Mode::Enforce && self.all_ours(id, freezer).is_ok())
             .filter(|freezer| freezer.freeze(true).is_ok());
         self.touched.clear();
-        let mut outcome = Ok(());
+        let (mut outcome, mut all) = (Ok(()), true);
         for _ in 0..PASSES {
             self.pids.clear();
             let (pids, room) = (&mut self.pids, 2 * MOST);
+            let mut fits = true;
             let listed = open.pids(|pid| {
-                if pids.len() < room {
+                fits &= pids.len() < room;
+                if fits {
                     pids.push(pid);
                 }
             });
             match listed {
-                Ok(_) => {}
+                Ok(complete) => all = complete && fits,
                 Err(Errno::NODEV | Errno::NOENT) => break,
                 Err(error) => {
                     outcome = Err(group::failed("list", error));
@@ -169,6 +174,10 @@ impl Machine {
             }
         }
         outcome?;
+        if !all {
+            // Some may live: the step is not done, and the tree is killed.
+            return Err(group::failed("see everybody in the group", Errno::PERM).into());
+        }
         self.summed(reached, first)
     }
 

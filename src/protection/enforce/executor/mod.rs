@@ -14,6 +14,7 @@ mod process_status;
 mod raw;
 mod reach;
 mod release;
+mod threads;
 mod tree;
 mod wait;
 
@@ -40,7 +41,8 @@ pub use observer::Observer;
 use process_status::Proc;
 pub use reach::Mode;
 use reach::{NotSignalled, OpenProcess};
-use release::Releaser;
+use release::{Releaser, micros};
+use threads::WaitThreads;
 use tree::Table;
 use wait::{Goal, State, Wait};
 
@@ -73,6 +75,8 @@ struct Target {
     scope: Scope,
     /// When it was signalled first in this incident.
     asked: Option<Timestamp>,
+    /// The user of the process that was found last; 0 before.
+    user: u32,
 }
 
 /// A pending step.
@@ -95,6 +99,7 @@ pub struct Machine {
     targets: Vec<Target>,
     touched: Vec<Touched>,
     met: HashSet<ProcessKey, foldhash::fast::RandomState>,
+    roots: HashSet<ProcessKey, foldhash::fast::RandomState>,
     pids: Vec<u32>,
     /// The processes that were stopped and are to be killed.
     held: Vec<OpenProcess>,
@@ -102,6 +107,7 @@ pub struct Machine {
     releaser: Releaser,
     background: BackgroundExecutors,
     pending: Vec<Pending>,
+    wait_threads: WaitThreads,
     /// The frozen cgroups, which may be thawed whatever the scope is by then.
     stopped: Vec<(TargetId, Group)>,
     next: u64,
@@ -134,12 +140,14 @@ impl Machine {
             targets: Vec::with_capacity(TARGETS),
             touched: Vec::with_capacity(MOST),
             met: HashSet::with_capacity_and_hasher(2 * MOST, foldhash::fast::RandomState::default()),
+            roots: HashSet::with_capacity_and_hasher(2 * MOST, foldhash::fast::RandomState::default()),
             pids: Vec::with_capacity(2 * MOST),
             held: Vec::with_capacity(MOST),
             table: Table::new(),
             releaser: Releaser::start().map_err(ArmError::Thread)?,
             background,
             pending: Vec::with_capacity(TARGETS),
+            wait_threads: WaitThreads::default(),
             stopped: Vec::with_capacity(TARGETS),
             next: 0,
         })
@@ -164,8 +172,10 @@ impl Machine {
 
     /// Finds a process in the scope of a slot.
     fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, NotSignalled> {
-        let target = self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
-        reach::find(&mut self.proc, &target.scope, &self.exempt, key)
+        let target = self.targets.iter_mut().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
+        let found = reach::find(&mut self.proc, &target.scope, &self.exempt, key)?;
+        target.user = found.process.users[1];
+        Ok(found)
     }
 
     fn note(&mut self, touched: Touched) {
@@ -328,8 +338,8 @@ impl Machine {
     ) -> Result<(Outcome, u32), NotSignalled> {
         let mut open = Vec::with_capacity(processes.len().min(MOST));
         for key in processes.iter().take(MOST) {
-            match reach::open(&mut self.proc, *key, false) {
-                Ok(found) => open.push(found.pidfd),
+            match reach::watch(&mut self.proc, *key) {
+                Ok(pidfd) => open.push(pidfd),
                 Err(NotSignalled::Skip(_)) => {}
                 Err(NotSignalled::Error(error)) => return Err(NotSignalled::Error(error)),
             }
@@ -358,17 +368,20 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         let now = clock::now();
+        let user = self.target(id)?.user;
+        let mut token = || self.wait_threads.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy));
         let goal = match by {
             Acknowledgement::Job(_) => Goal::Elsewhere,
             Acknowledgement::File(path) => {
-                let target = self.target(id)?;
-                let asked = target.asked.unwrap_or(now);
-                wait::watch(path, &target.scope.users, asked.unix(), now.plus(within)).map_err(no_thread)?
+                let (token, target) = (token()?, self.target(id)?);
+                let asked = target.asked.unwrap_or(now).unix();
+                wait::watch(token, path, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?
             }
             Acknowledgement::Marker(marker) => {
-                let target = self.target(id)?;
+                let (token, target) = (token()?, self.target(id)?);
                 let asked = target.asked.unwrap_or(now).unix();
-                wait::watch_marker(marker, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?
+                wait::watch_marker(token, marker, &target.scope.users, asked, now.plus(within))
+                    .map_err(no_thread)?
             }
         };
         Ok((Outcome::Started(self.wait(id, goal, within, 0)), 0))
@@ -387,7 +400,10 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         self.note(reach::touched(&found.process, 0));
-        let goal = wait::touch(&self.root, process, path).map_err(no_thread)?;
+        // Its effective user, which the scope allows; the thread refuses a process that has any other by then.
+        let [_, user, _] = found.process.users;
+        let token = self.wait_threads.admit(user, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let goal = wait::touch(token, &self.root, process, user, path).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, WITHIN, 1)), 1))
     }
 
@@ -410,10 +426,6 @@ fn refused(refusal: Refusal) -> NotSignalled {
     NotSignalled::Error(StepError::Refused { pid: 0, refusal })
 }
 
-fn micros(took: Duration) -> u64 {
-    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
-}
-
 impl Executor for Machine {
     fn bound(&mut self, target: TargetId, scope: Option<Scope>) -> Result<(), Refusal> {
         let asked = self.targets.iter().find(|known| known.id == target).and_then(|known| known.asked);
@@ -421,7 +433,7 @@ impl Executor for Machine {
         let Some(scope) = scope else { return Ok(()) };
         scope.sound(&self.exempt)?;
         if self.targets.len() < TARGETS {
-            self.targets.push(Target { id: target, scope, asked });
+            self.targets.push(Target { id: target, scope, asked, user: 0 });
         }
         Ok(())
     }
@@ -452,6 +464,7 @@ impl Executor for Machine {
         self.releaser.poll(finished);
         self.background.poll(finished);
         let now = clock::now();
+        self.wait_threads.look(now);
         self.pending.retain_mut(|pending| {
             let Pending { ticket, wait, .. } = pending;
             let report = |outcome| {

@@ -3,21 +3,29 @@
 //! Everything here works in preallocated buffers. The descriptor of an ended process returns `ESRCH`, whichever process
 //! has its pid by then.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::host::cgroup::Version;
-use crate::host::process;
+use crate::host::{clock, pidfd, process};
 use crate::model::ids::ProcessKey;
+use crate::model::time::Timestamp;
 
 /// Maximum size of a status file: 1.5 KiB are usual, more with many supplementary groups.
 const LONGEST: usize = 16 * 1024;
 /// Maximum depth of a tree: deeper processes do not count as descendants.
 const DEEPEST: usize = 64;
+/// How long an ancestor that was read counts for other processes: in a chain of thousands each process has 64 ancestors,
+/// which its neighbours have too. A pid is used again after seconds at the earliest.
+const FRESH: Duration = Duration::from_millis(50);
+/// Maximum number of ancestors that are kept so long.
+const KEPT: usize = 8 * 1024;
 
 /// The process file system, with buffers for reading it.
 #[derive(Debug)]
@@ -27,6 +35,9 @@ pub(super) struct Proc {
     buffer: Box<[u8]>,
     group: Box<[u8]>,
     ancestors: Vec<ProcessKey>,
+    /// The keys and parents of processes read since `known_since`.
+    known: HashMap<u32, (ProcessKey, u32), foldhash::fast::RandomState>,
+    known_since: Timestamp,
     page: u64,
 }
 
@@ -35,26 +46,15 @@ pub(super) struct Proc {
 pub(super) struct ProcessStatus {
     pub(super) key: ProcessKey,
     pub(super) parent: u32,
-    pub(super) state: u8,
+    /// Whether its last thread has ended.
+    pub(super) dead: bool,
     pub(super) kernel: bool,
     pub(super) comm: [u8; 16],
     pub(super) resident: u64,
     /// Real, effective and saved.
     pub(super) users: [u32; 3],
-    /// The signals it has a handler for, as bits; the lowest is signal 1.
+    /// The signals 1 to 31 that it has a handler for, as bits; the lowest is signal 1.
     pub(super) caught: u64,
-}
-
-impl ProcessStatus {
-    /// Whether it is a zombie.
-    pub(super) fn dead(&self) -> bool {
-        dead(self.state)
-    }
-}
-
-/// Whether a state letter is that of a process that has ended.
-pub(super) fn dead(state: u8) -> bool {
-    matches!(state, b'Z' | b'X' | b'x')
 }
 
 /// A short path, written without the allocator.
@@ -99,6 +99,8 @@ impl Proc {
             buffer: vec![0; LONGEST].into(),
             group: vec![0; LONGEST].into(),
             ancestors: Vec::with_capacity(DEEPEST),
+            known: HashMap::with_capacity_and_hasher(KEPT, foldhash::fast::RandomState::default()),
+            known_since: clock::now(),
             page: process::page_size(),
         })
     }
@@ -108,15 +110,26 @@ impl Proc {
         &self.folder
     }
 
-    /// Reads one process and its ancestors, and its cgroup where requested, which takes a kernel lock.
+    /// Reads one process and its ancestors, and its cgroup where requested, which takes a kernel lock. Its users are those
+    /// that `process`, its pidfd, tells, where the kernel can; `status` has them too, and takes a time that grows with its
+    /// supplementary groups.
     ///
     /// # Errors
     /// `ESRCH` or `ENOENT` where there is none, `EPROTO` for text that cannot be parsed.
-    pub(super) fn look(&mut self, pid: u32, group: bool) -> Result<ProcessStatus, Errno> {
+    pub(super) fn look(
+        &mut self,
+        pid: u32,
+        group: bool,
+        process: Option<BorrowedFd<'_>>,
+    ) -> Result<ProcessStatus, Errno> {
+        let told = process.and_then(pidfd::users);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own =
             rustix::fs::openat(&self.folder, Short::of(format_args!("{pid}")).bytes(), flags, Mode::empty())?;
-        let stat = process::stat(read(&own, b"stat", &mut self.buffer)?).ok_or(Errno::PROTO)?;
+        let text = read(&own, b"stat", &mut self.buffer)?;
+        let stat = process::stat(text).ok_or(Errno::PROTO)?;
+        // A missing mask means no handler, so that no signal is sent that could terminate the process.
+        let caught = process::caught(text).unwrap_or(0);
         let mut comm = [0; 16];
         for (place, byte) in comm.iter_mut().zip(stat.comm) {
             *place = *byte;
@@ -124,26 +137,33 @@ impl Proc {
         let mut process = ProcessStatus {
             key: ProcessKey { pid, start: stat.start },
             parent: stat.parent,
-            state: stat.state,
+            dead: stat.ended(),
             kernel: stat.kernel,
             comm,
             resident: stat.rss_pages.saturating_mul(self.page),
             users: [0; 3],
-            caught: 0,
+            caught,
         };
-        let status = read(&own, b"status", &mut self.buffer)?;
-        (process.users, process.caught) = rights(status).ok_or(Errno::PROTO)?;
+        if stat.first_thread_ended() && !process.dead {
+            let pages =
+                process::living_thread(&own, None, &mut self.buffer).map_or(0, |thread| thread.rss_pages);
+            process.resident = pages.saturating_mul(self.page);
+        }
+        process.users = match told {
+            Some(users) => users,
+            None => users(read(&own, b"status", &mut self.buffer)?).ok_or(Errno::PROTO)?,
+        };
         let length = if group { read(&own, b"cgroup", &mut self.group)?.len() } else { 0 };
         self.group[length..].fill(0);
         self.climb(process.key, process.parent);
         Ok(process)
     }
 
-    /// Reads the key, parent and state of one process.
-    pub(super) fn glance(&mut self, pid: u32) -> Result<(ProcessKey, u32, u8), Errno> {
+    /// Reads the key and the parent of one process, and whether it has ended.
+    pub(super) fn glance(&mut self, pid: u32) -> Result<(ProcessKey, u32, bool), Errno> {
         let path = Short::of(format_args!("{pid}/stat"));
         let stat = process::stat(read(&self.folder, path.bytes(), &mut self.buffer)?).ok_or(Errno::PROTO)?;
-        Ok((ProcessKey { pid, start: stat.start }, stat.parent, stat.state))
+        Ok((ProcessKey { pid, start: stat.start }, stat.parent, stat.ended()))
     }
 
     /// The cgroup of the process that was read last.
@@ -159,9 +179,23 @@ impl Proc {
 
     fn climb(&mut self, from: ProcessKey, parent: u32) {
         self.ancestors.clear();
+        let now = clock::now();
+        if now.since(self.known_since) >= FRESH {
+            self.known.clear();
+            self.known_since = now;
+        }
         let (mut below, mut next) = (from, parent);
         while next > 0 && self.ancestors.len() < DEEPEST {
-            let Ok((key, parent, _)) = self.glance(next) else { return };
+            let (key, parent) = match self.known.get(&next) {
+                Some(known) => *known,
+                None => {
+                    let Ok((key, parent, _)) = self.glance(next) else { return };
+                    if self.known.len() < KEPT {
+                        self.known.insert(next, (key, parent));
+                    }
+                    (key, parent)
+                }
+            };
             // A process that is younger than its child only reuses the parent's pid.
             if key.start > below.start {
                 return;
@@ -187,21 +221,12 @@ fn read<'b>(folder: &OwnedFd, name: &[u8], buffer: &'b mut [u8]) -> Result<&'b [
     if filled == 0 { Err(Errno::SRCH) } else { Ok(&buffer[..filled]) }
 }
 
-/// The real, effective and saved user, and the signals with a handler, from the text of `/proc/PID/status`.
-fn rights(text: &[u8]) -> Option<([u32; 3], u64)> {
-    let mut users = None;
-    let mut caught = None;
-    for line in text.split(|byte| *byte == b'\n') {
-        let line = std::str::from_utf8(line).unwrap_or_default();
-        if let Some(ids) = line.strip_prefix("Uid:") {
-            let mut ids = ids.split_ascii_whitespace().map(str::parse::<u32>);
-            users = Some([ids.next()?.ok()?, ids.next()?.ok()?, ids.next()?.ok()?]);
-        } else if let Some(mask) = line.strip_prefix("SigCgt:") {
-            caught = u64::from_str_radix(mask.trim(), 16).ok();
-        }
-    }
-    // A missing mask means no handler, so that no signal is sent that could terminate the process.
-    Some((users?, caught.unwrap_or(0)))
+/// The real, effective and saved user, from the text of `/proc/PID/status`.
+fn users(text: &[u8]) -> Option<[u32; 3]> {
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let ids = std::str::from_utf8(lines.find_map(|line| line.strip_prefix(b"Uid:"))?).ok()?;
+    let mut ids = ids.split_ascii_whitespace().map(|id| id.parse::<u32>().ok());
+    Some([ids.next()??, ids.next()??, ids.next()??])
 }
 
 /// The path in the hierarchy of `version`, from the text of `/proc/PID/cgroup` (cgroups(7)).
@@ -229,12 +254,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_read_or_refused() {
-        let text = b"Name:\tx\nUid:\t1000\t0\t7\t1000\nSigCgt:\t0000000000000200\n";
-        assert_eq!(rights(text), Some(([1000, 0, 7], 0x200)));
-        assert_eq!(rights(b"Uid:\t1000\t0\t7\t1\n"), Some(([1000, 0, 7], 0)));
-        for damaged in ["", "Uid:\t1000\t0\n", "Uid:\t-1\t0\t0\t0\n", "SigCgt:\t1\n"] {
-            assert_eq!(rights(damaged.as_bytes()), None, "{damaged}");
+    fn users_are_read_or_refused() {
+        assert_eq!(users(b"Name:\tx\nUid:\t1000\t0\t7\t1000\nGid:\t1\n"), Some([1000, 0, 7]));
+        for damaged in ["", "Uid:\t1000\t0\n", "Uid:\t-1\t0\t0\t0\n", "Uid:\t1\t2\t3"] {
+            assert_eq!(users(damaged.as_bytes()), None, "{damaged}");
         }
     }
 
@@ -250,19 +273,19 @@ mod tests {
     fn our_own_process_is_seen() {
         let mut proc = Proc::open(Path::new("/proc"), Version::V2).unwrap();
         let own = std::process::id();
-        let process = proc.look(own, true).unwrap();
-        assert_eq!((process.key.pid, process.kernel, process.dead()), (own, false, false));
+        let process = proc.look(own, true, None).unwrap();
+        assert_eq!((process.key.pid, process.kernel, process.dead), (own, false, false));
         assert_eq!(process.users[0], rustix::process::getuid().as_raw());
         assert!(process.resident > 0);
         assert_eq!(proc.ancestors().first().map(|key| key.pid), std::os::unix::process::parent_id().into());
-        assert!(proc.look(u32::MAX, false).is_err());
+        assert!(proc.look(u32::MAX, false, None).is_err());
     }
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>, text in "(Uid|SigCgt):[\t0-9a-f]{0,40}") {
-            let _ = rights(&bytes);
-            let _ = rights(text.as_bytes());
+        fn no_bytes_panic(bytes: Vec<u8>, text in "(Uid|Gid):[\t0-9a-f]{0,40}") {
+            let _ = users(&bytes);
+            let _ = users(text.as_bytes());
             let _ = group_of(&bytes, Version::V1);
             let _ = group_of(text.as_bytes(), Version::V2);
         }

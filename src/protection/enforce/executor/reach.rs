@@ -4,14 +4,14 @@
 //! the pidfd refers to it; a later process with the same pid cannot be reached, because the pidfd of an ended process
 //! returns `ESRCH`.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::process_status::{Proc, ProcessStatus};
 use crate::model::ids::ProcessKey;
-use crate::protection::words::scope::{Candidate, Exempt, Member, Scope};
+use crate::protection::words::scope::{Candidate, Exempt, Scope};
 use crate::protection::words::step::{SignalNumber, Skip, StepError, Touched};
 
 /// A process that was opened.
@@ -58,16 +58,31 @@ fn miss(call: &'static str, pid: u32, error: Errno) -> NotSignalled {
     }
 }
 
-/// Opens the process with this key, if it is alive, without checking a scope; reads its cgroup where requested.
-pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, NotSignalled> {
+/// The pidfd of the process that has the pid now.
+fn pidfd(key: ProcessKey) -> Result<OwnedFd, NotSignalled> {
     let pid = pid_of(key).ok_or(NotSignalled::Skip(Skip::Gone))?;
-    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
         // The id of a thread, not of a process.
         Errno::INVAL => NotSignalled::Skip(Skip::Gone),
         error => miss("pidfd_open", key.pid, error),
-    })?;
-    let process = proc.look(key.pid, group).map_err(|error| miss("look at", key.pid, error))?;
-    if process.key != key || process.dead() {
+    })
+}
+
+/// The pidfd of the process with this key, if it is alive, to wait for its end.
+pub(super) fn watch(proc: &mut Proc, key: ProcessKey) -> Result<OwnedFd, NotSignalled> {
+    let pidfd = pidfd(key)?;
+    match proc.glance(key.pid).map_err(|error| miss("look at", key.pid, error))? {
+        (now, _, false) if now == key => Ok(pidfd),
+        _ => Err(NotSignalled::Skip(Skip::Gone)),
+    }
+}
+
+/// Opens the process with this key, if it is alive, without checking a scope; reads its cgroup where requested.
+pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, NotSignalled> {
+    let pidfd = pidfd(key)?;
+    let process =
+        proc.look(key.pid, group, Some(pidfd.as_fd())).map_err(|error| miss("look at", key.pid, error))?;
+    if process.key != key || process.dead {
         return Err(NotSignalled::Skip(Skip::Gone));
     }
     Ok(OpenProcess { pidfd, process })
@@ -80,7 +95,7 @@ pub(super) fn find(
     exempt: &Exempt,
     key: ProcessKey,
 ) -> Result<OpenProcess, NotSignalled> {
-    let group = scope.members.iter().any(|member| matches!(member, Member::Group(_)));
+    let group = scope.members.groups().next().is_some();
     let found = open(proc, key, group)?;
     let ProcessStatus { key, users, kernel, .. } = found.process;
     let candidate = Candidate { key, users, kernel, group: proc.group(), ancestors: proc.ancestors() };

@@ -96,5 +96,10 @@ fn serve(inbox: &Receiver<BackgroundExecutor>, report: &SyncSender<Finished>) {
 }
 
 fn done(outcome: Outcome, processes: u32, took: Duration) -> StepDone {
-    StepDone { outcome, processes, micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX) }
+    StepDone { outcome, processes, micros: micros(took) }
+}
+
+/// A duration in microseconds.
+pub(super) fn micros(took: Duration) -> u64 {
+    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::fs::{RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::process_status::{Proc, dead};
+use super::process_status::Proc;
 use crate::model::ids::ProcessKey;
 
 /// Maximum number of processes that are inspected; a host has a few thousand.
@@ -17,6 +17,8 @@ struct Row {
     parent: u32,
     alive: bool,
     member: bool,
+    /// Whether its ancestors were followed.
+    decided: bool,
 }
 
 /// All processes at one time, in preallocated memory.
@@ -48,12 +50,12 @@ impl Table {
                 && self.rows.len() < MOST
             {
                 let key = ProcessKey { pid, start: 0 };
-                self.rows.push(Row { key, parent: 0, alive: false, member: false });
+                self.rows.push(Row { key, parent: 0, alive: false, member: false, decided: false });
             }
         }
         self.rows.retain_mut(|row| match proc.glance(row.key.pid) {
-            Ok((key, parent, state)) => {
-                *row = Row { key, parent, alive: !dead(state), member: roots(key) };
+            Ok((key, parent, dead)) => {
+                *row = Row { key, parent, alive: !dead, member: roots(key), decided: false };
                 true
             }
             Err(_) => false,
@@ -63,28 +65,40 @@ impl Table {
         Ok(())
     }
 
-    /// Marks the children of marked processes, until nothing changes.
+    /// Marks the descendants of marked processes. Each process is passed a constant number of times: the ancestors that were
+    /// followed from one are decided for all others.
     fn spread(&mut self) {
-        loop {
-            let mut changed = false;
-            for place in 0..self.rows.len() {
-                let row = self.rows[place];
-                if row.member || row.parent == 0 {
-                    continue;
+        for first in 0..self.rows.len() {
+            let (mut place, mut member) = (first, false);
+            // Up to one that is decided, or has no parent; a cycle ends where it began.
+            loop {
+                let row = &mut self.rows[place];
+                member |= row.member;
+                if member || std::mem::replace(&mut row.decided, true) {
+                    break;
                 }
-                if let Ok(above) = self.rows.binary_search_by_key(&row.parent, |row| row.key.pid)
-                    && self.rows[above].member
-                    // A process that is younger than its child only reuses the parent's pid.
-                    && self.rows[above].key.start <= row.key.start
-                {
-                    self.rows[place].member = true;
-                    changed = true;
+                match self.above(place) {
+                    Some(above) => place = above,
+                    None => break,
                 }
             }
-            if !changed {
-                return;
+            // And down the same way, to mark them.
+            let top = place;
+            let mut place = first;
+            while member && place != top {
+                self.rows[place].member = true;
+                let Some(above) = self.above(place) else { break };
+                place = above;
             }
         }
+    }
+
+    /// The place of the parent of a process.
+    fn above(&self, place: usize) -> Option<usize> {
+        let row = &self.rows[place];
+        let above = self.rows.binary_search_by_key(&row.parent, |row| row.key.pid).ok()?;
+        // A process that is younger than its child only reuses the parent's pid.
+        (row.parent != 0 && self.rows[above].key.start <= row.key.start).then_some(above)
     }
 
     /// The members that are alive.
@@ -101,7 +115,7 @@ mod tests {
         let mut table = Table::new();
         for (pid, start, parent, member) in rows {
             let key = ProcessKey { pid: *pid, start: *start };
-            table.rows.push(Row { key, parent: *parent, alive: true, member: *member });
+            table.rows.push(Row { key, parent: *parent, alive: true, member: *member, decided: false });
         }
         table.spread();
         table.members().map(|key| key.pid).collect()
@@ -112,6 +126,18 @@ mod tests {
         // 9 is an ancestor with a higher pid than its descendants, since pids wrap around.
         let rows = [(2, 30, 5, false), (5, 20, 9, false), (7, 10, 1, false), (9, 10, 7, true)];
         assert_eq!(table(&rows), [2, 5, 9]);
+    }
+
+    #[test]
+    fn a_long_chain_against_the_order_of_pids_is_found_in_one_pass() {
+        // Each process has a lower pid than its parent: a pass from low to high for each generation would not end.
+        let last = 60_000;
+        let rows: Vec<_> =
+            (2..=last).map(|pid| (pid, 10, if pid < last { pid + 1 } else { 1 }, pid == last)).collect();
+        assert_eq!(table(&rows).len(), 59_999);
+        let cycle =
+            [(2, 10, 3, false), (3, 10, 2, false), (4, 10, 3, false), (5, 10, 1, true), (6, 10, 5, false)];
+        assert_eq!(table(&cycle), [5, 6]);
     }
 
     #[test]

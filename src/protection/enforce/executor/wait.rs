@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::group::OpenGroup;
 use super::marker::MarkerWatcher;
+use super::threads::Token;
 use crate::host::{apart, clock, user_files};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
@@ -44,7 +45,7 @@ pub(super) enum Goal {
     /// An acknowledgement file is written.
     File { output: Receiver<AckFileState>, _alive: Arc<()> },
     /// Another thread has touched a file.
-    Touched { ended: Receiver<std::io::Result<()>> },
+    Touched { ended: Receiver<std::io::Result<()>>, _alive: Arc<()> },
     /// The guard itself receives it.
     Elsewhere,
 }
@@ -83,7 +84,7 @@ impl Goal {
                 Ok(AckFileState::Saved) => State::Reached,
                 Err(_) => State::Waiting { left: 0 },
             },
-            Self::Touched { ended } => match ended.try_recv() {
+            Self::Touched { ended, .. } => match ended.try_recv() {
                 Ok(Ok(())) => State::Reached,
                 Ok(Err(error)) => State::Failed { why: error.to_string().chars().take(300).collect() },
                 Err(_) => State::Waiting { left: 0 },
@@ -101,26 +102,44 @@ impl Goal {
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub(super) fn watch(path: &Path, users: &[u32], since: Duration, until: Timestamp) -> std::io::Result<Goal> {
+pub(super) fn watch(
+    token: Token,
+    path: &Path,
+    users: &[u32],
+    since: Duration,
+    until: Timestamp,
+) -> std::io::Result<Goal> {
     let (tell, output) = sync_channel(4);
-    let alive = Arc::new(());
-    let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&alive));
-    apart::spawn("acknowledge", move || look(&path, &users, since, until, &weak, &tell))?;
-    Ok(Goal::File { output, _alive: alive })
+    let Token { thread, awaited } = token;
+    let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&awaited));
+    apart::spawn("acknowledge", move || {
+        look(&path, &users, since, until, &weak, &tell);
+        drop(thread);
+    })?;
+    Ok(Goal::File { output, _alive: awaited })
 }
 
-/// Touches a file for a process on another thread, which takes over the rights of its user.
+/// Touches a file for a process on another thread, which takes over the rights of the process as long as they are those of
+/// `user`.
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub(super) fn touch(proc: &Path, process: ProcessKey, path: &Path) -> std::io::Result<Goal> {
+pub(super) fn touch(
+    token: Token,
+    proc: &Path,
+    process: ProcessKey,
+    user: u32,
+    path: &Path,
+) -> std::io::Result<Goal> {
+    let Token { thread, awaited } = token;
     let (tell, ended) = sync_channel(1);
     let (proc, path) = (proc.to_owned(), path.to_owned());
     apart::spawn("touch", move || {
         // Nobody waits for the result any more where it cannot be sent.
-        let _ = tell.try_send(user_files::touch_as(&proc, process, &path));
+        let _ = tell.try_send(user_files::touch_as(&proc, process, user, &path));
+        drop(thread);
     })?;
-    Ok(Goal::Touched { ended })
+    Ok(Goal::Touched { ended, _alive: awaited })
 }
 
 /// Watches a marker on another thread, like [`watch`] a file.
@@ -128,16 +147,18 @@ pub(super) fn touch(proc: &Path, process: ProcessKey, path: &Path) -> std::io::R
 /// # Errors
 /// If the thread cannot be started.
 pub(super) fn watch_marker(
+    token: Token,
     marker: &Marker,
     users: &[u32],
     since: Duration,
     until: Timestamp,
 ) -> std::io::Result<Goal> {
     let (tell, said) = sync_channel(4);
-    let alive = Arc::new(());
-    let weak = Arc::downgrade(&alive);
+    let Token { thread, awaited } = token;
+    let weak = Arc::downgrade(&awaited);
     let (marker, users) = (marker.clone(), users.to_vec());
     apart::spawn("acknowledge", move || {
+        let _thread = thread;
         let mut watcher = MarkerWatcher::new(marker, users, since);
         while weak.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
             if let Some(state) = watcher.look()
@@ -148,7 +169,7 @@ pub(super) fn watch_marker(
             std::thread::sleep(LOOK_MARKER);
         }
     })?;
-    Ok(Goal::File { output: said, _alive: alive })
+    Ok(Goal::File { output: said, _alive: awaited })
 }
 
 type Identity = (u64, i64, i64, u64);

@@ -3,8 +3,6 @@
 //! Since Linux 6.15, an open pidfd returns the exit status once the process was reaped. Before, only the parent knows
 //! it, and [`ProcessExits::supported`] returns false.
 
-mod raw;
-
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -12,7 +10,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid};
 
-use crate::host::process;
+use crate::host::{pidfd, process};
 use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -47,7 +45,7 @@ impl ProcessExits {
     /// Whether this kernel returns the exit status of a process that is not a child.
     pub fn supported() -> bool {
         let own = rustix::process::pidfd_open(getpid(), PidfdFlags::empty());
-        own.is_ok_and(|own| raw::status(own.as_fd()).is_ok())
+        own.is_ok_and(|own| pidfd::exit_status(own.as_fd()).is_ok())
     }
 
     /// Replaces the watched processes; `proc` is the process file system. Each job has a name and processes, the most
@@ -95,7 +93,7 @@ impl ProcessExits {
             if !reaped(&watched.process) {
                 return true;
             }
-            if let Ok(Some(status)) = raw::status(watched.process.as_fd()) {
+            if let Ok(Some(status)) = pidfd::exit_status(watched.process.as_fd()) {
                 let signal = Some(status & 0x7f).filter(|signal| *signal != 0);
                 found.push(ProcessExit { key: *key, owner: watched.owner.clone(), signal });
             }

@@ -85,21 +85,31 @@ pub(in super::super) struct CgroupReadings {
     groups: LimitedGroups,
     /// Whether a limit was found. Without a cgroup there is none.
     limited: bool,
+    /// When it was read last.
+    read_at: Option<Timestamp>,
 }
 
 impl CgroupReadings {
     /// Exchanges the meter; the old one is left in `meter`. Readings and rates of another cgroup do not count.
     pub(super) fn replace_meter(&mut self, meter: &mut Option<GroupMeter>) {
         std::mem::swap(&mut self.meter, meter);
-        (self.newest, self.limited) = (None, self.meter.is_some());
+        (self.newest, self.limited, self.read_at) = (None, self.meter.is_some(), None);
         self.groups = LimitedGroups::default();
         self.rates = Flow::default();
+    }
+
+    /// Reads the memory left as [`CgroupReadings::read`], unless that was done at most `age` ago.
+    pub(in super::super) fn read_if_older(&mut self, now: Timestamp, host: Bytes, age: Duration) {
+        if self.read_at.is_none_or(|before| now.since(before) >= age) {
+            self.read(now, host);
+        }
     }
 
     /// Reads the memory left, where there is a meter. A failed read leaves the old reading, which ages. `host` is the
     /// host's memory, which bounds every limit.
     pub(in super::super) fn read(&mut self, now: Timestamp, host: Bytes) {
         let Some(meter) = &self.meter else { return };
+        self.read_at = Some(now);
         match meter.read(host) {
             Ok(Some((left, groups))) => {
                 (self.limited, self.groups) = (true, groups);

@@ -55,7 +55,12 @@ impl Room {
             machine.on_unified(Path::new("/proc"), &self.root);
         }
         let members = vec![Member::Group(self.group.clone())];
-        machine.bound(TARGET, Some(Scope { name: "test".into(), users: vec![own_uid()], members })).unwrap();
+        machine
+            .bound(
+                TARGET,
+                Some(Scope { name: "test".into(), users: vec![own_uid()], members: members.into() }),
+            )
+            .unwrap();
         machine
     }
 }
@@ -243,4 +248,51 @@ fn a_limit_is_raised_only_where_it_was_and_only_for_the_target() {
     assert_eq!(now(), 100);
     drop(job);
     until("an empty group", || std::fs::remove_dir(&inner).is_ok());
+}
+
+/// A machine whose cgroups are folders of a test, and that may reach this process.
+fn in_folder(root: &Path, job: &super::job::Job) -> Machine {
+    let mut machine = machine(Mode::Enforce);
+    machine.on_unified(Path::new("/proc"), root);
+    let members = vec![
+        Member::Process(job.key),
+        Member::Group(Group { path: "/a".into(), inode: std::fs::metadata(root.join("a")).unwrap().ino() }),
+    ];
+    let scope = Scope { name: "test".into(), users: vec![own_uid()], members: members.into() };
+    machine.bound(TARGET, Some(scope)).unwrap();
+    machine
+}
+
+/// Puts a process into the cgroup so many levels below `/a`, with `more` text in its list; returns the cgroup `/a`.
+fn below(root: &Path, depth: usize, text: &str) -> Group {
+    let deepest = root.join("a").join(vec!["b"; depth].join("/"));
+    std::fs::create_dir_all(&deepest).unwrap();
+    for folder in deepest.ancestors().take(depth + 1) {
+        std::fs::write(folder.join("cgroup.procs"), "").unwrap();
+    }
+    std::fs::write(deepest.join("cgroup.procs"), text).unwrap();
+    Group { path: "/a".into(), inode: std::fs::metadata(root.join("a")).unwrap().ino() }
+}
+
+#[test]
+fn a_process_that_is_many_cgroups_deep_is_killed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut job = super::job::Job::start(&["sleep", "60"]);
+    let group = below(root.path(), 40, &format!("{}\n", job.key.pid));
+    let mut machine = in_folder(root.path(), &job);
+    let done = perform(&mut machine, Work::KillGroup { group }).unwrap();
+    assert_eq!((done.outcome, done.processes), (Outcome::Done, 1));
+    job.reap();
+}
+
+#[test]
+fn a_group_that_is_not_seen_whole_is_not_reported_as_killed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut job = super::job::Job::start(&["sleep", "60"]);
+    // One more is in another pid namespace.
+    let group = below(root.path(), 2, &format!("{}\n0\n", job.key.pid));
+    let mut machine = in_folder(root.path(), &job);
+    let done = perform(&mut machine, Work::KillGroup { group });
+    assert!(matches!(done, Err(StepError::System { .. })), "{done:?}");
+    job.reap();
 }

@@ -30,6 +30,27 @@ fn a_zombie_has_exited() {
 }
 
 #[test]
+fn a_process_ends_with_its_last_thread() {
+    let mut job = Job::python(
+        "import ctypes, platform, threading
+held = bytearray(64 << 20)
+def stay():
+    while ') Z ' not in open('/proc/%d/stat' % os.getpid()).read(): time.sleep(0.01)
+    say('up')
+    signal.pause()
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)
+",
+    );
+    assert_eq!(job.line(), "up");
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let done = signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
+    assert_eq!((done.outcome, done.processes), (Outcome::Done, 1));
+    assert!(machine.touched()[0].resident > 64 << 20, "{:?}", machine.touched()[0]);
+    job.reap();
+}
+
+#[test]
 fn only_a_handler_is_asked() {
     let ask = |job: &Job| {
         let mut machine = armed(Mode::Enforce, vec![Member::Process(job.key)]);
@@ -82,7 +103,8 @@ fn bounds_around_ourselves_leave_the_target_without_any() {
     let job = Job::start(&["sleep", "60"]);
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
     let parent = stat(std::os::unix::process::parent_id()).unwrap().0;
-    let wide = Scope { name: "all".into(), users: vec![own_uid()], members: vec![Member::Tree(parent)] };
+    let wide =
+        Scope { name: "all".into(), users: vec![own_uid()], members: vec![Member::Tree(parent)].into() };
     assert_eq!(machine.bound(TARGET, Some(wide)), Err(Refusal::Ourselves));
     assert_eq!(signal(&mut machine, job.key, SignalNumber::KILL), Err(StepError::NoScope(TARGET)));
     assert!(job.alive());

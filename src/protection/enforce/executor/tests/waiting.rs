@@ -220,3 +220,65 @@ fn a_partly_written_acknowledgement_is_not_taken_for_another() {
     std::fs::write(&path, "").unwrap();
     assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
 }
+
+/// A process file system in which a process has these ids in `status`.
+fn staged(folder: &Path, name: &str, pid: u32, id: u32) -> std::path::PathBuf {
+    let proc = folder.join(name);
+    let own = proc.join(pid.to_string());
+    std::fs::create_dir_all(&own).unwrap();
+    for name in ["stat", "cgroup", "root", "task"] {
+        std::os::unix::fs::symlink(format!("/proc/{pid}/{name}"), own.join(name)).unwrap();
+    }
+    let ids = format!("Uid:\t{id}\t{id}\t{id}\t{id}\nGid:\t{id}\t{id}\t{id}\t{id}\nGroups:\t\nSigCgt:\t0\n");
+    std::fs::write(own.join("status"), ids).unwrap();
+    proc
+}
+
+#[test]
+fn no_file_that_a_process_can_make_large_is_read_before_a_signal() {
+    let mut job = Job::start(&["sleep", "60"]);
+    let pidfd = rustix::process::Pid::from_raw(i32::try_from(job.key.pid).unwrap()).unwrap();
+    let pidfd = rustix::process::pidfd_open(pidfd, rustix::process::PidfdFlags::empty()).unwrap();
+    if crate::host::pidfd::users(std::os::fd::AsFd::as_fd(&pidfd)).is_none() {
+        return crate::skip::skip("this kernel does not tell the users of a process (before 6.13)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let proc = staged(folder.path(), "proc", job.key.pid, own_uid());
+    std::fs::remove_file(proc.join(job.key.pid.to_string()).join("status")).unwrap();
+    let cgroup = Path::new("/sys/fs/cgroup");
+    let executors = BackgroundExecutors::default();
+    let mut machine = Machine::arm(Mode::Enforce, &proc, cgroup, Exempt::default(), executors).unwrap();
+    let members = vec![Member::Process(job.key)].into();
+    machine.bound(TARGET, Some(Scope { name: "test".into(), users: vec![own_uid()], members })).unwrap();
+    assert_eq!(signal(&mut machine, job.key, SignalNumber::KILL).unwrap().outcome, Outcome::Done);
+    job.reap();
+}
+
+#[test]
+fn a_process_that_becomes_root_after_the_check_has_nothing_touched() {
+    const ALICE: u32 = 61_001;
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip::skip("a process of another user needs root");
+    }
+    let job = Job::start_as(&["sleep", "60"], Some(ALICE));
+    let secret = tempfile::tempdir().unwrap();
+    let path = secret.path().join("touched");
+    // What the guard checks, and what the thread that touches finds.
+    let (before, after) =
+        (staged(secret.path(), "before", job.key.pid, ALICE), staged(secret.path(), "after", job.key.pid, 0));
+    let proc = secret.path().join("proc");
+    std::os::unix::fs::symlink(before, &proc).unwrap();
+    let cgroup = Path::new("/sys/fs/cgroup");
+    let executors = BackgroundExecutors::default();
+    let mut machine = Machine::arm(Mode::Enforce, &proc, cgroup, Exempt::default(), executors).unwrap();
+    std::fs::remove_file(&proc).unwrap();
+    std::os::unix::fs::symlink(after, &proc).unwrap();
+    let scope =
+        Scope { name: "test".into(), users: vec![ALICE], members: vec![Member::Process(job.key)].into() };
+    machine.bound(TARGET, Some(scope)).unwrap();
+    let done = perform(&mut machine, Work::Touch { process: job.key, path: path.as_path().into() });
+    ticket(done);
+    let result = next(&mut machine).result;
+    assert!(matches!(result, Err(StepError::Outside { .. })), "{result:?}");
+    assert!(!path.exists());
+}

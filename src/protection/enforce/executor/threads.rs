@@ -1,0 +1,96 @@
+//! The threads that wait for files of users, and may hang in their file systems forever.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::model::time::Timestamp;
+
+/// After this time a thread hangs whose result nobody awaits any more; it notices that within 250 ms.
+const HANGS: Duration = Duration::from_secs(1);
+/// Maximum number of threads that hang, of one user and of all. A thread that hangs keeps the daemon from ending.
+const MOST_OF_USER: usize = 2;
+const MOST: usize = 16;
+
+#[derive(Debug)]
+struct Running {
+    user: u32,
+    /// Held by the thread.
+    thread: Weak<()>,
+    /// Held by whoever awaits its result.
+    awaited: Weak<()>,
+    /// Since when nobody does.
+    since: Option<Timestamp>,
+}
+
+/// The threads that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct WaitThreads(Vec<Running>);
+
+/// What a thread and whoever awaits its result hold while they do.
+#[derive(Debug)]
+pub(super) struct Token {
+    pub(super) thread: Arc<()>,
+    pub(super) awaited: Arc<()>,
+}
+
+impl WaitThreads {
+    /// Forgets the threads that have ended.
+    pub(super) fn look(&mut self, now: Timestamp) {
+        self.0.retain_mut(|running| {
+            if running.awaited.strong_count() == 0 {
+                running.since.get_or_insert(now);
+            }
+            running.thread.strong_count() > 0
+        });
+    }
+
+    /// Admits one more thread, for a job of this user; nothing if too many hang.
+    pub(super) fn admit(&mut self, user: u32, now: Timestamp) -> Option<Token> {
+        self.look(now);
+        let hanging =
+            self.0.iter().filter(|running| running.since.is_some_and(|since| now.since(since) >= HANGS));
+        let (mut all, mut own) = (0, 0);
+        for running in hanging {
+            all += 1;
+            own += usize::from(running.user == user);
+        }
+        if own >= MOST_OF_USER || all >= MOST {
+            return None;
+        }
+        let token = Token { thread: Arc::default(), awaited: Arc::default() };
+        let (thread, awaited) = (Arc::downgrade(&token.thread), Arc::downgrade(&token.awaited));
+        self.0.push(Running { user, thread, awaited, since: None });
+        Some(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_hang_are_few_and_shared_between_users() {
+        let mut threads = WaitThreads::default();
+        let at = Timestamp::from_secs;
+        let mut hung = Vec::new();
+        // Nobody awaits these any more, and they do not end.
+        let mut hang = |threads: &mut WaitThreads, user: u32, second| {
+            let Some(Token { thread, .. }) = threads.admit(user, at(second)) else { return false };
+            hung.push(thread);
+            threads.look(at(second));
+            true
+        };
+        assert_eq!([10, 20, 30].map(|second| hang(&mut threads, 7, second)), [true, true, false]);
+        let others: Vec<bool> = (100..110)
+            .map(|user| {
+                hang(&mut threads, user, 40 + u64::from(user))
+                    && hang(&mut threads, user, 90 + u64::from(user))
+            })
+            .collect();
+        assert_eq!(others.iter().filter(|admitted| **admitted).count(), 7, "{others:?}");
+        // One that ends makes place, and those that are awaited take none.
+        hung.truncate(1);
+        let awaited: Vec<_> = (0..100).map(|_| threads.admit(7, at(900))).collect();
+        assert!(awaited.iter().all(Option::is_some));
+    }
+}
