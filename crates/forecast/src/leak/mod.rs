@@ -20,7 +20,7 @@
 //! Windows of 12 blocks; Theil-Sen slopes against an error that models the series as white noise plus a random walk
 //! ([`crate::stats::trend`]). The windows, blocks and envelopes are those of Machida et al. 2013 and Matias et al.,
 //! modified to pass their null tests: Mann-Kendall calls half of all random walks trends, this test 3 to 8 %. The end
-//! of growth is found by comparing the newest gain with every earlier gain over the same time ([`ended`]). The reported
+//! of growth is found by comparing the newest gain with every earlier gain over the same time (`ended`). The reported
 //! rate is the mean of the rates of the window and of its newer half, weighted by their precision.
 //!
 //! # When it stays silent
