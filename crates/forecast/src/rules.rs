@@ -181,7 +181,7 @@ rules! {
     /// Without a new maximum for this share of the longest time between two of them, growth goes on.
     record_pause: f64 = 0.75, without 1.0;
     /// After that, the probability that it does decreases with this power of the time.
-    record_fades: f64 = 2.0, without 0.0;
+    record_fades: i32 = 2, without 0;
 
     // Peaks in memory.
 

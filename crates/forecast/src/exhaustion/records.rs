@@ -32,7 +32,7 @@ impl Records {
     /// enough to be a leak.
     pub(crate) fn goes_on(self, leaks: bool, rules: &Rules) -> f64 {
         let exceeds = if self.returns && !leaks { rules.returns } else { 1.0 };
-        exceeds * (rules.record_pause / self.pause.max(rules.record_pause)).powf(rules.record_fades)
+        exceeds * (rules.record_pause / self.pause.max(rules.record_pause)).powi(rules.record_fades)
     }
 }
 
