@@ -104,6 +104,12 @@ impl Result {
     }
 }
 
+/// The rules of the daemon without those that are named, separated by commas; absent where one does not exist.
+pub(crate) fn without(names: &str) -> Option<Rules> {
+    let mut rules = *Rules::DAEMON;
+    names.split(',').all(|name| rules.switch_off(name)).then_some(rules)
+}
+
 /// The columns of a set by some rules, and those without each group of its series.
 struct Measured {
     all: Columns,
@@ -153,7 +159,7 @@ fn compare(with: &Measured, without: &Measured) -> Vec<Moved> {
 pub(crate) fn print(sets: &[Set], names: &[&str]) {
     let before: Vec<Measured> = sets.iter().map(|set| Measured::of(set, Rules::DAEMON)).collect();
     for name in names {
-        let Some(rules) = Rules::without(name) else { continue };
+        let Some(rules) = without(name) else { continue };
         let mut found = Vec::new();
         for (set, with) in sets.iter().zip(&before) {
             let all = compare(with, &Measured::of(set, &rules));

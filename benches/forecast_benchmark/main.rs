@@ -33,7 +33,7 @@ usage: cargo bench --bench forecast_benchmark -- [OPTION...]
   --per-trace       print a line for each trace
   --nulls N         the null tests, N series of each kind
   --ends            how soon the end of growth is seen
-  --without NAME    what a rule buys: the columns without it, on all sets; may be repeated; \"all\" is every rule
+  --without NAME    what a rule buys: the columns without it, on all sets; may be repeated; \"all\" is every rule; \"a,b\" is both
   --real DIR        with --without: real training runs of a folder too
 ";
 
@@ -130,7 +130,7 @@ fn without(asked: &Asked) -> Result<(), Box<dyn std::error::Error>> {
     let every = asked.without.iter().any(|name| name == "all");
     let names: Vec<&str> =
         if every { Rules::NAMES.to_vec() } else { asked.without.iter().map(String::as_str).collect() };
-    if let Some(name) = names.iter().find(|name| Rules::without(name).is_none()) {
+    if let Some(name) = names.iter().find(|name| ablation::without(name).is_none()) {
         return Err(format!("there is no rule {name}; the rules are {}", Rules::NAMES.join(", ")).into());
     }
     let mut sets = Vec::new();

@@ -62,12 +62,12 @@ pub(crate) fn load(folder: &Path) -> Vec<Case> {
 fn table(bytes: &[u8]) -> Vec<Vec<(String, String)>> {
     let mut rows = Rows::new(bytes);
     let header: Vec<String> = match rows.next_row().expect("the header can be read") {
-        Some((_, cells)) => cells.iter().map(ToString::to_string).collect(),
+        Some((_, cells)) => cells.iter().map(str::to_owned).collect(),
         None => return Vec::new(),
     };
     let mut all = Vec::new();
     while let Some((_, cells)) = rows.next_row().expect("the file can be read") {
-        all.push(header.iter().cloned().zip(cells.iter().map(ToString::to_string)).collect());
+        all.push(header.iter().cloned().zip(cells.iter().map(str::to_owned)).collect());
     }
     all
 }

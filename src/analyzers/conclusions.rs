@@ -5,6 +5,7 @@ use super::leak::metrics as leaks;
 use crate::model::analyzer::Analysis;
 use crate::model::desc::Gauge;
 use crate::model::finding::{Evidence, Finding, Subject};
+use crate::model::format;
 use crate::model::health::Health;
 use crate::model::outlook::{Conclusion, Forecast, Growth, HORIZON_LABELS, LeakState, Rate};
 use crate::model::printable;
@@ -161,8 +162,7 @@ fn leak(subject: &Subject, growth: &Growth, now: f64) -> Option<Finding> {
         ("peak_standard_errors", seen.map(|seen| seen.peak_standard_errors)),
         ("confidence_ratio", growth.confidence),
     ]);
-    let minutes = format!("{:.0}", (now - stated.since_unix_seconds).max(0.0) / 60.0);
-    let plural = if minutes == "1" { "" } else { "s" };
+    let time = format::duration((now - stated.since_unix_seconds).max(0.0));
     let (memory, state) = (stated.memory.words(), stated.state.word());
     Some(Finding {
         analyzer: super::leak::REGISTRATION.name,
@@ -170,7 +170,7 @@ fn leak(subject: &Subject, growth: &Growth, now: f64) -> Option<Finding> {
         state,
         severity: Health::from(stated.state).into(),
         since_unix_seconds: stated.since_unix_seconds,
-        summary: format!("The {memory} of {subject} has been {state} for {minutes} minute{plural}."),
+        summary: format!("The {memory} of {subject} has been {state} for {time}."),
         evidence,
         advice: stated.memory.advice(),
     })

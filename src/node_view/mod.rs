@@ -9,6 +9,7 @@ pub mod events;
 pub mod forecast;
 mod fragmentation;
 mod gpu;
+mod gpu_tables;
 mod host;
 mod lookup;
 mod owner;

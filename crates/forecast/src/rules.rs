@@ -1,8 +1,8 @@
 //! Every rule and constant of the arithmetic by a name, with the reason for its value.
 //!
 //! [`Rules::DAEMON`] is a constant, so that in the daemon a rule costs a load from memory that never changes.
-//! [`Rules::without`] sets one to its neutral value: the benchmark of forecasts measures with it what each one buys
-//! (docs/benchmark-forecasts.md). Not here are the sizes of the bounded memory ([`crate::history`]) and the steps of
+//! [`Rules::switch_off`] sets one to its neutral value: the benchmark of forecasts measures with it what each one buys
+//! (docs/measurements/benchmark-forecasts.md). Not here are the sizes of the bounded memory ([`crate::history`]) and the steps of
 //! iterations and integrals: they are resolutions, with nothing neutral.
 
 /// Declares the rules: type, value, and the value with which the rule changes nothing.
@@ -19,15 +19,13 @@ macro_rules! rules {
             /// The name of every rule.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)+];
 
-            /// The rules of the daemon with the named one set to its neutral value; absent where there is none of this
-            /// name.
-            pub fn without(name: &str) -> Option<Self> {
-                let mut rules = *Self::DAEMON;
+            /// Sets the named rule to its neutral value; returns whether there is one of this name.
+            pub fn switch_off(&mut self, name: &str) -> bool {
                 match name {
-                    $(stringify!($name) => rules.$name = $without,)+
-                    _ => return None,
+                    $(stringify!($name) => self.$name = $without,)+
+                    _ => return false,
                 }
-                Some(rules)
+                true
             }
         }
     };
@@ -42,16 +40,13 @@ rules! {
     gap_count: u8 = 3, without u8::MAX;
     /// Weight of a new step in the learned interval.
     interval_weight: f64 = 0.05, without 0.0;
-    /// A rise over a gap by more than this share counts as growth: the gap then counts in full.
-    gap_rise: f64 = 0.005, without f64::INFINITY;
 
     // Buckets and blocks of a window.
 
     /// The floor of a block is this quantile of its buckets' minima, so that a single dip does not determine it.
     block_floor: f64 = 0.2, without 0.0;
-    /// Differences below this share of the level are insignificant: a multiple of the rounding error of 24-bit floats.
-    grain_share: f64 = 1e-5, without 0.0;
-    /// Differences below this many bytes are insignificant: four pages of 4 KiB.
+    /// Differences below this many bytes are insignificant: four pages of 4 KiB. It keeps the error of an exact line above
+    /// zero, and so its distance from zero in standard errors finite.
     grain_bytes: f64 = 16_384.0, without 0.0;
     /// Minimum share of the variation that is attributed to a random walk: with a dozen points the variogram cannot rule
     /// it out.
@@ -75,8 +70,6 @@ rules! {
     climb: f64 = 2.5, without 0.0;
     /// The same threshold if neither of the other two envelopes climbs.
     climb_alone: f64 = 3.5, without f64::INFINITY;
-    /// An envelope falls if its slope is below this many standard errors.
-    fall: f64 = -0.7, without f64::NEG_INFINITY;
     /// Minimum rise, as a share of the level: caches at their limit still grow by 1 %.
     least_rise_share: f64 = 0.01, without 0.0;
     /// Minimum rise, in bytes.
@@ -90,8 +83,6 @@ rules! {
     slowing_errors: f64 = 2.0, without 0.0;
     /// Minimum z of two envelopes for which a slowing long window also decides for the shorter windows in it.
     slowing_climb: f64 = 1.5, without f64::INFINITY;
-    /// The current level is the lowest mean of this many newest buckets: one spike is not a new level.
-    level_buckets: usize = 2, without 1;
     /// Additional standard errors where there are two evaluations, of which one is wrong more often than a single one.
     surer: f64 = 0.3, without 0.0;
     /// Whether the reported rate is weighted with that of the newer half of the window.
@@ -112,12 +103,8 @@ rules! {
     flat: f64 = 0.35, without f64::NEG_INFINITY;
     /// And if the slopes differ by this many standard errors.
     flat_errors: f64 = 1.5, without 0.0;
-    /// And if it is so for a second envelope.
-    flat_twice: bool = true, without false;
     /// Whether a leak ends where its window slows down.
     end_by_slowing: bool = true, without false;
-    /// Whether a leak ends where the floor is below that at its beginning.
-    end_by_return: bool = true, without false;
 
     // From growth to a leak.
 
@@ -125,8 +112,6 @@ rules! {
     hold: f64 = 0.03, without 0.0;
     /// The same for the newest samples of a longer history, all of which are replaced every 22 minutes.
     hold_recent: f64 = 0.06, without 0.0;
-    /// The most that one evaluation of the newest samples of a longer history adds to that duration, as the same share.
-    hold_step_recent: f64 = 0.02, without 1.0;
     /// The most that one evaluation of the whole of a longer history adds.
     hold_step_whole: f64 = 0.01, without 1.0;
     /// Share of the time that counts while growth accelerates, because its rate is not established yet.
@@ -142,17 +127,13 @@ rules! {
     again: f64 = 0.6, without f64::INFINITY;
     /// The whole of a history shows by itself that growth ended this share of it ago; before that, the newest samples do.
     seen_by_whole: f64 = 0.15, without 0.0;
-    /// They do if growth stands for longer than this multiple of its longest pause.
+    /// They do if growth stands for longer than this multiple of its longest pause, below a new level.
     pauses: f64 = 1.5, without 0.0;
-    /// And if the lowest mean of this many newest buckets, the level without peaks, is not a new level.
-    stand_buckets: usize = 8, without 1;
     /// If the rate of the newest buckets is below this share of the window's rate, growth has ended while the window still
     /// includes it.
     fades: f64 = 0.35, without f64::NEG_INFINITY;
     /// Number of these buckets.
     fade_buckets: usize = 6, without 4;
-    /// Below this share of the former rate, the window no longer includes the growth.
-    forgotten: f64 = 0.05, without 0.0;
 
     // The newest samples and the whole history.
 
@@ -160,15 +141,11 @@ rules! {
     restart: f64 = 2.0 / 3.0, without 0.0;
     /// When it has lasted for this share of the history.
     restart_lasts: f64 = 0.15, without 0.0;
-    /// What the past has held: this quantile of its tops, so that a day like the one before is no growth, and one that was
-    /// like no other hides none.
-    past_held: f64 = 0.97, without 1.0;
-    /// By how much the newest peak must be above that: tops are means, and of half precision.
+    /// By how much the newest peak must be above the highest one of the past, so that a day like the one before is no growth:
+    /// tops are means, and of half precision.
     past_above: f64 = 1.02, without 0.0;
     /// A level above this share of the limit is no comfort, however often it was held.
     past_near_limit: f64 = 0.8, without f64::INFINITY;
-    /// A rate is surely higher by so many standard errors of both.
-    surely_faster: f64 = 2.0, without 0.0;
 
     // The forecast by the trend.
 
@@ -201,13 +178,10 @@ rules! {
     /// The probability that growth which is no leak yet exceeds an earlier maximum. Most such growth is a return, as in each
     /// cycle of a load: of simulated growth with warnings, less than one in a hundred came true.
     returns: f64 = 0.05, without 1.0;
-    /// Samples that are added to the longest time between two maxima: a bucket has several samples, and the first of these
-    /// times are short by chance.
-    record_added: f64 = 5.0, without 0.0;
     /// Without a new maximum for this share of the longest time between two of them, growth goes on.
     record_pause: f64 = 0.75, without 1.0;
     /// After that, the probability that it does decreases with this power of the time.
-    record_fades: f64 = 2.0, without 0.0;
+    record_fades: i32 = 2, without 0;
 
     // Peaks in memory.
 
@@ -242,9 +216,6 @@ rules! {
     peaks_deviation: f64 = 0.03, without 0.0;
     /// With the weight of so many peaks.
     peaks_deviation_weight: f64 = 2.0, without 0.0;
-    /// Upper bound of the correlation of neighboring deviations, by which the error of the slope is increased: what is left
-    /// of a bend is not independent from peak to peak.
-    peaks_correlation: f64 = 0.8, without 0.0;
     /// The peaks may grow at another rate than the level below them: its error, as a share of the rate.
     peaks_other_rate: f64 = 0.15, without 0.0;
     /// Heights grow if their slope exceeds this many standard errors.
@@ -270,16 +241,12 @@ rules! {
     alone: bool = true, without false;
     /// Their slope exceeds this many standard errors.
     alone_sure: f64 = 5.0, without 0.0;
-    /// At this least number of peaks.
-    alone_count: usize = 4, without 0;
     /// At a deviation of the period of at most this share.
     alone_regular: f64 = 0.35, without f64::INFINITY;
     /// At a growth from peak to peak of at most this share of the height.
     alone_per_period: f64 = 0.5, without f64::INFINITY;
     /// The slope of the newer half of the peaks is at least this share of the slope of all.
     alone_goes_on: f64 = 0.6, without f64::NEG_INFINITY;
-    /// The slope of the three newest ones is at least this share of it.
-    alone_goes_on_newest: f64 = 0.3, without f64::NEG_INFINITY;
 }
 
 #[cfg(test)]
@@ -288,7 +255,12 @@ mod tests {
 
     #[test]
     fn each_name_switches_off_one_rule() {
-        let all: Vec<Rules> = Rules::NAMES.iter().map(|name| Rules::without(name).unwrap()).collect();
+        let without = |name: &&str| {
+            let mut rules = *Rules::DAEMON;
+            assert!(rules.switch_off(name));
+            rules
+        };
+        let all: Vec<Rules> = Rules::NAMES.iter().map(without).collect();
         for (name, rules) in Rules::NAMES.iter().zip(&all) {
             assert_ne!(rules, Rules::DAEMON, "{name} is neutral already");
             assert_eq!(
@@ -297,6 +269,7 @@ mod tests {
                 "{name} is another rule's name"
             );
         }
-        assert_eq!(Rules::without("no such rule"), None);
+        let mut rules = *Rules::DAEMON;
+        assert!(!rules.switch_off("no such rule") && rules == *Rules::DAEMON);
     }
 }

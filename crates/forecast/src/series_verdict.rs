@@ -50,7 +50,7 @@ pub(crate) struct SeriesState {
 
 impl SeriesVerdict {
     /// Judges the newest samples, and the whole of a life that is longer. The worse one is returned; where both leak,
-    /// that of the whole life, unless the newest samples certainly leak faster. Absent before there are enough samples.
+    /// that of the whole life, unless the newest samples leak faster. Absent before there are enough samples.
     pub(crate) fn see(
         &mut self,
         history: &mut Life,
@@ -84,8 +84,7 @@ impl SeriesVerdict {
             .flatten();
         match (recent, whole) {
             (Some(recent), Some(whole)) => {
-                let faster =
-                    recent.rate.0 - whole.rate.0 > rules.surely_faster * (recent.rate.1 + whole.rate.1);
+                let faster = recent.rate.0 > whole.rate.0;
                 let both = recent.state == LeakState::Leaking && whole.state == LeakState::Leaking;
                 // The buckets of the whole life are too coarse to show soon that growth has ended. Growth with earlier pauses
                 // (stairs) is still judged by the whole life, because each pause would look like its end.
@@ -146,17 +145,10 @@ fn judge(
     Some(SeriesState { look, state, rate, from, half_held, of_whole, faded })
 }
 
-/// The level that a past has held for a while, again and again, and what must be exceeded for that.
+/// The level that the newest peak must exceed: the highest one of the past.
 fn held(past: &Past, channel: usize, limit: Option<f64>, rules: &Rules) -> f64 {
-    let (mut tops, mut count) = ([0.0; MOST], 0);
-    for (kept, top) in tops.iter_mut().zip(past.tops(channel)) {
-        *kept = f64::from(top);
-        count += 1;
-    }
-    if count == 0 {
-        return f64::NEG_INFINITY;
-    }
-    let held = rules.past_above * robust::quantile(&mut tops[..count], rules.past_held);
+    let highest = past.tops(channel).map(f64::from).fold(f64::NEG_INFINITY, f64::max);
+    let held = rules.past_above * highest;
     limit.map_or(held, |limit| held.min(rules.past_near_limit * limit))
 }
 

@@ -73,7 +73,6 @@ pub struct Tracker {
     /// The learned sampling interval in seconds.
     interval: f64,
     gaps: u8,
-    used: f64,
 }
 
 /// The assessment of a series at one time.
@@ -131,7 +130,7 @@ impl Tracker {
             return false;
         }
         if let Some(before) = self.sampled_at {
-            self.pass(rules, at - before, sample.used > self.used * (1.0 + rules.gap_rise));
+            self.pass(rules, at - before);
         }
         self.sampled_at = Some(at);
         let own = sample.allocated.filter(believed);
@@ -147,7 +146,6 @@ impl Tracker {
             self.history.clear_channel(WATCHED);
             self.sight = SeriesVerdict::default();
         }
-        self.used = sample.used;
         let peak = sample.peak.filter(|peak| believed(peak) && *peak > sample.used);
         let values = [Some(sample.used), value.filter(|_| source == self.watched)];
         self.history.push(self.elapsed, values, peak, rules);
@@ -156,16 +154,15 @@ impl Tracker {
 
     /// Advances the observed time by one step of the given time.
     ///
-    /// A gap counts as one interval, so that the sleep of a suspended host does not count as a constant level. But if
-    /// the series `grew` meanwhile, only the sampling was interrupted, and the growth took the whole time.
-    fn pass(&mut self, rules: &Rules, step: f64, grew: bool) {
+    /// A gap counts as one interval, so that the sleep of a suspended host does not count as a constant level.
+    fn pass(&mut self, rules: &Rules, step: f64) {
         let known = self.interval > 0.0;
         if known && (step < 0.0 || step > rules.gap_intervals * self.interval) {
             self.gaps = if step > 0.0 { self.gaps + 1 } else { 0 };
             if self.gaps >= rules.gap_count {
                 (self.interval, self.gaps) = (step, 0);
             }
-            self.elapsed += if grew && step > 0.0 { step } else { self.interval };
+            self.elapsed += self.interval;
             return;
         }
         self.gaps = 0;
@@ -299,7 +296,7 @@ impl Tracker {
 
     /// Whether a restored state is valid: finite and in range.
     pub fn is_sound(&self) -> bool {
-        [self.elapsed, self.interval, self.used].iter().all(|x| (0.0..=LARGEST).contains(x))
+        [self.elapsed, self.interval].iter().all(|x| (0.0..=LARGEST).contains(x))
             && self.sampled_at.is_none_or(f64::is_finite)
             && self.history.is_sound(self.elapsed)
             && self.sight.is_sound(self.elapsed)

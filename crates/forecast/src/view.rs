@@ -95,12 +95,6 @@ impl View {
         let from = self.now() - share * self.span();
         self.from(from - 1e-9 * from.abs())
     }
-
-    /// Differences below this are insignificant: a multiple of the rounding error of 24-bit floats, at least four
-    /// pages of 4 KiB.
-    pub(crate) fn grain(&self, rules: &Rules) -> f64 {
-        (self.mean().last().copied().unwrap_or(0.0).abs() * rules.grain_share).max(rules.grain_bytes)
-    }
 }
 
 /// A line through a sawtooth pattern.

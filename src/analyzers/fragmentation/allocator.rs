@@ -7,6 +7,7 @@ use super::{REGISTRATION, State, metrics};
 use crate::analyzers::ranks;
 use crate::model::analyzer::{Analysis, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
@@ -139,7 +140,7 @@ fn whole(bytes: f64) -> Bytes {
 }
 
 fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, since: f64) -> Finding {
-    let percent = figures.unreleasable / figures.reserved * 100.0;
+    let share = format::percent(figures.unreleasable / figures.reserved);
     let why = match state {
         State::Fragmented => "allocations were retried or failed within the last 10 minutes",
         _ => "the device has less free memory than that",
@@ -157,7 +158,7 @@ fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, sinc
         severity: if state == State::Fragmented { Severity::Warning } else { Severity::Info },
         since_unix_seconds: since,
         summary: format!(
-            "The allocator of rank {rank} has {} ({percent:.0} % of its reserved memory) free that it cannot release, and {why}.",
+            "The allocator of rank {rank} has {} ({share} of its reserved memory) free that it cannot release, and {why}.",
             whole(figures.unreleasable)
         ),
         evidence,

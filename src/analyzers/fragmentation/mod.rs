@@ -38,6 +38,7 @@ use std::collections::BTreeMap;
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Flag, Ratio};
@@ -186,7 +187,7 @@ impl Zone {
     }
 
     fn finding(&self, node: &Label, zone: &Label) -> Finding {
-        let percent = self.fast * 100.0;
+        let share = format::percent(self.fast);
         Finding {
             analyzer: REGISTRATION.name,
             subject: Subject::zone(node, zone),
@@ -194,7 +195,7 @@ impl Zone {
             severity: if self.state == State::Fragmented { Severity::Warning } else { Severity::Info },
             since_unix_seconds: self.since_unix,
             summary: format!(
-                "{percent:.0} % of the free memory of node {node}, zone {zone}, is in blocks too small for a huge page."
+                "{share} of the free memory of node {node}, zone {zone}, is in blocks too small for a huge page."
             ),
             evidence: vec![
                 Evidence { what: "unusable_free_ratio", value: self.fast },

@@ -35,6 +35,7 @@ use super::Registration;
 use super::latch::Latch;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
@@ -163,9 +164,9 @@ impl Imbalance {
             severity: level.1,
             since_unix_seconds: since,
             summary: format!(
-                "GPU {} uses {:.0} % more memory than the mean of the GPUs of {}.",
+                "GPU {} uses {} more memory than the mean of the GPUs of {}.",
                 fullest.gpu,
-                spread.above * 100.0,
+                format::percent(spread.above),
                 shown(name)
             ),
             evidence: vec![
@@ -207,9 +208,9 @@ impl Imbalance {
             severity: Severity::Info,
             since_unix_seconds: since,
             summary: format!(
-                "GPU {} is {:.0} % less utilized than the mean of the GPUs of {}.",
+                "GPU {} is {} less utilized than the mean of the GPUs of {}.",
                 idlest.gpu,
-                spread.below * 100.0,
+                format::percent(spread.below),
                 shown(name)
             ),
             evidence: vec![

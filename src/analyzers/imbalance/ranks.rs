@@ -8,6 +8,7 @@ use crate::analyzers::imbalance::{MINUTE, REGISTRATION, UNEVEN};
 use crate::analyzers::ranks;
 use crate::model::analyzer::{Analysis, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::time::Timestamp;
@@ -150,7 +151,7 @@ impl Ranks {
             out.batch.put_some(&metrics::STEP_SPREAD, label, Ratio::new(spread.above));
             out.batch.put(&metrics::SLOWEST, &[workload.clone(), slowest.clone()], Flag(true));
             if let Some(since) = self.held(workload, "slow", spread.above >= SLOW, now, still) {
-                let how = format!("takes {:.0} % longer per step than the mean", spread.above * 100.0);
+                let how = format!("takes {} longer per step than the mean", format::percent(spread.above));
                 let evidence = vec![
                     Evidence { what: "step_spread_ratio", value: spread.above },
                     Evidence { what: "mean_step_seconds", value: spread.mean },
@@ -164,7 +165,7 @@ impl Ranks {
             let apart = most - waits[spread.least];
             out.batch.put_some(&metrics::LOADER_SPREAD, label, Ratio::new(apart));
             if let Some(since) = self.held(workload, "loader", apart >= SLOW, now, still) {
-                let how = format!("waits {:.0} % of its time for data", most * 100.0);
+                let how = format!("waits {} of its time for data", format::percent(most));
                 let evidence = vec![Evidence { what: "loader_spread_ratio", value: apart }];
                 found.push(straggler(workload, &members[spread.largest].rank, &how, since, evidence));
             }
@@ -196,14 +197,14 @@ impl Ranks {
         out.batch.put_some(&metrics::RANK_SPREAD, std::slice::from_ref(workload), Ratio::new(spread.above));
         out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), fullest.clone()], Flag(true));
         let since = self.held(workload, "memory", spread.above >= UNEVEN, now, still)?;
-        let percent = spread.above * 100.0;
+        let share = format::percent(spread.above);
         Some(RankFinding {
             rank: fullest.clone(),
             state: "uneven",
             severity: Severity::Info,
             since,
             summary: format!(
-                "Rank {fullest} of {workload} has {percent:.0} % more memory allocated than the mean of its ranks."
+                "Rank {fullest} of {workload} has {share} more memory allocated than the mean of its ranks."
             ),
             evidence: vec![
                 Evidence { what: "rank_spread_ratio", value: spread.above },

@@ -11,11 +11,10 @@ use crate::model::health::Health;
 use crate::model::health::Rule;
 use crate::model::printable::escaped;
 use crate::model::series::Series;
-use crate::node_view::table::{self as columns, Table};
+use crate::node_view::table::{self as columns, Cell, Row, Table};
 use crate::plot::{self, TimeAxis};
 use crate::report::Page;
 use crate::report::text::table;
-use crate::report::verdict::Shown as _;
 
 /// When the verdict changed, and to what.
 pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, LeakState)> {
@@ -41,8 +40,10 @@ pub(crate) fn write(
     let lowest = series.rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
     let highest = series.rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let now = &end.assessment;
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut line = |what: &str, text: String| rows.push(vec![what.to_owned(), text]);
+    let mut rows: Vec<Row> = Vec::new();
+    let row =
+        |what: &str, cell: Cell| Row { cells: vec![Cell::text(what.to_owned()), cell], ..Row::default() };
+    let mut line = |what: &str, text: String| rows.push(row(what, Cell::text(text)));
     line(
         "seen",
         format!(
@@ -63,7 +64,9 @@ pub(crate) fn write(
         LeakState::Insufficient => Health::Unknown,
         _ => Health::Ok,
     };
-    line("verdict", level.marked(&verdict(now, last.at), page));
+    let verdict = Cell::text(verdict(now, last.at)).of(level);
+    rows.push(row("verdict", verdict));
+    let mut line = |what: &str, text: String| rows.push(row(what, Cell::text(text)));
     for (at, _) in changes(replayed).filter(|(_, state)| *state == LeakState::Leaking) {
         line("alarm", format!("leaking from {}", moment(at)));
     }
@@ -78,7 +81,8 @@ pub(crate) fn write(
     line("advice", advice(end).to_owned());
     out.push_str(&escaped(&series.name));
     out.push('\n');
-    table(out, &Table::of(vec![columns::text("", 0), columns::prose("")], rows), page);
+    let columns = vec![columns::text("", 0), columns::prose("")];
+    table(out, &Table { columns, rows, ..Table::default() }, page);
 }
 
 /// A probability above this is not worth a remark.

@@ -74,7 +74,7 @@ impl<'r> Forecast<'r> {
             (figure, over) = (allocated, overhead(used, allocated, look.from, rules));
             basis = Basis::Allocated;
         }
-        let goes_on = Records::since(now - age, figure, now, interval, rules).goes_on(leaks, rules);
+        let goes_on = Records::since(now - age, figure, now).goes_on(leaks, rules);
         let mut back = 0.0;
         let (mut level, mut spread) = (0.0, 0.0);
         for _ in 0..rules.look_back_rounds {

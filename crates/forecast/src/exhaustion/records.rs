@@ -14,7 +14,7 @@ pub(crate) struct Records {
 
 impl Records {
     /// The maxima of `view` since `from`; `from` and `now` on the view's clock, all times in seconds.
-    pub(crate) fn since(from: f64, view: &View, now: f64, interval: f64, rules: &Rules) -> Self {
+    pub(crate) fn since(from: f64, view: &View, now: f64) -> Self {
         let first = view.from(from);
         let before = view.max()[..first].iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (mut highest, mut last, mut longest) = (f64::NEG_INFINITY, from, 0.0_f64);
@@ -24,7 +24,7 @@ impl Records {
                 (highest, last) = (*top, *at);
             }
         }
-        let longest = (longest + rules.record_added * interval).max(f64::MIN_POSITIVE);
+        let longest = longest.max(f64::MIN_POSITIVE);
         Self { returns: highest <= before, pause: (now - last).max(0.0) / longest }
     }
 
@@ -32,7 +32,7 @@ impl Records {
     /// enough to be a leak.
     pub(crate) fn goes_on(self, leaks: bool, rules: &Rules) -> f64 {
         let exceeds = if self.returns && !leaks { rules.returns } else { 1.0 };
-        exceeds * (rules.record_pause / self.pause.max(rules.record_pause)).powf(rules.record_fades)
+        exceeds * (rules.record_pause / self.pause.max(rules.record_pause)).powi(rules.record_fades)
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
         for at in (0..seconds).map(f64::from) {
             history.push(at, [Some(value(at)), None], None, Rules::DAEMON);
         }
-        Records::since(from, &View::recent(&history, 0), f64::from(seconds), 1.0, Rules::DAEMON)
+        Records::since(from, &View::recent(&history, 0), f64::from(seconds))
     }
 
     #[test]

@@ -213,7 +213,6 @@ impl Recurrence {
         let per_period = self.growth_bytes_per_second * self.period_seconds;
         self.z >= rules.alone_sure
             && self.continues
-            && self.count >= rules.alone_count
             && self.period_deviation_seconds <= rules.alone_regular * self.period_seconds
             && per_period <= rules.alone_per_period * self.height_bytes
     }
@@ -290,9 +289,7 @@ fn continues(peaks: &[Peak], all: f64, prior: f64, rules: &Rules) -> bool {
     let n = peaks.len();
     let newest = &peaks[n - LEAST..];
     let half = &peaks[(n / 2).min(n - LEAST)..];
-    slope(half, prior, rules).0 > rules.alone_goes_on * all
-        && slope(newest, prior, rules).0 > rules.alone_goes_on_newest * all
-        && newest[LEAST - 1].top >= newest[0].top
+    slope(half, prior, rules).0 > rules.alone_goes_on * all && newest[LEAST - 1].top >= newest[0].top
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a dozen")]
@@ -320,10 +317,7 @@ fn slope(peaks: &[Peak], prior: f64, rules: &Rules) -> (f64, f64, f64) {
     let deviation = ((squares + rules.peaks_deviation_weight * prior * prior)
         / (count - 2.0 + rules.peaks_deviation_weight))
         .sqrt();
-    // What is left of a bend is not independent from peak to peak.
-    let near: f64 = (1..n).map(|i| left(i) * left(i - 1)).sum();
-    let kept = (near / squares.max(f64::MIN_POSITIVE)).clamp(0.0, rules.peaks_correlation);
-    let error = deviation / across.sqrt() * ((1.0 + kept) / (1.0 - kept)).sqrt();
+    let error = deviation / across.sqrt();
     (slope, error, deviation)
 }
 

@@ -92,7 +92,7 @@ fn noise(at: &[f64], line: &[f64], rate: f64, rules: &Rules) -> f64 {
 
 /// Whether a late part of the growth has a separate slope that is flat.
 fn late_is_flat(view: &View, first: usize, lead: Envelope, rules: &Rules) -> bool {
-    let (n, grain) = (view.len(), view.grain(rules));
+    let n = view.len();
     let span = view.now() - view.at()[first];
     for share in LATE {
         let cut = view.from(view.now() - share * span);
@@ -103,14 +103,8 @@ fn late_is_flat(view: &View, first: usize, lead: Envelope, rules: &Rules) -> boo
         if before.len() < 4 || after.len() < 5 {
             continue;
         }
-        let flat = |line: Envelope| {
-            let [was, is] =
-                [&before, &after].map(|blocks| drift(blocks.at(), blocks.line(line), grain, rules));
-            is.slope < rules.flat * was.slope && was.slope - is.slope > rules.flat_errors * is.error
-        };
-        if flat(lead)
-            && (!rules.flat_twice || Envelope::ALL.into_iter().any(|other| other != lead && flat(other)))
-        {
+        let [was, is] = [&before, &after].map(|blocks| drift(blocks.at(), blocks.line(lead), rules));
+        if is.slope < rules.flat * was.slope && was.slope - is.slope > rules.flat_errors * is.error {
             return true;
         }
     }

@@ -81,7 +81,7 @@ impl Criteria {
 
     /// For the newest samples of a longer history, whose peaks must exceed `above`.
     pub(crate) fn recent(above: f64, rules: &Rules) -> Self {
-        Self { above, surer: rules.surer, hold: rules.hold_recent, step: rules.hold_step_recent }
+        Self { above, surer: rules.surer, hold: rules.hold_recent, step: 1.0 }
     }
 }
 
@@ -123,8 +123,8 @@ pub(crate) fn look(view: &View, samples: f64, asked: &Criteria, rules: &Rules) -
 }
 
 /// The drifts of floor, center and peak.
-fn envelopes(blocks: &Blocks, grain: f64, rules: &Rules) -> [Drift; 3] {
-    Envelope::ALL.map(|envelope| drift(blocks.at(), blocks.line(envelope), grain, rules))
+fn envelopes(blocks: &Blocks, rules: &Rules) -> [Drift; 3] {
+    Envelope::ALL.map(|envelope| drift(blocks.at(), blocks.line(envelope), rules))
 }
 
 /// The median slope of the three and its standard error.
@@ -152,7 +152,7 @@ pub(crate) fn pace_now(view: &View, look: &GrowthWindow, rules: &Rules) -> (f64,
     if blocks.len() < 8 {
         return whole;
     }
-    let (rate, error) = middle(&envelopes(&blocks, view.grain(rules), rules));
+    let (rate, error) = middle(&envelopes(&blocks, rules));
     let wrong = look.rate_error.powi(2) + (rate - look.rate).powi(2);
     let share = wrong / (wrong + error * error).max(f64::MIN_POSITIVE);
     let rate = share * rate + (1.0 - share) * look.rate;
@@ -182,8 +182,7 @@ fn window(
     asked: &Criteria,
     rules: &Rules,
 ) -> (GrowthWindow, bool) {
-    let grain = view.grain(rules);
-    let lines = envelopes(blocks, grain, rules);
+    let lines = envelopes(blocks, rules);
     let [floor, center, peak] = lines;
     let zs = lines.map(|line| line.z());
     let (rate, rate_error) = middle(&lines);
@@ -194,7 +193,6 @@ fn window(
     let high = blocks.line(Envelope::Peak)[last].max(blocks.line(Envelope::Peak)[last - 1]);
     let (two, alone) = (rules.climb + asked.surer, rules.climb_alone + asked.surer);
     let climbing = zs.iter().filter(|z| **z > two).count() >= 2 || zs.iter().any(|z| *z > alone);
-    let falling = zs.iter().any(|z| *z < rules.fall);
     let lead = if zs[1] > rules.climb {
         Envelope::Center
     } else if zs[0] > zs[2] {
@@ -202,10 +200,10 @@ fn window(
     } else {
         Envelope::Peak
     };
-    let near = view.mean().iter().rev().take(rules.level_buckets).copied().fold(f64::INFINITY, f64::min);
-    let climbs = climbing && !falling && risen && low > held_before(view, first, rules) && high > asked.above;
+    let near = view.mean().last().copied().unwrap_or(f64::INFINITY);
+    let climbs = climbing && risen && low > held_before(view, first, rules) && high > asked.above;
     let bends = climbs || risen && zs.iter().filter(|z| **z > rules.slowing_climb).count() >= 2;
-    let (slowing, accelerating) = if bends { bend(blocks, &center, grain, rules) } else { (false, false) };
+    let (slowing, accelerating) = if bends { bend(blocks, &center, rules) } else { (false, false) };
     let found = GrowthWindow {
         evidence: Evidence {
             window_seconds: blocks.span(),
@@ -218,7 +216,7 @@ fn window(
         from: blocks.at()[0],
         rate,
         rate_error,
-        diffusion: walk_without_step(blocks.at(), blocks.line(Envelope::Center), grain, rules) * count(last)
+        diffusion: walk_without_step(blocks.at(), blocks.line(Envelope::Center), rules) * count(last)
             / blocks.span(),
         level: if lead == Envelope::Floor { low } else { near },
         climbs,
@@ -245,11 +243,11 @@ fn held_before(view: &View, first: usize, rules: &Rules) -> f64 {
 }
 
 /// Whether growth slows down (the slopes of the thirds decrease), and whether it accelerates (they increase).
-fn bend(blocks: &Blocks, center: &Drift, grain: f64, rules: &Rules) -> (bool, bool) {
+fn bend(blocks: &Blocks, center: &Drift, rules: &Rules) -> (bool, bool) {
     let third = blocks.len() / 3;
     let [first, second, last] = [0, 1, 2].map(|k| {
         let part = k * third..(k * third + third + 1).min(blocks.len());
-        drift(&blocks.at()[part.clone()], &blocks.line(Envelope::Center)[part], grain, rules).slope
+        drift(&blocks.at()[part.clone()], &blocks.line(Envelope::Center)[part], rules).slope
     });
     let points = count(third + 1);
     let step = blocks.span() / count(blocks.len() - 1);

@@ -21,8 +21,6 @@ pub(crate) struct Verdict {
     assessed: f64,
     /// When the growth began.
     pub(crate) onset: f64,
-    /// The floor at that time.
-    begun: f64,
     /// The highest level of the leading envelope during the growth.
     top: f64,
     /// The highest level at which growth ended.
@@ -85,7 +83,6 @@ impl Verdict {
         if grows && !self.leaking && self.held >= asked.hold * view.span() {
             self.leaking = true;
             self.onset = look.from;
-            self.begun = floor(view, view.from(look.from));
             self.top = look.level;
         }
         if self.leaking {
@@ -126,7 +123,7 @@ impl Verdict {
     ) -> bool {
         if matches!(state, LeakState::Growing | LeakState::Leaking) {
             (self.grew, self.faded) = (look.rate.clamp(0.0, LARGEST), false);
-        } else if look.rate < rules.forgotten * self.grew {
+        } else if look.rate < 0.0 {
             (self.grew, self.faded) = (0.0, false);
         } else if self.grew > 0.0 && !self.faded {
             self.faded = newest_rate(view, rules) < rules.fades * look.rate;
@@ -139,11 +136,10 @@ impl Verdict {
     pub(crate) fn has_ended(&self, view: &View, now: f64, rules: &Rules) -> bool {
         let here = |stood: GrowthEnd| {
             let lasts = now - stood.at;
-            let lowest =
-                view.mean().iter().rev().take(rules.stand_buckets).copied().fold(f64::INFINITY, f64::min);
+            let newest = view.mean().last().copied().unwrap_or(f64::INFINITY);
             lasts >= rules.pauses * self.pause
                 && lasts <= rules.seen_by_whole * now
-                && lowest <= stood.level * rules.new_level
+                && newest <= stood.level * rules.new_level
         };
         self.stands && self.stood.is_some_and(here)
     }
@@ -156,7 +152,7 @@ impl Verdict {
     /// Whether a restored state is valid at `now`: finite, in range, and not in the future.
     pub(crate) fn is_sound(&self, now: f64) -> bool {
         let stood = self.stood.map_or([0.0; 2], |stood| [stood.at, stood.level]);
-        let bytes = [self.begun, self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
+        let bytes = [self.top, self.ceiling, self.rate, self.rate_error, stood[1], self.grew];
         let times = [self.held, self.assessed, self.onset, stood[0], self.pause];
         bytes.iter().all(|x| (0.0..=LARGEST).contains(x)) && times.iter().all(|at| (0.0..=now).contains(at))
     }
@@ -168,14 +164,13 @@ impl Verdict {
     fn is_over(&self, view: &View, look: &GrowthWindow, rules: &Rules) -> bool {
         ended(view, view.from(self.onset), self.rate, self.lead, rules)
             || rules.end_by_slowing && look.slowing && look.climbs
-            || rules.end_by_return && floor(view, view.len() - 4) < self.begun
     }
 }
 
 /// The rate of the newest buckets, bytes per second.
 fn newest_rate(view: &View, rules: &Rules) -> f64 {
     let first = view.len().saturating_sub(rules.fade_buckets);
-    drift(&view.at()[first..], &view.mean()[first..], view.grain(rules), rules).slope
+    drift(&view.at()[first..], &view.mean()[first..], rules).slope
 }
 
 /// The two newest means, lower first.
@@ -185,10 +180,4 @@ fn newest(view: &View) -> [f64; 2] {
         [only] => [*only; 2],
         [] => [0.0; 2],
     }
-}
-
-/// The lowest value of the four buckets from `first` on.
-fn floor(view: &View, first: usize) -> f64 {
-    let first = first.min(view.len() - 4);
-    view.min()[first..first + 4].iter().copied().fold(f64::INFINITY, f64::min)
 }

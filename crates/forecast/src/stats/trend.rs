@@ -23,13 +23,13 @@ impl Drift {
     }
 }
 
-/// The drift of points at about equal intervals; `grain` is the largest insignificant difference.
+/// The drift of points at about equal intervals.
 ///
 /// The residuals are modeled as white noise plus a random walk, separated by their variogram: the variance of
 /// differences over one step and over a quarter of the points. White noise of variance σ² gives the slope a variance
 /// of 12σ²/n³, a random walk of variance q per step 1.2 q/n (Harvey, "Forecasting, structural time series models",
 /// 1989, local level model). A Mann-Kendall test takes a random walk for a trend half of the time.
-pub fn drift(times: &[f64], values: &[f64], grain: f64, rules: &Rules) -> Drift {
+pub fn drift(times: &[f64], values: &[f64], rules: &Rules) -> Drift {
     let n = times.len().min(values.len()).min(robust::MOST);
     if n < 4 || times[n - 1] <= times[0] {
         return Drift::default();
@@ -52,15 +52,16 @@ pub fn drift(times: &[f64], values: &[f64], grain: f64, rules: &Rules) -> Drift 
     let walk = ((far / (1.0 - steps / count) - near) / (steps - 1.0)).max(rules.walk_at_least * near);
     let noise = (near - walk).max(0.0);
     let step = (times[n - 1] - times[0]) / (count - 1.0);
-    let variance = 6.0 * noise / count.powi(3) + 1.2 * walk / count + 6.0 * grain * grain / count.powi(3);
+    let variance =
+        6.0 * noise / count.powi(3) + 1.2 * walk / count + 6.0 * rules.grain_bytes.powi(2) / count.powi(3);
     Drift { slope, error: variance.sqrt() / step, noise, walk }
 }
 
 /// [`Drift::walk`] without the largest step, if this step is most of the variation: memory that rose at once, as at the
 /// start of a job, does not say how it varies afterwards. The step may be divided between two differences, and counts in
 /// the older half only: what follows a new one is not known.
-pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64, rules: &Rules) -> f64 {
-    let whole = drift(times, values, grain, rules);
+pub fn walk_without_step(times: &[f64], values: &[f64], rules: &Rules) -> f64 {
+    let whole = drift(times, values, rules);
     let n = times.len().min(values.len()).min(robust::MOST);
     if n < 8 {
         return whole.walk;
@@ -88,19 +89,22 @@ pub fn walk_without_step(times: &[f64], values: &[f64], grain: f64, rules: &Rule
             _ => values[i],
         };
     }
-    drift(&times[..n], &without[..n], grain, rules).walk.min(whole.walk)
+    drift(&times[..n], &without[..n], rules).walk.min(whole.walk)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// For values of about one.
+    const FINE: Rules = Rules { grain_bytes: 1e-3, ..*Rules::DAEMON };
+
     #[test]
     fn one_step_is_no_walk_and_many_are() {
         let times: Vec<f64> = (0..16).map(f64::from).collect();
         let noise = |i: u32| 0.01 * f64::from(i * 7 % 5);
         let line: Vec<f64> = (0..16).map(|i| f64::from(i) + noise(i)).collect();
-        let plain = drift(&times, &line, 1e-3, Rules::DAEMON).walk;
+        let plain = drift(&times, &line, &FINE).walk;
         for at in 1..8_u32 {
             for part in [0.0, 0.4, 1.0] {
                 let jump = |i: u32| {
@@ -113,10 +117,8 @@ mod tests {
                     }
                 };
                 let values: Vec<f64> = (0..16).map(|i| f64::from(i) + noise(i) + jump(i)).collect();
-                let (with, without) = (
-                    drift(&times, &values, 1e-3, Rules::DAEMON).walk,
-                    walk_without_step(&times, &values, 1e-3, Rules::DAEMON),
-                );
+                let (with, without) =
+                    (drift(&times, &values, &FINE).walk, walk_without_step(&times, &values, &FINE));
                 assert!(
                     with > 100.0 * plain && without < 4.0 * plain,
                     "{at} {part}: {plain} {with} {without}"
@@ -125,19 +127,15 @@ mod tests {
         }
         let late: Vec<f64> =
             (0..16).map(|i| if i < 12 { f64::from(i) } else { f64::from(i) + 60.0 }).collect();
-        assert_eq!(
-            walk_without_step(&times, &late, 1e-3, Rules::DAEMON),
-            drift(&times, &late, 1e-3, Rules::DAEMON).walk,
-            "a new step"
-        );
+        assert_eq!(walk_without_step(&times, &late, &FINE), drift(&times, &late, &FINE).walk, "a new step");
         let steps: Vec<f64> = (0..16).map(|i| f64::from(i / 3 * 3) + noise(i)).collect();
-        let walk = drift(&times, &steps, 1e-3, Rules::DAEMON).walk;
-        assert_eq!(walk_without_step(&times, &steps, 1e-3, Rules::DAEMON), walk, "a stair");
+        let walk = drift(&times, &steps, &FINE).walk;
+        assert_eq!(walk_without_step(&times, &steps, &FINE), walk, "a stair");
     }
 
     fn z(values: &[f64]) -> f64 {
         let times: Vec<f64> = (0..12).map(f64::from).collect();
-        drift(&times, values, 1e-3, Rules::DAEMON).z()
+        drift(&times, values, &FINE).z()
     }
 
     #[test]
@@ -147,6 +145,6 @@ mod tests {
         let jump: Vec<f64> = (0..12).map(|i| if i < 6 { 0.0 } else { 10.0 }).collect();
         assert!(z(&jump) < 2.5, "{}", z(&jump));
         assert_eq!(z(&[5.0; 12]), 0.0);
-        assert_eq!(drift(&[0.0, 1.0], &[0.0, 1.0], 1.0, Rules::DAEMON), Drift::default());
+        assert_eq!(drift(&[0.0, 1.0], &[0.0, 1.0], &FINE), Drift::default());
     }
 }

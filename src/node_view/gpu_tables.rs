@@ -1,0 +1,159 @@
+//! The tables about GPUs: the GPUs of a node, who holds one, and its XID errors.
+
+use super::problem::Link;
+use super::table::{Cell, Row, Table, number, prose, text};
+use super::tables::LAST_MINUTES;
+use super::{Gpu, NodeView, Owner};
+use crate::history::recent::{Quantity, Subject};
+use crate::model::format;
+
+impl NodeView {
+    /// The GPUs.
+    pub fn gpu_table(&self) -> Table {
+        Table {
+            name: "GPUs",
+            columns: vec![
+                text("GPU", 0),
+                text("status", 0),
+                number("memory", 0),
+                number("of", 2),
+                LAST_MINUTES,
+                text("time left", 1),
+                text("held by", 0),
+                number("busy", 3),
+                number("temperature", 4),
+                number("power", 6),
+                text("notes", 7),
+            ],
+            rows: self.gpus.iter().map(gpu_row).collect(),
+            empty: self.gpus_unseen.clone().unwrap_or_else(|| "No GPU was found.".to_owned()),
+            ..Table::default()
+        }
+    }
+}
+
+fn gpu_row(gpu: &Gpu) -> Row {
+    let current = |value: Option<f64>| value.filter(|_| gpu.answers());
+    let link = Link::Gpu(gpu.index.clone());
+    let status = match (gpu.answers(), gpu.status.as_str()) {
+        (true, _) => gpu.health.word(),
+        (false, "") => "unknown",
+        (false, status) => status,
+    };
+    let holder = gpu.holders.first().map(|holder| holder.owner.workload.clone());
+    let held = Cell::text(gpu.held_by());
+    Row {
+        id: gpu.index.clone(),
+        health: gpu.health,
+        cells: vec![
+            Cell::index(&gpu.index).to(link.clone()),
+            Cell::text(status).of(gpu.health),
+            Cell::bytes(current(gpu.used)).share(current(gpu.share())),
+            Cell::bytes(current(gpu.whole())),
+            Cell::trail(Subject::Gpu(gpu.uuid.as_str().into()), Quantity::Used, gpu.whole()),
+            Cell::text(&gpu.time_left),
+            match holder {
+                Some(name) => held.to(Link::Workload(name)),
+                None => held,
+            },
+            Cell::number(current(gpu.utilization), format::percent),
+            Cell::number(current(gpu.temperature), |celsius| format!("{celsius:.0} °C")),
+            Cell::number(current(gpu.power), |watts| format!("{watts:.0} W")),
+            Cell::text(gpu.notes()),
+        ],
+        link: Some(link),
+    }
+}
+
+impl Gpu {
+    /// All memory that can be used.
+    pub fn whole(&self) -> Option<f64> {
+        self.used.zip(self.free).map(|(used, free)| used + free).or(self.total)
+    }
+
+    /// Who holds its memory, in few words.
+    pub fn held_by(&self) -> String {
+        let Some(first) = self.holders.first() else {
+            return if self.answers() { "no workload" } else { "unknown" }.to_owned();
+        };
+        let last = if self.holders_are_last_known { "last: " } else { "" };
+        let more = match self.holders.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{last}{}{more}", first.owner)
+    }
+
+    /// What is remarkable about it, in few words.
+    fn notes(&self) -> String {
+        let mut notes: Vec<String> =
+            self.xids.iter().map(|xid| format!("XID {} ×{:.0}", xid.xid, xid.count)).collect();
+        if self.uncorrected_ecc.is_some_and(|errors| errors > 0.0) {
+            notes.push("uncorrected ECC errors".to_owned());
+        }
+        if !self.throttled.is_empty() {
+            notes.push(format!("throttled: {}", self.throttled.join(", ")));
+        }
+        if !self.mig.is_empty() {
+            notes.push(format!("{} MIG instances", self.mig.len()));
+        }
+        notes.join("; ")
+    }
+
+    /// Who holds it.
+    pub fn holder_table(&self) -> Table {
+        let rows = self.holders.iter().map(|holder| {
+            let Owner { workload, run, user, .. } = &holder.owner;
+            Row {
+                id: workload.clone(),
+                health: self.health,
+                cells: vec![
+                    Cell::text(workload).to(Link::Workload(workload.clone())),
+                    Cell::text(run),
+                    Cell::text(user),
+                    Cell::bytes(holder.memory).share(format::share(holder.memory, self.total)),
+                    Cell::text(holder.ranks.join(", ")),
+                ],
+                link: Some(Link::Workload(workload.clone())),
+            }
+        });
+        Table {
+            name: if self.holders_are_last_known { "Who held it last" } else { "Who holds it" },
+            columns: vec![
+                text("workload", 0),
+                text("run", 2),
+                text("user", 1),
+                number("memory", 0),
+                text("ranks", 3),
+            ],
+            rows: rows.collect(),
+            empty: match self.answers() {
+                true => "No workload uses this GPU.",
+                false => "It is not known who uses this GPU.",
+            }
+            .to_owned(),
+            ..Table::default()
+        }
+    }
+
+    /// Its XID errors.
+    pub fn xid_table(&self) -> Table {
+        let rows = self.xids.iter().map(|xid| Row {
+            id: xid.xid.clone(),
+            health: xid.health(),
+            cells: vec![
+                Cell::text(&xid.xid),
+                Cell::text(&xid.severity).of(xid.health()),
+                Cell::count(Some(xid.count)),
+                Cell::text(&xid.meaning),
+            ],
+            link: None,
+        });
+        Table {
+            name: "XID errors",
+            columns: vec![text("XID", 0), text("severity", 0), number("count", 0), prose("meaning")],
+            rows: rows.collect(),
+            ..Table::default()
+        }
+    }
+}
