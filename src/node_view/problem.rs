@@ -150,8 +150,7 @@ impl Source<'_> {
         let growth_health = leak.map_or(Health::Ok, |(_, growth)| growth.state.into());
         let health = worst.map_or(Health::Ok, |(_, forecast)| forecast.health()).max(growth_health);
         // A GPU that is full is not ok, although nothing is known to be wrong.
-        if health < Health::Warning && !worst.is_some_and(|(_, known)| known.rule == Rule::FullWithoutGrowth)
-        {
+        if health < Health::Warning && worst.is_none_or(|(_, known)| known.rule != Rule::FullWithoutGrowth) {
             return None;
         }
         let forecast = worst.map(|(_, forecast)| forecast.clone()).unwrap_or_default();

@@ -158,10 +158,13 @@ pub struct Sheet {
     pub leads_to: Option<(&'static str, Link)>,
 }
 
+/// Which events a sheet has.
+type Wanted<'a> = Box<dyn Fn(&About<'_>) -> bool + 'a>;
+
 impl NodeView {
     /// All that is shown of what a link names; absent where it does not exist now. `events` are those of the node.
     pub fn sheet<'e>(&self, link: &Link, events: impl IntoIterator<Item = &'e Event>) -> Option<Sheet> {
-        let (mut sheet, wanted): (Sheet, Box<dyn Fn(&About<'_>) -> bool + '_>) = match link {
+        let (mut sheet, wanted): (Sheet, Wanted<'_>) = match link {
             Link::Gpu(index) => (self.of_gpu(self.gpu(index)?), Box::new(move |about| about.gpu == index)),
             Link::Workload(name) => {
                 (self.of_workload(self.workload(name)?), Box::new(move |about| about.workload == name))

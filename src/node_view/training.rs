@@ -273,7 +273,9 @@ fn amounts() -> [(&'static Desc, Field<Allocator>); 13] {
     ]
 }
 
-fn phases() -> [(&'static Desc, fn(&mut Phase, f64)); 3] {
+type OfPhase = (&'static Desc, fn(&mut Phase, f64));
+
+fn phases() -> [OfPhase; 3] {
     [
         (&training::PHASE_SECONDS.desc, |own, value| own.seconds = value),
         (&training::PHASES.desc, |own, value| own.count = value),

@@ -130,8 +130,9 @@ struct Body {
 
 /// Says that there are too few samples, and for how long to observe.
 fn too_few_samples(what: &str, recorder: &Recorder) -> String {
-    let interval = if recorder.samples > 1 { recorder.now / (recorder.samples - 1) as f64 } else { 1.0 };
-    let needed = (NEEDED as f64 * interval * 1.05).ceil();
+    let steps = u32::try_from(recorder.samples.saturating_sub(1)).unwrap_or(u32::MAX);
+    let interval = if steps > 0 { recorder.now / f64::from(steps) } else { 1.0 };
+    let needed = (f64::from(NEEDED) * interval * 1.05).ceil();
     format!(
         "Too few samples for a {what}: {NEEDED} in a row are required, {} were taken. Observe for at least {needed:.0} s (--duration), or at a shorter interval.",
         recorder.samples
