@@ -42,22 +42,25 @@ write() {
 }
 
 # The job as sacctmgr names it: of a job array, one task has the ID of the array, which would name all tasks.
+#
+# Slurm sets SLURM_ARRAY_* in no epilog of a node. The fields are numbers: `scontrol show job` also prints text that users
+# choose, such as the name of the job, and that text can imitate fields. Nothing where the job is unknown.
 accounted() {
-    timeout -k 1 5 scontrol show job "$SLURM_JOB_ID" --oneliner | tr ' ' '\n' | {
-        array= task=
-        while IFS='=' read -r key value; do
-            case $key in ArrayJobId) array=$value ;; ArrayTaskId) task=$value ;; esac
+    timeout -k 1 5 squeue --local --noheader --states=all --jobs="$SLURM_JOB_ID" --format='%A %F %K' |
+        while read -r job array task _; do
+            [ "$job" = "$SLURM_JOB_ID" ] || continue
+            case $task in N/A) echo "$job" ;; '' | *[!0-9]*) ;; *) echo "${array}_$task" ;; esac
         done
-        case $task in '' | *[!0-9]*) echo "$SLURM_JOB_ID" ;; *) echo "${array}_$task" ;; esac
-    }
 }
 
 store() {
     [ "$comment" = jobstats ] && [ "${SLURM_JOB_NUM_NODES:-0}" = 1 ] || return 0
     line=$(summary --format jobstats) || return 0
+    job=$(accounted)
+    [ -n "$job" ] || return 0
     # scontrol refuses to update a job that has ended; the accounting database accepts it.
     case $line in
-    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$(accounted)" set AdminComment="$line" ;;
+    JS1:*) timeout -k 1 10 sacctmgr -i modify job where jobid="$job" set AdminComment="$line" ;;
     esac
 }
 

@@ -360,7 +360,8 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     let cluster = Cluster::start(&daemon, &gpus);
 
     // Attribution: both tasks, by the cgroup of the job.
-    let options = ["--ntasks=2", "--mem=400M", "--gres=gpu:1", "--comment=first"];
+    let forged = "--job-name=x ArrayJobId=42 ArrayTaskId=3";
+    let options = ["--ntasks=2", "--mem=400M", "--gres=gpu:1", "--comment=first", forged];
     let first = cluster.submit(&options, TWO_TASKS);
     let workload = format!("slurm-{first}");
     let named = [("workload", &*workload), ("kind", "slurm"), ("slurm_job_id", &*first), ("user", "nobody")];
@@ -428,17 +429,18 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
         // sacctmgr of Slurm 22.05.8 converts it to lower case.
         assert_eq!(comment.to_lowercase(), written.to_lowercase());
         println!("AdminComment is {}", if comment == written { "as written" } else { "in lower case" });
-        // One task of an array has the ID of the array: it is not stored for all tasks.
-        let array = cluster.submit(&["--ntasks=1", "--mem=50M", "--array=7"], "sleep 1");
-        let task = format!("\njobid={array}_7\n");
-        wait_for("the summary of the task of an array", LIMIT, || {
-            std::fs::read_to_string(cluster.path("stored")).ok().filter(|stored| stored.contains(&task))
-        });
     } else {
         skip(
             "slurmdbd or MariaDB is not installed: AdminComment is not stored (apt-get install slurmdbd mariadb-server)",
         );
     }
+
+    // One task of an array has the ID of the array: it is not stored for all tasks.
+    let array = cluster.submit(&["--ntasks=1", "--mem=50M", "--array=7", forged], "sleep 1");
+    let task = format!("\njobid={array}_7\n");
+    wait_for("the summary of the task of an array", LIMIT, || {
+        std::fs::read_to_string(cluster.path("stored")).ok().filter(|stored| stored.contains(&task))
+    });
 
     // The hook requeues a job whose memory crosses the soft level.
     let script = format!(
@@ -513,6 +515,41 @@ fn the_prolog_records_gpus_and_the_epilog_forgets_those_of_its_job() {
     shipped("epilog.sh", &[&job("7")[..], &epilog].concat());
     assert_eq!(files(), "1: 8 1000, 3: 10 1000, MIG-265a219d-a49f: 8 1000");
     assert_eq!(std::fs::read_dir(&summaries).unwrap().count(), 0, "no summary, and no half of one");
+}
+
+#[test]
+fn the_name_of_a_job_does_not_choose_whose_accounting_is_written() {
+    let room = tempfile::tempdir().unwrap();
+    let at = |name: &str| room.path().join(name);
+    let stored = at("stored");
+    write(&at("memwarden"), "#!/bin/sh\necho JS1:None\n", 0o755);
+    write(&at("sacctmgr"), &format!("#!/bin/sh\necho \"$5\" >>{}\n", stored.display()), 0o755);
+    let shown = "#!/bin/sh\necho 'JobId=7 JobName=x ArrayJobId=42 ArrayTaskId=3 UserId=ada(1000)'\n";
+    write(&at("scontrol"), shown, 0o755);
+    let summaries = at("jobs").display().to_string();
+    let path = format!("{}:{}", room.path().display(), std::env::var("PATH").unwrap());
+    let program = at("memwarden").display().to_string();
+    // What squeue lists of the ID of an array is all of its tasks.
+    for (listed, named) in [
+        ("7 7 N/A", "jobid=7\n"),
+        ("9 7 1\n7 7 2\n8 7 3", "jobid=7_2\n"),
+        ("7 7 4-9%2", ""),
+        ("", ""),
+        ("8 8 N/A", ""),
+    ] {
+        write(&at("squeue"), &format!("#!/bin/sh\nprintf '%s\\n' '{listed}'\n"), 0o755);
+        let variables = [
+            ("PATH", &*path),
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_JOB_NUM_NODES", "1"),
+            ("MEMWARDEN_PROGRAM", &*program),
+            ("MEMWARDEN_SUMMARIES", &*summaries),
+            ("MEMWARDEN_ADMIN_COMMENT", "jobstats"),
+        ];
+        shipped("epilog.sh", &variables);
+        assert_eq!(std::fs::read_to_string(&stored).unwrap_or_default(), named, "{listed}");
+        let _ = std::fs::remove_file(&stored);
+    }
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
+use crate::protection::guard::input::JobNames;
 use crate::protection::options::target::Target;
+use crate::protection::policy::MaxState;
 
 /// Maximum number of firing alerts; more are refused.
 const MOST: usize = 256;
@@ -17,6 +19,15 @@ const OLD: Duration = Duration::from_secs(6 * 3600);
 
 /// Labels, sorted.
 pub type Labels = BTreeMap<String, String>;
+
+/// A firing alert for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiringAlert {
+    /// When it was received last.
+    pub at: Timestamp,
+    /// The last state that it can lead to, whatever the target's `alert.max_state` is.
+    pub most: MaxState,
+}
 
 /// The firing alerts.
 #[derive(Debug, Default)]
@@ -51,11 +62,16 @@ impl Alerts {
         self.counts[2].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// When the newest of the firing alerts for this target was received.
-    pub fn firing(&self, target: &Target) -> Option<Timestamp> {
+    /// The firing alert for a job of this target that can lead furthest, and the newest of those.
+    pub fn firing(&self, target: &Target, names: &JobNames) -> Option<FiringAlert> {
         let firing = lock(&self.firing);
-        let for_it = firing.iter().filter(|(labels, _)| matches_alert(target, labels)).map(|(_, at)| *at);
-        for_it.max_by_key(|at| at.monotonic())
+        let for_it = firing.iter().filter(|(labels, _)| matches_alert(target, labels));
+        let for_it = for_it.filter_map(|(labels, at)| {
+            let named = names_job(labels, names)?;
+            let most = if named || target.alert_all_jobs { MaxState::Kill } else { MaxState::Warn };
+            Some(FiringAlert { at: *at, most })
+        });
+        for_it.max_by_key(|alert| (alert.most, alert.at.monotonic()))
     }
 
     /// The numbers of matched, unmatched and refused alerts, with their labels.
@@ -69,10 +85,89 @@ fn matches_alert(target: &Target, labels: &Labels) -> bool {
     target.matches_alert(|name| labels.get(name).map(String::as_str))
 }
 
+/// Whether an alert names the job; absent where it names another one.
+///
+/// A user can choose the name of a run, also that of another user's run, so that this name alone selects no job.
+fn names_job(labels: &Labels, names: &JobNames) -> Option<bool> {
+    let label = |name: &str| labels.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let own = [
+        ("workload", names.workload.as_str()),
+        ("user", names.owner.user.as_str()),
+        ("run", names.owner.run.name.as_str()),
+    ];
+    let fits = own.iter().all(|(name, own)| label(name).is_none_or(|value| value == *own));
+    fits.then(|| label("workload").or(label("user")).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protection::options::Protection;
+
+    #[test]
+    fn an_alert_selects_the_jobs_that_it_names() {
+        let targets = |more: &str| {
+            let text = format!(
+                "protection: {{targets: [{{name: a, workload: b, allow_users: [c], alert: {{labels: {{job: x}}{more}}}}}]}}"
+            );
+            let config = crate::config::parse_str(&text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+            Protection::new(&config.modules["protection"], config.sampling.interval).targets
+        };
+        let job = |user: &str| {
+            let mut names = JobNames { workload: format!("train@{user}").into(), ..JobNames::default() };
+            names.owner.user = user.into();
+            names.owner.run.name = "run".into();
+            names
+        };
+        let most = |labels: &[(&str, &str)], more: &str, user: &str| {
+            let (alerts, targets) = (Alerts::default(), targets(more));
+            let labels = labels.iter().chain(&[("job", "x")]);
+            let labels = labels.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            assert!(alerts.receive(labels, true, &targets, Timestamp::from_secs(1)));
+            alerts.firing(&targets[0], &job(user)).map(|alert| alert.most)
+        };
+        let all = ", all_jobs: true";
+        for (labels, of_ada, of_bob) in [
+            (&[("user", "ada")][..], Some(MaxState::Kill), None),
+            (&[("workload", "train@ada"), ("user", "ada"), ("run", "run")], Some(MaxState::Kill), None),
+            (&[("workload", "train@ada"), ("user", "bob")], None, None),
+            (&[("user", "ada"), ("run", "other")], None, None),
+        ] {
+            for more in ["", all] {
+                assert_eq!(
+                    [most(labels, more, "ada"), most(labels, more, "bob")],
+                    [of_ada, of_bob],
+                    "{labels:?}"
+                );
+            }
+        }
+        // Neither nobody's name nor one that users choose selects a job.
+        for labels in [&[][..], &[("user", ""), ("instance", "node7:10636")], &[("run", "run")]] {
+            assert_eq!(most(labels, "", "bob"), Some(MaxState::Warn), "{labels:?}");
+            assert_eq!(most(labels, all, "bob"), Some(MaxState::Kill), "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn the_alert_that_leads_furthest_counts() {
+        let text =
+            "protection: {targets: [{name: a, workload: b, allow_users: [c], alert: {labels: {job: x}}}]}";
+        let config = crate::config::parse_str(text, "f".as_ref(), &crate::app::schema(), &[]).unwrap();
+        let targets = Protection::new(&config.modules["protection"], config.sampling.interval).targets;
+        let alerts = Alerts::default();
+        let mut names = JobNames::default();
+        names.owner.user = "ada".into();
+        let hear = |user: &str, second| {
+            let labels =
+                [("job", "x"), ("user", user)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+            alerts.receive(labels.into_iter().collect(), true, &targets, Timestamp::from_secs(second));
+            alerts.firing(&targets[0], &names)
+        };
+        assert_eq!(hear("bob", 1), None);
+        let named = Some(FiringAlert { at: Timestamp::from_secs(2), most: MaxState::Kill });
+        assert_eq!(hear("ada", 2), named);
+        assert_eq!(hear("", 3), named);
+    }
 
     #[test]
     fn alerts_without_an_end_expire() {

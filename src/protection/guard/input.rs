@@ -7,6 +7,7 @@ use crate::model::facts::WorkloadNames;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
+use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Escalation, Forecast, Members, Reading};
 use crate::protection::status::Unfit;
@@ -36,7 +37,7 @@ pub enum Known {
     Read(Reading),
 }
 
-/// The names of a job, for hooks and webhooks. Names that do not apply, or are unknown, are empty.
+/// The names of a job, for hooks, webhooks and alerts. Names that do not apply, or are unknown, are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobNames {
     /// The name of the workload; empty where the job's processes are in several workloads, or in none.
@@ -74,8 +75,8 @@ pub struct JobInput {
     pub forecast: Option<Option<Forecast>>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
-    /// When the newest alert for its target was received, while one fires.
-    pub alert: Option<Timestamp>,
+    /// The alert that fires for it.
+    pub alert: Option<FiringAlert>,
     /// Why no action is allowed for the job.
     pub unfit: Option<Unfit>,
 }

@@ -375,7 +375,7 @@ impl InputBuilder {
             allocator: traits.allocator_left(facts),
             forecast: traits.forecast(outlook),
             leak: traits.leak(outlook),
-            alert: alerts.firing(target),
+            alert: alerts.firing(target, &job.names),
             unfit,
         }
     }
@@ -483,7 +483,9 @@ fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, facts: &Facts) -> Jo
     if let Some(user) =
         job.claim.user.filter(|user| of_workload.is_none_or(|workload| workload.user != *user))
     {
-        owner.user = user.into();
+        let named = facts.workloads.iter().find(|workload| workload.user == user);
+        let named = named.and_then(|workload| facts.names_of(&workload.key));
+        owner.user = named.map_or_else(|| user.into(), |names| names.user.clone());
     }
     let workload = of_workload.map(|workload| workload.name.clone()).unwrap_or_default();
     JobNames { workload, owner }

@@ -100,11 +100,13 @@ opts! {
     LEAK_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "warn";
 
     /// Trigger: alerts that Alertmanager sends to `POST /api/v1/alerts`.
-    ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_MAX_STATE]), "";
+    ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_MAX_STATE, &ALL_JOBS]), "";
     /// Labels that an alert must have to match this target, such as `alertname: NodeMemoryLow`; `*` and `?` are wildcards. Empty matches no alert.
     LABELS: "labels", OptKind::Map, "{}";
     /// Last step of the escalation that an alert alone can trigger.
     ALERT_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
+    /// Whether an alert without the labels `workload` and `user` can lead beyond `warn`, for every job of the target. An alert with such a label, or with `run`, is for the jobs of that name only.
+    ALL_JOBS: "all_jobs", OptKind::Bool, "false";
 
     /// Hook: a program that is started, without a shell, at the soft level.
     HOOK: "hook", OptKind::Section(&[&PROGRAM, &ARGUMENTS, &TIMEOUT, &HOOK_WAIT]), "";

@@ -131,6 +131,7 @@ fn target(section: &Settings, most: Mode, interval: Duration) -> Result<Target, 
         raise: raise(&section.section(&keys::RAISE)),
         freeze: section.bool(&keys::FREEZE),
         alert: alert.map(&keys::LABELS).into_iter().collect(),
+        alert_all_jobs: alert.bool(&keys::ALL_JOBS),
         limits: limits(section, most, frame_age(interval)),
     })
 }

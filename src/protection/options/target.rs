@@ -138,6 +138,8 @@ pub struct Target {
     pub freeze: bool,
     /// The labels of matching alerts; empty where no alert matches.
     pub alert: BTreeMap<String, String>,
+    /// Whether an alert that names no job can lead beyond a warning.
+    pub alert_all_jobs: bool,
     /// The limits of the policy.
     pub limits: Limits,
 }

@@ -102,7 +102,10 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let most = if gate.busy { MaxState::Checkpoint } else { MaxState::Kill };
     waits |= judged.forecast(limits, observed, slow, most);
     waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
-    waits |= judged.trigger(limits, Condition::Alert, limits.alert, observed.alert, (Reason::Alert, most));
+    let alert = observed.alert.map(|alert| Aged::of(alert.value.is_some(), alert.age));
+    let furthest = observed.alert.and_then(|alert| alert.value).unwrap_or(MaxState::Kill);
+    let trigger = Trigger { max_state: limits.alert.max_state.min(furthest), ..limits.alert };
+    waits |= judged.trigger(limits, Condition::Alert, trigger, alert, (Reason::Alert, most));
     // A trigger that leads further than a warning is a warning too.
     if judged.push.0 >= MaxState::Warn {
         judged.warn = judged.warn.or(Some(judged.push.1));

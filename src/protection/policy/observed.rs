@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
+use crate::protection::policy::state::MaxState;
 
 /// A resource of a target that can be exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -125,8 +126,9 @@ pub struct Observed {
     pub forecast: Option<Aged<Option<Forecast>>>,
     /// Whether a leak in the target is confirmed.
     pub leak: Option<Aged<bool>>,
-    /// Whether an alert that names the policy fires; the age is that of the newest notification.
-    pub alert: Option<Aged<bool>>,
+    /// The last state that the firing alert for the job can lead to; the value is absent where none fires. The age is that
+    /// of the newest notification.
+    pub alert: Option<Aged<Option<MaxState>>>,
     /// The processes that would be signalled. Their age is not limited, because each is identified again before a
     /// signal.
     pub members: Option<Aged<Members>>,

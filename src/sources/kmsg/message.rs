@@ -44,6 +44,8 @@ impl Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
     pub pid: u32,
+    /// The user id of the process.
+    pub uid: u32,
     /// Path of its cgroup in the memory controller's hierarchy.
     pub cgroup: &'a str,
     /// The cgroup whose limit was reached, the same one or an ancestor; empty if the host's memory ran out.
@@ -146,13 +148,29 @@ fn victim(text: &str) -> Option<Victim<'_>> {
     })
 }
 
-/// `oom-kill:constraint=…,oom_memcg=/a,task_memcg=/a/b,task=python3,pid=1234,uid=1000`.
+/// `oom-kill:constraint=…,oom_memcg=/a,task_memcg=/a/b,task=python3,pid=1234,uid=1000`, with `global_oom` instead of
+/// `oom_memcg=…` if the host's memory ran out.
+///
+/// Users choose names of cgroups, cpusets and processes, which can imitate the fields. The kernel begins another record
+/// when a path does not fit, so that the line can also end within a name. Therefore nothing is recognized unless each field
+/// occurs once, and the cgroup of the process is the one whose limit was reached or below it.
 fn choice(message: &str) -> Option<Choice<'_>> {
-    let (before, rest) = message.strip_prefix("oom-kill:constraint=")?.split_once(",task_memcg=")?;
-    let limit = before.split_once(",oom_memcg=").map_or("", |(_, limit)| limit);
-    let (cgroup, rest) = rest.split_once(",task=")?;
-    let (_, pid) = rest.rsplit_once(",pid=")?;
-    Some(Choice { pid: pid.split(',').next()?.parse().ok()?, cgroup, limit })
+    let (rest, uid) = message.strip_prefix("oom-kill:constraint=")?.rsplit_once(",uid=")?;
+    let (rest, pid) = rest.rsplit_once(",pid=")?;
+    let (rest, _) = only(rest, ",task=")?;
+    let (before, cgroup) = only(rest, ",task_memcg=")?;
+    let of_cgroup = before.starts_with("CONSTRAINT_MEMCG,");
+    let limit = if of_cgroup { only(before, ",oom_memcg=")?.1 } else { "" };
+    let named = if of_cgroup { limit.starts_with('/') } else { before.ends_with(",global_oom") };
+    let below = cgroup.strip_prefix(limit.trim_end_matches('/'))?;
+    let inside = cgroup.starts_with('/') && (below.is_empty() || below.starts_with('/'));
+    let (pid, uid) = (pid.parse().ok()?, uid.parse().ok()?);
+    (named && inside).then_some(Choice { pid, uid, cgroup, limit })
+}
+
+/// The text before and after a separator that occurs once.
+fn only<'a>(text: &'a str, separator: &str) -> Option<(&'a str, &'a str)> {
+    text.split_once(separator).filter(|(_, rest)| !rest.contains(separator))
 }
 
 /// `NVRM: Xid (PCI:0000:3b:00): 79, pid=…`; whether `PCI:` and the function `.0` are present depends on the
@@ -173,12 +191,18 @@ fn xid(message: &str) -> Option<Event<'_>> {
     (is_address && pci.len() <= LONGEST).then_some(Event::Xid { pci, xid })
 }
 
+/// How the report of a soft lockup begins, by version and kind of the watchdog.
+const SOFT_LOCKUP: [&str; 3] =
+    ["watchdog: BUG: soft lockup - CPU#", "NMI watchdog: BUG: soft lockup - CPU#", "BUG: soft lockup - CPU#"];
+
+/// Each part of the kernel's text is at the place where the kernel writes it: other messages, such as that of a segmentation
+/// fault, contain names of processes and files, which users choose.
 fn warning(message: &str) -> Option<Warning> {
-    if message.contains(": page allocation failure: order:") {
+    if allocation_failure(message) {
         Some(Warning::AllocationFailure)
-    } else if message.starts_with("INFO: task ") && message.contains(" blocked for more than ") {
+    } else if hung_task(message).is_some() {
         Some(Warning::HungTask)
-    } else if message.contains("BUG: soft lockup - CPU#") {
+    } else if SOFT_LOCKUP.iter().any(|beginning| message.starts_with(beginning)) {
         Some(Warning::SoftLockup)
     } else if message.starts_with("Memory failure: ") && message.contains(": recovery action for ") {
         Some(Warning::MemoryFailure)
@@ -187,6 +211,24 @@ fn warning(message: &str) -> Option<Warning> {
     } else {
         None
     }
+}
+
+/// Whether this can be the kernel's name of a process, which has at most 15 bytes (TASK_COMM_LEN). Invalid UTF-8 has been
+/// replaced, with at most one character for a byte.
+fn is_comm(text: &str) -> bool {
+    text.chars().nth(15).is_none()
+}
+
+/// `python3: page allocation failure: order:4, mode:…`.
+fn allocation_failure(message: &str) -> bool {
+    message.split_once(": page allocation failure: order:").is_some_and(|(comm, _)| is_comm(comm))
+}
+
+/// `INFO: task python3:48213 blocked for more than 120 seconds.`
+fn hung_task(message: &str) -> Option<()> {
+    let (task, _) = message.strip_prefix("INFO: task ")?.split_once(" blocked for more than ")?;
+    let (comm, pid) = task.rsplit_once(':')?;
+    pid.parse::<u32>().ok().filter(|_| is_comm(comm)).map(drop)
 }
 
 #[cfg(test)]
@@ -225,12 +267,12 @@ mod tests {
         check(
             "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=job_42,mems_allowed=0-1,oom_memcg=/slurm/uid_1000/job_42,task_memcg=/slurm/uid_1000/job_42/step_0,task=pt_data_worker,pid=991,uid=1000",
             expect![[
-                r#"Choice(Choice { pid: 991, cgroup: "/slurm/uid_1000/job_42/step_0", limit: "/slurm/uid_1000/job_42" })"#
+                r#"Choice(Choice { pid: 991, uid: 1000, cgroup: "/slurm/uid_1000/job_42/step_0", limit: "/slurm/uid_1000/job_42" })"#
             ]],
         );
         check(
             "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,task=a,pid=1,b,pid=48213,uid=0",
-            expect![[r#"Choice(Choice { pid: 48213, cgroup: "/user.slice", limit: "" })"#]],
+            expect![[r#"Choice(Choice { pid: 48213, uid: 0, cgroup: "/user.slice", limit: "" })"#]],
         );
     }
 
@@ -242,6 +284,52 @@ mod tests {
                 r#"Kill(Kill { scope: Host, victim: Some(Victim { pid: 5, comm: "a) total-vm:9kB", anon: Some(Bytes(1024)), file: Some(Bytes(2048)), shmem: Some(Bytes(0)), uid: Some(0) }) })"#
             ]],
         );
+    }
+
+    #[test]
+    fn the_cgroup_of_a_victim_is_none_where_names_imitate_fields() {
+        let memcg = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=";
+        let none = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=";
+        for text in [
+            "a,mems_allowed=0,oom_memcg=/user/u,task_memcg=/user/u/x,task_memcg=/slurm/uid_1004/job_7,task=y,task=a,pid=5,uid=9",
+            "a,mems_allowed=0,oom_memcg=/u/x,task_memcg=/job_7,task=y,task_memcg=/u/x,task_memcg=/job_7,task=y,task=a,pid=5,uid=9",
+            // The kernel began another record within the path.
+            "a,mems_allowed=0,oom_memcg=/user/x,task_memcg=/slurm/uid_1004/job_7,task=y,pid=5,uid=9",
+            "a,mems_allowed=0,oom_memcg=/user/x,task_memcg=/user/xy,task=y,pid=5,uid=9",
+            "a,oom_memcg=,task_memcg=,mems_allowed=0,oom_memcg=/u,task_memcg=/u/x,task=a,pid=5,uid=9",
+            "a,mems_allowed=0,task_memcg=/slurm/job_7,task=a,pid=5,uid=9",
+            "a,mems_allowed=0,oom_memcg=/u,task_memcg=/u/x,task=a,pid=5,uid=9 or more",
+        ] {
+            assert_eq!(recognize(&format!("{memcg}{text}")), None, "{text}");
+        }
+        for text in [
+            "a,global_oom,task_memcg=,mems_allowed=0,global_oom,task_memcg=/u/x,task=a,pid=5,uid=9",
+            "a,mems_allowed=0,global_oom,task_memcg=/u/x,task_memcg=/slurm/job_7,task=a,pid=5,uid=9",
+            "a,mems_allowed=0,task_memcg=/slurm/job_7,task=a,pid=5,uid=9",
+        ] {
+            assert_eq!(recognize(&format!("{none}{text}")), None, "{text}");
+        }
+        check(
+            &format!("{memcg}a,mems_allowed=0,oom_memcg=/,task_memcg=/u/x,task=a,pid=5,uid=9"),
+            expect![[r#"Choice(Choice { pid: 5, uid: 9, cgroup: "/u/x", limit: "/" })"#]],
+        );
+    }
+
+    #[test]
+    fn a_segmentation_fault_of_a_program_with_a_chosen_name_is_no_warning() {
+        for (comm, file) in [
+            ("a", "b: page allocation failure: order:4, mode:0x40dc0"),
+            (": page allocati", "on failure: order:4"),
+            ("a", "watchdog: BUG: soft lockup - CPU#3 stuck for 22s!"),
+            ("watchdog: ", "BUG: soft lockup - CPU#3 stuck for 22s!"),
+            ("INFO: task a", "a:5 blocked for more than 120 seconds."),
+            ("INFO: task a:5 ", " blocked for more than 120 seconds."),
+            ("Memory failure:", " 0x1: recovery action for "),
+        ] {
+            let fault =
+                format!("{comm}[48213]: segfault at 0 ip 0000561a sp 00007ffd error 4 in {file}[561a+1000]");
+            assert_eq!(recognize(&fault), None, "{fault}");
+        }
     }
 
     #[test]

@@ -52,8 +52,8 @@ struct Kmsg {
     counters: Option<Counters>,
 }
 
-/// A victim's pid, its cgroup, and the cgroup whose limit was reached.
-type Chosen = (u32, [Label; 2]);
+/// A victim's pid and user id, its cgroup, and the cgroup whose limit was reached.
+type Chosen = ([u32; 2], [Label; 2]);
 
 #[derive(Default)]
 struct Counters {
@@ -118,7 +118,8 @@ impl Kmsg {
             let event = if record.from_kernel { message::recognize(&record.message) } else { None };
             match event {
                 Some(Event::Choice(choice)) => {
-                    self.chosen = Some((choice.pid, [choice.cgroup, choice.limit].map(printable)));
+                    self.chosen =
+                        Some(([choice.pid, choice.uid], [choice.cgroup, choice.limit].map(printable)));
                 }
                 Some(Event::Kill(kill)) => counters.killed(&kill, self.chosen.take(), before, at),
                 Some(Event::Xid { pci, xid }) => {
@@ -172,7 +173,8 @@ impl Counters {
             *count += u64::from(scope == kill.scope);
         }
         let victim = kill.victim.map(|victim| {
-            let chosen = chosen.filter(|(pid, _)| *pid == victim.pid).map(|(_, cgroups)| cgroups);
+            let chosen = chosen.filter(|([pid, uid], _)| *pid == victim.pid && Some(*uid) == victim.uid);
+            let chosen = chosen.map(|(_, cgroups)| cgroups);
             let [cgroup, limit] = chosen.unwrap_or_default();
             let labels = [
                 kill.scope.label().into(),
@@ -313,6 +315,20 @@ mod tests {
         assert_eq!(workload("python3", 7), "slurm-17");
         assert_eq!(workload("other", 7), "", "another process of this pid");
         assert_eq!(workload("python3", 8), "", "an earlier process of this pid");
+    }
+
+    #[test]
+    fn the_cgroup_of_another_users_process_is_not_the_victims() {
+        let cgroup = |log: &str| {
+            let root = root(&[("kmsg", "")]);
+            let mut source = build(&REGISTRATION, &root);
+            sample(&mut *source, &root, 1);
+            root.append("kmsg", log);
+            sample(&mut *source, &root, 2).contains("tem.slice/job")
+        };
+        assert!(cgroup(KILL));
+        assert!(!cgroup(&KILL.replace("uid=1000", "uid=1004")));
+        assert!(!cgroup(&KILL.replace(",pid=48213", ",pid=48214")));
     }
 
     #[test]

@@ -10,8 +10,13 @@ use super::room::Room;
 use crate::harness::{Daemon, free_port, program, request, tool, wait_for};
 
 fn post(daemon: &Daemon, token: Option<&str>, status: &str, name: &str) -> u16 {
+    post_for(daemon, token, status, name, "")
+}
+
+/// An alert with more labels, which follow a comma.
+fn post_for(daemon: &Daemon, token: Option<&str>, status: &str, name: &str, labels: &str) -> u16 {
     let body = format!(
-        r#"{{"version":"4","groupKey":"g","status":"{status}","receiver":"node","alerts":[{{"status":"{status}","labels":{{"alertname":"{name}","instance":"a:1"}},"annotations":{{}},"startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"","fingerprint":"1"}}]}}"#
+        r#"{{"version":"4","groupKey":"g","status":"{status}","receiver":"node","alerts":[{{"status":"{status}","labels":{{"alertname":"{name}","instance":"a:1"{labels}}},"annotations":{{}},"startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"","fingerprint":"1"}}]}}"#
     );
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let head = format!(
@@ -38,18 +43,28 @@ fn an_alert_of_who_is_known_asks_for_a_checkpoint_and_no_more() {
     assert_eq!(post(&daemon, Some("a long secret"), "firing", "SomethingElse"), 200);
     daemon.wait_frames(3.0);
     assert_eq!(job.said(), ["up"], "nobody was asked for who is not known, or for what is for others");
-    assert_eq!(post(&daemon, Some("a long secret"), "firing", "NodeMemoryLow"), 200);
+    let told = |status, labels| post_for(&daemon, Some("a long secret"), status, "NodeMemoryLow", labels);
+    assert_eq!(told("firing", r#","workload":"other""#), 200);
+    daemon.wait_frames(3.0);
+    assert!(room.audit().moves("train").is_empty(), "the alert is for another job");
+    assert_eq!(told("firing", ""), 200);
+    wait_for("the warning", SOON, || (room.audit().moves("train") == ["warn"]).then_some(()));
+    daemon.wait_frames(3.0);
+    assert_eq!((job.said(), room.audit().moves("train")), (vec!["up".to_owned()], vec!["warn"]));
+    assert_eq!(told("firing", r#","workload":"train""#), 200);
     job.wait_said("signal 10");
     // Far longer than its grace.
     daemon.wait_frames(5.0);
-    assert_eq!(post(&daemon, Some("a long secret"), "resolved", "NodeMemoryLow"), 200);
+    for labels in ["", r#","workload":"other""#, r#","workload":"train""#] {
+        assert_eq!(told("resolved", labels), 200);
+    }
     wait_for("the end of the incident", SOON, || {
         room.audit().moves("train").ends_with(&["cooldown", "ok"]).then_some(())
     });
     assert_eq!((job.said(), job.ended()), (vec!["up".to_owned(), "signal 10".to_owned()], None));
     let page = daemon.page();
     let count = |outcome| page.get("memwarden_protection_alerts_total", &[("outcome", outcome)]);
-    assert_eq!((count("matched"), count("unmatched"), count("refused")), (Some(1.0), Some(1.0), Some(2.0)));
+    assert_eq!((count("matched"), count("unmatched"), count("refused")), (Some(3.0), Some(1.0), Some(2.0)));
 }
 
 #[test]
@@ -118,7 +133,8 @@ fn alerts_of_the_real_alertmanager_are_accepted() {
     let mut job = Job::start(&room, &witness());
     let token = room.path("token");
     std::fs::write(&token, "a long secret").unwrap();
-    let keys = "host: {soft: 5%}, checkpoint: {grace: 60s}, alert: {labels: {alertname: Node*}}";
+    let keys = "host: {soft: 5%}, checkpoint: {grace: 60s}, \
+                alert: {labels: {alertname: Node*}, all_jobs: true}";
     let protection = format!("mode: enforce, alert_token_file: {}", token.display());
     room.configure(&protection, &[room.target("train", keys)], "");
     let daemon = room.start();

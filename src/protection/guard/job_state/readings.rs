@@ -6,8 +6,9 @@ use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::levels::{GroupMeter, MemoryLeft};
+use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::guard::input::{JobInput, Known};
-use crate::protection::policy::{Aged, Flow, Forecast, Members, Observed, Reading, Resource};
+use crate::protection::policy::{Aged, Flow, Forecast, MaxState, Members, Observed, Reading, Resource};
 use crate::protection::status::Unfit;
 
 /// The readings of the newest frame.
@@ -20,8 +21,8 @@ pub(in super::super) struct SamplerReadings {
     pub(super) members: Option<Members>,
     pub(super) forecast: Option<Option<Forecast>>,
     pub(super) leak: Option<bool>,
-    /// When the newest alert for the target was received, while one fires.
-    alert: Option<Timestamp>,
+    /// The alert that fires for the job.
+    alert: Option<FiringAlert>,
     /// Why no action is allowed for the job.
     pub(in super::super) unfit: Option<Unfit>,
 }
@@ -50,12 +51,10 @@ impl SamplerReadings {
         now.since(self.at)
     }
 
-    /// Whether an alert fires; the age is that of its newest notification.
-    pub(super) fn alert(&self, now: Timestamp) -> Aged<bool> {
-        match self.alert {
-            Some(at) => Aged::of(true, now.since(at)),
-            None => Aged::of(false, Duration::ZERO),
-        }
+    /// The last state that the firing alert can lead to; the age is that of its newest notification.
+    pub(super) fn alert(&self, now: Timestamp) -> Aged<Option<MaxState>> {
+        let age = self.alert.map_or(Duration::ZERO, |alert| now.since(alert.at));
+        Aged::of(self.alert.map(|alert| alert.most), age)
     }
 }
 

@@ -40,7 +40,7 @@ fn observed() -> impl Strategy<Value = Observed> {
             forecast: forecast
                 .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
             leak: Some(Aged::now(leak)),
-            alert: Some(Aged::now(alert)),
+            alert: Some(Aged::now(alert.then_some(MaxState::Kill))),
             members: members.map(|(count, catching)| Aged::now(Members { count, catching })),
             ack: ack.map(|kind| Ack { kind, at: Timestamp::from_secs(0) }),
             alive,

@@ -8,8 +8,8 @@ use super::GIB;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Escalation, Forecast, Limits, Members, Mode, Observed, Occupied, Reading,
-    Resource, State,
+    Ack, AckKind, Aged, Board, Escalation, Forecast, Limits, MaxState, Members, Mode, Observed, Occupied,
+    Reading, Resource, State,
 };
 
 /// In the unit of the played rates.
@@ -115,7 +115,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
             last.map(|(at, reading)| Aged::of(reading, now.since(at)));
         let foreseen = (job.foreseen)(time).map(|p50| Forecast { p10: p50 / 2.0, p50 });
         observed.forecast = Some(Aged::now(foreseen));
-        observed.alert = job.alert.contains(&time).then_some(Aged::now(true));
+        observed.alert = job.alert.contains(&time).then_some(Aged::now(Some(MaxState::Kill)));
         let victims = u32::from(gone.is_none()) * 8;
         let count = victims + job.rest;
         observed.members = Some(Aged::now(Members { count, catching: Some(u32::from(job.catches) * count) }));
