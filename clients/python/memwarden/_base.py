@@ -127,6 +127,21 @@ def _plain_whole(value: Any) -> Any:
     return _plain(value)
 
 
+def _write_json(path: Any, content: JSON) -> None:
+    """Writes a file completely or not at all."""
+    path = os.fspath(path)
+    sibling = "%s.%d.part" % (path, _getpid())
+    try:
+        with open(sibling, "w", encoding="utf-8") as file:
+            json.dump(_plain_whole(content), file, indent=1)
+            file.write("\n")
+        os.replace(sibling, path)
+    except BaseException:
+        if os.path.exists(sibling):
+            os.remove(sibling)
+        raise
+
+
 def _size(value: Optional[float]) -> str:
     if value is None:
         return "-"
