@@ -14,6 +14,8 @@ PROTOCOL = 1
 DEFAULT_SOCKET = "/run/memwarden/job.sock"
 DEFAULT_URL = "http://127.0.0.1:10636"
 LONGEST_LINE = 65536
+# Bytes of the name of a phase, and of any other text but a path.
+LONGEST_NAME, LONGEST_TEXT = 64, 256
 # Lines that wait for a connection: acknowledgements and failures, not measured values.
 MOST_KEPT = 64
 MOST_PHASES = 64
@@ -86,6 +88,11 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 def _text(value: Any) -> str:
     return value if type(value) is str else str(_plain(value))
+
+
+def _short(value: Any, most: int = LONGEST_TEXT) -> str:
+    """A text of at most `most` bytes of UTF-8: the daemon rejects a line with a longer one."""
+    return _text(value).encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
 
 def _encode(message: JSON) -> bytes:

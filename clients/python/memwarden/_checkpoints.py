@@ -9,7 +9,7 @@ import threading
 from typing import Any, Callable, List, Optional, Sequence
 
 from ._agreement import _Agreement, default_store
-from ._base import JSON, _guarded, _hide, _now, _text
+from ._base import JSON, _guarded, _hide, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
 from ._steps import _Steps
@@ -142,7 +142,7 @@ class _Checkpoints:
         if path is not None:
             message["path"] = os.path.abspath(os.fspath(path))
         if reason is not None:
-            message["reason"] = _text(reason)[:500]
+            message["reason"] = _short(reason)
         self._session.send(message, keep=True)
 
 

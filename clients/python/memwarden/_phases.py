@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from ._base import JSON, MOST_PHASES, Function, _clock, _encode, _hide, _now, _text
+from ._base import JSON, LONGEST_NAME, MOST_PHASES, Function, _clock, _encode, _hide, _now, _short, _text
 from ._process import _allocated
 from ._session import _Session
 
@@ -23,7 +23,7 @@ class _Total:
 
     def line(self, name: str) -> bytes:
         message: JSON = {"type": "phase", "t": _now(), "state": "end", "seconds": self.seconds, "count": self.count}
-        message["name"] = name.encode("utf-8", "replace")[:64].decode("utf-8", "ignore")
+        message["name"] = _short(name, LONGEST_NAME)
         if self.peak is not None:
             message["allocated_peak"] = self.peak
         return _encode(message)
@@ -106,12 +106,15 @@ class _Phases:
             since = total.open_since
             if since is not None and now - since > 0.5 and not total.reported_open:
                 total.reported_open = True
-                begun = _now() - (now - since)
-                self._session.send({"type": "phase", "t": begun, "name": name[:16], "state": "begin"})
+                message: JSON = {"type": "phase", "t": _now() - (now - since), "state": "begin"}
+                self._session.send(dict(message, name=_short(name, LONGEST_NAME)))
 
 
 class _Phase:
-    """`with monitor.phase("forward"):`, or `@monitor.phase("forward")`; `snapshot` is called with `NAME:begin` and `NAME:end`."""
+    """`with monitor.phase("forward"):`, or `@monitor.phase("forward")`.
+
+    `snapshot` is called with `NAME:begin` and `NAME:end`.
+    """
 
     def __init__(self, phases: _Phases, name: str, snapshot: Optional[Callable[[str], Any]] = None) -> None:
         self._phases, self._name, self._snapshot = phases, _text(name), snapshot

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Any, Callable, Deque, List, Optional
 
-from ._base import JSON, MOST_ENTRIES, _encode, _getpid, _now
+from ._base import JSON, MOST_ENTRIES, _encode, _getpid, _now, _short
 from ._link import _link
 
 
@@ -81,7 +81,7 @@ class _Session:
         self.link.send(line, keep)
 
     def close(self, reason: str) -> None:
-        self.send({"type": "bye", "t": _now(), "reason": reason, "dropped": self.link.dropped})
+        self.send({"type": "bye", "t": _now(), "reason": _short(reason), "dropped": self.link.dropped})
         self.link.close()
         self.log.write()
         self.ready, self.stopped = False, True

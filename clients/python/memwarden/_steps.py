@@ -39,7 +39,7 @@ class _Steps:
         return n in single or any(first <= n <= last for first, last in ranges)
 
     def add(
-        self, n: Any, tokens: Any, samples: Any, loss: Any, learning_rate: Any, grad_norm: Any, seconds: Any, skipped: Any
+        self, n: Any, tokens: Any, samples: Any, loss: Any, rate: Any, grad_norm: Any, seconds: Any, skipped: Any
     ) -> int:
         """Adds a step, with the arguments of `Monitor.step`; returns its number."""
         now = _clock()
@@ -68,10 +68,10 @@ class _Steps:
             if loss is not None:
                 finite = loss - loss == 0.0
                 line += ',"loss":' + _real(loss)
-        if learning_rate is not None:
-            learning_rate = learning_rate if type(learning_rate) is float else _number(learning_rate)
-            if learning_rate is not None:
-                line += ',"learning_rate":' + _real(learning_rate)
+        if rate is not None:
+            rate = rate if type(rate) is float else _number(rate)
+            if rate is not None:
+                line += ',"learning_rate":' + _real(rate)
         if grad_norm is not None:
             grad_norm = grad_norm if type(grad_norm) is float else _number(grad_norm)
             if grad_norm is not None:

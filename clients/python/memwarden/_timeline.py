@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any, Deque, Dict, List, Mapping
 
-from ._base import JSON, MOST_ENTRIES, _size, _table
+from ._base import JSON, MOST_ENTRIES, _short, _size, _table
 from ._session import _Session
 from ._snapshots import _Snapshots
 from ._steps import _Steps
@@ -40,7 +40,7 @@ class _Timeline:
         detail = {key[: -len("_bytes")]: value for key, value in point.items() if key.endswith("_bytes") and value}
         if "extra" in point:
             detail["extra"] = point["extra"]
-        message = {"type": "event", "t": point["unix_seconds"], "name": point["event"], "step": point["step"]}
+        message = {"type": "event", "t": point["unix_seconds"], "name": _short(point["event"]), "step": point["step"]}
         self._session.send(dict(message, detail=detail))
         return point
 

@@ -219,12 +219,27 @@ def test_phases_of_any_name_are_bounded(daemon, monitor):
 
 
 def test_a_long_phase_is_told_while_it_lasts(daemon, monitor):
-    with monitor.phase("loader"):
-        monitor._phases.totals["loader"].open_since -= 10
+    name = "loader of the validation set"
+    with monitor.phase(name):
+        monitor._phases.totals[name].open_since -= 10
         monitor._phases.send_open()
         monitor._phases.send_open()
         (begin,) = daemon.wait_for("phase")
-        assert (begin["name"], begin["state"]) == ("loader", "begin")
+        assert (begin["name"], begin["state"]) == (name, "begin")
+
+
+def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
+    long = "ü" * 1000
+    with monitor.phase(long):
+        pass
+    monitor.record(long)
+    monitor.checkpoint_failed(reason=long)
+    monitor.stop(long)
+    daemon.wait_end()
+    for kind, key, most in (("phase", "name", 64), ("event", "name", 256), ("checkpoint", "reason", 256)):
+        (message,) = daemon.of(kind)
+        assert len(message[key].encode()) == most, message
+    assert len(daemon.of("bye")[0]["reason"].encode()) == 256
 
 
 def test_the_allocator_is_told(daemon, monitor, torch):
