@@ -16,6 +16,8 @@ DEFAULT_URL = "http://127.0.0.1:10636"
 LONGEST_LINE = 65536
 # Bytes of the name of a phase, and of any other text but a path.
 LONGEST_NAME, LONGEST_TEXT = 64, 256
+# Bytes of the JSON of an event's detail.
+LONGEST_DETAIL = 16384
 # Lines that wait for a connection: acknowledgements and failures, not measured values.
 MOST_KEPT = 64
 MOST_PHASES = 64
@@ -98,7 +100,7 @@ def _short(value: Any, most: int = LONGEST_TEXT) -> str:
 def _encode(message: JSON) -> bytes:
     text = json.dumps(_plain(message), separators=(",", ":"), ensure_ascii=False)
     line = text.encode("utf-8", "replace") + b"\n"
-    if len(line) <= LONGEST_LINE:
+    if len(line) <= (LONGEST_DETAIL if "detail" in message else LONGEST_LINE):
         return line
     # Values of users can be long.
     short = {key: each for key, each in message.items() if key not in ("detail", "by_group", "model", "devices")}

@@ -6,7 +6,7 @@ import sys
 from typing import Any, List, Optional
 
 from . import __version__
-from ._base import JSON, PROTOCOL, _encode, _hide
+from ._base import JSON, PROTOCOL, _encode, _hide, _short
 from ._process import _accelerator, _device_properties, _devices, _torch, launcher_rank
 from ._session import _Session
 
@@ -42,7 +42,9 @@ class _Identity:
         if torch is not None:
             hello["framework"] = "torch"
             hello["framework_version"] = str(getattr(torch, "__version__", ""))
-        hello.update((key, value) for key, value in self.facts.items() if value is not None)
+        for key, value in self.facts.items():
+            if value is not None:
+                hello[key] = _short(value) if isinstance(value, str) else value
         hello["world"] = max(hello["world"], hello["rank"] + 1)
         devices = _device_names()
         if devices:

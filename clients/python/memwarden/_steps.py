@@ -70,8 +70,9 @@ class _Steps:
                 line += ',"loss":' + _real(loss)
         if rate is not None:
             rate = rate if type(rate) is float else _number(rate)
-            if rate is not None:
-                line += ',"learning_rate":' + _real(rate)
+            # The protocol has no learning rate that is not finite.
+            if rate is not None and rate - rate == 0.0:
+                line += ',"learning_rate":%r' % rate
         if grad_norm is not None:
             grad_norm = grad_norm if type(grad_norm) is float else _number(grad_norm)
             if grad_norm is not None:
