@@ -99,7 +99,7 @@ def opentelemetry_step(path):
     reader = InMemoryMetricReader()
     meter = MeterProvider(metric_readers=[reader]).get_meter("bench")
     gauges = [meter.create_gauge("training.gauge%d" % n) for n in range(GAUGES)]
-    about = {"rank": 0, "job": "bench"}
+    about = {"rank": 0, "run": "bench"}
 
     def step():
         for n, gauge in enumerate(gauges):
