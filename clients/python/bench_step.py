@@ -99,7 +99,7 @@ def opentelemetry_step(path):
     reader = InMemoryMetricReader()
     meter = MeterProvider(metric_readers=[reader]).get_meter("bench")
     gauges = [meter.create_gauge("training.gauge%d" % n) for n in range(GAUGES)]
-    about = {"rank": 0, "job": "bench"}
+    about = {"rank": 0, "run": "bench"}
 
     def step():
         for n, gauge in enumerate(gauges):
@@ -229,17 +229,16 @@ def bench_agreement(rounds, daemon, block=50):
 
     def measure(on):
         if on:
-            monitor._agrees()
+            checkpoints.take_part()
         taken = steps()
-        thread, monitor._agreement_thread, monitor._agreement = monitor._agreement_thread, None, None
-        if thread is not None:
-            ends.set()
-            thread.join()
-            ends.clear()
+        checkpoints.agreement = None
+        # The thread of the agreement ends and begins with each block.
+        monitor._session.ends.set()
+        checkpoints._worker.join(60)
+        monitor._session._begin()
         return taken
 
-    # The thread of the agreement ends and begins with each block.
-    ends = monitor._wake
+    checkpoints = monitor._checkpoints
     taken = {True: [], False: []}
     steps()
     for _ in range(rounds):
@@ -255,7 +254,7 @@ def bench_agreement(rounds, daemon, block=50):
     idle = {}
     for on in (False, True):
         if on:
-            monitor._agrees()
+            checkpoints.take_part()
         begun = time.process_time()
         time.sleep(20)
         idle[on] = (time.process_time() - begun) / 20
@@ -286,9 +285,9 @@ def bench_loop(rounds, daemon, block=20):
     steps()
     for _ in range(rounds):
         for on in random.sample([True, False], 2):
-            _monitor._automatic._off = not on
+            _monitor._automatic._session.off = not on
             taken[on].append(steps())
-    _monitor._automatic._off = False
+    _monitor._automatic._session.off = False
     show("a step, CPU", taken[False], taken[True], "ms", 1000)
     _monitor._automatic.stop()
     leave(listener, path)

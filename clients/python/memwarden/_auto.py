@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from typing import Any
 
 from . import _monitor
 from ._base import _hide
 from ._hooks import _Watch
-from ._process import _devices, _torch
+from ._process import _torch
 
 
 def start_auto() -> None:
@@ -23,7 +21,9 @@ def start_auto() -> None:
             or os.environ.get("MEMWARDEN_DISABLE", "") not in ("", "0")
         ):
             return
-        monitor = _Auto(phase_memory=mode != "steps")
+        monitor = _monitor.Monitor(phase_memory=mode != "steps")
+        # Workers that only import torch are not reported; evaluation and inference have loaders too.
+        monitor._phases.starting = ("forward", "optimizer")
         watch = _Watch(monitor)
         # `torch.optim` deletes the name of its own module.
         optimizer = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
@@ -36,28 +36,6 @@ def start_auto() -> None:
             if loader is not None and hasattr(loader, "_BaseDataLoaderIter"):
                 watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")
         _monitor._automatic = monitor
-        monitor._run_thread()
+        monitor._run()
     except Exception as error:
         _hide(error, "auto")
-
-
-class _Auto(_monitor.Monitor):
-    """Connects only when there is something to report: workers that only import torch are not reported."""
-
-    def _phase_begins(self, name: str) -> Any:
-        # Evaluation and inference have loaders too.
-        return super()._phase_begins(name) if self._ready or name in ("forward", "optimizer") else None
-
-    def _send_memory(self) -> None:
-        if not self._ready and _devices():
-            self.start()
-        super()._send_memory()
-
-    def _loop(self, wake: threading.Event) -> None:
-        while not self._ready and not self._off and not wake.wait(self._interval):
-            try:
-                if _devices():
-                    self.start()
-            except Exception as error:
-                _hide(error, "auto")
-        super()._loop(wake)

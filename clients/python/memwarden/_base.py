@@ -14,6 +14,10 @@ PROTOCOL = 1
 DEFAULT_SOCKET = "/run/memwarden/job.sock"
 DEFAULT_URL = "http://127.0.0.1:10636"
 LONGEST_LINE = 65536
+# Bytes of the name of a phase, and of any other text but a path.
+LONGEST_NAME, LONGEST_TEXT = 64, 256
+# Bytes of the JSON of an event's detail.
+LONGEST_DETAIL = 16384
 # Lines that wait for a connection: acknowledgements and failures, not measured values.
 MOST_KEPT = 64
 MOST_PHASES = 64
@@ -88,10 +92,15 @@ def _text(value: Any) -> str:
     return value if type(value) is str else str(_plain(value))
 
 
+def _short(value: Any, most: int = LONGEST_TEXT) -> str:
+    """A text of at most `most` bytes of UTF-8: the daemon rejects a line with a longer one."""
+    return _text(value).encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+
+
 def _encode(message: JSON) -> bytes:
     text = json.dumps(_plain(message), separators=(",", ":"), ensure_ascii=False)
     line = text.encode("utf-8", "replace") + b"\n"
-    if len(line) <= LONGEST_LINE:
+    if len(line) <= (LONGEST_DETAIL if "detail" in message else LONGEST_LINE):
         return line
     # Values of users can be long.
     short = {key: each for key, each in message.items() if key not in ("detail", "by_group", "model", "devices")}
@@ -125,6 +134,21 @@ def _plain_whole(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain_whole(each) for each in value]
     return _plain(value)
+
+
+def _write_json(path: Any, content: JSON) -> None:
+    """Writes a file completely or not at all."""
+    path = os.fspath(path)
+    sibling = "%s.%d.part" % (path, _getpid())
+    try:
+        with open(sibling, "w", encoding="utf-8") as file:
+            json.dump(_plain_whole(content), file, indent=1)
+            file.write("\n")
+        os.replace(sibling, path)
+    except BaseException:
+        if os.path.exists(sibling):
+            os.remove(sibling)
+        raise
 
 
 def _size(value: Optional[float]) -> str:

@@ -33,11 +33,11 @@ class _Watch:
 
     @_guarded()
     def before_step(self, *_: Any) -> None:
-        self._optimizer = self.monitor._phase_begins("optimizer")
+        self._optimizer = self.monitor._phases.begin("optimizer")
 
     @_guarded()
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.monitor._phase_ends("optimizer", self._optimizer)
+        self.monitor._phases.end("optimizer", self._optimizer)
         self._optimizer = None
         # A call that raised has not reset it.
         self.depth = 0
@@ -85,10 +85,10 @@ class _Watch:
         modules = [module for module in (known() for known in self.followed) if module is not None]
         if not modules:
             return
-        facts = self.monitor._facts
+        facts = self.monitor._identity.facts
         wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
         if facts["data_parallel"] is None and any(type(module).__name__ in wrappers for module in modules):
-            facts["data_parallel"] = self.monitor._hello()["world"]
+            facts["data_parallel"] = self.monitor._identity.hello()["world"]
         if facts["precision"] is None:
             weights = (each for each in modules[0].parameters() if each.is_floating_point())
             found = collections.Counter(_dtype(each.dtype) for each in weights)
@@ -110,7 +110,7 @@ class _Watch:
             if self.depth == 1 and module.training and _torch().is_grad_enabled():
                 self.calls += 1
                 self._count(inputs, kwargs)
-                self._forward = self.monitor._phase_begins("forward")
+                self._forward = self.monitor._phases.begin("forward")
         except Exception as error:
             _hide(error, "forward")
 
@@ -120,7 +120,7 @@ class _Watch:
         self.depth = max(0, self.depth - 1)
         if self.depth == 0 and self._forward is not None:
             begun, self._forward = self._forward, None
-            self.monitor._phase_ends("forward", begun)
+            self.monitor._phases.end("forward", begun)
 
     def _count(self, inputs: Any, kwargs: Any) -> None:
         """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples."""
@@ -137,7 +137,7 @@ class _Watch:
         embedded = given is kwargs.get("inputs_embeds")
         if len(given.shape) == 2 and not given.is_floating_point() or embedded and len(given.shape) == 3:
             self.tokens += int(given.shape[0]) * int(given.shape[1])
-            facts = self.monitor._facts
+            facts = self.monitor._identity.facts
             if facts["sequence_length"] is None:
                 facts["sequence_length"] = int(given.shape[1])
 
@@ -151,11 +151,11 @@ class _Watch:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if _tracing():
                 return original(*args, **kwargs)
-            begun = monitor._phase_begins(phase)
+            begun = monitor._phases.begin(phase)
             try:
                 return original(*args, **kwargs)
             finally:
-                monitor._phase_ends(phase, begun)
+                monitor._phases.end(phase, begun)
 
         setattr(owner, name, wrapped)
 

@@ -57,7 +57,7 @@ class HuggingFaceCallback(_Base):
             self.monitor.describe(precision="bf16" if args.bf16 else "fp16")
         if getattr(args, "gradient_checkpointing", False):
             self.monitor.describe(recompute="full")
-        self._agree()
+        self.monitor._checkpoints.take_part_in_trainer()
         self.monitor.start()
         if model is not None and self._analyze:
             self.monitor.analyze_model(model, kwargs.get("optimizer"), check_values=False)
@@ -87,13 +87,8 @@ class HuggingFaceCallback(_Base):
         self._waiting["seconds"] = self._ended - begun
         self._save_if_due(state, control)
 
-    def _agree(self) -> None:
-        """Here is the boundary of a step at which the Trainer saves, and not where the step is reported."""
-        self.monitor._step_is_boundary = False
-        self.monitor._agrees()
-
     def _save_if_due(self, state: Any, control: Any) -> None:
-        if self.monitor._boundary(int(state.global_step)) and control is not None:
+        if self.monitor._checkpoints.boundary(int(state.global_step)) and control is not None:
             self.monitor.checkpoint_saving(step=state.global_step)
             control.should_save = True
 
@@ -132,7 +127,7 @@ class _HuggingFaceSaver(HuggingFaceCallback):
 
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor, analyze=False)
-        self._agree()
+        self.monitor._checkpoints.take_part_in_trainer()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Saves a checkpoint if one is requested."""

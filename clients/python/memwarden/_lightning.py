@@ -54,7 +54,7 @@ class LightningCallback(_Base):
         self._last = int(getattr(trainer, "global_step", 0))
         self._samples = self._tokens = 0
         self.monitor.describe(data_parallel=getattr(trainer, "world_size", None))
-        self._agree()
+        self.monitor._checkpoints.take_part_in_trainer()
         self.monitor.start()
         if self._analyze:
             self.monitor.analyze_model(module, check_values=False)
@@ -77,14 +77,9 @@ class LightningCallback(_Base):
         self._samples = self._tokens = 0
         self._save_if_due(trainer)
 
-    def _agree(self) -> None:
-        """Here is the boundary of a step at which the Trainer can save, and not where the step is reported."""
-        self.monitor._step_is_boundary = False
-        self.monitor._agrees()
-
     def _save_if_due(self, trainer: Any) -> None:
         step = int(trainer.global_step)
-        if not self.monitor._boundary(step):
+        if not self.monitor._checkpoints.boundary(step):
             return
         known = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None)
         path = os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step)
@@ -112,7 +107,7 @@ class _LightningSaver(LightningCallback):
 
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor, analyze=False)
-        self._agree()
+        self.monitor._checkpoints.take_part_in_trainer()
 
     @_guarded()
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

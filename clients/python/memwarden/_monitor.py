@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import os
+import signal
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
-from ._agreement import _Agreement
-from ._base import (
-    DEFAULT_SOCKET,
-    DEFAULT_URL,
-    JSON,
-    MOST_ENTRIES,
-    _clock,
-    _getpid,
-    _guarded,
-    _hide,
-    _now,
-    _number,
-    _plain,
-    _real,
-    _text,
-)
-from ._checkpoints import _Checkpoints
-from ._link import _link
-from ._phases import _Total
-from ._process import _devices, _pinned, _torch
+from ._allocator import _Allocator
+from ._base import DEFAULT_SOCKET, DEFAULT_URL, JSON, _getpid, _guarded, _hide, _text, _write_json
+from ._checkpoints import Saver, _Checkpoint, _Checkpoints
+from ._identity import _Identity
+from ._phases import _Phase, _Phases
+from ._process import _devices
 from ._risks import _Risks
+from ._session import _Log, _Session, _Worker
+from ._snapshots import _Snapshots, memory_status
+from ._steps import _Steps
 from ._timeline import _Timeline
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
@@ -38,15 +27,16 @@ _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 _automatic: Optional["Monitor"] = None
 
 
-class Monitor(_Timeline, _Risks, _Checkpoints):
+class Monitor:
     """Reports one training process to the daemon.
 
     `monitor_steps` such as `[1, [5, 10]]` limits reports and records to those steps; totals continue.
     `interval` is the seconds between two readings of the allocator (0: none), `min_interval` those between two step
     messages, `log_file` a file that receives every sent line (`log_bytes` each, `log_files` of them),
     `oom_snapshot` a folder for a snapshot of the allocator when it fails. With `agree_every`, the same on all ranks, a
-    process group that has no store agrees on a checkpoint by an all-reduce every so many steps. The description of the run (`rank`,
-    `world`, `data_parallel`, `sequence_length`, `global_batch`, `precision`, `recompute`) is detected where possible.
+    process group that has no store agrees on a checkpoint by an all-reduce every so many steps. The description of the
+    run (`rank`, `world`, `data_parallel`, `sequence_length`, `global_batch`, `precision`, `recompute`) is detected where
+    possible.
     """
 
     def __init__(
@@ -74,65 +64,24 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
         agree_every: int = 0,
     ) -> None:
         env = os.environ
-        self._off = env.get("MEMWARDEN_DISABLE", "") not in ("", "0")
-        self._facts: JSON = {
-            "job": job if job is not None else env.get("MEMWARDEN_RUN") or None,
-            "rank": rank,
-            "local_rank": local_rank,
-            "world": world,
-            "data_parallel": data_parallel,
-            "sequence_length": sequence_length,
-            "global_batch": global_batch,
-            "precision": precision,
-            "recompute": recompute,
-        }
-        self._model: Optional[JSON] = None
-        self._params: Optional[JSON] = None
-        self._hello_sent: Optional[JSON] = None
-        self._hellos_checked = 0
-        self._wanted: Optional[Tuple[Set[int], List[Tuple[int, int]]]] = None
-        self._interval, self._min_interval = interval, min_interval
-        self._phase_memory = phase_memory
-        self._url = _text(url or env.get("MEMWARDEN_URL") or DEFAULT_URL).rstrip("/")
-        self._oom_snapshot = oom_snapshot or env.get("MEMWARDEN_OOM_SNAPSHOT") or None
-        self._log_path, self._log_bytes, self._log_files = log_file, log_bytes, log_files
-        self._log_lines: Deque[bytes] = collections.deque(maxlen=MOST_ENTRIES)
-        self._log_lock = threading.Lock()
-        self._link = _link(_text(socket_path or env.get("MEMWARDEN_JOB_SOCKET") or DEFAULT_SOCKET), self._greeting)
-        self._agreement: Optional[_Agreement] = None
-        self._savers: List[Callable[[int], Any]] = []
-        self._agree_every, self._step_is_boundary = agree_every, True
-        self._risks: List[Tuple[int, Callable[[JSON], Any], bool, Dict[str, int]]] = []
-        self._observed = False
-        self._entries: Deque[JSON] = collections.deque(maxlen=MOST_ENTRIES)
-        self._snapshots: Dict[str, JSON] = {}
-        self._ready = False
-        self._stopped = False
-        self._clear()
-        try:
-            self._wanted = _wanted_steps(monitor_steps)
-        except Exception as error:
-            _hide(error, "monitor_steps")
+        facts: JSON = {"job": job if job is not None else env.get("MEMWARDEN_RUN") or None}
+        facts.update(rank=rank, local_rank=local_rank, world=world, data_parallel=data_parallel, precision=precision)
+        facts.update(sequence_length=sequence_length, global_batch=global_batch, recompute=recompute)
+        paths = _text(socket_path or env.get("MEMWARDEN_JOB_SOCKET") or DEFAULT_SOCKET)
+        url = _text(url or env.get("MEMWARDEN_URL") or DEFAULT_URL).rstrip("/")
+        folder = oom_snapshot or env.get("MEMWARDEN_OOM_SNAPSHOT") or None
+        self._session = session = _Session(self.start, paths, self._greeting, _Log(log_file, log_bytes, log_files))
+        self._identity = _Identity(session, facts)
+        self._steps = _Steps(session, self._identity, monitor_steps, min_interval)
+        self._phases = _Phases(session, phase_memory)
+        self._snapshots = _Snapshots(self._steps)
+        self._timeline = _Timeline(session, self._steps, self._snapshots)
+        self._allocator = _Allocator(session, self._identity, self._timeline, folder)
+        self._checkpoints = _Checkpoints(session, self._steps, agree_every)
+        self._risks = _Risks(session, url)
+        self._interval = interval
+        self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
-
-    def _clear(self) -> None:
-        """The totals at the start of the process."""
-        self._pid = _getpid()
-        self._began = _clock()
-        self._step = 0
-        self._tokens: Optional[int] = None
-        self._samples: Optional[int] = None
-        self._skipped = self._nan = 0
-        self._last_line = b""
-        self._last_end: Optional[float] = None
-        self._last_sent = float("-inf")
-        self._held = False
-        self._phases: Dict[str, _Total] = {}
-        self._probes = 0
-        self._thread: Optional[threading.Thread] = None
-        self._risk_thread: Optional[threading.Thread] = None
-        self._wake = threading.Event()
-        self._clear_checkpoints()
 
     # -- begin and end
 
@@ -140,37 +89,27 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
     def start(self) -> "Monitor":
         """Connects and begins to read the allocator; called by the first `step` if not called before."""
         global _automatic
-        if self._ready or self._off:
+        if self._session.ready or self._session.off:
             return self
         if _automatic is not None and _automatic is not self:
             # The program reports itself.
             retired, _automatic = _automatic, None
-            retired._retire()
-        self._ready, self._stopped = True, False
-        self._link.connect()
-        self._run_thread()
-        self._run_agreement()
+            retired._session.retire()
+        self._session.open()
+        self._run()
+        self._checkpoints.run()
         return self
-
-    def _run_thread(self) -> None:
-        if self._thread is None and self._interval > 0:
-            self._thread = threading.Thread(target=self._loop, args=(self._wake,), name="memwarden", daemon=True)
-            self._thread.start()
 
     @_guarded()
     def stop(self, reason: str = "finished") -> None:
         """Sends the last message; the series of this rank end."""
-        if not self._ready or self._pid != _getpid():
+        session = self._session
+        if not session.ready or session.pid != _getpid():
             return
-        self._wake.set()
-        self._end_agreement()
-        self._flush_held()
-        self._send({"type": "bye", "t": _now(), "reason": reason, "dropped": self._link.dropped})
-        self._link.close()
-        self._write_log()
-        self._ready, self._stopped, self._thread, self._risk_thread = False, True, None, None
-        self._agreement_thread = None
-        self._wake = threading.Event()
+        session.ends.set()
+        self._checkpoints.end()
+        self._flush()
+        session.close(reason)
 
     def __enter__(self) -> "Monitor":
         self.start()
@@ -179,31 +118,62 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
     def __exit__(self, kind: Any, *_: Any) -> None:
         self.stop("finished" if kind is None else getattr(kind, "__name__", "error"))
 
-    def _retire(self) -> None:
-        """Another monitor of this process replaces this one."""
-        self._off, self._ready = True, False
-        self._wake.set()
-        self._link.close()
-
     def _forked(self) -> None:
-        self._link.forked()
-        self._log_lines.clear()
-        self._log_lock = threading.Lock()
-        self._hello_sent, self._hellos_checked = None, 0
-        self._ready = False
-        self._clear()
+        """In a child process, whose totals begin at zero."""
+        self._session.forked()
+        for part in (self._identity, self._steps, self._phases, self._snapshots, self._checkpoints):
+            part.reset()
+
+    def _greeting(self) -> List[bytes]:
+        """The first lines of a connection: all cumulative values."""
+        lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines()]
+        return [line for line in lines if line]
+
+    def _flush(self) -> None:
+        self._steps.flush()
+        self._phases.flush()
+
+    def _run(self) -> None:
+        if self._interval > 0:
+            self._worker.start()
+
+    def _loop(self, ends: threading.Event) -> None:
+        """The thread of the monitor."""
+        session = self._session
+        tasks: Sequence[Callable[[], None]] = (
+            session.link.keep_up,
+            self._allocator.observe,
+            self._allocator.send,
+            self._flush,
+            self._phases.send_open,
+            self._checkpoints.watch,
+            session.log.write,
+        )
+        while not ends.wait(self._interval):
+            if session.off:
+                return
+            for task in tasks if session.ready else (self._start_with_devices,):
+                try:
+                    task()
+                except Exception as error:
+                    _hide(error, getattr(task, "__name__", "thread"))
+
+    def _start_with_devices(self) -> None:
+        """An automatic monitor starts when there is something to report, which its thread waits for."""
+        if _devices():
+            self.start()
 
     @property
     def dropped(self) -> int:
         """Lines that could not be sent."""
-        return int(self._link.dropped)
+        return int(self._session.link.dropped)
 
     @property
     def connected(self) -> bool:
         """Whether a daemon is connected."""
-        return bool(self._link.connected)
+        return bool(self._session.link.connected)
 
-    # -- steps
+    # -- steps and phases
 
     def step(
         self,
@@ -221,178 +191,63 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
 
         A tensor on a device is not read, because that would wait for the device: pass numbers.
         """
-        if self._off:
+        session = self._session
+        if session.off:
             return
         try:
-            now = _clock()
-            if not self._ready:
-                if self._stopped:
+            if not session.ready:
+                if session.stopped:
                     return
                 self.start()
-            self._step = n = self._step + 1 if n is None else int(n)
-            if tokens is not None:
-                if type(tokens) is not int:
-                    tokens = _number(tokens)
-                if tokens is not None:
-                    self._tokens = (self._tokens or 0) + int(tokens)
-            if samples is not None:
-                if type(samples) is not int:
-                    samples = _number(samples)
-                if samples is not None:
-                    self._samples = (self._samples or 0) + int(samples)
-            if seconds is None and self._last_end is not None:
-                seconds = now - self._last_end
-            self._last_end = now
-            line = '{"type":"step","t":%.6f,"step":%d' % (_now(), n)
-            if seconds is not None:
-                line += ',"seconds":%.9g' % seconds
-            if self._tokens is not None:
-                line += ',"tokens":%d' % self._tokens
-            if self._samples is not None:
-                line += ',"samples":%d' % self._samples
-            finite = True
-            if loss is not None:
-                if type(loss) is not float:
-                    loss = _number(loss)
-                if loss is not None:
-                    finite = loss - loss == 0.0
-                    line += ',"loss":' + _real(loss)
-            if learning_rate is not None:
-                if type(learning_rate) is not float:
-                    learning_rate = _number(learning_rate)
-                if learning_rate is not None:
-                    line += ',"learning_rate":' + _real(learning_rate)
-            if grad_norm is not None:
-                if type(grad_norm) is not float:
-                    grad_norm = _number(grad_norm)
-                if grad_norm is not None:
-                    finite = finite and grad_norm - grad_norm == 0.0
-                    line += ',"grad_norm":' + _real(grad_norm)
-            if skipped:
-                self._skipped += 1
-            if not finite:
-                self._nan += 1
-            line += ',"skipped":%d,"nan":%d,"dropped":%d}\n' % (self._skipped, self._nan, self._link.dropped)
-            if self._wanted is None or self._wants(n):
-                self._last_line = encoded = line.encode()
-                if now - self._last_sent < self._min_interval:
-                    self._held = True
-                else:
-                    self._held = False
-                    self._last_sent = now
-                    self._send_line(encoded)
-                    if self._hellos_checked < 2:
-                        self._hellos_checked += 1
-                        self._say_hello_again()
-            if self._agreement is not None and self._step_is_boundary:
-                self._boundary(n)
+            n = self._steps.add(n, tokens, samples, loss, learning_rate, grad_norm, seconds, skipped)
+            checkpoints = self._checkpoints
+            if checkpoints.agreement is not None and checkpoints.step_is_boundary:
+                checkpoints.boundary(n)
         except Exception as error:
             _hide(error, "step")
 
-    def _wants(self, n: int) -> bool:
-        if self._wanted is None:
-            return True
-        single, ranges = self._wanted
-        return n in single or any(first <= n <= last for first, last in ranges)
+    def phase(self, name: str) -> _Phase:
+        """A context manager, and a decorator, for a part of the step: `forward`, `backward`, `optimizer`, `loader`.
 
-    def _flush_held(self) -> None:
-        if self._held:
-            self._held = False
-            self._send_line(self._last_line)
-        for name, total in list(self._phases.items()):
-            if total.changed:
-                total.changed = total.reported_open = False
-                self._send_line(self._phase_line(name, total))
+        The time is the host's: work that a GPU does later counts where the host waits for it.
+        """
+        return _Phase(self._phases, name)
 
-    # -- the thread
+    def profile_stage(self, name: str, function: Optional[Callable[..., Any]] = None, *args: Any, **kwargs: Any) -> Any:
+        """A phase with snapshots `NAME:begin` and `NAME:end` around it, to be compared.
 
-    def _loop(self, wake: threading.Event) -> None:
-        while not wake.wait(self._interval):
-            if self._off:
-                return
-            for task in (
-                self._link.keep_up,
-                self._observe_ooms,
-                self._send_memory,
-                self._flush_held,
-                self._say_open_phases,
-                self._watch_request,
-                self._write_log,
-            ):
-                try:
-                    task()
-                except Exception as error:
-                    _hide(error, getattr(task, "__name__", "thread"))
+        With a function, calls it as such a stage and gives what it gives.
+        """
+        stage = _Phase(self._phases, name, self.memory_snapshot)
+        if function is None:
+            return stage
+        with stage:
+            return function(*args, **kwargs)
 
-    def _send_memory(self) -> None:
-        devices = _devices()
-        if not devices:
-            return
-        if self._hello_sent is not None and "devices" not in self._hello_sent:
-            self._say_hello_again()
-        message: JSON = {"type": "mem", "t": _now(), "devices": devices}
-        pinned = _pinned()
-        if pinned is not None:
-            message["pinned"] = pinned
-        self._send(message)
+    def monitor_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the function within a stage of its name; returns its result and raises its exceptions."""
+        with self.profile_stage(getattr(function, "__name__", "function")):
+            return function(*args, **kwargs)
 
-    # -- out of memory
+    def phases(self) -> Dict[str, JSON]:
+        """Seconds, count and highest allocation of every phase so far."""
+        return {
+            name: {"seconds": total.seconds, "count": total.count, "allocated_peak_bytes": total.peak}
+            for name, total in list(self._phases.totals.items())
+        }
 
-    def _observe_ooms(self) -> None:
-        if self._observed:
-            return
-        torch = _torch()
-        attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
-        cuda = getattr(torch, "cuda", None)
-        # Before initialization no device has an allocator to attach to.
-        if attach is None or cuda is None or not cuda.is_initialized():
-            return
-        self._observed = True
-        weak = weakref.ref(self)
-
-        def observer(device: int, requested: int, total: int, free: int) -> None:
-            monitor = weak()
-            if monitor is not None:
-                monitor._out_of_memory(device, requested, total, free)
-
-        attach(observer)
+    # -- the model
 
     @_guarded()
-    def _out_of_memory(self, device: int, requested: int, total: int, free: int) -> None:
-        message: JSON = {"type": "oom", "t": _now(), "device": str(device), "requested": requested}
-        message.update(total=total, free=free)
-        figures = _devices().get(str(device), {})
-        message.update((key, figures[key]) for key in ("allocated", "reserved") if key in figures)
-        if self._oom_snapshot:
-            path = os.path.join(self._oom_snapshot, "oom-rank%d-%d.pickle" % (self._hello()["rank"], _getpid()))
-            try:
-                os.makedirs(self._oom_snapshot, exist_ok=True)
-                _torch().cuda.memory._dump_snapshot(path)
-                message["snapshot"] = os.path.abspath(path)
-            except Exception as error:
-                _hide(error, "snapshot")
-        self._send(message, keep=True)
-        self._entries.append(dict(self._entry("out of memory", None), detail=_plain(message)))
-
-    # -- models
+    def describe(self, model: Any = None, **facts: Any) -> None:
+        """Adds values that are known later: the model, or any of the arguments of `Monitor`."""
+        self._identity.describe(model, facts)
 
     @_guarded(dict)
     def analyze_model(self, model: Any, optimizer: Any = None, check_values: bool = True) -> JSON:
         """Calls `memwarden.analyze_model` and sends the result to the daemon; `hello` then has the shape of the model."""
-        from ._models import analyze_model, describe_model
-
-        found = analyze_model(model, optimizer, check_values)
-        self._model = describe_model(model)
-        keys = ("parameters", "trainable", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "by_dtype")
-        self._params = {"type": "params", **{key: found[key] for key in keys}}
-        self._params.update(by_group=found["by_group"], lora=found["lora"])
-        if check_values:
-            self._params.update(nan=len(found["nan"]), inf=len(found["inf"]))
-        if self._ready:
-            self._say_hello_again()
-            self._send(self._params)
-        else:
-            self.start()
+        found = self._identity.analyze(model, optimizer, check_values)
+        self.start()
         return found
 
     @_guarded()
@@ -408,20 +263,155 @@ class Monitor(_Timeline, _Risks, _Checkpoints):
             optimizer.register_step_pre_hook(watch.before_step)
             optimizer.register_step_post_hook(watch.after_step)
 
+    # -- snapshots and the timeline
 
-def _wanted_steps(steps: Any) -> Optional[Tuple[Set[int], List[Tuple[int, int]]]]:
-    """`[1, [5, 10]]`: 1, and 5 to 10 inclusive."""
-    if steps is None:
-        return None
-    single: Set[int] = set()
-    ranges: List[Tuple[int, int]] = []
-    for each in steps:
-        if isinstance(each, int):
-            single.add(each)
-        else:
-            first, last = each
-            ranges.append((int(first), int(last)))
-    return single, ranges
+    @_guarded(dict)
+    def memory_snapshot(self, name: str) -> JSON:
+        """Stores the current memory under a name; returns it."""
+        return {} if self._session.off else self._snapshots.take(_text(name))
+
+    @_guarded(dict)
+    def compare(self, before: Union[str, JSON], after: Union[str, JSON]) -> JSON:
+        """The growth between two snapshots (names, or points of the timeline): bytes and seconds, after minus before."""
+        return self._snapshots.growth(before, after)
+
+    @_guarded(dict)
+    def stage_growth(self, name: str) -> JSON:
+        """The growth in the last run of a stage, or of a monitored function."""
+        return self._snapshots.growth(name + ":begin", name + ":end")
+
+    @_guarded(dict)
+    def check_memory_status(self, threshold: float = 0.9) -> JSON:
+        """How full the devices, the host and our cgroup are; `ok` where none is above the threshold (0 to 1).
+
+        Asks the driver for free memory, which may take a millisecond.
+        """
+        return memory_status(threshold)
+
+    @_guarded(dict)
+    def cleanup(self) -> JSON:
+        """Collects garbage and releases cached memory of the devices; returns the freed memory. Waits for the devices."""
+        return self._snapshots.cleanup()
+
+    @_guarded(dict)
+    def record(self, event: str, extra: Any = None) -> JSON:
+        """Adds a point with the current memory to the timeline; returns the point."""
+        return self._timeline.record(event, extra)
+
+    @_guarded(dict)
+    def record_detailed(self, event: str, tensors: Any = None, model: Any = None, extra: Any = None) -> JSON:
+        """Like `record`, with the size, type and device of tensors and the content of a model."""
+        return self._timeline.record(event, extra, tensors, model)
+
+    @_guarded(list)
+    def timeline(self) -> List[JSON]:
+        """The points, the oldest first; at most the last 10,000."""
+        return list(self._timeline.points)
+
+    @_guarded("")
+    def timeline_text(self) -> str:
+        """The timeline as a table for a console."""
+        return self._timeline.text()
+
+    @_guarded(dict)
+    def timeline_summary(self) -> JSON:
+        """The point with the most memory, the growth from the first point to the last, and the mean of each event."""
+        return self._timeline.summary()
+
+    @_guarded()
+    def print_timeline(self, file: Any = None) -> None:
+        """Prints the timeline."""
+        print(self.timeline_text(), file=file or sys.stdout)
+
+    @_guarded("")
+    def report(self) -> str:
+        """For a console: current memory, the phases, the timeline, its peak and the growth."""
+        return self._timeline.report(self._identity.hello()["rank"], self.phases())
+
+    @_guarded(False)
+    def export_json(self, path: str) -> bool:
+        """Writes everything recorded to a file, completely or not at all. The names contain the units."""
+        steps, identity = self._steps, self._identity
+        everything = {
+            "schema_version": 1,
+            "hello": identity.sent or identity.hello(),
+            "steps": {"last": steps.last, "tokens": steps.tokens, "samples": steps.samples},
+            "phases": self.phases(),
+            "timeline": self.timeline(),
+            "snapshots": self._snapshots.named,
+            "parameters": identity.params,
+        }
+        _write_json(path, everything)
+        return True
+
+    # -- findings and checkpoints
+
+    @_guarded()
+    def on_risk(
+        self, level: str, callback: Callable[[JSON], Any], *, everything: bool = False, interval: float = 5.0
+    ) -> None:
+        """Calls back, on a separate thread, when the daemon reports a finding of this level or a more severe one.
+
+        Levels are `info`, `warning` and `critical`. The callback gets the finding (analyzer, subject, state, severity,
+        summary, evidence, advice), once each time that it appears or becomes more severe. Findings that cannot be about
+        this process are left out unless `everything` is set. The daemon is queried at `url` or `MEMWARDEN_URL`.
+        """
+        self._risks.add(level, callback, everything, interval)
+
+    @property
+    def checkpoint_requested(self) -> bool:
+        """Whether to save a checkpoint now, until one is saved or has failed.
+
+        With a process group of several ranks: from the agreed step on. Otherwise as soon as one is requested.
+        """
+        return self._checkpoints.requested
+
+    @_guarded(False)
+    def on_checkpoint_signal(self, *signals: int) -> bool:
+        """Handles signals (without any, SIGUSR1) by requesting a checkpoint, and nothing else.
+
+        A handler that was there is called afterwards. Only the main thread may; False where it could not be done.
+        """
+        self._checkpoints.handle(signals or (signal.SIGUSR1,))
+        return True
+
+    @_guarded(False)
+    def on_checkpoint(self, save: Saver, *signals: int) -> bool:
+        """Calls `save(step)` within `step`, when a checkpoint is requested, at a step that all ranks agree on.
+
+        `save` may return the path of what it saved. Its exceptions are reported as a failed checkpoint, and training
+        goes on. Handles signals as `on_checkpoint_signal` does.
+        """
+        if not callable(save):
+            raise TypeError("not a function: %s" % _text(save))
+        self._checkpoints.savers.append(save)
+        return self.on_checkpoint_signal(*signals)
+
+    @_guarded()
+    def request_checkpoint(self) -> None:
+        """Requests a checkpoint like a signal; for callbacks of `on_risk`."""
+        self._checkpoints.take_part().ask()
+
+    @_guarded()
+    def checkpoint_saving(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
+        """Reports that a checkpoint is being written: protection then waits for it."""
+        self._checkpoints.report("saving", path, step)
+
+    @_guarded()
+    def checkpoint_saved(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
+        """Reports that the checkpoint is complete and on its disk: protection may continue."""
+        self._checkpoints.report("saved", path, step)
+
+    @_guarded()
+    def checkpoint_failed(
+        self, path: Optional[str] = None, step: Optional[int] = None, reason: Optional[str] = None
+    ) -> None:
+        """Reports that the checkpoint could not be written, and why."""
+        self._checkpoints.report("failed", path, step, reason)
+
+    def checkpoint(self, path: Optional[str] = None, step: Optional[int] = None) -> _Checkpoint:
+        """`with monitor.checkpoint(path): torch.save(...)`: saving, then saved, or failed if it raises."""
+        return _Checkpoint(self, path, step)
 
 
 def _after_fork() -> None:

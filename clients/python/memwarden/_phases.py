@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from ._base import JSON, MOST_PHASES, Function, _clock, _encode, _hide, _now, _text
-from ._messages import _Messages
+from ._base import JSON, LONGEST_NAME, MOST_PHASES, Function, _clock, _encode, _hide, _now, _short, _text
 from ._process import _allocated
-
-
-class _Phase:
-    """`with monitor.phase("forward"):`, or `@monitor.phase("forward")`."""
-
-    def __init__(self, monitor: Any, name: str, snapshots: bool = False) -> None:
-        self._monitor, self._name, self._snapshots = monitor, _text(name), snapshots
-        self._begun: List[Any] = []
-
-    def __enter__(self) -> "_Phase":
-        if self._snapshots:
-            self._monitor.memory_snapshot(self._name + ":begin")
-        self._begun.append(self._monitor._phase_begins(self._name))
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._monitor._phase_ends(self._name, self._begun.pop() if self._begun else None)
-        if self._snapshots:
-            self._monitor.memory_snapshot(self._name + ":end")
-
-    def __call__(self, function: Function) -> Function:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with _Phase(self._monitor, self._name, self._snapshots):
-                return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
+from ._session import _Session
 
 
 class _Total:
@@ -48,113 +21,120 @@ class _Total:
         self.open_since: Optional[float] = None
         self.changed = self.reported_open = False
 
+    def line(self, name: str) -> bytes:
+        message: JSON = {"type": "phase", "t": _now(), "state": "end", "seconds": self.seconds, "count": self.count}
+        message["name"] = _short(name, LONGEST_NAME)
+        if self.peak is not None:
+            message["allocated_peak"] = self.peak
+        return _encode(message)
 
-class _Phases(_Messages):
-    """The part of a monitor that measures phases."""
 
-    _phases: Dict[str, _Total]
-    _phase_memory: bool
-    _probes: int
+class _Phases:
+    """Measures phases. With `memory`, reads the allocator at the beginning and at the end of a phase."""
 
-    def phase(self, name: str) -> _Phase:
-        """A context manager, and a decorator, for a part of the step: `forward`, `backward`, `optimizer`, `loader`.
+    def __init__(self, session: _Session, memory: bool) -> None:
+        self._session, self._memory = session, memory
+        # The phases that start the monitor; the others are ignored before. None: every phase does.
+        self.starting: Optional[Sequence[str]] = None
+        self.reset()
 
-        The time is the host's: work that a GPU does later counts where the host waits for it.
-        """
-        return _Phase(self, name)
-
-    def profile_stage(self, name: str, function: Optional[Callable[..., Any]] = None, *args: Any, **kwargs: Any) -> Any:
-        """A phase with snapshots `NAME:begin` and `NAME:end` around it, to be compared.
-
-        With a function, calls it as such a stage and gives what it gives.
-        """
-        stage = _Phase(self, name, snapshots=True)
-        if function is None:
-            return stage
-        with stage:
-            return function(*args, **kwargs)
-
-    def _total(self, name: str) -> Optional[_Total]:
-        found = self._phases.get(name)
-        if found is None and len(self._phases) < MOST_PHASES:
-            found = self._phases.setdefault(name, _Total())
-        return found
+    def reset(self) -> None:
+        self.totals: Dict[str, _Total] = {}
+        self._probes = 0
 
     def _probe(self) -> Optional[Tuple[int, int]]:
         """The allocator's values, for the first phases and then for every tenth."""
-        if not self._phase_memory:
+        if not self._memory:
             return None
         self._probes += 1
         return _allocated() if self._probes < 256 or self._probes % 10 == 0 else None
 
-    def _phase_begins(self, name: str) -> Any:
-        if self._off:
+    def begin(self, name: str) -> Any:
+        """What `end` needs; None where the phase is not measured."""
+        if self._session.off:
             return None
         try:
-            if not self._ready and not self._stopped:
-                self.start()
-            total = self._total(name)
+            if not self._session.ready:
+                if self.starting is not None and name not in self.starting:
+                    return None
+                self._session.ensure_started()
+            total = self.totals.get(name)
             if total is None:
-                return None
+                if len(self.totals) >= MOST_PHASES:
+                    return None
+                total = self.totals.setdefault(name, _Total())
             before = self._probe()
             total.open_since = now = _clock()
             return now, before
         except Exception as error:
             _hide(error, "phase")
 
-    def _phase_ends(self, name: str, begun: Any) -> None:
-        if begun is None or self._off:
+    def end(self, name: str, begun: Any) -> None:
+        if begun is None or self._session.off:
             return
         try:
-            total = self._phases.get(name)
+            total = self.totals.get(name)
             if total is None:
                 return
-            now = _clock()
-            total.seconds += now - begun[0]
+            total.seconds += _clock() - begun[0]
             total.count += 1
             total.changed, total.open_since = True, None
             if begun[1] is not None:
                 after = _allocated()
                 if after is not None:
-                    # The job's own peaks are not reset: a peak that rose meanwhile was reached in this phase.
+                    # The program's own peaks are not reset: a peak that rose meanwhile was reached in this phase.
                     highest = after[1] if after[1] > begun[1][1] else max(after[0], begun[1][0])
                     total.peak = max(total.peak or 0, highest)
         except Exception as error:
             _hide(error, "phase")
 
-    def _phase_line(self, name: str, total: _Total) -> bytes:
-        message: JSON = {
-            "type": "phase",
-            "t": _now(),
-            "name": name.encode("utf-8", "replace")[:64].decode("utf-8", "ignore"),
-            "state": "end",
-            "seconds": total.seconds,
-            "count": total.count,
-        }
-        if total.peak is not None:
-            message["allocated_peak"] = total.peak
-        return _encode(message)
+    def lines(self) -> List[bytes]:
+        """A message for each phase that has ended."""
+        return [total.line(name) for name, total in list(self.totals.items()) if total.count]
 
-    def phases(self) -> Dict[str, JSON]:
-        """Seconds, count and highest allocation of every phase so far."""
-        return {
-            name: {"seconds": total.seconds, "count": total.count, "allocated_peak_bytes": total.peak}
-            for name, total in list(self._phases.items())
-        }
+    def flush(self) -> None:
+        """Sends the totals that have changed."""
+        for name, total in list(self.totals.items()):
+            if total.changed:
+                total.changed = total.reported_open = False
+                self._session.send_line(total.line(name))
 
-    def _phase_lines(self) -> List[bytes]:
-        return [self._phase_line(name, total) for name, total in list(self._phases.items()) if total.count]
-
-    def _say_open_phases(self) -> None:
+    def send_open(self) -> None:
         """A long phase is reported while it is open."""
         now = _clock()
-        for name, total in list(self._phases.items()):
+        for name, total in list(self.totals.items()):
             since = total.open_since
             if since is not None and now - since > 0.5 and not total.reported_open:
                 total.reported_open = True
-                self._send({"type": "phase", "t": _now() - (now - since), "name": name[:16], "state": "begin"})
+                message: JSON = {"type": "phase", "t": _now() - (now - since), "state": "begin"}
+                self._session.send(dict(message, name=_short(name, LONGEST_NAME)))
 
-    def monitor_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls the function within a stage of its name; returns its result and raises its exceptions."""
-        with self.profile_stage(getattr(function, "__name__", "function")):
-            return function(*args, **kwargs)
+
+class _Phase:
+    """`with monitor.phase("forward"):`, or `@monitor.phase("forward")`.
+
+    `snapshot` is called with `NAME:begin` and `NAME:end`.
+    """
+
+    def __init__(self, phases: _Phases, name: str, snapshot: Optional[Callable[[str], Any]] = None) -> None:
+        self._phases, self._name, self._snapshot = phases, _text(name), snapshot
+        self._begun: List[Any] = []
+
+    def __enter__(self) -> "_Phase":
+        if self._snapshot is not None:
+            self._snapshot(self._name + ":begin")
+        self._begun.append(self._phases.begin(self._name))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._phases.end(self._name, self._begun.pop() if self._begun else None)
+        if self._snapshot is not None:
+            self._snapshot(self._name + ":end")
+
+    def __call__(self, function: Function) -> Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _Phase(self._phases, self._name, self._snapshot):
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]

@@ -4,53 +4,34 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
-from ._base import JSON, _getpid, _guarded, _hide
-from ._messages import _Messages
+from ._base import JSON, _getpid, _hide
+from ._identity import _device_names
 from ._process import _cgroup_memory
+from ._session import _Session, _Worker
+
+_LEVELS = {"info": 0, "warning": 1, "critical": 2}
 
 
-class _Risks(_Messages):
-    """The part of a monitor that calls back on findings."""
+class _Risks:
+    """Queries the daemon at `url`, and calls back on its findings."""
 
-    _url: str
-    _wake: threading.Event
-    _risks: List[Tuple[int, Callable[[JSON], Any], bool, Dict[str, int]]]
-    _risk_interval: float
-    _risk_thread: Optional[threading.Thread]
+    def __init__(self, session: _Session, url: str) -> None:
+        self._session, self._url = session, url
+        self._callbacks: List[Tuple[int, Callable[[JSON], Any], bool, Dict[str, int]]] = []
+        self._worker = _Worker(session, "memwarden-risk", self._watch)
 
-    @_guarded()
-    def on_risk(
-        self,
-        level: str,
-        callback: Callable[[JSON], Any],
-        *,
-        everything: bool = False,
-        interval: float = 5.0,
-    ) -> None:
-        """Calls back, on a separate thread, when the daemon reports a finding of this level or a more severe one.
+    def add(self, level: str, callback: Callable[[JSON], Any], everything: bool, interval: float) -> None:
+        """Adds a callback, with the arguments of `Monitor.on_risk`, and starts the thread."""
+        self._callbacks.append((_LEVELS[level], callback, everything, {}))
+        self._interval = max(0.05, interval)
+        if not self._session.off:
+            if not self._session.ready:
+                self._session.start()
+            self._worker.start()
 
-        Levels are `info`, `warning` and `critical`. The callback gets the finding (analyzer, subject, state, severity,
-        summary, evidence, advice), once each time that it appears or becomes more severe. Findings that cannot be about this
-        process are left out unless `everything` is set. The daemon is queried at `url` or `MEMWARDEN_URL`.
-        """
-        self._risks.append((_LEVELS[level], callback, everything, {}))
-        self._risk_interval = max(0.05, interval)
-        if self._off:
-            return
-        if not self._ready:
-            self.start()
-        self._run_risk_thread()
-
-    def _run_risk_thread(self) -> None:
-        if self._risk_thread is None and self._risks:
-            arguments = (self._wake,)
-            self._risk_thread = threading.Thread(target=self._watch_risks, args=arguments, name="memwarden-risk")
-            self._risk_thread.daemon = True
-            self._risk_thread.start()
-
-    def _watch_risks(self, wake: threading.Event) -> None:
+    def _watch(self, ends: threading.Event) -> None:
         import urllib.request  # Imported here: it takes 20 ms, and few programs need it.
 
         # The daemon is local: no proxy.
@@ -58,17 +39,18 @@ class _Risks(_Messages):
         while True:
             try:
                 with opener.open(self._url + "/api/v1/findings", timeout=2.0) as answer:
-                    self._dispatch(json.loads(answer.read(16 << 20)).get("findings", []))
+                    self.dispatch(json.loads(answer.read(16 << 20)).get("findings", []))
             except OSError:
                 pass  # No daemon is reachable now.
             except Exception as error:
                 _hide(error, "findings")
-            if wake.wait(self._risk_interval):
+            if ends.wait(self._interval):
                 return
 
-    def _dispatch(self, findings: List[JSON]) -> None:
-        own = _own_subjects()
-        for level, callback, everything, known in self._risks:
+    def dispatch(self, findings: List[JSON]) -> None:
+        uuids = {device.get("uuid", "") for device in _device_names().values()}
+        own = str(_getpid()), uuids - {""}, _cgroup_memory()[2]
+        for level, callback, everything, known in self._callbacks:
             now: Dict[str, int] = {}
             for finding in findings:
                 severity = _LEVELS.get(finding.get("severity", ""), -1)
@@ -84,14 +66,6 @@ class _Risks(_Messages):
                         _hide(error, "callback of on_risk")
             known.clear()
             known.update(now)
-
-
-_LEVELS = {"info": 0, "warning": 1, "critical": 2}
-
-
-def _own_subjects() -> Tuple[str, Set[str], str]:
-    uuids = {name.get("uuid", "") for name in _Messages._device_names().values()}
-    return str(_getpid()), uuids - {""}, _cgroup_memory()[2]
 
 
 def _concerns(subject: JSON, own: Tuple[str, Set[str], str]) -> bool:

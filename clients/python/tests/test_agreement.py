@@ -363,24 +363,24 @@ def test_with_several_ranks_a_request_waits_for_the_agreed_step(daemon, monitor,
     distributed(monkeypatch, store, 2)
     monkeypatch.setattr(_agreement, "SETTLE", 0.0)
     monitor.step(1)
-    monitor._agrees()
+    monitor._checkpoints.take_part()
     other = Rank()
     other.agreement.boundary(1)
     monitor.request_checkpoint()
     assert not monitor.checkpoint_requested, "not before all ranks do"
     deadline = time.monotonic() + PATIENCE
-    while monitor._agreement.at is None or other.agreement.at is None:
-        assert time.monotonic() < deadline, monitor._agreement.__dict__
+    while monitor._checkpoints.agreement.at is None or other.agreement.at is None:
+        assert time.monotonic() < deadline, monitor._checkpoints.agreement.__dict__
         other.agreement._next = 0.0
         other.agreement.tick()
         time.sleep(0.01)
     while not monitor.checkpoint_requested:
-        assert time.monotonic() < deadline, monitor._agreement.__dict__
+        assert time.monotonic() < deadline, monitor._checkpoints.agreement.__dict__
         other.agreement._next = 0.0
         other.agreement.tick()
-        if monitor._agreement._plan.decided.is_set():
+        if monitor._checkpoints.agreement._plan.decided.is_set():
             monitor.step()
-    assert monitor._step == store.values["memwarden/0/1/at"]
+    assert monitor._steps.last == store.values["memwarden/0/1/at"]
     with monitor.checkpoint("/tmp/x"):
         pass
     assert not monitor.checkpoint_requested

@@ -129,17 +129,17 @@ def test_a_new_daemon_is_told_everything_that_is_cumulative(daemon, monitor):
     daemon.wait_for("step")
     daemon.stop()
     # Nobody listens: noticed without sending, then retried later and later.
-    monitor._link.keep_up()
+    monitor._session.link.keep_up()
     assert not monitor.connected
     monitor.step(2, tokens=100)
     monitor.checkpoint_saved("/tmp/x")
     assert monitor.dropped == 1
     before = len(daemon.all())
     daemon.restart()
-    monitor._link.keep_up()
+    monitor._session.link.keep_up()
     assert not monitor.connected, "there is a pause between two tries"
-    monitor._link._retry_at = 0
-    monitor._link.keep_up()
+    monitor._session.link._retry_at = 0
+    monitor._session.link.keep_up()
     monitor.step(3, tokens=100)
     daemon.wait_for("step", 3)
     kinds = [message["type"] for message in daemon.all()[before:]]
@@ -186,7 +186,7 @@ def test_the_end_of_a_parent_is_seen_while_its_child_lives(daemon, monitor):
         os.read(reader, 1)
         os._exit(0)
     # Without goodbye, as when it is killed.
-    monitor._link._lose()
+    monitor._session.link._lose()
     daemon.wait_end()
     os.write(writer, b"x")
     os.waitpid(child, 0)

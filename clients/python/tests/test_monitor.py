@@ -36,10 +36,10 @@ def test_every_message_is_documented(daemon, monitor, torch):
     monitor.step(1, tokens=1, samples=1, loss=1.0, learning_rate=0.1, grad_norm=1.0, seconds=0.5)
     with monitor.phase("forward"):
         pass
-    monitor._flush_held()
-    monitor._send_memory()
+    monitor._flush()
+    monitor._allocator.send()
     monitor.record("here")
-    monitor._out_of_memory(0, 1, 2, 3)
+    monitor._allocator.failed(0, 1, 2, 3)
     monitor.checkpoint_saving("/tmp/x")
     monitor.stop()
     daemon.wait_end()
@@ -61,14 +61,14 @@ def test_every_message_is_documented(daemon, monitor, torch):
 def test_steps_and_totals(daemon, monitor):
     monitor.step(tokens=10, samples=2, loss=2.5, learning_rate=0.001, grad_norm=1.5)
     monitor.step(tokens=10, samples=2, loss=float("nan"), seconds=0.25)
-    monitor.step(7, tokens=10.0, grad_norm=math.inf, skipped=True)
+    monitor.step(7, tokens=10.0, learning_rate=math.nan, grad_norm=math.inf, skipped=True)
     first, second, third = daemon.wait_for("step", 3)
     assert "seconds" not in first and second["seconds"] == 0.25 and third["seconds"] > 0
     assert [step["step"] for step in (first, second, third)] == [1, 2, 7]
     assert [step["tokens"] for step in (first, second, third)] == [10, 20, 30]
     assert (first["loss"], first["learning_rate"], first["grad_norm"]) == (2.5, 0.001, 1.5)
     assert (second["loss"], third["grad_norm"]) == ("nan", "inf")
-    assert (third["samples"], third["skipped"], third["nan"]) == (4, 1, 2)
+    assert (third["samples"], third["skipped"], third["nan"]) == (4, 1, 2) and "learning_rate" not in third
 
 
 def test_what_is_not_known_is_not_said(daemon, monitor):
@@ -189,12 +189,12 @@ def test_phases_count_and_nest(daemon, monitor):
     phases = monitor.phases()
     assert (phases["outer"]["count"], phases["inner"]["count"]) == (1, 3)
     assert 0 < phases["inner"]["seconds"] < phases["outer"]["seconds"]
-    monitor._flush_held()
+    monitor._flush()
     told = {phase["name"]: phase for phase in daemon.wait_for("phase", 2)}
     assert told["inner"]["count"] == 3 and told["inner"]["state"] == "end"
     assert "allocated_peak" not in told["inner"]
     # Told once.
-    monitor._flush_held()
+    monitor._flush()
     monitor.step(1)
     daemon.wait_for("step")
     assert len(daemon.of("phase")) == 2
@@ -219,20 +219,36 @@ def test_phases_of_any_name_are_bounded(daemon, monitor):
 
 
 def test_a_long_phase_is_told_while_it_lasts(daemon, monitor):
-    with monitor.phase("loader"):
-        monitor._phases["loader"].open_since -= 10
-        monitor._say_open_phases()
-        monitor._say_open_phases()
+    name = "loader of the validation set"
+    with monitor.phase(name):
+        monitor._phases.totals[name].open_since -= 10
+        monitor._phases.send_open()
+        monitor._phases.send_open()
         (begin,) = daemon.wait_for("phase")
-        assert (begin["name"], begin["state"]) == ("loader", "begin")
+        assert (begin["name"], begin["state"]) == (name, "begin")
+
+
+def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
+    long = "ü" * 1000
+    monitor.describe(job=long)
+    with monitor.phase(long):
+        pass
+    monitor.record(long)
+    monitor.checkpoint_failed(reason=long)
+    monitor.stop(long)
+    daemon.wait_end()
+    for kind, key, most in (("phase", "name", 64), ("event", "name", 256), ("checkpoint", "reason", 256)):
+        (message,) = daemon.of(kind)
+        assert len(message[key].encode()) == most, message
+    assert len(daemon.of("bye")[0]["reason"].encode()) == len(daemon.of("hello")[0]["job"].encode()) == 256
 
 
 def test_the_allocator_is_told(daemon, monitor, torch):
     monitor.start()
-    monitor._send_memory()
+    monitor._allocator.send()
     assert daemon.of("mem") == [], "nothing is said, and CUDA not initialized, before the job does"
     torch.cuda.initialize()
-    monitor._send_memory()
+    monitor._allocator.send()
     (mem,) = daemon.wait_for("mem")
     assert list(mem["devices"]) == ["0"], "the other device is not this process's"
     figures = mem["devices"]["0"]
@@ -244,13 +260,13 @@ def test_the_allocator_is_told(daemon, monitor, torch):
 
 
 def test_running_out_of_memory_is_told(daemon, monitor, torch, tmp_path):
-    monitor._oom_snapshot = str(tmp_path / "new")
+    monitor._allocator._folder = str(tmp_path / "new")
     monitor.start()
-    monitor._observe_ooms()
+    monitor._allocator.observe()
     assert torch._C.observers == []
     torch.cuda.initialize()
-    monitor._observe_ooms()
-    monitor._observe_ooms()
+    monitor._allocator.observe()
+    monitor._allocator.observe()
     (observer,) = torch._C.observers
     observer(0, 2 << 30, 80 << 30, 1 << 30)
     (oom,) = daemon.wait_for("oom")
@@ -399,7 +415,7 @@ def test_the_log_rotates(daemon, tmp_path):
     for n in range(1000):
         monitor.step(n)
         if n % 10 == 0:
-            monitor._write_log()
+            monitor._session.log.write()
     monitor.stop()
     assert sorted(os.listdir(tmp_path)) == ["log.jsonl", "log.jsonl.1", "log.jsonl.2"]
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -409,8 +425,9 @@ def test_the_log_rotates(daemon, tmp_path):
 
 def test_long_details_are_cut_and_said_to_be(daemon, monitor):
     monitor.record("big", {"n": ["x" * 500] * 900})
-    (event,) = daemon.wait_for("event")
-    assert event["detail"] == {"truncated": True}
+    monitor.record("longer than the daemon accepts", {"n": ["x" * 500] * 40})
+    for event in daemon.wait_for("event", 2):
+        assert event["detail"] == {"truncated": True}
 
 
 class Api(http.server.BaseHTTPRequestHandler):
@@ -437,17 +454,17 @@ def test_risks_reach_back(monitor, torch):
     seen = []
     monitor.on_risk("warning", seen.append, interval=3600)
     ours, theirs = finding("warning", uuid="GPU-5f1d2a7c-0"), finding("critical", uuid="GPU-other")
-    monitor._dispatch([finding("info"), theirs, ours])
+    monitor._risks.dispatch([finding("info"), theirs, ours])
     assert seen == [ours]
-    monitor._dispatch([ours])
+    monitor._risks.dispatch([ours])
     assert seen == [ours], "once each"
     worse = finding("critical", uuid="GPU-5f1d2a7c-0")
-    monitor._dispatch([worse])
-    monitor._dispatch([])
-    monitor._dispatch([ours, finding("critical", pid="1"), finding("critical", pid=str(os.getpid()))])
+    monitor._risks.dispatch([worse])
+    monitor._risks.dispatch([])
+    monitor._risks.dispatch([ours, finding("critical", pid="1"), finding("critical", pid=str(os.getpid()))])
     assert [each["severity"] for each in seen] == ["warning", "critical", "warning", "critical"]
     monitor.on_risk("critical", seen.append, everything=True, interval=3600)
-    monitor._dispatch([theirs])
+    monitor._risks.dispatch([theirs])
     assert seen[-1] == theirs
 
 

@@ -20,24 +20,27 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 21] = client! {
+const PACKAGE: [(&str, &str); 24] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
+    "_allocator.py"
     "_auto.py"
     "_base.py"
     "_checkpoints.py"
     "_hooks.py"
     "_huggingface.py"
+    "_identity.py"
     "_lightning.py"
     "_link.py"
-    "_messages.py"
     "_models.py"
     "_monitor.py"
     "_phases.py"
     "_process.py"
     "_risks.py"
+    "_session.py"
     "_snapshots.py"
+    "_steps.py"
     "_timeline.py"
     "_trainers.py"
     "auto/__init__.py"

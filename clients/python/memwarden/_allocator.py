@@ -1,0 +1,71 @@
+"""The allocator of torch: its figures, and its failures."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Optional
+
+from ._base import JSON, _getpid, _guarded, _hide, _now, _plain
+from ._identity import _Identity
+from ._process import _devices, _pinned, _torch
+from ._session import _Session
+from ._timeline import _Timeline
+
+
+class _Allocator:
+    """Sends the figures of the allocator, and reports when it fails, with a snapshot in `folder` if there is one."""
+
+    def __init__(self, session: _Session, identity: _Identity, timeline: _Timeline, folder: Optional[str]) -> None:
+        self._session, self._identity, self._timeline = session, identity, timeline
+        self._folder = folder
+        self._observed = False
+
+    def send(self) -> None:
+        devices = _devices()
+        if not devices:
+            return
+        if self._identity.sent is not None and "devices" not in self._identity.sent:
+            self._identity.update()
+        message: JSON = {"type": "mem", "t": _now(), "devices": devices}
+        pinned = _pinned()
+        if pinned is not None:
+            message["pinned"] = pinned
+        self._session.send(message)
+
+    def observe(self) -> None:
+        """Attaches an observer of failures, once the devices are initialized."""
+        if self._observed:
+            return
+        torch = _torch()
+        attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
+        cuda = getattr(torch, "cuda", None)
+        # Before initialization no device has an allocator to attach to.
+        if attach is None or cuda is None or not cuda.is_initialized():
+            return
+        self._observed = True
+        weak = weakref.ref(self)
+
+        def observer(device: int, requested: int, total: int, free: int) -> None:
+            allocator = weak()
+            if allocator is not None:
+                allocator.failed(device, requested, total, free)
+
+        attach(observer)
+
+    @_guarded()
+    def failed(self, device: int, requested: int, total: int, free: int) -> None:
+        message: JSON = {"type": "oom", "t": _now(), "device": str(device), "requested": requested}
+        message.update(total=total, free=free)
+        figures = _devices().get(str(device), {})
+        message.update((key, figures[key]) for key in ("allocated", "reserved") if key in figures)
+        if self._folder:
+            path = os.path.join(self._folder, "oom-rank%d-%d.pickle" % (self._identity.hello()["rank"], _getpid()))
+            try:
+                os.makedirs(self._folder, exist_ok=True)
+                _torch().cuda.memory._dump_snapshot(path)
+                message["snapshot"] = os.path.abspath(path)
+            except Exception as error:
+                _hide(error, "snapshot")
+        self._session.send(message, keep=True)
+        self._timeline.keep("out of memory", _plain(message))

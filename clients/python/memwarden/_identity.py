@@ -1,0 +1,98 @@
+"""What the messages `hello` and `params` say of a process: its rank, its devices, its run and its model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, List, Optional
+
+from . import __version__
+from ._base import JSON, PROTOCOL, _encode, _hide, _short
+from ._process import _accelerator, _device_properties, _devices, _torch, launcher_rank
+from ._session import _Session
+
+
+class _Identity:
+    """The description of this process. `facts` are the values that the user gives, None where they are unknown."""
+
+    def __init__(self, session: _Session, facts: JSON) -> None:
+        self._session, self.facts = session, facts
+        self.params: Optional[JSON] = None
+        self._model: Optional[JSON] = None
+        self.reset()
+
+    def reset(self) -> None:
+        self.sent: Optional[JSON] = None
+
+    def greeting(self) -> List[bytes]:
+        """The first lines of a connection."""
+        self.sent = self.hello()
+        return [_encode(message) for message in (self.sent, self.params) if message is not None]
+
+    def hello(self) -> JSON:
+        rank, local_rank, world = launcher_rank()
+        torch = _torch()
+        try:
+            distributed = sys.modules.get("torch.distributed")
+            if distributed is not None and distributed.is_available() and distributed.is_initialized():
+                rank, world = distributed.get_rank(), distributed.get_world_size()
+        except Exception as error:
+            _hide(error, "rank")
+        hello: JSON = {"type": "hello", "v": PROTOCOL, "client": "memwarden.py " + __version__}
+        hello.update(rank=rank, local_rank=local_rank, world=world)
+        if torch is not None:
+            hello["framework"] = "torch"
+            hello["framework_version"] = str(getattr(torch, "__version__", ""))
+        for key, value in self.facts.items():
+            if value is not None:
+                hello[key] = _short(value) if isinstance(value, str) else value
+        hello["world"] = max(hello["world"], hello["rank"] + 1)
+        devices = _device_names()
+        if devices:
+            hello["devices"] = devices
+        if self._model:
+            hello["model"] = self._model
+        return hello
+
+    def update(self) -> None:
+        """Sends `hello` again if it has changed: the process group was created, a model was built."""
+        if self._session.link.connected and self.hello() != self.sent:
+            self.sent = self.hello()
+            self._session.send(self.sent)
+
+    def describe(self, model: Any, facts: JSON) -> None:
+        unknown = set(facts) - set(self.facts)
+        if unknown:
+            raise TypeError("no such fact: %s" % ", ".join(sorted(unknown)))
+        self.facts.update(facts)
+        if model is not None:
+            from ._models import describe_model  # Imported here: few programs need it.
+
+            self._model = describe_model(model)
+        self.update()
+
+    def analyze(self, model: Any, optimizer: Any, check_values: bool) -> JSON:
+        from ._models import analyze_model, describe_model
+
+        found = analyze_model(model, optimizer, check_values)
+        self._model = describe_model(model)
+        keys = ("parameters", "trainable", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "by_dtype")
+        self.params = {"type": "params", **{key: found[key] for key in (*keys, "by_group", "lora")}}
+        if check_values:
+            self.params.update(nan=len(found["nan"]), inf=len(found["inf"]))
+        if self._session.ready:
+            self.update()
+            self._session.send(self.params)
+        return found
+
+
+def _device_names() -> JSON:
+    named: JSON = {}
+    try:
+        module = _accelerator()
+        for index in _devices():
+            _, uuid, name = _device_properties(module, int(index))
+            known = {"uuid": uuid, "name": name}
+            named[index] = {key: value for key, value in known.items() if value is not None}
+    except Exception as error:
+        _hide(error, "devices")
+    return named

@@ -1,0 +1,119 @@
+"""The steps of a process: their totals, and the message of each."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Set, Tuple
+
+from ._base import _clock, _guarded, _now, _number, _real
+from ._identity import _Identity
+from ._session import _Session
+
+
+class _Steps:
+    """Counts steps, and sends them no more often than every `min_interval` seconds.
+
+    `wanted` are the steps that are sent, as in `Monitor`.
+    """
+
+    def __init__(self, session: _Session, identity: _Identity, wanted: Any, min_interval: float) -> None:
+        self._session, self._identity = session, identity
+        self._wanted: Optional[Tuple[Set[int], List[Tuple[int, int]]]] = _wanted_steps(wanted)
+        self._min_interval = min_interval
+        self.reset()
+
+    def reset(self) -> None:
+        self.last = 0
+        self.tokens: Optional[int] = None
+        self.samples: Optional[int] = None
+        self.line = b""
+        self._skipped = self._nan = self._updates = 0
+        self._ended: Optional[float] = None
+        self._sent = float("-inf")
+        self._held = False
+
+    def wants(self, n: int) -> bool:
+        """Whether this step is sent and recorded."""
+        if self._wanted is None:
+            return True
+        single, ranges = self._wanted
+        return n in single or any(first <= n <= last for first, last in ranges)
+
+    def add(
+        self, n: Any, tokens: Any, samples: Any, loss: Any, rate: Any, grad_norm: Any, seconds: Any, skipped: Any
+    ) -> int:
+        """Adds a step, with the arguments of `Monitor.step`; returns its number."""
+        now = _clock()
+        self.last = number = self.last + 1 if n is None else int(n)
+        if tokens is not None:
+            tokens = tokens if type(tokens) is int else _number(tokens)
+            if tokens is not None:
+                self.tokens = (self.tokens or 0) + int(tokens)
+        if samples is not None:
+            samples = samples if type(samples) is int else _number(samples)
+            if samples is not None:
+                self.samples = (self.samples or 0) + int(samples)
+        if seconds is None and self._ended is not None:
+            seconds = now - self._ended
+        self._ended = now
+        line = '{"type":"step","t":%.6f,"step":%d' % (_now(), number)
+        if seconds is not None:
+            line += ',"seconds":%.9g' % seconds
+        if self.tokens is not None:
+            line += ',"tokens":%d' % self.tokens
+        if self.samples is not None:
+            line += ',"samples":%d' % self.samples
+        finite = True
+        if loss is not None:
+            loss = loss if type(loss) is float else _number(loss)
+            if loss is not None:
+                finite = loss - loss == 0.0
+                line += ',"loss":' + _real(loss)
+        if rate is not None:
+            rate = rate if type(rate) is float else _number(rate)
+            # The protocol has no learning rate that is not finite.
+            if rate is not None and rate - rate == 0.0:
+                line += ',"learning_rate":%r' % rate
+        if grad_norm is not None:
+            grad_norm = grad_norm if type(grad_norm) is float else _number(grad_norm)
+            if grad_norm is not None:
+                finite = finite and grad_norm - grad_norm == 0.0
+                line += ',"grad_norm":' + _real(grad_norm)
+        if skipped:
+            self._skipped += 1
+        if not finite:
+            self._nan += 1
+        session = self._session
+        line += ',"skipped":%d,"nan":%d,"dropped":%d}\n' % (self._skipped, self._nan, session.link.dropped)
+        if self._wanted is None or self.wants(number):
+            self.line = encoded = line.encode()
+            self._held = now - self._sent < self._min_interval
+            if not self._held:
+                self._sent = now
+                session.send_line(encoded)
+                # The process group may be created in the first step.
+                if self._updates < 2:
+                    self._updates += 1
+                    self._identity.update()
+        return number
+
+    def flush(self) -> None:
+        """Sends the last step if it came too early to be sent."""
+        if self._held:
+            self._held = False
+            self._session.send_line(self.line)
+
+
+@_guarded()
+def _wanted_steps(steps: Any) -> Optional[Tuple[Set[int], List[Tuple[int, int]]]]:
+    """`[1, [5, 10]]`: 1, and 5 to 10 inclusive."""
+    if steps is None:
+        return None
+    single: Set[int] = set()
+    ranges: List[Tuple[int, int]] = []
+    for each in steps:
+        if isinstance(each, int):
+            single.add(each)
+        else:
+            first, last = each
+            ranges.append((int(first), int(last)))
+    return single, ranges
