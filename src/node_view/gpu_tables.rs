@@ -1,6 +1,8 @@
-//! The tables about GPUs: the GPUs of a node, who holds one, and its XID errors.
+//! The tables and sections about GPUs: the GPUs of a node, the memory of one, who holds it, its device and its XID errors.
 
+use super::forecast::Forecast;
 use super::problem::Link;
+use super::sheet::{ChartOf, Facts, Item, Section};
 use super::table::{Cell, Row, Table, number, prose, text};
 use super::tables::LAST_MINUTES;
 use super::{Gpu, NodeView, Owner};
@@ -155,5 +157,66 @@ impl Gpu {
             rows: rows.collect(),
             ..Table::default()
         }
+    }
+}
+
+impl Gpu {
+    pub(super) fn memory_section(&self) -> Section {
+        let shown = |value| format::shown(value, format::bytes);
+        let figure = if self.answers() {
+            let share =
+                self.share().map_or_else(String::new, |share| format!(" ({})", format::percent(share)));
+            let (used, whole) = (shown(self.used), shown(self.whole()));
+            format!("{used} of {whole} used{share}, time left: {}", format::or_unknown(&self.time_left))
+        } else {
+            let age = format::shown(self.sample_age, format::duration);
+            let why = format!("{}: {}", self.status, self.status_words());
+            format!("Its memory is unknown: {why}. The last sample is {age} old.")
+        };
+        let chart = ChartOf {
+            title: "Memory of the GPU",
+            subject: Subject::Gpu(self.uuid.as_str().into()),
+            curves: vec![("used", Quantity::Used)],
+            limit: self.whole(),
+            forecast: self.forecast.clone(),
+        };
+        let growth = self.forecast.as_ref().and_then(Forecast::growth);
+        let of_last = if self.answers() { "" } else { ", of the last sample" };
+        let amount = |bytes: f64| format!("{}{of_last}", format::bytes(bytes));
+        let facts = Facts::default()
+            .number("used", self.used, amount)
+            .number("free", self.free, amount)
+            .number("growth", growth, format::rate)
+            .bytes("reserved by the driver", self.reserved)
+            .bytes("of no listed process", self.unattributed)
+            .text("hung call", &self.hung_call);
+        let items =
+            vec![Item::Text(Some(self.health), figure), Item::Chart(Box::new(chart)), Item::Facts(facts)];
+        Section::new("memory", "Memory", items)
+    }
+
+    pub(super) fn device_section(&self) -> Section {
+        let current = |value: Option<f64>| value.filter(|_| self.answers());
+        let watts = |watts: f64| format!("{watts:.0} W");
+        let mut facts = Facts::default()
+            .number("busy", current(self.utilization), format::percent)
+            .number("temperature", current(self.temperature), |celsius| format!("{celsius:.0} °C"))
+            .number("power", current(self.power), watts)
+            .number("power limit", self.power_limit, watts)
+            .text("throttled", self.throttled.join(", "))
+            .number("uncorrected ECC errors", self.uncorrected_ecc, format::whole)
+            .text("UUID", &self.uuid)
+            .text("PCI address", &self.pci);
+        for mig in &self.mig {
+            let shown = |value| format::shown(value, format::bytes);
+            let text = format!("{}: {} of {}", mig.instance, shown(mig.used), shown(mig.total));
+            facts = facts.text("MIG instance", text);
+        }
+        let mut items = vec![Item::Facts(facts)];
+        let xids = self.xid_table();
+        if !xids.rows.is_empty() {
+            items.push(Item::Table(xids));
+        }
+        Section::new("device", "Device", items)
     }
 }

@@ -133,7 +133,7 @@ pub struct Section {
 }
 
 impl Section {
-    fn new(id: &'static str, title: impl Into<String>, items: Vec<Item>) -> Self {
+    pub(super) fn new(id: &'static str, title: impl Into<String>, items: Vec<Item>) -> Self {
         Self { id, title: title.into(), items }
     }
 
@@ -408,67 +408,6 @@ impl NodeView {
             sections: vec![Section::new("protection", "Protection", items)],
             ..Sheet::default()
         })
-    }
-}
-
-impl Gpu {
-    fn memory_section(&self) -> Section {
-        let shown = |value| format::shown(value, format::bytes);
-        let figure = if self.answers() {
-            let share =
-                self.share().map_or_else(String::new, |share| format!(" ({})", format::percent(share)));
-            let (used, whole) = (shown(self.used), shown(self.whole()));
-            format!("{used} of {whole} used{share}, time left: {}", format::or_unknown(&self.time_left))
-        } else {
-            let age = format::shown(self.sample_age, format::duration);
-            let why = format!("{}: {}", self.status, self.status_words());
-            format!("Its memory is unknown: {why}. The last sample is {age} old.")
-        };
-        let chart = ChartOf {
-            title: "Memory of the GPU",
-            subject: Subject::Gpu(self.uuid.as_str().into()),
-            curves: vec![("used", Quantity::Used)],
-            limit: self.whole(),
-            forecast: self.forecast.clone(),
-        };
-        let growth = self.forecast.as_ref().and_then(Forecast::growth);
-        let of_last = if self.answers() { "" } else { ", of the last sample" };
-        let amount = |bytes: f64| format!("{}{of_last}", format::bytes(bytes));
-        let facts = Facts::default()
-            .number("used", self.used, amount)
-            .number("free", self.free, amount)
-            .number("growth", growth, format::rate)
-            .bytes("reserved by the driver", self.reserved)
-            .bytes("of no listed process", self.unattributed)
-            .text("hung call", &self.hung_call);
-        let items =
-            vec![Item::Text(Some(self.health), figure), Item::Chart(Box::new(chart)), Item::Facts(facts)];
-        Section::new("memory", "Memory", items)
-    }
-
-    fn device_section(&self) -> Section {
-        let current = |value: Option<f64>| value.filter(|_| self.answers());
-        let watts = |watts: f64| format!("{watts:.0} W");
-        let mut facts = Facts::default()
-            .number("busy", current(self.utilization), format::percent)
-            .number("temperature", current(self.temperature), |celsius| format!("{celsius:.0} °C"))
-            .number("power", current(self.power), watts)
-            .number("power limit", self.power_limit, watts)
-            .text("throttled", self.throttled.join(", "))
-            .number("uncorrected ECC errors", self.uncorrected_ecc, format::whole)
-            .text("UUID", &self.uuid)
-            .text("PCI address", &self.pci);
-        for mig in &self.mig {
-            let shown = |value| format::shown(value, format::bytes);
-            let text = format!("{}: {} of {}", mig.instance, shown(mig.used), shown(mig.total));
-            facts = facts.text("MIG instance", text);
-        }
-        let mut items = vec![Item::Facts(facts)];
-        let xids = self.xid_table();
-        if !xids.rows.is_empty() {
-            items.push(Item::Table(xids));
-        }
-        Section::new("device", "Device", items)
     }
 }
 

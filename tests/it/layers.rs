@@ -731,7 +731,13 @@ fn readers_of_frames_name_metrics_by_their_declarations() {
 const FORMATS: [&str; 11] =
     ["} %", "}%\"", "} B\"", "} KiB", "} MiB", "} GiB", "} ms\"", "} min", "} h\"", "/min\"", "/h\""];
 /// Files that may: the formats themselves, and the labels of axes, whose precision is that of their steps.
-const MAY_FORMAT: [&str; 4] = ["model/format.rs", "model/units.rs", "plot/ticks.rs", "plot/times.rs"];
+const MAY_FORMAT: [&str; 5] = [
+    "model/format.rs",
+    "model/units.rs",
+    "plot/ticks.rs",
+    "plot/times.rs",
+    "report/snapshot/picture/live.rs",
+];
 
 #[test]
 fn one_module_formats_amounts_and_durations() {

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 
 use crate::cli::fetch::{self, Fetcher};
 use crate::host::{clock, fs};
+use crate::model::format;
 use crate::model::series::Series;
 use crate::recording::{csv, prometheus, report};
 
@@ -70,9 +71,9 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
         let body = runtime.block_on(fetcher.get(&fetch::address(&url)?))?;
         prometheus::join(&mut found, prometheus::read(&body).with_context(|| base.to_owned())?);
         if shown {
-            let done = ((to - begin) / (end - begin) * 100.0).min(100.0);
+            let done = format::percent(((to - begin) / (end - begin)).min(1.0));
             // Progress is shown on a terminal only.
-            let _ = write!(std::io::stderr(), "\r{done:3.0} % of the time asked for");
+            let _ = write!(std::io::stderr(), "\r{done:>6} of the time asked for");
         }
         from = to + asked.step;
     }

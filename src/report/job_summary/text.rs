@@ -2,7 +2,7 @@
 
 use super::{Leftovers, NodeUse};
 use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis};
-use crate::model::format::{bytes, elapsed};
+use crate::model::format::{bytes, elapsed, percent};
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::report::Page;
@@ -104,7 +104,7 @@ fn gpus(summary: &JobSummary, rows: &mut Vec<Row>) {
             parts.push("peak memory unknown".to_owned());
         }
         if let Some(ratio) = gpu.mean_utilization_ratio {
-            parts.push(format!("mean utilization {:.0}%", ratio * 100.0));
+            parts.push(format!("mean utilization {}", percent(ratio)));
         }
         rows.push(row(&format!("GPU {}", escaped(name)), parts.join(", ")));
     }

@@ -2,6 +2,7 @@
 
 use super::CheckpointReport;
 use crate::formats::parameters::summary::Share;
+use crate::model::format;
 use crate::plot::{Layer, Picture, Point, Rect, Text, Theme, text};
 
 const WIDTH: f64 = 900.0;
@@ -42,7 +43,7 @@ fn bars(layer: &mut Layer, mut y: f64, title: &str, shares: &[Share]) -> f64 {
         let part = share.ratio.map_or(0.0, |ratio| ratio.get().clamp(0.0, 1.0));
         layer.text(Text::new(Point::new(MARGIN, y + 14.0), share.name, 13.0, THEME.ink));
         layer.rect(Rect::new(LEFT, y, (RIGHT - LEFT) * part, 18.0), THEME.series[0]);
-        let says = format!("{} ({:.1} %)", share.bytes, part * 100.0);
+        let says = format!("{} ({})", share.bytes, format::percent(part));
         let at = Point::new(LEFT + (RIGHT - LEFT) * part + 8.0, y + 14.0);
         layer.text(Text::new(at, says, 12.0, THEME.muted));
         y += STEP;

@@ -135,15 +135,15 @@ fn forecast(end: &ReplayedAssessment, used: f64, horizon: f64) -> String {
     };
     let chance = now.p_exhaustion.first().copied().flatten().unwrap_or(0.0);
     let mut text = format!(
-        "{} is reached in {} ({} to {until}) if the growth continues, {basis}; within {}: {:.0} %",
+        "{} is reached in {} ({} to {until}) if the growth continues, {basis}; within {}: {}",
         format::bytes(limit),
         format::duration(tte.p50),
         format::duration(tte.p10),
         format::duration(horizon),
-        chance * 100.0
+        format::percent(chance)
     );
     if let Some(continues) = now.p_growth_continues.filter(|continues| *continues < CERTAIN) {
-        text.push_str(&format!(", as the growth continues until then with {:.0} %", continues * 100.0));
+        text.push_str(&format!(", as the growth continues until then with {}", format::percent(continues)));
     }
     text
 }
