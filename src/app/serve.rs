@@ -25,7 +25,7 @@ use crate::model::time::Timestamp;
 use crate::protection::guard::supervisor::GuardSupervisor;
 use crate::protection::options::{PROTECTION, Protection};
 use crate::protection::record::{self, Records};
-use crate::protection::words::incidents::Incidents;
+use crate::protection::types::incidents::Incidents;
 use crate::serve::http;
 use crate::sources::Context;
 

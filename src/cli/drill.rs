@@ -17,7 +17,7 @@ use crate::node_view::table::{self as columns, Cell, Row, Table};
 use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
-use crate::protection::words::run_request::{RunOutcome, RunRequest};
+use crate::protection::types::run_request::{RunOutcome, RunRequest};
 use crate::report::Page;
 use crate::report::text::{table, wrapped};
 use crate::report::verdict::Shown as _;

@@ -13,8 +13,8 @@ use crate::model::printable;
 use crate::node_view::table::{self as columns, Cell, Row, Table};
 use crate::protection::record;
 use crate::protection::record::report;
-use crate::protection::words::incident::{Cause, Incident};
-use crate::protection::words::incidents::{self, Entry, Incidents, RECORD};
+use crate::protection::types::incident::{Cause, Incident};
+use crate::protection::types::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
 use crate::report::text::table;
 
@@ -152,7 +152,7 @@ fn requests(entry: &Entry) -> String {
 mod tests {
     use super::*;
     use crate::protection::record::store::Store;
-    use crate::protection::words::incident::StepRecord;
+    use crate::protection::types::incident::StepRecord;
     use crate::report::Paint;
     use serde_json::json;
 

@@ -4,9 +4,9 @@
 //! pure: observations and the time are arguments. [`guard`] is the thread that runs them. [`enforce`] is the only code
 //! that signals, kills, freezes or starts a hook, and checks each process immediately before. [`record`] has the audit
 //! log and the incidents.
-//! [`words`] has the types that all of them share.
+//! [`types`] has the types that all of them share.
 
-pub mod words;
+pub mod types;
 
 pub mod policy;
 

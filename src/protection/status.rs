@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::metrics as m;
 use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth, UsedUp};
-use super::words::step::{Outcome, Work};
+use super::types::step::{Outcome, Work};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;

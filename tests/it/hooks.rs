@@ -8,7 +8,7 @@ use std::time::Duration;
 use memwarden::host::child::WorkerCommand;
 use memwarden::protection::enforce::executor::BackgroundExecutor as _;
 use memwarden::protection::enforce::hooks::Hooks;
-use memwarden::protection::words::step::{Finished, Hook, Stage, Step, TargetId, Ticket, Work};
+use memwarden::protection::types::step::{Finished, Hook, Stage, Step, TargetId, Ticket, Work};
 
 use crate::harness::{now, wait_for};
 

@@ -18,13 +18,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["model", "config", "events", "history", "host", "sources", "analyzers"]),
     ("plot", &["model"]),
     ("recording", &["model", "formats", "host", "plot"]),
-    ("protection/words", &["model"]),
+    ("protection/types", &["model"]),
     ("protection/policy", &["model"]),
-    ("protection/options", &["model", "config", "protection/words", "protection/policy"]),
-    ("protection/plan", &["model", "protection/words", "protection/policy", "protection/options"]),
+    ("protection/options", &["model", "config", "protection/types", "protection/policy"]),
+    ("protection/plan", &["model", "protection/types", "protection/policy", "protection/options"]),
     ("protection/metrics", &["model"]),
-    ("protection/status", &["model", "protection/words", "protection/policy", "protection/metrics"]),
-    ("protection/enforce", &["model", "host", "protection/words"]),
+    ("protection/status", &["model", "protection/types", "protection/policy", "protection/metrics"]),
+    ("protection/enforce", &["model", "host", "protection/types"]),
     (
         "protection/record",
         &[
@@ -36,7 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "engine",
             "plot",
             "recording",
-            "protection/words",
+            "protection/types",
             "protection/policy",
             "protection/options",
             "protection/plan",
@@ -52,7 +52,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "host",
             "sources",
             "engine",
-            "protection/words",
+            "protection/types",
             "protection/policy",
             "protection/options",
             "protection/plan",
@@ -91,7 +91,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "history",
             "host",
             "engine",
-            "protection/words",
+            "protection/types",
             "catalog",
             "job_summary",
             "node_view",
@@ -108,7 +108,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "sources",
             "analyzers",
             "engine",
-            "protection/words",
+            "protection/types",
             "protection/options",
             "protection/enforce",
             "protection/record",
@@ -134,7 +134,7 @@ const PURE: &[&str] = &[
     "job_summary",
     "report",
     "top",
-    "protection/words",
+    "protection/types",
     "protection/policy",
     "protection/options",
     "protection/plan",
@@ -423,7 +423,7 @@ fn imports(path: &Path, text: &str) -> BTreeSet<String> {
 fn imports_are_found_in_every_form() {
     let path = Path::new("protection/guard/mod.rs");
     let text = "use crate::{host::clock, model::{a, b::c as d}};\nuse super::super::serve;\n// crate::otlp\nfn f() { \
-                super::plan::go(); }\nuse crate::protection::{record, words::{self, step::Step}};\nuse self::own::X;\n";
+                super::plan::go(); }\nuse crate::protection::{record, types::{self, step::Step}};\nuse self::own::X;\n";
     let found: Vec<String> = imports(path, text).into_iter().collect();
     let all = [
         "host",
@@ -431,7 +431,7 @@ fn imports_are_found_in_every_form() {
         "protection/guard",
         "protection/plan",
         "protection/record",
-        "protection/words",
+        "protection/types",
         "serve",
     ];
     assert_eq!(found, all);

@@ -21,8 +21,8 @@ use crate::host::{clock, fs};
 use crate::model::error_chain::error_chain;
 use crate::model::label::Label;
 use crate::model::printable::escaped;
-use crate::protection::words::run_request::{Peers, RunAnswer, RunCounts, RunOutcome, RunRequest};
-use crate::protection::words::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
+use crate::protection::types::run_request::{Peers, RunAnswer, RunCounts, RunOutcome, RunRequest};
+use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of requests.
 const WAITING: usize = 32;

@@ -12,7 +12,7 @@ use crate::host::clock;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 use crate::model::error_chain::error_chain;
-use crate::protection::words::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
+use crate::protection::types::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of calls.
 const WAITING: usize = 32;
@@ -129,7 +129,7 @@ async fn post(trust: &Trust, url: &str, body: String) -> Result<String, WebhookE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::words::step::{Stage, TargetId};
+    use crate::protection::types::step::{Stage, TargetId};
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 

@@ -9,7 +9,7 @@ use super::Shared;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
-use crate::protection::words::alert::ReceiveAlerts;
+use crate::protection::types::alert::ReceiveAlerts;
 
 /// Maximum size of the token file in bytes; tokens have a few dozen.
 const LONGEST: u64 = 4096;

@@ -25,7 +25,7 @@ use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, State, Transition};
 use crate::protection::status::{Name, Report};
-use crate::protection::words::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
+use crate::protection::types::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
 
 /// The result of a drill.

@@ -12,7 +12,7 @@ use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook};
 use crate::model::units::Bytes;
 use crate::protection::policy::{Forecast, Reading};
-use crate::protection::words::scope::within;
+use crate::protection::types::scope::within;
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
 const SILENT: Duration = Duration::from_secs(10);

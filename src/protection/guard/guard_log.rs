@@ -8,7 +8,7 @@ use super::journal::{CompletedStep, JobTransition};
 use crate::model::units::Bytes;
 use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Transition};
-use crate::protection::words::step::{Outcome, Skip, StepDone, StepError, Work};
+use crate::protection::types::step::{Outcome, Skip, StepDone, StepError, Work};
 
 /// Capacity of the queue: an incident has a few messages, and one per process.
 const QUEUE: usize = 2048;

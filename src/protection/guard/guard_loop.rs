@@ -25,7 +25,7 @@ use crate::protection::policy::{
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
-use crate::protection::words::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
+use crate::protection::types::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
 
 /// Limits of the time between two rounds.
 pub(super) const SHORTEST: Duration = Duration::from_millis(10);

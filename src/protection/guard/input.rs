@@ -11,7 +11,7 @@ use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Escalation, Forecast, Members, Reading};
 use crate::protection::status::Unfit;
-use crate::protection::words::scope::Scope;
+use crate::protection::types::scope::Scope;
 
 /// Maximum number of jobs that are protected at once.
 pub const SLOTS: usize = 64;

@@ -25,8 +25,8 @@ use crate::protection::plan::victim::{self, ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, Members, Mode, Resource};
 use crate::protection::record::Remembered;
 use crate::protection::status::{Name, Names, Report, Unfit};
-use crate::protection::words::scope::{Exempt, Member, Scope};
-use crate::protection::words::step::Group;
+use crate::protection::types::scope::{Exempt, Member, Scope};
+use crate::protection::types::step::Group;
 
 /// A job's name and its processes, those included that have its name and may not be signalled.
 type Named<'t> = (Label, Vec<&'t ProcessRow>);

@@ -9,8 +9,8 @@ use crate::model::fair;
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::protection::words::scope::Scope;
-use crate::protection::words::step::Group;
+use crate::protection::types::scope::Scope;
+use crate::protection::types::step::Group;
 
 /// Time for which a job that has ended keeps its slot, for its incident and the cooldown.
 const KEPT: Duration = Duration::from_secs(120);

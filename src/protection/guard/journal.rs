@@ -12,9 +12,9 @@ use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
-use crate::protection::words::audit::Reading;
-use crate::protection::words::incident::{Sample, target_subjects};
-use crate::protection::words::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
+use crate::protection::types::audit::Reading;
+use crate::protection::types::incident::{Sample, target_subjects};
+use crate::protection::types::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
 
 /// A transition, with the observations that it is based on.
 #[derive(Clone, Copy, Debug)]

@@ -46,7 +46,7 @@ use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
 use super::record::{ExitWatch, Records};
 use super::status::{self, Names, Report};
-use super::words::run_request::Peers;
+use super::types::run_request::Peers;
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::tls::Trust;

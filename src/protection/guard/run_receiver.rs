@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::run_requests::{RunRequests, Taken};
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
-use crate::protection::words::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
 
 /// Time that the guard has to respond; its rounds are at most 1 s apart, and a request wakes it.
 const PATIENCE: Duration = Duration::from_secs(2);

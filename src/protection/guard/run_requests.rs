@@ -15,7 +15,7 @@ use super::input::GuardInput;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
-use crate::protection::words::run_request::{RunCounts, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{RunCounts, RunOutcome, RunRequest};
 
 /// Maximum difference between the clocks of two nodes.
 const WINDOW: Duration = Duration::from_secs(15 * 60);

@@ -29,8 +29,8 @@ use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{
     AckKind, Conditions, Escalation, Members, Mode, Observed, Reason, State, Transition,
 };
-use crate::protection::words::scope::{Member, Refusal, Scope};
-use crate::protection::words::step::{
+use crate::protection::types::scope::{Member, Refusal, Scope};
+use crate::protection::types::step::{
     Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
 };
 

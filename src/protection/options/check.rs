@@ -10,7 +10,7 @@ use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
 use crate::protection::policy::{Limits, MaxState, Mode, Resource};
-use crate::protection::words::step::Place;
+use crate::protection::types::step::Place;
 
 /// Maximum number of targets, for which the guard has room.
 pub(super) const MOST_TARGETS: usize = 64;

@@ -19,9 +19,9 @@ use std::time::Duration;
 use self::presets::AskedRanks;
 use self::target::{Ask, Raise, Selector, Target, Victims};
 use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
-use super::words::marker::{self, Marker};
-use super::words::run_request::Peers;
-use super::words::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
+use super::types::marker::{self, Marker};
+use super::types::run_request::Peers;
+use super::types::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
 use crate::model::setting::{Opt, Settings};
 use crate::model::units::Amount;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::KeyProblem;
 use crate::model::setting::{Opt, OptKind, Settings};
-use crate::protection::words::run_request::{PeerSource, Peers};
+use crate::protection::types::run_request::{PeerSource, Peers};
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {

@@ -3,7 +3,7 @@
 //! The rows state what the frameworks do by default. Whatever the configuration gives beside a preset replaces the
 //! preset's value.
 
-use crate::protection::words::step::{MarkerKind, SignalNumber};
+use crate::protection::types::step::{MarkerKind, SignalNumber};
 
 /// The ranks that must receive the checkpoint signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

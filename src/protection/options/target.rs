@@ -13,7 +13,7 @@ use crate::model::label::Label;
 use crate::model::pattern;
 use crate::model::units::{Amount, Bytes};
 use crate::protection::policy::{Limits, MaxState, Mode, Trigger};
-use crate::protection::words::step::{Acknowledgement, Hook, SignalNumber};
+use crate::protection::types::step::{Acknowledgement, Hook, SignalNumber};
 
 /// The pattern that selects a target's processes, with the wildcards `*` and `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use self::victim::Roster;
 use super::options::target::Target;
 use super::policy::{Mode, Observed, Reason, State, Transition};
-use super::words::step::{Stage, Step, TargetId, Work};
+use super::types::step::{Stage, Step, TargetId, Work};
 
 /// The input of a plan.
 #[derive(Clone, Copy, Debug)]

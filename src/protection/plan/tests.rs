@@ -12,7 +12,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::options::Protection;
 use crate::protection::policy::{Aged, Reading, Resource};
-use crate::protection::words::step::Group;
+use crate::protection::types::step::Group;
 
 fn target(more: &str) -> Target {
     let text = format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::words::incident::Sample;
+use crate::protection::types::incident::Sample;
 
 /// The newest samples of all watched subjects.
 #[derive(Debug)]

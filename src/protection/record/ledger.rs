@@ -11,9 +11,9 @@ use super::recorder::{Id, Recorder};
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::protection::words::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
-use crate::protection::words::incident::name_into;
-use crate::protection::words::step::{
+use crate::protection::types::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
+use crate::protection::types::incident::name_into;
+use crate::protection::types::step::{
     Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched,
 };
 

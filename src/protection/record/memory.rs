@@ -23,7 +23,7 @@ use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::words::step::Touched;
+use crate::protection::types::step::Touched;
 
 /// The window of the rate limits.
 const HOUR: Duration = Duration::from_secs(3600);

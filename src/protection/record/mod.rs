@@ -38,7 +38,7 @@ use crate::model::error_chain::error_chain;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
-use crate::protection::words::incidents::Incidents;
+use crate::protection::types::incidents::Incidents;
 
 /// Reports the features of the system that protection lacks; `proc` is the process file system, and `cgroup` is where the
 /// cgroup file systems are mounted.

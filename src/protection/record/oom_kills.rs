@@ -14,7 +14,7 @@ use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::exits::ProcessExit;
-use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample, name};
+use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::sources::{kmsg, memory};
 
 /// The fact with a victim's pid.

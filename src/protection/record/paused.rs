@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::protection::enforce::executor;
-use crate::protection::words::step::Group;
+use crate::protection::types::step::Group;
 
 /// Whether a line concerns freezing or thawing; other lines are not parsed.
 fn concerns(line: &str) -> bool {

@@ -23,9 +23,9 @@ use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
 use crate::protection::enforce::executor::BackgroundExecutor;
-use crate::protection::words::incident::{Cause, Incident, SCHEMA, Sample};
-use crate::protection::words::incidents::{Incidents as _, RECORD};
-use crate::protection::words::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
+use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample};
+use crate::protection::types::incidents::{Incidents as _, RECORD};
+use crate::protection::types::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 
 /// Interval at which an incident in progress is written again.
 const EVERY: Duration = Duration::from_secs(2);
@@ -499,8 +499,8 @@ mod tests {
     use crate::model::ids::ProcessKey;
     use crate::model::units::Bytes;
     use crate::protection::record::ledger::{Ledger, LoggedTransition};
-    use crate::protection::words::audit::Reading;
-    use crate::protection::words::step::{SignalNumber, Stage, TargetId, Touched, Work};
+    use crate::protection::types::audit::Reading;
+    use crate::protection::types::step::{SignalNumber, Stage, TargetId, Touched, Work};
     use std::sync::LazyLock;
 
     #[track_caller]
@@ -638,7 +638,7 @@ mod tests {
         let open = Incident {
             id: "i1".to_owned(),
             began_unix_seconds: 5.0,
-            moves: vec![crate::protection::words::incident::Move { unix_seconds: 8.0, ..Default::default() }],
+            moves: vec![crate::protection::types::incident::Move { unix_seconds: 8.0, ..Default::default() }],
             ..Incident::default()
         };
         store.write("i1", &[record_of(&open)]).unwrap();

@@ -1,8 +1,8 @@
 //! The summary of an incident in one sentence. It states what was done, not what was due.
 
 use crate::protection::policy::{Reason, State};
-use crate::protection::words::incident::{Incident, Move, StepRecord};
-use crate::protection::words::step::Stage;
+use crate::protection::types::incident::{Incident, Move, StepRecord};
+use crate::protection::types::step::Stage;
 
 /// The summary, from the transitions; the existing one where there are none.
 pub(super) fn summary(incident: &Incident) -> String {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode, header};
 
 use super::answer::Answer;
-use crate::protection::words::alert::ReceiveAlerts;
+use crate::protection::types::alert::ReceiveAlerts;
 
 /// Maximum size of a body in bytes; a group of 500 alerts has about 256 KiB.
 pub(super) const BODY: usize = 512 * 1024;

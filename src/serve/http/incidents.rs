@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{StatusCode, header};
 
 use super::answer::Answer;
-use crate::protection::words::incidents::{self, IncidentError, Incidents, RECORD};
+use crate::protection::types::incidents::{self, IncidentError, Incidents, RECORD};
 use crate::serve::page;
 
 /// The requested object.

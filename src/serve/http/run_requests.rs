@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use super::alerts::{bearer, json};
 use super::answer::Answer;
-use crate::protection::words::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
 
 /// The run in a path; absent where the path is another one.
 pub(super) fn run(path: &str) -> Option<String> {

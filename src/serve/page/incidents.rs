@@ -8,8 +8,8 @@ use crate::model::format::{self, UNKNOWN};
 use crate::node_view::sheet::{Facts, Section};
 use crate::node_view::table::{Cell, Row, Table, number, prose, text};
 use crate::node_view::{Health, Link};
-use crate::protection::words::incident::Incident;
-use crate::protection::words::incidents::Entry;
+use crate::protection::types::incident::Incident;
+use crate::protection::types::incidents::Entry;
 
 /// What may be shown of the incidents.
 #[derive(Debug, Default)]
@@ -144,7 +144,7 @@ fn after(incident: &Incident, unix_seconds: f64) -> Cell {
 }
 
 fn transitions(incident: &Incident) -> Table {
-    let of = |step: &crate::protection::words::incident::Move| {
+    let of = |step: &crate::protection::types::incident::Move| {
         let cells = vec![
             after(incident, step.unix_seconds),
             Cell::text(&step.from),

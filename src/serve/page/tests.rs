@@ -4,7 +4,7 @@ use super::*;
 use crate::history::rings::Range;
 use crate::node_view::tests::Node;
 use crate::node_view::{JobEvent, Situation};
-use crate::protection::words::incident::Incident;
+use crate::protection::types::incident::Incident;
 use crate::serve::http::tests::frames;
 use expect_test::expect_file;
 
@@ -127,7 +127,7 @@ fn incidents_are_shown_to_whom_they_may_be() {
         target: HOSTILE.to_owned(),
         began_unix_seconds: 990.0,
         ended_unix_seconds: Some(995.0),
-        moves: vec![crate::protection::words::incident::Move {
+        moves: vec![crate::protection::types::incident::Move {
             from: "ok".to_owned(),
             to: "warn".to_owned(),
             reason: HOSTILE.to_owned(),

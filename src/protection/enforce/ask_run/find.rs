@@ -12,8 +12,8 @@ use super::{MOST, Query};
 use crate::host::child::{self, WorkerCommand};
 use crate::host::http_client::HttpClient;
 use crate::host::tls::Trust;
-use crate::protection::words::hostlist;
-use crate::protection::words::run_request::{PeerSource, Peers};
+use crate::protection::types::hostlist;
+use crate::protection::types::run_request::{PeerSource, Peers};
 
 type Found = Result<Vec<String>, Box<dyn Error + Send + Sync>>;
 

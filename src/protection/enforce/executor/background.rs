@@ -1,6 +1,6 @@
 //! Steps that are carried out in the background: hooks, webhooks and records on a disk.
 
-use crate::protection::words::step::{Finished, Skip, Step, Ticket, Work};
+use crate::protection::types::step::{Finished, Skip, Step, Ticket, Work};
 
 use super::reach::NotSignalled;
 

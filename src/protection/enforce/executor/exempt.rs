@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::process_status::{Proc, group_of};
 use crate::host::cgroup::Version;
-use crate::protection::words::scope::Exempt;
+use crate::protection::types::scope::Exempt;
 
 /// Reads memwarden's pid, its ancestors, and its cgroups in both kinds of hierarchy; `helpers` are its helper
 /// processes.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::process_status::Short;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::model::units::Bytes;
-use crate::protection::words::step::{Group, StepError};
+use crate::protection::types::step::{Group, StepError};
 
 /// Maximum depth of descendants that are listed; each takes a descriptor. A user may create any number in a delegated cgroup.
 const DEEPEST: usize = 4096;

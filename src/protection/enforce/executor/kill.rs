@@ -14,7 +14,7 @@ use super::{MOST, Machine, refused};
 use crate::host::cgroup::Version;
 use crate::host::clock;
 use crate::model::ids::ProcessKey;
-use crate::protection::words::step::{Group, Outcome, SignalNumber, Skip, StepError, TargetId, Touched};
+use crate::protection::types::step::{Group, Outcome, SignalNumber, Skip, StepError, TargetId, Touched};
 
 /// Maximum number of passes over a tree or cgroup, each of which finds processes missed by the one before; two are
 /// enough for a job that does not fork meanwhile.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::group::{self, Groups};
 use crate::host::cgroup::{self, Version};
-use crate::protection::words::step::{Group, StepError};
+use crate::protection::types::step::{Group, StepError};
 
 /// Thaws a cgroup, if it is still the one that was frozen; no effect on one that is not frozen.
 ///

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::wait::AckFileState;
 use crate::host::user_files::Folder;
 use crate::model::pattern;
-use crate::protection::words::marker::{Marker, MarkerKind};
+use crate::protection::types::marker::{Marker, MarkerKind};
 
 /// Maximum number of entries of a folder that are read in one search.
 const MOST: usize = 10_000;

@@ -27,8 +27,8 @@ use crate::host::clock;
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::words::scope::{Exempt, Refusal, Scope};
-use crate::protection::words::step::{
+use crate::protection::types::scope::{Exempt, Refusal, Scope};
+use crate::protection::types::step::{
     Acknowledgement, Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket,
     Touched, Work,
 };

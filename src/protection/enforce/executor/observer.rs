@@ -1,7 +1,7 @@
 //! The executor of mode `observe`: it has no descriptor, thread or call to act with.
 
-use crate::protection::words::scope::{Exempt, Refusal, Scope};
-use crate::protection::words::step::{
+use crate::protection::types::scope::{Exempt, Refusal, Scope};
+use crate::protection::types::step::{
     Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Touched, Work,
 };
 

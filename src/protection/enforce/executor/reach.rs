@@ -11,8 +11,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::process_status::{Proc, ProcessStatus};
 use crate::model::ids::ProcessKey;
-use crate::protection::words::scope::{Candidate, Exempt, Scope};
-use crate::protection::words::step::{SignalNumber, Skip, StepError, Touched};
+use crate::protection::types::scope::{Candidate, Exempt, Scope};
+use crate::protection::types::step::{SignalNumber, Skip, StepError, Touched};
 
 /// A process that was opened.
 #[derive(Debug)]

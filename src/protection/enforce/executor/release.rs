@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::raw;
 use crate::host::clock;
-use crate::protection::words::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
+use crate::protection::types::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
 
 /// Capacity of the queue of processes.
 const WAITING: usize = 256;

@@ -17,7 +17,7 @@ use super::threads::Token;
 use crate::host::{apart, clock, user_files};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
-use crate::protection::words::marker::Marker;
+use crate::protection::types::marker::Marker;
 
 /// Interval at which the acknowledgement file is checked: a checkpoint takes seconds.
 const LOOK: Duration = Duration::from_millis(100);

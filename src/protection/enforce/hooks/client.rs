@@ -15,7 +15,7 @@ use super::protocol::{Answer, Ending, LONGEST, Request, SLOWEST};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::clock;
 use crate::protection::enforce::executor::BackgroundExecutor;
-use crate::protection::words::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
+use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of hooks.
 const WAITING: usize = 16;

@@ -10,7 +10,7 @@ use super::{GuardLoop, id};
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Ack, AckKind};
-use crate::protection::words::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
+use crate::protection::types::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
 
 /// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
 const STAYING: Duration = Duration::from_secs(600);

@@ -7,8 +7,8 @@ use super::{GuardLoop, id};
 use crate::model::time::Timestamp;
 use crate::protection::plan::{Plan, PlanInput};
 use crate::protection::policy::{MaxState, Mode, Observed, Reason, State, Transition};
-use crate::protection::words::run_request::{RunOutcome, RunRequest};
-use crate::protection::words::step::{Outcome, Stage, Step, StepDone, Work};
+use crate::protection::types::run_request::{RunOutcome, RunRequest};
+use crate::protection::types::step::{Outcome, Stage, Step, StepDone, Work};
 
 impl GuardLoop {
     /// Takes requests of other nodes from `requests`.

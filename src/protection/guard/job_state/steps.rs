@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
-use crate::protection::words::step::{Group, Ticket};
+use crate::protection::types::step::{Group, Ticket};
 
 /// Pending steps of one job at once.
 const CAPACITY: usize = 32;

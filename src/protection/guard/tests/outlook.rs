@@ -26,7 +26,7 @@ use crate::protection::guard::input_builder::InputBuilder;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
-use crate::protection::words::scope::Exempt;
+use crate::protection::types::scope::Exempt;
 use crate::sources::{Context, Registration, memory, process as processes, workload};
 use crate::{analyzers, app, config};
 

@@ -10,8 +10,8 @@ use crate::model::units::Bytes;
 use crate::protection::guard::input::{GuardInput, JobInput};
 use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, State};
-use crate::protection::words::scope::{Refusal, Scope};
-use crate::protection::words::step::{
+use crate::protection::types::scope::{Refusal, Scope};
+use crate::protection::types::step::{
     Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
 };
 

@@ -25,8 +25,8 @@ use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, Members, State};
 use crate::protection::record::Records;
-use crate::protection::words::scope::Exempt;
-use crate::protection::words::scope::{Member, Scope};
+use crate::protection::types::scope::Exempt;
+use crate::protection::types::scope::{Member, Scope};
 
 const MIB: u64 = 1 << 20;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::protection::plan::{Action, Plan, PlanInput};
-use crate::protection::words::step::Work;
+use crate::protection::types::step::Work;
 
 /// Sends the checkpoint signal, once per incident.
 pub(super) struct Ask;

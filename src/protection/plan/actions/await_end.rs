@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protection::plan::{Action, Plan, PlanInput};
-use crate::protection::words::step::{Stage, Work};
+use crate::protection::types::step::{Stage, Work};
 
 /// Waits for the end of every victim.
 pub(super) struct AwaitEnd;

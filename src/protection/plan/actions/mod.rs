@@ -12,7 +12,7 @@ mod term;
 mod webhook;
 
 use super::Action;
-use crate::protection::words::step::Stage;
+use crate::protection::types::step::Stage;
 
 /// The actions of a stage, in order. A kill comes before its record, which could block on a disk.
 pub fn on(stage: Stage) -> &'static [&'static dyn Action] {

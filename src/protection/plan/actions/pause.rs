@@ -1,7 +1,7 @@
 //! Freezes the cgroup while the hook runs, and thaws it.
 
 use crate::protection::plan::{Action, Plan, PlanInput};
-use crate::protection::words::step::Work;
+use crate::protection::types::step::Work;
 
 /// Freezes the target's cgroup, where it holds only the target's processes.
 pub(super) struct Pause;

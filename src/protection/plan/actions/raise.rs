@@ -2,7 +2,7 @@
 
 use crate::protection::plan::{Action, Plan, PlanInput};
 use crate::protection::policy::{Reason, Resource};
-use crate::protection::words::step::Work;
+use crate::protection::types::step::Work;
 
 /// Raises the cgroup limit that leaves the least memory, where its cgroup is the target's.
 pub(super) struct Raise;

@@ -1,7 +1,7 @@
 //! The record: the incident is written before processes are acted on.
 
 use crate::protection::plan::{Action, Plan, PlanInput};
-use crate::protection::words::step::Work;
+use crate::protection::types::step::Work;
 
 /// Writes the record.
 pub(super) struct Record;

@@ -1,7 +1,7 @@
 //! SIGTERM: leaves first, launchers last.
 
 use crate::protection::plan::{Action, Plan, PlanInput};
-use crate::protection::words::step::{SignalNumber, Work};
+use crate::protection::types::step::{SignalNumber, Work};
 
 /// Sends SIGTERM to every victim.
 pub(super) struct Term;

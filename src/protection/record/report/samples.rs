@@ -5,7 +5,7 @@ use crate::model::label::Label;
 use crate::model::units::Unit as _;
 use crate::plot::Chart;
 use crate::plot::report::{Clock, Mark, Report, Series};
-use crate::protection::words::incident::{Incident, Move, Sample, is_of_target};
+use crate::protection::types::incident::{Incident, Move, Sample, is_of_target};
 
 /// The subjects, in order of appearance.
 fn subjects(samples: &[Sample]) -> Vec<&Label> {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::model::time::Timestamp;
     use crate::model::units::Bytes;
-    use crate::protection::words::incident::{StepRecord, target_subjects};
+    use crate::protection::types::incident::{StepRecord, target_subjects};
     use crate::recording;
     use serde_json::json;
 

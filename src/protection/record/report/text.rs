@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::model::printable;
 use crate::model::units::Bytes;
 use crate::plot::{TimeAxis, duration, moment};
-use crate::protection::words::incident::{Incident, StepRecord};
+use crate::protection::types::incident::{Incident, StepRecord};
 
 /// Maximum number of processes in the report; all of them are in `incident.json`.
 const NAMED: usize = 50;
@@ -273,7 +273,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::words::incident::Move;
+    use crate::protection::types::incident::Move;
     use serde_json::json;
 
     fn incident() -> Incident {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub use table::processes;
 
 use crate::host::fs;
-use crate::protection::words::incidents::{IncidentError, Incidents, RECORD};
+use crate::protection::types::incidents::{IncidentError, Incidents, RECORD};
 
 /// Maximum size of an incident's file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
@@ -138,8 +138,8 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Incident
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::words::incident::Incident;
-    use crate::protection::words::incidents;
+    use crate::protection::types::incident::Incident;
+    use crate::protection::types::incidents;
 
     fn files(length: usize) -> Vec<(String, Vec<u8>)> {
         vec![(RECORD.to_owned(), b"{}".to_vec()), ("report.md".to_owned(), vec![b'x'; length])]

@@ -9,7 +9,7 @@ use super::client::{again, ask, basic, crowd, get};
 use super::{Running, ServeError, web};
 use crate::config::Web;
 use crate::protection::record::store::Store;
-use crate::protection::words::incidents::RECORD;
+use crate::protection::types::incidents::RECORD;
 
 struct File {
     folder: tempfile::TempDir,

@@ -24,9 +24,9 @@ use crate::events::Events;
 use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
 use crate::model::point::Batch;
-use crate::protection::words::alert::ReceiveAlerts;
-use crate::protection::words::incidents::Incidents;
-use crate::protection::words::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
+use crate::protection::types::alert::ReceiveAlerts;
+use crate::protection::types::incidents::Incidents;
+use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
 
 /// Long for a machine under load, short for a test that waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use super::job::{Job, until};
 use super::*;
 use crate::model::units::Bytes;
 use crate::protection::enforce::executor::{cgroup, process_status};
-use crate::protection::words::scope::Refusal;
-use crate::protection::words::step::{Finished, Group, Outcome, Skip};
+use crate::protection::types::scope::Refusal;
+use crate::protection::types::step::{Finished, Group, Outcome, Skip};
 use cgroup::Version;
 
 /// A group that is removed at the end.

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use super::{BackgroundExecutors, Machine, Mode, exempt};
 use crate::model::ids::ProcessKey;
-use crate::protection::words::scope::{Exempt, Member, Scope};
-use crate::protection::words::step::{
+use crate::protection::types::scope::{Exempt, Member, Scope};
+use crate::protection::types::step::{
     Executor as _, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Work,
 };
 

@@ -4,7 +4,7 @@ use super::job::{Job, stat};
 use super::*;
 use crate::protection::enforce::executor::process_status::Proc;
 use crate::protection::enforce::executor::reach::{self, NotSignalled};
-use crate::protection::words::step::{Outcome, Skip};
+use crate::protection::types::step::{Outcome, Skip};
 
 const INSIDE: &str = "MEMWARDEN_TEST_PID_NAMESPACE";
 const NAME: &str =

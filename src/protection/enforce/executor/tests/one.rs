@@ -2,8 +2,8 @@
 
 use super::job::{Job, stat};
 use super::*;
-use crate::protection::words::scope::Refusal;
-use crate::protection::words::step::{Outcome, Skip};
+use crate::protection::types::scope::Refusal;
+use crate::protection::types::step::{Outcome, Skip};
 
 #[test]
 fn a_signal_arrives_and_is_reported() {

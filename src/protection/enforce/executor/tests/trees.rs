@@ -2,7 +2,7 @@
 
 use super::job::{Job, until};
 use super::*;
-use crate::protection::words::step::{Outcome, Skip};
+use crate::protection::types::step::{Outcome, Skip};
 
 fn kill(job: &Job) -> (StepDone, Machine) {
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);

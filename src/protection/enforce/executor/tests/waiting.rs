@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::job::{Job, until};
 use super::*;
-use crate::protection::words::step::{Acknowledgement, Finished, Outcome, Ticket};
+use crate::protection::types::step::{Acknowledgement, Finished, Outcome, Ticket};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -259,7 +259,7 @@ impl Entry<'_> {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::words::step::{SignalNumber, Stage, TargetId, Ticket, Work};
+    use crate::protection::types::step::{SignalNumber, Stage, TargetId, Ticket, Work};
 
     const OCCASION: Occasion<'_> = Occasion {
         at: Timestamp::from_secs(7),
