@@ -192,8 +192,8 @@ fn a_leak_is_named_with_its_kind() {
     let since = value(&analysis, "memwarden_leak_since_timestamp_seconds", &["workload"]).unwrap();
     assert!(since < 400.0, "{since}");
     expect![[r#"
-        process train pid 77 leaking: The anonymous memory of process train pid 77 has been leaking for 30 minutes.
-        workload train leaking: The anonymous memory of workload train has been leaking for 30 minutes."#]]
+        process train pid 77 leaking: The anonymous memory of process train pid 77 has been leaking for 30 min.
+        workload train leaking: The anonymous memory of workload train has been leaking for 30 min."#]]
     .assert_eq(
         &analysis
             .findings

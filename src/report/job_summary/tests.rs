@@ -72,14 +72,14 @@ fn text_has_what_a_user_needs() {
         Job 4711 of ada on node1 partition gpu account physics: ended
           run time              02:01:01
           memory limit          128.0 GiB
-          peak memory           64.0 GiB (50% of the limit): working set of the cgroup
+          peak memory           64.0 GiB (50 % of the limit): working set of the cgroup
           peak with page cache  100.0 GiB
           OOM kills             0
           suggested request     --mem=78848M
           CPU time              16:00:20
           GPU hours             4.00 held, 1.00 in use
-          GPU 0                 peak memory 70.0 GiB of 80.0 GiB, mean utilization 99%
-          GPU 1                 not used, mean utilization 0%
+          GPU 0                 peak memory 70.0 GiB of 80.0 GiB, mean utilization 99 %
+          GPU 1                 not used, mean utilization 0 %
           left in /dev/shm      7 files, 3.0 GiB
                                 2.0 GiB torch_\x1b[2J
     "#]]
@@ -179,11 +179,11 @@ fn a_terminal_shows_what_requires_attention() {
     own.memory.limit = LimitState::Set;
     (own.memory.peak_bytes, own.memory.limit_bytes) = (Some(95), Some(100));
     let text = shown(&own);
-    assert!(text.contains("!! 2\n") && text.contains("! 95 B (95% of the limit)"), "{text}");
+    assert!(text.contains("!! 2\n") && text.contains("! 95 B (95 % of the limit)"), "{text}");
     own.memory.oom_kills = 0;
     own.memory.peak_bytes = Some(50);
     let text = shown(&own);
-    assert!(text.contains("  ok 0\n") && text.contains("  50 B (50% of the limit)"), "{text}");
+    assert!(text.contains("  ok 0\n") && text.contains("  50 B (50 % of the limit)"), "{text}");
     own.memory.peak_bytes = None;
     assert!(shown(&own).contains("? unknown"), "{}", shown(&own));
     assert!(!JobReport::new(vec![node(own)]).text(Page::default()).contains("? unknown"));

@@ -67,7 +67,7 @@ fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
     };
     let share = memory.peak_bytes.zip(memory.limit_bytes).filter(|(_, limit)| *limit > 0);
     let share = share.map(|(peak, limit)| u128::from(peak).saturating_mul(100) / u128::from(limit));
-    let of_limit = share.map_or_else(String::new, |share| format!(" ({share}% of the limit)"));
+    let of_limit = share.map_or_else(String::new, |share| format!(" ({share} % of the limit)"));
     let peak = format!("{}{of_limit}{basis}", shown(memory.peak_bytes));
     let peak = match (memory.peak_bytes, share) {
         (None, _) => Health::Unknown.marked(&peak, page),
