@@ -46,8 +46,8 @@ fn row(what: &str, value: impl Into<String>) -> Row {
     (what.to_owned(), value.into())
 }
 
-/// Share of the memory limit in percent from which the peak requires attention: the next run may exceed the limit.
-const NEAR_LIMIT: u128 = 90;
+/// Share of the memory limit from which the peak requires attention: the next run may exceed the limit.
+const NEAR_LIMIT: f64 = 0.9;
 
 fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
     let shown = |value: Option<u64>| value.map_or_else(|| "unknown".to_owned(), size);
@@ -66,12 +66,13 @@ fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
         PeakBasis::LargestProcess => ": RSS of the largest process",
     };
     let share = memory.peak_bytes.zip(memory.limit_bytes).filter(|(_, limit)| *limit > 0);
-    let share = share.map(|(peak, limit)| u128::from(peak).saturating_mul(100) / u128::from(limit));
-    let of_limit = share.map_or_else(String::new, |share| format!(" ({share} % of the limit)"));
+    #[expect(clippy::cast_precision_loss, reason = "is shown as a share")]
+    let share = share.map(|(peak, limit)| peak as f64 / limit as f64);
+    let of_limit = share.map_or_else(String::new, |share| format!(" ({} of the limit)", percent(share)));
     let peak = format!("{}{of_limit}{basis}", shown(memory.peak_bytes));
     let peak = match (memory.peak_bytes, share) {
         (None, _) => Health::Unknown.marked(&peak, page),
-        (_, Some(NEAR_LIMIT..)) => Health::Warning.marked(&peak, page),
+        (_, Some(share)) if share >= NEAR_LIMIT => Health::Warning.marked(&peak, page),
         _ => peak,
     };
     rows.push(row("peak memory", peak));
