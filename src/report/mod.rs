@@ -1,6 +1,6 @@
 //! The reports of the report commands: from frames to text, JSON and a plot.
 //!
-//! Pure: a [`Recorder`] collects one [`NodeView`](crate::node_view::NodeView) after the other, and [`build`] creates the
+//! Pure: a [`Recorder`] collects one [`NodeView`] after the other, and [`build`] creates the
 //! report. Each report has its own file. The JSON is a superset of what [`crate::plot::report`] reads, so that `memwarden plot`
 //! can draw each report.
 
