@@ -238,7 +238,8 @@ impl NodeView {
         }
         let mut value = serde_json::to_value(&self).unwrap_or_default();
         show(&mut value);
-        serde_json::from_value(value).unwrap_or(self)
+        // A view that cannot be escaped is not shown: nothing is known of the node then.
+        serde_json::from_value(value).unwrap_or_default()
     }
 
     /// All processes, each with the name of its workload, which is empty for none.
