@@ -9,28 +9,22 @@ use crate::analyzers::replay;
 use crate::formats::{log_lines, messages, older_logs, parameters, pickle, rank_environment, snapshot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
-#[cfg(feature = "otlp")]
 use crate::otlp;
 use crate::plot;
 use crate::recording::{csv, prometheus, report};
 use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
-#[cfg(feature = "otlp")]
 use crate::sources;
-#[cfg(feature = "gpu")]
 use crate::sources::gpu;
 use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, slurm, vmstat};
 use crate::{app, config};
 
 macro_rules! targets {
-    ($($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $name:ident($bytes:ident) $body:block)+) => {
-        $($(#[doc = $doc])+ $(#[cfg($cfg)])? pub fn $name($bytes: &[u8]) $body)+
+    ($($(#[doc = $doc:literal])+ $name:ident($bytes:ident) $body:block)+) => {
+        $($(#[doc = $doc])+ pub fn $name($bytes: &[u8]) $body)+
 
         /// Every target by its name.
-        pub const TARGETS: &[(&str, fn(&[u8]))] = &[$(
-            $(#[cfg($cfg)])?
-            (stringify!($name), $name),
-        )+];
+        pub const TARGETS: &[(&str, fn(&[u8]))] = &[$((stringify!($name), $name),)+];
     };
 }
 
@@ -99,14 +93,12 @@ targets! {
         let _ = (cgroup::parse::number(bytes), cgroup::parse::amount(bytes));
     }
     /// A line of the GPU worker; one that is understood is written and read as the same.
-    #[cfg(feature = "gpu")]
     gpu_line(bytes) {
         if let Some(line) = gpu::protocol::Line::read(bytes) {
             assert_eq!(gpu::protocol::Line::read(&line.write()), Some(line));
         }
     }
     /// A PCI address as the kernel and NVML write it.
-    #[cfg(feature = "gpu")]
     gpu_address(bytes) {
         text(bytes, |text| {
             let _ = gpu::xid::pci(text);
@@ -236,7 +228,6 @@ targets! {
         }
     }
     /// The `OTEL_*` variables, one `NAME=value` a line, beside the default configuration.
-    #[cfg(feature = "otlp")]
     otel_environment(bytes) {
         static DEFAULT: std::sync::OnceLock<config::Config> = std::sync::OnceLock::new();
         let config = DEFAULT.get_or_init(|| {
@@ -273,12 +264,10 @@ targets! {
         let _ = messages::parse(bytes).map_err(|problem| problem.to_string());
     }
     /// What a job pushes over OTLP, before it is unzipped, weighed, decoded and taken in, twice.
-    #[cfg(feature = "otlp")]
     otlp_metrics(bytes) {
         sources::otlp::fuzz_push(bytes);
     }
     /// What a collector answers to a push.
-    #[cfg(feature = "otlp")]
     otlp_answer(bytes) {
         otlp::fuzz_answer(bytes);
     }

@@ -27,7 +27,6 @@ pub mod protection;
 
 pub mod job_summary;
 pub mod node_view;
-#[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod perf_log;
 pub mod report;

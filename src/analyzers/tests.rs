@@ -326,7 +326,6 @@ fn the_outlook_names_by_identity_who_is_meant() {
     assert!(unknown.forecasts().is_none() && unknown.growths().unwrap().next().is_none());
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn allocated_bytes_of_the_job_distinguish_a_leak_from_reserved_memory() {
     let mut analyzer = build(&leak::REGISTRATION);
@@ -389,7 +388,6 @@ fn pinned_memory_is_distinguished_from_other_memory_of_the_host() {
     assert!(summary.starts_with("The pinned host memory of process job pid 9"), "{summary}");
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn what_a_driver_sees_grow_is_never_called_a_leak() {
     let mut analyzer = build(&leak::REGISTRATION);

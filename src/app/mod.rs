@@ -6,7 +6,6 @@
 pub mod log;
 pub mod notify;
 mod perf_log;
-#[cfg(feature = "otlp")]
 pub mod push;
 pub mod sampler;
 pub mod serve;

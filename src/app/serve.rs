@@ -29,7 +29,6 @@ use crate::protection::types::incidents::Incidents;
 use crate::serve::http;
 use crate::sources::Context;
 
-#[cfg(feature = "otlp")]
 use super::push::Push;
 
 #[derive(Clone, Debug, Default)]
@@ -43,7 +42,6 @@ pub struct Options {
 /// Threads that serve HTTP and push; sampling has its own.
 const SERVING_THREADS: usize = 1;
 /// Shutdown takes at most 5 s: 2 s for requests in flight and for a last push, 1 s for the sampler.
-#[cfg(feature = "otlp")]
 const LAST_PUSH: Duration = Duration::from_secs(2);
 const LAST_SAMPLE: Duration = Duration::from_secs(1);
 const LAST_LINES: Duration = Duration::from_millis(500);
@@ -108,7 +106,6 @@ struct Daemon<'a> {
     recording: Recording,
     /// Whether the guard has completed a round.
     guards: bool,
-    #[cfg(feature = "otlp")]
     push: Push,
 }
 
@@ -146,7 +143,6 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut signals = Signals::new().context("cannot listen for signals")?;
     events.config_loaded(clock::now(), &options.shown_file());
-    #[cfg(feature = "otlp")]
     let push = Push::start(&config, &frames, &events, &addresses);
     let context = context(&config.paths, Arc::clone(&checkpoints));
     guard.configure(protection(&config), &context.roots);
@@ -178,7 +174,6 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         checkpoints,
         recording,
         guards: true,
-        #[cfg(feature = "otlp")]
         push,
     };
     tracing::info!(
@@ -231,10 +226,8 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let _ = stop.send(true);
     let Daemon { sampler, perf_log, guard, recording, .. } = daemon;
     let records = recording.records;
-    #[cfg(feature = "otlp")]
     let push = daemon.push;
     let ending = tokio::task::spawn_blocking(move || {
-        #[cfg(feature = "otlp")]
         push.stop(LAST_PUSH);
         if let Some(perf_log) = perf_log {
             perf_log.finish(LAST_LINES);
@@ -283,7 +276,6 @@ impl Daemon<'_> {
 
     fn take_over(&mut self, config: Config) -> Result<(), String> {
         // Steps that can fail come first.
-        #[cfg(feature = "otlp")]
         if config.otlp != self.config.otlp {
             self.push.restart(&config, &self.frames, &self.events)?;
         }

@@ -62,7 +62,6 @@ fn beyond(config: &Config) -> Vec<String> {
             problems.push(format!("the hook of {name}: {}", described(&anyhow::Error::new(error))));
         }
     }
-    #[cfg(feature = "otlp")]
     match crate::otlp::check(&config.otlp) {
         Ok(warnings) => problems.extend(
             warnings.into_iter().map(|warning| format!("otlp: {}", printable::escaped(&warning.to_string()))),

@@ -5,9 +5,7 @@ mod check_config;
 mod cluster;
 mod drill;
 mod fetch;
-#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
 mod gpu_worker;
 mod hook_helper;
 mod incidents;
@@ -66,7 +64,6 @@ enum Command {
     Incidents(incidents::Args),
     JobSummary(job_summary::Args),
     Drill(drill::Args),
-    #[cfg(feature = "gpu")]
     Gpu(gpu::Args),
     /// Run the hooks of protection; started by the daemon only.
     #[command(hide = true)]
@@ -80,7 +77,6 @@ pub use out::complain;
 /// # Errors
 /// The failure of the command with its causes.
 pub fn run() -> anyhow::Result<ExitCode> {
-    #[cfg(feature = "gpu")]
     if std::env::args_os().nth(1).is_some_and(|name| name == gpu_worker::NAME) {
         return gpu_worker::run(std::env::args_os().skip(2));
     }
@@ -125,7 +121,6 @@ impl Cli {
             Command::Incidents(args) => args.run(),
             Command::JobSummary(args) => args.run(),
             Command::Drill(args) => args.run(),
-            #[cfg(feature = "gpu")]
             Command::Gpu(args) => args.run(),
             Command::HookHelper(args) => args.run(),
         }

@@ -6,7 +6,6 @@ use anyhow::bail;
 
 use super::out;
 use crate::model::printable;
-#[cfg(feature = "png")]
 use crate::plot::png;
 use crate::plot::{Picture, svg};
 
@@ -26,7 +25,7 @@ impl Format {
     /// The format by the extension of a file; `-` is SVG on standard output.
     ///
     /// # Errors
-    /// A name that ends in neither `.svg` nor `.png`, or a format that was not built in.
+    /// A name that ends in neither `.svg` nor `.png`.
     pub(super) fn of(output: &Path) -> anyhow::Result<Self> {
         if output == Path::new("-") {
             return Ok(Self::Svg);
@@ -34,8 +33,7 @@ impl Format {
         let extension = output.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
             "svg" => Ok(Self::Svg),
-            "png" if cfg!(feature = "png") => Ok(Self::Png),
-            "png" => bail!("this memwarden was built without PNG; write {} as .svg", output.display()),
+            "png" => Ok(Self::Png),
             _ => bail!("{}: the name of a picture ends in .svg or .png", output.display()),
         }
     }
@@ -46,10 +44,7 @@ impl Format {
     /// A picture too large for PNG.
     pub(super) fn render(self, picture: &Picture) -> anyhow::Result<Vec<u8>> {
         match self {
-            #[cfg(feature = "png")]
             Self::Png => Ok(png::render(picture, printable::is_hidden)?),
-            #[cfg(not(feature = "png"))]
-            Self::Png => bail!("this memwarden was built without PNG"),
             Self::Svg => Ok(svg::render(picture, printable::is_hidden).into_bytes()),
         }
     }

@@ -15,11 +15,9 @@ mod gaps;
 mod labels;
 mod legend;
 mod marks;
-#[cfg(feature = "png")]
 mod outlines;
 mod panel;
 pub mod picture;
-#[cfg(feature = "png")]
 pub mod png;
 mod range;
 pub mod report;

@@ -17,26 +17,12 @@ use crate::model::source::Source;
 pub mod buddyinfo;
 pub mod cgroup;
 pub mod daemon;
-#[cfg(feature = "gpu")]
 pub mod drm;
-#[cfg(feature = "gpu")]
 pub mod gpu;
-/// The declarations only: a build without this source still reads what other daemons expose.
-#[cfg(not(feature = "gpu"))]
-pub mod gpu {
-    pub mod metrics;
-}
 pub mod kmsg;
-#[cfg(feature = "otlp")]
 pub mod kubernetes;
-/// The declarations only, as of `gpu`.
-#[cfg(not(feature = "otlp"))]
-pub mod kubernetes {
-    pub mod metrics;
-}
 pub mod logs;
 pub mod memory;
-#[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod perf;
 pub mod pressure;
@@ -56,19 +42,15 @@ pub static REGISTRY: &[&Registration] = &[
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,
-    #[cfg(feature = "gpu")]
     &gpu::REGISTRATION,
     &process::REGISTRATION,
-    #[cfg(feature = "gpu")]
     &drm::REGISTRATION,
     &cgroup::REGISTRATION,
-    #[cfg(feature = "otlp")]
     &kubernetes::REGISTRATION,
     &workload::REGISTRATION,
     &slurm::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
-    #[cfg(feature = "otlp")]
     &otlp::REGISTRATION,
     &logs::REGISTRATION,
     &perf::REGISTRATION,

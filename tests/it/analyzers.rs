@@ -110,7 +110,6 @@ fn a_host_that_fills_up_is_detected_reported_and_known_after_a_restart() {
 }
 
 /// The name of the workload whose memory of an unused GPU is reported.
-#[cfg(feature = "gpu")]
 fn idle_workload(daemon: &Daemon) -> Option<String> {
     let page = daemon.metrics();
     let line = page.lines().find(|line| line.starts_with("memwarden_idle_gpu_memory_bytes{"))?;
@@ -118,7 +117,6 @@ fn idle_workload(daemon: &Daemon) -> Option<String> {
     Some(rest.split('"').next()?.to_owned())
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn a_workload_that_holds_a_gpu_without_using_it_is_reported_with_its_owner() {
     let folder = tempfile::tempdir().unwrap();

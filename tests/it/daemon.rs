@@ -173,7 +173,6 @@ fn systemd_is_notified_of_every_state() {
     daemon.wait(SOON);
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn a_command_makes_it_let_go_of_the_driver() {
     let library = crate::harness::fake_nvml();
@@ -259,7 +258,6 @@ fn check_config_looks_into_the_files_that_are_named() {
     assert!(memwarden(&["check-config"]).arg(&good).status().unwrap().success());
 }
 
-#[cfg(feature = "gpu")]
 #[test]
 fn a_daemon_that_was_stopped_keeps_its_worker() {
     let library = crate::harness::fake_nvml();

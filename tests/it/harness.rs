@@ -350,7 +350,6 @@ pub(crate) fn fake_nvml() -> PathBuf {
 }
 
 /// The children of a process.
-#[cfg(feature = "gpu")]
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

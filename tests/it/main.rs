@@ -18,9 +18,7 @@ mod docs;
 mod example;
 mod failures;
 mod forecast;
-#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
 mod gpu_run;
 mod harness;
 mod hooks;
@@ -28,21 +26,16 @@ mod incidents;
 mod kubernetes;
 mod layers;
 mod logs;
-#[cfg(feature = "gpu")]
 mod ml_py;
 mod msrv;
-#[cfg(feature = "otlp")]
 mod otlp;
-#[cfg(feature = "otlp")]
 mod otlp_backends;
-#[cfg(feature = "otlp")]
 mod otlp_parity;
 mod params;
 mod perf_logs;
 mod plot;
 mod prometheus;
 mod protection;
-#[cfg(feature = "otlp")]
 mod receiver;
 mod report;
 mod revision;
@@ -58,5 +51,4 @@ mod top;
 mod training;
 mod training_job;
 mod unit;
-#[cfg(feature = "gpu")]
 mod unseen;

@@ -129,10 +129,8 @@ impl Still {
         sets.push(format!("otlp.endpoint=http://127.0.0.1:{port}"));
         sets.push(format!("otlp.protocol={protocol}"));
         sets.extend(["otlp.enabled=true", "otlp.interval=500ms", "otlp.names=both"].map(str::to_owned));
-        if cfg!(feature = "gpu") {
-            sets.push(format!("sources.gpu.nvml_library={}", fake_nvml().display()));
-            sets.push("sources.gpu.interval=200ms".to_owned());
-        }
+        sets.push(format!("sources.gpu.nvml_library={}", fake_nvml().display()));
+        sets.push("sources.gpu.interval=200ms".to_owned());
         let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         Daemon::start_with(&args, |command| {
             command.env("FAKE_NVML_SCENARIO", self.folder.path().join("scenario.json"));
@@ -270,7 +268,7 @@ fn pull_and_push_have_the_same_values() {
         daemon.wait_page("the job and its GPUs", SOON, |page| {
             let job = page.sum("memwarden_workload_processes", &[]) == 1.0;
             let gpus = page.sum("memwarden_gpu_status", &[("status", "ok")]) == 2.0;
-            job && (gpus || !cfg!(feature = "gpu"))
+            job && gpus
         });
         machine.log();
         daemon.wait_value("memwarden_kernel_log_records_total", |records| records == 4.0);
@@ -300,14 +298,12 @@ fn pull_and_push_have_the_same_values() {
             std::thread::sleep(Duration::from_millis(100));
         };
         let names: BTreeSet<&str> = own.keys().map(|key| key.0.as_str()).collect();
-        for begin in ROOMS.iter().filter(|begin| cfg!(feature = "gpu") || !begin.contains("gpu")) {
+        for begin in ROOMS {
             assert!(names.iter().any(|name| name.starts_with(begin)), "nothing of {begin} was compared");
         }
-        if cfg!(feature = "gpu") {
-            let came: BTreeSet<&str> = conventional.keys().map(|key| key.0.as_str()).collect();
-            let declared = catalog::all().filter_map(|desc| Some(desc.semconv.as_ref()?.name));
-            assert_eq!(came, declared.collect());
-        }
+        let came: BTreeSet<&str> = conventional.keys().map(|key| key.0.as_str()).collect();
+        let declared = catalog::all().filter_map(|desc| Some(desc.semconv.as_ref()?.name));
+        assert_eq!(came, declared.collect());
         assert_eq!(daemon.value("memwarden_otlp_export_failures_total"), Some(0.0));
         let constant = own.values().flatten().count();
         assert!(constant * 10 > own.len() * 9, "only {constant} values of {} stand still", own.len());

@@ -43,7 +43,6 @@ fn a_recording_becomes_a_chart_on_standard_output_or_in_a_file() {
     assert_eq!(written, svg, "the same input gives the same bytes");
 }
 
-#[cfg(feature = "png")]
 #[test]
 fn a_picture_can_be_png() {
     let folder = folder(&[("memory.csv", CSV)]);

@@ -44,7 +44,6 @@ fn recorded() -> Vec<String> {
 }
 
 /// What the rules ask.
-#[cfg(feature = "otlp")]
 pub(crate) fn expressions() -> Vec<String> {
     RULES.into_iter().flat_map(rules).map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect()
 }

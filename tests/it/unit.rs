@@ -102,10 +102,7 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
     let mut more = format!("perf_logs: {{folder: {logs:?}}}\n");
     let scenario = room.path("scenario.json");
     std::fs::write(&scenario, r#"{"devices": [{"utilization": 50}]}"#).unwrap();
-    #[cfg(feature = "gpu")]
     let gpu = format!("gpu: {{nvml_library: {:?}, interval: 200ms}}", crate::harness::fake_nvml());
-    #[cfg(not(feature = "gpu"))]
-    let gpu = "";
     room.configure(
         "mode: enforce",
         &[room.target(
@@ -126,7 +123,6 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
         command.env("FAKE_NVML_SCENARIO", &scenario);
     });
     room.wait_members(&daemon, "train", 1.0);
-    #[cfg(feature = "gpu")]
     daemon.wait_page("the GPU", SOON, |page| page.sum("memwarden_gpu_utilization_ratio", &[]) > 0.0);
     daemon.wait_page("counters", SOON, |page| page.sum("memwarden_perf_event_available", &[]) > 0.0);
     for path in ["/", "/metrics", "/-/ready", "/-/healthy"] {

@@ -145,7 +145,6 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
     limits.into_iter().filter_map(group).collect()
 }
 
-#[cfg(feature = "gpu")]
 fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
     use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED, MEMORY_USED_PEAK};
     let reserved = reserved(view);
@@ -164,7 +163,6 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
 }
 
 /// The memory of each GPU, by index, that allocators reserve and have not given to tensors, as the jobs report it.
-#[cfg(feature = "gpu")]
 fn reserved<'v>(view: &View<'v>) -> BTreeMap<&'v Label, f64> {
     use training::metrics::{ALLOCATED, RESERVED};
     let mut reserved = BTreeMap::new();
@@ -176,9 +174,6 @@ fn reserved<'v>(view: &View<'v>) -> BTreeMap<&'v Label, f64> {
     }
     reserved
 }
-
-#[cfg(not(feature = "gpu"))]
-fn gpus(_view: &View<'_>, _found: &mut Vec<Resource>) {}
 
 /// Each rank's allocator: its allocated memory against the sum of its reserved memory and the free memory of the
 /// device.

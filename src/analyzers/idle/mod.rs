@@ -248,17 +248,10 @@ fn whole(bytes: f64) -> Option<Bytes> {
     (bytes >= 0.0).then(|| Bytes::new(bytes as u64))
 }
 
-#[cfg(feature = "gpu")]
 fn utilization(view: &View<'_>) -> BTreeMap<Label, f64> {
     let points = view.points(&crate::sources::gpu::metrics::UTILIZATION).iter();
     points.map(|point| (point.labels[1].clone(), point.value)).collect()
 }
 
-#[cfg(not(feature = "gpu"))]
-fn utilization(_view: &View<'_>) -> BTreeMap<Label, f64> {
-    BTreeMap::new()
-}
-
 #[cfg(test)]
-#[cfg(feature = "gpu")]
 mod tests;

@@ -271,7 +271,6 @@ fn shares(view: &View<'_>, out: &mut Analysis) {
     }
 }
 
-#[cfg(feature = "gpu")]
 fn devices(view: &View<'_>) -> BTreeMap<(Label, Label), Device> {
     use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED};
     let device = |point: &crate::model::point::Point| {
@@ -282,24 +281,12 @@ fn devices(view: &View<'_>) -> BTreeMap<(Label, Label), Device> {
     view.points(&MEMORY_USED).iter().filter_map(device).collect()
 }
 
-#[cfg(feature = "gpu")]
 fn utilization(view: &View<'_>) -> BTreeMap<Label, f64> {
     let points = view.points(&crate::sources::gpu::metrics::UTILIZATION).iter();
     points.map(|point| (point.labels[1].clone(), point.value)).collect()
 }
 
-#[cfg(not(feature = "gpu"))]
-fn devices(_view: &View<'_>) -> BTreeMap<(Label, Label), Device> {
-    BTreeMap::new()
-}
-
-#[cfg(not(feature = "gpu"))]
-fn utilization(_view: &View<'_>) -> BTreeMap<Label, f64> {
-    BTreeMap::new()
-}
-
 #[cfg(test)]
-#[cfg(feature = "gpu")]
 mod tests {
     use super::*;
     use crate::model::point::Batch;

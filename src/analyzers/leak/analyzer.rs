@@ -178,7 +178,6 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
     fill(view.points(&PROCESS_RSS), &process, |parts, value| parts.used = value);
     fill(view.points(&PROCESS_ANON), &process, |parts, value| parts.anon = Some(value));
     fill(view.points(&PROCESS_SHMEM), &process, |parts, value| parts.shmem = Some(value));
-    #[cfg(feature = "gpu")]
     fill(
         view.points(&crate::sources::gpu::metrics::PROCESS_MEMORY),
         &|labels| match labels {

@@ -90,7 +90,6 @@ impl Analyzer for Visibility {
     }
 }
 
-#[cfg(feature = "gpu")]
 fn gpus(view: &View<'_>) -> Vec<Unseen> {
     use crate::sources::gpu::metrics::{HUNG_CALL, SAMPLE_AGE, STATUS};
     let mut found = Vec::new();
@@ -121,11 +120,6 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
         });
     }
     found
-}
-
-#[cfg(not(feature = "gpu"))]
-fn gpus(_view: &View<'_>) -> Vec<Unseen> {
-    Vec::new()
 }
 
 /// The sources that fail; without the `gpu` source if GPUs are reported.
@@ -178,7 +172,6 @@ mod tests {
         assert!(findings(&mut analyzer, view, 17).is_empty(), "it begins anew");
     }
 
-    #[cfg(feature = "gpu")]
     #[test]
     fn a_gpu_that_does_not_answer_is_critical_and_stated_instead_of_its_source() {
         use crate::model::point::Batch;

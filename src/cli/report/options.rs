@@ -188,9 +188,7 @@ pub(in crate::cli) fn load(
     };
     let every = Duration::from_secs_f64(interval.clamp(SHORTEST, LONGEST)).as_millis();
     add("--interval", "sampling.interval", vec![format!("{every}ms")]);
-    if cfg!(feature = "gpu") {
-        add("--interval", "sources.gpu.interval", vec![format!("{every}ms")]);
-    }
+    add("--interval", "sources.gpu.interval", vec![format!("{every}ms")]);
     if !trees.is_empty() {
         let trees = trees.iter().map(|(pid, name)| format!("{pid} {name}")).collect();
         add("--pid", "sources.workload.trees", trees);

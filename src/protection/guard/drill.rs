@@ -13,9 +13,7 @@ use crate::host::clock;
 use crate::model::error_chain::error_chain;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
-#[cfg(feature = "gpu")]
 use crate::model::frame::SourceReport;
-#[cfg(feature = "gpu")]
 use crate::model::source::Status;
 use crate::protection::enforce::executor::{self, ArmError, BackgroundExecutors, Machine};
 use crate::protection::enforce::hooks;
@@ -158,12 +156,8 @@ pub fn walk(
 }
 
 /// The sources that assign processes to workloads.
-const SOURCES: &[&Registration] = &[
-    &process::REGISTRATION,
-    #[cfg(feature = "gpu")]
-    &crate::sources::gpu::REGISTRATION,
-    &workload::REGISTRATION,
-];
+const SOURCES: &[&Registration] =
+    &[&process::REGISTRATION, &crate::sources::gpu::REGISTRATION, &workload::REGISTRATION];
 
 /// A sample in which the target names a process, or the last one within 3 s: the GPU source takes a moment to start.
 /// Workloads that only the job socket identifies are known to the running daemon, and not here.
@@ -185,16 +179,10 @@ fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
 }
 
 /// Whether GPU processes may still be reported: without a driver there is nothing to wait for.
-#[cfg(feature = "gpu")]
 fn gpu_processes_known(frame: &Frame, facts: &Facts) -> bool {
     use crate::sources::gpu::REGISTRATION;
     let answers = |report: &SourceReport| report.source == REGISTRATION.name && report.status == Status::Ok;
     facts.gpus_starting || frame.sources.iter().any(answers)
-}
-
-#[cfg(not(feature = "gpu"))]
-fn gpu_processes_known(_frame: &Frame, _facts: &Facts) -> bool {
-    false
 }
 
 /// What is left of the host and below the limits of the job's cgroup now, by which a limit is raised.

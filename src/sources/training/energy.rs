@@ -31,7 +31,6 @@ pub(super) struct Effort {
 
 impl Energy {
     /// Reads the energy totals of this sample.
-    #[cfg(feature = "gpu")]
     fn read(&mut self, at: Timestamp, out: &Batch) {
         use crate::sources::gpu::metrics::ENERGY;
         let family = out.families().iter().find(|family| std::ptr::eq(family.desc, &ENERGY.desc));
@@ -53,9 +52,6 @@ impl Energy {
             rate.push(at, total);
         }
     }
-
-    #[cfg(not(feature = "gpu"))]
-    fn read(&mut self, _at: Timestamp, _out: &Batch) {}
 
     /// Puts the energy per token of each workload.
     pub(super) fn put(&mut self, efforts: &BTreeMap<Label, Effort>, at: Timestamp, out: &mut Batch) {
@@ -94,7 +90,6 @@ impl Effort {
 }
 
 #[cfg(test)]
-#[cfg(feature = "gpu")]
 mod tests {
     use super::*;
     use crate::model::facts::GpuProcess;

@@ -1,8 +1,6 @@
 //! Failures around the daemon, end to end: each is reported, affects nothing else, and recovery is detected.
 
-#[cfg(feature = "otlp")]
 mod collector;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod hidden;
 mod processes;

@@ -35,7 +35,6 @@ impl Group {
     }
 
     /// A new one like [`Group::make`] that is the one of a pod's container.
-    #[cfg(feature = "gpu")]
     pub(crate) fn of_pod(uid: &str, container: &str) -> Option<Self> {
         let made = Self::try_make_at(|_| format!("/kubepods/burstable/pod{uid}/{container}"));
         if made.is_none() {

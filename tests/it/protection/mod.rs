@@ -7,7 +7,6 @@
 mod alerts;
 pub(crate) mod audit;
 mod fork_bombs;
-#[cfg(feature = "gpu")]
 mod gpu;
 pub(crate) mod group;
 mod hooks;
@@ -15,7 +14,6 @@ pub(crate) mod job;
 mod ladder;
 mod modes;
 mod peers;
-#[cfg(feature = "gpu")]
 mod pod;
 mod records;
 mod refused;

@@ -49,7 +49,6 @@ impl Room {
     }
 
     /// With a memory group that is the one of a pod's container; nothing where there can be none.
-    #[cfg(feature = "gpu")]
     pub(crate) fn of_pod(uid: &str, container: &str) -> Option<Self> {
         let group = Group::of_pod(uid, container)?;
         Some(Self { group: Some(group), stage: None, ..Self::bare() })
