@@ -38,9 +38,8 @@ pub(crate) fn write(conclusion: &Conclusion, now: f64, out: &mut Analysis) {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a machine, at least 0")]
 fn put_bytes(metric: &'static Gauge<Bytes>, subject: &Subject, bytes: f64, out: &mut Analysis) {
-    out.batch.put(metric, &subject.labels(), Bytes::new(bytes.max(0.0) as u64));
+    out.batch.put(metric, &subject.labels(), Bytes::of(bytes));
 }
 
 fn put_forecast(subject: &Subject, forecast: &Forecast, out: &mut Analysis) {

@@ -7,6 +7,7 @@
 pub(crate) mod conclusions;
 pub mod exhaustion;
 pub mod fragmentation;
+mod gpus;
 mod identities;
 pub mod idle;
 pub mod imbalance;

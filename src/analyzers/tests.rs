@@ -36,9 +36,8 @@ fn build(registration: &Registration) -> Box<dyn Analyzer> {
     (registration.build)(settings)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made here, at least 0")]
 fn bytes(batch: &mut Batch, metric: &'static Gauge<Bytes>, labels: &[Label], value: f64) {
-    batch.put(metric, labels, Bytes::new(value as u64));
+    batch.put(metric, labels, Bytes::of(value));
 }
 
 /// Noise of one, the same in each run.
@@ -581,8 +580,7 @@ fn evaluating_host(second: u32, per_step: f64, group: Option<&str>, batch: &mut 
         }
     }
     bytes(batch, &RSS, &["job".into()], used + noise(second) * GIB / 1024.0);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "thousands")]
-    let count = |number: f64| Count(number as u64);
+    let count = |number: f64| Count(crate::model::units::whole(number));
     batch.put(&STEPS, &["job".into(), "0".into()], count(steps));
     let phase = ["job".into(), "0".into(), "evaluate".into()];
     batch.put(&PHASES, &phase, count(if evaluates { evaluations - 1.0 } else { evaluations }));

@@ -3,7 +3,7 @@
 
 use time::UtcDateTime;
 
-use super::units::Bytes;
+use super::units::{self, Bytes};
 
 /// Text in place of a value that is not known.
 pub const UNKNOWN: &str = "–";
@@ -14,14 +14,9 @@ const HOUR: f64 = 3_600.0;
 const DAY: f64 = 86_400.0;
 
 /// An amount of memory, such as `57.3 GiB`; a decrease has a minus sign.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a float beyond u64 becomes its largest, which is still shown as EiB"
-)]
 pub fn bytes(bytes: f64) -> String {
     let sign = if bytes < 0.0 { "\u{2212}" } else { "" };
-    format!("{sign}{}", Bytes::new(bytes.abs() as u64))
+    format!("{sign}{}", Bytes::of(bytes.abs()))
 }
 
 /// A growth rate with its sign, in the unit of time in which it is at least 1 MiB, such as `+55.4 MiB/s`.
@@ -97,9 +92,8 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// A time since a start in hours, minutes and seconds, such as `00:01:02`.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is at least 0")]
 pub fn elapsed(seconds: f64) -> String {
-    let seconds = seconds.max(0.0) as u64;
+    let seconds = units::whole(seconds);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 

@@ -12,10 +12,17 @@ pub trait Unit: Copy + fmt::Debug {
     fn value(self) -> f64;
 }
 
-/// Exact to 2^53, which is 8 PiB when the number counts bytes.
+/// A count as a floating-point number; exact to 2^53, which is 8 PiB when the number counts bytes.
 #[expect(clippy::cast_precision_loss, reason = "exposition is in f64; 2^53 bytes are 8 PiB")]
-const fn exposed(value: u64) -> f64 {
-    value as f64
+pub const fn real(count: u64) -> f64 {
+    count as f64
+}
+
+/// A floating-point number without its fraction; 0 for what is negative or not a number, the largest number for what
+/// does not fit.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+pub const fn whole(number: f64) -> u64 {
+    number as u64
 }
 
 /// An amount of memory or traffic, in bytes.
@@ -42,6 +49,11 @@ impl Bytes {
         }
     }
 
+    /// The amount of a number as points and conclusions have it; see [`whole`].
+    pub const fn of(bytes: f64) -> Self {
+        Self(whole(bytes))
+    }
+
     /// The number of bytes.
     pub const fn get(self) -> u64 {
         self.0
@@ -61,7 +73,7 @@ impl Bytes {
 
     /// This amount as a share of `whole`; absent for a whole of zero.
     pub fn share_of(self, whole: Self) -> Option<Ratio> {
-        if whole.0 == 0 { None } else { Ratio::new(exposed(self.0) / exposed(whole.0)) }
+        if whole.0 == 0 { None } else { Ratio::new(real(self.0) / real(whole.0)) }
     }
 }
 
@@ -76,15 +88,10 @@ pub enum Amount {
 
 impl Amount {
     /// The amount in bytes for a given total.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of at most 1 of a total of bytes"
-    )]
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Share(share) => Bytes((exposed(total.0) * share.clamp(0.0, 1.0)) as u64),
+            Self::Share(share) => Bytes(whole(real(total.0) * share.clamp(0.0, 1.0))),
         }
     }
 }
@@ -104,7 +111,7 @@ impl fmt::Display for Bytes {
         if self.0 < 1024 {
             return write!(f, "{} B", self.0);
         }
-        let mut amount = exposed(self.0) / 1024.0;
+        let mut amount = real(self.0) / 1024.0;
         let mut step = 0;
         while amount >= 1024.0 && step + 1 < STEPS.len() {
             amount /= 1024.0;
@@ -124,7 +131,7 @@ impl Unit for Bytes {
     const SUFFIX: &'static str = "_bytes";
     const UCUM: &'static str = "By";
     fn value(self) -> f64 {
-        exposed(self.0)
+        real(self.0)
     }
 }
 
@@ -205,12 +212,12 @@ real_unit!(
 impl Seconds {
     /// From whole nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(exposed(nanos) / 1e9)
+        Self(real(nanos) / 1e9)
     }
 
     /// From whole microseconds.
     pub const fn from_micros(micros: u64) -> Self {
-        Self(exposed(micros) / 1e6)
+        Self(real(micros) / 1e6)
     }
 }
 
@@ -228,7 +235,7 @@ impl Unit for Count {
     const SUFFIX: &'static str = "";
     const UCUM: &'static str = "{item}";
     fn value(self) -> f64 {
-        exposed(self.0)
+        real(self.0)
     }
 }
 

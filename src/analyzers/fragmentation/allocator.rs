@@ -118,9 +118,9 @@ impl Allocators {
 
 fn put(figures: &Figures, labels: &[Label], state: State, out: &mut Analysis) {
     let share = |part: f64, of: f64| if of > 0.0 { Ratio::new((part / of).min(1.0)) } else { None };
-    out.batch.put(&metrics::UNRELEASABLE, labels, whole(figures.unreleasable));
+    out.batch.put(&metrics::UNRELEASABLE, labels, Bytes::of(figures.unreleasable));
     out.batch.put_some(&metrics::UNRELEASABLE_RATIO, labels, share(figures.unreleasable, figures.reserved));
-    out.batch.put_some(&metrics::INTERNAL, labels, figures.internal.map(whole));
+    out.batch.put_some(&metrics::INTERNAL, labels, figures.internal.map(Bytes::of));
     let beyond =
         figures.largest_free.and_then(|largest| share((figures.free - largest).max(0.0), figures.free));
     out.batch.put_some(&metrics::BEYOND_LARGEST, labels, beyond);
@@ -128,15 +128,6 @@ fn put(figures: &Figures, labels: &[Label], state: State, out: &mut Analysis) {
         let labels: Vec<Label> = labels.iter().cloned().chain([each.word().into()]).collect();
         out.batch.put(&metrics::ALLOCATOR_STATE, &labels, Flag(each == state));
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a part of what is reserved, at least 0"
-)]
-fn whole(bytes: f64) -> Bytes {
-    Bytes::new(bytes as u64)
 }
 
 fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, since: f64) -> Finding {
@@ -159,7 +150,7 @@ fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, sinc
         since_unix_seconds: since,
         summary: format!(
             "The allocator of rank {rank} has {} ({share} of its reserved memory) free that it cannot release, and {why}.",
-            whole(figures.unreleasable)
+            Bytes::of(figures.unreleasable)
         ),
         evidence,
         advice: "Save a checkpoint and start the job again with \

@@ -26,13 +26,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::period::Period;
-use super::Registration;
+use super::{Registration, gpus};
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::setting::{Opt, OptKind, Settings, seconds};
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, Seconds};
+use crate::model::units::{Bytes, Seconds, Unit};
 use crate::sources::{training, workload};
 
 /// Utilization from which a GPU is used. NVML reports whole percents.
@@ -109,7 +109,7 @@ impl Analyzer for Idle {
         let tick = Tick {
             now,
             cpu: cpu.map(|point| (&point.labels[0], point.value)).collect(),
-            utilization: utilization(view),
+            utilization: gpus::utilization(view),
             saving: saving.map(|point| &point.labels[0]).collect(),
         };
         self.gpus(view, &tick, out);
@@ -121,8 +121,8 @@ impl Idle {
     fn new(settings: &Settings) -> Self {
         Self {
             after: settings.duration(&AFTER),
-            min_gpu: bytes(settings.size(&MIN_GPU_MEMORY)),
-            min_host: bytes(settings.size(&MIN_HOST_MEMORY)),
+            min_gpu: settings.size(&MIN_GPU_MEMORY).value(),
+            min_host: settings.size(&MIN_HOST_MEMORY).value(),
             gpus: BTreeMap::new(),
             hosts: BTreeMap::new(),
             counted: BTreeMap::new(),
@@ -148,7 +148,7 @@ impl Idle {
             let wait = if longer { self.after * LONGER } else { self.after };
             if period.lasted(tick.now) >= wait {
                 *self.counted.entry(name.clone()).or_default() += period.uncounted(tick.now);
-                out.batch.put_some(&metrics::GPU_BYTES, &key, whole(point.value));
+                out.batch.put(&metrics::GPU_BYTES, &key, Bytes::of(point.value));
                 out.batch.put_some(&metrics::GPU_SINCE, &key, Seconds::new(period.since_unix()));
                 idle.entry(name).or_default().push((gpu, point.value, period));
             }
@@ -217,7 +217,7 @@ impl Idle {
             }
             if period.lasted(tick.now) >= self.after * LONGER {
                 let label = std::slice::from_ref(name);
-                out.batch.put_some(&metrics::HOST_BYTES, label, whole(held));
+                out.batch.put(&metrics::HOST_BYTES, label, Bytes::of(held));
                 out.batch.put_some(&metrics::HOST_SINCE, label, Seconds::new(period.since_unix()));
                 out.findings.push(Finding {
                     analyzer: REGISTRATION.name,
@@ -236,21 +236,6 @@ impl Idle {
             self.hosts.insert(name.clone(), period);
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a threshold")]
-fn bytes(size: Bytes) -> f64 {
-    size.get() as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a point, at least 0")]
-fn whole(bytes: f64) -> Option<Bytes> {
-    (bytes >= 0.0).then(|| Bytes::new(bytes as u64))
-}
-
-fn utilization(view: &View<'_>) -> BTreeMap<Label, f64> {
-    let points = view.points(&crate::sources::gpu::metrics::UTILIZATION).iter();
-    points.map(|point| (point.labels[1].clone(), point.value)).collect()
 }
 
 #[cfg(test)]

@@ -24,14 +24,17 @@
 //! wait for. Synchronous ranks all take as long as the slowest: their step times do not differ then, but their
 //! waiting for data or the utilization of their GPUs does.
 
+mod lasting;
 pub mod metrics;
 mod ranks;
 mod spread;
 
 use std::collections::BTreeMap;
 
+use self::lasting::{Lasting, mean};
 use self::spread::Spread;
 use super::Registration;
+use super::gpus;
 use super::latch::Latch;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -41,8 +44,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
 use crate::sources::workload;
 
-/// Time constant of the means, and minimum duration of an imbalance, in seconds.
-const MINUTE: f64 = 60.0;
 /// Minimum spread, and minimum lag, of a finding.
 const UNEVEN: f64 = 0.2;
 const LAGS: f64 = 0.3;
@@ -66,8 +67,7 @@ struct Imbalance {
     /// By UUID: mean utilization.
     busy: BTreeMap<Label, f64>,
     last: Option<f64>,
-    /// By workload (empty for the node) and type of imbalance: when it began, on both clocks.
-    uneven: BTreeMap<(Label, &'static str), (f64, f64)>,
+    uneven: Lasting,
     /// Whether the fullest GPU is at [`FULL`] or above.
     full: Latch<bool>,
     ranks: ranks::Ranks,
@@ -105,12 +105,11 @@ impl Analyzer for Imbalance {
             used: device.used,
         });
         groups.insert(Label::default(), node.collect());
-        let mut still = BTreeMap::new();
+        self.uneven.begin();
         for (name, uses) in groups.iter().filter(|(_, uses)| uses.len() > 1) {
-            self.memory(name, uses, &devices, now, &mut still, out);
-            self.utilization(name, uses, now, &mut still, out);
+            self.memory(name, uses, &devices, now, out);
+            self.utilization(name, uses, now, out);
         }
-        self.uneven = still;
         self.ranks.analyze(view, now, out);
         shares(view, out);
     }
@@ -121,13 +120,14 @@ impl Imbalance {
     fn follow(&mut self, view: &View<'_>, now: Timestamp) {
         let at = now.monotonic().as_secs_f64();
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
-        let share = -(-passed / MINUTE).exp_m1();
-        let now = utilization(view);
-        self.busy.retain(|uuid, _| now.contains_key(uuid));
-        for (uuid, value) in now {
-            let mean = self.busy.entry(uuid).or_insert(value);
-            *mean += share * (value - *mean);
-        }
+        let before = std::mem::take(&mut self.busy);
+        let now = gpus::utilization(view).into_iter();
+        self.busy = now
+            .map(|(uuid, value)| {
+                let mean = mean(before.get(&uuid).copied(), value, passed);
+                (uuid, mean)
+            })
+            .collect();
     }
 
     fn memory(
@@ -136,7 +136,6 @@ impl Imbalance {
         uses: &[GpuUse],
         devices: &BTreeMap<(Label, Label), Device>,
         now: Timestamp,
-        still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
         out: &mut Analysis,
     ) {
         let used: Vec<f64> = uses.iter().map(|own_use| own_use.used).collect();
@@ -149,10 +148,10 @@ impl Imbalance {
         let Some(full) = device(fullest) else { return };
         let others = uses.iter().filter_map(device).map(|other| (other.free - full.free).max(0.0));
         let stranded: f64 = others.sum();
-        out.batch.put(&metrics::STRANDED, label, whole(stranded));
+        out.batch.put(&metrics::STRANDED, label, Bytes::of(stranded));
         // The jobs of a node are independent: one that fills its GPU does not limit the others.
         let uneven = spread.above >= UNEVEN && !name.is_empty();
-        let Some(since) = self.held(name, "memory", uneven, now, still) else { return };
+        let Some(since) = self.uneven.since(name, "memory", uneven, now) else { return };
         let share = full.used / (full.used + full.free).max(1.0);
         let subject = subject(name);
         let full = self.full.update(&subject, share >= FULL, now).0;
@@ -179,14 +178,7 @@ impl Imbalance {
         });
     }
 
-    fn utilization(
-        &self,
-        name: &Label,
-        uses: &[GpuUse],
-        now: Timestamp,
-        still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
-        out: &mut Analysis,
-    ) {
+    fn utilization(&mut self, name: &Label, uses: &[GpuUse], now: Timestamp, out: &mut Analysis) {
         let busy: Vec<f64> =
             uses.iter().filter_map(|own_use| self.busy.get(&own_use.uuid).copied()).collect();
         // Only if every GPU has a value: a GPU without one could be the least utilized.
@@ -198,7 +190,7 @@ impl Imbalance {
         out.batch.put_some(&metrics::IDLEST, std::slice::from_ref(name), Ratio::new(spread.below));
         out.batch.put(&metrics::STRAGGLER, &place(name, idlest), Flag(true));
         let lags = spread.below >= LAGS && !name.is_empty();
-        let Some(since) = self.held(name, "utilization", lags, now, still) else { return };
+        let Some(since) = self.uneven.since(name, "utilization", lags, now) else { return };
         let mut subject = subject(name);
         (subject.gpu, subject.uuid) = (idlest.gpu.clone(), idlest.uuid.clone());
         out.findings.push(Finding {
@@ -220,25 +212,6 @@ impl Imbalance {
             advice: "Check the input pipeline and the CPU affinity of its rank.",
         });
     }
-
-    /// When a condition began, in seconds since 1970; absent until it has held for a minute.
-    fn held(
-        &self,
-        name: &Label,
-        what: &'static str,
-        holds: bool,
-        now: Timestamp,
-        still: &mut BTreeMap<(Label, &'static str), (f64, f64)>,
-    ) -> Option<f64> {
-        let key = (name.clone(), what);
-        if !holds {
-            return None;
-        }
-        let at = now.monotonic().as_secs_f64();
-        let since = self.uneven.get(&key).copied().unwrap_or((at, now.unix().as_secs_f64()));
-        still.insert(key, since);
-        (at - since.0 >= MINUTE).then_some(since.1)
-    }
 }
 
 fn subject(name: &Label) -> Subject {
@@ -251,15 +224,6 @@ fn shown(name: &Label) -> &str {
 
 fn place(name: &Label, own_use: &GpuUse) -> [Label; 3] {
     [name.clone(), own_use.gpu.clone(), own_use.uuid.clone()]
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a sum of what is free, at least 0"
-)]
-fn whole(bytes: f64) -> Bytes {
-    Bytes::new(bytes as u64)
 }
 
 /// Adds each workload's share of the resident memory of all workloads.
@@ -279,11 +243,6 @@ fn devices(view: &View<'_>) -> BTreeMap<(Label, Label), Device> {
         Some(((gpu.clone(), uuid.clone()), Device { used: point.value, free }))
     };
     view.points(&MEMORY_USED).iter().filter_map(device).collect()
-}
-
-fn utilization(view: &View<'_>) -> BTreeMap<Label, f64> {
-    let points = view.points(&crate::sources::gpu::metrics::UTILIZATION).iter();
-    points.map(|point| (point.labels[1].clone(), point.value)).collect()
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::lasting::{Lasting, mean};
 use super::metrics;
 use super::spread::Spread;
-use crate::analyzers::imbalance::{MINUTE, REGISTRATION, UNEVEN};
+use crate::analyzers::imbalance::{REGISTRATION, UNEVEN};
 use crate::analyzers::ranks;
 use crate::model::analyzer::{Analysis, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -12,7 +13,7 @@ use crate::model::format;
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::time::Timestamp;
-use crate::model::units::{Count, Flag, Ratio};
+use crate::model::units::{Count, Flag, Ratio, whole};
 use crate::sources::training::metrics::{ALLOCATED, PHASE_SECONDS, STEP, STEP_LAST};
 
 /// Minimum excess of the slowest rank's step time over the mean for a finding; also the minimum difference in waiting
@@ -30,11 +31,8 @@ const LOADER: &str = "loader";
 pub(super) struct Ranks {
     known: BTreeMap<[Label; 2], RankMeans>,
     last: Option<f64>,
-    /// By workload and type of imbalance: when it began, on both clocks.
-    uneven: Uneven,
+    uneven: Lasting,
 }
-
-type Uneven = BTreeMap<(Label, &'static str), (f64, f64)>;
 
 /// A finding without its subject.
 struct RankFinding {
@@ -75,10 +73,10 @@ impl Ranks {
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
         let groups = self.members(view, passed);
         let pids = ranks::pids(view);
-        let mut still = BTreeMap::new();
+        self.uneven.begin();
         for (workload, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
-            let mut found = self.steps(workload, members, now, &mut still, out);
-            found.extend(self.memory(workload, members, now, &mut still, out));
+            let mut found = self.steps(workload, members, now, out);
+            found.extend(self.memory(workload, members, now, out));
             // A rank that is slow for several reasons gets one finding, for the first of them.
             let mut reported: Vec<Label> = Vec::new();
             for RankFinding { rank, state, severity, since, summary, evidence, advice } in found {
@@ -99,7 +97,6 @@ impl Ranks {
                 reported.push(rank);
             }
         }
-        self.uneven = still;
     }
 
     fn members(&mut self, view: &View<'_>, passed: f64) -> BTreeMap<Label, Vec<RankValues>> {
@@ -132,11 +129,10 @@ impl Ranks {
     }
 
     fn steps(
-        &self,
+        &mut self,
         workload: &Label,
         members: &[RankValues],
         now: Timestamp,
-        still: &mut Uneven,
         out: &mut Analysis,
     ) -> Vec<RankFinding> {
         let mut found = Vec::new();
@@ -150,7 +146,7 @@ impl Ranks {
             let slowest = &members[spread.largest].rank;
             out.batch.put_some(&metrics::STEP_SPREAD, label, Ratio::new(spread.above));
             out.batch.put(&metrics::SLOWEST, &[workload.clone(), slowest.clone()], Flag(true));
-            if let Some(since) = self.held(workload, "slow", spread.above >= SLOW, now, still) {
+            if let Some(since) = self.uneven.since(workload, "slow", spread.above >= SLOW, now) {
                 let how = format!("takes {} longer per step than the mean", format::percent(spread.above));
                 let evidence = vec![
                     Evidence { what: "step_spread_ratio", value: spread.above },
@@ -164,17 +160,17 @@ impl Ranks {
             let most = waits[spread.largest];
             let apart = most - waits[spread.least];
             out.batch.put_some(&metrics::LOADER_SPREAD, label, Ratio::new(apart));
-            if let Some(since) = self.held(workload, "loader", apart >= SLOW, now, still) {
+            if let Some(since) = self.uneven.since(workload, "loader", apart >= SLOW, now) {
                 let how = format!("waits {} of its time for data", format::percent(most));
                 let evidence = vec![Evidence { what: "loader_spread_ratio", value: apart }];
                 found.push(straggler(workload, &members[spread.largest].rank, &how, since, evidence));
             }
         }
         if let Some((behind, last)) = behind(members) {
-            out.batch.put(&metrics::BEHIND, label, whole(behind));
+            out.batch.put(&metrics::BEHIND, label, Count(whole(behind)));
             let seconds = last.step_seconds.map(|seconds| behind * seconds);
             let late = behind >= STEPS_BEHIND && seconds.is_some_and(|seconds| seconds >= BEHIND);
-            if let Some(since) = self.held(workload, "behind", late, now, still) {
+            if let Some(since) = self.uneven.since(workload, "behind", late, now) {
                 let how = format!("is {behind:.0} steps behind the most advanced rank");
                 let evidence = vec![Evidence { what: "behind_steps", value: behind }];
                 found.push(straggler(workload, &last.rank, &how, since, evidence));
@@ -184,11 +180,10 @@ impl Ranks {
     }
 
     fn memory(
-        &self,
+        &mut self,
         workload: &Label,
         members: &[RankValues],
         now: Timestamp,
-        still: &mut Uneven,
         out: &mut Analysis,
     ) -> Option<RankFinding> {
         let used: Vec<f64> = members.iter().map(|member| member.allocated).collect::<Option<_>>()?;
@@ -196,7 +191,7 @@ impl Ranks {
         let fullest = &members[spread.largest].rank;
         out.batch.put_some(&metrics::RANK_SPREAD, std::slice::from_ref(workload), Ratio::new(spread.above));
         out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), fullest.clone()], Flag(true));
-        let since = self.held(workload, "memory", spread.above >= UNEVEN, now, still)?;
+        let since = self.uneven.since(workload, "memory", spread.above >= UNEVEN, now)?;
         let share = format::percent(spread.above);
         Some(RankFinding {
             rank: fullest.clone(),
@@ -213,30 +208,11 @@ impl Ranks {
             advice: "Move layers, shards or micro-batches off the fullest rank; pipelines are uneven by design.",
         })
     }
-
-    /// Since when, in seconds since 1970, something has held for a minute.
-    fn held(
-        &self,
-        workload: &Label,
-        what: &'static str,
-        holds: bool,
-        now: Timestamp,
-        still: &mut Uneven,
-    ) -> Option<f64> {
-        if !holds {
-            return None;
-        }
-        let key = (workload.clone(), what);
-        let at = now.monotonic().as_secs_f64();
-        let since = self.uneven.get(&key).copied().unwrap_or((at, now.unix().as_secs_f64()));
-        still.insert(key, since);
-        (at - since.0 >= MINUTE).then_some(since.1)
-    }
 }
 
 impl RankMeans {
     fn follow_steps(&mut self, seconds: Option<f64>, passed: f64) -> Option<f64> {
-        self.step = mean(self.step, seconds, passed);
+        self.step = seconds.map(|seconds| mean(self.step, seconds, passed));
         self.step
     }
 
@@ -248,17 +224,10 @@ impl RankMeans {
         if total.is_some() && share.is_none() {
             return self.loader;
         }
-        self.loader = mean(self.loader, share, passed);
+        self.loader = share.map(|share| mean(self.loader, share, passed));
         // A long wait is reported when it ends, and then exceeds the time since the last report.
         self.loader.map(|share| share.min(1.0))
     }
-}
-
-/// An exponential mean over a minute; absent without a value.
-fn mean(known: Option<f64>, value: Option<f64>, passed: f64) -> Option<f64> {
-    let value = value?;
-    let share = -(-passed / MINUTE).exp_m1();
-    Some(known.map_or(value, |known| known + share * (value - known)))
 }
 
 /// How many steps the last rank is behind the most advanced one, and which rank it is; absent if any rank reports no
@@ -275,15 +244,6 @@ fn behind(members: &[RankValues]) -> Option<(f64, &RankValues)> {
         }
     }
     Some((front - last.0, last.1))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a difference of counts, at least 0"
-)]
-fn whole(steps: f64) -> Count {
-    Count(steps as u64)
 }
 
 fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Vec<Evidence>) -> RankFinding {
@@ -316,7 +276,7 @@ mod tests {
             let mut batch = Batch::new();
             for (rank, (pace, loader, allocated)) in ranks.iter().enumerate() {
                 let labels: [Label; 2] = ["sft".into(), rank.to_string().as_str().into()];
-                batch.put(&STEP, &labels, whole(f64::from(second) * pace));
+                batch.put(&STEP, &labels, Count(whole(f64::from(second) * pace)));
                 batch.put_some(&STEP_LAST, &labels, Seconds::new(1.0 / pace));
                 let waited = Seconds::new(f64::from(second) * loader);
                 batch.put_some(
@@ -371,7 +331,7 @@ mod tests {
             for rank in ["0", "1"] {
                 let labels: [Label; 2] = ["sft".into(), rank.into()];
                 let step = if rank == "1" { second.min(100) } else { second };
-                batch.put(&STEP, &labels, whole(step.into()));
+                batch.put(&STEP, &labels, Count(whole(step.into())));
                 batch.put_some(&STEP_LAST, &labels, Seconds::new(1.0));
             }
             last = Analysis::default();
