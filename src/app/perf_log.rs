@@ -237,14 +237,14 @@ impl Run {
 
     fn write(&mut self, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
         let folder = self.folder()?;
-        if config.text {
+        if config.formats.text {
             self.text.write(&folder, String::new, text::line(row).as_bytes())?;
         }
-        if config.table {
+        if config.formats.table {
             let started = self.started;
             self.table.write(&folder, || table::header(started), table::line(row).as_bytes())?;
         }
-        if config.tensorboard {
+        if config.formats.tensorboard {
             self.events.write(&folder, row, config)?;
         }
         self.summary.add(row);
@@ -286,7 +286,7 @@ impl Run {
     }
 
     fn sum_up(&self, config: &PerfLogs) -> std::io::Result<()> {
-        if !config.summary {
+        if !config.formats.summary {
             return Ok(());
         }
         let bytes = self.summary.json().map_err(std::io::Error::other)?;
@@ -347,6 +347,7 @@ fn file_name(workload: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PerfFormats;
     use crate::model::units::Bytes;
 
     /// The row of one step of a workload.
@@ -357,10 +358,7 @@ mod tests {
     fn config(folder: &Path) -> PerfLogs {
         PerfLogs {
             folder: Some(folder.to_path_buf()),
-            text: true,
-            table: false,
-            tensorboard: false,
-            summary: false,
+            formats: PerfFormats { text: true, ..PerfFormats::default() },
             every_steps: 1,
             max_size: Bytes::new(1 << 20),
             max_files: 1,

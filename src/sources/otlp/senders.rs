@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use super::counts::{Counts, Outcome};
 use super::figures::Figures;
 use super::intake::{self, RankAttributes, Tally};
-use super::options::Rules;
+use super::options::Options;
 use super::receiver;
 use crate::host::subordinate::Subordinates;
 use crate::model::fair::{Answer, Shares};
@@ -96,19 +96,19 @@ pub(super) struct Shared {
 
 impl Shared {
     /// State without connections.
-    pub(super) fn new(proc: PathBuf, subordinates: Subordinates, rules: &Rules) -> Self {
+    pub(super) fn new(proc: PathBuf, subordinates: Subordinates, options: &Options) -> Self {
         Self {
             counts: Counts::default(),
             proc,
-            most: rules.max_ranks,
-            stale_after: rules.stale_after,
+            most: options.max_ranks,
+            stale_after: options.stale_after,
             ranks: Mutex::default(),
             members: Mutex::new(Arc::from([])),
             states: Mutex::default(),
             connections: Mutex::default(),
             refusals: Mutex::new([
-                (Refusals::new("otlp_ranks"), rules.max_ranks),
-                (Refusals::new("otlp_connections"), receiver::places(rules)),
+                (Refusals::new("otlp_ranks"), options.max_ranks),
+                (Refusals::new("otlp_connections"), receiver::places(options)),
             ]),
             subordinates,
         }

@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use super::client::{Client, Shared, State};
 use super::counts::{Refused, Wrong};
 use super::lines::{LineLimits, Lines};
-use super::options::Rules;
+use super::options::Options;
 use super::queue::{self, Read, Ready};
 use crate::host::clock;
 use crate::host::job_socket::{self, Bound};
@@ -31,6 +31,7 @@ use crate::model::checkpoint::Checkpoints;
 use crate::model::fair::{Answer, Shares};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 
 /// The shortest pause between two rounds.
 const REST: Duration = Duration::from_millis(20);
@@ -98,11 +99,11 @@ impl Drop for Hold {
 /// The operating system's error if no thread or descriptor can be created.
 pub fn start(
     path: PathBuf,
-    rules: Rules,
+    options: Options,
     shared: Arc<Shared>,
     checkpoints: Arc<Checkpoints>,
 ) -> std::io::Result<Hold> {
-    let mut listener = Listener::new(path, rules, shared, checkpoints, clock::now)?;
+    let mut listener = Listener::new(path, options, shared, checkpoints, clock::now)?;
     let (end, ended) = channel::<()>();
     let wake = Arc::clone(&listener.wake);
     std::thread::Builder::new().name("job-socket".to_owned()).spawn(move || {
@@ -134,7 +135,7 @@ pub(super) struct Listener {
     wake: Arc<OwnedFd>,
     clock: fn() -> Timestamp,
     path: PathBuf,
-    rules: Rules,
+    options: Options,
     shared: Arc<Shared>,
     checkpoints: Arc<Checkpoints>,
     epoll: OwnedFd,
@@ -162,7 +163,7 @@ pub(super) struct Listener {
 impl Listener {
     pub(super) fn new(
         path: PathBuf,
-        rules: Rules,
+        options: Options,
         shared: Arc<Shared>,
         checkpoints: Arc<Checkpoints>,
         clock: fn() -> Timestamp,
@@ -176,7 +177,7 @@ impl Listener {
             clock,
             path,
             shares: Shares::new(shared.most()),
-            rules,
+            options,
             shared,
             checkpoints,
             epoll,
@@ -243,7 +244,7 @@ impl Listener {
             self.bound = None;
         }
         self.quiet = (self.clock)();
-        let bound = job_socket::bind(&self.path, self.rules.access).and_then(|bound| {
+        let bound = job_socket::bind(&self.path, self.options.access()).and_then(|bound| {
             epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
                 |error| job_socket::Problem::System {
                     what: "wait for connections at",
@@ -303,7 +304,7 @@ impl Listener {
         stream.set_nonblocking(true).map_err(|_| Refused::System)?;
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
         let payer = self.shared.payer(peer.uid, now);
-        if self.shares.of(payer) >= self.rules.max_clients_per_user {
+        if self.shares.of(payer) >= self.options.max_clients_per_user {
             self.shared.note_refusal(payer, now);
             return Err(Refused::User);
         }
@@ -325,7 +326,7 @@ impl Listener {
             stream,
             client,
             lines: Lines::default(),
-            credit: 2.0 * self.rules.rate,
+            credit: 2.0 * f64::from(self.options.messages_per_second),
             refilled: now,
             logged: 0,
             last_read: self.reads,
@@ -370,8 +371,9 @@ impl Listener {
         let now = (self.clock)();
         let kept = self.kept.entry(connection.client.payer).or_default();
         let taken = kept.saturating_sub(connection.lines.kept());
-        let limits =
-            LineLimits { line: self.rules.max_line_size, tail: self.rules.memory.saturating_sub(taken) };
+        let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+        let tail = size(self.options.memory_per_user).saturating_sub(taken);
+        let limits = LineLimits { line: size(self.options.max_line_size), tail };
         let mut lines = std::mem::take(&mut connection.lines);
         let (mut count, mut cost) = (0.0, READ_COST + read);
         lines.feed(&self.buffer[..read], limits, now, |line| {
@@ -390,10 +392,10 @@ impl Listener {
         *kept = taken + connection.lines.kept();
         let elapsed = now.since(connection.refilled).as_secs_f64();
         connection.refilled = now;
-        connection.credit =
-            (connection.credit + elapsed * self.rules.rate).min(2.0 * self.rules.rate) - count;
+        let rate = f64::from(self.options.messages_per_second);
+        connection.credit = (connection.credit + elapsed * rate).min(2.0 * rate) - count;
         if connection.credit < 0.0 {
-            let pause = (-connection.credit / self.rules.rate).min(LONGEST_PAUSE);
+            let pause = (-connection.credit / rate).min(LONGEST_PAUSE);
             if epoll::delete(&self.epoll, &connection.stream).is_ok() {
                 self.paused.push((now.plus(Duration::from_secs_f64(pause)), number));
                 self.shared.counts.paused.fetch_add(1, Ordering::Relaxed);

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use options::Rules;
+pub use options::Options;
 
 use serde_json::json;
 use serde_json::value::to_raw_value;
@@ -61,14 +61,14 @@ pub static REGISTRATION: Registration = Registration {
     name: "training",
     about: "Steps, tokens, phases, allocator statistics and checkpoints that training jobs report over the job socket.",
     on_by_default: true,
-    options: options::OPTIONS,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
-    check: options::check,
+    check: |_| Vec::new(),
     build: |settings, context| {
-        let rules = Rules::read(settings);
+        let options = Options::read(settings);
         let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
-        Box::new(Training::new(rules, proc, passwd, Arc::clone(&context.checkpoints)))
+        Box::new(Training::new(options, proc, passwd, Arc::clone(&context.checkpoints)))
     },
 };
 
@@ -78,7 +78,7 @@ const REMEMBERED: Duration = Duration::from_secs(3_600);
 const MOST_REMEMBERED: usize = 1_000;
 
 struct Training {
-    rules: Rules,
+    options: Options,
     proc: PathBuf,
     passwd: PathBuf,
     checkpoints: Arc<Checkpoints>,
@@ -103,10 +103,10 @@ struct Remembered {
 }
 
 impl Training {
-    fn new(rules: Rules, proc: PathBuf, passwd: PathBuf, checkpoints: Arc<Checkpoints>) -> Self {
-        let ring = Ring::new(rules.timeline);
+    fn new(options: Options, proc: PathBuf, passwd: PathBuf, checkpoints: Arc<Checkpoints>) -> Self {
+        let ring = Ring::new(options.timeline);
         Self {
-            rules,
+            options,
             proc,
             passwd,
             checkpoints,
@@ -129,13 +129,13 @@ impl Training {
             let why = "the thread of the job socket ended; it is restarted";
             return Err(SourceError::failed(Failure::Lost, why));
         }
-        let Some(path) = self.rules.socket.clone() else {
+        let Some(path) = self.options.socket.clone() else {
             return Err(SourceError::unavailable("sources.training.socket is empty"));
         };
         let places = self.places();
         let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), places));
         let hold =
-            listener::start(path, self.rules.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
+            listener::start(path, self.options.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
         let hold = hold.map_err(|error| {
             SourceError::failed(
                 Failure::of(&error),
@@ -149,15 +149,15 @@ impl Training {
     /// Maximum number of connections: the configured one, and at most a quarter of the daemon's limit on open files.
     fn places(&mut self) -> usize {
         let allowed = (process::descriptor_limit() / 4).max(1);
-        if allowed < self.rules.max_clients && !std::mem::replace(&mut self.limit_logged, true) {
-            let wanted = self.rules.max_clients;
+        if allowed < self.options.max_clients && !std::mem::replace(&mut self.limit_logged, true) {
+            let wanted = self.options.max_clients;
             tracing::warn!(
                 wanted,
                 allowed,
                 "The limit on open files allows fewer training processes to connect than sources.training.max_clients."
             );
         }
-        self.rules.max_clients.min(allowed)
+        self.options.max_clients.min(allowed)
     }
 
     /// Adds the events of one client to the timeline and returns its identity while it is connected.
@@ -256,7 +256,7 @@ impl Training {
         expose::put(&rank, hello, identity, client.pid, at, out);
         expose::report_allocators(&rank, identity, client.key, at, out);
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
-        compute::put(&rank, hello, identity, at, &self.rules.peaks, out);
+        compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
         strive(efforts, &rank, hello, identity, client.pid, at);
     }
 
