@@ -1,11 +1,11 @@
 //! Configuration keys of the `gpu` source.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 crate::options! {
-    /// The options of the source and of its worker.
+    /// The options of the source and of its worker, to which they are passed as one JSON document.
+    #[derive(serde::Serialize, serde::Deserialize)]
     pub struct Options {
         /// Path of the NVML library to load. Empty means libnvidia-ml.so.1, as found by the system's loader or in the
         /// usual folders.
@@ -32,89 +32,20 @@ crate::options! {
     }
 }
 
-impl Options {
-    /// As arguments of the worker's command line.
-    pub fn arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec!["--interval-ms".into(), self.interval.as_millis().to_string().into()];
-        for (flag, path) in [("--library", &self.nvml_library), ("--driver-root", &self.driver_root)] {
-            if let Some(path) = path {
-                arguments.extend([flag.into(), path.into()]);
-            }
-        }
-        for (flag, on) in [
-            ("--no-processes", self.processes),
-            ("--no-field-values", self.field_values),
-            ("--no-memory-peaks", self.memory_peaks),
-            ("--no-gpm", self.gpm),
-        ] {
-            if !on {
-                arguments.push(flag.into());
-            }
-        }
-        if self.nvlink_links {
-            arguments.push("--nvlink-links".into());
-        }
-        arguments
-    }
-
-    /// Parses the output of [`Options::arguments`].
-    ///
-    /// # Errors
-    /// The first argument that is unknown or lacks its value.
-    pub fn of_arguments(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, OsString> {
-        let mut options = Self::default();
-        while let Some(flag) = arguments.next() {
-            match flag.to_str() {
-                Some("--no-processes") => options.processes = false,
-                Some("--no-field-values") => options.field_values = false,
-                Some("--no-memory-peaks") => options.memory_peaks = false,
-                Some("--no-gpm") => options.gpm = false,
-                Some("--nvlink-links") => options.nvlink_links = true,
-                Some("--library") => options.nvml_library = Some(arguments.next().ok_or(flag)?.into()),
-                Some("--driver-root") => options.driver_root = Some(arguments.next().ok_or(flag)?.into()),
-                Some("--interval-ms") => {
-                    let text = arguments.next().ok_or(flag)?;
-                    let number = text.to_str().and_then(|text| text.parse().ok());
-                    options.interval = Duration::from_millis(number.ok_or(text)?);
-                }
-                _ => return Err(flag),
-            }
-        }
-        Ok(options)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStringExt as _;
-
     use super::*;
 
     #[test]
-    fn written_values_are_read_back() {
-        let odd = OsString::from_vec(b"/opt/\xff lib.so".to_vec());
-        for (library, processes, field_values) in
-            [(None, true, true), (Some(PathBuf::from(odd)), false, true), (None, true, false)]
-        {
-            let driver_root = library.clone();
-            let interval = Duration::from_millis(250);
-            let memory_peaks = field_values != processes;
-            let (gpm, nvlink_links) = (processes, field_values && !processes);
-            let options = Options {
-                nvml_library: library,
-                driver_root,
-                interval,
-                processes,
-                field_values,
-                memory_peaks,
-                gpm,
-                nvlink_links,
-            };
-            assert_eq!(Options::of_arguments(options.arguments().into_iter()), Ok(options));
-        }
-        let read = |text: &str| Options::of_arguments(text.split(' ').map(OsString::from));
-        assert_eq!(read("--interval-ms x"), Err("x".into()));
-        assert_eq!(read("--no-processes --library"), Err("--library".into()));
-        assert_eq!(read("--help"), Err("--help".into()));
+    fn the_worker_reads_the_document_that_the_daemon_writes() {
+        let options = Options {
+            nvml_library: Some("/opt/my \"lib\".so".into()),
+            interval: Duration::from_millis(250),
+            gpm: false,
+            ..Options::default()
+        };
+        let document = serde_json::to_string(&options).unwrap();
+        assert_eq!(serde_json::from_str::<Options>(&document).unwrap(), options);
+        assert!(serde_json::from_str::<Options>("--help").is_err());
     }
 }

@@ -11,6 +11,7 @@ mod watcher;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::watcher::Request;
 use self::watcher::{Known, Owners, Watch, Watcher};
 use crate::formats::snapshot::digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
