@@ -137,12 +137,11 @@ impl Subjects {
         let (mut order, new): (Vec<&Subject>, Vec<&Subject>) =
             subjects.partition(|subject| self.followed.contains_key(*subject));
         order.extend(new);
-        let owners: Vec<u32> = order.iter().map(|subject| users.of(subject)).collect();
-        let placed = fair::divide(&owners, self.most);
-        for ((subject, user), _) in order.into_iter().zip(owners).zip(placed).filter(|(_, placed)| !placed) {
+        let (_, left_out) = fair::split(order, self.most, |subject| users.of(subject));
+        for subject in left_out {
             self.followed.remove(subject);
             self.left_out.insert(subject.clone());
-            *self.omitted.entry(user).or_default() += 1;
+            *self.omitted.entry(users.of(subject)).or_default() += 1;
         }
     }
 
@@ -224,9 +223,7 @@ impl Subjects {
 
     /// The untracked subjects by user, for the limit of this name.
     pub(super) fn shortages(&self, limit: &'static str) -> impl Iterator<Item = Shortage> {
-        let most = self.most as u64;
-        let users = self.omitted.iter();
-        users.map(move |(user, left_out)| Shortage { limit, user: Some(*user), left_out: *left_out, most })
+        Shortage::of_users(limit, self.most, &self.omitted)
     }
 
     /// The state to keep across a restart.

@@ -234,22 +234,6 @@ fn by_bytes(one: &Path, other: &Path) -> Ordering {
     one.as_os_str().cmp(other.as_os_str())
 }
 
-/// Reports the users whose cgroups a limit leaves out.
-fn report_shortage<'o>(
-    limit: &'static str,
-    most: usize,
-    left_out: impl Iterator<Item = (&'o u32, &'o u64)>,
-    out: &mut Batch,
-) {
-    let most = most as u64;
-    out.facts.shortages.extend(left_out.map(|(user, left_out)| Shortage {
-        limit,
-        user: Some(*user),
-        left_out: *left_out,
-        most,
-    }));
-}
-
 impl Source for Cgroups {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let hierarchy = self.locate()?;
@@ -262,13 +246,10 @@ impl Source for Cgroups {
         let omitted = self.omitted.values().chain(self.unvisited.values());
         out.put(&metrics::OMITTED, &[], Count(omitted.fold(0, |sum, more| sum.saturating_add(*more))));
         // The host has many services of its own: `most` is meant to select the largest of them.
-        report_shortage(
-            "cgroups",
-            self.options.max_cgroups,
-            self.omitted.iter().filter(|(user, _)| **user != 0),
-            out,
-        );
-        report_shortage("cgroup_walk", walk::PER_WALK, self.unvisited.iter(), out);
+        let omitted = self.omitted.iter().filter(|(user, _)| **user != 0);
+        let most = self.options.max_cgroups;
+        out.facts.shortages.extend(Shortage::of_users("cgroups", most, omitted));
+        out.facts.shortages.extend(Shortage::of_users("cgroup_walk", walk::PER_WALK, &self.unvisited));
         match self.reader.error.take() {
             Some((kind, why)) => Err(SourceError::failed(kind, why)),
             None => Ok(()),

@@ -39,16 +39,10 @@ pub fn choose<'f>(
     wanted.sort_unstable_by(|(size, one), (other_size, other)| {
         other_size.cmp(size).then_with(|| one.path.cmp(&other.path))
     });
-    let users: Vec<u32> = wanted.iter().map(|(_, group)| group.user).collect();
-    let mut chosen = Chosen { shown: Vec::new(), omitted: BTreeMap::new() };
-    for ((_, group), placed) in wanted.into_iter().zip(fair::divide(&users, options.max_cgroups)) {
-        if placed {
-            chosen.shown.push(group);
-        } else {
-            *chosen.omitted.entry(group.user).or_default() += 1;
-        }
-    }
-    chosen
+    let (shown, left_out) = fair::split(wanted, options.max_cgroups, |(_, group)| group.user);
+    let mut omitted = BTreeMap::new();
+    left_out.iter().for_each(|(_, group)| *omitted.entry(group.user).or_default() += 1);
+    Chosen { shown: shown.into_iter().map(|(_, group)| group).collect(), omitted }
 }
 
 /// The folders of the selected cgroups and of their ancestors up to `root`, which is always included.

@@ -1,5 +1,6 @@
 //! The receiver's thread with a tokio runtime, separate from the sampler and the daemon's HTTP server.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use super::counts::Closed;
 use super::options::Options;
 use super::senders::{Limit, Shared, State};
 use crate::host::{clock, process};
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::lock::lock;
 use crate::model::source::Failure;
 
@@ -149,24 +150,22 @@ impl Callers {
     fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &Shared) -> Result<(), Closed> {
         let user = caller.payer();
         let mut here = lock(&self.here);
-        let mut shares = Shares::new(most);
-        let connected = here.iter().filter_map(|(number, caller)| Some((*number, caller.upgrade()?)));
-        let connected: Vec<(u64, Arc<Caller>)> = connected.collect();
-        connected.iter().for_each(|(_, other)| shares.take(other.payer()));
-        if shares.of(user) >= most.div_ceil(2) {
+        // Who pays for a connection can become known after it was admitted.
+        let mut connected = Table::new(most);
+        for (number, other) in here.iter().filter_map(|(number, other)| Some((*number, other.upgrade()?))) {
+            connected.insert(other.payer(), number, other);
+        }
+        if connected.of(user) >= most.div_ceil(2) {
             return Err(Closed::User);
         }
-        match shares.request(user) {
-            Answer::Free => {}
-            Answer::Refused => return Err(Closed::Connections),
-            Answer::TakeFrom(other) => {
-                if let Some((number, newest)) = connected.iter().rfind(|(_, caller)| caller.payer() == other)
-                {
-                    newest.close();
-                    here.remove(number);
-                    shared.counts.closed(Closed::Share);
-                    shared.note_refusal(Limit::Connections, other, clock::now());
-                }
+        match connected.make_room(user, |number, _| Reverse(*number)) {
+            Room::Free => {}
+            Room::Refused => return Err(Closed::Connections),
+            Room::Evicted(other, number, newest) => {
+                newest.close();
+                here.remove(&number);
+                shared.counts.closed(Closed::Share);
+                shared.note_refusal(Limit::Connections, other, clock::now());
             }
         }
         drop(here);

@@ -6,6 +6,7 @@
 //! take turns (`queue`). A client that exceeds the message rate is not read for
 //! a while: its socket fills up, and its own client drops further messages.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
@@ -28,7 +29,7 @@ use crate::host::clock;
 use crate::host::job_socket::{self, Bound};
 use crate::host::peer;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -148,8 +149,7 @@ pub(super) struct Listener {
     without: Option<Timestamp>,
     /// When the socket's file was last checked.
     checked: Timestamp,
-    connections: HashMap<u64, Connection>,
-    shares: Shares<u32>,
+    connections: Table<u32, u64, Connection>,
     /// Bytes of incomplete lines by user.
     kept: HashMap<u32, usize>,
     /// Paused clients, and until when.
@@ -172,11 +172,11 @@ impl Listener {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         let certain = UnixStream::pair().is_ok_and(|(one, _)| peer::is_certain(one));
+        let connections = Table::new(shared.most());
         Ok(Self {
             wake,
             clock,
             path,
-            shares: Shares::new(shared.most()),
             options,
             shared,
             checkpoints,
@@ -186,7 +186,7 @@ impl Listener {
             look: if certain { AGAIN } else { QUIET },
             without: None,
             checked: clock(),
-            connections: HashMap::new(),
+            connections,
             kept: HashMap::new(),
             paused: Vec::new(),
             next: WAKE + 1,
@@ -304,14 +304,18 @@ impl Listener {
         stream.set_nonblocking(true).map_err(|_| Refused::System)?;
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
         let payer = self.shared.payer(peer.uid, now);
-        if self.shares.of(payer) >= self.options.max_clients_per_user {
+        if self.connections.of(payer) >= self.options.max_clients_per_user {
             self.shared.note_refusal(payer, now);
             return Err(Refused::User);
         }
-        match self.shares.request(payer) {
-            Answer::Free => {}
-            Answer::TakeFrom(other) => self.take_from(other, now),
-            Answer::Refused => {
+        match self.connections.make_room(payer, |number, _| Reverse(*number)) {
+            Room::Free => {}
+            Room::Evicted(other, _, newest) => {
+                self.parted(&newest);
+                self.shared.counts.refused(Refused::Share);
+                self.shared.note_refusal(other, now);
+            }
+            Room::Refused => {
                 self.shared.note_refusal(payer, now);
                 return Err(Refused::Clients);
             }
@@ -319,7 +323,6 @@ impl Listener {
         let number = self.next;
         epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN)
             .map_err(|_| Refused::System)?;
-        self.shares.take(payer);
         self.next += 1;
         let client = self.shared.greet(number, peer, payer, &stream, self.quiet);
         let connection = Connection {
@@ -331,17 +334,8 @@ impl Listener {
             logged: 0,
             last_read: self.reads,
         };
-        self.connections.insert(number, connection);
+        self.connections.insert(payer, number, connection);
         Ok(())
-    }
-
-    /// Closes the newest connection of a user with more connections than the user who wants one.
-    fn take_from(&mut self, user: u32, now: Timestamp) {
-        let own = self.connections.iter().filter(|(_, connection)| connection.client.payer == user);
-        let Some(newest) = own.map(|(number, _)| *number).max() else { return };
-        self.part(newest);
-        self.shared.counts.refused(Refused::Share);
-        self.shared.note_refusal(user, now);
     }
 
     /// The connection that can be read; nothing if it has been closed.
@@ -438,13 +432,18 @@ impl Listener {
     }
 
     fn part(&mut self, number: u64) {
-        let Some(connection) = self.connections.remove(&number) else { return };
+        if let Some(connection) = self.connections.remove(&number) {
+            self.parted(&connection);
+        }
+    }
+
+    /// Takes leave of a connection that was removed.
+    fn parted(&mut self, connection: &Connection) {
         if connection.lines.torn() {
             self.shared.counts.wrong(Wrong::Torn);
         }
         let user = connection.client.payer;
-        self.shares.release(user);
-        if self.shares.of(user) == 0 {
+        if self.connections.of(user) == 0 {
             self.kept.remove(&user);
         } else if let Some(kept) = self.kept.get_mut(&user) {
             *kept = kept.saturating_sub(connection.lines.kept());
@@ -457,7 +456,7 @@ impl Listener {
 impl Listener {
     /// Makes the newest connection one of another user, as if the kernel had reported it.
     pub(super) fn give_newest_to(&mut self, user: u32) {
-        let newest = self.connections.keys().max().copied().unwrap();
+        let newest = self.connections.iter().map(|(number, _)| *number).max().unwrap();
         let connection = self.connections.get_mut(&newest).unwrap();
         let peer = peer::Peer { pid: None, uid: user };
         let client = self.shared.greet(newest, peer, user, &connection.stream, self.quiet);

@@ -45,7 +45,7 @@ use crate::host::process;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::{Facts, ReportedRank};
-use crate::model::fair::{self, Answer, Shares};
+use crate::model::fair::{self, Room, Table};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
@@ -91,15 +91,15 @@ struct Training {
     known: HashMap<u64, (RankIdentity, u64)>,
     energy: Energy,
     /// OOM errors of each workload.
-    ooms: BTreeMap<Label, Remembered>,
+    ooms: Table<u32, Label, Remembered>,
 }
 
 /// The OOM errors of one workload.
+#[derive(PartialEq, Eq)]
 struct Remembered {
     ooms: u64,
     /// When one of its ranks was last connected.
     last_connected: Timestamp,
-    user: u32,
 }
 
 impl Training {
@@ -115,7 +115,7 @@ impl Training {
             ring,
             known: HashMap::new(),
             energy: Energy::default(),
-            ooms: BTreeMap::new(),
+            ooms: Table::new(MOST_REMEMBERED),
         }
     }
 
@@ -261,17 +261,14 @@ impl Training {
     }
 
     fn remember(&mut self, workload: &Label, user: u32, more: u64, at: Timestamp) {
-        if self.ooms.len() >= MOST_REMEMBERED && !self.ooms.contains_key(workload) {
-            let mut shares = Shares::new(self.ooms.len());
-            self.ooms.values().for_each(|known| shares.take(known.user));
-            let Answer::TakeFrom(other) = shares.request(user) else { return };
-            let own = self.ooms.iter().filter(|(_, known)| known.user == other);
-            let oldest =
-                own.min_by_key(|(_, known)| known.last_connected.monotonic()).map(|(label, _)| label.clone());
-            oldest.map(|label| self.ooms.remove(&label));
+        if !self.ooms.contains_key(workload) {
+            let oldest = |_: &Label, known: &Remembered| known.last_connected.monotonic();
+            if self.ooms.make_room(user, oldest) == Room::Refused {
+                return;
+            }
+            self.ooms.insert(user, workload.clone(), Remembered { ooms: 0, last_connected: at });
         }
-        let known =
-            self.ooms.entry(workload.clone()).or_insert(Remembered { ooms: 0, last_connected: at, user });
+        let Some(known) = self.ooms.get_mut(workload) else { return };
         known.ooms = known.ooms.saturating_add(more);
         known.last_connected = at;
     }
@@ -302,14 +299,8 @@ impl Source for Training {
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
         put_unconnected(&clients, &mut identities, out);
-        let cut = cut.into_iter().filter(|(_, left_out)| *left_out > 0);
-        let series = metrics::MOST_SERIES as u64;
-        out.facts.shortages.extend(cut.map(|(user, left_out)| Shortage {
-            limit: "training_series",
-            user: Some(user),
-            left_out,
-            most: series,
-        }));
+        cut.retain(|_, left_out| *left_out > 0);
+        out.facts.shortages.extend(Shortage::of_users("training_series", metrics::MOST_SERIES, &cut));
         out.facts.shortages.extend(shared.shortages(at));
         self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
         self.ooms.retain(|_, known| at.since(known.last_connected) < REMEMBERED);
@@ -322,7 +313,7 @@ impl Source for Training {
         for (workload, conflicts) in &identities.conflicts {
             out.put(&metrics::CONFLICTS, std::slice::from_ref(workload), Count(*conflicts));
         }
-        for (workload, known) in &self.ooms {
+        for (workload, known) in self.ooms.iter() {
             out.put(&metrics::OOMS, std::slice::from_ref(workload), Count(known.ooms));
         }
         self.energy.put(&efforts, at, out);

@@ -603,7 +603,7 @@ fn failures_of_many_workloads_of_one_user_leave_places_for_anothers() {
     assert_eq!(world.source.ooms.len(), MOST_REMEMBERED);
     world.source.remember(&"alice".into(), 61_001, 1, Timestamp::from_secs(5_000));
     assert_eq!(world.source.ooms.len(), MOST_REMEMBERED);
-    assert_eq!(world.source.ooms[&Label::from("alice")].ooms, 1);
+    assert_eq!(world.source.ooms.get(&Label::from("alice")).unwrap().ooms, 1);
     assert!(!world.source.ooms.contains_key(&Label::from(0_u64)), "the oldest goes");
 }
 

@@ -219,13 +219,8 @@ impl Workloads {
             Some(Membership { process: seen.key, workload: Arc::clone(&workload.facts) })
         });
         out.facts.workload_of = members.collect();
-        let most = self.options.max_workloads as u64;
-        out.facts.shortages.extend(self.left_out.iter().map(|(user, left_out)| Shortage {
-            limit: "workloads",
-            user: Some(*user),
-            left_out: *left_out,
-            most,
-        }));
+        let most = self.options.max_workloads;
+        out.facts.shortages.extend(Shortage::of_users("workloads", most, &self.left_out));
         out.facts.shortages.extend(self.exits.shortages(at));
     }
 
