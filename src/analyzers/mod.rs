@@ -43,7 +43,7 @@ pub struct Registration {
     /// What it reports: one sentence.
     pub about: &'static str,
     /// Its own config keys.
-    pub options: &'static [&'static Opt],
+    pub options: &'static [Opt],
     /// Every metric it can add.
     pub metrics: &'static [&'static Desc],
     /// Checks settings for contradictions: returns a key within its section and a sentence for each.

@@ -11,17 +11,18 @@ use crate::model::analyzer::{SavedState, View};
 use crate::model::fair;
 use crate::model::finding::Subject;
 use crate::model::label::Label;
-use crate::model::setting::{Opt, OptKind, Settings};
+use crate::model::setting::Settings;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 
-/// The option of every analyzer that tracks subjects.
-pub(super) static MOST: Opt = Opt {
-    key: "max_subjects",
-    help: "Maximum number of subjects tracked at once; each takes 2.6 KiB of memory. Each user has an equal share of them; subjects beyond it are counted.",
-    kind: OptKind::Count(1, 4_000),
-    default: "2000",
-};
+crate::options! {
+    /// The options of every analyzer that tracks subjects.
+    pub(super) struct Options {
+        /// Maximum number of subjects tracked at once; each takes 2.6 KiB of memory. Each user has an equal share of
+        /// them; subjects beyond it are counted.
+        max_subjects: usize = 2000 in 1..=4000;
+    }
+}
 
 /// Seconds between two assessments of one subject: 1 % of the time that it has been tracked, within these bounds.
 const OFTEN: f64 = 1.0;
@@ -110,9 +111,9 @@ struct Saved {
 }
 
 impl Subjects {
-    /// Creates an empty set that tracks at most [`MOST`] subjects.
+    /// Creates an empty set that tracks at most `max_subjects`.
     pub(super) fn new(settings: &Settings) -> Self {
-        let most = usize::try_from(settings.count(&MOST)).unwrap_or(usize::MAX);
+        let most = Options::read(settings).max_subjects;
         let (left_out, omitted) = (BTreeSet::new(), BTreeMap::new());
         Self { followed: BTreeMap::new(), most, ticks: [0.0; 2], left_out, omitted, waiting: 0 }
     }
@@ -136,12 +137,11 @@ impl Subjects {
         let (mut order, new): (Vec<&Subject>, Vec<&Subject>) =
             subjects.partition(|subject| self.followed.contains_key(*subject));
         order.extend(new);
-        let owners: Vec<u32> = order.iter().map(|subject| users.of(subject)).collect();
-        let placed = fair::divide(&owners, self.most);
-        for ((subject, user), _) in order.into_iter().zip(owners).zip(placed).filter(|(_, placed)| !placed) {
+        let (_, left_out) = fair::split(order, self.most, |subject| users.of(subject));
+        for subject in left_out {
             self.followed.remove(subject);
             self.left_out.insert(subject.clone());
-            *self.omitted.entry(user).or_default() += 1;
+            *self.omitted.entry(users.of(subject)).or_default() += 1;
         }
     }
 
@@ -223,9 +223,7 @@ impl Subjects {
 
     /// The untracked subjects by user, for the limit of this name.
     pub(super) fn shortages(&self, limit: &'static str) -> impl Iterator<Item = Shortage> {
-        let most = self.most as u64;
-        let users = self.omitted.iter();
-        users.map(move |(user, left_out)| Shortage { limit, user: Some(*user), left_out: *left_out, most })
+        Shortage::of_users(limit, self.most, &self.omitted)
     }
 
     /// The state to keep across a restart.

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
-use crate::config::{Log, LogFormat};
+use crate::config::{Log, LogFormat, LogLevel};
 use crate::model::printable;
 
 /// Capacity of the queue in lines; a start with every source failing writes about thirty.
@@ -38,7 +38,7 @@ pub fn start(config: &Log) -> anyhow::Result<Logger> {
     let (queue, lines) = mpsc::sync_channel(QUEUE);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&lines))?;
     let writer = Queued { queue: queue.clone(), dropped: Arc::default(), format: config.format };
-    let (filter, level) = reload::Layer::new(filter(&config.level));
+    let (filter, level) = reload::Layer::new(filter(config.level));
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match config.format {
@@ -58,7 +58,7 @@ pub fn start(config: &Log) -> anyhow::Result<Logger> {
 impl Logger {
     /// Applies the level of a new configuration.
     pub fn set_level(&self, config: &Log) {
-        if let Err(error) = self.level.reload(filter(&config.level)) {
+        if let Err(error) = self.level.reload(filter(config.level)) {
             tracing::error!(%error, "The log level could not be changed.");
         }
     }
@@ -75,9 +75,13 @@ impl Drop for Logger {
 }
 
 /// Our own lines at `level`; those of libraries at level error.
-fn filter(level: &str) -> Targets {
-    // The configuration was checked: it contains one of these levels.
-    let level = level.parse().unwrap_or(LevelFilter::INFO);
+fn filter(level: LogLevel) -> Targets {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    };
     Targets::new().with_default(LevelFilter::ERROR).with_target(env!("CARGO_PKG_NAME"), level)
 }
 
@@ -151,19 +155,19 @@ mod tests {
 
     #[test]
     fn our_lines_are_written_at_the_level_and_only_errors_of_libraries() {
-        for (word, ours, not_ours) in [
-            ("error", Level::ERROR, Level::WARN),
-            ("warn", Level::WARN, Level::INFO),
-            ("info", Level::INFO, Level::DEBUG),
-            ("debug", Level::DEBUG, Level::TRACE),
+        for (level, ours, not_ours) in [
+            (LogLevel::Error, Level::ERROR, Level::WARN),
+            (LogLevel::Warn, Level::WARN, Level::INFO),
+            (LogLevel::Info, Level::INFO, Level::DEBUG),
+            (LogLevel::Debug, Level::DEBUG, Level::TRACE),
         ] {
-            let filter = filter(word);
+            let filter = filter(level);
             for target in ["memwarden", "memwarden::sources::gpu"] {
-                assert!(filter.would_enable(target, &ours), "{word} {target}");
-                assert!(!filter.would_enable(target, &not_ours), "{word} {target}");
+                assert!(filter.would_enable(target, &ours), "{level:?} {target}");
+                assert!(!filter.would_enable(target, &not_ours), "{level:?} {target}");
             }
-            assert!(filter.would_enable("hyper::proto", &Level::ERROR), "{word}");
-            assert!(!filter.would_enable("hyper::proto", &Level::WARN), "{word}");
+            assert!(filter.would_enable("hyper::proto", &Level::ERROR), "{level:?}");
+            assert!(!filter.would_enable("hyper::proto", &Level::WARN), "{level:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The thread that writes performance logs: it reads the newest frame and may wait for disks; nothing waits for it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -13,7 +14,7 @@ use crate::host::subordinate::Subordinates;
 use crate::host::user_files::Folder;
 use crate::host::{apart, clock};
 use crate::model::facts::Membership;
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
@@ -98,7 +99,7 @@ impl PerfLog {
         let (stop, stopped) = channel();
         let (config, mut frames) = (config.clone(), frames.clone());
         let thread = apart::spawn("perf-log", move || {
-            let mut writer = Writer { folder, config, owners, runs: BTreeMap::new() };
+            let mut writer = Writer { folder, config, owners, runs: Table::new(MOST) };
             loop {
                 let wait = stopped.recv_timeout(LOOK);
                 let newest = frames.borrow_and_update().clone();
@@ -128,7 +129,7 @@ struct Writer {
     folder: PathBuf,
     config: PerfLogs,
     owners: Arc<Owners>,
-    runs: BTreeMap<Label, Run>,
+    runs: Table<Option<u32>, Label, Run>,
 }
 
 /// One workload from its first row to its end.
@@ -144,7 +145,6 @@ struct Run {
     events: Events,
     started: f64,
     seen: f64,
-    user: Option<u32>,
     /// Whether the last write failed: each change is logged once.
     failing: bool,
 }
@@ -161,12 +161,17 @@ impl Writer {
         for (workload, rows) in rows {
             if !self.runs.contains_key(workload) {
                 let user = self.owners.of(workload);
-                if !self.make_room(user) {
-                    left_out.push(Shortage { limit: "perf_logs", user, left_out: 1, most: MOST as u64 });
-                    continue;
+                let newest = |_: &Label, run: &Run| Reverse(run.started);
+                match self.runs.make_room(user, newest) {
+                    Room::Free => {}
+                    Room::Evicted(_, _, mut run) => run.end(&self.config),
+                    Room::Refused => {
+                        left_out.push(Shortage { limit: "perf_logs", user, left_out: 1, most: MOST as u64 });
+                        continue;
+                    }
                 }
-                let run = Run::new(&self.folder, workload, user, &self.config, now);
-                self.runs.insert(workload.clone(), run);
+                let run = Run::new(&self.folder, workload, &self.config, now);
+                self.runs.insert(user, workload.clone(), run);
             }
             let Some(run) = self.runs.get_mut(workload) else { continue };
             run.seen = now;
@@ -176,48 +181,24 @@ impl Writer {
             }
         }
         *lock(&self.owners.left_out) = left_out;
-        let ended: Vec<Label> = self
-            .runs
-            .iter()
-            .filter(|(_, run)| now - run.seen > ENDED)
-            .map(|(workload, _)| workload.clone())
-            .collect();
-        for workload in ended {
-            self.finish(&workload);
-        }
-    }
-
-    /// Makes room for one more workload of this user, by removing a workload of the user with the most.
-    fn make_room(&mut self, user: Option<u32>) -> bool {
-        let mut shares = Shares::new(MOST);
-        self.runs.values().for_each(|run| shares.take(run.user));
-        match shares.request(user) {
-            Answer::Free => true,
-            Answer::Refused => false,
-            Answer::TakeFrom(other) => {
-                let own = self.runs.iter().filter(|(_, run)| run.user == other);
-                let newest = own.max_by(|(_, one), (_, two)| one.started.total_cmp(&two.started));
-                let newest = newest.map(|(workload, _)| workload.clone());
-                newest.is_some_and(|workload| self.finish(&workload))
+        self.runs.retain(|_, run| {
+            let ended = now - run.seen > ENDED;
+            if ended {
+                run.end(&self.config);
             }
-        }
-    }
-
-    fn finish(&mut self, workload: &Label) -> bool {
-        let Some(mut run) = self.runs.remove(workload) else { return false };
-        run.end(&self.config);
-        true
+            !ended
+        });
     }
 
     fn end(&mut self) {
-        for mut run in std::mem::take(&mut self.runs).into_values() {
+        for run in self.runs.values_mut() {
             run.end(&self.config);
         }
     }
 }
 
 impl Run {
-    fn new(folder: &Path, workload: &Label, user: Option<u32>, config: &PerfLogs, now: f64) -> Self {
+    fn new(folder: &Path, workload: &Label, config: &PerfLogs, now: f64) -> Self {
         let log = |name: &str| Rotating::new(name, config.max_size.get(), config.max_files);
         Self {
             follower: Follower::default(),
@@ -231,20 +212,19 @@ impl Run {
             failing: false,
             folder: folder.to_owned(),
             name: file_name(workload.as_str()),
-            user,
         }
     }
 
     fn write(&mut self, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
         let folder = self.folder()?;
-        if config.text {
+        if config.formats.text {
             self.text.write(&folder, String::new, text::line(row).as_bytes())?;
         }
-        if config.table {
+        if config.formats.table {
             let started = self.started;
             self.table.write(&folder, || table::header(started), table::line(row).as_bytes())?;
         }
-        if config.tensorboard {
+        if config.formats.tensorboard {
             self.events.write(&folder, row, config)?;
         }
         self.summary.add(row);
@@ -286,7 +266,7 @@ impl Run {
     }
 
     fn sum_up(&self, config: &PerfLogs) -> std::io::Result<()> {
-        if !config.summary {
+        if !config.formats.summary {
             return Ok(());
         }
         let bytes = self.summary.json().map_err(std::io::Error::other)?;
@@ -347,6 +327,7 @@ fn file_name(workload: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PerfFormats;
     use crate::model::units::Bytes;
 
     /// The row of one step of a workload.
@@ -357,10 +338,7 @@ mod tests {
     fn config(folder: &Path) -> PerfLogs {
         PerfLogs {
             folder: Some(folder.to_path_buf()),
-            text: true,
-            table: false,
-            tensorboard: false,
-            summary: false,
+            formats: PerfFormats { text: true, ..PerfFormats::default() },
             every_steps: 1,
             max_size: Bytes::new(1 << 20),
             max_files: 1,
@@ -381,7 +359,7 @@ mod tests {
             folder: folder.path().to_path_buf(),
             config,
             owners: Arc::clone(&owners),
-            runs: BTreeMap::new(),
+            runs: Table::new(MOST),
         };
         writer.take(&rows(&all), 1.0);
         assert_eq!((writer.runs.len(), lock(&owners.left_out).len()), (MOST, 6));
@@ -397,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_summary_shows_the_characters_of_a_name_that_are_invisible() {
-        let run = Run::new(Path::new("logs"), &"\u{202e}live".into(), None, &config(Path::new("logs")), 0.0);
+        let run = Run::new(Path::new("logs"), &"\u{202e}live".into(), &config(Path::new("logs")), 0.0);
         let summary = String::from_utf8(run.summary.json().unwrap()).unwrap();
         assert!(summary.contains("\\\\u{202e}live"), "{summary}");
     }

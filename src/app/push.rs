@@ -21,7 +21,7 @@ impl Push {
     /// `bound` are the addresses of the listener.
     pub fn start(config: &Config, frames: &Frames, events: &Arc<Events>, bound: &[SocketAddr]) -> Self {
         // An address that is bound later identifies the daemon too.
-        let configured = config.web.listen.first().map(|listen| listen.0);
+        let configured = config.web.listen().first().copied();
         let instance = bound.first().copied().or(configured).map_or_else(String::new, instance);
         let pusher = begin(config, frames, events, &instance).unwrap_or_else(|error| {
             events.otlp_not_started(&error);

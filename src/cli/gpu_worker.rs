@@ -1,10 +1,12 @@
 //! `memwarden gpu-worker`: the process that `serve` starts to call NVML.
 //!
-//! It lives as long as the daemon and should be small, so its arguments do not
+//! It lives as long as the daemon and should be small, so its argument does not
 //! go through the parser of all commands, which takes two megabytes with all help.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+use anyhow::Context as _;
 
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::worker;
@@ -15,11 +17,11 @@ pub(super) const NAME: &str = "gpu-worker";
 /// Runs the worker until its input ends.
 ///
 /// # Errors
-/// Arguments other than those of [`Options::arguments`].
-pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let options = Options::of_arguments(arguments);
-    let options = options.map_err(|argument| {
-        anyhow::anyhow!("{argument:?} is not an argument of {NAME}, which only serve starts")
-    })?;
+/// The argument is not the document of [`Options`].
+pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
+    let document = arguments.next().unwrap_or_default();
+    let options = serde_json::from_slice::<Options>(document.as_encoded_bytes());
+    let options = options
+        .with_context(|| format!("{document:?} is not the options of {NAME}, which only serve starts"))?;
     Ok(worker::run(&options))
 }

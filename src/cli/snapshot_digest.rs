@@ -1,35 +1,28 @@
 //! `memwarden snapshot-digest`: reads one snapshot for the daemon, in a process with its own memory limit.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::formats::pickle::Limits;
 use crate::formats::snapshot::decode;
 use crate::formats::snapshot::digest::Digest;
 use crate::host::{child, user_files};
+use crate::sources::snapshots::Request;
 
 /// The command line, written by the daemon only.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The snapshot.
-    file: PathBuf,
-    /// The most memory to take, in bytes.
-    #[arg(long)]
-    max_memory: u64,
-    /// The required owner, by user ID; without it, any owner.
-    #[arg(long)]
-    owner: Option<u32>,
-    /// Mount point of the process file system.
-    #[arg(long)]
-    proc: PathBuf,
+    /// A [`Request`] as JSON.
+    request: String,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let Request { file, owner, max_memory, proc } = serde_json::from_str(&self.request)?;
         child::die_with_parent();
-        child::step_back(&self.proc);
-        let digest = digest(&self.file, self.owner, self.max_memory);
+        child::step_back(&proc);
+        let digest = digest(&file, owner, max_memory);
         std::io::stdout().lock().write_all(serde_json::to_string(&digest)?.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }

@@ -58,11 +58,16 @@ fn option(out: &mut String, opt: &Opt, indent: usize) {
                 }
             }
         }
-        OptKind::Choice(_) if opt.default.is_empty() => out.push_str(&format!("{margin}{}: \"\"\n", opt.key)),
-        OptKind::Text | OptKind::Path | OptKind::Amount if opt.default.is_empty() => {
-            out.push_str(&format!("{margin}{}: \"\"\n", opt.key))
+        kind => {
+            let default = match (kind, opt.default.trim_matches('"')) {
+                (OptKind::Map, "") => "{}",
+                (OptKind::Texts, "") => "[]",
+                (_, "") => "\"\"",
+                (OptKind::Text | OptKind::Texts, _) => opt.default,
+                (_, written) => written,
+            };
+            out.push_str(&format!("{margin}{}: {default}\n", opt.key));
         }
-        _ => out.push_str(&format!("{margin}{}: {}\n", opt.key, opt.default)),
     }
 }
 

@@ -7,8 +7,7 @@ use super::checked::Config;
 use super::problem::{ConfigError, Problem};
 use super::schema::Schema;
 use super::tree::{self, Content, Node};
-use super::value;
-use crate::model::setting::{Opt, OptKind, Settings, Value};
+use crate::model::setting::{Opt, OptKind, Section, Settings, Value};
 
 /// Maximum size of a configuration file in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -66,26 +65,22 @@ pub fn parse_str(
         let line = root.as_ref().and_then(|root| line_of(root, key));
         reader.problems.push(Problem { line, key: key.to_owned(), what });
     });
-    match config {
-        Some(config) if reader.problems.is_empty() => Ok(config),
-        _ => Err(ConfigError::refused(path, reader.problems)),
-    }
+    if reader.problems.is_empty() { Ok(config) } else { Err(ConfigError::refused(path, reader.problems)) }
 }
 
-/// Checks `text` against one table of options: for a file of another format than the daemon's own.
+/// Checks `text` against one section: for a file of another format than the daemon's own.
 ///
 /// `check` reports contradictions through `complain(key, what)`; relative paths are resolved from the folder of
 /// `path`.
-pub(crate) fn parse_section<T>(
+pub(crate) fn parse_section<S: Section, T>(
     text: &str,
     path: &Path,
-    opts: &'static [&'static Opt],
-    check: impl FnOnce(&Settings, &mut dyn FnMut(&str, String)) -> T,
+    check: impl FnOnce(S, &mut dyn FnMut(&str, String)) -> T,
 ) -> Result<T, ConfigError> {
     let root = tree::parse(text).map_err(|problem| ConfigError::refused(path, vec![problem]))?;
     let mut reader = Reader { folder: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
-    let settings = reader.section(root.as_ref(), "", opts.iter().copied());
-    let checked = check(&settings, &mut |key, what| {
+    let settings = reader.section(root.as_ref(), "", S::OPTIONS.iter());
+    let checked = check(S::read(&settings), &mut |key, what| {
         let line = root.as_ref().and_then(|root| line_of(root, key));
         reader.problems.push(Problem { line, key: key.to_owned(), what });
     });
@@ -94,40 +89,48 @@ pub(crate) fn parse_section<T>(
 
 /// The sections of a file, checked key by key.
 pub(super) struct Tables {
-    pub(super) sections: BTreeMap<&'static str, Settings>,
+    /// By key, each a section.
+    pub(super) sections: Settings,
     /// By group, then by part.
     pub(super) groups: BTreeMap<&'static str, BTreeMap<&'static str, Settings>>,
 }
 
 impl Tables {
+    /// The values of a section of another module.
+    pub(super) fn section(&self, opt: &Opt) -> Settings {
+        self.sections.section(opt.key).cloned().unwrap_or_default()
+    }
+
     /// Replaces a value of the file by one from the command line.
     fn replace(&mut self, given: &Override, schema: &Schema) -> Result<(), String> {
         let unknown = || format!("unknown option `{}`", given.key);
         let mut parts = given.key.split('.');
         let first = parts.next().ok_or_else(unknown)?;
         let group = schema.groups.iter().find(|group| group.key == first);
-        let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match group {
-            Some(group) => {
+        let section = schema.sections().find(|section| section.key == first);
+        let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match (group, section.map(|opt| opt.kind))
+        {
+            (Some(group), _) => {
                 let name = parts.next().ok_or_else(unknown)?;
                 let part = group.parts.iter().find(|part| part.key == name).ok_or_else(unknown)?;
                 let settings = self.groups.get_mut(group.key).and_then(|parts| parts.get_mut(name));
                 (settings.ok_or_else(unknown)?, part.options().collect())
             }
-            None => {
-                let section = schema.sections().find(|section| section.key == first).ok_or_else(unknown)?;
-                let OptKind::Section(opts) = section.kind else { return Err(unknown()) };
-                (self.sections.get_mut(first).ok_or_else(unknown)?, opts.to_vec())
+            (None, Some(OptKind::Section(opts))) => {
+                (self.sections.section_mut(first).ok_or_else(unknown)?, opts.iter().collect())
             }
+            _ => return Err(unknown()),
         };
         let key = parts.next().ok_or_else(unknown)?;
         let opt = opts.into_iter().find(|opt| opt.key == key).filter(|_| parts.next().is_none());
         let opt = opt.ok_or_else(unknown)?;
         let value = match (opt.kind, given.values.as_slice()) {
             (OptKind::Texts, values) => Value::Texts(values.to_vec()),
-            (kind, [value]) => value::parse(kind, value, false)?,
+            (_, [value]) => opt.parse(value, false)?,
             _ => return Err("takes one value".to_owned()),
         };
-        settings.set(opt, value);
+        opt.accept(&value)?;
+        settings.set(opt.key, value);
         Ok(())
     }
 }
@@ -146,11 +149,12 @@ impl Reader<'_> {
         let mut names: Vec<&str> = schema.sections().map(|section| section.key).collect();
         names.extend(schema.groups.iter().map(|group| group.key));
         let entries = self.entries(root, "", &names);
-        let mut tables = Tables { sections: BTreeMap::new(), groups: BTreeMap::new() };
+        let mut tables = Tables { sections: Settings::default(), groups: BTreeMap::new() };
         for section in schema.sections() {
             let node = entries.get(section.key).copied();
             let OptKind::Section(opts) = section.kind else { continue };
-            tables.sections.insert(section.key, self.section(node, section.key, opts.iter().copied()));
+            let settings = self.section(node, section.key, opts.iter());
+            tables.sections.set(section.key, Value::Section(settings));
         }
         for group in &schema.groups {
             let names: Vec<&str> = group.parts.iter().map(|part| part.key).collect();
@@ -206,27 +210,33 @@ impl Reader<'_> {
         for opt in opts {
             let key = join(path, opt.key);
             let written = entries.get(opt.key).copied().filter(|node| !node.is_null());
-            if let Some(node) = written
-                && let Some(value) = self.value(node, &key, opt.kind)
-            {
-                settings.set(opt, value);
-                continue;
+            let value = match written {
+                Some(node) => self.value(node, &key, opt).map(Ok),
+                None => Some(opt.declared()),
+            };
+            let accepted = value.map(|value| value.and_then(|value| opt.accept(&value).map(|()| value)));
+            match accepted {
+                Some(Ok(value)) => settings.set(opt.key, value),
+                Some(Err(what)) => {
+                    self.problems.push(Problem { line: written.map(|node| node.line), key, what });
+                }
+                // A mistake that is reported already.
+                None => {}
             }
-            settings.set(opt, default_of(opt));
         }
         settings
     }
 
-    fn value(&mut self, node: &Node, key: &str, kind: OptKind) -> Option<Value> {
-        match (kind, &node.content) {
+    fn value(&mut self, node: &Node, key: &str, opt: &Opt) -> Option<Value> {
+        match (opt.kind, &node.content) {
             (OptKind::Section(opts), Content::Mapping(_)) => {
-                Some(Value::Section(self.section(Some(node), key, opts.iter().copied())))
+                Some(Value::Section(self.section(Some(node), key, opts.iter())))
             }
             (OptKind::Sections(opts), Content::List(items)) => {
                 let mut found = Vec::new();
                 for (place, item) in items.iter().enumerate() {
                     let key = format!("{key}[{place}]");
-                    found.push(self.section(Some(item), &key, opts.iter().copied()));
+                    found.push(self.section(Some(item), &key, opts.iter()));
                 }
                 Some(Value::Sections(found))
             }
@@ -258,10 +268,8 @@ impl Reader<'_> {
                 }
                 Some(Value::Map(found))
             }
-            (_, Content::Scalar { text, quoted }) => match value::parse(kind, text, *quoted) {
-                Ok(Value::Path(path)) if path.is_relative() && !path.as_os_str().is_empty() => {
-                    Some(Value::Path(self.folder.join(path)))
-                }
+            (_, Content::Scalar { text, quoted }) => match opt.parse(text, *quoted) {
+                Ok(Value::Path(path)) if path.is_relative() => Some(Value::Path(self.folder.join(path))),
                 Ok(value) => Some(value),
                 Err(what) => {
                     self.complain(node.line, key, what);
@@ -269,46 +277,10 @@ impl Reader<'_> {
                 }
             },
             _ => {
-                self.complain(
-                    node.line,
-                    key,
-                    format!("expected {}, found {}", value::wanted(kind), node.kind()),
-                );
+                self.complain(node.line, key, format!("expected {}, found {}", opt.wanted(), node.kind()));
                 None
             }
         }
-    }
-}
-
-/// The default of an option, parsed like a value of a file.
-fn default_of(opt: &'static Opt) -> Value {
-    match opt.kind {
-        OptKind::Section(opts) => {
-            let mut settings = Settings::default();
-            for opt in opts {
-                settings.set(opt, default_of(opt));
-            }
-            Value::Section(settings)
-        }
-        OptKind::Sections(_) => Value::Sections(Vec::new()),
-        OptKind::Map => Value::Map(BTreeMap::new()),
-        OptKind::Texts => {
-            let words =
-                opt.default.trim_matches(['[', ']']).split(',').map(|word| word.trim().trim_matches('"'));
-            Value::Texts(words.filter(|word| !word.is_empty()).map(str::to_owned).collect())
-        }
-        OptKind::Text | OptKind::Path => {
-            let text = opt.default.trim_matches('"');
-            if matches!(opt.kind, OptKind::Path) {
-                Value::Path(text.into())
-            } else {
-                Value::Text(text.to_owned())
-            }
-        }
-        OptKind::Amount => value::parse(opt.kind, opt.default.trim_matches('"'), false)
-            .unwrap_or_else(|what| panic!("the default of {} is refused: {what}", opt.key)),
-        kind => value::parse(kind, opt.default, false)
-            .unwrap_or_else(|what| panic!("the default of {} is refused: {what}", opt.key)),
     }
 }
 

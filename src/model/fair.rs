@@ -3,8 +3,9 @@
 //! Max-min fairness: every user gets as many slots as it requests, up to the highest level at which all fit. A user
 //! that requests few is never refused because another requests many.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::hash::Hash;
+use std::collections::btree_map::Entry;
 
 /// Marks which of `owners`, in their order, get one of `most` slots.
 ///
@@ -110,63 +111,125 @@ pub fn turns<U: Ord + Copy>(owners: impl IntoIterator<Item = U>) -> Vec<usize> {
     order
 }
 
-/// Result of a user's request for another slot of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<U> {
-    /// A slot is free.
-    Free,
-    /// The table is full, and this other user exceeds its share: one of its slots can be taken.
-    TakeFrom(U),
-    /// The table is full, and no other user has more slots than this user would have.
-    Refused,
-}
-
-/// Number of slots of a table that each user holds.
+/// A bounded table of entries, each of a user: a user that holds few is never refused because another holds many.
 #[derive(Clone, Debug)]
-pub struct Shares<U> {
+pub struct Table<U, K, V> {
     most: usize,
-    total: usize,
+    entries: BTreeMap<K, (U, V)>,
     held: BTreeMap<U, usize>,
 }
 
-impl<U: Ord + Copy + Hash> Shares<U> {
+/// Result of a user's request for another slot of a [`Table`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Room<U, K, V> {
+    /// A slot was free.
+    Free,
+    /// The table was full, and another user exceeded its share: this entry of it was removed.
+    Evicted(U, K, V),
+    /// The table is full, and no other user holds more slots than this user would.
+    Refused,
+}
+
+impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
     /// A table of `most` free slots.
     pub const fn new(most: usize) -> Self {
-        Self { most, total: 0, held: BTreeMap::new() }
+        Self { most, entries: BTreeMap::new(), held: BTreeMap::new() }
     }
 
-    /// Whether `user` can get another slot.
-    pub fn request(&self, user: U) -> Answer<U> {
-        if self.total < self.most {
-            return Answer::Free;
+    /// Makes room for one more entry of `user`. If the table is full, this removes the entry with the least `order` of the
+    /// user that holds most.
+    pub fn make_room<O: PartialOrd>(&mut self, user: U, order: impl Fn(&K, &V) -> O) -> Room<U, K, V> {
+        if self.len() < self.most {
+            return Room::Free;
         }
         let after = self.of(user) + 1;
-        let largest = self.held.iter().max_by_key(|(_, held)| **held);
-        match largest {
-            Some((owner, held)) if *owner != user && *held > after => Answer::TakeFrom(*owner),
-            _ => Answer::Refused,
+        match self.held.iter().max_by_key(|(_, held)| **held).map(|(owner, held)| (*owner, *held)) {
+            Some((owner, held)) if owner != user && held > after => match self.evict(owner, order) {
+                Some((key, value)) => Room::Evicted(owner, key, value),
+                None => Room::Refused,
+            },
+            _ => Room::Refused,
         }
     }
 
-    /// Records that `user` took a slot.
-    pub fn take(&mut self, user: U) {
+    /// Removes the entry of `user` with the least `order`; absent if the user has none.
+    pub fn evict<O: PartialOrd>(&mut self, user: U, order: impl Fn(&K, &V) -> O) -> Option<(K, V)> {
+        let own = self.entries.iter().filter(|(_, (owner, _))| *owner == user);
+        let own = own.map(|(key, (_, value))| (order(key, value), key));
+        let first = own.min_by(|(one, _), (other, _)| one.partial_cmp(other).unwrap_or(Ordering::Equal));
+        let key = first.map(|(_, key)| key.clone())?;
+        self.remove(&key).map(|value| (key, value))
+    }
+
+    /// Adds an entry, for which [`Table::make_room`] has made room, or replaces the one of this key.
+    pub fn insert(&mut self, user: U, key: K, value: V) {
+        self.remove(&key);
         *self.held.entry(user).or_default() += 1;
-        self.total += 1;
+        self.entries.insert(key, (user, value));
     }
 
-    /// Records that `user` released a slot.
-    pub fn release(&mut self, user: U) {
-        let Some(held) = self.held.get_mut(&user) else { return };
-        *held -= 1;
-        self.total -= 1;
-        if *held == 0 {
-            self.held.remove(&user);
-        }
+    /// Removes an entry.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let (user, value) = self.entries.remove(key)?;
+        release(&mut self.held, user);
+        Some(value)
+    }
+
+    /// Removes the entries that are not to be kept.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        let held = &mut self.held;
+        self.entries.retain(|key, (user, value)| {
+            let kept = keep(key, value);
+            if !kept {
+                release(held, *user);
+            }
+            kept
+        });
+    }
+
+    /// The entry of a key.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// The entry of a key, to change it.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key).map(|(_, value)| value)
+    }
+
+    /// Whether the key has an entry.
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// The entries, by key.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, (_, value))| (key, value))
+    }
+
+    /// The entries, in the order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// The entries, to change them.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.entries.values_mut().map(|(_, value)| value)
     }
 
     /// Number of slots that `user` holds.
     pub fn of(&self, user: U) -> usize {
         self.held.get(&user).copied().unwrap_or_default()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Total number of slots.
@@ -175,8 +238,26 @@ impl<U: Ord + Copy + Hash> Shares<U> {
     }
 }
 
+fn release<U: Ord>(held: &mut BTreeMap<U, usize>, user: U) {
+    if let Entry::Occupied(mut slots) = held.entry(user) {
+        *slots.get_mut() -= 1;
+        if *slots.get() == 0 {
+            slots.remove();
+        }
+    }
+}
+
+/// Divides `items`, in their order, as [`divide`] does: those that get one of `most` slots, and the others.
+pub fn split<T, U: Ord + Copy>(items: Vec<T>, most: usize, owner: impl Fn(&T) -> U) -> (Vec<T>, Vec<T>) {
+    let owners: Vec<U> = items.iter().map(owner).collect();
+    let mut given = divide(&owners, most).into_iter();
+    items.into_iter().partition(|_| given.next() == Some(true))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -189,21 +270,25 @@ mod tests {
         assert_eq!(kept.iter().filter(|kept| **kept).count(), 64);
     }
 
+    /// The newest entry, which has the largest key, goes first.
+    fn newest(key: &u32, (): &()) -> Reverse<u32> {
+        Reverse(*key)
+    }
+
     #[test]
     fn a_full_table_evicts_from_the_user_with_the_most() {
-        let mut shares = Shares::new(4);
-        for _ in 0..4 {
-            assert_eq!(shares.request(7), Answer::Free);
-            shares.take(7);
+        let mut table = Table::new(4);
+        for key in 0..4 {
+            assert_eq!(table.make_room(7, newest), Room::Free);
+            table.insert(7, key, ());
         }
-        assert_eq!(shares.request(7), Answer::Refused);
-        assert_eq!(shares.request(9), Answer::TakeFrom(7));
-        shares.release(7);
-        shares.take(9);
-        assert_eq!(shares.request(9), Answer::TakeFrom(7));
-        shares.release(7);
-        shares.take(9);
-        assert_eq!((shares.request(9), shares.request(7)), (Answer::Refused, Answer::Refused));
+        assert_eq!(table.make_room(7, newest), Room::Refused);
+        for (key, evicted) in [(4, 3), (5, 2)] {
+            assert_eq!(table.make_room(9, newest), Room::Evicted(7, evicted, ()));
+            table.insert(9, key, ());
+        }
+        assert_eq!((table.make_room(9, newest), table.make_room(7, newest)), (Room::Refused, Room::Refused));
+        assert_eq!((table.of(7), table.of(9), table.len()), (2, 2, 4));
     }
 
     #[test]
@@ -216,6 +301,51 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_table_is_bounded_and_counts_its_entries(
+            steps in proptest::collection::vec((0_u32..4, 0_u32..30, 0_u8..4), 0..200),
+            most in 1_usize..12,
+        ) {
+            let mut table = Table::new(most);
+            let mut expected = BTreeMap::new();
+            for (user, key, step) in steps {
+                match step {
+                    0 => {
+                        prop_assert_eq!(table.remove(&key).is_some(), expected.remove(&key).is_some());
+                    }
+                    1 => {
+                        table.retain(|kept, ()| kept % 3 != key % 3);
+                        expected.retain(|kept, _| kept % 3 != key % 3);
+                    }
+                    _ => {
+                        let held = |user| expected.values().filter(|owner| **owner == user).count();
+                        let largest = (0..4).map(held).max().unwrap_or_default();
+                        let room = table.contains_key(&key) || match table.make_room(user, newest) {
+                            Room::Free => expected.len() < most,
+                            Room::Evicted(other, evicted, ()) => {
+                                prop_assert!(held(other) == largest && largest > held(user) + 1);
+                                prop_assert_eq!(expected.remove(&evicted), Some(other));
+                                true
+                            }
+                            Room::Refused => {
+                                // Only a user of the largest share, or one below it, is refused.
+                                prop_assert!(expected.len() == most && largest <= held(user) + 1);
+                                false
+                            }
+                        };
+                        if room {
+                            table.insert(user, key, ());
+                            expected.insert(key, user);
+                        }
+                    }
+                }
+                prop_assert!(table.len() <= most && table.iter().map(|(key, ())| key).eq(expected.keys()));
+                for user in 0..4 {
+                    prop_assert_eq!(table.of(user), expected.values().filter(|owner| **owner == user).count());
+                }
+            }
+        }
+
         #[test]
         fn sizes_of_one_are_divided_as_places_are(
             owners in proptest::collection::vec(0_u32..6, 0..60),

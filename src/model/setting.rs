@@ -1,16 +1,21 @@
 //! Settings as declared data.
 //!
-//! An option is declared once, in the module that reads it; its YAML key, the check of its value, its line in the
-//! commented default file and its place in `--help` are generated from the declaration.
+//! [`options`](crate::options) declares a section once, as a struct: its YAML keys, the check of each value, the
+//! commented default file and the typed values are generated from the declaration.
+
+mod parse;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use parse::{duration, size};
+
+use super::label::Label;
 use super::units::{Amount, Bytes};
 
 /// One key of the configuration.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Opt {
     /// The key, snake case.
     pub key: &'static str,
@@ -18,8 +23,14 @@ pub struct Opt {
     pub help: &'static str,
     /// What it accepts.
     pub kind: OptKind,
-    /// The default as YAML text, checked like a written value.
+    /// Whether it can be empty, which means "not set".
+    pub optional: bool,
+    /// The least and the largest value, as YAML text; absent where every value of the kind is accepted.
+    pub range: Option<[&'static str; 2]>,
+    /// The default as YAML text, checked like a written value; empty for a section, an empty list and "not set".
     pub default: &'static str,
+    /// Checks a value of its kind for its type.
+    accept: fn(&Value) -> Result<(), String>,
 }
 
 /// What an option accepts.
@@ -27,19 +38,17 @@ pub struct Opt {
 pub enum OptKind {
     /// `true` or `false`.
     Bool,
-    /// A duration with its unit: `500ms`, `10s`, `5m`, `1h`, `1d`; the range is inclusive.
-    Duration(Duration, Duration),
+    /// A duration with its unit: `500ms`, `10s`, `5m`, `1h`, `1d`.
+    Duration,
     /// A size with its unit: `512KiB`, `2GiB`, `1GB`.
     Size,
-    /// A percentage: `90%`, exposed as 0..1.
-    Ratio,
-    /// A size with its unit, or a percentage of all there is; empty means "not set".
+    /// A size with its unit, or a percentage of all there is.
     Amount,
-    /// A whole number within the inclusive range.
-    Count(u64, u64),
-    /// Text; empty means "not set".
+    /// A whole number.
+    Count,
+    /// Text.
     Text,
-    /// A path; empty means "not set". A relative one is relative to the configuration file's folder.
+    /// A path. A relative one is relative to the configuration file's folder.
     Path,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -48,24 +57,24 @@ pub enum OptKind {
     /// A mapping from text to text, such as headers.
     Map,
     /// A section with its own keys.
-    Section(&'static [&'static Opt]),
+    Section(&'static [Opt]),
     /// A list of sections with the same keys.
-    Sections(&'static [&'static Opt]),
+    Sections(&'static [Opt]),
 }
 
 /// A checked value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
+    /// Of an optional [`Opt`] that is empty.
+    Unset,
     /// Of [`OptKind::Bool`].
     Bool(bool),
     /// Of [`OptKind::Duration`].
     Duration(Duration),
     /// Of [`OptKind::Size`].
     Size(Bytes),
-    /// Of [`OptKind::Ratio`].
-    Ratio(f64),
     /// Of [`OptKind::Amount`].
-    Amount(Option<Amount>),
+    Amount(Amount),
     /// Of [`OptKind::Count`].
     Count(u64),
     /// Of [`OptKind::Text`] and [`OptKind::Choice`].
@@ -82,96 +91,261 @@ pub enum Value {
     Sections(Vec<Settings>),
 }
 
-/// The checked values of one section: every declared key has one.
+/// The checked values of one section, by key. A key without a value has the declared default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     values: BTreeMap<&'static str, Value>,
 }
 
-macro_rules! getter {
-    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
-        $(#[$doc])*
-        ///
-        /// # Panics
-        /// If the option has another kind or belongs to another section: a defect that the registry's test detects.
-        pub fn $name(&self, opt: &'static Opt) -> $type {
-            match self.values.get(opt.key) {
-                Some(Value::$variant(value)) => value.to_owned(),
-                other => panic!("option {} was read as {}, it is {other:?}", opt.key, stringify!($variant)),
+impl Settings {
+    /// Sets one value; called by the configuration reader after its checks.
+    pub fn set(&mut self, key: &'static str, value: Value) {
+        self.values.insert(key, value);
+    }
+
+    /// The values of the section of this key.
+    pub fn section(&self, key: &str) -> Option<&Self> {
+        match self.values.get(key) {
+            Some(Value::Section(settings)) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// The values of the section of this key, to change them.
+    pub fn section_mut(&mut self, key: &str) -> Option<&mut Self> {
+        match self.values.get_mut(key) {
+            Some(Value::Section(settings)) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// The value of an option; the declared default where there is none. The default of the type applies only where
+    /// the declared one is refused, which the configuration reader reports.
+    pub fn get<T: Setting + Default>(&self, opt: &Opt) -> T {
+        let declared = || T::of(&opt.declared().ok()?).ok();
+        self.values.get(opt.key).and_then(|value| T::of(value).ok()).or_else(declared).unwrap_or_default()
+    }
+}
+
+/// A type of option.
+pub trait Setting: Sized {
+    /// What the option accepts.
+    const KIND: OptKind;
+    /// Whether it can be empty.
+    const OPTIONAL: bool = false;
+
+    /// The typed value.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    fn of(value: &Value) -> Result<Self, String>;
+}
+
+/// A section that [`options`](crate::options) declares.
+pub trait Section: Default {
+    /// Its keys, in the order of the default file.
+    const OPTIONS: &'static [Opt];
+
+    /// Its typed values.
+    fn read(settings: &Settings) -> Self;
+}
+
+/// The error of a value that the reader did not check against this option.
+pub fn another_kind() -> String {
+    "is a value of another kind".to_owned()
+}
+
+fn too_large(_: std::num::TryFromIntError) -> String {
+    "is too large".to_owned()
+}
+
+macro_rules! kinds {
+    ($($type:ty: $kind:ident $variant:ident $value:ident => $typed:expr;)+) => {$(
+        impl Setting for $type {
+            const KIND: OptKind = OptKind::$kind;
+
+            fn of(value: &Value) -> Result<Self, String> {
+                match value {
+                    Value::$variant($value) => $typed,
+                    _ => Err(another_kind()),
+                }
+            }
+        }
+    )+};
+}
+
+kinds! {
+    bool: Bool Bool value => Ok(*value);
+    Duration: Duration Duration value => Ok(*value);
+    Bytes: Size Size value => Ok(*value);
+    Amount: Amount Amount value => Ok(*value);
+    u64: Count Count value => Ok(*value);
+    u32: Count Count value => Self::try_from(*value).map_err(too_large);
+    u16: Count Count value => Self::try_from(*value).map_err(too_large);
+    usize: Count Count value => Self::try_from(*value).map_err(too_large);
+    String: Text Text value => Ok(value.clone());
+    Label: Text Text value => Ok(value.as_str().into());
+    PathBuf: Path Path value => Ok(value.clone());
+    Vec<String>: Texts Texts value => Ok(value.clone());
+    BTreeMap<String, String>: Map Map value => Ok(value.clone());
+}
+
+impl<T: Setting> Setting for Option<T> {
+    const KIND: OptKind = T::KIND;
+    const OPTIONAL: bool = true;
+
+    fn of(value: &Value) -> Result<Self, String> {
+        match value {
+            Value::Unset => Ok(None),
+            value => T::of(value).map(Some),
+        }
+    }
+}
+
+impl<T: Section> Setting for T {
+    const KIND: OptKind = OptKind::Section(T::OPTIONS);
+
+    fn of(value: &Value) -> Result<Self, String> {
+        match value {
+            Value::Section(settings) => Ok(T::read(settings)),
+            _ => Err(another_kind()),
+        }
+    }
+}
+
+impl<T: Section> Setting for Vec<T> {
+    const KIND: OptKind = OptKind::Sections(T::OPTIONS);
+
+    fn of(value: &Value) -> Result<Self, String> {
+        match value {
+            Value::Sections(sections) => Ok(sections.iter().map(T::read).collect()),
+            _ => Err(another_kind()),
+        }
+    }
+}
+
+impl Opt {
+    /// Declares an option of a type; called by [`options`](crate::options).
+    pub const fn new<T: Setting>(
+        field: &'static str,
+        help: &'static str,
+        default: &'static str,
+        range: Option<[&'static str; 2]>,
+    ) -> Self {
+        let key = match field.as_bytes() {
+            // A key that is a word of Rust.
+            [b'r', b'#', ..] => field.split_at(2).1,
+            _ => field,
+        };
+        let accept = |value: &Value| T::of(value).map(drop);
+        Self { key, help, kind: T::KIND, optional: T::OPTIONAL, range, default, accept }
+    }
+}
+
+/// Declares sections of the configuration: one struct for each, with a key for each field.
+///
+/// The doc comment of a field is its text in the default file. A default is YAML text: a number or a word as it is, any
+/// other text in quotes. Without one, an optional value is not set, and a list is empty. The range is inclusive.
+///
+/// ```
+/// use std::time::Duration;
+/// memwarden::options! {
+///     /// Reading of a folder.
+///     pub struct Options {
+///         /// Time between two reads of the folder.
+///         interval: Duration = 2s in 1s..=1h;
+///         /// Words that are looked for.
+///         words: Vec<String>;
+///     }
+/// }
+/// assert_eq!(Options::OPTIONS[0].key, "interval");
+/// assert_eq!(Options::default().interval, Duration::from_secs(2));
+/// ```
+#[macro_export]
+macro_rules! options {
+    ($(
+        $(#[$attribute:meta])*
+        $vis:vis struct $name:ident {
+            $(
+                $(#[doc = $help:literal])+
+                $key:ident: $type:ty $(= $default:tt $(in $from:literal..=$to:literal)?)?;
+            )+
+        }
+    )+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq)]
+        $vis struct $name {
+            $($(#[doc = $help])+ $vis $key: $type,)+
+        }
+
+        impl $name {
+            /// Its keys, in the order of the default file.
+            $vis const OPTIONS: &'static [$crate::model::setting::Opt] = &[$(
+                $crate::model::setting::Opt::new::<$type>(
+                    stringify!($key),
+                    concat!($($help),+),
+                    concat!($(stringify!($default))?),
+                    $crate::options!(@range $($($from, $to)?)?),
+                )
+            ),+];
+
+            /// Its typed values.
+            $vis fn read(settings: &$crate::model::setting::Settings) -> Self {
+                let mut options = Self::OPTIONS.iter();
+                Self { $($key: options.next().map(|opt| settings.get(opt)).unwrap_or_default()),+ }
+            }
+        }
+
+        impl $crate::model::setting::Section for $name {
+            const OPTIONS: &'static [$crate::model::setting::Opt] = $name::OPTIONS;
+
+            fn read(settings: &$crate::model::setting::Settings) -> Self {
+                $name::read(settings)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::read(&Default::default())
+            }
+        }
+    )+};
+    (@range) => { None };
+    (@range $from:literal, $to:literal) => { Some([stringify!($from), stringify!($to)]) };
+}
+
+/// Declares an enum that is an option: each variant with its word. One variant is `#[default]`.
+#[macro_export]
+macro_rules! choice {
+    ($(
+        $(#[$attribute:meta])*
+        $vis:vis enum $name:ident { $($(#[$inner:meta])* $variant:ident = $word:literal,)+ }
+    )+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        $vis enum $name { $($(#[$inner])* $variant,)+ }
+
+        $crate::words!($name, &[$($word),+], |word: &str| match word {
+            $($word => Some(Self::$variant),)+
+            _ => None,
+        });
+    )+};
+}
+
+/// Makes a type an option that is one of some words; the function returns the value of a word.
+#[macro_export]
+macro_rules! words {
+    ($type:ty, $words:expr, $of:expr) => {
+        impl $crate::model::setting::Setting for $type {
+            const KIND: $crate::model::setting::OptKind = $crate::model::setting::OptKind::Choice($words);
+
+            fn of(value: &$crate::model::setting::Value) -> Result<Self, String> {
+                let found = match value {
+                    $crate::model::setting::Value::Text(word) => $of(word.as_str()),
+                    _ => None,
+                };
+                found.ok_or_else($crate::model::setting::another_kind)
             }
         }
     };
-}
-
-impl Settings {
-    /// Sets one value; called by the configuration reader after its checks.
-    pub fn set(&mut self, opt: &'static Opt, value: Value) {
-        self.values.insert(opt.key, value);
-    }
-
-    getter!(
-        /// The value of a [`OptKind::Bool`].
-        bool, Bool, bool
-    );
-    getter!(
-        /// The value of a [`OptKind::Duration`].
-        duration, Duration, Duration
-    );
-    getter!(
-        /// The value of a [`OptKind::Size`].
-        size, Size, Bytes
-    );
-    getter!(
-        /// The value of a [`OptKind::Ratio`], 0..1.
-        ratio, Ratio, f64
-    );
-    getter!(
-        /// The value of a [`OptKind::Amount`]; absent where it is empty.
-        amount, Amount, Option<Amount>
-    );
-    getter!(
-        /// The value of a [`OptKind::Count`].
-        count, Count, u64
-    );
-    getter!(
-        /// The value of a [`OptKind::Texts`].
-        texts, Texts, Vec<String>
-    );
-    getter!(
-        /// The value of a [`OptKind::Map`].
-        map, Map, BTreeMap<String, String>
-    );
-    getter!(
-        /// The value of a [`OptKind::Section`].
-        section, Section, Settings
-    );
-    getter!(
-        /// The values of a [`OptKind::Sections`].
-        sections, Sections, Vec<Settings>
-    );
-    getter!(
-        /// The value of a [`OptKind::Choice`].
-        choice, Text, String
-    );
-
-    /// The value of a [`OptKind::Text`]; absent where it is empty.
-    pub fn text(&self, opt: &'static Opt) -> Option<String> {
-        Some(self.choice(opt)).filter(|text| !text.is_empty())
-    }
-
-    /// The value of a [`OptKind::Path`]; absent where it is empty.
-    ///
-    /// # Panics
-    /// As the other getters.
-    pub fn path(&self, opt: &'static Opt) -> Option<PathBuf> {
-        match self.values.get(opt.key) {
-            Some(Value::Path(path)) => Some(path.clone()).filter(|path| !path.as_os_str().is_empty()),
-            other => panic!("option {} was read as a path, it is {other:?}", opt.key),
-        }
-    }
-}
-
-/// Shorthand for an [`OptKind::Duration`] with bounds in whole seconds.
-pub const fn seconds(from: u64, to: u64) -> OptKind {
-    OptKind::Duration(Duration::from_secs(from), Duration::from_secs(to))
 }

@@ -22,6 +22,18 @@ pub struct Shortage {
     pub most: u64,
 }
 
+impl Shortage {
+    /// The shortages of a limit with `most` slots, from the number of entries that it left out, by user.
+    pub fn of_users<'m>(
+        limit: &'static str,
+        most: usize,
+        left_out: impl IntoIterator<Item = (&'m u32, &'m u64)>,
+    ) -> impl Iterator<Item = Self> {
+        let users = left_out.into_iter().map(|(user, left_out)| (*user, *left_out));
+        users.map(move |(user, left_out)| Self { limit, user: Some(user), left_out, most: most as u64 })
+    }
+}
+
 /// How long a limit counts as reached after it last refused an entry.
 const LATELY: Duration = Duration::from_secs(60);
 /// Maximum number of users that are listed; the entries of further users are summed.

@@ -12,7 +12,7 @@ use http::{HeaderMap, Uri};
 
 use super::OtlpError;
 use super::env::{self, Env};
-use crate::config::{Otlp, OtlpNames, OtlpProtocol};
+use crate::config::{Otlp, OtlpCompression, OtlpNames, OtlpProtocol};
 use crate::host::tls::Trust;
 
 /// Temporality of counters; sums that may decrease are always cumulative.
@@ -87,7 +87,8 @@ pub(super) fn resolve(
         let limit = env.first(&["OTEL_METRIC_EXPORT_TIMEOUT"], env::milliseconds);
         push.min(limit.unwrap_or(Duration::from_secs(30)))
     });
-    let gzip = config.gzip.or_else(|| env.option("COMPRESSION", compression)).unwrap_or(false);
+    let gzip = config.compression.map(|compression| compression == OtlpCompression::Gzip);
+    let gzip = gzip.or_else(|| env.option("COMPRESSION", compression)).unwrap_or(false);
     let interval = config
         .interval
         .or_else(|| env.first(&["OTEL_METRIC_EXPORT_INTERVAL"], env::milliseconds))

@@ -67,7 +67,7 @@ pub struct Registration {
     /// Whether it runs if the configuration does not mention it.
     pub on_by_default: bool,
     /// Its own configuration keys.
-    pub options: &'static [&'static Opt],
+    pub options: &'static [Opt],
     /// Every metric that it can expose.
     pub metrics: &'static [&'static Desc],
     /// The sources that it requires.

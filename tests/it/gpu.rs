@@ -14,7 +14,7 @@ mod tests {
     use memwarden::model::setting::{Settings, Value};
     use memwarden::model::source::{Control, Source, SourceError};
     use memwarden::sources::Context;
-    use memwarden::sources::gpu::{REGISTRATION, options};
+    use memwarden::sources::gpu::REGISTRATION;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,14 +40,8 @@ mod tests {
             let file = folder.path().join("scenario.json");
             std::fs::write(&file, scenario).unwrap();
             let mut settings = Settings::default();
-            settings.set(&options::LIBRARY, Value::Path(library));
-            settings.set(&options::DRIVER_ROOT, Value::Path(PathBuf::new()));
-            settings.set(&options::INTERVAL, Value::Duration(Duration::from_millis(200)));
-            settings.set(&options::PROCESSES, Value::Bool(true));
-            settings.set(&options::FIELD_VALUES, Value::Bool(true));
-            settings.set(&options::MEMORY_PEAKS, Value::Bool(true));
-            settings.set(&options::GPM, Value::Bool(true));
-            settings.set(&options::NVLINK_LINKS, Value::Bool(false));
+            settings.set("nvml_library", Value::Path(library));
+            settings.set("interval", Value::Duration(Duration::from_millis(200)));
             let variable = format!("FAKE_NVML_SCENARIO={}", file.display());
             let arguments =
                 vec![variable.into(), env!("CARGO_BIN_EXE_memwarden").into(), "gpu-worker".into()];
@@ -178,7 +172,7 @@ mod tests {
         };
         let devices: Vec<String> = (0..8).map(gpu).collect();
         let mut node = Node::new(&format!(r#"{{"devices": [{}]}}"#, devices.join(",")));
-        node.settings.set(&options::INTERVAL, Value::Duration(Duration::from_secs(2)));
+        node.settings.set("interval", Value::Duration(Duration::from_secs(2)));
         node.rebuild();
         let begun = clock::now();
         let mut seen = std::collections::BTreeSet::new();
@@ -195,7 +189,7 @@ mod tests {
         }
         let polls = |node: &Node| node.value("memwarden_gpu_memory_polls_total", &[("gpu", "0")]);
         assert!(polls(&node).is_some_and(|polls| polls > 0.0));
-        node.settings.set(&options::MEMORY_PEAKS, Value::Bool(false));
+        node.settings.set("memory_peaks", Value::Bool(false));
         node.rebuild();
         node.until(|node| node.gpu_is("0", "ok") && polls(node).is_none());
     }
@@ -368,7 +362,7 @@ mod tests {
         assert!(node.gpu_is("0", "ok"));
         node.change(scenario);
         node.until(|node| sm(node).is_some());
-        node.settings.set(&options::GPM, Value::Bool(false));
+        node.settings.set("gpm", Value::Bool(false));
         node.rebuild();
         node.until(|node| node.gpu_is("0", "ok") && sm(node).is_none());
         assert_eq!(node.value("memwarden_gpu_field_status", &[("field", "gpm")]), None);
@@ -411,7 +405,7 @@ mod tests {
         node.until(|node| node.gpu_is("0", "ok"));
         assert_eq!(up(&node, "0"), None);
         assert_eq!(node.value("memwarden_gpu_nvlink_active_links", &[("gpu", "0")]), Some(2.0));
-        node.settings.set(&options::NVLINK_LINKS, Value::Bool(true));
+        node.settings.set("nvlink_links", Value::Bool(true));
         node.rebuild();
         node.until(|node| up(node, "0").is_some());
         assert_eq!([up(&node, "1"), up(&node, "2"), up(&node, "3")], [Some(0.0), Some(1.0), None]);

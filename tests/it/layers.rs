@@ -414,7 +414,7 @@ fn named_paths(path: &Path, text: &str) -> Vec<Vec<String>> {
 
 /// The modules that a file names.
 fn imports(path: &Path, text: &str) -> BTreeSet<String> {
-    let macros = ["metrics"];
+    let macros = ["metrics", "options", "choice", "words"];
     let groups = named_paths(path, text).into_iter().map(|module| module_group(&module));
     groups.filter(|group| !group.is_empty() && !macros.contains(&group.as_str())).collect()
 }

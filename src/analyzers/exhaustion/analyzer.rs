@@ -20,7 +20,7 @@ use crate::model::units::Count;
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
     about: "Forecasts when the host, each cgroup with a limit, each GPU and each workload exhausts its memory.",
-    options: &[&subjects::MOST],
+    options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
     build: |settings| {

@@ -30,7 +30,6 @@ use super::{Registration, gpus};
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
-use crate::model::setting::{Opt, OptKind, Settings, seconds};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Seconds, Unit};
 use crate::sources::{training, workload};
@@ -44,35 +43,28 @@ const INACTIVE: f64 = 0.01;
 /// How many times longer a period lasts before it is reported while the workload uses CPUs, and for host memory.
 const LONGER: u32 = 4;
 
-static AFTER: Opt = Opt {
-    key: "after",
-    help: "Time for which a GPU must not be used before the memory that a workload holds on it is reported as idle; four times that while the workload uses CPUs, and for host memory.",
-    kind: seconds(10, 86_400),
-    default: "15m",
-};
-
-static MIN_GPU_MEMORY: Opt = Opt {
-    key: "min_gpu_memory",
-    help: "Memory of a workload on a GPU below which it is not reported as idle. A CUDA context alone takes about 500 MiB.",
-    kind: OptKind::Size,
-    default: "1GiB",
-};
-
-static MIN_HOST_MEMORY: Opt = Opt {
-    key: "min_host_memory",
-    help: "Anonymous and shared memory of a workload below which it is not reported as idle.",
-    kind: OptKind::Size,
-    default: "8GiB",
-};
+crate::options! {
+    /// The options of the analyzer.
+    struct Options {
+        /// Time for which a GPU must not be used before the memory that a workload holds on it is reported as idle; four
+        /// times that while the workload uses CPUs, and for host memory.
+        after: Duration = 15m in 10s..=1d;
+        /// Memory of a workload on a GPU below which it is not reported as idle. A CUDA context alone takes about
+        /// 500 MiB.
+        min_gpu_memory: Bytes = 1GiB;
+        /// Anonymous and shared memory of a workload below which it is not reported as idle.
+        min_host_memory: Bytes = 8GiB;
+    }
+}
 
 /// Registration of the `idle` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "idle",
     about: "Detects memory that is held and not used, on GPUs and on the host.",
-    options: &[&AFTER, &MIN_GPU_MEMORY, &MIN_HOST_MEMORY],
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
-    build: |settings| Box::new(Idle::new(settings)),
+    build: |settings| Box::new(Idle::new(&Options::read(settings))),
 };
 
 struct Idle {
@@ -118,11 +110,11 @@ impl Analyzer for Idle {
 }
 
 impl Idle {
-    fn new(settings: &Settings) -> Self {
+    fn new(options: &Options) -> Self {
         Self {
-            after: settings.duration(&AFTER),
-            min_gpu: settings.size(&MIN_GPU_MEMORY).value(),
-            min_host: settings.size(&MIN_HOST_MEMORY).value(),
+            after: options.after,
+            min_gpu: options.min_gpu_memory.value(),
+            min_host: options.min_host_memory.value(),
             gpus: BTreeMap::new(),
             hosts: BTreeMap::new(),
             counted: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::point::Batch;
-use crate::model::setting::Value;
+use crate::model::setting::Settings;
 use crate::model::units::{Count, Flag, Ratio};
 
 const GIB: u64 = 1 << 30;
@@ -29,11 +29,7 @@ fn replay(
     minutes: u64,
     state: impl Fn(u64) -> State,
 ) -> Vec<(Vec<&'static str>, BTreeMap<&'static str, f64>)> {
-    let mut settings = Settings::default();
-    settings.set(&AFTER, Value::Duration(Duration::from_secs(15 * 60)));
-    settings.set(&MIN_GPU_MEMORY, Value::Size(Bytes::new(GIB)));
-    settings.set(&MIN_HOST_MEMORY, Value::Size(Bytes::new(8 * GIB)));
-    let mut analyzer = (REGISTRATION.build)(&settings);
+    let mut analyzer = (REGISTRATION.build)(&Settings::default());
     let mut last = Vec::new();
     for second in (0..=minutes * 60).step_by(10) {
         let State { gpu, gpu_gib, host_gib, cpu, saving, unit } = state(second);

@@ -26,7 +26,7 @@ use crate::sources::{training, workload};
 pub static REGISTRATION: Registration = Registration {
     name: "leak",
     about: "Detects memory leaks of workloads, of their processes, and of processes on GPUs.",
-    options: &[&subjects::MOST],
+    options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
     build: |settings| {

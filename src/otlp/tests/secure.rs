@@ -13,7 +13,7 @@ use tonic::transport::{Identity, ServerTlsConfig};
 
 use super::super::OtlpError;
 use super::collector::Collector;
-use super::world::{BOTH, SHARE, World, eventually, pushing, silent};
+use super::world::{BOTH, SHARE, World, eventually, pushing};
 use crate::config::{Otlp, OtlpProtocol};
 use crate::model::units::Ratio;
 
@@ -146,7 +146,7 @@ fn the_environment_names_the_certificates_too() {
         };
         let world = World::new();
         world.show(|batch| batch.put_some(&SHARE, &[], Ratio::new(1.0)));
-        let pusher = world.start_with(&silent(), &env).unwrap().unwrap();
+        let pusher = world.start_with(&Otlp::default(), &env).unwrap().unwrap();
         eventually("a push is taken", || world.taken() > 0.0);
         pusher.shutdown(Duration::from_secs(5));
     }

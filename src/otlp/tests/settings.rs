@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::resolve::{Resolved, Temporality, resolve};
-use super::world::silent;
-use crate::config::{Otlp, OtlpProtocol};
+use crate::config::{Otlp, OtlpCompression, OtlpProtocol};
 use crate::host::tls::Trust;
 
 fn resolved(config: &Otlp, variables: &[(&str, &str)]) -> (Option<Resolved>, Vec<String>) {
@@ -17,7 +16,7 @@ fn resolved(config: &Otlp, variables: &[(&str, &str)]) -> (Option<Resolved>, Vec
 }
 
 fn on() -> Otlp {
-    Otlp { enabled: true, ..silent() }
+    Otlp { enabled: true, ..Otlp::default() }
 }
 
 /// The differences from the defaults, one per line, then the warnings.
@@ -65,11 +64,11 @@ const HTTP: &str = "http http://localhost:4318/v1/metrics";
 
 #[test]
 fn pushing_is_off_by_default() {
-    check(&silent(), &[], "off");
-    check(&silent(), &[("EXPORTER_OTLP_PROTOCOL", "grpc"), ("EXPORTER_OTLP_ENDPOINT", " ")], "off");
-    check(&silent(), &[("METRICS_EXPORTER", "console")], "off");
+    check(&Otlp::default(), &[], "off");
+    check(&Otlp::default(), &[("EXPORTER_OTLP_PROTOCOL", "grpc"), ("EXPORTER_OTLP_ENDPOINT", " ")], "off");
+    check(&Otlp::default(), &[("METRICS_EXPORTER", "console")], "off");
     check(&on(), &[], HTTP);
-    check(&silent(), &[("EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:1/x")], "http http://c:1/x");
+    check(&Otlp::default(), &[("EXPORTER_OTLP_METRICS_ENDPOINT", "http://c:1/x")], "http http://c:1/x");
 }
 
 #[test]
@@ -100,11 +99,11 @@ fn the_environment_can_disable_pushing() {
 fn endpoints_are_taken_as_the_specification_says() {
     let generic = |text| vec![("EXPORTER_OTLP_ENDPOINT", text)];
     let own = |text| vec![("EXPORTER_OTLP_METRICS_ENDPOINT", text)];
-    check(&silent(), &generic("http://c:4318"), "http http://c:4318/v1/metrics");
-    check(&silent(), &generic("https://c/base/"), "http https://c/base/v1/metrics");
-    check(&silent(), &own("https://c"), "http https://c/");
-    check(&silent(), &own("http://c:1/v1/metrics?a=b"), "http http://c:1/v1/metrics?a=b");
-    check(&silent(), &[generic("http://a:1"), own("http://b:2/p")].concat(), "http http://b:2/p");
+    check(&Otlp::default(), &generic("http://c:4318"), "http http://c:4318/v1/metrics");
+    check(&Otlp::default(), &generic("https://c/base/"), "http https://c/base/v1/metrics");
+    check(&Otlp::default(), &own("https://c"), "http https://c/");
+    check(&Otlp::default(), &own("http://c:1/v1/metrics?a=b"), "http http://c:1/v1/metrics?a=b");
+    check(&Otlp::default(), &[generic("http://a:1"), own("http://b:2/p")].concat(), "http http://b:2/p");
     let file = |text: &str| Otlp { endpoint: Some(text.to_owned()), ..on() };
     check(&file("http://f:1"), &own("http://b:2/p"), "http http://f:1/v1/metrics");
     check(&file("http://f:1/v1/metrics"), &[], "http http://f:1/v1/metrics");
@@ -112,25 +111,29 @@ fn endpoints_are_taken_as_the_specification_says() {
     let ignored =
         |text: &str, why: &str| format!("{HTTP}\n! OTEL_EXPORTER_OTLP_ENDPOINT is ignored: `{text}` {why}");
     check(
-        &silent(),
+        &Otlp::default(),
         &generic("c:4318"),
         &ignored("c:4318", "has no scheme; write http:// or https:// before it"),
     );
-    check(&silent(), &generic("ftp://c"), &ignored("ftp://c", "has a scheme other than http and https"));
     check(
-        &silent(),
+        &Otlp::default(),
+        &generic("ftp://c"),
+        &ignored("ftp://c", "has a scheme other than http and https"),
+    );
+    check(
+        &Otlp::default(),
         &generic("http://u:pw@c"),
         &ignored("(hidden)@c", "contains a user name; use the headers instead"),
     );
     for wrong in ["http://c:99999999", "http://c:", "http://[::1]:x"] {
-        assert!(show(&silent(), &generic(wrong)).starts_with(HTTP), "{wrong}");
+        assert!(show(&Otlp::default(), &generic(wrong)).starts_with(HTTP), "{wrong}");
     }
-    let (found, _) = resolved(&silent(), &own("http://c/p?api-key=s3cret"));
+    let (found, _) = resolved(&Otlp::default(), &own("http://c/p?api-key=s3cret"));
     assert_eq!(found.unwrap().shown(), "http://c/p");
-    assert!(show(&silent(), &generic("http://")).starts_with(HTTP));
+    assert!(show(&Otlp::default(), &generic("http://")).starts_with(HTTP));
     // An unusable value leaves the next one in effect.
     assert!(
-        show(&silent(), &[own("nonsense"), generic("http://a:1")].concat())
+        show(&Otlp::default(), &[own("nonsense"), generic("http://a:1")].concat())
             .starts_with("http http://a:1/v1/metrics\n! OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
     );
     let error = resolve(&file("http://a b"), &|_| None).unwrap_err().to_string();
@@ -142,13 +145,13 @@ fn grpc_endpoints_may_lack_a_scheme() {
     let grpc = ("EXPORTER_OTLP_PROTOCOL", "grpc");
     let at = |text| [grpc, ("EXPORTER_OTLP_ENDPOINT", text)];
     check(&on(), &[grpc], "grpc http://localhost:4317/");
-    check(&silent(), &at("http://c:4317"), "grpc http://c:4317/");
-    check(&silent(), &at("https://c:4317/ignored"), "grpc https://c:4317/");
-    check(&silent(), &at("c:4317"), "grpc https://c:4317/");
+    check(&Otlp::default(), &at("http://c:4317"), "grpc http://c:4317/");
+    check(&Otlp::default(), &at("https://c:4317/ignored"), "grpc https://c:4317/");
+    check(&Otlp::default(), &at("c:4317"), "grpc https://c:4317/");
     let [a, b] = at("c:4317");
-    check(&silent(), &[a, b, ("EXPORTER_OTLP_INSECURE", "true")], "grpc http://c:4317/");
+    check(&Otlp::default(), &[a, b, ("EXPORTER_OTLP_INSECURE", "true")], "grpc http://c:4317/");
     check(
-        &silent(),
+        &Otlp::default(),
         &[a, b, ("EXPORTER_OTLP_INSECURE", "true"), ("EXPORTER_OTLP_METRICS_INSECURE", "false")],
         "grpc https://c:4317/",
     );
@@ -212,11 +215,15 @@ fn protocols_times_and_compression_follow_their_order() {
         &format!("{HTTP}\n! OTEL_EXPORTER_OTLP_COMPRESSION is ignored: `zstd` is neither gzip nor none"),
     );
     check(
-        &Otlp { gzip: Some(true), ..on() },
+        &Otlp { compression: Some(OtlpCompression::Gzip), ..on() },
         &[("EXPORTER_OTLP_COMPRESSION", "none")],
         &format!("{HTTP}\ngzip"),
     );
-    check(&Otlp { gzip: Some(false), ..on() }, &[("EXPORTER_OTLP_COMPRESSION", "gzip")], HTTP);
+    check(
+        &Otlp { compression: Some(OtlpCompression::None), ..on() },
+        &[("EXPORTER_OTLP_COMPRESSION", "gzip")],
+        HTTP,
+    );
 
     let temporality = |text| [("EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", text)];
     check(&on(), &temporality("Delta"), &format!("{HTTP}\nDelta"));

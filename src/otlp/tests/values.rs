@@ -160,7 +160,7 @@ fn resource_headers_and_gzip_arrive() {
                 _ => return None,
             })
         };
-        let pusher = world.start_with(&super::world::silent(), &env).unwrap().unwrap();
+        let pusher = world.start_with(&Otlp::default(), &env).unwrap().unwrap();
         let push = collector.next();
         pusher.shutdown(Duration::from_secs(5));
         assert_eq!(push.headers["authorization"], "Bearer s3cret");
@@ -286,7 +286,7 @@ fn deltas_are_relative_to_the_last_accepted_push() {
         });
     };
     show(&[(1, 10)]);
-    let pusher = world.start_with(&super::world::silent(), &env).unwrap().unwrap();
+    let pusher = world.start_with(&Otlp::default(), &env).unwrap().unwrap();
     let values = |push: &super::collector::Push| -> Vec<String> {
         let lines = lines(&push.request);
         lines.into_iter().filter(|line| line.starts_with("memwarden.test.faults")).collect()

@@ -1,6 +1,5 @@
 //! The daemon's side of a test: metrics, frames, a runtime and a pusher.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::super::body::Encoder;
 use super::super::pushing::Sender;
 use super::super::resolve::resolve;
 use super::super::{OtlpError, Pusher, Setup, resource, start, stream};
-use crate::config::{Otlp, OtlpNames, OtlpProtocol};
+use crate::config::{Otlp, OtlpProtocol};
 use crate::events::{self, Events};
 use crate::host::clock;
 use crate::model::desc::Instrument;
@@ -37,24 +36,6 @@ crate::metrics! {
 
 pub(super) const BOTH: [OtlpProtocol; 2] = [OtlpProtocol::Grpc, OtlpProtocol::HttpProtobuf];
 
-/// A configuration file without values.
-pub(super) fn silent() -> Otlp {
-    Otlp {
-        enabled: false,
-        endpoint: None,
-        protocol: None,
-        interval: None,
-        timeout: None,
-        gzip: None,
-        headers: BTreeMap::new(),
-        certificate: None,
-        client_certificate: None,
-        client_key: None,
-        names: OtlpNames::Both,
-        resource_attributes: BTreeMap::new(),
-    }
-}
-
 /// A configuration that pushes to `endpoint` 20 times per second.
 pub(super) fn pushing(protocol: OtlpProtocol, endpoint: String) -> Otlp {
     Otlp {
@@ -62,7 +43,7 @@ pub(super) fn pushing(protocol: OtlpProtocol, endpoint: String) -> Otlp {
         endpoint: Some(endpoint),
         protocol: Some(protocol),
         interval: Some(Duration::from_millis(50)),
-        ..silent()
+        ..Otlp::default()
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::keys;
-use super::peers;
+use super::keys::Section;
 use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
@@ -18,19 +17,19 @@ pub(super) const MOST_TARGETS: usize = 64;
 /// Every error, with its key within the section.
 pub fn check(settings: &Settings) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
-    let peers = peers::peers(&settings.section(&peers::PEERS));
+    let section = Section::read(settings);
+    let peers = section.peers.resolve();
     let has_peers = matches!(peers, Ok(Some(_)));
     if let Err((key, what)) = peers {
         wrong.push((format!("peers.{key}"), what));
     }
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
-    let sections = settings.sections(&keys::TARGETS);
-    if sections.len() > MOST_TARGETS {
-        wrong.push((keys::TARGETS.key.to_owned(), format!("has more than {MOST_TARGETS} entries")));
+    if section.targets.len() > MOST_TARGETS {
+        wrong.push(("targets".to_owned(), format!("has more than {MOST_TARGETS} entries")));
     }
-    for (place, section) in sections.iter().enumerate() {
+    for (place, keys) in section.targets.into_iter().enumerate() {
         let mut complain = |key: &str, what: String| wrong.push((format!("targets[{place}].{key}"), what));
-        match target(section, Mode::Enforce, Duration::ZERO) {
+        match target(keys, Mode::Enforce, Duration::ZERO) {
             Ok(target) => {
                 names_itself(&target, &mut complain);
                 if let Some(first) = names.insert(target.name.as_str().to_owned(), place) {

@@ -49,7 +49,7 @@ pub fn marker_kind(word: &str) -> Option<MarkerKind> {
 }
 
 /// What a framework does at a checkpoint request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// The name in the configuration.
     pub name: &'static str,

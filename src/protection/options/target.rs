@@ -44,10 +44,11 @@ impl Selector {
 }
 
 /// The processes of a target that are terminated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Victims {
     /// All processes: a training job cannot continue without one of its ranks.
+    #[default]
     Whole,
     /// The process with most resident memory.
     Largest,

@@ -68,8 +68,11 @@ fn every_mistake_has_its_line() {
         expect![[r#"
             f:2: protection.mode: expected one of off, observe, enforce, found `kill`
             f:5: protection.targets[0].workload: `*` would match everything on the machine; write a pattern of what is to be protected
+            f:7: protection.targets[1].name: `a` is the name of targets[0] too
+            f:8: protection.targets[1].cgroup: `slurm/x` is not a path of a cgroup; it begins with a slash
+            f:9: protection.targets[1].allow_users[1]: `*` is not a user; wildcards are not supported here
             f:10: protection.targets[1].checkpoint.signal: KILL cannot be caught, so it cannot ask for a checkpoint
-            f:11: protection.targets[2].name: `a` is the name of targets[0] too
+            f:11: protection.targets[2].name: `a` is the name of targets[1] too
             f:11: protection.targets[2].allow_users: is empty, so no process may be signalled; list the users of the jobs
             f:12: protection.targets[2].cgroup: `/*/x` begins with a wildcard, so it would match system services too; write the first component in full
             f:13: protection.targets[2].host.soft: `5` has no unit; a size needs a unit: 512KiB, 100MiB, 2GiB, 1TiB (or kB, MB, GB, TB for powers of 1000); or it is a percentage: 10%

@@ -145,7 +145,7 @@ impl Server {
             None => WebConfig::none(),
         };
         let (mut listeners, mut in_use) = (Vec::new(), Vec::new());
-        for address in setup.web.listen.iter().map(|listen| listen.0) {
+        for address in setup.web.listen() {
             match listen::bind(address) {
                 Ok(listener) => listeners.push(listener),
                 Err(error) if setup.retries_bind && error.kind() == std::io::ErrorKind::AddrInUse => {

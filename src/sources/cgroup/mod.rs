@@ -29,7 +29,7 @@ use self::bounds::Bounds;
 use self::expose::RepeatedLabels;
 use self::files::Reader;
 use self::group::Group;
-use self::options::Rules;
+use self::options::Options;
 use self::reading::Reading;
 use self::walk::Walk;
 use crate::host::cgroup::{Hierarchy, memory_hierarchy};
@@ -46,13 +46,13 @@ pub static REGISTRATION: Registration = Registration {
     name: "cgroup",
     about: "Memory usage, limits and events of cgroups, from the memory controller of cgroup v1 or v2.",
     on_by_default: true,
-    options: options::ALL,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
     check: |_| Vec::new(),
     build: |settings, context| {
         let allowance = (descriptor_limit() / SHARE_OF_DESCRIPTORS).min(MOST_DESCRIPTORS);
-        Box::new(Cgroups::new(Rules::new(settings), context.roots.cgroup.clone(), allowance))
+        Box::new(Cgroups::new(Options::read(settings), context.roots.cgroup.clone(), allowance))
     },
 };
 
@@ -63,7 +63,7 @@ const SHARE_OF_DESCRIPTORS: usize = 4;
 const MOST_DESCRIPTORS: usize = 4_000;
 
 struct Cgroups {
-    rules: Rules,
+    options: Options,
     place: PathBuf,
     /// Number of descriptors that may be kept.
     descriptors: usize,
@@ -85,9 +85,9 @@ struct Cgroups {
 }
 
 impl Cgroups {
-    fn new(rules: Rules, place: PathBuf, descriptors: usize) -> Self {
+    fn new(options: Options, place: PathBuf, descriptors: usize) -> Self {
         Self {
-            rules,
+            options,
             place,
             descriptors,
             hierarchy: None,
@@ -125,9 +125,9 @@ impl Cgroups {
 
     /// Continues the walk, or begins one that is due.
     fn survey(&mut self, hierarchy: &Hierarchy, at: Timestamp) {
-        let is_due = self.walk_begun.is_none_or(|begun| at.since(begun) >= self.rules.rescan_interval);
+        let is_due = self.walk_begun.is_none_or(|begun| at.since(begun) >= self.options.rescan_interval);
         if self.walk.is_none() && is_due {
-            self.walk = Some(Walk::new(hierarchy.clone(), self.rules.depth));
+            self.walk = Some(Walk::new(hierarchy.clone(), self.options.depth));
             self.walk_begun = Some(at);
         }
         let Some(mut walk) = self.walk.take() else { return };
@@ -147,8 +147,9 @@ impl Cgroups {
     fn adopt(&mut self, walk: &Walk, hierarchy: &Hierarchy) {
         let mut before: HashMap<PathBuf, Group> =
             self.groups.drain(..).map(|group| (group.files.dir.clone(), group)).collect();
-        let chosen =
-            select::choose(&walk.found, &self.rules, |dir| before.get(dir).is_some_and(|group| group.shown));
+        let chosen = select::choose(&walk.found, &self.options, |dir| {
+            before.get(dir).is_some_and(|group| group.shown)
+        });
         let wanted = select::with_parents(&chosen, &hierarchy.root);
         let mut groups: Vec<Group> = walk
             .found
@@ -233,22 +234,6 @@ fn by_bytes(one: &Path, other: &Path) -> Ordering {
     one.as_os_str().cmp(other.as_os_str())
 }
 
-/// Reports the users whose cgroups a limit leaves out.
-fn report_shortage<'o>(
-    limit: &'static str,
-    most: usize,
-    left_out: impl Iterator<Item = (&'o u32, &'o u64)>,
-    out: &mut Batch,
-) {
-    let most = most as u64;
-    out.facts.shortages.extend(left_out.map(|(user, left_out)| Shortage {
-        limit,
-        user: Some(*user),
-        left_out: *left_out,
-        most,
-    }));
-}
-
 impl Source for Cgroups {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let hierarchy = self.locate()?;
@@ -261,13 +246,10 @@ impl Source for Cgroups {
         let omitted = self.omitted.values().chain(self.unvisited.values());
         out.put(&metrics::OMITTED, &[], Count(omitted.fold(0, |sum, more| sum.saturating_add(*more))));
         // The host has many services of its own: `most` is meant to select the largest of them.
-        report_shortage(
-            "cgroups",
-            self.rules.max_cgroups,
-            self.omitted.iter().filter(|(user, _)| **user != 0),
-            out,
-        );
-        report_shortage("cgroup_walk", walk::PER_WALK, self.unvisited.iter(), out);
+        let omitted = self.omitted.iter().filter(|(user, _)| **user != 0);
+        let most = self.options.max_cgroups;
+        out.facts.shortages.extend(Shortage::of_users("cgroups", most, omitted));
+        out.facts.shortages.extend(Shortage::of_users("cgroup_walk", walk::PER_WALK, &self.unvisited));
         match self.reader.error.take() {
             Some((kind, why)) => Err(SourceError::failed(kind, why)),
             None => Ok(()),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::options::Rules;
+use super::options::Options;
 use super::walk::FoundCgroup;
 use crate::model::fair;
 
@@ -18,10 +18,14 @@ pub struct Chosen<'f> {
 ///
 /// The size of a cgroup that is already exposed counts a quarter more, so that two of about
 /// the same size do not alternate.
-pub fn choose<'f>(found: &'f [FoundCgroup], rules: &Rules, is_shown: impl Fn(&Path) -> bool) -> Chosen<'f> {
+pub fn choose<'f>(
+    found: &'f [FoundCgroup],
+    options: &Options,
+    is_shown: impl Fn(&Path) -> bool,
+) -> Chosen<'f> {
     let mut wanted: Vec<(u64, &FoundCgroup)> = found
         .iter()
-        .filter(|group| rules.want(&group.path))
+        .filter(|group| options.want(&group.path))
         .map(|group| {
             let usage = match group.usage {
                 Some(usage) => usage,
@@ -35,16 +39,10 @@ pub fn choose<'f>(found: &'f [FoundCgroup], rules: &Rules, is_shown: impl Fn(&Pa
     wanted.sort_unstable_by(|(size, one), (other_size, other)| {
         other_size.cmp(size).then_with(|| one.path.cmp(&other.path))
     });
-    let users: Vec<u32> = wanted.iter().map(|(_, group)| group.user).collect();
-    let mut chosen = Chosen { shown: Vec::new(), omitted: BTreeMap::new() };
-    for ((_, group), placed) in wanted.into_iter().zip(fair::divide(&users, rules.max_cgroups)) {
-        if placed {
-            chosen.shown.push(group);
-        } else {
-            *chosen.omitted.entry(group.user).or_default() += 1;
-        }
-    }
-    chosen
+    let (shown, left_out) = fair::split(wanted, options.max_cgroups, |(_, group)| group.user);
+    let mut omitted = BTreeMap::new();
+    left_out.iter().for_each(|(_, group)| *omitted.entry(group.user).or_default() += 1);
+    Chosen { shown: shown.into_iter().map(|(_, group)| group).collect(), omitted }
 }
 
 /// The folders of the selected cgroups and of their ancestors up to `root`, which is always included.
@@ -63,18 +61,11 @@ pub fn with_parents(chosen: &Chosen<'_>, root: &Path) -> HashSet<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::setting::{Settings, Value};
-    use crate::sources::cgroup::options;
+    use crate::sources::cgroup::glob::Glob;
 
-    fn rules(include: &[&str], exclude: &[&str], most: u64) -> Rules {
-        let texts = |list: &[&str]| Value::Texts(list.iter().map(|text| (*text).to_owned()).collect());
-        let mut settings = Settings::default();
-        settings.set(&options::INCLUDE, texts(include));
-        settings.set(&options::EXCLUDE, texts(exclude));
-        settings.set(&options::DEPTH, Value::Count(8));
-        settings.set(&options::MOST, Value::Count(most));
-        settings.set(&options::RESCAN, Value::Duration(std::time::Duration::from_secs(5)));
-        Rules::new(&settings)
+    fn options(include: &[&str], exclude: &[&str], max_cgroups: usize) -> Options {
+        let globs = |list: &[&str]| list.iter().map(|text| Glob::new(text)).collect();
+        Options { include: globs(include), exclude: globs(exclude), max_cgroups, ..Options::default() }
     }
 
     fn found(sizes: &[(&str, u64)]) -> Vec<FoundCgroup> {
@@ -88,18 +79,18 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(rules: &Rules, shown_before: &str, expected: &[&str], omitted: u64) {
+    fn check(options: &Options, shown_before: &str, expected: &[&str], omitted: u64) {
         let found = found(&[("/", 100), ("/a", 60), ("/a/x", 50), ("/b", 40), ("/b/y", 36)]);
-        let chosen = choose(&found, rules, |dir| dir.ends_with(shown_before));
+        let chosen = choose(&found, options, |dir| dir.ends_with(shown_before));
         let shown: Vec<&str> = chosen.shown.iter().map(|group| group.path.as_str()).collect();
         assert_eq!((shown.as_slice(), chosen.omitted.values().sum()), (expected, omitted));
     }
 
     #[test]
     fn the_largest_are_kept_and_the_others_counted() {
-        check(&rules(&[], &[], 10), "none", &["/", "/a", "/a/x", "/b", "/b/y"], 0);
-        check(&rules(&[], &[], 4), "none", &["/", "/a", "/a/x", "/b"], 1);
-        check(&rules(&[], &[], 4), "y", &["/", "/a", "/a/x", "/b/y"], 1);
+        check(&options(&[], &[], 10), "none", &["/", "/a", "/a/x", "/b", "/b/y"], 0);
+        check(&options(&[], &[], 4), "none", &["/", "/a", "/a/x", "/b"], 1);
+        check(&options(&[], &[], 4), "y", &["/", "/a", "/a/x", "/b/y"], 1);
     }
 
     #[test]
@@ -108,7 +99,7 @@ mod tests {
         for group in &mut found {
             group.user = if group.path.starts_with("/a") { 1002 } else { 0 };
         }
-        let chosen = choose(&found, &rules(&[], &[], 4), |_| false);
+        let chosen = choose(&found, &options(&[], &[], 4), |_| false);
         let shown: Vec<&str> = chosen.shown.iter().map(|group| group.path.as_str()).collect();
         assert_eq!(shown, ["/a", "/a/1", "/b", "/c"]);
         assert_eq!(chosen.omitted, BTreeMap::from([(1002, 2)]));
@@ -116,14 +107,14 @@ mod tests {
 
     #[test]
     fn exclusion_wins_over_inclusion() {
-        check(&rules(&["/a/**", "/b"], &[], 10), "none", &["/a", "/a/x", "/b"], 0);
-        check(&rules(&["/**"], &["/a/**", "/"], 10), "none", &["/b", "/b/y"], 0);
+        check(&options(&["/a/**", "/b"], &[], 10), "none", &["/a", "/a/x", "/b"], 0);
+        check(&options(&["/**"], &["/a/**", "/"], 10), "none", &["/b", "/b/y"], 0);
     }
 
     #[test]
     fn parents_are_read_with_their_children() {
         let found = found(&[("/a/x/deep", 1)]);
-        let all = with_parents(&choose(&found, &rules(&[], &[], 5), |_| false), Path::new("/root"));
+        let all = with_parents(&choose(&found, &options(&[], &[], 5), |_| false), Path::new("/root"));
         let mut all: Vec<_> = all.iter().map(|dir| dir.to_str().unwrap()).collect();
         all.sort_unstable();
         assert_eq!(all, ["/root", "/root/a", "/root/a/x", "/root/a/x/deep"]);

@@ -2,15 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use super::options::{DEPTH, EXCLUDE, INCLUDE, MOST, RESCAN, Rules};
+use super::glob::Glob;
+use super::options::Options;
 use super::*;
 use crate::host::cgroup::Version;
-use crate::model::setting::{Settings, Value};
 use crate::sources::testing::{Root, root, tick};
 
 /// A tree of cgroups in a temporary folder.
@@ -77,17 +76,13 @@ impl Tree {
         include: &[&str],
         exclude: &[&str],
         depth: u64,
-        most: u64,
+        max_cgroups: usize,
         descriptors: usize,
     ) -> Subject {
-        let texts = |list: &[&str]| Value::Texts(list.iter().map(|text| (*text).to_owned()).collect());
-        let mut settings = Settings::default();
-        settings.set(&INCLUDE, texts(include));
-        settings.set(&EXCLUDE, texts(exclude));
-        settings.set(&DEPTH, Value::Count(depth));
-        settings.set(&MOST, Value::Count(most));
-        settings.set(&RESCAN, Value::Duration(Duration::from_secs(5)));
-        Subject(Cgroups::new(Rules::new(&settings), self.root.path().to_path_buf(), descriptors))
+        let globs = |list: &[&str]| list.iter().map(|text| Glob::new(text)).collect();
+        let (include, exclude) = (globs(include), globs(exclude));
+        let options = Options { include, exclude, depth, max_cgroups, ..Options::default() };
+        Subject(Cgroups::new(options, self.root.path().to_path_buf(), descriptors))
     }
 }
 

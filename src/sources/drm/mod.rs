@@ -24,7 +24,6 @@ use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
-use crate::model::setting::{Opt, OptKind};
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
@@ -38,34 +37,32 @@ const STALE: u32 = 5;
 /// The shortest time after which a sample is stale.
 const SHORTEST_STALE: Duration = Duration::from_secs(3);
 
-static INTERVAL: Opt = Opt {
-    key: "interval",
-    help: "Time between two reads of each GPU.",
-    kind: OptKind::Duration(Duration::from_millis(100), Duration::from_secs(60)),
-    default: "1s",
-};
-static PROCESSES: Opt = Opt {
-    key: "processes",
-    help: "Whether memory and utilization are read for each process; requires the source process.",
-    kind: OptKind::Bool,
-    default: "true",
-};
+crate::options! {
+    /// The options of the source.
+    struct Options {
+        /// Time between two reads of each GPU.
+        interval: Duration = 1s in 100ms..=1m;
+        /// Whether memory and utilization are read for each process; requires the source process.
+        processes: bool = true;
+    }
+}
 
 /// The source of GPUs of AMD and Intel.
 pub static REGISTRATION: Registration = Registration {
     name: "drm",
     about: "GPUs of AMD and Intel and their processes, from sysfs and the kernel's statistics of DRM clients. Unavailable on a node without such a GPU.",
     on_by_default: true,
-    options: &[&INTERVAL, &PROCESSES],
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
     check: |_| Vec::new(),
     build: |settings, context| {
+        let Options { interval, processes } = Options::read(settings);
         let setup = Setup {
             proc: context.roots.proc.clone(),
             sys: context.roots.sys.clone(),
-            interval: settings.duration(&INTERVAL),
-            processes: settings.bool(&PROCESSES),
+            interval,
+            processes,
             vendors: VENDORS,
         };
         Box::new(Drm { setup, watcher: None })

@@ -279,7 +279,8 @@ impl Keeping {
 
     fn start(&mut self) {
         let generation = lock(&self.world).worker_started(clock::now());
-        match Helper::start(&self.command, &self.options.arguments()) {
+        let document = serde_json::to_string(&self.options).map_err(std::io::Error::from);
+        match document.and_then(|document| Helper::start(&self.command, &[document.into()])) {
             Ok((helper, input, output)) => {
                 let statm = fs::KeptFile::new(self.proc.join(helper.pid().to_string()).join("statm"));
                 self.worker = Some(Worker { helper, input, statm });

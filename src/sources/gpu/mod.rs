@@ -40,7 +40,7 @@ pub static REGISTRATION: Registration = Registration {
     name: "gpu",
     about: "NVIDIA GPUs, their processes and errors, from NVML, which runs in a separate process.",
     on_by_default: true,
-    options: options::OPTIONS,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
     check: |_| Vec::new(),

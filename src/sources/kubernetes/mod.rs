@@ -19,36 +19,26 @@ use crate::host::clock;
 use crate::model::facts::PodNames;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
-use crate::model::setting::{Opt, OptKind, Settings, seconds};
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Flag, Seconds};
 use crate::sources::Registration;
 
-static SOCKET: Opt = Opt {
-    key: "pod_resources_socket",
-    help: "Socket of the kubelet's pod-resources service, which is asked for the GPUs of each container.",
-    kind: OptKind::Path,
-    default: "/var/lib/kubelet/pod-resources/kubelet.sock",
-};
-static POD_LOGS: Opt = Opt {
-    key: "pod_logs",
-    help: "Folder in which the kubelet makes a folder for the logs of each pod; the names and the UID of the pod are taken from the folder's name.",
-    kind: OptKind::Path,
-    default: "/var/log/pods",
-};
-static CONTAINER_LOGS: Opt = Opt {
-    key: "container_logs",
-    help: "Folder in which the kubelet makes a link to the log of each container; the names and the ID of the container are taken from the link's name.",
-    kind: OptKind::Path,
-    default: "/var/log/containers",
-};
-static INTERVAL: Opt = Opt {
-    key: "interval",
-    help: "Time between two requests to the kubelet, and two reads of the folders.",
-    kind: seconds(1, 3600),
-    default: "10s",
-};
+crate::options! {
+    /// The options of the source.
+    struct Options {
+        /// Socket of the kubelet's pod-resources service, which is asked for the GPUs of each container.
+        pod_resources_socket: PathBuf = "/var/lib/kubelet/pod-resources/kubelet.sock";
+        /// Folder in which the kubelet makes a folder for the logs of each pod; the names and the UID of the pod are
+        /// taken from the folder's name.
+        pod_logs: PathBuf = "/var/log/pods";
+        /// Folder in which the kubelet makes a link to the log of each container; the names and the ID of the container
+        /// are taken from the link's name.
+        container_logs: PathBuf = "/var/log/containers";
+        /// Time between two requests to the kubelet, and two reads of the folders.
+        interval: Duration = 10s in 1s..=1h;
+    }
+}
 
 /// Longest wait for the kubelet's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,32 +48,12 @@ pub static REGISTRATION: Registration = Registration {
     name: "kubernetes",
     about: "Names of pods and containers, and the GPUs that the kubelet assigned to them. Unavailable on a node without a kubelet.",
     on_by_default: true,
-    options: &[&SOCKET, &POD_LOGS, &CONTAINER_LOGS, &INTERVAL],
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
     check: |_| Vec::new(),
-    build: |settings, _| Box::new(Kubernetes { places: Places::new(settings), watcher: None }),
+    build: |settings, _| Box::new(Kubernetes { options: Options::read(settings), watcher: None }),
 };
-
-#[derive(Clone, Debug)]
-struct Places {
-    socket: PathBuf,
-    pod_logs: PathBuf,
-    container_logs: PathBuf,
-    interval: Duration,
-}
-
-impl Places {
-    fn new(settings: &Settings) -> Self {
-        let path = |opt| settings.path(opt).unwrap_or_default();
-        Self {
-            socket: path(&SOCKET),
-            pod_logs: path(&POD_LOGS),
-            container_logs: path(&CONTAINER_LOGS),
-            interval: settings.duration(&INTERVAL),
-        }
-    }
-}
 
 /// The reason why something is unknown: it does not exist, or an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,10 +77,10 @@ struct World {
 
 impl World {
     /// Reads everything once. Values that cannot be read are kept.
-    fn turn(&mut self, places: &Places, patience: Duration) {
+    fn turn(&mut self, options: &Options, patience: Duration) {
         self.troubles.clear();
         self.complete = true;
-        match names::read(&places.pod_logs, &places.container_logs) {
+        match names::read(&options.pod_logs, &options.container_logs) {
             Ok(names) => self.names = Arc::new(names),
             Err(error) => {
                 let why = format!("cannot read the names of pods: {error}");
@@ -119,7 +89,9 @@ impl World {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(KubeletError::Connect);
-        match runtime.and_then(|runtime| runtime.block_on(kubelet::gpus(&places.socket, patience))) {
+        match runtime
+            .and_then(|runtime| runtime.block_on(kubelet::gpus(&options.pod_resources_socket, patience)))
+        {
             Ok(gpus) => (self.gpus, self.answered) = (Arc::new(gpus), Some(clock::now())),
             Err(error) => {
                 let kind = match &error {
@@ -129,7 +101,8 @@ impl World {
                     KubeletError::Answer(_) => Failure::Parse,
                     KubeletError::Http(_) | KubeletError::Status(_) => Failure::Io,
                 };
-                let why = format!("cannot ask the kubelet at {}: {error}", places.socket.display());
+                let why =
+                    format!("cannot ask the kubelet at {}: {error}", options.pod_resources_socket.display());
                 self.troubles.push(Trouble { kind, why });
             }
         }
@@ -143,7 +116,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn start(places: Places) -> std::io::Result<Self> {
+    fn start(options: Options) -> std::io::Result<Self> {
         let world = Arc::new(Mutex::new(World::default()));
         let shared = Arc::clone(&world);
         let (stop, stopped) = channel();
@@ -151,9 +124,9 @@ impl Watcher {
         thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
             let mut own = World::default();
             loop {
-                own.turn(&places, PATIENCE);
+                own.turn(&options, PATIENCE);
                 (*lock(&shared)).clone_from(&own);
-                if stopped.recv_timeout(places.interval) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(options.interval) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
@@ -163,14 +136,14 @@ impl Watcher {
 }
 
 struct Kubernetes {
-    places: Places,
+    options: Options,
     watcher: Option<Watcher>,
 }
 
 impl Kubernetes {
     fn world(&mut self) -> Result<World, SourceError> {
         if self.watcher.is_none() {
-            let started = Watcher::start(self.places.clone()).map_err(|error| {
+            let started = Watcher::start(self.options.clone()).map_err(|error| {
                 let why = format!("cannot create the thread that queries the kubelet: {error}");
                 SourceError::failed(Failure::of(&error), why)
             })?;
@@ -211,7 +184,7 @@ fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Resu
 impl Source for Kubernetes {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let world = self.world()?;
-        put(world, self.places.interval, at, out)
+        put(world, self.options.interval, at, out)
     }
 
     fn finish(&mut self) {
@@ -229,9 +202,9 @@ mod tests {
 
     const PATIENT: Duration = Duration::from_secs(60);
 
-    fn places(root: &Path) -> Places {
-        Places {
-            socket: root.join("kubelet.sock"),
+    fn options(root: &Path) -> Options {
+        Options {
+            pod_resources_socket: root.join("kubelet.sock"),
             pod_logs: root.join("pods"),
             container_logs: root.join("containers"),
             interval: Duration::from_secs(10),
@@ -239,15 +212,16 @@ mod tests {
     }
 
     /// Runs a round while a kubelet serves one GPU.
-    fn with_kubelet(world: &mut World, places: &Places, code: Option<&'static str>, patience: Duration) {
-        let _ = fs::remove_file(&places.socket);
+    fn with_kubelet(world: &mut World, options: &Options, code: Option<&'static str>, patience: Duration) {
+        let _ = fs::remove_file(&options.pod_resources_socket);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let entered = runtime.enter();
-        let _serves = kubelet::tests::serve(places.socket.clone(), kubelet::tests::one_gpu(), code);
+        let _serves =
+            kubelet::tests::serve(options.pod_resources_socket.clone(), kubelet::tests::one_gpu(), code);
         drop(entered);
         thread::scope(|scope| {
-            scope.spawn(|| world.turn(places, patience));
+            scope.spawn(|| world.turn(options, patience));
         });
     }
 
@@ -267,30 +241,30 @@ mod tests {
     #[test]
     fn the_source_is_unavailable_until_a_kubelet_runs() {
         let root = tempfile::tempdir().unwrap();
-        let places = places(root.path());
+        let options = options(root.path());
         let mut world = World::default();
-        world.turn(&places, PATIENT);
+        world.turn(&options, PATIENT);
         let (text, gpus) = status(&world, clock::now());
         assert!(text.starts_with("unavailable: cannot read the names of pods") && gpus == 0, "{text}");
-        for folder in [&places.pod_logs, &places.container_logs] {
+        for folder in [&options.pod_logs, &options.container_logs] {
             fs::create_dir(folder).unwrap();
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        world.turn(&places, PATIENT);
+        world.turn(&options, PATIENT);
         assert!(status(&world, clock::now()).0.starts_with("unavailable: cannot ask the kubelet"));
-        with_kubelet(&mut world, &places, Some("0"), PATIENT);
+        with_kubelet(&mut world, &options, Some("0"), PATIENT);
         let answered = world.answered.unwrap();
         assert_eq!(status(&world, answered), ("ok".to_owned(), 1));
         // It restarts: the socket exists without a listener. The last answer is used until it is old.
-        world.turn(&places, PATIENT);
+        world.turn(&options, PATIENT);
         let (text, gpus) = status(&world, answered);
         assert!(text.starts_with("failed Io: cannot ask the kubelet") && gpus == 1, "{text}");
         let later = Timestamp::from_secs(answered.monotonic().as_secs() + 60);
         assert_eq!(status(&world, later).1, 0);
         // One that hangs, and one that refuses.
-        with_kubelet(&mut world, &places, None, Duration::from_millis(50));
+        with_kubelet(&mut world, &options, None, Duration::from_millis(50));
         assert!(status(&world, answered).0.starts_with("failed Timeout: "));
-        with_kubelet(&mut world, &places, Some("7"), PATIENT);
+        with_kubelet(&mut world, &options, Some("7"), PATIENT);
         assert!(status(&world, answered).0.ends_with("gRPC status 7"));
     }
 }

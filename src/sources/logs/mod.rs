@@ -16,7 +16,7 @@ mod watch;
 use std::time::Duration;
 
 use file::Refusal;
-use options::Rules;
+use options::Options;
 use watch::{Hold, LogState};
 
 use crate::model::facts::Membership;
@@ -32,18 +32,18 @@ pub static REGISTRATION: Registration = Registration {
     name: "logs",
     about: "Steps, loss, throughput and out-of-memory messages, from the log files of training jobs.",
     on_by_default: true,
-    options: options::ALL,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
-    check: options::check,
-    build: |settings, _| Box::new(Logs { rules: Rules::new(settings), tails: Vec::new(), began: None }),
+    check: |settings| Options::read(settings).check(),
+    build: |settings, _| Box::new(Logs { options: Options::read(settings), tails: Vec::new(), began: None }),
 };
 
 /// A pass that takes longer is reported: the file system does not respond.
 const SLOW: Duration = Duration::from_secs(30);
 
 struct Logs {
-    rules: Rules,
+    options: Options,
     /// One for each path; started by the first sample.
     tails: Vec<Tail>,
     began: Option<Timestamp>,
@@ -57,12 +57,13 @@ struct Tail {
 
 impl Source for Logs {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        if self.rules.logs.is_empty() {
+        if self.options.files.is_empty() {
             return Err(SourceError::unavailable("sources.logs.files is empty"));
         }
         let began = *self.began.get_or_insert(at);
         if self.tails.is_empty() {
-            self.tails = self.rules.logs.iter().map(|log| Tail::start(log, &self.rules)).collect();
+            let logs = self.options.logs();
+            self.tails = logs.iter().map(|log| Tail::start(log, &self.options)).collect();
         }
         let mut all: Vec<LogState> = self
             .tails
@@ -77,9 +78,9 @@ impl Source for Logs {
 }
 
 impl Tail {
-    fn start(log: &options::Log, rules: &Rules) -> Self {
+    fn start(log: &options::Log, options: &Options) -> Self {
         let path = log.pattern.path().to_string_lossy().replace(char::is_control, "?").into();
-        Self { path, hold: Hold::start(log.clone(), rules.clone()).ok() }
+        Self { path, hold: Hold::start(log.clone(), options.clone()).ok() }
     }
 }
 

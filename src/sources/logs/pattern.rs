@@ -98,17 +98,14 @@ impl Pattern {
             }
         }
         found.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
-        let owners: Vec<u32> = found.iter().map(|(_, _, user)| *user).collect();
-        let mut kept = fair::divide(&owners, most).into_iter();
-        let mut left_out = Vec::new();
-        found.retain(|(_, _, user)| {
-            let kept = kept.next().unwrap_or(true);
-            if !kept {
-                let (user, most) = (Some(*user), most as u64);
-                left_out.push(Shortage { limit: "log_files", user, left_out: 1, most });
-            }
-            kept
+        let (mut found, left_out) = fair::split(found, most, |(_, _, user)| *user);
+        let shortages = left_out.into_iter().map(|(_, _, user)| Shortage {
+            limit: "log_files",
+            user: Some(user),
+            left_out: 1,
+            most: most as u64,
         });
+        let left_out = shortages.collect();
         found.sort_by(|one, other| one.1.cmp(&other.1));
         Ok(Files {
             found: found.into_iter().map(|(_, name, _)| folder.join(name)).collect(),

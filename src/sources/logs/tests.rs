@@ -6,11 +6,10 @@ use std::path::Path;
 use expect_test::{Expect, expect};
 
 use super::file::{Follower, PassResult, Piece};
-use super::options::{Log, Rules};
+use super::options::{Log, Options};
 use super::pattern::Pattern;
 use super::watch::{View, Watch};
 use super::*;
-use crate::model::setting::{Settings, Value};
 use crate::model::units::{Count, Number};
 use crate::sources::testing::{Root, root};
 use crate::sources::training;
@@ -157,18 +156,8 @@ fn reading_is_bounded_and_jumps_ahead_when_it_falls_behind() {
     assert_eq!(follower.counts.skipped, 9 * 1024 * 1024);
 }
 
-fn settings() -> Rules {
-    let mut settings = Settings::default();
-    for opt in options::ALL {
-        let value = match opt.key {
-            "files" => Value::Sections(Vec::new()),
-            "interval" => Value::Duration(Duration::from_secs(1)),
-            "stale_after" => Value::Duration(Duration::ZERO),
-            _ => Value::Count(2),
-        };
-        settings.set(opt, value);
-    }
-    Rules::new(&settings)
+fn settings() -> Options {
+    Options { max_files: 2, ..Options::default() }
 }
 
 fn watch(path: &Path, workload: Option<&str>) -> Watch {

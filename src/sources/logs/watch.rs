@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::file::{Counts, Follower, PassResult, Piece, Refusal};
-use super::options::{Log, Rules};
+use super::options::{Log, Options};
 use crate::formats::log_lines::oom::Cause;
 use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
 use crate::host::{apart, clock, user_files};
@@ -81,7 +81,7 @@ struct Watched {
 /// The state of following one path.
 pub(super) struct Watch {
     log: Log,
-    rules: Rules,
+    options: Options,
     files: Vec<Watched>,
     /// Counters of removed files.
     left: Totals,
@@ -99,10 +99,10 @@ pub(super) struct Watch {
 const MOST_GONE: usize = 64;
 
 impl Watch {
-    pub(super) fn new(log: Log, rules: Rules) -> Self {
+    pub(super) fn new(log: Log, options: Options) -> Self {
         Self {
             log,
-            rules,
+            options,
             files: Vec::new(),
             left: Totals::default(),
             gone: Vec::new(),
@@ -119,7 +119,7 @@ impl Watch {
             self.list(now);
         }
         for watched in &mut self.files {
-            watched.pass(&self.rules, now);
+            watched.pass(&self.options, now);
             if let Some(PassResult::Refused(why)) = watched.found
                 && watched.follower.fresh_refusal()
             {
@@ -131,7 +131,7 @@ impl Watch {
 
     fn list(&mut self, now: Timestamp) {
         let first = self.listed.replace(now).is_none();
-        let found = match self.log.pattern.files(self.rules.max_files) {
+        let found = match self.log.pattern.files(self.options.max_files) {
             Ok(files) => {
                 self.left_out = files.left_out;
                 let links = files.refused;
@@ -234,7 +234,7 @@ impl Watch {
 }
 
 impl Watched {
-    fn pass(&mut self, rules: &Rules, now: Timestamp) {
+    fn pass(&mut self, options: &Options, now: Timestamp) {
         let Self { follower, splitter, tracker, found } = self;
         for _ in 0..PASSES {
             let outcome = follower.pass(|piece| match piece {
@@ -247,7 +247,7 @@ impl Watched {
             }
         }
         let silent = tracker.last_value().map(|last_value| now.monotonic().saturating_sub(last_value));
-        let hold = if tracker.latest().finished { AFTER_END } else { rules.hold(tracker.usual()) };
+        let hold = if tracker.latest().finished { AFTER_END } else { options.hold(tracker.usual()) };
         if silent.is_some_and(|silent| silent > hold) {
             tracker.forget();
         }
@@ -289,12 +289,12 @@ impl Hold {
     ///
     /// # Errors
     /// The operating system's error if no thread can be created.
-    pub(super) fn start(log: Log, rules: Rules) -> io::Result<Self> {
+    pub(super) fn start(log: Log, options: Options) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let state = Arc::new(Mutex::new(LogState::default()));
         let shared = Arc::clone(&state);
-        let interval = rules.interval;
-        let mut watch = Watch::new(log, rules);
+        let interval = options.interval;
+        let mut watch = Watch::new(log, options);
         let run = move || run(&mut watch, &shared, &stopped, interval);
         apart::spawn("log-tail", run)?;
         Ok(Self { state, _stop: stop })

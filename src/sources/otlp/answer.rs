@@ -285,13 +285,13 @@ pub(super) fn fuzz(bytes: &[u8]) {
         return;
     }
     let Ok(request) = ExportMetricsServiceRequest::decode(bytes) else { return };
-    let rules = super::options::Rules {
+    let options = super::options::Options {
         listen: Vec::new(),
         max_connections: 1,
         max_ranks: 4,
         stale_after: Duration::from_secs(60),
     };
-    let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &rules);
+    let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &options);
     for second in [1, 2] {
         let now = Timestamp::from_secs(second);
         let tally = shared.receive(

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use options::Rules;
+use options::Options;
 use receiver::Hold;
 use senders::{PushSender, Rank, Shared};
 
@@ -46,13 +46,13 @@ pub static REGISTRATION: Registration = Registration {
     name: "otlp",
     about: "Training metrics that jobs push over OTLP to a loopback address of this host, by gRPC or HTTP: those of Megatron-LM, and memwarden's own names.",
     on_by_default: false,
-    options: options::OPTIONS,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
-    check: options::check,
+    check: |settings| Options::read(settings).check(),
     build: |settings, context| {
         let roots = &context.roots;
-        Box::new(Otlp::new(Rules::read(settings), roots.proc.clone(), roots.passwd.clone()))
+        Box::new(Otlp::new(Options::read(settings), roots.proc.clone(), roots.passwd.clone()))
     },
 };
 
@@ -63,7 +63,7 @@ pub(crate) fn fuzz_push(bytes: &[u8]) {
 }
 
 struct Otlp {
-    rules: Rules,
+    options: Options,
     proc: PathBuf,
     passwd: PathBuf,
     /// Started by the first sample.
@@ -71,16 +71,16 @@ struct Otlp {
 }
 
 impl Otlp {
-    const fn new(rules: Rules, proc: PathBuf, passwd: PathBuf) -> Self {
-        Self { rules, proc, passwd, thread: None }
+    const fn new(options: Options, proc: PathBuf, passwd: PathBuf) -> Self {
+        Self { options, proc, passwd, thread: None }
     }
 
     fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
         if let Some((shared, _)) = &self.thread {
             return Ok(Arc::clone(shared));
         }
-        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.rules));
-        let hold = receiver::start(&self.rules, Arc::clone(&shared)).map_err(|error| {
+        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.options));
+        let hold = receiver::start(&self.options, Arc::clone(&shared)).map_err(|error| {
             SourceError::failed(
                 Failure::of(&error),
                 format!("cannot create the thread of the OTLP receiver: {error}"),

@@ -1,5 +1,6 @@
 //! The receiver's thread with a tokio runtime, separate from the sampler and the daemon's HTTP server.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,10 +20,10 @@ use tokio::time::sleep;
 use super::answer;
 use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
-use super::options::Rules;
+use super::options::Options;
 use super::senders::{Limit, Shared, State};
 use crate::host::{clock, process};
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::lock::lock;
 use crate::model::source::Failure;
 
@@ -65,13 +66,13 @@ struct Callers {
 ///
 /// # Errors
 /// The operating system's error if no thread or descriptor can be created.
-pub(super) fn start(rules: &Rules, shared: Arc<Shared>) -> std::io::Result<Hold> {
+pub(super) fn start(options: &Options, shared: Arc<Shared>) -> std::io::Result<Hold> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
     let (end, ended) = std::sync::mpsc::channel();
-    let rules = rules.clone();
+    let options = options.clone();
     std::thread::Builder::new().name("otlp-receiver".to_owned()).spawn(move || {
-        runtime.block_on(receive(&rules, shared, stopped));
+        runtime.block_on(receive(&options, shared, stopped));
         runtime.shutdown_background();
         // The receiver may have been dropped.
         let _ = end.send(());
@@ -80,16 +81,16 @@ pub(super) fn start(rules: &Rules, shared: Arc<Shared>) -> std::io::Result<Hold>
 }
 
 /// Maximum number of connections: the configured one, and at most an eighth of the daemon's limit on open files.
-pub(super) fn places(rules: &Rules) -> usize {
-    rules.max_connections.min((process::descriptor_limit() / 8).max(2))
+pub(super) fn places(options: &Options) -> usize {
+    options.max_connections.min((process::descriptor_limit() / 8).max(2))
 }
 
-async fn receive(rules: &Rules, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn receive(options: &Options, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let context = ConnectionContext::new(shared);
     let callers = Arc::new(Callers::default());
-    let most = places(rules);
-    for address in &rules.listen {
-        tokio::spawn(listen(*address, most, context.clone(), Arc::clone(&callers)));
+    let most = places(options);
+    for address in options.listen.iter().filter_map(|text| text.parse().ok()) {
+        tokio::spawn(listen(address, most, context.clone(), Arc::clone(&callers)));
     }
     // An error means that the sender was dropped, which also means to stop.
     let _ = stopped.wait_for(|stop| *stop).await;
@@ -149,24 +150,22 @@ impl Callers {
     fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &Shared) -> Result<(), Closed> {
         let user = caller.payer();
         let mut here = lock(&self.here);
-        let mut shares = Shares::new(most);
-        let connected = here.iter().filter_map(|(number, caller)| Some((*number, caller.upgrade()?)));
-        let connected: Vec<(u64, Arc<Caller>)> = connected.collect();
-        connected.iter().for_each(|(_, other)| shares.take(other.payer()));
-        if shares.of(user) >= most.div_ceil(2) {
+        // Who pays for a connection can become known after it was admitted.
+        let mut connected = Table::new(most);
+        for (number, other) in here.iter().filter_map(|(number, other)| Some((*number, other.upgrade()?))) {
+            connected.insert(other.payer(), number, other);
+        }
+        if connected.of(user) >= most.div_ceil(2) {
             return Err(Closed::User);
         }
-        match shares.request(user) {
-            Answer::Free => {}
-            Answer::Refused => return Err(Closed::Connections),
-            Answer::TakeFrom(other) => {
-                if let Some((number, newest)) = connected.iter().rfind(|(_, caller)| caller.payer() == other)
-                {
-                    newest.close();
-                    here.remove(number);
-                    shared.counts.closed(Closed::Share);
-                    shared.note_refusal(Limit::Connections, other, clock::now());
-                }
+        match connected.make_room(user, |number, _| Reverse(*number)) {
+            Room::Free => {}
+            Room::Refused => return Err(Closed::Connections),
+            Room::Evicted(other, number, newest) => {
+                newest.close();
+                here.remove(&number);
+                shared.counts.closed(Closed::Share);
+                shared.note_refusal(Limit::Connections, other, clock::now());
             }
         }
         drop(here);

@@ -1,5 +1,6 @@
 //! The peers that push, the values of their ranks, and the state shared by the receiver's thread and the sampler.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,10 +12,10 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use super::counts::{Counts, Outcome};
 use super::figures::Figures;
 use super::intake::{self, RankAttributes, Tally};
-use super::options::Rules;
+use super::options::Options;
 use super::receiver;
 use crate::host::subordinate::Subordinates;
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
 use crate::model::shortage::{Refusals, Shortage};
@@ -25,7 +26,7 @@ use crate::model::time::Timestamp;
 const OF_ONE: usize = 64;
 
 /// The peer of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PushSender {
     Process(ProcessKey),
     /// A user; no tracked process of it owns the connection.
@@ -64,7 +65,7 @@ pub(super) enum Limit {
 }
 
 /// Ranks by peer and number.
-pub(super) type Ranks = HashMap<(PushSender, u64), Rank>;
+pub(super) type Ranks = Table<Option<u32>, (PushSender, u64), Rank>;
 
 /// The state of listening on one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +82,6 @@ pub(super) struct Shared {
     pub(super) counts: Counts,
     /// The procfs in which processes are looked up.
     pub(super) proc: PathBuf,
-    most: usize,
     stale_after: Duration,
     ranks: Mutex<Ranks>,
     members: Mutex<Arc<[ProcessKey]>>,
@@ -96,19 +96,18 @@ pub(super) struct Shared {
 
 impl Shared {
     /// State without connections.
-    pub(super) fn new(proc: PathBuf, subordinates: Subordinates, rules: &Rules) -> Self {
+    pub(super) fn new(proc: PathBuf, subordinates: Subordinates, options: &Options) -> Self {
         Self {
             counts: Counts::default(),
             proc,
-            most: rules.max_ranks,
-            stale_after: rules.stale_after,
-            ranks: Mutex::default(),
+            stale_after: options.stale_after,
+            ranks: Mutex::new(Table::new(options.max_ranks)),
             members: Mutex::new(Arc::from([])),
             states: Mutex::default(),
             connections: Mutex::default(),
             refusals: Mutex::new([
-                (Refusals::new("otlp_ranks"), rules.max_ranks),
-                (Refusals::new("otlp_connections"), receiver::places(rules)),
+                (Refusals::new("otlp_ranks"), options.max_ranks),
+                (Refusals::new("otlp_connections"), receiver::places(options)),
             ]),
             subordinates,
         }
@@ -187,10 +186,9 @@ impl Shared {
         origin: RequestOrigin,
         now: Timestamp,
     ) -> Tally {
-        let (most, stale_after) = (self.most, self.stale_after);
+        let stale_after = self.stale_after;
         let mut ranks = lock(&self.ranks);
-        let mut rank_intake =
-            RankIntake { ranks: &mut ranks, origin, most, stale_after, now, left_out: None };
+        let mut rank_intake = RankIntake { ranks: &mut ranks, origin, stale_after, now, left_out: None };
         let tally = intake::take(request, &mut rank_intake);
         if let Some(user) = rank_intake.left_out {
             self.note_refusal(Limit::Ranks, user, now);
@@ -225,7 +223,6 @@ impl Shared {
 struct RankIntake<'r> {
     ranks: &'r mut Ranks,
     origin: RequestOrigin,
-    most: usize,
     stale_after: Duration,
     now: Timestamp,
     /// The user of whom a rank was refused or removed.
@@ -236,28 +233,25 @@ impl RankIntake<'_> {
     /// Reserves a place for one more rank of the peer; false if the limit is reached.
     fn reserve_place(&mut self) -> bool {
         let user = self.origin.user;
-        if self.ranks.len() >= self.most {
+        if self.ranks.len() >= self.ranks.most() {
             let (now, stale_after) = (self.now, self.stale_after);
             self.ranks.retain(|_, rank| now.since(rank.last_push) <= stale_after);
         }
-        let own = self.ranks.keys().filter(|(sender, _)| *sender == self.origin.sender).count();
+        let own = self.ranks.iter().filter(|((sender, _), _)| *sender == self.origin.sender).count();
         if own >= OF_ONE {
             self.left_out = Some(user);
             return false;
         }
-        let mut shares = Shares::new(self.most);
-        self.ranks.values().for_each(|rank| shares.take(rank.user));
-        match shares.request(user) {
-            Answer::Free => true,
-            Answer::Refused => {
+        let newest = |_: &_, rank: &Rank| Reverse(rank.since.monotonic());
+        match self.ranks.make_room(user, newest) {
+            Room::Free => true,
+            Room::Evicted(other, ..) => {
+                self.left_out = Some(other);
+                true
+            }
+            Room::Refused => {
                 self.left_out = Some(user);
                 false
-            }
-            Answer::TakeFrom(other) => {
-                self.left_out = Some(other);
-                let other_ranks = self.ranks.iter().filter(|(_, rank)| rank.user == other);
-                let newest = other_ranks.max_by_key(|(_, rank)| rank.since.monotonic()).map(|(key, _)| *key);
-                newest.is_some_and(|key| self.ranks.remove(&key).is_some())
             }
         }
     }
@@ -276,7 +270,7 @@ impl intake::FiguresByRank for RankIntake<'_> {
             }
             let now = self.now;
             let new = || Rank { figures: Figures::default(), since: now, last_push: now, user };
-            self.ranks.insert(key, before.unwrap_or_else(new));
+            self.ranks.insert(user, key, before.unwrap_or_else(new));
         }
         let rank = self.ranks.get_mut(&key)?;
         rank.last_push = self.now;

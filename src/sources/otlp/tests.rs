@@ -32,17 +32,17 @@ struct World {
     running: bool,
 }
 
-fn rules(max_ranks: usize, max_connections: usize) -> Rules {
-    let listen = vec!["127.0.0.1:0".parse().unwrap()];
-    Rules { listen, max_connections, max_ranks, stale_after: Duration::from_secs(60) }
+fn options(max_ranks: usize, max_connections: usize) -> Options {
+    let listen = vec!["127.0.0.1:0".to_owned()];
+    Options { listen, max_connections, max_ranks, stale_after: Duration::from_secs(60) }
 }
 
 impl World {
     fn new() -> Self {
-        Self::with(&rules(8, 16))
+        Self::with(&options(8, 16))
     }
 
-    fn with(rules: &Rules) -> Self {
+    fn with(options: &Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // The kernel's procfs, with this process only.
         for name in ["self", &std::process::id().to_string()] {
@@ -50,7 +50,8 @@ impl World {
         }
         let stat = std::fs::read("/proc/self/stat").unwrap();
         let own = ProcessKey { pid: std::process::id(), start: process::stat(&stat).unwrap().start };
-        let mut source = Otlp::new(rules.clone(), folder.path().to_path_buf(), folder.path().join("passwd"));
+        let mut source =
+            Otlp::new(options.clone(), folder.path().to_path_buf(), folder.path().join("passwd"));
         let shared = source.shared().unwrap();
         let begun = clock::now();
         let address = loop {
@@ -393,7 +394,7 @@ fn a_rank_has_no_workload_until_its_process_has_one() {
 
 #[test]
 fn ranks_are_bounded() {
-    let mut world = World::with(&rules(3, 8));
+    let mut world = World::with(&options(3, 8));
     for rank in 0..8 {
         let refused = world.push(&fixture::megatron(rank)).partial_success.unwrap().rejected_data_points;
         assert_eq!(refused, if rank < 3 { 1 } else { 8 }, "rank {rank}");
@@ -406,7 +407,7 @@ fn ranks_are_bounded() {
 
 #[test]
 fn one_user_leaves_places_for_anothers_ranks() {
-    let shared = Shared::new("proc".into(), Subordinates::default(), &rules(8, 16));
+    let shared = Shared::new("proc".into(), Subordinates::default(), &options(8, 16));
     let push = |user, process, rank| {
         let sender = PushSender::Process(ProcessKey { pid: process, start: 1 });
         let origin = RequestOrigin { user: Some(user), sender, previous_sender: None };
@@ -477,7 +478,7 @@ fn other_signals_by_grpc_are_unimplemented() {
 
 #[test]
 fn connections_are_bounded_for_one_user() {
-    let mut world = World::with(&rules(8, 4));
+    let mut world = World::with(&options(8, 4));
     let mut held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(world.address).unwrap()).collect();
     // They are accepted in order, so that the third is accepted after both of them.
     let mut third = TcpStream::connect(world.address).unwrap();

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use options::Options;
 use tally::{Open, Tally};
 
 use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
@@ -38,18 +39,20 @@ pub static REGISTRATION: Registration = Registration {
     about: "Hardware and kernel counters of perf_event for each workload and the host: context switches, migrations, page faults, cycles, instructions and cache misses.",
     // Each thread needs a descriptor per event, and each descriptor is read at each tick.
     on_by_default: false,
-    options: options::ALL,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &["workload", "process"],
     check: |_| Vec::new(),
     build: |settings, context| {
-        let rules = options::Rules::new(settings);
-        Box::new(Counters::new(rules, Arc::clone(&context.roots), Arc::new(Kernel), readers::shared()))
+        let mut options = Options::read(settings);
+        // The rest is needed by other sources and connections.
+        options.max_descriptors = options.max_descriptors.min(process::descriptor_limit() / 4);
+        Box::new(Counters::new(options, Arc::clone(&context.roots), Arc::new(Kernel), readers::shared()))
     },
 };
 
 struct Counters {
-    rules: options::Rules,
+    options: Options,
     roots: Arc<Roots>,
     kernel: Arc<dyn Perf>,
     openings: ReadRequests<Result<Vec<Open>, NoRoom>>,
@@ -78,9 +81,9 @@ struct Attached {
 }
 
 impl Counters {
-    fn new(rules: options::Rules, roots: Arc<Roots>, kernel: Arc<dyn Perf>, pool: Arc<Pool>) -> Self {
+    fn new(options: Options, roots: Arc<Roots>, kernel: Arc<dyn Perf>, pool: Arc<Pool>) -> Self {
         Self {
-            rules,
+            options,
             roots,
             kernel,
             openings: ReadRequests::new(pool),
@@ -96,7 +99,7 @@ impl Counters {
     }
 
     fn wanted(&self) -> impl Iterator<Item = Event> {
-        let hardware = self.rules.hardware;
+        let hardware = self.options.hardware;
         Event::ALL.into_iter().filter(move |event| hardware || !event.is_hardware())
     }
 
@@ -115,7 +118,7 @@ impl Counters {
         for cpu in online(&self.roots.sys) {
             // The task clock of a CPU also runs while it is idle, so it is meaningless for the host.
             for event in events.iter().filter(|event| **event != Event::TaskClock) {
-                if self.descriptors.load(Ordering::Relaxed) >= self.rules.descriptors {
+                if self.descriptors.load(Ordering::Relaxed) >= self.options.max_descriptors {
                     return;
                 }
                 if let Ok(counter) = self.kernel.open(*event, Target::Cpu(cpu)) {
@@ -204,7 +207,7 @@ impl Counters {
             (workload.user, counted.unwrap_or_else(|| threads.saturating_mul(events.len())))
         };
         let needs: Vec<(u32, usize)> = order.iter().map(|member| need(member)).collect();
-        let most = self.rules.descriptors.saturating_sub(self.host.len());
+        let most = self.options.max_descriptors.saturating_sub(self.host.len());
         order.into_iter().zip(fair::divide_sizes(&needs, most)).collect()
     }
 
@@ -218,7 +221,7 @@ impl Counters {
         };
         let folder = self.roots.proc.join(key.pid.to_string());
         let (kernel, events) = (Arc::clone(&self.kernel), Arc::clone(events));
-        let (open, most) = (Arc::clone(&self.descriptors), self.rules.descriptors);
+        let (open, most) = (Arc::clone(&self.descriptors), self.options.max_descriptors);
         self.openings.request(target, move || {
             let counters =
                 attach(&*kernel, &folder, key, &events, most.saturating_sub(open.load(Ordering::Relaxed)));
@@ -239,7 +242,7 @@ impl Counters {
                 limit: "perf_descriptors",
                 user: Some(*user),
                 left_out: *left_out,
-                most: self.rules.descriptors as u64,
+                most: self.options.max_descriptors as u64,
             });
         }
         for (workload, tally) in &self.tallies {
@@ -307,10 +310,10 @@ impl Source for Counters {
             };
             return Err(SourceError::unavailable(why));
         }
-        if self.rules.host && !self.host_tried {
+        if self.options.host && !self.host_tried {
             self.open_host(&events);
         }
-        if self.rules.host {
+        if self.options.host {
             for (event, _) in self.events.iter().flatten().filter(|(event, _)| *event != Event::TaskClock) {
                 let counted = self.host.iter().any(|open| open.event() == *event);
                 let labels = [event.label().into(), "host".into()];
@@ -321,7 +324,7 @@ impl Source for Counters {
         self.host.iter_mut().for_each(|open| self.host_tally.add(open));
         self.tallies.values_mut().for_each(Tally::turn);
         let members = std::mem::take(&mut out.facts.members);
-        if self.rules.workloads {
+        if self.options.workloads {
             self.follow(&members, out.facts.processes.as_deref(), &events.as_slice().into());
         }
         for attached in self.processes.values_mut() {

@@ -60,8 +60,7 @@ impl Perf for Fake {
     }
 }
 
-const RULES: options::Rules =
-    options::Rules { host: true, workloads: true, hardware: true, descriptors: 100 };
+const ALL: Options = Options { host: true, workloads: true, hardware: true, max_descriptors: 100 };
 
 fn host() -> Root {
     let stat = |pid: u32| format!("{pid} (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 77 0 0 0\n");
@@ -76,9 +75,9 @@ fn host() -> Root {
     ])
 }
 
-fn source(root: &Root, rules: options::Rules, kernel: &Fake) -> Counters {
+fn source(root: &Root, options: Options, kernel: &Fake) -> Counters {
     let pool = Arc::new(Pool::new(readers::Pace::PATIENT));
-    Counters::new(rules, Arc::new(Roots::under(root.path())), Arc::new(kernel.clone()), pool)
+    Counters::new(options, Arc::new(Roots::under(root.path())), Arc::new(kernel.clone()), pool)
 }
 
 /// One tick with these processes, each in a workload of a user.
@@ -145,7 +144,7 @@ fn a_process_that_cannot_be_opened_does_not_affect_others() {
         ..readers::Pace::PATIENT
     };
     let roots = Arc::new(Roots::under(root.path()));
-    let mut source = Counters::new(RULES, roots, Arc::new(kernel), Arc::new(Pool::new(pace)));
+    let mut source = Counters::new(ALL, roots, Arc::new(kernel), Arc::new(Pool::new(pace)));
     let mut until = |count: &str| {
         let counted = (0..3_000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
@@ -162,7 +161,7 @@ fn a_process_that_cannot_be_opened_does_not_affect_others() {
 #[test]
 fn totals_are_scaled_and_include_exited_processes() {
     let (root, kernel) = (host(), Fake { hardware: true, ..Fake::default() });
-    let mut source = source(&root, RULES, &kernel);
+    let mut source = source(&root, ALL, &kernel);
     let (shown, outcome) = tick(&mut source, &[7, 9]);
     assert!(outcome.is_ok());
     assert_eq!(
@@ -196,7 +195,7 @@ fn totals_are_scaled_and_include_exited_processes() {
 #[test]
 fn missing_hardware_is_reported_and_not_zero() {
     let (root, kernel) = (host(), Fake::default());
-    let (shown, outcome) = tick(&mut source(&root, RULES, &kernel), &[9]);
+    let (shown, outcome) = tick(&mut source(&root, ALL, &kernel), &[9]);
     assert!(outcome.is_ok());
     expect![[r#"
         perf_event_paranoid_info["2"] 1
@@ -234,17 +233,17 @@ fn refused_and_excess_counters_are_reported() {
     let root = host();
     let own = Target::Thread(std::process::id());
     let refusing = Fake { refuse: Some((own, 13)), ..Fake::default() };
-    let (shown, outcome) = tick(&mut source(&root, RULES, &refusing), &[7]);
+    let (shown, outcome) = tick(&mut source(&root, ALL, &refusing), &[7]);
     expect![[r#"perf_event_paranoid_info["2"] 1, perf_event_available["task_clock", "workload"] 0, perf_event_available["context_switches", "workload"] 0, perf_event_available["migrations", "workload"] 0, perf_event_available["page_faults", "workload"] 0, perf_event_available["cycles", "workload"] 0, perf_event_available["instructions", "workload"] 0, perf_event_available["cache_references", "workload"] 0, perf_event_available["cache_misses", "workload"] 0, perf_event_available["branch_misses", "workload"] 0: perf_event_open is not permitted: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing"#]].assert_eq(&format!("{}: {}", shown.join(", "), outcome.unwrap_err()));
     let one = Fake { refuse: Some((Target::Thread(8), 13)), ..Fake::default() };
-    let (shown, _) = tick(&mut source(&root, RULES, &one), &[7, 9]);
+    let (shown, _) = tick(&mut source(&root, ALL, &one), &[7, 9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"));
     assert_eq!(value(&shown, "perf_page_faults_total[\"job\"]").as_deref(), Some("100"), "9 is counted");
-    let few = options::Rules { descriptors: 4, host: false, ..RULES };
+    let few = Options { max_descriptors: 4, host: false, ..ALL };
     let (shown, _) = tick(&mut source(&root, few, &Fake::default()), &[7, 9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"), "7 has two threads");
     let gone = Fake { refuse: Some((Target::Thread(8), 3)), ..Fake::default() };
-    let (shown, _) = tick(&mut source(&root, RULES, &gone), &[7]);
+    let (shown, _) = tick(&mut source(&root, ALL, &gone), &[7]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("0"), "a thread may end");
 }
 
@@ -257,8 +256,8 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
         root.write(format!("proc/{pid}/task/{pid}/stat"), "");
     }
     let kernel = Fake::default();
-    let rules = options::Rules { descriptors: 16, host: false, ..RULES };
-    let mut source = source(&root, rules, &kernel);
+    let options = Options { max_descriptors: 16, host: false, ..ALL };
+    let mut source = source(&root, options, &kernel);
     let mallorys: Vec<_> = (20..26).map(|pid| (pid, "mallory", 61_002)).collect();
     let shown = |source: &mut Counters, members: &[(u32, &str, u32)]| {
         let (out, outcome) = sample(source, members);
@@ -304,7 +303,7 @@ fn one_user_leaves_descriptors_for_anothers_processes() {
 fn a_pid_in_use_again_is_not_counted() {
     let (root, kernel) = (host(), Fake::default());
     root.write("proc/9/stat", "9 (other) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 78 0 0 0\n");
-    let (shown, _) = tick(&mut source(&root, options::Rules { host: false, ..RULES }, &kernel), &[9]);
+    let (shown, _) = tick(&mut source(&root, Options { host: false, ..ALL }, &kernel), &[9]);
     assert_eq!(value(&shown, "perf_uncounted_processes[\"job\"]").as_deref(), Some("1"));
     assert!(kernel.open.lock().unwrap().is_empty(), "no counter stays open on another process");
 }

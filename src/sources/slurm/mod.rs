@@ -21,39 +21,34 @@ use crate::model::ids::{Anchor, ProcessKey};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
-use crate::model::setting::{Opt, OptKind, seconds};
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
 use crate::sources::gpu::metrics as gpu;
 
-static GPU_JOBS: Opt = Opt {
-    key: "gpu_jobs",
-    help: "Folder with a file for each allocated GPU, named for its index or UUID, that contains the ID of the job and of its user. Written by the prolog in deploy/slurm, by that of jobstats, and for dcgm-exporter. The folder and its files must belong to root.",
-    kind: OptKind::Path,
-    default: "/run/gpustat",
-};
-static INTERVAL: Opt = Opt {
-    key: "interval",
-    help: "Time between two reads of the folder.",
-    kind: seconds(1, 3600),
-    default: "2s",
-};
+crate::options! {
+    /// The options of the source.
+    struct Options {
+        /// Folder with a file for each allocated GPU, named for its index or UUID, that contains the ID of the job and of
+        /// its user. Written by the prolog in deploy/slurm, by that of jobstats, and for dcgm-exporter. The folder and
+        /// its files must belong to root.
+        gpu_jobs: PathBuf = "/run/gpustat";
+        /// Time between two reads of the folder.
+        interval: Duration = 2s in 1s..=1h;
+    }
+}
 
 /// The source of the GPUs of Slurm jobs.
 pub static REGISTRATION: Registration = Registration {
     name: "slurm",
     about: "GPUs that Slurm allocated to jobs, from the files that a prolog writes. Unavailable on a node without these files.",
     on_by_default: true,
-    options: &[&GPU_JOBS, &INTERVAL],
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
     check: |_| Vec::new(),
-    build: |settings, _| {
-        let folder = settings.path(&GPU_JOBS).unwrap_or_default();
-        Box::new(Slurm { folder, interval: settings.duration(&INTERVAL), watcher: None })
-    },
+    build: |settings, _| Box::new(Slurm { options: Options::read(settings), watcher: None }),
 };
 
 /// The result of the last read; nothing before the first one.
@@ -66,15 +61,15 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn start(folder: PathBuf, interval: Duration) -> std::io::Result<Self> {
+    fn start(options: Options) -> std::io::Result<Self> {
         let world = Arc::new(Mutex::new(None));
         let shared = Arc::clone(&world);
         let (stop, stopped) = channel();
         thread::Builder::new().name("slurm".to_owned()).spawn(move || {
             loop {
-                let read = look(&folder);
+                let read = look(&options.gpu_jobs);
                 *lock(&shared) = Some(read);
-                if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(options.interval) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
@@ -90,15 +85,14 @@ fn look(folder: &Path) -> Result<Arc<Holders>, (Failure, String)> {
 }
 
 struct Slurm {
-    folder: PathBuf,
-    interval: Duration,
+    options: Options,
     watcher: Option<Watcher>,
 }
 
 impl Source for Slurm {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         if self.watcher.is_none() {
-            let started = Watcher::start(self.folder.clone(), self.interval).map_err(|error| {
+            let started = Watcher::start(self.options.clone()).map_err(|error| {
                 let why = format!("cannot create the thread that reads the jobs of GPUs: {error}");
                 SourceError::failed(Failure::of(&error), why)
             })?;

@@ -111,17 +111,12 @@ pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<
 
 /// Limits the ranks, fairly between users.
 fn divide(found: BTreeMap<String, Newest>, mut left_out: Vec<Shortage>) -> Listed {
-    let owners: Vec<u32> = found.values().map(|file| file.user).collect();
-    let mut newest = BTreeMap::new();
-    for ((rank, file), kept) in found.into_iter().zip(fair::divide(&owners, RANKS)) {
-        if kept {
-            newest.insert(rank, file);
-        } else {
-            let (limit, user) = ("snapshot_ranks", Some(file.user));
-            left_out.push(Shortage { limit, user, left_out: 1, most: RANKS as u64 });
-        }
-    }
-    Listed { newest, left_out, ..Listed::default() }
+    let (newest, beyond) = fair::split(found.into_iter().collect(), RANKS, |(_, file)| file.user);
+    left_out.extend(beyond.into_iter().map(|(_, file)| {
+        let (limit, user) = ("snapshot_ranks", Some(file.user));
+        Shortage { limit, user, left_out: 1, most: RANKS as u64 }
+    }));
+    Listed { newest: newest.into_iter().collect(), left_out, ..Listed::default() }
 }
 
 fn written(meta: &std::fs::Metadata) -> Duration {

@@ -11,70 +11,67 @@ mod watcher;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::watcher::Request;
 use self::watcher::{Known, Owners, Watch, Watcher};
 use crate::formats::snapshot::digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
 use crate::model::facts::{Facts, ReportedRank};
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::setting::{Opt, OptKind, Settings, seconds};
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Ratio, Seconds};
 use crate::sources::{Context, Registration};
 
-static FOLDERS: Opt = Opt {
-    key: "folders",
-    help: "Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest snapshot of each rank is read. In a folder that several users can write it must belong to the user of the rank's process; where none is known, to root or to the folder's owner.",
-    kind: OptKind::Sections(&[&NAME, &PATH]),
-    default: "[]",
-};
-static NAME: Opt = Opt {
-    key: "name",
-    help: "Name of the folder in metrics: the value of the label `folder`.",
-    kind: OptKind::Text,
-    default: "\"\"",
-};
-static PATH: Opt =
-    Opt { key: "path", help: "Path of the folder with the snapshots.", kind: OptKind::Path, default: "\"\"" };
-static EVERY: Opt = Opt {
-    key: "scan_interval",
-    help: "Time between two checks of the folders for new snapshots; a file is read when it has not changed for this time.",
-    kind: seconds(1, 3600),
-    default: "10s",
-};
-static MOST_MEMORY: Opt = Opt {
-    key: "max_memory",
-    help: "Maximum memory that reading one snapshot may take, in a separate process; about ten times the size of the file is needed.",
-    kind: OptKind::Size,
-    default: "1GiB",
-};
+crate::options! {
+    /// The options of the source.
+    struct Options {
+        /// Folders in which jobs write allocator snapshots (*.pickle, *.pkl); the newest snapshot of each rank is read.
+        /// In a folder that several users can write it must belong to the user of the rank's process; where none is
+        /// known, to root or to the folder's owner.
+        folders: Vec<Folder>;
+        /// Time between two checks of the folders for new snapshots; a file is read when it has not changed for this
+        /// time.
+        scan_interval: Duration = 10s in 1s..=1h;
+        /// Maximum memory that reading one snapshot may take, in a separate process; about ten times the size of the
+        /// file is needed.
+        max_memory: Bytes = 1GiB;
+    }
+
+    /// A watched folder.
+    struct Folder {
+        /// Name of the folder in metrics: the value of the label `folder`.
+        name: Option<Label>;
+        /// Path of the folder with the snapshots.
+        path: Option<PathBuf>;
+    }
+}
 
 /// The source of allocator snapshots in watched folders.
 pub static REGISTRATION: Registration = Registration {
     name: "snapshots",
     about: "Fragmentation and leak suspects, from PyTorch allocator snapshots that jobs write into watched folders.",
     on_by_default: true,
-    options: &[&FOLDERS, &EVERY, &MOST_MEMORY],
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
-    check,
-    build: |settings, context| Box::new(Snapshots::new(settings, context)),
+    check: |settings| check(&Options::read(settings)),
+    build: |settings, context| Box::new(Snapshots::new(Options::read(settings), context)),
 };
 
-fn check(settings: &Settings) -> Vec<(String, String)> {
+fn check(options: &Options) -> Vec<(String, String)> {
     let mut names = std::collections::BTreeSet::new();
     let mut problems = Vec::new();
-    for (place, section) in settings.sections(&FOLDERS).iter().enumerate() {
+    for (place, Folder { name, path }) in options.folders.iter().enumerate() {
         let key = format!("folders[{place}]");
-        match section.text(&NAME) {
+        match name {
             None => problems.push((key.clone(), "must have a name".to_owned())),
-            Some(name) if !names.insert(name.clone()) => {
+            Some(name) if !names.insert(name) => {
                 problems.push((key.clone(), format!("has the same name, {name}, as another folder")));
             }
             Some(_) => {}
         }
-        if section.path(&PATH).is_none() {
+        if path.is_none() {
             problems.push((key, "must have a path".to_owned()));
         }
     }
@@ -91,14 +88,13 @@ struct Snapshots {
 }
 
 impl Snapshots {
-    fn new(settings: &Settings, context: &Context) -> Self {
-        let watches = settings.sections(&FOLDERS).into_iter().filter_map(|section| {
-            Some(Watch { name: section.text(&NAME)?.as_str().into(), path: section.path(&PATH)? })
-        });
+    fn new(options: Options, context: &Context) -> Self {
+        let watches = options.folders.into_iter();
+        let watches = watches.filter_map(|folder| Some(Watch { name: folder.name?, path: folder.path? }));
         Self {
             watches: watches.collect(),
-            scan_interval: settings.duration(&EVERY),
-            max_memory: settings.size(&MOST_MEMORY),
+            scan_interval: options.scan_interval,
+            max_memory: options.max_memory,
             proc: context.roots.proc.clone(),
             command: context.worker.as_ref().map(|worker| WorkerCommand {
                 program: worker.program.clone(),

@@ -64,6 +64,18 @@ pub(super) struct File {
     pub(super) digest: Option<Arc<Digest>>,
 }
 
+/// What the process that reads a snapshot is asked for: one JSON document.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub struct Request {
+    pub file: PathBuf,
+    /// The required owner, by user ID; without it, any owner.
+    pub owner: Option<u32>,
+    /// The most memory to take, in bytes.
+    pub max_memory: u64,
+    /// Mount point of the process file system.
+    pub proc: PathBuf,
+}
+
 /// Reads a file of this user to a digest; the error is one sentence.
 pub(super) type Reader = Box<dyn Fn(&Path, u32) -> Result<Digest, String> + Send>;
 
@@ -73,18 +85,12 @@ pub(super) type Owners = BTreeMap<String, u32>;
 /// A reader that runs in a separate process.
 pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -> Reader {
     Box::new(move |file, user| {
-        let arguments = [
-            "--max-memory".into(),
-            max_memory.get().to_string().into(),
-            "--owner".into(),
-            user.to_string().into(),
-            "--proc".into(),
-            proc.clone().into_os_string(),
-            "--".into(),
-            file.as_os_str().to_owned(),
-        ];
-        let output =
-            child::read_output(&command, &arguments, LONGEST, PATIENCE).map_err(|error| error.to_string())?;
+        let max_memory = max_memory.get();
+        let request = Request { file: file.to_owned(), owner: Some(user), max_memory, proc: proc.clone() };
+        let document = serde_json::to_string(&request).map_err(std::io::Error::from);
+        let output = document
+            .and_then(|document| child::read_output(&command, &[document.into()], LONGEST, PATIENCE))
+            .map_err(|error| error.to_string())?;
         serde_json::from_slice::<Result<Digest, String>>(&output).unwrap_or_else(|_| {
             Err("the reader process ended without a result; it may have run out of memory".to_owned())
         })

@@ -1,8 +1,6 @@
 //! FLOP rate and MFU of a rank, from the shape of its model and its tokens; the formulas are those of
 //! `crate::flops`.
 
-use std::collections::BTreeMap;
-
 use super::metrics as m;
 use super::rank::Rank;
 use super::rank_identity::RankIdentity;
@@ -91,18 +89,4 @@ fn shape(model: &messages::Model) -> Shape {
         trainable: model.trainable,
         ..Shape::default()
     }
-}
-
-/// Parses the configured peaks, in operations per second with dense matrices: `989e12`.
-///
-/// Returns the peaks, and the names of those whose value is not a number above 0.
-pub(super) fn overrides(given: &BTreeMap<String, String>) -> (Vec<Override>, Vec<String>) {
-    let (mut read, mut wrong) = (Vec::new(), Vec::new());
-    for (name, text) in given {
-        match text.parse::<f64>().ok().filter(|flops| flops.is_finite() && *flops > 0.0) {
-            Some(flops) => read.push(Override { name: name.clone(), flops }),
-            None => wrong.push(name.clone()),
-        }
-    }
-    (read, wrong)
 }

@@ -6,6 +6,7 @@
 //! take turns (`queue`). A client that exceeds the message rate is not read for
 //! a while: its socket fills up, and its own client drops further messages.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
@@ -22,15 +23,16 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use super::client::{Client, Shared, State};
 use super::counts::{Refused, Wrong};
 use super::lines::{LineLimits, Lines};
-use super::options::Rules;
+use super::options::Options;
 use super::queue::{self, Read, Ready};
 use crate::host::clock;
 use crate::host::job_socket::{self, Bound};
 use crate::host::peer;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::source::Failure;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 
 /// The shortest pause between two rounds.
 const REST: Duration = Duration::from_millis(20);
@@ -98,11 +100,11 @@ impl Drop for Hold {
 /// The operating system's error if no thread or descriptor can be created.
 pub fn start(
     path: PathBuf,
-    rules: Rules,
+    options: Options,
     shared: Arc<Shared>,
     checkpoints: Arc<Checkpoints>,
 ) -> std::io::Result<Hold> {
-    let mut listener = Listener::new(path, rules, shared, checkpoints, clock::now)?;
+    let mut listener = Listener::new(path, options, shared, checkpoints, clock::now)?;
     let (end, ended) = channel::<()>();
     let wake = Arc::clone(&listener.wake);
     std::thread::Builder::new().name("job-socket".to_owned()).spawn(move || {
@@ -134,7 +136,7 @@ pub(super) struct Listener {
     wake: Arc<OwnedFd>,
     clock: fn() -> Timestamp,
     path: PathBuf,
-    rules: Rules,
+    options: Options,
     shared: Arc<Shared>,
     checkpoints: Arc<Checkpoints>,
     epoll: OwnedFd,
@@ -147,8 +149,7 @@ pub(super) struct Listener {
     without: Option<Timestamp>,
     /// When the socket's file was last checked.
     checked: Timestamp,
-    connections: HashMap<u64, Connection>,
-    shares: Shares<u32>,
+    connections: Table<u32, u64, Connection>,
     /// Bytes of incomplete lines by user.
     kept: HashMap<u32, usize>,
     /// Paused clients, and until when.
@@ -162,7 +163,7 @@ pub(super) struct Listener {
 impl Listener {
     pub(super) fn new(
         path: PathBuf,
-        rules: Rules,
+        options: Options,
         shared: Arc<Shared>,
         checkpoints: Arc<Checkpoints>,
         clock: fn() -> Timestamp,
@@ -171,12 +172,12 @@ impl Listener {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         let certain = UnixStream::pair().is_ok_and(|(one, _)| peer::is_certain(one));
+        let connections = Table::new(shared.most());
         Ok(Self {
             wake,
             clock,
             path,
-            shares: Shares::new(shared.most()),
-            rules,
+            options,
             shared,
             checkpoints,
             epoll,
@@ -185,7 +186,7 @@ impl Listener {
             look: if certain { AGAIN } else { QUIET },
             without: None,
             checked: clock(),
-            connections: HashMap::new(),
+            connections,
             kept: HashMap::new(),
             paused: Vec::new(),
             next: WAKE + 1,
@@ -243,7 +244,7 @@ impl Listener {
             self.bound = None;
         }
         self.quiet = (self.clock)();
-        let bound = job_socket::bind(&self.path, self.rules.access).and_then(|bound| {
+        let bound = job_socket::bind(&self.path, self.options.access()).and_then(|bound| {
             epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
                 |error| job_socket::Problem::System {
                     what: "wait for connections at",
@@ -303,14 +304,18 @@ impl Listener {
         stream.set_nonblocking(true).map_err(|_| Refused::System)?;
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
         let payer = self.shared.payer(peer.uid, now);
-        if self.shares.of(payer) >= self.rules.max_clients_per_user {
+        if self.connections.of(payer) >= self.options.max_clients_per_user {
             self.shared.note_refusal(payer, now);
             return Err(Refused::User);
         }
-        match self.shares.request(payer) {
-            Answer::Free => {}
-            Answer::TakeFrom(other) => self.take_from(other, now),
-            Answer::Refused => {
+        match self.connections.make_room(payer, |number, _| Reverse(*number)) {
+            Room::Free => {}
+            Room::Evicted(other, _, newest) => {
+                self.parted(&newest);
+                self.shared.counts.refused(Refused::Share);
+                self.shared.note_refusal(other, now);
+            }
+            Room::Refused => {
                 self.shared.note_refusal(payer, now);
                 return Err(Refused::Clients);
             }
@@ -318,29 +323,19 @@ impl Listener {
         let number = self.next;
         epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN)
             .map_err(|_| Refused::System)?;
-        self.shares.take(payer);
         self.next += 1;
         let client = self.shared.greet(number, peer, payer, &stream, self.quiet);
         let connection = Connection {
             stream,
             client,
             lines: Lines::default(),
-            credit: 2.0 * self.rules.rate,
+            credit: 2.0 * f64::from(self.options.messages_per_second),
             refilled: now,
             logged: 0,
             last_read: self.reads,
         };
-        self.connections.insert(number, connection);
+        self.connections.insert(payer, number, connection);
         Ok(())
-    }
-
-    /// Closes the newest connection of a user with more connections than the user who wants one.
-    fn take_from(&mut self, user: u32, now: Timestamp) {
-        let own = self.connections.iter().filter(|(_, connection)| connection.client.payer == user);
-        let Some(newest) = own.map(|(number, _)| *number).max() else { return };
-        self.part(newest);
-        self.shared.counts.refused(Refused::Share);
-        self.shared.note_refusal(user, now);
     }
 
     /// The connection that can be read; nothing if it has been closed.
@@ -370,8 +365,9 @@ impl Listener {
         let now = (self.clock)();
         let kept = self.kept.entry(connection.client.payer).or_default();
         let taken = kept.saturating_sub(connection.lines.kept());
-        let limits =
-            LineLimits { line: self.rules.max_line_size, tail: self.rules.memory.saturating_sub(taken) };
+        let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+        let tail = size(self.options.memory_per_user).saturating_sub(taken);
+        let limits = LineLimits { line: size(self.options.max_line_size), tail };
         let mut lines = std::mem::take(&mut connection.lines);
         let (mut count, mut cost) = (0.0, READ_COST + read);
         lines.feed(&self.buffer[..read], limits, now, |line| {
@@ -390,10 +386,10 @@ impl Listener {
         *kept = taken + connection.lines.kept();
         let elapsed = now.since(connection.refilled).as_secs_f64();
         connection.refilled = now;
-        connection.credit =
-            (connection.credit + elapsed * self.rules.rate).min(2.0 * self.rules.rate) - count;
+        let rate = f64::from(self.options.messages_per_second);
+        connection.credit = (connection.credit + elapsed * rate).min(2.0 * rate) - count;
         if connection.credit < 0.0 {
-            let pause = (-connection.credit / self.rules.rate).min(LONGEST_PAUSE);
+            let pause = (-connection.credit / rate).min(LONGEST_PAUSE);
             if epoll::delete(&self.epoll, &connection.stream).is_ok() {
                 self.paused.push((now.plus(Duration::from_secs_f64(pause)), number));
                 self.shared.counts.paused.fetch_add(1, Ordering::Relaxed);
@@ -436,13 +432,18 @@ impl Listener {
     }
 
     fn part(&mut self, number: u64) {
-        let Some(connection) = self.connections.remove(&number) else { return };
+        if let Some(connection) = self.connections.remove(&number) {
+            self.parted(&connection);
+        }
+    }
+
+    /// Takes leave of a connection that was removed.
+    fn parted(&mut self, connection: &Connection) {
         if connection.lines.torn() {
             self.shared.counts.wrong(Wrong::Torn);
         }
         let user = connection.client.payer;
-        self.shares.release(user);
-        if self.shares.of(user) == 0 {
+        if self.connections.of(user) == 0 {
             self.kept.remove(&user);
         } else if let Some(kept) = self.kept.get_mut(&user) {
             *kept = kept.saturating_sub(connection.lines.kept());
@@ -455,7 +456,7 @@ impl Listener {
 impl Listener {
     /// Makes the newest connection one of another user, as if the kernel had reported it.
     pub(super) fn give_newest_to(&mut self, user: u32) {
-        let newest = self.connections.keys().max().copied().unwrap();
+        let newest = self.connections.iter().map(|(number, _)| *number).max().unwrap();
         let connection = self.connections.get_mut(&newest).unwrap();
         let peer = peer::Peer { pid: None, uid: user };
         let client = self.shared.greet(newest, peer, user, &connection.stream, self.quiet);

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use options::Rules;
+pub use options::Options;
 
 use serde_json::json;
 use serde_json::value::to_raw_value;
@@ -45,7 +45,7 @@ use crate::host::process;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::{Facts, ReportedRank};
-use crate::model::fair::{self, Answer, Shares};
+use crate::model::fair::{self, Room, Table};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
@@ -61,14 +61,14 @@ pub static REGISTRATION: Registration = Registration {
     name: "training",
     about: "Steps, tokens, phases, allocator statistics and checkpoints that training jobs report over the job socket.",
     on_by_default: true,
-    options: options::OPTIONS,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &[],
-    check: options::check,
+    check: |_| Vec::new(),
     build: |settings, context| {
-        let rules = Rules::read(settings);
+        let options = Options::read(settings);
         let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
-        Box::new(Training::new(rules, proc, passwd, Arc::clone(&context.checkpoints)))
+        Box::new(Training::new(options, proc, passwd, Arc::clone(&context.checkpoints)))
     },
 };
 
@@ -78,7 +78,7 @@ const REMEMBERED: Duration = Duration::from_secs(3_600);
 const MOST_REMEMBERED: usize = 1_000;
 
 struct Training {
-    rules: Rules,
+    options: Options,
     proc: PathBuf,
     passwd: PathBuf,
     checkpoints: Arc<Checkpoints>,
@@ -91,22 +91,22 @@ struct Training {
     known: HashMap<u64, (RankIdentity, u64)>,
     energy: Energy,
     /// OOM errors of each workload.
-    ooms: BTreeMap<Label, Remembered>,
+    ooms: Table<u32, Label, Remembered>,
 }
 
 /// The OOM errors of one workload.
+#[derive(PartialEq, Eq)]
 struct Remembered {
     ooms: u64,
     /// When one of its ranks was last connected.
     last_connected: Timestamp,
-    user: u32,
 }
 
 impl Training {
-    fn new(rules: Rules, proc: PathBuf, passwd: PathBuf, checkpoints: Arc<Checkpoints>) -> Self {
-        let ring = Ring::new(rules.timeline);
+    fn new(options: Options, proc: PathBuf, passwd: PathBuf, checkpoints: Arc<Checkpoints>) -> Self {
+        let ring = Ring::new(options.timeline);
         Self {
-            rules,
+            options,
             proc,
             passwd,
             checkpoints,
@@ -115,7 +115,7 @@ impl Training {
             ring,
             known: HashMap::new(),
             energy: Energy::default(),
-            ooms: BTreeMap::new(),
+            ooms: Table::new(MOST_REMEMBERED),
         }
     }
 
@@ -129,13 +129,13 @@ impl Training {
             let why = "the thread of the job socket ended; it is restarted";
             return Err(SourceError::failed(Failure::Lost, why));
         }
-        let Some(path) = self.rules.socket.clone() else {
+        let Some(path) = self.options.socket.clone() else {
             return Err(SourceError::unavailable("sources.training.socket is empty"));
         };
         let places = self.places();
         let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), places));
         let hold =
-            listener::start(path, self.rules.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
+            listener::start(path, self.options.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
         let hold = hold.map_err(|error| {
             SourceError::failed(
                 Failure::of(&error),
@@ -149,15 +149,15 @@ impl Training {
     /// Maximum number of connections: the configured one, and at most a quarter of the daemon's limit on open files.
     fn places(&mut self) -> usize {
         let allowed = (process::descriptor_limit() / 4).max(1);
-        if allowed < self.rules.max_clients && !std::mem::replace(&mut self.limit_logged, true) {
-            let wanted = self.rules.max_clients;
+        if allowed < self.options.max_clients && !std::mem::replace(&mut self.limit_logged, true) {
+            let wanted = self.options.max_clients;
             tracing::warn!(
                 wanted,
                 allowed,
                 "The limit on open files allows fewer training processes to connect than sources.training.max_clients."
             );
         }
-        self.rules.max_clients.min(allowed)
+        self.options.max_clients.min(allowed)
     }
 
     /// Adds the events of one client to the timeline and returns its identity while it is connected.
@@ -256,22 +256,19 @@ impl Training {
         expose::put(&rank, hello, identity, client.pid, at, out);
         expose::report_allocators(&rank, identity, client.key, at, out);
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
-        compute::put(&rank, hello, identity, at, &self.rules.peaks, out);
+        compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
         strive(efforts, &rank, hello, identity, client.pid, at);
     }
 
     fn remember(&mut self, workload: &Label, user: u32, more: u64, at: Timestamp) {
-        if self.ooms.len() >= MOST_REMEMBERED && !self.ooms.contains_key(workload) {
-            let mut shares = Shares::new(self.ooms.len());
-            self.ooms.values().for_each(|known| shares.take(known.user));
-            let Answer::TakeFrom(other) = shares.request(user) else { return };
-            let own = self.ooms.iter().filter(|(_, known)| known.user == other);
-            let oldest =
-                own.min_by_key(|(_, known)| known.last_connected.monotonic()).map(|(label, _)| label.clone());
-            oldest.map(|label| self.ooms.remove(&label));
+        if !self.ooms.contains_key(workload) {
+            let oldest = |_: &Label, known: &Remembered| known.last_connected.monotonic();
+            if self.ooms.make_room(user, oldest) == Room::Refused {
+                return;
+            }
+            self.ooms.insert(user, workload.clone(), Remembered { ooms: 0, last_connected: at });
         }
-        let known =
-            self.ooms.entry(workload.clone()).or_insert(Remembered { ooms: 0, last_connected: at, user });
+        let Some(known) = self.ooms.get_mut(workload) else { return };
         known.ooms = known.ooms.saturating_add(more);
         known.last_connected = at;
     }
@@ -302,14 +299,8 @@ impl Source for Training {
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
         put_unconnected(&clients, &mut identities, out);
-        let cut = cut.into_iter().filter(|(_, left_out)| *left_out > 0);
-        let series = metrics::MOST_SERIES as u64;
-        out.facts.shortages.extend(cut.map(|(user, left_out)| Shortage {
-            limit: "training_series",
-            user: Some(user),
-            left_out,
-            most: series,
-        }));
+        cut.retain(|_, left_out| *left_out > 0);
+        out.facts.shortages.extend(Shortage::of_users("training_series", metrics::MOST_SERIES, &cut));
         out.facts.shortages.extend(shared.shortages(at));
         self.known.retain(|number, _| clients.iter().any(|(client, _)| client.number == *number));
         self.ooms.retain(|_, known| at.since(known.last_connected) < REMEMBERED);
@@ -322,7 +313,7 @@ impl Source for Training {
         for (workload, conflicts) in &identities.conflicts {
             out.put(&metrics::CONFLICTS, std::slice::from_ref(workload), Count(*conflicts));
         }
-        for (workload, known) in &self.ooms {
+        for (workload, known) in self.ooms.iter() {
             out.put(&metrics::OOMS, std::slice::from_ref(workload), Count(known.ooms));
         }
         self.energy.put(&efforts, at, out);

@@ -11,7 +11,6 @@ use expect_test::{Expect, expect};
 use super::listener::Listener;
 use super::*;
 use crate::flops::peaks::Override;
-use crate::host::job_socket::Access;
 use crate::host::process::fixture::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
@@ -33,17 +32,16 @@ fn pass(seconds: u64) {
     NOW.set(NOW.get() + seconds);
 }
 
-pub(super) fn rules(path: &Path) -> Rules {
-    Rules {
+pub(super) fn options(path: &Path) -> Options {
+    Options {
         socket: Some(path.to_path_buf()),
-        access: Access { mode: 0o666, owner: None },
         max_clients: 8,
         max_clients_per_user: 6,
-        rate: 100.0,
-        max_line_size: 1_024,
-        memory: 4_096,
+        messages_per_second: 100,
+        max_line_size: Bytes::new(1_024),
+        memory_per_user: Bytes::new(4_096),
         timeline: 100,
-        peaks: Vec::new(),
+        ..Options::default()
     }
 }
 
@@ -65,7 +63,7 @@ impl World {
     }
 
     /// The same with other options.
-    fn with(change: impl Fn(&mut Rules)) -> Self {
+    fn with(change: impl Fn(&mut Options)) -> Self {
         NOW.set(START);
         let folder = tempfile::tempdir().unwrap();
         let own = ProcessKey { pid: std::process::id(), start: 4_711 };
@@ -74,13 +72,13 @@ impl World {
         let path = folder.path().join("run/job.sock");
         let checkpoints: Arc<Checkpoints> = Arc::default();
         let proc = tree.proc();
-        let mut rules = rules(&path);
-        change(&mut rules);
+        let mut options = options(&path);
+        change(&mut options);
         let mut source =
-            Training::new(rules.clone(), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
-        let shared = Arc::new(Shared::new(proc, Subordinates::default(), rules.max_clients));
+            Training::new(options.clone(), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
+        let shared = Arc::new(Shared::new(proc, Subordinates::default(), options.max_clients));
         let mut listener =
-            Listener::new(path, rules, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();
+            Listener::new(path, options, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();
         listener.turn(Some(Duration::ZERO)).unwrap();
         source.thread = Some((Arc::clone(&shared), None));
         Self { folder, _tree: tree, listener, source, shared, checkpoints, own, running: true }
@@ -190,7 +188,7 @@ fn examples() -> String {
 #[test]
 fn the_examples_become_series_until_the_connection_closes() {
     let mut world = World::new();
-    world.source.rules.max_line_size = 65_536;
+    world.source.options.max_line_size = Bytes::new(65_536);
     let mut stream = world.connect();
     for line in examples().lines() {
         // Longer than the maximum line of these options; the parser's own tests cover it.
@@ -496,8 +494,10 @@ fn fill(stream: &mut UnixStream) {
 
 #[test]
 fn full_connections_do_not_delay_another_user_by_a_round() {
-    let many =
-        |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
+    let many = |options: &mut Options| {
+        (options.max_clients, options.max_clients_per_user, options.messages_per_second) =
+            (200, 200, 1_000_000_000)
+    };
     let mut world = World::with(many);
     let mut flood: Vec<UnixStream> = (0..100).map(|_| world.connect()).collect();
     for stream in &mut flood {
@@ -529,8 +529,10 @@ fn full_connections_do_not_delay_another_user_by_a_round() {
 
 #[test]
 fn every_user_with_a_full_connection_is_read() {
-    let many =
-        |rules: &mut Rules| (rules.max_clients, rules.max_clients_per_user, rules.rate) = (200, 200, 1e9);
+    let many = |options: &mut Options| {
+        (options.max_clients, options.max_clients_per_user, options.messages_per_second) =
+            (200, 200, 1_000_000_000)
+    };
     let mut world = World::with(many);
     let mut flood: Vec<UnixStream> = (0..100).map(|_| world.connect()).collect();
     for stream in &mut flood {
@@ -601,7 +603,7 @@ fn failures_of_many_workloads_of_one_user_leave_places_for_anothers() {
     assert_eq!(world.source.ooms.len(), MOST_REMEMBERED);
     world.source.remember(&"alice".into(), 61_001, 1, Timestamp::from_secs(5_000));
     assert_eq!(world.source.ooms.len(), MOST_REMEMBERED);
-    assert_eq!(world.source.ooms[&Label::from("alice")].ooms, 1);
+    assert_eq!(world.source.ooms.get(&Label::from("alice")).unwrap().ooms, 1);
     assert!(!world.source.ooms.contains_key(&Label::from(0_u64)), "the oldest goes");
 }
 
@@ -623,7 +625,7 @@ fn a_socket_in_use_is_reported_and_opened_when_it_is_free() {
     let path = world.folder.path().join("run/job.sock");
     let shared = Arc::new(Shared::new("proc".into(), Subordinates::default(), 8));
     let mut second =
-        Listener::new(path.clone(), rules(&path), Arc::clone(&shared), Arc::clone(&world.checkpoints), now)
+        Listener::new(path.clone(), options(&path), Arc::clone(&shared), Arc::clone(&world.checkpoints), now)
             .unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
     let taken = format!("another process listens on {}", path.display());
@@ -661,7 +663,7 @@ fn the_thread_reads_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.sock");
     let shared = Arc::new(Shared::new(folder.path().to_path_buf(), Subordinates::default(), 8));
-    let hold = listener::start(path.clone(), rules(&path), Arc::clone(&shared), Arc::default()).unwrap();
+    let hold = listener::start(path.clone(), options(&path), Arc::clone(&shared), Arc::default()).unwrap();
     let wait = |what: &dyn Fn() -> bool| {
         while !what() {
             std::thread::yield_now()
@@ -681,7 +683,7 @@ fn the_thread_reads_and_ends() {
 fn flops_have_their_convention_and_mfu_needs_a_known_peak() {
     let mut world = World::new();
     let mut stream = world.connect();
-    world.source.rules.peaks = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];
+    world.source.options.peak_flops = vec![Override { name: "Thing 1".to_owned(), flops: 1e15 }];
     let hello = |device: &str| {
         format!(
             r#"{{"type":"hello","v":1,"rank":0,"world":8,"data_parallel":4,"sequence_length":4096,"precision":"bf16","devices":{{"0":{{"name":"{device}"}}}},"model":{{"kind":"llama","layers":32,"hidden":4096,"ffn":14336,"heads":32,"kv_heads":8,"head_dim":128,"vocab":128256,"gated":true,"parameters":8030261248,"trainable":8030261248}}}}"#
@@ -722,7 +724,7 @@ fn flops_have_their_convention_and_mfu_needs_a_known_peak() {
 fn a_thread_that_failed_is_started_again() {
     let mut world = World::new();
     let path = world.folder.path().join("other.sock");
-    world.source.rules = rules(&path);
+    world.source.options = options(&path);
     world.source.thread = None;
     let mut batch = Batch::new();
     world.source.sample(now(), &mut batch).unwrap();

@@ -1,9 +1,9 @@
 //! Peak memory of processes that ended, kept for a while in bounded memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::model::fair::{Answer, Shares};
+use crate::model::fair::{Room, Table};
 use crate::model::label::Label;
 use crate::model::shortage::{Refusals, Shortage};
 use crate::model::time::Timestamp;
@@ -17,24 +17,19 @@ const MOST_CANDIDATES: usize = 64;
 /// Peaks of ended processes, by workload; an entry outlives the workload's last process.
 #[derive(Debug)]
 pub(super) struct Exits {
-    workloads: BTreeMap<Label, Ended>,
-    shares: Shares<u32>,
+    workloads: Table<u32, Label, Ended>,
     /// Workloads that were removed recently. This happens when others end, so not at every sample.
     evicted: Refusals,
 }
 
 /// The ended processes of one workload.
-#[derive(Debug)]
-struct Ended {
-    user: u32,
-    /// Times increase, peaks decrease: an older entry that is not larger can never be exposed.
-    peaks: VecDeque<(Timestamp, Bytes)>,
-}
+///
+/// Times increase, peaks decrease: an older entry that is not larger can never be exposed.
+type Ended = VecDeque<(Timestamp, Bytes)>;
 
 impl Default for Exits {
     fn default() -> Self {
-        let (workloads, evicted) = (BTreeMap::new(), Refusals::new("exited_workload_peaks"));
-        Self { workloads, shares: Shares::new(MOST_WORKLOADS), evicted }
+        Self { workloads: Table::new(MOST_WORKLOADS), evicted: Refusals::new("exited_workload_peaks") }
     }
 }
 
@@ -42,21 +37,20 @@ impl Exits {
     /// Records a process that ended, in a workload of this user.
     pub(super) fn record(&mut self, workload: &Label, user: u32, peak: Bytes, at: Timestamp) {
         if !self.workloads.contains_key(workload) {
-            let from = match self.shares.request(user) {
-                Answer::Free => None,
-                Answer::TakeFrom(other) => Some(other),
-                Answer::Refused => Some(user),
-            };
-            if let Some(from) = from {
-                self.evicted.note(Some(from), at);
-                if !self.evict(from) {
-                    return;
+            let oldest = |_: &Label, peaks: &Ended| peaks.back().map(|(at, _)| at.monotonic());
+            match self.workloads.make_room(user, oldest) {
+                Room::Free => {}
+                Room::Evicted(other, ..) => self.evicted.note(Some(other), at),
+                Room::Refused => {
+                    self.evicted.note(Some(user), at);
+                    if self.workloads.evict(user, oldest).is_none() {
+                        return;
+                    }
                 }
             }
-            self.shares.take(user);
-            self.workloads.insert(workload.clone(), Ended { user, peaks: VecDeque::new() });
+            self.workloads.insert(user, workload.clone(), Ended::new());
         }
-        let Some(Ended { peaks, .. }) = self.workloads.get_mut(workload) else { return };
+        let Some(peaks) = self.workloads.get_mut(workload) else { return };
         while peaks.back().is_some_and(|(_, smaller)| *smaller <= peak) {
             peaks.pop_back();
         }
@@ -69,27 +63,11 @@ impl Exits {
         }
     }
 
-    /// Removes the workload of a user whose last exit is the oldest; false if the user has none.
-    fn evict(&mut self, user: u32) -> bool {
-        let of_user = self.workloads.iter().filter(|(_, ended)| ended.user == user);
-        let last = |ended: &Ended| ended.peaks.back().map(|(at, _)| at.monotonic());
-        let Some(oldest) = of_user.min_by_key(|(_, ended)| last(ended)).map(|(name, _)| name.clone()) else {
-            return false;
-        };
-        self.workloads.remove(&oldest);
-        self.shares.release(user);
-        true
-    }
-
     /// Removes processes that ended longer ago than `hold`.
     pub(super) fn forget(&mut self, at: Timestamp, hold: Duration) {
-        let shares = &mut self.shares;
-        self.workloads.retain(|_, Ended { user, peaks }| {
+        self.workloads.retain(|_, peaks| {
             while peaks.front().is_some_and(|(ended, _)| at.since(*ended) > hold) {
                 peaks.pop_front();
-            }
-            if peaks.is_empty() {
-                shares.release(*user);
             }
             !peaks.is_empty()
         });
@@ -102,7 +80,7 @@ impl Exits {
 
     /// The largest peak of each workload.
     pub(super) fn peaks(&self) -> impl Iterator<Item = (&Label, Bytes)> {
-        self.workloads.iter().filter_map(|(name, ended)| Some((name, ended.peaks.front()?.1)))
+        self.workloads.iter().filter_map(|(name, ended)| Some((name, ended.front()?.1)))
     }
 }
 
@@ -117,7 +95,7 @@ mod tests {
     }
 
     fn size(exits: &Exits) -> usize {
-        exits.workloads.values().map(|ended| ended.peaks.len()).sum()
+        exits.workloads.iter().map(|(_, ended)| ended.len()).sum()
     }
 
     #[test]
@@ -177,7 +155,7 @@ mod tests {
         exits.record(&"bob".into(), 1003, Bytes::new(7), at(9_000));
         assert!(exits.workloads.contains_key(&Label::from("bob")));
         exits.forget(at(20_000), HOLD);
-        assert_eq!((exits.workloads.len(), exits.shares.of(1002)), (0, 0));
+        assert_eq!((exits.workloads.len(), exits.workloads.of(1002)), (0, 0));
     }
 
     proptest::proptest! {

@@ -20,7 +20,7 @@ impl Workloads {
         let watched = self.workload_table.watched();
         out.put(&metrics::WORKLOADS, &[], Count(watched as u64));
         out.put(&metrics::OMITTED, &[], Count((self.workload_table.workloads.len() - watched) as u64));
-        if !self.rules.matchers.is_empty() {
+        if !self.options.matchers.is_empty() {
             out.put(&metrics::UNREADABLE, &[], Count(self.texts.unreadable));
             out.put(&metrics::DEFERRED, &[], Count(self.texts.deferred));
         }
@@ -31,7 +31,7 @@ impl Workloads {
             let user = self.users.name(workload.facts.user);
             let run = self.ranks.run_of(*id);
             put_info(workload, (user, run), self.slurm.of(&workload.identity), &self.pods, out);
-            put_sums(workload, self.rules.pss, table.boot, out);
+            put_sums(workload, self.options.pss, table.boot, out);
             out.facts.workloads.push(Arc::clone(&workload.facts));
             out.facts.workload_names.push(Arc::clone(&workload.names));
         }
@@ -90,7 +90,7 @@ impl Workloads {
                 seen.assignment.map(|assignment| assignment.id).filter(|id| watched(*id)).unwrap_or(0);
             Candidate { workload, rss: seen.rss(row), shown: seen.shown, place }
         });
-        let (top, host_top) = (self.rules.top, self.rules.host_top);
+        let (top, host_top) = (self.options.top_processes, self.options.host_top);
         let chosen = top::choose(candidates.collect(), |id| if id == 0 { host_top } else { top });
         self.seen.iter_mut().for_each(|seen| seen.shown = false);
         for chosen in chosen {

@@ -25,13 +25,8 @@ pub(super) fn put(look: &Look, at: Timestamp, out: &mut Batch) {
     for (user, count) in users {
         out.put(&metrics::HANGING, &[user.into()], Count(count));
     }
-    let waits = look.held_up.iter();
-    out.facts.shortages.extend(waits.map(|(user, left_out)| Shortage {
-        limit: "process_readers",
-        user: Some(*user),
-        left_out: *left_out,
-        most: MOST as u64,
-    }));
+    let held_up = look.held_up.iter().map(|(user, waits)| (user, waits));
+    out.facts.shortages.extend(Shortage::of_users("process_readers", MOST, held_up));
 }
 
 fn finding(hanging: &Hanging, workload: &Label, at: Timestamp) -> Finding {

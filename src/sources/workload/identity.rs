@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::options::Rules;
+use super::options::Options;
 use crate::host::cgroup_owner::{Owned, Owners};
 use crate::host::cgroup_path::{self, Place, SlurmJob};
 use crate::model::facts::ProcessRow;
@@ -66,12 +66,12 @@ impl Identity {
     }
 
     /// The identity of the process tree below `root`, which uses a GPU or reports as a rank.
-    pub(super) fn of_tree(kind: Kind, root: &ProcessRow, rules: &Rules) -> Self {
+    pub(super) fn of_tree(kind: Kind, root: &ProcessRow, options: &Options) -> Self {
         let key = WorkloadKey { anchor: Anchor::Tree(root.key), user: Some(root.uid) };
         // A process can have any name: the name is changed if it looks like one from the host's managers or
         // the configuration.
         let name = format!("{}-{}", root.comm, root.key.pid);
-        let plain = if rules.reserve(&name) { format!("tree-{name}") } else { name };
+        let plain = if options.reserve(&name) { format!("tree-{name}") } else { name };
         Self::new(kind, key, plain.into(), charged(root))
     }
 
@@ -124,11 +124,11 @@ impl Names {
     ///
     /// # Errors
     /// [`Unknown`], which is not cached.
-    pub(super) fn of(&mut self, path: &Arc<str>, rules: &Rules) -> Result<Option<Named>, Unknown> {
+    pub(super) fn of(&mut self, path: &Arc<str>, options: &Options) -> Result<Option<Named>, Unknown> {
         if let Some(known) = self.known.get(path) {
             return Ok(known.clone());
         }
-        let named = named(path, rules, &mut self.owners)?;
+        let named = named(path, options, &mut self.owners)?;
         self.known.insert(Arc::clone(path), named.clone());
         Ok(named)
     }
@@ -142,8 +142,8 @@ pub(super) struct Unknown;
 ///
 /// # Errors
 /// [`Unknown`] if the path would name one, but the owners of its folders cannot be determined.
-pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Option<Named>, Unknown> {
-    let Some(found) = by_path(path, rules) else { return Ok(None) };
+pub(super) fn named(path: &str, options: &Options, owners: &mut Owners) -> Result<Option<Named>, Unknown> {
+    let Some(found) = by_path(path, options) else { return Ok(None) };
     let (managed, user) = match owners.of(path) {
         Owned::Managed => return Ok(Some(found)),
         Owned::User { end, user } => (&path[..end], Some(user)),
@@ -151,7 +151,7 @@ pub(super) fn named(path: &str, rules: &Rules, owners: &mut Owners) -> Result<Op
         Owned::Unseen => (cgroup_path::outermost(path), None),
         Owned::Unknown => return Err(Unknown),
     };
-    let allowed = by_path(managed, rules);
+    let allowed = by_path(managed, options);
     Ok(allowed.or_else(|| of_user(found, managed, user?)))
 }
 
@@ -169,10 +169,10 @@ fn of_user(named: Named, folder: &str, user: u32) -> Option<Named> {
 }
 
 /// The workload that a path names, regardless of the owners of its folders.
-fn by_path(path: &str, rules: &Rules) -> Option<Named> {
+fn by_path(path: &str, options: &Options) -> Option<Named> {
     let empty = Label::default;
     let (identity, part) = match cgroup_path::place(path) {
-        Place::Slurm { job, step, path } if rules.slurm => {
+        Place::Slurm { job, step, path } if options.slurm => {
             let of_job = |name: &str| Identity::of_group(Kind::Slurm, path, path, format!("slurm-{name}"));
             let identity = match job {
                 SlurmJob::Id(id) => Identity { slurm_job: id.into(), ..of_job(id) },
@@ -181,19 +181,19 @@ fn by_path(path: &str, rules: &Rules) -> Option<Named> {
             };
             (identity, step.unwrap_or_default().into())
         }
-        Place::Pod { uid, container, path } if rules.kubernetes => {
+        Place::Pod { uid, container, path } if options.kubernetes => {
             // containerd's cgroupfs layout has the container in the name of the same folder.
             let folder = path.rfind('/').unwrap_or(0);
             let pod = path[folder..].find(':').map_or(path, |colon| &path[..folder + colon]);
             let identity = Identity::of_group(Kind::Pod, path, pod, format!("pod-{uid}"));
             (Identity { pod_uid: uid.into(), ..identity }, container.unwrap_or_default().into())
         }
-        Place::Container { id, path } if rules.containers => {
+        Place::Container { id, path } if options.containers => {
             let short = id.get(..12).unwrap_or(id);
             (Identity::of_group(Kind::Container, path, path, format!("container-{short}")), id.into())
         }
         _ => {
-            let wanted = |unit: &str| rules.units.iter().any(|wanted| pattern::fits(wanted, unit));
+            let wanted = |unit: &str| options.units.iter().any(|wanted| pattern::fits(wanted, unit));
             let (unit, path) = cgroup_path::units(path).find(|(unit, _)| wanted(unit))?;
             let identity = Identity::of_group(Kind::Unit, path, path, format!("unit-{unit}"));
             (Identity { unit: unit.into(), ..identity }, empty())

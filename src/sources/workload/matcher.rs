@@ -11,16 +11,26 @@ use crate::model::facts::ProcessRow;
 use crate::model::label::Label;
 use crate::model::pattern;
 
-/// One configured workload; all given conditions must hold.
-#[derive(Clone, Debug)]
-pub(super) struct Matcher {
-    pub(super) name: Label,
-    pub(super) executable: Option<String>,
-    pub(super) command_line: Option<String>,
-    pub(super) user: Option<String>,
-    pub(super) cgroup: Option<String>,
-    pub(super) environment: Option<String>,
-    pub(super) run: Option<Label>,
+crate::options! {
+    /// One configured workload; all given conditions must hold.
+    pub(super) struct Matcher {
+        /// Name of the workload.
+        name: Label;
+        /// File name of the executable, or its whole path if this has a slash; `*` and `?` are wildcards.
+        executable: Option<String>;
+        /// Part of the command line, or a pattern of all of it if this has `*` or `?`; the first 256 KiB are compared.
+        command_line: Option<String>;
+        /// Name or number of the user.
+        user: Option<String>;
+        /// Path of the cgroup; `*` and `?` are wildcards.
+        cgroup: Option<String>;
+        /// Environment variable at the start of the process, as `NAME` or `NAME=VALUE`; `*` and `?` are wildcards in the
+        /// value. The first 256 KiB of the environment are compared.
+        environment: Option<String>;
+        /// Name of the training run that the workload is a part of, the same on all its nodes; if it is absent, it is
+        /// read from the job.
+        run: Option<Label>;
+    }
 }
 
 /// The result of evaluating the conditions that need no access to the process's memory.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use exits::Exits;
 use identity::{Identity, Kind, Names};
 use member::{Files, Member};
-use options::Rules;
+use options::Options;
 use ranks::Ranks;
 use seen::Seen;
 use settle::Assignment;
@@ -60,19 +60,21 @@ pub static REGISTRATION: Registration = Registration {
     name: "workload",
     about: "Workloads (process trees, Slurm jobs, pods, containers and systemd units) and the resources that each uses. Requires the process source.",
     on_by_default: true,
-    options: options::ALL,
+    options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &["process"],
-    check: options::check,
+    check: |settings| Options::read(settings).check(),
     build: |settings, context| {
         // Together with the third that `process` uses, this is half of the limit.
         let descriptors = process::descriptor_limit() / 6;
-        Box::new(Workloads::new(Rules::new(settings), &context.roots, descriptors, &readers::shared()))
+        Box::new(Workloads::new(Options::read(settings), &context.roots, descriptors, &readers::shared()))
     },
 };
 
 struct Workloads {
-    rules: Rules,
+    options: Options,
+    /// The first error because of which a matcher or a tree is left out.
+    problem: Option<String>,
     files: Files,
     users: Users,
     workload_table: WorkloadTable,
@@ -92,13 +94,16 @@ struct Workloads {
 }
 
 impl Workloads {
-    fn new(rules: Rules, roots: &Roots, descriptors: usize, pool: &Arc<Pool>) -> Self {
-        let texts = Texts::new(&rules.matchers, Arc::clone(pool));
+    fn new(mut options: Options, roots: &Roots, descriptors: usize, pool: &Arc<Pool>) -> Self {
+        let problem = options.check().into_iter().next().map(|(key, what)| format!("{key} {what}"));
+        options.matchers.retain(|matcher| matcher.problem().is_none());
+        let texts = Texts::new(&options.matchers, Arc::clone(pool));
         Self {
             slurm: SlurmJobs::new(Arc::clone(pool), Arc::clone(&texts.budget)),
             ranks: Ranks::new(Arc::clone(pool), Arc::clone(&texts.budget)),
             texts,
-            rules,
+            options,
+            problem,
             pods: Arc::default(),
             files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
@@ -127,13 +132,13 @@ impl Workloads {
             }
             self.files.release(*member);
         }
-        self.exits.forget(at, self.rules.exited_peak_hold);
+        self.exits.forget(at, self.options.exited_peak_hold);
     }
 
     /// The assignment of each process on its own: by matcher, or by the name of its cgroup.
     fn assignments(&mut self, table: &ProcessTable) -> Vec<Option<Assignment>> {
         self.names.turn();
-        let Self { rules, workload_table, seen, names, trees, .. } = self;
+        let Self { options, workload_table, seen, names, trees, .. } = self;
         let mut assignments = Vec::with_capacity(table.rows.len());
         for (seen, row) in seen.iter_mut().zip(&table.rows) {
             if row.kernel {
@@ -143,13 +148,13 @@ impl Workloads {
             if seen.to_name {
                 seen.direct = None;
                 let path = row.naming_cgroup.as_ref();
-                let named = path.map_or(Ok(None), |path| names.of(path, rules));
+                let named = path.map_or(Ok(None), |path| names.of(path, options));
                 // If it cannot be determined now, it is tried again.
                 seen.unresolved = named.is_err();
                 seen.named = named.unwrap_or_default();
             }
             let known = seen.direct.and_then(|assignment| workload_table.again(assignment));
-            seen.direct = known.or_else(|| direct(seen, row, rules, trees, workload_table));
+            seen.direct = known.or_else(|| direct(seen, row, options, trees, workload_table));
             assignments.push(seen.direct);
         }
         assignments
@@ -175,9 +180,9 @@ impl Workloads {
         };
         let mut settled = settle(workload_table, &direct);
         let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
-        let on_gpus = on_gpus.filter(|_| self.rules.gpu_trees);
+        let on_gpus = on_gpus.filter(|_| self.options.gpu_trees);
         let reporters = reporting.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
-        let reporters = reporters.filter(|_| self.rules.job_trees);
+        let reporters = reporters.filter(|_| self.options.job_trees);
         for (kind, pid, key) in on_gpus.chain(reporters) {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
@@ -188,7 +193,7 @@ impl Workloads {
                 continue;
             }
             let root = settle::root_of(table, &parents, place);
-            let identity = Identity::of_tree(kind, &table.rows[root], &self.rules);
+            let identity = Identity::of_tree(kind, &table.rows[root], &self.options);
             direct[root] = Some(workload_table.assignment(&identity.key.clone(), || identity));
             settled = settle(workload_table, &direct);
         }
@@ -202,7 +207,7 @@ impl Workloads {
         let assignments = assigned_rows.filter_map(|(seen, row)| Some((seen.assignment?, row)));
         let users = &mut self.users;
         self.left_out =
-            self.workload_table.turn(assignments, self.rules.max_workloads, |uid| users.name(uid));
+            self.workload_table.turn(assignments, self.options.max_workloads, |uid| users.name(uid));
         let read = (&self.files.root, &*self.pods);
         self.ranks.turn(&self.seen, table, &parents, &self.workload_table, read, at);
     }
@@ -214,19 +219,14 @@ impl Workloads {
             Some(Membership { process: seen.key, workload: Arc::clone(&workload.facts) })
         });
         out.facts.workload_of = members.collect();
-        let most = self.rules.max_workloads as u64;
-        out.facts.shortages.extend(self.left_out.iter().map(|(user, left_out)| Shortage {
-            limit: "workloads",
-            user: Some(*user),
-            left_out: *left_out,
-            most,
-        }));
+        let most = self.options.max_workloads;
+        out.facts.shortages.extend(Shortage::of_users("workloads", most, &self.left_out));
         out.facts.shortages.extend(self.exits.shortages(at));
     }
 
     /// Reads the members in detail and computes the sums.
     fn observe(&mut self, table: &ProcessTable, at: Timestamp) {
-        let mut may_read_pss = self.rules.pss;
+        let mut may_read_pss = self.options.pss;
         let place_of = |seen: &[Seen], key| seen.binary_search_by_key(&key, |seen| seen.key).ok();
         self.files.io.keep(|key| place_of(&self.seen, key).is_some());
         for (seen, row) in self.seen.iter_mut().zip(&table.rows) {
@@ -276,14 +276,14 @@ impl Workloads {
 fn direct(
     seen: &Seen,
     row: &ProcessRow,
-    rules: &Rules,
+    options: &Options,
     trees: &Trees,
     workload_table: &mut WorkloadTable,
 ) -> Option<Assignment> {
     // A tree that is requested by its pid contains only descendants of that process.
     let tree = trees.name_of(row.key).map(|name| (name, None, None));
     let user = if row.uid == 0 { seen.user } else { row.uid };
-    let matched = seen.matched.map(|place| &rules.matchers[place]);
+    let matched = seen.matched.map(|place| &options.matchers[place]);
     let matched = matched.map(|matcher| (&matcher.name, matcher.run.as_ref(), Some(user)));
     if let Some((name, run, user)) = tree.or(matched) {
         let identity = Identity::of_rule(name, run, user, row);
@@ -307,7 +307,7 @@ impl Source for Workloads {
         self.users.tick();
         self.files.root.begin_sample();
         if !self.started {
-            self.trees = Trees::bind(&self.rules.trees, &self.files.root, &mut self.files.buffer);
+            self.trees = Trees::bind(&self.options.trees, &self.files.root, &mut self.files.buffer);
         }
         self.follow(&table, at);
         self.pods = Arc::clone(&out.facts.pods);
@@ -317,7 +317,7 @@ impl Source for Workloads {
         self.expose(&table, out);
         out.facts.shortages.extend(self.files.root.status_shortages());
         hanging::put(&self.texts.pool().look(), at, out);
-        match self.rules.problems.first() {
+        match &self.problem {
             Some(problem) => Err(SourceError::failed(Failure::Parse, problem.clone())),
             None => Ok(()),
         }

@@ -24,7 +24,7 @@ struct Host {
 }
 
 impl Host {
-    fn new(rules: Rules) -> Self {
+    fn new(options: Options) -> Self {
         let tree = Tree::new();
         tree.add(&Process::new(1, "systemd"));
         let context =
@@ -36,7 +36,7 @@ impl Host {
             .build)(&Settings::default(), &context);
         // Processes that a test adds start while the daemon runs.
         process.sample(Timestamp::from_secs(0), &mut Batch::new()).unwrap();
-        let workload = Workloads::new(rules, &tree.roots(), 1_000, &patient());
+        let workload = Workloads::new(options, &tree.roots(), 1_000, &patient());
         Self {
             tree,
             process,
@@ -98,35 +98,12 @@ fn patient() -> Arc<Pool> {
     Arc::new(Pool::new(readers::Pace::PATIENT))
 }
 
-fn rules() -> Rules {
-    Rules {
-        matchers: Vec::new(),
-        trees: Vec::new(),
-        problems: Vec::new(),
-        slurm: true,
-        kubernetes: true,
-        containers: true,
-        units: Vec::new(),
-        gpu_trees: true,
-        job_trees: true,
-        max_workloads: 64,
-        top: 2,
-        host_top: 1,
-        exited_peak_hold: Duration::from_secs(5),
-        pss: false,
-    }
+fn options() -> Options {
+    Options { top_processes: 2, host_top: 1, exited_peak_hold: Duration::from_secs(5), ..Options::default() }
 }
 
 fn matcher(name: &str) -> matcher::Matcher {
-    matcher::Matcher {
-        name: name.into(),
-        executable: None,
-        command_line: None,
-        user: None,
-        cgroup: None,
-        environment: None,
-        run: None,
-    }
+    matcher::Matcher { name: name.into(), ..matcher::Matcher::default() }
 }
 
 fn values(batch: &Batch, prefix: &str) -> String {
@@ -152,7 +129,7 @@ const JOB: &str = "/slurm/uid_1000/job_7/step_0/task_0";
 
 #[test]
 fn orphans_and_new_sessions_stay_with_their_workload() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(10, "slurmstepd"));
     host.add(&Process::new(11, "python").parent(10).cgroup(JOB));
     host.add(&Process::new(12, "loader").parent(11).cgroup("/elsewhere"));
@@ -172,7 +149,7 @@ fn orphans_and_new_sessions_stay_with_their_workload() {
 
 #[test]
 fn a_gpu_process_brings_its_tree() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     let mut shell = Process::new(20, "bash");
     shell.terminal = 34816;
     host.add(&shell);
@@ -199,7 +176,7 @@ fn a_gpu_process_brings_its_tree() {
         value(&host.sample(), "memwarden_workload_gpu_memory_bytes", &["torchrun-21", "0", "GPU-a"]),
         None
     );
-    let mut off = Host::new(Rules { gpu_trees: false, ..rules() });
+    let mut off = Host::new(Options { gpu_trees: false, ..options() });
     off.add(&Process::new(22, "python"));
     off.gpu(22, Some(1));
     assert_eq!(off.members(), "");
@@ -207,7 +184,7 @@ fn a_gpu_process_brings_its_tree() {
 
 #[test]
 fn a_process_that_reports_as_a_rank_brings_its_tree() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(21, "torchrun"));
     host.add(&Process::new(22, "python").parent(21));
     host.add(&Process::new(30, "python").cgroup(JOB));
@@ -231,7 +208,7 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     host.reporting.clear();
     assert_eq!(host.members(), "slurm-7: 30\ntorchrun-21: 21 22");
     // Workloads found only by the job socket leave half of the limit to others.
-    let mut small = Host::new(Rules { max_workloads: 4, ..rules() });
+    let mut small = Host::new(Options { max_workloads: 4, ..options() });
     for pid in 40..44 {
         small.add(&Process::new(pid, "python"));
     }
@@ -239,7 +216,7 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
     small.reporting = (40..44).map(|pid| table.get(pid).unwrap().key).collect();
     small.sample();
     assert_eq!(small.workload.workload_table.watched(), 2);
-    let mut off = Host::new(Rules { job_trees: false, ..rules() });
+    let mut off = Host::new(Options { job_trees: false, ..options() });
     off.add(&Process::new(22, "python"));
     off.reporting = vec![key(22, start)];
     assert_eq!(off.members(), "");
@@ -251,7 +228,7 @@ fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
     let id = "0123456789abcdef".repeat(4);
     let container = format!("/docker/{id}");
     let own = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("own") };
-    let mut host = Host::new(Rules { matchers: vec![own], units: vec!["train-*".to_owned()], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![own], units: vec!["train-*".to_owned()], ..options() });
     host.add(&Process::new(10, "a").cgroup(JOB));
     host.add(&Process::new(11, "train").parent(10).cgroup(JOB).exe("/opt/train"));
     host.add(&Process::new(12, "b").parent(11).cgroup(JOB));
@@ -280,15 +257,15 @@ fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
         memwarden_workload_info unit-train-x.service,unit,tester,/system.slice/train-x.service,,,,,,,,,,train-x.service, 1
         memwarden_workload_info g-50,gpu,tester,/user.slice,,,,,,,,,,, 1
     "#]].assert_eq(&values(&host.sample(), "memwarden_workload_info"));
-    let none = Rules { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..rules() };
+    let none = Options { slurm: false, kubernetes: false, containers: false, gpu_trees: false, ..options() };
     host.workload = Workloads::new(none, &host.tree.roots(), 1_000, &patient());
     assert_eq!(host.members(), "");
 }
 
 #[test]
 fn a_tree_is_that_of_the_process_which_ran_at_the_start() {
-    let trees = ["10 run", "77"].map(|text| tree::parse(text).unwrap()).into();
-    let mut host = Host::new(Rules { trees, ..rules() });
+    let trees = ["10 run", "77"].map(str::to_owned).into();
+    let mut host = Host::new(Options { trees, ..options() });
     host.add(&Process::new(10, "python"));
     host.add(&Process::new(11, "loader").parent(10).cgroup(JOB));
     assert_eq!(host.members(), "run: 10 11");
@@ -311,7 +288,7 @@ fn every_condition_of_a_matcher_must_hold() {
         ..matcher("both")
     };
     let second = matcher::Matcher { environment: Some("SPECIAL".to_owned()), ..matcher("special") };
-    let mut host = Host::new(Rules { matchers: vec![all, second], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![all, second], ..options() });
     let good = |pid| {
         Process::new(pid, "python")
             .cgroup("/batch/x")
@@ -348,7 +325,7 @@ fn uid_name() -> String {
 
 #[test]
 fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     let of = |pid: u32| Process::new(pid, "python").cgroup(JOB);
     let cpu = |out: &Batch| value(out, "memwarden_workload_cpu_seconds_total", &["slurm-7"]).unwrap();
     let read = |out: &Batch| value(out, "memwarden_workload_io_read_bytes_total", &["slurm-7"]).unwrap();
@@ -410,7 +387,7 @@ fn counters_never_decrease_and_peaks_of_exited_members_are_kept() {
 
 #[test]
 fn a_process_whose_first_thread_has_ended_is_matched_and_has_its_memory() {
-    let mut host = Host::new(Rules { matchers: vec![of_line("train", "train.py")], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![of_line("train", "train.py")], ..options() });
     let mut process =
         Process::new(10, "p").pages(0).file("status", "State:\tZ\nThreads:\t2\n").file("cmdline", "");
     (process.state, process.threads) = ('Z', 2);
@@ -432,7 +409,7 @@ fn a_user_with_large_status_files_costs_a_sample_one_of_them_and_is_named() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("processes of several users need root");
     }
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     let groups = "4294967294 ".repeat(2_000);
     for pid in 10..20 {
         let process = Process::new(pid, "p").cgroup(JOB).memory(4000, 400, 40, 9000);
@@ -453,7 +430,7 @@ fn a_user_with_large_status_files_costs_a_sample_one_of_them_and_is_named() {
 
 #[test]
 fn the_largest_and_the_others_add_up() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     for (pid, pages) in [(10, 100), (11, 400), (12, 200), (13, 300), (14, 0)] {
         host.add(&Process::new(pid, "p").cgroup(JOB).pages(pages));
     }
@@ -484,7 +461,7 @@ fn estimated(pid: u32, pages: u64, [anon, file, shmem]: [u64; 3]) -> Process {
 
 #[test]
 fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&estimated(10, 10, [400, 200, 100]));
     host.add(&estimated(11, 900, [40, 20, 10]));
     host.add(&estimated(12, 0, [300, 0, 0]));
@@ -516,7 +493,7 @@ fn the_estimate_of_stat_is_not_taken_for_the_memory_of_members() {
 
 #[test]
 fn memory_is_read_though_stat_does_not_change() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     for pid in 10..14 {
         host.add(&estimated(pid, 5, [u64::from(pid) * 100, 0, 0]));
     }
@@ -537,7 +514,7 @@ fn memory_is_read_though_stat_does_not_change() {
 
 #[test]
 fn too_many_workloads_are_counted_and_the_first_stay() {
-    let mut host = Host::new(Rules { max_workloads: 2, ..rules() });
+    let mut host = Host::new(Options { max_workloads: 2, ..options() });
     for job in [3, 1] {
         host.add(&Process::new(10 + job, "p").cgroup(&format!("/slurm/uid_0/job_{job}")));
     }
@@ -554,7 +531,7 @@ fn too_many_workloads_are_counted_and_the_first_stay() {
 
 #[test]
 fn a_process_that_changes_its_workload_is_not_counted_twice() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(10, "p").cpu(500));
     host.gpu(10, None);
     assert_eq!(host.members(), "p-10: 10");
@@ -566,8 +543,8 @@ fn a_process_that_changes_its_workload_is_not_counted_twice() {
 
 #[test]
 fn members_beyond_the_descriptor_limit_are_read() {
-    let mut host = Host::new(rules());
-    host.workload = Workloads::new(rules(), &host.tree.roots(), 1, &patient());
+    let mut host = Host::new(options());
+    host.workload = Workloads::new(options(), &host.tree.roots(), 1, &patient());
     for pid in 10..20 {
         host.add(&Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).io(1, 1));
     }
@@ -578,7 +555,7 @@ fn members_beyond_the_descriptor_limit_are_read() {
 
 #[test]
 fn pss_is_read_only_where_it_blocks_no_process() {
-    let mut host = Host::new(Rules { pss: true, ..rules() });
+    let mut host = Host::new(Options { pss: true, ..options() });
     let small =
         |pid| Process::new(pid, "p").cgroup(JOB).memory(4, 0, 0, 4).file("smaps_rollup", "Pss:  3 kB\n");
     host.add(&small(10)).add(&small(11));
@@ -599,7 +576,7 @@ fn pss_is_read_only_where_it_blocks_no_process() {
 #[test]
 fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
     let tree = Tree::new();
-    let mut source = Workloads::new(rules(), &tree.roots(), 1, &patient());
+    let mut source = Workloads::new(options(), &tree.roots(), 1, &patient());
     let error = source.sample(Timestamp::from_secs(1), &mut Batch::new()).unwrap_err();
     assert!(matches!(error, SourceError::Unavailable { .. }));
     assert_eq!(
@@ -608,9 +585,9 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
     );
     assert_eq!(matcher("").problem(), Some("must have a name"));
 
-    let problems = vec!["matchers[0] must have a name".to_owned()];
-    let mut host = Host::new(rules());
-    host.workload = Workloads::new(Rules { problems, ..rules() }, &host.tree.roots(), 1, &patient());
+    let matchers = vec![of_line("", "train.py")];
+    let mut host = Host::new(options());
+    host.workload = Workloads::new(Options { matchers, ..options() }, &host.tree.roots(), 1, &patient());
     let mut out = Batch::new();
     host.process.sample(Timestamp::from_secs(1), &mut out).unwrap();
     let error = host.workload.sample(Timestamp::from_secs(1), &mut out).unwrap_err();
@@ -620,7 +597,7 @@ fn without_processes_it_is_unavailable_and_bad_matchers_are_named() {
 
 #[test]
 fn values_hidden_by_the_kernel_are_absent_and_reported() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     // A folder in place of a file cannot be read, not even by root.
     host.add(&Process::new(10, "p").cgroup(JOB).file("io/x", "").file("fd/0", ""));
     let out = host.sample();
@@ -641,7 +618,7 @@ fn of_line(name: &str, part: &str) -> matcher::Matcher {
 #[test]
 fn processes_that_change_their_names_are_not_read_each_time() {
     const PROCESSES: u32 = 36;
-    let mut host = Host::new(Rules { matchers: vec![of_line("job", "train.py")], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![of_line("job", "train.py")], ..options() });
     // More than the limit for one process, and together more than the limit for one read.
     let line = format!("python\0train.py\0{}", "x".repeat(texts::LONGEST + 50_000));
     let call = |host: &Host, name| {
@@ -678,14 +655,14 @@ fn a_command_line_that_cannot_be_read_is_reported_and_delays_no_tick() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
-    let mut host = Host::new(rules());
-    let rules = Rules { matchers: vec![of_line("job", "train.py"), others], ..rules() };
+    let mut host = Host::new(options());
+    let options = Options { matchers: vec![of_line("job", "train.py"), others], ..options() };
     let pace = readers::Pace {
         slow: Duration::from_millis(20),
         deadline: Duration::from_millis(40),
         ..readers::Pace::PATIENT
     };
-    host.workload = Workloads::new(rules, &host.tree.roots(), 1_000, &Arc::new(Pool::new(pace)));
+    host.workload = Workloads::new(options, &host.tree.roots(), 1_000, &Arc::new(Pool::new(pace)));
     host.tree.end(1);
     host.add(&Process::new(10, "sly")).add(&Process::new(11, "python").file("cmdline", "train.py\0"));
     // A FIFO without a writer.
@@ -727,7 +704,7 @@ fn a_process_with_a_pending_signal_is_matched_after_its_delivery() {
     let others = matcher::Matcher { user: Some(uid_name()), ..matcher("others") };
     for (more, before, after) in [(None, "", "job: 10"), (Some(others), "others: 10", "job: 10")] {
         let matchers = std::iter::once(of_line("job", "train.py")).chain(more).collect();
-        let mut host = Host::new(Rules { matchers, ..rules() });
+        let mut host = Host::new(Options { matchers, ..options() });
         host.tree.end(1);
         let process =
             |mask| Process::new(10, "python").file("cmdline", "train.py\0").file("status", &pending(mask));
@@ -764,7 +741,7 @@ impl Host {
 
 #[test]
 fn a_process_name_does_not_make_it_a_member_of_a_job() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(7, "slurm"));
     let start = host.sample().facts.processes.unwrap().get(7).unwrap().key.start;
     host.reporting.push(ProcessKey { pid: 7, start });
@@ -787,7 +764,7 @@ fn cgroups_of_a_user_do_not_identify_jobs_or_pods() {
         return;
     }
     let id = "0123456789abcdef".repeat(4);
-    let mut host = Host::new(Rules { units: vec!["train*".to_owned()], ..rules() });
+    let mut host = Host::new(Options { units: vec!["train*".to_owned()], ..options() });
     host.delegate("/user/1002", 1002);
     host.delegate(&format!("/docker/{id}"), 1002);
     host.delegate("/user.slice/user@1002.service", 1002);
@@ -810,7 +787,7 @@ fn cgroups_of_a_user_do_not_identify_jobs_or_pods() {
 
 #[test]
 fn a_job_whose_cgroup_is_unreadable_is_found_when_it_is_readable() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(10, "python").cgroup(JOB));
     std::fs::remove_dir_all(host.tree.group("/slurm")).unwrap();
     assert_eq!(host.members(), "");
@@ -824,7 +801,7 @@ fn a_matcher_without_a_user_makes_a_workload_for_each() {
         return;
     }
     let any = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("train") };
-    let mut host = Host::new(Rules { matchers: vec![any], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![any], ..options() });
     let train = |pid| Process::new(pid, "train").exe("/opt/train");
     host.add_of(1001, &train(20));
     host.add_of(1002, &train(10).start(900));
@@ -854,7 +831,7 @@ fn a_process_with_a_hidden_owner_or_root_rights_belongs_to_its_user() {
         return;
     }
     let any = matcher::Matcher { executable: Some("train".to_owned()), ..matcher("train") };
-    let mut host = Host::new(Rules { matchers: vec![any], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![any], ..options() });
     let train = |pid, ids: &str| {
         Process::new(pid, "train").exe("/opt/train").file("status", &format!("Uid:\t{ids}\n"))
     };
@@ -871,7 +848,7 @@ fn a_user_with_many_workloads_leaves_places_to_others() {
     if !may_chown() {
         return;
     }
-    let mut host = Host::new(Rules { max_workloads: 4, ..rules() });
+    let mut host = Host::new(Options { max_workloads: 4, ..options() });
     for pid in 40..46 {
         host.add_of(1002, &Process::new(pid, "python"));
         host.gpu(pid, None);
@@ -924,7 +901,7 @@ fn labels(host: &mut Host, names: &[&str]) -> String {
 
 #[test]
 fn a_job_with_a_sluid_has_the_id_in_the_title_of_its_slurmstepd() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&stepd(10, "77"));
     let task =
         with_users(11, "python", 10, "1000\t1000\t1000\t1000").cgroup(&format!("{SLUID_STEP}/user/task_0"));
@@ -950,7 +927,7 @@ fn the_executable_of_debians_slurmstepd_is_known() {
         ("/usr/sbin/slurmstepd-wlm (deleted)", "slurm-77,slurm,77,0,,"),
         ("/tmp/slurmstepd-other", "slurm-sEKNKTV3WPV500,slurm,,0,,"),
     ] {
-        let mut host = Host::new(rules());
+        let mut host = Host::new(options());
         host.add(&stepd(10, "77").exe(executable));
         host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
         assert_eq!(slurm_labels(&mut host), name, "{executable}");
@@ -959,7 +936,7 @@ fn the_executable_of_debians_slurmstepd_is_known() {
 
 #[test]
 fn a_job_with_a_sluid_is_named_by_its_id_when_it_is_known() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(12, "loader").cgroup(&format!("{SLUID_STEP}/user/task_0")));
     assert_eq!(slurm_labels(&mut host), "slurm-sEKNKTV3WPV500,slurm,,0,,");
     let key = host.workload.workload_table.workloads.values().next().unwrap().facts.key.clone();
@@ -991,7 +968,7 @@ fn no_process_of_a_user_gives_its_job_the_id_of_another() {
         // A pending signal.
         stepd(11, "7").file("status", "Name:\tx\nUid:\t0\t0\t0\t0\nSigPnd:\t0000000000000100\n"),
     ] {
-        let mut host = Host::new(rules());
+        let mut host = Host::new(options());
         host.add(&forged.cgroup(&task).file("cmdline", "slurmstepd: [7.0]\0").file("environ", environ));
         // The job that has this id.
         host.add(&Process::new(20, "python").cgroup(JOB));
@@ -1003,7 +980,7 @@ fn no_process_of_a_user_gives_its_job_the_id_of_another() {
 #[test]
 fn the_environment_of_a_process_that_slurm_did_not_start_or_that_is_signalled_is_not_read() {
     let environment = "SLURM_JOB_ACCOUNT=physics\0SLURM_JOB_PARTITION=gpu\0";
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&Process::new(10, "slurmstepd"));
     let signalled = with_users(11, "python", 10, "1\t1\t1\t1").cgroup(JOB).file("environ", environment);
     host.add(&signalled.file("status", "Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n"));
@@ -1017,7 +994,7 @@ fn the_environment_of_a_process_that_slurm_did_not_start_or_that_is_signalled_is
 fn a_pod_is_named_by_namespace_and_name_and_its_key_stays() {
     let uid = "1a2b3c4d-0000-1111-2222-0123456789ab";
     let (large, small) = ("a".repeat(64), "b".repeat(64));
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     let group = |id: &str| format!("/kubepods/burstable/pod{uid}/{id}");
     host.add(&Process::new(10, "python").cgroup(&group(&large)).memory(4000, 0, 0, 4000));
     host.add(&Process::new(11, "sidecar").cgroup(&group(&small)).memory(40, 0, 0, 40));

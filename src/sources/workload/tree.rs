@@ -31,12 +31,12 @@ pub(super) fn parse(text: &str) -> Result<Tree, &'static str> {
 
 impl Trees {
     /// Finds the processes with these pids now, so that a later process with the same pid is not taken for one of them.
-    pub(super) fn bind(wanted: &[Tree], root: &ProcRoot, buffer: &mut Vec<u8>) -> Self {
+    pub(super) fn bind(wanted: &[String], root: &ProcRoot, buffer: &mut Vec<u8>) -> Self {
         let mut roots = Vec::new();
-        for Tree { pid, name } in wanted {
-            let start = root.read(*pid, "stat", buffer).ok().and_then(process::stat).map(|stat| stat.start);
+        for Tree { pid, name } in wanted.iter().filter_map(|text| parse(text).ok()) {
+            let start = root.read(pid, "stat", buffer).ok().and_then(process::stat).map(|stat| stat.start);
             match start {
-                Some(start) => roots.push((ProcessKey { pid: *pid, start }, name.clone())),
+                Some(start) => roots.push((ProcessKey { pid, start }, name)),
                 None => tracing::warn!(
                     pid,
                     "The root process of a configured tree does not exist; ignoring the tree."

@@ -69,30 +69,27 @@ fn a_snapshot_is_neither_read_through_a_link_nor_waited_for() {
     std::fs::hard_link(&secret, &second).unwrap();
     let pipe = folder.path().join("rank2.pickle");
     fifo(&pipe);
+    let digest = |file: &Path, owner: Option<u32>| {
+        let request = json!({"file": file, "owner": owner, "max_memory": 1_000_000_000, "proc": "/proc"});
+        run(folder.path(), &["snapshot-digest", &request.to_string()])
+    };
     for (path, why) in [(&link, "symbolic link"), (&second, "private file"), (&pipe, "not a regular file")] {
         // As the daemon starts it, if the file was replaced since the check.
-        let path = path.to_str().unwrap();
-        let done = run(
-            folder.path(),
-            &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", path],
-        );
+        let done = digest(path, None);
         let output: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
-        assert!(output["Err"].as_str().is_some_and(|text| text.contains(why)), "{path}: {output}");
+        assert!(
+            output["Err"].as_str().is_some_and(|text| text.contains(why)),
+            "{}: {output}",
+            path.display()
+        );
     }
     chown(&second, Some(ALICE), None).unwrap();
     std::fs::remove_file(&secret).unwrap();
-    let done = run(
-        folder.path(),
-        &["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--", second.to_str().unwrap()],
-    );
+    let done = digest(&second, None);
     assert!(text(&done.stdout).contains("\"Ok\""), "her own is read: {}", text(&done.stdout));
     for (owner, output) in [(ALICE, "\"Ok\""), (ALICE + 1, "belongs to another user")] {
         // The file belonged to another user when the daemon checked it, and was replaced since.
-        let (owner, path) = (owner.to_string(), second.to_str().unwrap());
-        let arguments =
-            ["snapshot-digest", "--max-memory", "1000000000", "--proc", "/proc", "--owner", &owner];
-        let arguments: Vec<&str> = arguments.into_iter().chain(["--", path]).collect();
-        let done = run(folder.path(), &arguments);
+        let done = digest(&second, Some(owner));
         assert!(text(&done.stdout).contains(output), "{}", text(&done.stdout));
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::{Reload, ServeError, Server, Setup};
-use crate::config::{Compatibility, Listen, Web};
+use crate::config::{Compatibility, Web};
 use crate::events::Events;
 use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
@@ -34,16 +34,12 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// A web section with everything on and port 0.
 pub(super) fn web() -> Web {
     Web {
-        listen: vec![Listen(SocketAddr::from(([127, 0, 0, 1], 0)))],
-        config_file: None,
+        listen_addresses: vec!["127.0.0.1:0".to_owned()],
         enable_lifecycle: true,
-        max_requests: 40,
-        max_connections: 512,
         header_timeout: PATIENCE,
         request_timeout: PATIENCE,
         idle_timeout: PATIENCE,
-        openmetrics: true,
-        allowed_hosts: Vec::new(),
+        ..Web::default()
     }
 }
 

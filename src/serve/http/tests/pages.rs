@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::client::{again, ask, get, read};
 use super::{PATIENCE, Running, frames, web};
-use crate::config::{Listen, Web};
+use crate::config::Web;
 
 #[tokio::test]
 async fn every_page_answers() {
@@ -165,7 +165,7 @@ async fn a_connection_is_kept_and_pipelined() {
 #[tokio::test]
 async fn a_taken_port_is_named() {
     let server = Running::start(web());
-    let taken = Web { listen: vec![Listen(server.address)], ..web() };
+    let taken = Web { listen_addresses: vec![server.address.to_string()], ..web() };
     let error = Running::try_start(taken, None, Ok(()), PATIENCE).err().unwrap();
     let port = server.address.port();
     assert_eq!(
@@ -177,7 +177,7 @@ async fn a_taken_port_is_named() {
     let task = server.stop();
     task.await.unwrap();
     Running::try_start(
-        Web { listen: vec![Listen(([127, 0, 0, 1], port).into())], ..web() },
+        Web { listen_addresses: vec![format!("127.0.0.1:{port}")], ..web() },
         None,
         Ok(()),
         PATIENCE,

@@ -9,7 +9,6 @@ use tokio_rustls::rustls::{NamedGroup, SupportedCipherSuite};
 
 use super::{names, options};
 use crate::config::{ConfigError, parse_section};
-use crate::model::setting::{Opt, Settings};
 
 /// A checked web-config file.
 #[derive(Debug)]
@@ -76,37 +75,30 @@ pub(super) struct Rate {
 
 /// Parses the text; `path` is used in messages and to resolve relative paths.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Document, ConfigError> {
-    parse_section(text, path, options::FILE, |settings, complain| {
-        let http = settings.section(&options::HTTP);
-        Document {
-            tls: tls(&settings.section(&options::TLS), complain),
-            http2: http.bool(&options::HTTP2),
-            headers: headers(&http.map(&options::HEADERS), complain),
-            users: users(settings, complain),
-            rate: rate(&settings.section(&options::RATE), complain),
-        }
+    parse_section(text, path, |file: options::File, complain| Document {
+        tls: tls(file.tls_server_config, complain),
+        http2: file.http_server_config.http2,
+        headers: headers(&file.http_server_config.headers, complain),
+        users: users(file.basic_auth_users, complain),
+        rate: rate(&file.rate_limit, complain),
     })
 }
 
 type Complain<'a> = &'a mut dyn FnMut(&str, String);
 
-fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
-    let mut pem =
-        |inline: &'static Opt, file: &'static Opt| match (settings.text(inline), settings.path(file)) {
-            (Some(_), Some(_)) => {
-                complain(
-                    &key("tls_server_config", inline),
-                    format!("conflicts with {}; set only one of them", file.key),
-                );
-                None
-            }
-            (Some(text), None) => Some(Pem::Inline(text)),
-            (None, path) => path.map(Pem::File),
-        };
-    let cert = pem(&options::CERT, &options::CERT_FILE);
-    let key_pem = pem(&options::KEY, &options::KEY_FILE);
-    let client_ca = pem(&options::CA, &options::CA_FILE);
-    let auth_type = settings.text(&options::AUTH_TYPE);
+fn tls(keys: options::Tls, complain: Complain<'_>) -> Option<Tls> {
+    let mut pem = |key: &str, inline: Option<String>, file: Option<PathBuf>| match (inline, file) {
+        (Some(_), Some(_)) => {
+            complain(&tls_key(key), format!("conflicts with {key}_file; set only one of them"));
+            None
+        }
+        (Some(text), None) => Some(Pem::Inline(text)),
+        (None, path) => path.map(Pem::File),
+    };
+    let cert = pem("cert", keys.cert, keys.cert_file);
+    let key_pem = pem("key", keys.key, keys.key_file);
+    let client_ca = pem("client_ca", keys.client_ca, keys.client_ca_file);
+    let auth_type = keys.client_auth_type;
     let clients = match auth_type.as_deref() {
         None | Some("NoClientCert") => Clients::Anybody,
         Some("RequestClientCert") => Clients::Ask,
@@ -118,23 +110,18 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
                 "`{other}` is not one of NoClientCert, RequestClientCert, RequireAnyClientCert, \
                  VerifyClientCertIfGiven, RequireAndVerifyClientCert"
             );
-            complain(&key("tls_server_config", &options::AUTH_TYPE), what);
+            complain(&tls_key("client_auth_type"), what);
             Clients::Anybody
         }
     };
-    let versions = names::versions(
-        &settings.choice(&options::MIN_VERSION),
-        &settings.choice(&options::MAX_VERSION),
-        &mut |opt, what| complain(&key("tls_server_config", opt), what),
-    );
-    let mut named = |opt: &'static Opt, place: usize, what| {
-        complain(&format!("{}[{place}]", key("tls_server_config", opt)), what)
-    };
-    let cipher_suites = names::cipher_suites(&settings.texts(&options::CIPHER_SUITES), &mut |place, what| {
-        named(&options::CIPHER_SUITES, place, what);
+    let versions =
+        names::versions(&keys.min_version, &keys.max_version, &mut |key, what| complain(&tls_key(key), what));
+    let mut named = |key: &str, place: usize, what| complain(&format!("{}[{place}]", tls_key(key)), what);
+    let cipher_suites = names::cipher_suites(&keys.cipher_suites, &mut |place, what| {
+        named("cipher_suites", place, what);
     });
-    let curves = names::curves(&settings.texts(&options::CURVES), &mut |place, what| {
-        named(&options::CURVES, place, what);
+    let curves = names::curves(&keys.curve_preferences, &mut |place, what| {
+        named("curve_preferences", place, what);
     });
     // As in exporter-toolkit, TLS is enabled by any of these keys, not by the presence of the section.
     if cert.is_none() && key_pem.is_none() && client_ca.is_none() && auth_type.is_none() {
@@ -142,13 +129,13 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
     }
     if client_ca.is_some() && clients == Clients::Anybody {
         complain(
-            &key("tls_server_config", &options::AUTH_TYPE),
+            &tls_key("client_auth_type"),
             "must be set because client_ca or client_ca_file is set, for example to RequireAndVerifyClientCert".to_owned(),
         );
     }
     if client_ca.is_none() && matches!(clients, Clients::VerifyGiven | Clients::RequireVerified) {
         complain(
-            &key("tls_server_config", &options::AUTH_TYPE),
+            &tls_key("client_auth_type"),
             "verifies client certificates and requires client_ca or client_ca_file".to_owned(),
         );
     }
@@ -158,10 +145,10 @@ fn tls(settings: &Settings, complain: Complain<'_>) -> Option<Tls> {
             key,
             client_ca,
             clients,
-            allowed_sans: settings.texts(&options::ALLOWED_SANS),
+            allowed_sans: keys.client_allowed_sans,
             versions,
             cipher_suites,
-            server_order: settings.bool(&options::PREFER_SERVER),
+            server_order: keys.prefer_server_cipher_suites,
             curves,
         }),
         (None, _) => {
@@ -201,8 +188,7 @@ fn headers(written: &BTreeMap<String, String>, complain: Complain<'_>) -> Vec<(H
     found
 }
 
-fn users(settings: &Settings, complain: Complain<'_>) -> BTreeMap<String, String> {
-    let users = settings.map(&options::USERS);
+fn users(users: BTreeMap<String, String>, complain: Complain<'_>) -> BTreeMap<String, String> {
     for (user, hash) in &users {
         // The message does not include the hash, because it is logged.
         if hash.parse::<bcrypt::HashParts>().is_err() {
@@ -215,15 +201,15 @@ fn users(settings: &Settings, complain: Complain<'_>) -> BTreeMap<String, String
     users
 }
 
-fn rate(settings: &Settings, complain: Complain<'_>) -> Option<Rate> {
-    let text = settings.choice(&options::INTERVAL);
-    let Some(interval) = go_duration(&text) else {
+fn rate(keys: &options::Rate, complain: Complain<'_>) -> Option<Rate> {
+    let text = &keys.interval;
+    let Some(interval) = go_duration(text) else {
         let what =
             format!("`{text}` is not a duration; write one such as 1s, 500ms or 1m30s, or 0 for no limit");
         complain("rate_limit.interval", what);
         return None;
     };
-    let burst = settings.count(&options::BURST);
+    let burst = keys.burst;
     if interval.is_zero() {
         return None;
     }
@@ -260,8 +246,8 @@ fn go_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(total).ok().filter(|_| !text.is_empty())
 }
 
-fn key(section: &str, opt: &Opt) -> String {
-    format!("{section}.{}", opt.key)
+fn tls_key(key: &str) -> String {
+    format!("tls_server_config.{key}")
 }
 
 #[cfg(test)]

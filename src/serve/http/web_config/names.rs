@@ -4,9 +4,6 @@ use tokio_rustls::rustls::crypto::ring::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, SupportedProtocolVersion};
 
-use super::options;
-use crate::model::setting::Opt;
-
 /// The enabled TLS versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Versions {
@@ -30,7 +27,7 @@ impl Versions {
 }
 
 /// The versions from `min` to `max`; mistakes are reported by option.
-pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static Opt, String)) -> Versions {
+pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static str, String)) -> Versions {
     let mut new = |opt, text| match text {
         "TLS12" => false,
         "TLS13" => true,
@@ -46,12 +43,12 @@ pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static O
             true
         }
     };
-    match (new(&options::MIN_VERSION, min), new(&options::MAX_VERSION, max)) {
+    match (new("min_version", min), new("max_version", max)) {
         (false, false) => Versions::Only12,
         (true, true) => Versions::Only13,
         (false, true) => Versions::Both,
         (true, false) => {
-            complain(&options::MAX_VERSION, "is older than min_version".to_owned());
+            complain("max_version", "is older than min_version".to_owned());
             Versions::Both
         }
     }

@@ -102,7 +102,7 @@ fn start(options: &Options) -> Result<&'static Nvml, (String, NvmlError)> {
 
 /// The paths of the library to try, in this order.
 fn places(options: &Options) -> Vec<PathBuf> {
-    if let Some(library) = &options.library {
+    if let Some(library) = &options.nvml_library {
         return vec![library.clone()];
     }
     let root = options.driver_root.as_deref();
@@ -122,14 +122,9 @@ mod tests {
 
     fn options(library: Option<&str>, root: Option<&Path>) -> Options {
         Options {
-            library: library.map(PathBuf::from),
+            nvml_library: library.map(PathBuf::from),
             driver_root: root.map(Path::to_path_buf),
-            interval: Duration::from_secs(1),
-            processes: true,
-            field_values: true,
-            memory_peaks: true,
-            gpm: true,
-            nvlink_links: false,
+            ..Options::default()
         }
     }
 

@@ -31,7 +31,7 @@ const STEP: &str = "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_NTASKS=
 
 #[test]
 fn the_ranks_of_torchrun_are_its_children_and_not_their_workers() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     let elastic = "TORCHELASTIC_RUN_ID=abc MASTER_ADDR=node1 MASTER_PORT=29500";
     host.add(&python(20, 10, STEP).cgroup(JOB));
     for rank in 0..2 {
@@ -45,7 +45,7 @@ fn the_ranks_of_torchrun_are_its_children_and_not_their_workers() {
 
 #[test]
 fn the_tasks_of_a_step_are_ranks_where_nothing_below_is() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&python(20, 10, STEP).cgroup(JOB));
     host.add(&python(21, 20, STEP).cgroup(JOB));
     assert_eq!(shown(&mut host), "slurm-7: 0/0/2 20\nslurm-7 is of \"slurm-7\"");
@@ -54,7 +54,7 @@ fn the_tasks_of_a_step_are_ranks_where_nothing_below_is() {
 #[test]
 fn a_run_has_the_first_name_that_its_ranks_agree_on() {
     let of = |environments: [&str; 2], prepare: &dyn Fn(&mut Host)| {
-        let mut host = Host::new(rules());
+        let mut host = Host::new(options());
         host.add(&Process::new(20, "torchrun"));
         for (pid, environment) in (21..).zip(environments) {
             host.add(&python(pid, 20, &format!("RANK={} WORLD_SIZE=2 {environment}", pid - 21)));
@@ -90,12 +90,12 @@ fn the_configuration_and_the_pod_name_a_run() {
         run: Some("nightly".into()),
         ..matcher("own")
     };
-    let mut host = Host::new(Rules { matchers: vec![matched], ..rules() });
+    let mut host = Host::new(Options { matchers: vec![matched], ..options() });
     let train = Process::new(21, "train").exe("/usr/bin/train");
     host.add(&train.file("environ", "RANK=0\0WORLD_SIZE=1\0MEMWARDEN_RUN=mine\0"));
     assert_eq!(shown(&mut host), "own: 0/?/1 21\nown is of \"nightly\"");
 
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     let uid = "1a2b3c4d-0000-1111-2222-0123456789ab";
     host.add(
         &python(21, 1, "RANK=0 WORLD_SIZE=1 TORCHELASTIC_RUN_ID=abc").cgroup(&format!("/kubepods/pod{uid}")),
@@ -111,7 +111,7 @@ fn the_configuration_and_the_pod_name_a_run() {
 
 #[test]
 fn a_process_that_is_signalled_or_in_no_workload_is_not_read() {
-    let mut host = Host::new(rules());
+    let mut host = Host::new(options());
     host.add(&python(20, 1, "RANK=0 WORLD_SIZE=2"));
     let status = "Name:\tpython\nUid:\t1000\t1000\t1000\t1000\nShdPnd:\t0000000000000100\n";
     host.add(&python(21, 10, "RANK=0 WORLD_SIZE=2").cgroup(JOB).file("status", status));
