@@ -316,6 +316,7 @@ impl GuardLoop {
             slot,
             serial: job.serial,
             target: job.target,
+            user: job.user,
             mode: target.limits.mode,
             transition: *transition,
             under_way: escalation.incident().is_some(),

@@ -25,6 +25,8 @@ pub struct JobTransition {
     pub serial: u64,
     /// The index of its target.
     pub target: usize,
+    /// The user of the job; absent where the target names no job.
+    pub user: Option<u32>,
     /// Whether the target is observed or acted on.
     pub mode: Mode,
     /// The transition.
@@ -133,6 +135,7 @@ impl Journal for GuardJournal {
             at: transition.at,
             slot: TargetId(u16::try_from(moved.slot).unwrap_or(u16::MAX)),
             target: &target.name,
+            user: moved.user,
             mode: moved.mode.label(),
             from: transition.from.label(),
             to: transition.to.label(),

@@ -132,7 +132,9 @@ impl Feed {
             lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
-            self.exit_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
+            let watched =
+                jobs.map(|slot| (&targets[slot.target].name, slot.user, &*slot.roster.largest));
+            self.exit_watch.watch(watched);
             self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }
     }

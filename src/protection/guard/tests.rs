@@ -580,6 +580,7 @@ fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
         slot: 0,
         serial: 1,
         target: 0,
+        user: None,
         mode: Mode::Enforce,
         transition,
         under_way: true,

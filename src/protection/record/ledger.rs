@@ -35,6 +35,8 @@ pub struct LoggedTransition<'a> {
     pub slot: TargetId,
     /// The target's name.
     pub target: &'a Label,
+    /// The user of the job; absent where the target names no job.
+    pub user: Option<u32>,
     /// `observe`, `enforce` or `drill`.
     pub mode: &'static str,
     /// The state before.
@@ -125,7 +127,7 @@ impl Ledger {
                 let _ = write!(incident, "-{}", turn.slot.0);
             }
             self.slots[place].incident = incident;
-            self.recorder.began(turn.at, turn.target, turn.mode, &self.slots[place].incident, turn.policy);
+            self.recorder.began(turn, &self.slots[place].incident);
         }
         self.reason.clear();
         // Writing to a text cannot fail.

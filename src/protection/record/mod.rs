@@ -11,6 +11,7 @@ mod oom_kills;
 mod paused;
 mod recorder;
 pub mod report;
+mod retention;
 pub mod store;
 mod summary;
 
@@ -29,14 +30,12 @@ use self::recorder::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
 use super::enforce::executor::BackgroundExecutor;
-use super::enforce::exits::{ProcessExit, ProcessExits};
+use super::enforce::exits::{ProcessExit, ProcessExits, WatchedJob};
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
 use crate::host::{capability, cgroup, clock, fs, lock};
 use crate::model::error_chain::error_chain;
-use crate::model::ids::ProcessKey;
-use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::protection::types::incidents::Incidents;
 
@@ -59,10 +58,6 @@ pub fn report_missing_capabilities(proc: &Path, cgroup: &Path, events: &Events) 
 
 /// Interval at which a daemon checks whether another daemon with the same state directory has ended.
 pub const TRY_AGAIN: Duration = Duration::from_secs(10);
-/// Maximum number of incidents that are kept.
-const INCIDENTS: usize = 100;
-/// Maximum size of all incidents in bytes.
-const INCIDENT_BYTES: u64 = 512 << 20;
 /// Maximum size of a file of the audit log in bytes, and the number of older files that are kept.
 const AUDIT_BYTES: u64 = 16 << 20;
 const AUDIT_FILES: u32 = 4;
@@ -78,9 +73,8 @@ pub struct ExitWatch {
 }
 
 impl ExitWatch {
-    /// Watches the processes of these jobs, each with the name of its target; a process that is terminated by
-    /// `SIGKILL` is an incident.
-    pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
+    /// Watches the processes of these jobs; a process that is terminated by `SIGKILL` is an incident.
+    pub fn watch<'k>(&self, jobs: impl Iterator<Item = WatchedJob<'k>>) {
         lock(&self.exits).watch(&self.proc, jobs);
     }
 
@@ -98,6 +92,7 @@ pub struct Records {
     store: Option<Store>,
     events: Arc<Events>,
     exit_watch: ExitWatch,
+    passwd: PathBuf,
     archive: MemoryThread,
     hold: Hold,
     /// Whether a failure of the audit log has been reported.
@@ -112,12 +107,12 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
 
 /// The incidents in a state directory.
 pub fn store(folder: &Path) -> Store {
-    Store::new(folder.join("incidents"), INCIDENTS, INCIDENT_BYTES)
+    Store::new(folder.join("incidents"))
 }
 
 /// The incidents in a folder that contains nothing else, for reading.
 pub fn incidents(folder: PathBuf) -> Box<dyn Incidents> {
-    Box::new(Store::new(folder, 1, u64::MAX))
+    Box::new(Store::new(folder))
 }
 
 /// Whether this process has locked the state directory.
@@ -234,6 +229,7 @@ impl Records {
             store,
             events,
             exit_watch: ExitWatch { exits: Arc::default(), proc },
+            passwd: config.paths.passwd.clone(),
             archive,
             hold,
             audit_troubled: AtomicBool::default(),
@@ -324,7 +320,7 @@ impl Records {
 
     /// Reads OOM kills and the host's memory from every frame, until there are no more frames.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let (mut oom_kills, mut kills) = (OomKills::default(), KilledProcesses::default());
+        let (mut oom_kills, mut kills) = (OomKills::new(&self.passwd), KilledProcesses::default());
         let remembered = self.archive.known();
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };

@@ -151,6 +151,8 @@ pub struct Incident {
     pub version: String,
     /// Why there is a record.
     pub cause: Cause,
+    /// The user of the job, or of the process that the kernel killed; absent where unknown.
+    pub user: Option<u32>,
     /// The target's name, or the victim's group.
     pub target: String,
     /// `observe`, `enforce` or `drill`; empty where no policy acted.
