@@ -23,7 +23,7 @@ use crate::protection::enforce::levels::{HostMeter, MemoryLeft};
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
-use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, State, Transition};
+use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, Rung, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::types::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
@@ -66,9 +66,6 @@ pub struct DrilledStep {
     /// Duration of the check in microseconds.
     pub micros: u64,
 }
-
-/// The states, in order.
-const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::Term, State::Kill];
 
 /// Why no drill was made.
 #[derive(Debug, thiserror::Error)]
@@ -222,12 +219,11 @@ fn climb(
 ) -> Vec<DrilledStep> {
     let notification: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
-    let max_state = target.limits.max_state.label();
-    for to in LADDER {
+    for to in Rung::ALL.into_iter().filter(|rung| Some(*rung) <= target.limits.max_state).map(State::At) {
         let at = clock::now();
-        let ask = to == State::Checkpoint;
+        let ask = to == State::At(Rung::Checkpoint);
         // Only a shortage in the cgroup raises its limit.
-        let short = to == State::Soft && observed.reading(Resource::Cgroup).is_some();
+        let short = to == State::At(Rung::Soft) && observed.reading(Resource::Cgroup).is_some();
         let reason = if short { Reason::Level(Resource::Cgroup) } else { Reason::Alert };
         let transition = Transition { at, from, to, reason, incident: 1, ask, counts: false };
         from = to;
@@ -255,16 +251,13 @@ fn climb(
             let (outcome, fails) = told_of(&result);
             steps.push(DrilledStep { state: to, what: output(&planned.step.work), outcome, fails, micros });
         }
-        if to.label() == max_state {
-            break;
-        }
     }
     if let Some(hook) = &target.hook
         && let Err(error) = hooks::check::program(&hook.program)
     {
         let what = format!("check {}", hook.program.display());
         let outcome = error_chain(&error);
-        steps.push(DrilledStep { state: State::Soft, what, outcome, fails: true, micros: 0 });
+        steps.push(DrilledStep { state: State::At(Rung::Soft), what, outcome, fails: true, micros: 0 });
     }
     steps
 }

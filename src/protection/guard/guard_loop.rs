@@ -21,11 +21,11 @@ use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{
-    Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, State, Transition,
+    Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, Rung, State, Transition,
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
-use crate::protection::types::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
+use crate::protection::types::step::{Executor, Finished, Outcome, Step, StepDone, TargetId, Work};
 
 /// Limits of the time between two rounds.
 pub(super) const SHORTEST: Duration = Duration::from_millis(10);
@@ -305,12 +305,12 @@ impl GuardLoop {
         };
         let target = &self.targets[job.target];
         let report = &mut self.report.targets[job.target];
-        report.moves[transition.to as usize] += 1;
+        report.moves[transition.to.index()] += 1;
         let begins = transition.acts() && !transition.from.acts();
         report.trips += u64::from(begins);
         let enforced = target.limits.mode == Mode::Enforce;
         if transition.acts() && !enforced {
-            report.would[transition.to as usize] += 1;
+            report.would[transition.to.index()] += 1;
         }
         let moved = JobTransition {
             slot,
@@ -330,7 +330,7 @@ impl GuardLoop {
         job.moved = Some(moved);
         let stage = plan::stage_of(transition);
         // The JSON for hooks and webhooks is allocated, which a kill must not wait for.
-        let kills = stage == Some(Stage::Kill);
+        let kills = stage == Some(State::At(Rung::Kill));
         let notifies = stage.is_some() && !kills && (target.hook.is_some() || target.webhook.is_some());
         let ending = self.journal.incident(slot).filter(|_| notifies).map(str::to_owned);
         // The records of the steps belong to the incident that begins here.
@@ -361,10 +361,11 @@ impl GuardLoop {
                 self.notify(slot, &moved, &roster, clock);
             }
         }
-        if transition.to != State::Soft {
+        if transition.to != State::At(Rung::Soft) {
             self.thaw(slot, clock);
         }
-        let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
+        let over =
+            matches!(transition.to, State::Ok | State::At(Rung::Warn) | State::Cooldown | State::Disarmed);
         if over && let Some(job) = &mut self.slots[slot] {
             job.end_incident();
             if let Some(executors) = self.executors.of(&self.targets[job.target]) {
@@ -450,12 +451,14 @@ impl GuardLoop {
         };
         let longest = match escalation.state() {
             State::Ok | State::Disarmed => LONGEST,
-            State::Warn | State::Blind | State::Cooldown => WARNED,
+            State::At(Rung::Warn) | State::Blind | State::Cooldown => WARNED,
             // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
             State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
                 return WARNED;
             }
-            State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
+            State::At(Rung::Soft | Rung::Checkpoint) | State::At(Rung::Term | Rung::Kill) | State::Verify => {
+                SHORTEST
+            }
         };
         let limits = escalation.limits();
         let reading = |resource| match resource {

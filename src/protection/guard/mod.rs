@@ -132,8 +132,7 @@ impl Feed {
             lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
-            let watched =
-                jobs.map(|slot| (&targets[slot.target].name, slot.user, &*slot.roster.largest));
+            let watched = jobs.map(|slot| (&targets[slot.target].name, slot.user, &*slot.roster.largest));
             self.exit_watch.watch(watched);
             self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }

@@ -6,7 +6,7 @@ use super::peers::PEERS;
 use super::presets::{self, AskedRanks};
 use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, seconds};
-use crate::protection::policy::{MaxState, Mode};
+use crate::protection::policy::{Mode, Rung};
 
 macro_rules! opts {
     ($($(#[doc = $help:literal])+ $id:ident: $key:literal, $kind:expr, $default:literal;)+) => {
@@ -55,7 +55,7 @@ opts! {
     /// Processes to terminate: the `whole` target, its `largest` process or its `newest` process, each with its descendants.
     VICTIMS: "victims", OptKind::Choice(Victims::WORDS), "whole";
     /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook, raising the limit, freezing), `checkpoint`, `term` or `kill`.
-    MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "kill";
+    MAX_STATE: "max_state", OptKind::Choice(Rung::MAX_WORDS), "kill";
 
     /// Levels of the host's available memory.
     HOST: "host", OptKind::Section(&[&HOST_SOFT, &HOST_HARD]), "";
@@ -88,7 +88,7 @@ opts! {
     /// Trigger: the forecast of exhaustion by the analyzers; without a recent forecast, by the current rate.
     FORECAST: "forecast", OptKind::Section(&[&FORECAST_MAX_STATE, &WARN_WITHIN, &SOFT_WITHIN]), "";
     /// Last step of the escalation that a forecast alone can trigger.
-    FORECAST_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
+    FORECAST_MAX_STATE: "max_state", OptKind::Choice(Rung::MAX_WORDS), "checkpoint";
     /// Predicted time to exhaustion below which a warning is issued.
     WARN_WITHIN: "warn_within", LONG, "5m";
     /// Predicted time to exhaustion below which the escalation begins; at least the time that a checkpoint takes, plus a margin.
@@ -97,14 +97,14 @@ opts! {
     /// Trigger: a confirmed memory leak in the target.
     LEAK: "leak", OptKind::Section(&[&LEAK_MAX_STATE]), "";
     /// Last step of the escalation that a leak alone can trigger.
-    LEAK_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "warn";
+    LEAK_MAX_STATE: "max_state", OptKind::Choice(Rung::MAX_WORDS), "warn";
 
     /// Trigger: alerts that Alertmanager sends to `POST /api/v1/alerts`.
     ALERT: "alert", OptKind::Section(&[&LABELS, &ALERT_MAX_STATE, &ALL_JOBS]), "";
     /// Labels that an alert must have to match this target, such as `alertname: NodeMemoryLow`; `*` and `?` are wildcards. Empty matches no alert.
     LABELS: "labels", OptKind::Map, "{}";
     /// Last step of the escalation that an alert alone can trigger.
-    ALERT_MAX_STATE: "max_state", OptKind::Choice(MaxState::WORDS), "checkpoint";
+    ALERT_MAX_STATE: "max_state", OptKind::Choice(Rung::MAX_WORDS), "checkpoint";
     /// Whether an alert without the labels `workload` and `user` can lead beyond `warn`, for every job of the target. An alert with such a label, or with `run`, is for the jobs of that name only.
     ALL_JOBS: "all_jobs", OptKind::Bool, "false";
 

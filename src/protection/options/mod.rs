@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use self::presets::AskedRanks;
 use self::target::{Ask, Raise, Selector, Target, Victims};
-use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
+use super::policy::{Levels, Limits, Mode, Rung, Trigger};
 use super::types::marker::{self, Marker};
 use super::types::run_request::Peers;
 use super::types::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
@@ -182,7 +182,7 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
         let levels = sub(opt);
         levels.amount(soft).map(|soft| Levels { soft, hard: levels.amount(hard), max_age })
     };
-    let max_state = |section: &Settings, opt| MaxState::of(&section.choice(opt)).unwrap_or(MaxState::Ignore);
+    let max_state = |section: &Settings, opt| Rung::of(&section.choice(opt));
     let trigger = |section: &Settings, opt, max_age| Trigger { max_state: max_state(section, opt), max_age };
     let (forecast, checkpoint) = (sub(&keys::FORECAST), sub(&keys::CHECKPOINT));
     let (leak, alert) = (sub(&keys::LEAK), sub(&keys::ALERT));
@@ -204,7 +204,7 @@ fn limits(section: &Settings, most: Mode, frame_age: Duration) -> Limits {
         soft_within: forecast.duration(&keys::SOFT_WITHIN),
         leak: trigger(&leak, &keys::LEAK_MAX_STATE, frame_age),
         alert: match alert.map(&keys::LABELS).is_empty() {
-            true => Trigger { max_state: MaxState::Ignore, max_age: ALERT_AGE },
+            true => Trigger { max_state: None, max_age: ALERT_AGE },
             false => trigger(&alert, &keys::ALERT_MAX_STATE, ALERT_AGE),
         },
         hook_wait: sub(&keys::HOOK).duration(&keys::HOOK_WAIT),

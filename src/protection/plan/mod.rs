@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use self::victim::Roster;
 use super::options::target::Target;
-use super::policy::{Mode, Observed, Reason, State, Transition};
-use super::types::step::{Stage, Step, TargetId, Work};
+use super::policy::{Mode, Observed, Reason, Rung, State, Transition};
+use super::types::step::{Step, TargetId, Work};
 
 /// The input of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,8 @@ pub struct PlanInput<'t> {
     pub transition: &'t Transition,
     /// The observations of the transition.
     pub observed: &'t Observed,
-    /// The stage.
-    pub stage: Stage,
+    /// The state whose actions are due.
+    pub stage: State,
     /// The processes, in the orders of their signals.
     pub roster: &'t Roster,
     /// The JSON document for hooks and webhooks; absent where there is none.
@@ -84,25 +84,20 @@ impl Plan {
     }
 }
 
-/// The stage whose actions a transition requires; absent where it requires none.
-pub fn stage_of(transition: &Transition) -> Option<Stage> {
+/// The state whose actions a transition requires; absent where it requires none.
+pub fn stage_of(transition: &Transition) -> Option<State> {
     let Transition { from, to, reason, .. } = *transition;
     if reason == Reason::Fresh {
         return None;
     }
     match to {
-        State::Warn => Some(Stage::Warn),
-        State::Soft => Some(Stage::Soft),
-        State::Checkpoint => Some(Stage::Checkpoint),
         // Victims that stay are not signalled again; the transition only reports them.
-        State::Term | State::Verify if from == to => Some(Stage::Verify),
-        State::Term => Some(Stage::Term),
-        State::Kill => Some(Stage::Kill),
-        State::Cooldown => Some(Stage::Cooldown),
+        State::At(Rung::Term) | State::Verify if from == to => Some(State::Verify),
+        State::At(_) | State::Cooldown => Some(to),
         // The transition only reports that the rate limit forbids an action.
         State::Disarmed if from == to => None,
         // A frozen cgroup must be thawed, whatever ends the incident.
-        State::Ok | State::Disarmed | State::Blind => Some(Stage::Cooldown),
+        State::Ok | State::Disarmed | State::Blind => Some(State::Cooldown),
         State::Verify => None,
     }
 }

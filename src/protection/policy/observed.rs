@@ -1,11 +1,12 @@
 //! The observations of one step: plain values, each with its age.
 
+use crate::model::checkpoint::CheckpointState;
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::policy::state::MaxState;
+use crate::protection::types::rung::Rung;
 
 /// A resource of a target that can be exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -97,20 +98,9 @@ pub struct Members {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// The state of the checkpoint.
-    pub kind: AckKind,
+    pub kind: CheckpointState,
     /// When it was received.
     pub at: Timestamp,
-}
-
-/// The states of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AckKind {
-    /// The job is saving: the time limit is `longest_grace`.
-    Saving,
-    /// The checkpoint failed: the time limit is `grace`, as for a job that reports nothing.
-    Failed,
-    /// The checkpoint is complete.
-    Saved,
 }
 
 /// The observations of one step. Unknown values are absent.
@@ -128,7 +118,7 @@ pub struct Observed {
     pub leak: Option<Aged<bool>>,
     /// The last state that the firing alert for the job can lead to; the value is absent where none fires. The age is that
     /// of the newest notification.
-    pub alert: Option<Aged<Option<MaxState>>>,
+    pub alert: Option<Aged<Option<Option<Rung>>>>,
     /// The processes that would be signalled. Their age is not limited, because each is identified again before a
     /// signal.
     pub members: Option<Aged<Members>>,

@@ -468,8 +468,7 @@ impl Writer {
                 self.kept.insert(incident, bytes);
                 let removed = self.kept.excess(&incident.id).into_iter();
                 // A folder that cannot be removed is tried again with the next incident.
-                let removed: Vec<String> =
-                    removed.filter(|id| store.remove(id)).map(str::to_owned).collect();
+                let removed: Vec<String> = removed.filter(|id| store.remove(id)).map(str::to_owned).collect();
                 removed.iter().for_each(|id| self.kept.remove(id));
                 status.trouble = None;
                 true
@@ -533,7 +532,8 @@ mod tests {
     use crate::model::units::Bytes;
     use crate::protection::record::ledger::{Ledger, LoggedTransition};
     use crate::protection::types::audit::Reading;
-    use crate::protection::types::step::{SignalNumber, Stage, TargetId, Touched, Work};
+    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::step::{SignalNumber, TargetId, Touched, Work};
     use std::sync::LazyLock;
 
     #[track_caller]
@@ -614,7 +614,7 @@ mod tests {
         until(|| store.file(&id, RECORD).is_ok());
         let key = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
-        let step = Step { target: TargetId(3), stage: Stage::Kill, work };
+        let step = Step { target: TargetId(3), stage: State::At(Rung::Kill), work };
         ledger.moved(&turn(11, &job, "soft", "kill"));
         let number = ledger.before(Timestamp::from_secs(11), &step);
         let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40, micros: 30 });
@@ -710,7 +710,10 @@ mod tests {
             began_unix_seconds: unix,
             ended_unix_seconds: Some(unix),
             summary: format!("The kernel killed sh (pid {pid})."),
-            facts: facts.map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value)).into_iter().collect(),
+            facts: facts
+                .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
+                .into_iter()
+                .collect(),
             ..Incident::default()
         }
     }
@@ -773,7 +776,10 @@ mod tests {
             record.summary,
             "The kernel killed sh (pid 6). Kills in this cgroup until 1970-01-01 00:02:31 UTC: 51."
         );
-        assert_eq!([VICTIM, "last_victim_pid"].map(|fact| record.facts[fact].as_str()), [Some("6"), Some("8")]);
+        assert_eq!(
+            [VICTIM, "last_victim_pid"].map(|fact| record.facts[fact].as_str()),
+            [Some("6"), Some("8")]
+        );
         assert!(!store.file(&listed[0], "processes.csv").unwrap().is_empty(), "that of the first kill");
         // An other limit was reached.
         let mut host = kill(152, 1002, "/a", 8);
@@ -811,7 +817,7 @@ mod tests {
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
         let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
         let mut errand = RecordExecutor::new(Arc::clone(&room.recorder));
-        let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
+        let step = Step { target: TargetId(3), stage: State::At(Rung::Soft), work: Work::Record };
         assert!(errand.begin(Ticket(8), &step));
         let mut finished = Vec::new();
         until(|| {

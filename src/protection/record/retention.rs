@@ -89,7 +89,8 @@ impl KeptRecords {
                 && (0.0..=SAME_RECORD.as_secs_f64()).contains(&passed)
         };
         let known = kill.cause == Cause::KernelOom && !kill.target.is_empty();
-        let record = self.0.iter().filter(|_| known).filter(same).max_by(|one, other| one.id.cmp(&other.id))?;
+        let record =
+            self.0.iter().filter(|_| known).filter(same).max_by(|one, other| one.id.cmp(&other.id))?;
         Some(&record.id)
     }
 }

@@ -259,7 +259,8 @@ impl Entry<'_> {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::types::step::{SignalNumber, Stage, TargetId, Ticket, Work};
+    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::step::{SignalNumber, TargetId, Ticket, Work};
 
     const OCCASION: Occasion<'_> = Occasion {
         at: Timestamp::from_secs(7),
@@ -283,7 +284,7 @@ mod tests {
     fn a_step_is_a_pair_of_lines() {
         let process = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process, signal: SignalNumber::TERM, only_if_caught: false };
-        let step = Step { target: TargetId(2), stage: Stage::Term, work };
+        let step = Step { target: TargetId(2), stage: State::At(Rung::Term), work };
         check(
             &Entry::Before { number: 3, step: &step },
             &expect_test::expect![[

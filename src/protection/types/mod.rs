@@ -8,6 +8,7 @@ pub mod incidents;
 pub mod marker;
 mod place;
 pub mod run_request;
+pub mod rung;
 pub mod scope;
 pub mod step;
 mod step_error;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::run_request::RunRequest;
+use super::rung::State;
 use super::scope::{Refusal, Scope};
 pub use super::step_error::StepError;
 use crate::model::ids::ProcessKey;
@@ -27,45 +28,6 @@ pub struct Group {
     pub path: Label,
     /// The inode number of its folder.
     pub inode: u64,
-}
-
-/// The stage of the escalation that a step belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Little time or headroom is left.
-    Warn,
-    /// The soft level was crossed.
-    Soft,
-    /// A checkpoint is requested.
-    Checkpoint,
-    /// SIGTERM is sent.
-    Term,
-    /// SIGKILL is sent.
-    Kill,
-    /// The end of the victims is awaited.
-    Verify,
-    /// The incident is over.
-    Cooldown,
-}
-
-impl Stage {
-    /// Every stage, so that its counters start at zero.
-    pub const ALL: [Self; 7] =
-        [Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill, Self::Verify, Self::Cooldown];
-
-    /// The value of the `stage` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Warn => "warn",
-            Self::Soft => "soft",
-            Self::Checkpoint => "checkpoint",
-            Self::Term => "term",
-            Self::Kill => "kill",
-            Self::Verify => "verify",
-            Self::Cooldown => "cooldown",
-        }
-    }
 }
 
 /// The number of a signal, 1 to 31 (signal(7)); real-time signals are not offered.
@@ -268,8 +230,8 @@ impl Work {
 pub struct Step {
     /// The slot.
     pub target: TargetId,
-    /// The stage.
-    pub stage: Stage,
+    /// The state that it belongs to.
+    pub stage: State,
     /// The document.
     #[serde(flatten)]
     pub work: Work,

@@ -7,10 +7,11 @@ use super::super::job_state::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use super::super::journal::JobTransition;
 use super::super::notification;
 use super::{GuardLoop, id};
+use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Ack, AckKind};
-use crate::protection::types::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
+use crate::protection::policy::{Ack, Rung, State};
+use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Work};
 
 /// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
 const STAYING: Duration = Duration::from_secs(600);
@@ -22,7 +23,7 @@ impl GuardLoop {
         let Some(group) = frozen else { return };
         let work = Work::Thaw { group: group.clone() };
         let done =
-            self.perform(slot, &Step { target: id(slot), stage: Stage::Cooldown, work }, clock).is_some();
+            self.perform(slot, &Step { target: id(slot), stage: State::Cooldown, work }, clock).is_some();
         if let Some(job) = self.slots[slot].as_mut().filter(|_| !done) {
             // Tried again at the next transition, and when the guard ends.
             job.freeze.group = Some(group);
@@ -78,7 +79,7 @@ impl GuardLoop {
         match (label, result) {
             (AWAIT_CHECKPOINT, Ok(done)) => {
                 let saving = matches!(done.outcome, Outcome::Saving(_));
-                let kind = if saving { AckKind::Saving } else { AckKind::Saved };
+                let kind = if saving { CheckpointState::Saving } else { CheckpointState::Saved };
                 job.checkpoint.acknowledge(Ack { kind, at: now });
                 None
             }
@@ -109,7 +110,7 @@ impl GuardLoop {
             group: roster.group.clone(),
             within: STAYING,
         };
-        let step = Step { target: id(slot), stage: Stage::Verify, work };
+        let step = Step { target: id(slot), stage: State::Verify, work };
         let done = self.perform(slot, &step, clock);
         let Some(job) = self.slots[slot].as_mut() else { return };
         job.verification.awaited = Some(clock());
@@ -133,7 +134,7 @@ impl GuardLoop {
         let Some(job) = &self.slots[slot] else { return };
         let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
         let work = Work::Webhook { url: Arc::clone(url), body };
-        let step = Step { target: id(slot), stage: Stage::Kill, work };
+        let step = Step { target: id(slot), stage: State::At(Rung::Kill), work };
         let done = self.perform(slot, &step, clock);
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
             && let Some(job) = self.slots[slot].as_mut()

@@ -8,7 +8,7 @@ use crate::model::units::Bytes;
 use crate::protection::enforce::levels::{GroupMeter, MemoryLeft};
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::guard::input::{JobInput, Known};
-use crate::protection::policy::{Aged, Flow, Forecast, MaxState, Members, Observed, Reading, Resource};
+use crate::protection::policy::{Aged, Flow, Forecast, Members, Observed, Reading, Resource, Rung};
 use crate::protection::status::Unfit;
 
 /// The readings of the newest frame.
@@ -52,7 +52,7 @@ impl SamplerReadings {
     }
 
     /// The last state that the firing alert can lead to; the age is that of its newest notification.
-    pub(super) fn alert(&self, now: Timestamp) -> Aged<Option<MaxState>> {
+    pub(super) fn alert(&self, now: Timestamp) -> Aged<Option<Option<Rung>>> {
         let age = self.alert.map_or(Duration::ZERO, |alert| now.since(alert.at));
         Aged::of(self.alert.map(|alert| alert.most), age)
     }

@@ -1,9 +1,10 @@
-//! The states of the escalation, its modes, and the reasons of its transitions.
+//! The modes of a policy, and the transitions of an escalation with their reasons.
 
 use std::fmt;
 
 use super::observed::Resource;
 use crate::model::time::Timestamp;
+use crate::protection::types::rung::State;
 
 /// Whether a policy acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -33,111 +34,6 @@ impl Mode {
             Self::Observe => "observe",
             Self::Enforce => "enforce",
         }
-    }
-}
-
-/// The state of an escalation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Not fit to act: a self-test failed, or the rate limit is used up.
-    Disarmed,
-    /// No watched reading is recent.
-    Blind,
-    /// Nothing is wrong.
-    Ok,
-    /// Memory is near a level, or predicted to be exhausted.
-    Warn,
-    /// It is low: the record is written and the hook runs.
-    Soft,
-    /// A checkpoint was requested.
-    Checkpoint,
-    /// SIGTERM was sent.
-    Term,
-    /// The job is being killed.
-    Kill,
-    /// Whether the victims are gone and their memory is back is looked at.
-    Verify,
-    /// Quiet after an incident.
-    Cooldown,
-}
-
-impl State {
-    /// Every state, so that each has its series.
-    pub const ALL: [Self; 10] = [
-        Self::Disarmed,
-        Self::Blind,
-        Self::Ok,
-        Self::Warn,
-        Self::Soft,
-        Self::Checkpoint,
-        Self::Term,
-        Self::Kill,
-        Self::Verify,
-        Self::Cooldown,
-    ];
-
-    /// The value of the `state` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Disarmed => "disarmed",
-            Self::Blind => "blind",
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Soft => "soft",
-            Self::Checkpoint => "checkpoint",
-            Self::Term => "term",
-            Self::Kill => "kill",
-            Self::Verify => "verify",
-            Self::Cooldown => "cooldown",
-        }
-    }
-
-    /// Whether entering the state can carry out steps.
-    pub const fn acts(self) -> bool {
-        matches!(self, Self::Soft | Self::Checkpoint | Self::Term | Self::Kill)
-    }
-}
-
-/// The last state that a trigger or a policy can lead to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MaxState {
-    /// To no state: the trigger is ignored.
-    Ignore,
-    /// To a warning.
-    Warn,
-    /// To the hook.
-    Soft,
-    /// To the checkpoint signal.
-    Checkpoint,
-    /// To SIGTERM.
-    Term,
-    /// To SIGKILL.
-    Kill,
-}
-
-impl MaxState {
-    /// The words of the configuration, the least first.
-    pub const WORDS: &'static [&'static str] = &["ignore", "warn", "soft", "checkpoint", "term", "kill"];
-
-    /// Its word.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ignore => "ignore",
-            Self::Warn => "warn",
-            Self::Soft => "soft",
-            Self::Checkpoint => "checkpoint",
-            Self::Term => "term",
-            Self::Kill => "kill",
-        }
-    }
-
-    /// The maximum state of a word; absent where it is none of [`MaxState::WORDS`].
-    pub fn of(word: &str) -> Option<Self> {
-        [Self::Ignore, Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill]
-            .into_iter()
-            .find(|max_state| max_state.label() == word)
     }
 }
 
