@@ -130,7 +130,7 @@ pub fn walk(
             continue;
         };
         let id = TargetId(u16::try_from(slot).unwrap_or(u16::MAX));
-        let mut unfit = facts.unfit.map(crate::protection::status::Unfit::label);
+        let mut unfit = facts.sampled.unfit.map(crate::protection::status::Unfit::label);
         if let Some(scope) = facts.scope.clone()
             && machine.bound(id, Some(scope)).is_err()
         {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::input::Known;
 use crate::model::facts::{Allocator, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
-use crate::model::outlook::{self, Outlook};
+use crate::model::outlook::{self, Outlook, Tte};
 use crate::model::units::Bytes;
-use crate::protection::policy::{Forecast, Reading};
+use crate::protection::policy::Reading;
 use crate::protection::types::scope::within;
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
@@ -72,12 +72,11 @@ impl Traits<'_> {
     }
 
     /// The soonest predicted exhaustion; the outer option is absent where no analyzer observes the job.
-    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Forecast>> {
+    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Tte>> {
         let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
-        let quantiles = about.filter_map(|(_, forecast)| forecast.time_to_exhaustion);
-        let soonest = quantiles
-            .map(|tte| Forecast { p10: tte.p10, p50: tte.p50 })
-            .reduce(|one, other| Forecast { p10: one.p10.min(other.p10), p50: one.p50.min(other.p50) });
+        let soonest = about
+            .filter_map(|(_, forecast)| forecast.time_to_exhaustion)
+            .min_by(|one, other| one.p50.total_cmp(&other.p50));
         // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
@@ -134,7 +133,7 @@ impl Traits<'_> {
 mod tests {
     use super::*;
     use crate::model::facts::{GpuMemory, Membership};
-    use crate::model::outlook::{Conclusion, Growth, LeakState, Resource, Tte};
+    use crate::model::outlook::{Conclusion, Growth, LeakState, Resource};
 
     const fn process(pid: u32) -> ProcessKey {
         ProcessKey { pid, start: 1 }
@@ -248,7 +247,7 @@ mod tests {
         let reused = Traits { members: [reused].into_iter().collect(), ..own };
         assert_eq!((reused.forecast(&outlook), reused.leak(&outlook)), (None, None));
         let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
-        let soon = Some(Some(Forecast { p10: 3.0, p50: 4.0 }));
+        let soon = Some(Some(Tte { p10: 3.0, p50: 4.0, p90: None }));
         assert_eq!((forged.forecast(&outlook), forged.leak(&outlook)), (soon, Some(true)));
     }
 

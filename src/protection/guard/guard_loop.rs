@@ -212,7 +212,7 @@ impl GuardLoop {
         }
         let Some(job) = &mut self.slots[slot] else { return };
         job.receive(input, at);
-        self.journal.read_sampled(at, input.target, [input.gpu, input.allocator]);
+        self.journal.read_sampled(at, input.target, [input.sampled.gpu, input.sampled.allocator]);
         if let Some(scope) = input.scope.take()
             && let Some(executor) = self.executors.of(&self.targets[input.target])
         {

@@ -2,14 +2,16 @@
 //! itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::facts::WorkloadNames;
 use crate::model::label::Label;
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Escalation, Forecast, Members, Reading};
+use crate::protection::policy::{Aged, Escalation, Members, Reading};
 use crate::protection::status::Unfit;
 use crate::protection::types::scope::Scope;
 
@@ -37,6 +39,16 @@ pub enum Known {
     Read(Reading),
 }
 
+impl Known {
+    /// The reading, where there is one, which is as old as the frame.
+    pub(super) fn reading(self, age: Duration) -> Option<Aged<Reading>> {
+        match self {
+            Self::Read(reading) => Some(Aged::of(reading, age)),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
 /// The names of a job, for hooks, webhooks and alerts. Names that do not apply, or are unknown, are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobNames {
@@ -61,18 +73,25 @@ pub struct JobInput {
     pub names: Arc<JobNames>,
     /// Its processes.
     pub roster: Arc<Roster>,
-    /// Number of processes; absent where it is unknown.
-    pub members: Option<Members>,
     /// The scope, where it has changed.
     pub scope: Option<Scope>,
     /// The meter of its cgroup's limits, where it has changed; `Some(None)` where there is none any more.
     pub meter: Option<Option<GroupMeter>>,
+    /// What the sampler knows of it.
+    pub sampled: SamplerReadings,
+}
+
+/// What the sampler knows of a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SamplerReadings {
+    /// Number of processes; absent where it is unknown.
+    pub members: Option<Members>,
     /// The memory of its GPUs.
     pub gpu: Known,
     /// The memory of its allocator.
     pub allocator: Known,
     /// The forecast; absent where no analyzer observes the job.
-    pub forecast: Option<Option<Forecast>>,
+    pub forecast: Option<Option<Tte>>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
     /// The alert that fires for it.

@@ -10,11 +10,12 @@ use crate::model::units::Unit as _;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
+pub use crate::protection::record::ledger::CompletedStep;
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
 use crate::protection::types::audit::Reading;
 use crate::protection::types::incident::{Sample, target_subjects};
-use crate::protection::types::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
+use crate::protection::types::step::{Finished, Step, TargetId, Work};
 
 /// A transition, with the observations that it is based on.
 #[derive(Clone, Copy, Debug)]
@@ -72,21 +73,6 @@ pub trait Journal: Send {
     fn settle(&mut self) {}
 }
 
-/// A step that was carried out, and its result.
-#[derive(Clone, Copy, Debug)]
-pub struct CompletedStep<'d> {
-    /// The number from [`Journal::before`].
-    pub number: u64,
-    /// The step.
-    pub step: &'d Step,
-    /// The result.
-    pub result: &'d Result<StepDone, StepError>,
-    /// How long it took, in microseconds.
-    pub micros: u64,
-    /// The processes that it reached.
-    pub touched: &'d [Touched],
-}
-
 /// The audit log, the incident folders and the daemon's log.
 #[derive(Debug)]
 pub(super) struct GuardJournal {
@@ -139,7 +125,7 @@ impl Journal for GuardJournal {
             mode: moved.mode.label(),
             from: transition.from.label(),
             to: transition.to.label(),
-            reason: &transition.reason,
+            reason: transition.reason,
             readings: &readings[..count],
             under_way: moved.under_way,
             policy,
@@ -167,14 +153,7 @@ impl Journal for GuardJournal {
         {
             self.memory.killed(at, completed.touched);
         }
-        self.ledger.after(
-            at,
-            completed.number,
-            completed.step,
-            completed.result,
-            completed.micros,
-            completed.touched,
-        );
+        self.ledger.after(at, completed);
         self.log.after(moved, completed);
     }
 

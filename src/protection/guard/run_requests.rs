@@ -69,15 +69,6 @@ pub struct RunRequests {
     pub received: RunCounts,
 }
 
-/// What becomes of a request before the guard has seen it.
-#[derive(Debug)]
-pub(super) enum Taken {
-    /// The guard sends the outcome.
-    Passed(Receiver<(RunOutcome, u32)>),
-    /// It is not passed on.
-    Ended(RunOutcome),
-}
-
 impl RunRequests {
     /// Sets the thread that is woken by a request.
     pub(super) fn guard_is(&self, thread: Thread) {
@@ -107,30 +98,35 @@ impl RunRequests {
         *lock(&self.guard) = None;
     }
 
-    /// Checks a request of an authenticated sender, and passes it to the guard.
-    pub(super) fn take(&self, run: &str, request: RunRequest, now: Timestamp) -> Taken {
+    /// Checks a request of an authenticated sender, and passes it to the guard, which sends the outcome.
+    ///
+    /// # Errors
+    /// The outcome of a request that is not passed on.
+    pub(super) fn take(
+        &self,
+        run: &str,
+        request: RunRequest,
+        now: Timestamp,
+    ) -> Result<Receiver<(RunOutcome, u32)>, RunOutcome> {
         if !request.is_sound() {
-            return Taken::Ended(RunOutcome::Invalid);
+            return Err(RunOutcome::Invalid);
         }
         if now.unix().as_secs().abs_diff(request.unix_seconds) > WINDOW.as_secs() {
-            return Taken::Ended(RunOutcome::Clock);
+            return Err(RunOutcome::Clock);
         }
-        let jobs = match self.admit(run, &request, now) {
-            Ok(jobs) => jobs,
-            Err(outcome) => return Taken::Ended(outcome),
-        };
+        let jobs = self.admit(run, &request, now)?;
         let (reply, answer) = sync_channel(1);
         {
             let mut pending = lock(&self.pending);
             if pending.len() >= WAITING {
-                return Taken::Ended(RunOutcome::Busy);
+                return Err(RunOutcome::Busy);
             }
             pending.push(Pending { request: Arc::new(request), jobs, reply });
         }
         if let Some(guard) = &*lock(&self.guard) {
             guard.unpark();
         }
-        Taken::Passed(answer)
+        Ok(answer)
     }
 
     /// The jobs that the request is passed on for.
@@ -223,8 +219,8 @@ mod tests {
         expected: Option<RunOutcome>,
     ) {
         let taken = match requests.take(run, request, Timestamp::from_secs(second)) {
-            Taken::Passed(_) => None,
-            Taken::Ended(outcome) => Some(outcome),
+            Ok(_) => None,
+            Err(outcome) => Some(outcome),
         };
         assert_eq!(taken, expected);
     }

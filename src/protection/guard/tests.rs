@@ -13,7 +13,7 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 
 use super::guard_loop::{Executors, GuardLoop};
-use super::input::{GuardInput, JobInput, Known, SLOTS};
+use super::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
 use super::job_state::JobState;
 use super::journal::{CompletedStep, JobTransition, Journal};
 use super::mailbox::Mailbox;
@@ -260,15 +260,12 @@ impl World {
             names: Arc::default(),
             escalation: first.then(|| Escalation::new(self.targets[0].limits.clone(), self.now.get())),
             roster: Roster::new(&processes, self.targets[0].victims, None).into(),
-            members: Some(Members { count, catching: None }),
             scope: first.then(scope),
             meter: first.then(meter),
-            gpu: Known::Absent,
-            allocator: Known::Absent,
-            forecast: None,
-            leak: None,
-            alert: None,
-            unfit: None,
+            sampled: SamplerReadings {
+                members: Some(Members { count, catching: None }),
+                ..SamplerReadings::default()
+            },
         });
         GuardInput { at: self.now.get(), slots }
     }

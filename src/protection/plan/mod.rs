@@ -1,6 +1,6 @@
-//! The steps of a transition: each action of the stage adds its steps, in order.
+//! The steps of a transition: each action of its state adds steps, in order.
 
-pub mod actions;
+mod actions;
 pub mod ranks;
 pub mod victim;
 
@@ -30,15 +30,6 @@ pub struct PlanInput<'t> {
     pub notification: Option<&'t Arc<str>>,
 }
 
-/// An action of a stage; each is in its own file.
-///
-/// `plan` is pure: it adds steps and has no effect. It must name only processes of the roster, and adds at most one
-/// step for each of them.
-pub trait Action: Sync {
-    /// Adds the steps that are due.
-    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan);
-}
-
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
@@ -64,7 +55,7 @@ impl Plan {
     pub fn make(&mut self, input: &PlanInput<'_>) {
         self.steps.clear();
         for action in actions::on(input.stage) {
-            action.plan(input, self);
+            action(input, self);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::model::checkpoint::CheckpointState;
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::types::rung::Rung;
@@ -76,15 +77,6 @@ pub struct Reading {
     pub slow: Option<f64>,
 }
 
-/// The analyzers' time to exhaustion in seconds, the shortest of the target's resources.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
-    /// The 10 % quantile.
-    pub p10: f64,
-    /// The median.
-    pub p50: f64,
-}
-
 /// The processes of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
@@ -112,8 +104,8 @@ pub struct Observed {
     pub absent: [bool; 4],
     /// The groups whose limits the reading of the cgroup is about.
     pub groups: LimitedGroups,
-    /// The analyzers' forecast; the value is absent where no exhaustion is predicted.
-    pub forecast: Option<Aged<Option<Forecast>>>,
+    /// The soonest time to exhaustion of the target's resources; the value is absent where no exhaustion is predicted.
+    pub forecast: Option<Aged<Option<Tte>>>,
     /// Whether a leak in the target is confirmed.
     pub leak: Option<Aged<bool>>,
     /// The last state that the firing alert for the job can lead to; the value is absent where none fires. The age is that

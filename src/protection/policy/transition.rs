@@ -98,33 +98,38 @@ pub enum Reason {
 impl Reason {
     /// The word for records and labels.
     pub const fn label(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Its word and its sentence, where `{}` stands for the resource.
+    const fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Hard(_) => "hard_level",
-            Self::Level(_) => "soft_level",
-            Self::Near(_) => "near_soft_level",
-            Self::Forecast => "forecast",
-            Self::Leak => "leak",
-            Self::Alert => "alert",
-            Self::RunRequest => "run_request",
-            Self::HookWait => "hook_wait_over",
-            Self::NoTimeLeft => "no_time_left",
-            Self::GraceOver => "grace_over",
-            Self::Saved => "saved",
-            Self::NobodyCatches => "nobody_catches",
-            Self::TermOver => "term_grace_over",
-            Self::Killed => "killed",
-            Self::SavedAndGone => "saved_and_gone",
-            Self::Gone => "gone",
-            Self::Recovered => "recovered",
-            Self::Unkillable => "unkillable",
-            Self::NotBack => "memory_not_back",
-            Self::Stale => "stale",
-            Self::Fresh => "fresh",
-            Self::Unfit => "unfit",
-            Self::RateUsed => "rate_used_up",
-            Self::Withheld => "withheld",
-            Self::Rearmed => "rearmed",
-            Self::Quiet => "quiet",
+            Self::Hard(_) => ("hard_level", "the hard level of {} memory is crossed"),
+            Self::Level(_) => ("soft_level", "the soft level of {} memory is crossed"),
+            Self::Near(_) => ("near_soft_level", "{} memory is near its soft level"),
+            Self::Forecast => ("forecast", "exhaustion is predicted"),
+            Self::Leak => ("leak", "a leak is confirmed"),
+            Self::Alert => ("alert", "an alert fires"),
+            Self::RunRequest => ("run_request", "another node of the run asks for a checkpoint"),
+            Self::HookWait => ("hook_wait_over", "the waiting time of the hook is over"),
+            Self::NoTimeLeft => ("no_time_left", "time to exhaustion is below kill_margin"),
+            Self::GraceOver => ("grace_over", "the time limit of the checkpoint is over"),
+            Self::Saved => ("saved", "the checkpoint is complete"),
+            Self::NobodyCatches => ("nobody_catches", "no process has a handler for the checkpoint signal"),
+            Self::TermOver => ("term_grace_over", "the time limit after SIGTERM is over"),
+            Self::Killed => ("killed", "the kill was carried out"),
+            Self::SavedAndGone => ("saved_and_gone", "the job has ended, which it does after it has saved"),
+            Self::Gone => ("gone", "all victims have ended"),
+            Self::Recovered => ("recovered", "the shortage is over"),
+            Self::Unkillable => ("unkillable", "victims have not ended within their time limit"),
+            Self::NotBack => ("memory_not_back", "the victims have ended and the shortage is not over"),
+            Self::Stale => ("stale", "no watched reading is recent"),
+            Self::Fresh => ("fresh", "readings are recent again"),
+            Self::Unfit => ("unfit", "a self-test failed"),
+            Self::RateUsed => ("rate_used_up", "the rate limit is used up"),
+            Self::Withheld => ("withheld", "an action is due and the rate limit forbids it"),
+            Self::Rearmed => ("rearmed", "actions are allowed again"),
+            Self::Quiet => ("quiet", "the cooldown is over"),
         }
     }
 
@@ -139,33 +144,10 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hard(of) => write!(f, "the hard level of {} memory is crossed", of.label()),
-            Self::Level(of) => write!(f, "the soft level of {} memory is crossed", of.label()),
-            Self::Near(of) => write!(f, "{} memory is near its soft level", of.label()),
-            Self::Forecast => f.write_str("exhaustion is predicted"),
-            Self::Leak => f.write_str("a leak is confirmed"),
-            Self::Alert => f.write_str("an alert fires"),
-            Self::RunRequest => f.write_str("another node of the run asks for a checkpoint"),
-            Self::HookWait => f.write_str("the waiting time of the hook is over"),
-            Self::NoTimeLeft => f.write_str("time to exhaustion is below kill_margin"),
-            Self::GraceOver => f.write_str("the time limit of the checkpoint is over"),
-            Self::Saved => f.write_str("the checkpoint is complete"),
-            Self::NobodyCatches => f.write_str("no process has a handler for the checkpoint signal"),
-            Self::TermOver => f.write_str("the time limit after SIGTERM is over"),
-            Self::Killed => f.write_str("the kill was carried out"),
-            Self::SavedAndGone => f.write_str("the job has ended, which it does after it has saved"),
-            Self::Gone => f.write_str("all victims have ended"),
-            Self::Recovered => f.write_str("the shortage is over"),
-            Self::Unkillable => f.write_str("victims have not ended within their time limit"),
-            Self::NotBack => f.write_str("the victims have ended and the shortage is not over"),
-            Self::Stale => f.write_str("no watched reading is recent"),
-            Self::Fresh => f.write_str("readings are recent again"),
-            Self::Unfit => f.write_str("a self-test failed"),
-            Self::RateUsed => f.write_str("the rate limit is used up"),
-            Self::Withheld => f.write_str("an action is due and the rate limit forbids it"),
-            Self::Rearmed => f.write_str("actions are allowed again"),
-            Self::Quiet => f.write_str("the cooldown is over"),
+        let (_, text) = self.texts();
+        match self.resource().zip(text.split_once("{}")) {
+            Some((resource, (before, after))) => write!(f, "{before}{}{after}", resource.label()),
+            None => f.write_str(text),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here blocks or allocates: lines are written into a preallocated buffer and from there into the audit log's
 //! memory; another thread writes the folders.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::audit::AuditLog;
@@ -11,6 +11,7 @@ use super::recorder::{Id, Recorder};
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
+use crate::protection::policy::Reason;
 use crate::protection::types::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
 use crate::protection::types::incident::name_into;
 use crate::protection::types::step::{
@@ -26,8 +27,23 @@ const SPILL: usize = 256 * 1024;
 /// Maximum number of pending steps.
 const GOING: usize = 1024;
 
+/// A step that was carried out, and its result.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletedStep<'d> {
+    /// The number from [`Ledger::before`].
+    pub number: u64,
+    /// The step.
+    pub step: &'d Step,
+    /// The result.
+    pub result: &'d Result<StepDone, StepError>,
+    /// How long it took, in microseconds.
+    pub micros: u64,
+    /// The processes that it reached.
+    pub touched: &'d [Touched],
+}
+
 /// A transition for the audit log.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct LoggedTransition<'a> {
     /// When.
     pub at: Timestamp,
@@ -44,22 +60,13 @@ pub struct LoggedTransition<'a> {
     /// The state after.
     pub to: &'static str,
     /// Why.
-    pub reason: &'a dyn Display,
+    pub reason: Reason,
     /// The readings that it is based on.
     pub readings: &'a [Reading],
     /// Whether an incident is in progress after it.
     pub under_way: bool,
     /// The policy as a sentence.
     pub policy: &'a Arc<str>,
-}
-
-impl std::fmt::Debug for LoggedTransition<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LoggedTransition")
-            .field("from", &self.from)
-            .field("to", &self.to)
-            .finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]
@@ -145,7 +152,7 @@ impl Ledger {
     pub fn left(&mut self, at: Timestamp, slot: TargetId) {
         let slot = self.slots.iter_mut().find(|known| known.id == slot && !known.incident.is_empty());
         if let Some(slot) = slot {
-            self.recorder.ended(at, &slot.incident);
+            self.recorder.ended(at, &slot.incident, false);
             slot.incident.clear();
         }
     }
@@ -157,16 +164,9 @@ impl Ledger {
         self.number
     }
 
-    /// Records the result of a step, and its duration in microseconds.
-    pub fn after(
-        &mut self,
-        at: Timestamp,
-        number: u64,
-        step: &Step,
-        result: &Result<StepDone, StepError>,
-        micros: u64,
-        touched: &[Touched],
-    ) {
+    /// Records the result of a step.
+    pub fn after(&mut self, at: Timestamp, completed: &CompletedStep<'_>) {
+        let CompletedStep { number, step, result, micros, touched } = *completed;
         self.put(at, step.target, &Entry::After { number, result, micros });
         for processes in touched.chunks(PROCESSES_A_LINE) {
             self.put(at, step.target, &Entry::Reached { number, processes });
@@ -199,7 +199,8 @@ impl Ledger {
             config: &self.config,
         };
         let number = going.map(|going| going.number);
-        Entry::Ended { number, finished }.write(&occasion, &mut self.line);
+        let Finished { output, result, .. } = finished;
+        Entry::Ended { number, output, result }.write(&occasion, &mut self.line);
         self.hand_over();
         let continues = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !continues) {
@@ -274,7 +275,7 @@ impl Drop for Ledger {
     /// Incidents in progress are left without an end.
     fn drop(&mut self) {
         for slot in self.slots.iter().filter(|slot| !slot.incident.is_empty()) {
-            self.recorder.left(clock::now(), &slot.incident);
+            self.recorder.ended(clock::now(), &slot.incident, true);
         }
     }
 }

@@ -74,14 +74,11 @@ enum Message {
         mode: &'static str,
         policy: Arc<str>,
     },
+    /// An incident is over, or has lost its guard.
     Ended {
         id: Id,
         at: Timestamp,
-    },
-    /// An incident in progress has lost its guard.
-    Left {
-        id: Id,
-        at: Timestamp,
+        interrupted: bool,
     },
     Record(Box<Incident>),
     /// Write all open incidents, and report it.
@@ -145,14 +142,10 @@ impl Recorder {
         self.send(Message::Began { id: Id::of(id), at, target, user, mode, policy });
     }
 
-    /// Reports that an incident is over.
-    pub(super) fn ended(&self, at: Timestamp, id: &str) {
-        self.send(Message::Ended { id: Id::of(id), at });
-    }
-
-    /// Reports that an incident in progress has lost its guard: the daemon ends, or its configuration has changed.
-    pub(super) fn left(&self, at: Timestamp, id: &str) {
-        self.send(Message::Left { id: Id::of(id), at });
+    /// Reports that an incident is over; `interrupted` where it has lost its guard: the daemon ends, or its configuration
+    /// has changed.
+    pub(super) fn ended(&self, at: Timestamp, id: &str, interrupted: bool) {
+        self.send(Message::Ended { id: Id::of(id), at, interrupted });
     }
 
     /// Records an incident that is already over.
@@ -252,22 +245,7 @@ impl Writer {
                     policy: (*policy).to_owned(),
                     ..Incident::default()
                 }),
-                Ok(Message::Ended { id, at }) => self.end(id.as_str(), at),
-                Ok(Message::Left { id, at }) => {
-                    let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
-                    if let Some(open) = known {
-                        let why = "memwarden ended, or its configuration changed, during the incident";
-                        open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
-                    }
-                    self.end(id.as_str(), at);
-                    // No last transition follows, and no answer.
-                    if let Some(place) = self.open.iter().position(|open| open.incident.id == id.as_str()) {
-                        if self.open[place].closed.is_none() {
-                            self.close(place);
-                        }
-                        self.open.retain(|open| open.incident.id != id.as_str());
-                    }
-                }
+                Ok(Message::Ended { id, at, interrupted }) => self.end(id.as_str(), at, interrupted),
                 Ok(Message::Record(incident))
                     if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
                 Ok(Message::Record(incident)) => {
@@ -379,16 +357,22 @@ impl Writer {
 
     /// Completes an incident, immediately where the line of its last transition was read; otherwise later, because the
     /// guard does not block on writing it.
-    fn end(&mut self, id: &str, at: Timestamp) {
+    fn end(&mut self, id: &str, at: Timestamp, interrupted: bool) {
         let Some(place) = self.open.iter().position(|open| open.incident.id == id) else { return };
         let open = &mut self.open[place];
         let ended = at.unix().as_secs_f64();
         open.incident.ended_unix_seconds = Some(ended);
         open.late = open.incident.moves.last().is_none_or(|last| last.unix_seconds < ended - 1e-3);
         open.news = true;
-        if !open.late {
-            self.close(place);
+        if interrupted {
+            let why = "memwarden ended, or its configuration changed, during the incident";
+            open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
+        } else if open.late {
+            return;
         }
+        self.close(place);
+        // No last transition follows, and no answer.
+        self.open.retain(|open| !interrupted || open.incident.id != id);
     }
 
     /// Writes the record of an incident that is over. Where other nodes were asked and have not answered, it stays open.
@@ -530,7 +514,8 @@ mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
     use crate::model::units::Bytes;
-    use crate::protection::record::ledger::{Ledger, LoggedTransition};
+    use crate::protection::policy::Reason;
+    use crate::protection::record::ledger::{CompletedStep, Ledger};
     use crate::protection::types::audit::Reading;
     use crate::protection::types::rung::{Rung, State};
     use crate::protection::types::step::{SignalNumber, TargetId, Touched, Work};
@@ -591,7 +576,7 @@ mod tests {
             mode: "enforce",
             from,
             to,
-            reason: &"headroom is low",
+            reason: Reason::Leak,
             readings: READINGS,
             under_way: !matches!(to, "ok"),
             policy: &POLICY,
@@ -627,7 +612,8 @@ mod tests {
                 errno: 0,
             })
             .collect();
-        ledger.after(Timestamp::from_secs(11), number, &step, &done, 30, &touched);
+        let completed = CompletedStep { number, step: &step, result: &done, micros: 30, touched: &touched };
+        ledger.after(Timestamp::from_secs(11), &completed);
         let late = StepError::TimedOut { within: Duration::from_secs(1), left: 2 };
         ledger.ended(Timestamp::from_secs(13), &Finished::new(Ticket(5), Err(late)));
         ledger.moved(&turn(14, &job, "cooldown", "ok"));

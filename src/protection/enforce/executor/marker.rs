@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use super::wait::AckFileState;
+use super::wait::Progress;
 use crate::host::user_files::Folder;
 use crate::model::pattern;
 use crate::protection::types::marker::{Marker, MarkerKind};
@@ -52,7 +52,7 @@ impl MarkerWatcher {
     }
 
     /// What the entries show now; absent while they show nothing new.
-    pub(super) fn look(&mut self) -> Option<AckFileState> {
+    pub(super) fn look(&mut self) -> Option<Progress> {
         let entries = match self.entries() {
             Ok(entries) => entries,
             Err(error) => {
@@ -65,11 +65,11 @@ impl MarkerWatcher {
         };
         let new = entries.iter().any(|(name, identity)| self.before.get(name) != Some(identity));
         match (self.marker.kind, new) {
-            (MarkerKind::Written | MarkerKind::Link, true) => Some(AckFileState::Saved),
+            (MarkerKind::Written | MarkerKind::Link, true) => Some(Progress::Reached),
             (MarkerKind::Removed, true) => {
-                (!std::mem::replace(&mut self.appeared, true)).then_some(AckFileState::Saving)
+                (!std::mem::replace(&mut self.appeared, true)).then_some(Progress::Saving)
             }
-            (MarkerKind::Removed, false) if self.appeared => Some(AckFileState::Saved),
+            (MarkerKind::Removed, false) if self.appeared => Some(Progress::Reached),
             _ => None,
         }
     }
@@ -156,7 +156,7 @@ mod tests {
         std::fs::write(folder.path().join("other.ckpt"), "x").unwrap();
         assert_eq!(watcher.look(), None);
         std::fs::write(folder.path().join("hpc_ckpt_2.ckpt"), "new").unwrap();
-        assert_eq!(watcher.look(), Some(AckFileState::Saved));
+        assert_eq!(watcher.look(), Some(Progress::Reached));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         assert_eq!(watcher.look(), None, "it is being replaced");
         std::os::unix::fs::symlink("step_2", &link).unwrap();
-        assert_eq!(watcher.look(), Some(AckFileState::Saved));
+        assert_eq!(watcher.look(), Some(Progress::Reached));
     }
 
     #[test]
@@ -186,8 +186,8 @@ mod tests {
             watcher(MarkerKind::Removed, &folder.path().join("checkpoint-*/checkpoint-is-incomplete.txt"));
         assert_eq!(watcher.look(), None);
         std::fs::write(incomplete(2), "").unwrap();
-        assert_eq!((watcher.look(), watcher.look()), (Some(AckFileState::Saving), None));
+        assert_eq!((watcher.look(), watcher.look()), (Some(Progress::Saving), None));
         std::fs::remove_file(incomplete(2)).unwrap();
-        assert_eq!(watcher.look(), Some(AckFileState::Saved));
+        assert_eq!(watcher.look(), Some(Progress::Reached));
     }
 }

@@ -42,24 +42,15 @@ pub(super) fn ended(process: &OwnedFd) -> bool {
 pub(super) enum Goal {
     /// All of these processes have ended, and the cgroup is empty.
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
-    /// An acknowledgement file is written.
-    File { output: Receiver<AckFileState>, _alive: Arc<()> },
-    /// Another thread has touched a file.
-    Touched { ended: Receiver<std::io::Result<()>>, _alive: Arc<()> },
+    /// Another thread sees a checkpoint acknowledgement, or has touched a file.
+    Thread { progress: Receiver<Progress>, _alive: Arc<()> },
     /// The guard itself receives it.
     Elsewhere,
 }
 
-/// The content of an acknowledgement file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AckFileState {
-    Saving,
-    Saved,
-}
-
-/// The state of a wait.
+/// The progress of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Progress {
     Waiting { left: u32 },
     Saving,
     Reached,
@@ -68,28 +59,19 @@ pub(super) enum State {
 
 impl Goal {
     /// Evaluates the wait; descriptors of ended processes are closed.
-    pub(super) fn check(&mut self) -> State {
+    pub(super) fn check(&mut self) -> Progress {
         match self {
             Self::End { processes, group } => {
                 processes.retain(|process| !ended(process));
                 let left = u32::try_from(processes.len()).unwrap_or(u32::MAX);
                 if left == 0 && group.as_ref().is_none_or(OpenGroup::empty) {
-                    State::Reached
+                    Progress::Reached
                 } else {
-                    State::Waiting { left: left.max(1) }
+                    Progress::Waiting { left: left.max(1) }
                 }
             }
-            Self::File { output, .. } => match output.try_recv() {
-                Ok(AckFileState::Saving) => State::Saving,
-                Ok(AckFileState::Saved) => State::Reached,
-                Err(_) => State::Waiting { left: 0 },
-            },
-            Self::Touched { ended, .. } => match ended.try_recv() {
-                Ok(Ok(())) => State::Reached,
-                Ok(Err(error)) => State::Failed { why: error.to_string().chars().take(300).collect() },
-                Err(_) => State::Waiting { left: 0 },
-            },
-            Self::Elsewhere => State::Waiting { left: 0 },
+            Self::Thread { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
+            Self::Elsewhere => Progress::Waiting { left: 0 },
         }
     }
 }
@@ -109,14 +91,24 @@ pub(super) fn watch(
     since: Duration,
     until: Timestamp,
 ) -> std::io::Result<Goal> {
-    let (tell, output) = sync_channel(4);
+    let (path, users) = (path.to_owned(), users.to_vec());
+    start(token, "acknowledge", move |alive, tell| look(&path, &users, since, until, alive, tell))
+}
+
+/// Starts a thread that reports its progress until nobody awaits it.
+fn start(
+    token: Token,
+    name: &'static str,
+    run: impl FnOnce(&Weak<()>, &SyncSender<Progress>) + Send + 'static,
+) -> std::io::Result<Goal> {
     let Token { thread, awaited } = token;
-    let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&awaited));
-    apart::spawn("acknowledge", move || {
-        look(&path, &users, since, until, &weak, &tell);
+    let (tell, progress) = sync_channel(4);
+    let alive = Arc::downgrade(&awaited);
+    apart::spawn(name, move || {
+        run(&alive, &tell);
         drop(thread);
     })?;
-    Ok(Goal::File { output, _alive: awaited })
+    Ok(Goal::Thread { progress, _alive: awaited })
 }
 
 /// Touches a file for a process on another thread, which takes over the rights of the process as long as they are those of
@@ -131,15 +123,15 @@ pub(super) fn touch(
     user: u32,
     path: &Path,
 ) -> std::io::Result<Goal> {
-    let Token { thread, awaited } = token;
-    let (tell, ended) = sync_channel(1);
     let (proc, path) = (proc.to_owned(), path.to_owned());
-    apart::spawn("touch", move || {
+    start(token, "touch", move |_, tell| {
+        let progress = match user_files::touch_as(&proc, process, user, &path) {
+            Ok(()) => Progress::Reached,
+            Err(error) => Progress::Failed { why: error.to_string().chars().take(300).collect() },
+        };
         // Nobody waits for the result any more where it cannot be sent.
-        let _ = tell.try_send(user_files::touch_as(&proc, process, user, &path));
-        drop(thread);
-    })?;
-    Ok(Goal::Touched { ended, _alive: awaited })
+        let _ = tell.try_send(progress);
+    })
 }
 
 /// Watches a marker on another thread, like [`watch`] a file.
@@ -153,23 +145,19 @@ pub(super) fn watch_marker(
     since: Duration,
     until: Timestamp,
 ) -> std::io::Result<Goal> {
-    let (tell, said) = sync_channel(4);
-    let Token { thread, awaited } = token;
-    let weak = Arc::downgrade(&awaited);
     let (marker, users) = (marker.clone(), users.to_vec());
-    apart::spawn("acknowledge", move || {
-        let _thread = thread;
+    start(token, "acknowledge", move |alive, tell| {
         let mut watcher = MarkerWatcher::new(marker, users, since);
-        while weak.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
-            if let Some(state) = watcher.look()
-                && (tell.try_send(state).is_err() || state == AckFileState::Saved)
-            {
-                return;
+        while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
+            if let Some(state) = watcher.look() {
+                let saved = state == Progress::Reached;
+                if tell.try_send(state).is_err() || saved {
+                    return;
+                }
             }
             std::thread::sleep(LOOK_MARKER);
         }
-    })?;
-    Ok(Goal::File { output: said, _alive: awaited })
+    })
 }
 
 type Identity = (u64, i64, i64, u64);
@@ -184,7 +172,7 @@ fn look(
     since: Duration,
     until: Timestamp,
     alive: &Weak<()>,
-    tell: &SyncSender<AckFileState>,
+    tell: &SyncSender<Progress>,
 ) {
     // A file that existed before the request acknowledges an earlier one.
     let first = user_files::status(path).ok().as_ref().map(identity);
@@ -200,12 +188,13 @@ fn look(
             Ok(Some((found, word))) => {
                 let output = match word {
                     None if unfinished < UNFINISHED => None,
-                    output => Some(output.unwrap_or(AckFileState::Saved)),
+                    output => Some(output.unwrap_or(Progress::Reached)),
                 };
                 unfinished += 1;
                 if let Some(output) = output {
                     (known, unfinished) = (Some(found), 0);
-                    if tell.try_send(output).is_err() || output == AckFileState::Saved {
+                    let saved = output == Progress::Reached;
+                    if tell.try_send(output).is_err() || saved {
                         return;
                     }
                 }
@@ -228,7 +217,7 @@ fn new_word(
     path: &Path,
     users: &[u32],
     known: Option<Identity>,
-) -> std::io::Result<Option<(Identity, Option<AckFileState>)>> {
+) -> std::io::Result<Option<(Identity, Option<Progress>)>> {
     if Some(identity(&user_files::status(path)?)) == known {
         return Ok(None);
     }
@@ -236,9 +225,9 @@ fn new_word(
     let mut text = [0; 16];
     let length = file.read(&mut text)?;
     let word = match text[..length].trim_ascii() {
-        text if text.starts_with(b"saving") => Some(AckFileState::Saving),
+        text if text.starts_with(b"saving") => Some(Progress::Saving),
         text if b"saving".starts_with(text) => None,
-        _ => Some(AckFileState::Saved),
+        _ => Some(Progress::Reached),
     };
     Ok(Some((identity(&status), word)))
 }

@@ -284,6 +284,6 @@ fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
     let at = Timestamp::from_secs(1_001);
     let facts = scene.input_builder.look(at, &frame.outlook, facts, &Alerts::default(), &report).unwrap();
     let slot = facts.slots[0].as_ref().unwrap();
-    assert_eq!((slot.forecast, slot.leak), (None, Some(false)));
+    assert_eq!((slot.sampled.forecast, slot.sampled.leak), (None, Some(false)));
     assert_eq!(job.end(), ["up"]);
 }

@@ -17,7 +17,7 @@ use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, O
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
 use crate::protection::guard::guard_log::GuardLog;
 use crate::protection::guard::guard_loop::{Executors, GuardLoop};
-use crate::protection::guard::input::{GuardInput, JobInput, Known, SLOTS};
+use crate::protection::guard::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
 use crate::protection::guard::journal::GuardJournal;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
@@ -72,15 +72,12 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         names: Arc::default(),
         escalation: Some(Escalation::new(target.limits.clone(), at)),
         roster: Roster::new(&[process], target.victims, None).into(),
-        members: Some(Members { count: 1, catching: None }),
         scope: Some(scope),
         meter: Some(GroupMeter::open(&hierarchy, "/job").ok()),
-        gpu: Known::Absent,
-        allocator: Known::Absent,
-        forecast: None,
-        leak: None,
-        alert: None,
-        unfit: None,
+        sampled: SamplerReadings {
+            members: Some(Members { count: 1, catching: None }),
+            ..SamplerReadings::default()
+        },
     });
     GuardInput { at, slots }
 }

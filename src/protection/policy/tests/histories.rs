@@ -7,11 +7,12 @@ use proptest::prelude::*;
 use super::{GIB, MIB, limits, secs};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, Aged, Board, Escalation, Forecast, Levels, Limits, Members, Mode, Observed, Occupied, Reading,
-    Reason, Resource, Rung, State, Transition, Trigger,
+    Ack, Aged, Board, Escalation, Levels, Limits, Members, Mode, Observed, Occupied, Reading, Reason,
+    Resource, Rung, State, Transition, Trigger,
 };
 
 fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
@@ -42,7 +43,7 @@ fn observed() -> impl Strategy<Value = Observed> {
             absent: [false; 4],
             groups: LimitedGroups::default(),
             forecast: forecast
-                .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
+                .map(|(p50, age)| Aged::of(p50.map(|p50| Tte { p10: p50 / 2.0, p50, p90: None }), secs(age))),
             leak: Some(Aged::now(leak)),
             alert: Some(Aged::now(alert.then_some(Some(Rung::Kill)))),
             members: members.map(|(count, catching)| Aged::now(Members { count, catching })),

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::GIB;
 use crate::model::checkpoint::CheckpointState;
 
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, Aged, Board, Escalation, Forecast, Limits, Members, Mode, Observed, Occupied, Reading, Resource,
-    Rung, State,
+    Ack, Aged, Board, Escalation, Limits, Members, Mode, Observed, Occupied, Reading, Resource, Rung, State,
 };
 
 /// In the unit of the played rates.
@@ -114,7 +114,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         let mut observed = Observed { fit: true, ..Observed::default() };
         observed.readings[Resource::Cgroup.place()] =
             last.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let foreseen = (job.foreseen)(time).map(|p50| Forecast { p10: p50 / 2.0, p50 });
+        let foreseen = (job.foreseen)(time).map(|p50| Tte { p10: p50 / 2.0, p50, p90: None });
         observed.forecast = Some(Aged::now(foreseen));
         observed.alert = job.alert.contains(&time).then_some(Aged::now(Some(Some(Rung::Kill))));
         let victims = u32::from(gone.is_none()) * 8;
