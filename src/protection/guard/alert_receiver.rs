@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Shared;
+use super::GuardState;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
@@ -16,12 +16,12 @@ use crate::protection::types::alert::ReceiveAlerts;
 pub struct AlertReceiver(Mutex<ReceiverState>);
 
 /// Minimum time between two log messages about refused alerts; all are counted.
-const LOGGED: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The guard that receives alerts, and the token that senders need.
 #[derive(Debug, Default)]
 struct ReceiverState {
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<GuardState>>,
     token: Option<PathBuf>,
     /// When refused alerts were last logged.
     refused: Option<Timestamp>,
@@ -29,12 +29,12 @@ struct ReceiverState {
 
 impl AlertReceiver {
     /// Replaces the guard and the token.
-    pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
+    pub(super) fn hand_over(&self, shared: Option<Arc<GuardState>>, token: Option<PathBuf>) {
         let mut behind = lock(&self.0);
         (behind.shared, behind.token) = (shared, token);
     }
 
-    fn shared(&self) -> Option<Arc<Shared>> {
+    fn shared(&self) -> Option<Arc<GuardState>> {
         lock(&self.0).shared.clone()
     }
 }
@@ -58,7 +58,7 @@ impl ReceiveAlerts for AlertReceiver {
     fn refused(&self) {
         let now = clock::now();
         let mut behind = lock(&self.0);
-        let due = behind.refused.is_none_or(|before| now.since(before) >= LOGGED);
+        let due = behind.refused.is_none_or(|before| now.since(before) >= LOG_INTERVAL);
         if due {
             behind.refused = Some(now);
         }

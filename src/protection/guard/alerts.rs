@@ -15,7 +15,7 @@ use crate::protection::policy::Rung;
 const MOST: usize = 256;
 /// Age after which an alert is dropped to make room: its resolution was lost, because Alertmanager repeats firing
 /// alerts every few hours.
-const OLD: Duration = Duration::from_secs(6 * 3600);
+const ALERT_RETENTION: Duration = Duration::from_secs(6 * 3600);
 
 /// Labels, sorted.
 pub type Labels = BTreeMap<String, String>;
@@ -45,7 +45,7 @@ impl Alerts {
             return firing.remove(&labels).is_some();
         }
         if firing.len() >= MOST {
-            firing.retain(|_, at| now.since(*at) < OLD);
+            firing.retain(|_, at| now.since(*at) < ALERT_RETENTION);
         }
         let heeded = targets.iter().any(|target| matches_alert(target, &labels));
         let room = firing.len() < MOST || firing.contains_key(&labels);
@@ -184,7 +184,7 @@ mod tests {
         assert!((0..MOST).all(|number| hear(number, 100)));
         assert!(hear(7, 200), "one that is known");
         assert!(!hear(MOST, 200));
-        assert!(hear(MOST, 100 + OLD.as_secs()));
+        assert!(hear(MOST, 100 + ALERT_RETENTION.as_secs()));
         assert_eq!(alerts.firing.lock().unwrap().len(), 2);
     }
 }

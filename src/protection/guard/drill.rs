@@ -165,19 +165,19 @@ const SOURCES: &[&Registration] = &[
 /// A sample in which the target names a process, or the last one within 3 s: the GPU source takes a moment to start.
 /// Workloads that only the job socket identifies are known to the running daemon, and not here.
 fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
-    const PATIENCE: Duration = Duration::from_secs(3);
-    const STEP: Duration = Duration::from_millis(200);
+    const SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
+    const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
     let begun = clock::now();
     loop {
         let frame = engine.tick(clock::now());
         let by_workload = matches!(target.selector, Selector::Workload(_));
         let workloads = &engine.facts().workload_of;
         let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
-        let over = clock::now().since(begun) >= PATIENCE;
+        let over = clock::now().since(begun) >= SAMPLE_TIMEOUT;
         if !by_workload || named || over || !gpu_processes_known(&frame, engine.facts()) {
             return frame;
         }
-        std::thread::sleep(STEP);
+        std::thread::sleep(SAMPLE_INTERVAL);
     }
 }
 

@@ -25,15 +25,17 @@ use crate::protection::policy::{
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
-use crate::protection::types::step::{Executor, Finished, Outcome, Step, StepDone, TargetId, Work};
+use crate::protection::types::step::{
+    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Work,
+};
 
 /// Limits of the time between two rounds.
-pub(super) const SHORTEST: Duration = Duration::from_millis(10);
-pub(super) const LONGEST: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// Time to the next round after a transition: the next transition may be due at once.
-const AT_ONCE: Duration = Duration::from_micros(200);
+const TRANSITION_INTERVAL: Duration = Duration::from_micros(200);
 /// Longest time between two rounds in the states warn, blind and cooldown.
-const WARNED: Duration = Duration::from_millis(100);
+const WARNED_INTERVAL: Duration = Duration::from_millis(100);
 /// Assumed rate of allocation in bytes per second, unless a higher one was seen: 12 GiB/s.
 const FASTEST: f64 = 12.0 * 1_073_741_824.0;
 
@@ -131,7 +133,7 @@ impl GuardLoop {
         self.collect(clock);
         self.read_host(clock());
         self.answer_run_requests(clock);
-        let mut pause = LONGEST;
+        let mut pause = LONGEST_INTERVAL;
         for slot in self.hard_levels_first(clock) {
             if self.slots[slot].is_some() {
                 pause = pause.min(self.evaluate(slot, clock));
@@ -156,19 +158,22 @@ impl GuardLoop {
 
     /// Carries out a step that belongs to no new transition, recorded like every other step. Absent where it failed.
     fn perform(&mut self, slot: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
-        let job = self.slots[slot].as_ref()?;
-        let (moved, executors) = (job.moved?, self.executors.of(&self.targets[job.target])?);
-        let begun = clock();
-        let number = self.journal.before(begun, step);
-        let result = executors.perform(step);
-        let at = clock();
-        let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-        let completed = CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
-        self.journal.after(at, &moved, &completed);
-        if let Some(job) = &mut self.slots[slot] {
-            job.spent += at.since(begun);
-        }
+        let job = self.slots[slot].as_mut()?;
+        let (moved, executor) = (job.moved?, self.executors.of(&self.targets[job.target])?);
+        let (result, _) =
+            record_step(&mut *self.journal, &mut **executor, &moved, step, &mut job.spent, clock);
         result.ok()
+    }
+
+    /// Carries out a step that belongs to no new transition, and whose end is awaited.
+    fn perform_pending(&mut self, slot: usize, stage: State, work: Work, clock: &dyn Fn() -> Timestamp) {
+        let step = Step { target: id(slot), stage, work };
+        let done = self.perform(slot, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(job) = self.slots[slot].as_mut()
+        {
+            job.pending.add(ticket, step.work.label());
+        }
     }
 
     /// Takes the newest input of the sampler.
@@ -233,11 +238,11 @@ impl GuardLoop {
     fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
         let total = self.host.map_or(Bytes::new(u64::MAX), |(_, reading)| reading.total);
         let read = clock();
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
         // It was read at the begin of the round, and the steps for other jobs may have taken long since.
-        job.cgroup.read_if_older(read, total, SHORTEST);
+        job.cgroup.read_if_older(read, total, SHORTEST_INTERVAL);
         // A reading below the hard level is read again before it kills.
         if hard_reached(&target.limits, Resource::Cgroup, job.cgroup.reading()) {
             job.cgroup.read(read, total);
@@ -246,11 +251,11 @@ impl GuardLoop {
             self.read_host(read);
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         if target.limits.mode == Mode::Enforce && job.must_await_again(read) {
             self.await_victims(slot, clock);
         }
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         if target.ask.job {
             job.read_acknowledgements(&self.checkpoints, read);
         }
@@ -263,7 +268,7 @@ impl GuardLoop {
         self.fill_report(slot, &observed, able, read);
         if let Some(transition) = transition {
             self.act(slot, &transition, &observed, read, clock);
-            return AT_ONCE;
+            return TRANSITION_INTERVAL;
         }
         // With max_state soft no later transition thaws the cgroup.
         let wait = target.limits.hook_wait;
@@ -397,15 +402,8 @@ impl GuardLoop {
                 continue;
             }
             let step = &planned.step;
-            let begun = clock();
-            let number = self.journal.before(begun, step);
-            let result = executors.perform(step);
-            let at = clock();
-            let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-            let completed =
-                CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
-            self.journal.after(at, moved, &completed);
-            job.spent += at.since(begun);
+            let (result, at) =
+                record_step(&mut *self.journal, &mut **executors, moved, step, &mut job.spent, clock);
             report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
             let carried = matches!(
                 result,
@@ -447,17 +445,17 @@ impl GuardLoop {
     #[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is a guess")]
     fn time_to_next_round(&self, slot: usize) -> Duration {
         let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else {
-            return LONGEST;
+            return LONGEST_INTERVAL;
         };
         let longest = match escalation.state() {
-            State::Ok | State::Disarmed => LONGEST,
-            State::At(Rung::Warn) | State::Blind | State::Cooldown => WARNED,
+            State::Ok | State::Disarmed => LONGEST_INTERVAL,
+            State::At(Rung::Warn) | State::Blind | State::Cooldown => WARNED_INTERVAL,
             // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
             State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
-                return WARNED;
+                return WARNED_INTERVAL;
             }
             State::At(Rung::Soft | Rung::Checkpoint) | State::At(Rung::Term | Rung::Kill) | State::Verify => {
-                SHORTEST
+                SHORTEST_INTERVAL
             }
         };
         let limits = escalation.limits();
@@ -479,8 +477,32 @@ impl GuardLoop {
             Some(headroom.saturating_sub(next).get() as f64 / fastest.max(FASTEST))
         });
         let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
-        Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST, longest)
+        Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST_INTERVAL, longest)
     }
+}
+
+/// Carries out a step, and records it before and after. Returns its result, and when that was known; adds the time that it
+/// took to `spent`.
+fn record_step(
+    journal: &mut dyn Journal,
+    executor: &mut dyn Executor,
+    moved: &JobTransition,
+    step: &Step,
+    spent: &mut Duration,
+    clock: &dyn Fn() -> Timestamp,
+) -> (Result<StepDone, StepError>, Timestamp) {
+    let begun = clock();
+    let number = journal.before(begun, step);
+    let result = executor.perform(step);
+    let at = clock();
+    let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+    journal.after(
+        at,
+        moved,
+        &CompletedStep { number, step, result: &result, micros, touched: executor.touched() },
+    );
+    *spent += at.since(begun);
+    (result, at)
 }
 
 impl Executors {

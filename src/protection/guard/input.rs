@@ -29,7 +29,7 @@ pub struct GuardInput {
 
 /// The reading of a resource that the guard cannot read itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Known {
+pub enum SampledReading {
     /// The target does not have the resource.
     #[default]
     Absent,
@@ -39,7 +39,7 @@ pub enum Known {
     Read(Reading),
 }
 
-impl Known {
+impl SampledReading {
     /// The reading, where there is one, which is as old as the frame.
     pub(super) fn reading(self, age: Duration) -> Option<Aged<Reading>> {
         match self {
@@ -87,9 +87,9 @@ pub struct SamplerReadings {
     /// Number of processes; absent where it is unknown.
     pub members: Option<Members>,
     /// The memory of its GPUs.
-    pub gpu: Known,
+    pub gpu: SampledReading,
     /// The memory of its allocator.
-    pub allocator: Known,
+    pub allocator: SampledReading,
     /// The forecast; absent where no analyzer observes the job.
     pub forecast: Option<Option<Tte>>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.

@@ -14,7 +14,7 @@ pub(super) use self::readings::{oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
 use self::verification::Verification;
-use super::input::{JobInput, JobNames, Known, SamplerReadings};
+use super::input::{JobInput, JobNames, SampledReading, SamplerReadings};
 use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
@@ -128,7 +128,12 @@ impl JobState {
         let catching = self.checkpoint.catching;
         Observed {
             readings: [own(host), own(self.cgroup.timed()), gpu.reading(age), allocator.reading(age)],
-            absent: [false, self.cgroup.unlimited(), gpu == Known::Absent, allocator == Known::Absent],
+            absent: [
+                false,
+                self.cgroup.unlimited(),
+                gpu == SampledReading::Absent,
+                allocator == SampledReading::Absent,
+            ],
             groups: self.cgroup.groups(),
             forecast: forecast.map(|forecast| Aged::of(forecast, age)),
             leak: leak.map(|leak| Aged::of(leak, age)),

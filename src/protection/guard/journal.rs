@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::guard_log::GuardLog;
-use super::input::Known;
+use super::input::SampledReading;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
@@ -66,7 +66,7 @@ pub trait Journal: Send {
     /// Records a reading of the memory left below a job's cgroup limit.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
     /// Records what the sampler knows of the memory of a job's GPU and of its allocator, in this order.
-    fn read_sampled(&mut self, _at: Timestamp, _target: usize, _readings: [Known; 2]) {}
+    fn read_sampled(&mut self, _at: Timestamp, _target: usize, _readings: [SampledReading; 2]) {}
     /// Records a reading of the host's memory.
     fn read_host(&mut self, _at: Timestamp, _reading: &policy::Reading) {}
     /// Ends a round: lines that could not be handed over are tried again.
@@ -178,7 +178,7 @@ impl Journal for GuardJournal {
         }
     }
 
-    fn read_sampled(&mut self, at: Timestamp, target: usize, readings: [Known; 2]) {
+    fn read_sampled(&mut self, at: Timestamp, target: usize, readings: [SampledReading; 2]) {
         let Some(subjects) = self.subjects.get(target) else { return };
         let Ok(mut flight) = self.flight.try_lock() else { return };
         samples(subjects, at, readings).for_each(|sample| flight.push(sample));
@@ -198,12 +198,16 @@ impl Journal for GuardJournal {
 }
 
 /// The samples of readings; one that is unknown is a gap, and one of what the job does not have is none.
-fn samples(subjects: &[Label; 2], at: Timestamp, readings: [Known; 2]) -> impl Iterator<Item = Sample> {
+fn samples(
+    subjects: &[Label; 2],
+    at: Timestamp,
+    readings: [SampledReading; 2],
+) -> impl Iterator<Item = Sample> {
     subjects.iter().zip(readings).filter_map(move |(subject, known)| {
         let reading = match known {
-            Known::Absent => return None,
-            Known::Unknown => None,
-            Known::Read(reading) => Some(reading),
+            SampledReading::Absent => return None,
+            SampledReading::Unknown => None,
+            SampledReading::Read(reading) => Some(reading),
         };
         Some(Sample {
             at,
@@ -264,9 +268,9 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            found([Known::Read(reading), Known::Unknown]),
+            found([SampledReading::Read(reading), SampledReading::Unknown]),
             [("train GPU".to_owned(), Some(70), Some(80)), ("train allocator".to_owned(), None, None)]
         );
-        assert_eq!(found([Known::Absent; 2]), []);
+        assert_eq!(found([SampledReading::Absent; 2]), []);
     }
 }

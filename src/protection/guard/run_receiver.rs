@@ -10,7 +10,7 @@ use crate::model::lock::lock;
 use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
 
 /// Time that the guard has to respond; its rounds are at most 1 s apart, and a request wakes it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The receiver of requests; its configuration changes at a reload.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl ReceiveRunRequests for RunReceiver {
         let taken = self.requests.take(run, request, clock::now());
         let (outcome, processes) = match taken {
             Err(outcome) => (outcome, 0),
-            Ok(answer) => answer.recv_timeout(PATIENCE).unwrap_or((RunOutcome::Busy, 0)),
+            Ok(answer) => answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or((RunOutcome::Busy, 0)),
         };
         self.requests.received.add(outcome);
         RunAnswer { outcome, host: self.host.clone(), processes }

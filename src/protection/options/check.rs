@@ -10,7 +10,7 @@ use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
 use crate::protection::policy::{Limits, Mode, Resource, Rung};
-use crate::protection::types::step::Place;
+use crate::protection::types::step::ServiceAddress;
 
 /// Maximum number of targets, for which the guard has room.
 pub(super) const MOST_TARGETS: usize = 64;
@@ -115,7 +115,10 @@ fn outside(target: &Target, complain: ReportProblem<'_>) {
         && !url.starts_with("http://")
         && !url.starts_with("https://")
     {
-        complain("webhook", format!("`{}` has no scheme; write http:// or https:// before it", Place(url)));
+        complain(
+            "webhook",
+            format!("`{}` has no scheme; write http:// or https:// before it", ServiceAddress(url)),
+        );
     }
     if let Some(path) = target.ask.touch.as_ref().filter(|path| !path.is_absolute()) {
         complain("checkpoint.touch", format!("`{}` is not an absolute path", path.display()));

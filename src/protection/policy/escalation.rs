@@ -23,7 +23,7 @@ use crate::protection::types::rung::{Rung, State};
 const BURST: Duration = Duration::from_millis(1_500);
 
 /// One shortage, from its first transition to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Incident {
     number: u64,
     /// When the time limit of the checkpoint began, whether or not a signal was sent.
@@ -400,17 +400,8 @@ impl Escalation {
         let (acts, resumes) = (to.acts(), reason == Reason::Fresh);
         if acts && !resumes && self.incident.is_none() {
             self.incidents += 1;
-            self.incident = Some(Incident {
-                number: self.incidents,
-                grace_from: None,
-                asked: false,
-                term_from: None,
-                requested: false,
-                counted: false,
-                overdue: false,
-                resource: reason.resource(),
-                groups: LimitedGroups::default(),
-            });
+            let (number, resource) = (self.incidents, reason.resource());
+            self.incident = Some(Incident { number, resource, ..Incident::default() });
         }
         let number = self.incident();
         let may_ask = self.may_ask(now);
@@ -486,9 +477,5 @@ impl Escalation {
 
 /// Keeps the time since which a condition holds.
 fn hold(since: &mut Option<Timestamp>, holds: bool, now: Timestamp) {
-    if !holds {
-        *since = None;
-    } else if since.is_none() {
-        *since = Some(now);
-    }
+    *since = holds.then(|| since.unwrap_or(now));
 }

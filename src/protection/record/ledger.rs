@@ -19,13 +19,13 @@ use crate::protection::types::step::{
 };
 
 /// Maximum number of slots with an incident.
-const SEATS: usize = 256;
+const SLOTS: usize = 256;
 /// Maximum length of an incident's id in bytes.
 const NAME: usize = 96;
 /// Capacity for lines that could not be handed over yet, in bytes.
 const SPILL: usize = 256 * 1024;
 /// Maximum number of pending steps.
-const GOING: usize = 1024;
+const MAX_PENDING: usize = 1024;
 
 /// A step that was carried out, and its result.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub struct LoggedTransition<'a> {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct SlotIncident {
     id: TargetId,
     target: Label,
     mode: &'static str,
@@ -80,7 +80,7 @@ struct Seat {
 
 /// A step that ends later, and the incident that it belongs to, which can be over by then.
 #[derive(Debug)]
-struct Going {
+struct PendingStep {
     ticket: Ticket,
     number: u64,
     incident: Id,
@@ -98,11 +98,11 @@ pub struct Ledger {
     /// Lines that wait until a reader of the log releases the lock.
     spill: Vec<u8>,
     reason: String,
-    slots: Vec<Seat>,
+    slots: Vec<SlotIncident>,
     /// Memory for ids of incidents.
     names: Vec<String>,
     number: u64,
-    going: Vec<Going>,
+    going: Vec<PendingStep>,
 }
 
 impl Ledger {
@@ -114,10 +114,10 @@ impl Ledger {
             line: Vec::with_capacity(16 * 1024),
             spill: Vec::with_capacity(SPILL),
             reason: String::with_capacity(512),
-            slots: Vec::with_capacity(SEATS),
-            names: (0..SEATS).map(|_| String::with_capacity(NAME)).collect(),
+            slots: Vec::with_capacity(SLOTS),
+            names: (0..SLOTS).map(|_| String::with_capacity(NAME)).collect(),
             number: 0,
-            going: Vec::with_capacity(GOING),
+            going: Vec::with_capacity(MAX_PENDING),
         }
     }
 
@@ -172,12 +172,12 @@ impl Ledger {
             self.put(at, step.target, &Entry::Reached { number, processes });
         }
         if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
-            if self.going.len() == GOING {
+            if self.going.len() == MAX_PENDING {
                 // The end of dropped steps is not recorded: the oldest ones are dropped.
                 self.going.remove(0);
             }
             let slot = self.slots.iter().find(|known| known.id == step.target);
-            self.going.push(Going {
+            self.going.push(PendingStep {
                 ticket: *ticket,
                 number,
                 incident: Id::of(slot.map_or("", |slot| &slot.incident)),
@@ -217,7 +217,7 @@ impl Ledger {
     fn slot(&mut self, turn: &LoggedTransition<'_>) -> usize {
         let found = self.slots.iter().position(|slot| slot.id == turn.slot);
         let place = found.unwrap_or_else(|| {
-            self.slots.push(Seat {
+            self.slots.push(SlotIncident {
                 id: turn.slot,
                 target: turn.target.clone(),
                 mode: turn.mode,

@@ -67,18 +67,15 @@ fn family<'f>(frame: &'f Frame, name: &str) -> Option<&'f crate::model::point::F
 
 fn incident(frame: &Frame, kills: f64, subordinates: &Subordinates) -> Incident {
     let victim = family(frame, kmsg::metrics::LAST_VICTIM.desc.name).and_then(|family| family.points.first());
-    let label = |place: usize| victim.and_then(|point| point.labels.get(place)).map_or("", Label::as_str);
-    let (scope, comm, pid, cgroup) = (label(0), label(1), label(2), label(3));
-    let (uid, workload, limit_cgroup) = (label(4), label(5), label(6));
+    let labels: [&str; 7] = std::array::from_fn(|index| {
+        victim.and_then(|point| point.labels.get(index)).map_or("", Label::as_str)
+    });
+    let [scope, comm, pid, cgroup, uid, ..] = labels;
     let mut facts = Map::new();
     facts.insert("kills".to_owned(), json!(kills));
-    let named = [("scope", scope), ("comm", comm), ("pid", pid), ("cgroup", cgroup)];
-    for (key, value) in
-        named.into_iter().chain([("uid", uid), ("workload", workload), ("limit_cgroup", limit_cgroup)])
-    {
-        if !value.is_empty() {
-            facts.insert(format!("victim_{key}"), value.into());
-        }
+    let names = ["scope", "comm", "pid", "cgroup", "uid", "workload", "limit_cgroup"];
+    for (name, label) in names.into_iter().zip(labels).filter(|(_, label)| !label.is_empty()) {
+        facts.insert(format!("victim_{name}"), label.into());
     }
     let resident = family(frame, kmsg::metrics::LAST_VICTIM_RESIDENT.desc.name);
     for point in resident.into_iter().flat_map(|family| &family.points) {
@@ -152,18 +149,18 @@ impl KilledProcesses {
         sent_by_protection: impl Fn(ProcessKey) -> bool,
     ) -> Vec<Incident> {
         /// Many times the time from a kill to its line in the audit log.
-        const SETTLED: Duration = Duration::from_secs(2);
+        const SENDER_TIMEOUT: Duration = Duration::from_secs(2);
         /// Time that a job with many processes takes to end after the first one.
-        const LULL: Duration = Duration::from_secs(30);
+        const REPORT_INTERVAL: Duration = Duration::from_secs(30);
         /// `SIGKILL`.
         const KILL: i32 = 9;
-        self.reported.retain(|_, reported| frame.at.since(*reported) < LULL);
+        self.reported.retain(|_, reported| frame.at.since(*reported) < REPORT_INTERVAL);
         let mut killed: BTreeMap<&(Label, Option<u32>), Vec<u32>> = BTreeMap::new();
         let by_kill = exits.into_iter().filter(|exit| exit.signal == Some(KILL));
         self.waiting.extend(by_kill.map(|exit| (frame.at, exit)));
         let settled: Vec<ProcessExit> = self
             .waiting
-            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SETTLED)
+            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SENDER_TIMEOUT)
             .map(|(_, exit)| exit)
             .collect();
         for exit in settled.iter().filter(|exit| !sent_by_protection(exit.key)) {

@@ -30,11 +30,11 @@ use crate::protection::types::incidents::{Incidents as _, RECORD};
 use crate::protection::types::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 
 /// Interval at which an incident in progress is written again.
-const EVERY: Duration = Duration::from_secs(2);
+const WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// Capacity of the queue of messages.
-const WAITING: usize = 64;
+const QUEUE: usize = 64;
 /// Time for which answers of other nodes are added to the record of an incident that is over.
-const ANSWERS: Duration = Duration::from_secs(150);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 /// Maximum size of the lines of one incident in bytes.
 const LINES: usize = 4 << 20;
 /// Maximum number of remembered OOM victims.
@@ -115,7 +115,7 @@ impl Recorder {
         flight: SharedFlight,
         trouble: Option<String>,
     ) -> std::io::Result<Self> {
-        let (messages, inbox) = sync_channel(WAITING);
+        let (messages, inbox) = sync_channel(QUEUE);
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
         let place = audit.since(0).1;
         let host = sysinfo::System::host_name().unwrap_or_default();
@@ -181,7 +181,7 @@ pub(super) struct RecordExecutor {
 
 impl RecordExecutor {
     pub(super) fn new(recorder: Arc<Recorder>) -> Self {
-        let (report, ended) = sync_channel(WAITING);
+        let (report, ended) = sync_channel(QUEUE);
         Self { recorder, report, ended }
     }
 }
@@ -231,7 +231,7 @@ impl Writer {
     fn serve(&mut self, inbox: &Receiver<Message>) {
         self.finish_old();
         loop {
-            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
+            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { WRITE_INTERVAL };
             let word = inbox.recv_timeout(wait);
             self.read();
             self.follow_closed();
@@ -399,7 +399,7 @@ impl Writer {
             let Some(closed) = self.open[place].closed else { continue };
             let written = !self.open[place].news || self.write(place);
             let awaits = !written || self.open[place].incident.awaits_answers();
-            if !awaits || now.since(closed) >= ANSWERS {
+            if !awaits || now.since(closed) >= ANSWER_TIMEOUT {
                 self.open.remove(place);
             }
         }

@@ -22,7 +22,7 @@ const PASSES: usize = 5;
 /// Time for which a forking tree is stopped before its known processes are killed: a process that is not stopped by
 /// then loses its parent, and with it its membership. Thirty processes that fork as fast as they can on one processor,
 /// shared with the executor at equal priority, are all stopped in 0.3 s.
-const STOPPING: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +58,7 @@ impl Machine {
                 break outcome;
             }
             passes += 1;
-            if passes >= PASSES && clock::now().since(begun) >= STOPPING {
+            if passes >= PASSES && clock::now().since(begun) >= STOP_TIMEOUT {
                 break outcome;
             }
         };

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use super::wait::Progress;
+use super::wait::{FILE_TIME_ERROR, Progress};
 use crate::host::user_files::Folder;
 use crate::model::pattern;
 use crate::protection::types::marker::{Marker, MarkerKind};
@@ -19,8 +19,6 @@ use crate::protection::types::marker::{Marker, MarkerKind};
 const MOST: usize = 10_000;
 /// Maximum number of subfolders that are searched.
 const MOST_FOLDERS: usize = 200;
-/// The kernel sets file times by its tick, which is up to 10 ms old.
-const COARSE: Duration = Duration::from_millis(10);
 
 /// Inode, time of the last change, and size of an entry; for a symbolic link also its target.
 type Identity = (u64, i64, i64, u64, Vec<u8>);
@@ -45,7 +43,7 @@ impl MarkerWatcher {
         // Entries that were changed after the request belong to it, although they are already there.
         before.retain(|_, (_, seconds, nanos, ..)| {
             let whole = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
-            whole + Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0)) + COARSE < since
+            whole + Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0)) + FILE_TIME_ERROR < since
         });
         watcher.before = before;
         watcher

@@ -375,21 +375,10 @@ impl Machine {
         }
         let now = clock::now();
         let user = self.target(id)?.user;
-        let mut token = || self.wait_threads.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy));
-        let goal = match by {
-            Acknowledgement::Job(_) => Goal::Elsewhere,
-            Acknowledgement::File(path) => {
-                let (token, target) = (token()?, self.target(id)?);
-                let asked = target.asked.unwrap_or(now).unix();
-                wait::watch(token, path, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?
-            }
-            Acknowledgement::Marker(marker) => {
-                let (token, target) = (token()?, self.target(id)?);
-                let asked = target.asked.unwrap_or(now).unix();
-                wait::watch_marker(token, marker, &target.scope.users, asked, now.plus(within))
-                    .map_err(no_thread)?
-            }
-        };
+        let token = self.wait_threads.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let target = self.target(id)?;
+        let asked = target.asked.unwrap_or(now).unix();
+        let goal = wait::watch(token, by, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, within, 0)), 0))
     }
 
@@ -400,7 +389,7 @@ impl Machine {
         path: &Path,
     ) -> Result<(Outcome, u32), NotSignalled> {
         /// A file system that hangs ends nothing but the wait.
-        const WITHIN: Duration = Duration::from_secs(10);
+        const TOUCH_TIMEOUT: Duration = Duration::from_secs(10);
         let found = self.find(id, process)?;
         if self.mode == Mode::Drill {
             return Ok((Outcome::WouldHave, 0));
@@ -410,7 +399,7 @@ impl Machine {
         let [_, user, _] = found.process.users;
         let token = self.wait_threads.admit(user, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
         let goal = wait::touch(token, &self.root, process, user, path).map_err(no_thread)?;
-        Ok((Outcome::Started(self.wait(id, goal, WITHIN, 1)), 1))
+        Ok((Outcome::Started(self.wait(id, goal, TOUCH_TIMEOUT, 1)), 1))
     }
 
     fn wait(&mut self, target: TargetId, goal: Goal, within: Duration, processes: u32) -> Ticket {

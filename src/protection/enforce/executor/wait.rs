@@ -17,17 +17,17 @@ use super::threads::Token;
 use crate::host::{apart, clock, user_files};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
-use crate::protection::types::marker::Marker;
+use crate::protection::types::step::Acknowledgement;
 
 /// Interval at which the acknowledgement file is checked: a checkpoint takes seconds.
-const LOOK: Duration = Duration::from_millis(100);
+const FILE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which a folder is searched for a marker.
-const LOOK_MARKER: Duration = Duration::from_millis(250);
+const MARKER_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of checks for which an empty file, or one with a prefix of `saving`, counts as unfinished: it is opened
 /// first, and then written.
 const UNFINISHED: u32 = 5;
 /// The kernel sets file times by its tick, which is up to 10 ms old.
-const COARSE: Duration = Duration::from_millis(10);
+pub(super) const FILE_TIME_ERROR: Duration = Duration::from_millis(10);
 
 /// Whether a process has ended, by its pidfd.
 pub(super) fn ended(process: &OwnedFd) -> bool {
@@ -44,8 +44,6 @@ pub(super) enum Goal {
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
     /// Another thread sees a checkpoint acknowledgement, or has touched a file.
     Thread { progress: Receiver<Progress>, _alive: Arc<()> },
-    /// The guard itself receives it.
-    Elsewhere,
 }
 
 /// The progress of a wait.
@@ -71,14 +69,13 @@ impl Goal {
                 }
             }
             Self::Thread { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
-            Self::Elsewhere => Progress::Waiting { left: 0 },
         }
     }
 }
 
-/// Watches a file on another thread, since its file system may hang.
+/// Watches for an acknowledgement on another thread, since the file system may hang.
 ///
-/// It counts once it was written after the request, at `since` (1970), or changes later: on another host's file system
+/// A file counts once it was written after the request, at `since` (1970), or changes later: on another host's file system
 /// times may be off. A file that cannot be read, or that belongs to none of the `users` whose processes received the
 /// request, does not count.
 ///
@@ -86,13 +83,27 @@ impl Goal {
 /// If the thread cannot be started.
 pub(super) fn watch(
     token: Token,
-    path: &Path,
+    by: &Acknowledgement,
     users: &[u32],
     since: Duration,
     until: Timestamp,
 ) -> std::io::Result<Goal> {
-    let (path, users) = (path.to_owned(), users.to_vec());
-    start(token, "acknowledge", move |alive, tell| look(&path, &users, since, until, alive, tell))
+    let (by, users) = (by.clone(), users.to_vec());
+    start(token, "acknowledge", move |alive, tell| match by {
+        Acknowledgement::File(path) => look(&path, &users, since, until, alive, tell),
+        Acknowledgement::Marker(marker) => {
+            let mut watcher = MarkerWatcher::new(marker, users, since);
+            while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
+                if let Some(state) = watcher.look() {
+                    let saved = state == Progress::Reached;
+                    if tell.try_send(state).is_err() || saved {
+                        return;
+                    }
+                }
+                std::thread::sleep(MARKER_INTERVAL);
+            }
+        }
+    })
 }
 
 /// Starts a thread that reports its progress until nobody awaits it.
@@ -134,32 +145,6 @@ pub(super) fn touch(
     })
 }
 
-/// Watches a marker on another thread, like [`watch`] a file.
-///
-/// # Errors
-/// If the thread cannot be started.
-pub(super) fn watch_marker(
-    token: Token,
-    marker: &Marker,
-    users: &[u32],
-    since: Duration,
-    until: Timestamp,
-) -> std::io::Result<Goal> {
-    let (marker, users) = (marker.clone(), users.to_vec());
-    start(token, "acknowledge", move |alive, tell| {
-        let mut watcher = MarkerWatcher::new(marker, users, since);
-        while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
-            if let Some(state) = watcher.look() {
-                let saved = state == Progress::Reached;
-                if tell.try_send(state).is_err() || saved {
-                    return;
-                }
-            }
-            std::thread::sleep(LOOK_MARKER);
-        }
-    })
-}
-
 type Identity = (u64, i64, i64, u64);
 
 fn identity(metadata: &Metadata) -> Identity {
@@ -179,7 +164,7 @@ fn look(
     let mut known = first.filter(|(_, seconds, nanos, _)| {
         let seconds = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
         let nanos = Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0));
-        seconds + nanos + COARSE < since
+        seconds + nanos + FILE_TIME_ERROR < since
     });
     let mut unfinished = 0;
     let mut complained = false;
@@ -208,7 +193,7 @@ fn look(
             }
             Err(_) => {}
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(FILE_INTERVAL);
     }
 }
 

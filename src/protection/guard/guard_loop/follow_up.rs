@@ -14,7 +14,7 @@ use crate::protection::policy::{Ack, Rung, State};
 use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Work};
 
 /// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
-const STAYING: Duration = Duration::from_secs(600);
+const AWAIT_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl GuardLoop {
     /// Thaws the cgroup of a slot's job, if it is frozen, whatever became of its processes.
@@ -108,7 +108,7 @@ impl GuardLoop {
         let work = Work::AwaitEnd {
             processes: Arc::clone(&roster.largest),
             group: roster.group.clone(),
-            within: STAYING,
+            within: AWAIT_TIMEOUT,
         };
         let step = Step { target: id(slot), stage: State::Verify, work };
         let done = self.perform(slot, &step, clock);
@@ -134,12 +134,6 @@ impl GuardLoop {
         let Some(job) = &self.slots[slot] else { return };
         let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
         let work = Work::Webhook { url: Arc::clone(url), body };
-        let step = Step { target: id(slot), stage: State::At(Rung::Kill), work };
-        let done = self.perform(slot, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(job) = self.slots[slot].as_mut()
-        {
-            job.pending.add(ticket, step.work.label());
-        }
+        self.perform_pending(slot, State::At(Rung::Kill), work, clock);
     }
 }

@@ -8,7 +8,7 @@ use crate::model::time::Timestamp;
 use crate::protection::plan::{Plan, PlanInput};
 use crate::protection::policy::{Mode, Observed, Reason, Rung, State, Transition};
 use crate::protection::types::run_request::{RunOutcome, RunRequest};
-use crate::protection::types::step::{Outcome, Step, StepDone, Work};
+use crate::protection::types::step::{Outcome, StepDone, Work};
 
 impl GuardLoop {
     /// Takes requests of other nodes from `requests`.
@@ -44,18 +44,7 @@ impl GuardLoop {
             slurm_job_id: owner.slurm_job_id.clone(),
             request: Arc::new(request),
         };
-        self.perform_pending(slot, work, clock);
-    }
-
-    /// Carries out a step of the stage `checkpoint` whose end is recorded later.
-    fn perform_pending(&mut self, slot: usize, work: Work, clock: &dyn Fn() -> Timestamp) {
-        let step = Step { target: id(slot), stage: State::At(Rung::Checkpoint), work };
-        let done = self.perform(slot, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(job) = self.slots[slot].as_mut()
-        {
-            job.pending.add(ticket, step.work.label());
-        }
+        self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
     }
 
     /// Responds to the requests of other nodes.
@@ -102,7 +91,8 @@ impl GuardLoop {
         let signals = self.plan.steps().iter().zip(&self.carried);
         let signals = signals.filter(|(planned, _)| matches!(planned.step.work, Work::Signal { .. }));
         let planned = u32::try_from(signals.count()).unwrap_or(u32::MAX);
-        self.perform_pending(slot, Work::RunRequested { request: Arc::clone(request) }, clock);
+        let work = Work::RunRequested { request: Arc::clone(request) };
+        self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
         let Some(job) = &self.slots[slot] else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
         match (target.limits.mode, job.checkpoint.catching) {
