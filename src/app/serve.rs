@@ -317,7 +317,7 @@ impl Daemon<'_> {
         let now = clock::now();
         if recording.records.other_daemon()
             && recording.trying.is_none()
-            && now.since(recording.tried) >= record::TRY_AGAIN
+            && now.since(recording.tried) >= record::RETRY_INTERVAL
         {
             recording.tried = now;
             let (config, events) = (self.config.clone(), Arc::clone(&self.events));

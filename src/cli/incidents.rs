@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_list_shows_who_asked_whom_and_what_came_back() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
+        let store = Store::new(folder.path().to_owned());
         let text = || list(&store, Page::default()).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         let step = |step, output: &str| StepRecord { step, output: output.to_owned(), ..Default::default() };
         let write = |steps: Vec<StepRecord>| {
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_list_has_one_line_for_each_incident() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
+        let store = Store::new(folder.path().to_owned());
         let text = || list(&store, Page::default()).unwrap().replace(folder.path().to_str().unwrap(), "DIR");
         assert_eq!(text(), "No incidents in DIR.\n");
         let record =

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::ids::ProcessKey;
 use crate::model::lock::lock;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+/// What a process reports of its checkpoint. Of several processes of a job, the least counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CheckpointState {
     /// It is being written.
     Saving,
     /// It is on disk.
@@ -22,7 +23,7 @@ pub enum State {
 /// The last checkpoint acknowledgement of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    pub state: State,
+    pub state: CheckpointState,
     /// When it was received, in nanoseconds on the monotonic clock of `Timestamp`.
     pub heard_nanos: u64,
     /// How many acknowledgements the process has sent, this one included.
@@ -86,9 +87,9 @@ impl Slot {
         }
         let found = self.key();
         let state = match self.state.load(Ordering::Relaxed) {
-            1 => Some(State::Saving),
-            2 => Some(State::Saved),
-            3 => Some(State::Failed),
+            1 => Some(CheckpointState::Saving),
+            2 => Some(CheckpointState::Saved),
+            3 => Some(CheckpointState::Failed),
             _ => None,
         };
         let heard_nanos = self.heard.load(Ordering::Relaxed);
@@ -122,7 +123,7 @@ impl Checkpoints {
     }
 
     /// Records an acknowledgement; false if the table is full.
-    pub fn note(&self, key: ProcessKey, state: State, heard_nanos: u64) -> bool {
+    pub fn note(&self, key: ProcessKey, state: CheckpointState, heard_nanos: u64) -> bool {
         let _writer = lock(&self.writer);
         let known = self.slots.iter().find(|slot| slot.key() == Some(key));
         let Some(slot) = known.or_else(|| self.slots.iter().find(|slot| slot.key().is_none())) else {
@@ -130,9 +131,9 @@ impl Checkpoints {
         };
         let before = if known.is_some() { slot.count.load(Ordering::Relaxed) } else { 0 };
         let code = match state {
-            State::Saving => 1,
-            State::Saved => 2,
-            State::Failed => 3,
+            CheckpointState::Saving => 1,
+            CheckpointState::Saved => 2,
+            CheckpointState::Failed => 3,
         };
         slot.write(key, code, heard_nanos, before.saturating_add(1));
         true
@@ -176,9 +177,12 @@ mod tests {
     fn the_last_report_of_each_process_counts() {
         let table = Checkpoints::new();
         assert_eq!(table.of(ONE), None);
-        assert!(table.note(ONE, State::Saving, 5));
-        assert!(table.note(ONE, State::Saved, 9));
-        assert_eq!(table.of(ONE), Some(Acknowledgement { state: State::Saved, heard_nanos: 9, count: 2 }));
+        assert!(table.note(ONE, CheckpointState::Saving, 5));
+        assert!(table.note(ONE, CheckpointState::Saved, 9));
+        assert_eq!(
+            table.of(ONE),
+            Some(Acknowledgement { state: CheckpointState::Saved, heard_nanos: 9, count: 2 })
+        );
         assert_eq!(table.of(AGAIN), None, "another process with the same pid");
         table.forget(ONE);
         assert_eq!(table.of(ONE), None);
@@ -188,11 +192,11 @@ mod tests {
     fn a_full_table_reports_it_and_accepts_entries_after_an_exit() {
         let table = Checkpoints::new();
         let key = |pid: usize| ProcessKey { pid: u32::try_from(pid).unwrap(), start: 1 };
-        assert!((1..=SLOTS).all(|pid| table.note(key(pid), State::Saved, 1)));
-        assert!(!table.note(AGAIN, State::Saved, 1));
+        assert!((1..=SLOTS).all(|pid| table.note(key(pid), CheckpointState::Saved, 1)));
+        assert!(!table.note(AGAIN, CheckpointState::Saved, 1));
         table.forget(key(500));
-        assert!(table.note(AGAIN, State::Failed, 2));
-        assert_eq!(table.of(AGAIN).unwrap().state, State::Failed);
+        assert!(table.note(AGAIN, CheckpointState::Failed, 2));
+        assert_eq!(table.of(AGAIN).unwrap().state, CheckpointState::Failed);
     }
 
     #[test]
@@ -203,7 +207,7 @@ mod tests {
             scope.spawn(|| {
                 // The time determines the state in this test: a mismatch is a partially written entry.
                 for turn in 0..20_000_u64 {
-                    let state = if turn % 2 == 0 { State::Saving } else { State::Saved };
+                    let state = if turn % 2 == 0 { CheckpointState::Saving } else { CheckpointState::Saved };
                     table.note(ONE, state, turn);
                 }
                 done.store(true, Ordering::Release);
@@ -212,7 +216,11 @@ mod tests {
             while !done.load(Ordering::Acquire) || seen == 0 {
                 if let Some(found) = table.of(ONE) {
                     seen += 1;
-                    assert_eq!(found.state == State::Saving, found.heard_nanos % 2 == 0, "{found:?}");
+                    assert_eq!(
+                        found.state == CheckpointState::Saving,
+                        found.heard_nanos % 2 == 0,
+                        "{found:?}"
+                    );
                     assert_eq!(found.count, found.heard_nanos + 1);
                 }
             }

@@ -25,7 +25,7 @@ use crate::protection::types::run_request::{Peers, RunAnswer, RunCounts, RunOutc
 use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of requests.
-const WAITING: usize = 32;
+const QUEUE: usize = 32;
 /// Maximum number of nodes that are asked; a run has at most a few thousand.
 const MOST: usize = 4096;
 /// Maximum number of nodes that are asked at the same moment.
@@ -70,8 +70,8 @@ impl RunAsker {
     /// # Errors
     /// If the thread or its runtime cannot be started.
     pub fn start(peers: Peers, counts: Arc<RunCounts>) -> io::Result<Self> {
-        let (requests, mut inbox) = mpsc::channel::<(Ticket, Query)>(WAITING);
-        let (report, ended) = std::sync::mpsc::sync_channel(2 * WAITING);
+        let (requests, mut inbox) = mpsc::channel::<(Ticket, Query)>(QUEUE);
+        let (report, ended) = std::sync::mpsc::sync_channel(2 * QUEUE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let peers = Arc::new(peers);
         let serve = async move {

@@ -12,12 +12,14 @@ use crate::host::clock;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 use crate::model::error_chain::error_chain;
-use crate::protection::types::step::{Finished, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
+use crate::protection::types::step::{
+    Finished, Outcome, ServiceAddress, Step, StepDone, StepError, Ticket, Work,
+};
 
 /// Capacity of the queue of calls.
-const WAITING: usize = 32;
+const QUEUE: usize = 32;
 /// Time limit of a call.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that are read of a response.
 const LARGEST: usize = 4096;
 
@@ -35,8 +37,8 @@ impl Webhooks {
     /// # Errors
     /// If the thread or its runtime cannot be started.
     pub fn start(trust: Trust) -> io::Result<Self> {
-        let (calls, inbox) = sync_channel(WAITING);
-        let (report, ended) = sync_channel(2 * WAITING);
+        let (calls, inbox) = sync_channel(QUEUE);
+        let (report, ended) = sync_channel(2 * QUEUE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serve = move || serve(&runtime, &trust, &inbox, &report);
         std::thread::Builder::new().name("webhooks".to_owned()).spawn(serve)?;
@@ -65,24 +67,16 @@ fn serve(
         let begun = clock::now();
         let answer = runtime.block_on(post(trust, &url, body));
         let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
-        let mut finished = match answer {
-            Ok(output) => {
-                let done = StepDone { outcome: Outcome::Done, processes: 0, micros };
-                let mut finished = Finished::new(ticket, Ok(done));
-                finished.output = output.into();
-                finished
-            }
+        let result = match &answer {
+            Ok(_) => Ok(StepDone { outcome: Outcome::Done, processes: 0, micros }),
             Err(error) => {
-                let what =
-                    format!("{}: {}", Place(&url), error_chain(&error)).chars().take(300).collect::<String>();
-                Finished::new(ticket, Err(StepError::Outside { what: what.into() }))
+                let what = format!("{}: {}", ServiceAddress(&url), error_chain(error));
+                Err(StepError::Outside { what: what.chars().take(300).collect() })
             }
         };
-        if finished.output.len() > LARGEST {
-            finished.output = "".into();
-        }
+        let output = answer.ok().filter(|output| output.len() <= LARGEST).unwrap_or_default().into();
         // A full report channel means that the result is no longer needed.
-        let _ = report.try_send(finished);
+        let _ = report.try_send(Finished { ticket, result, output });
     }
 }
 
@@ -114,7 +108,7 @@ async fn post(trust: &Trust, url: &str, body: String) -> Result<String, WebhookE
         .header(http::header::USER_AGENT, concat!("memwarden/", env!("CARGO_PKG_VERSION")))
         .body(Full::from(body))?;
     // One client per call: no connection is kept open until the next incident.
-    let client = HttpClient::new(&uri, trust, LARGEST, PATIENCE)?;
+    let client = HttpClient::new(&uri, trust, LARGEST, CALL_TIMEOUT)?;
     let (status, body) = client.exchange(request).await?;
     let text = body.map_or_else(
         |_| String::new(),
@@ -129,7 +123,8 @@ async fn post(trust: &Trust, url: &str, body: String) -> Result<String, WebhookE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::types::step::{Stage, TargetId};
+    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::step::TargetId;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
@@ -151,7 +146,7 @@ mod tests {
         let mut webhooks = Webhooks::start(Trust::of(None)).unwrap();
         let url = url.unwrap_or(&own);
         let work = Work::Webhook { url: url.into(), body: "{\"a\":1}".into() };
-        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: Stage::Warn, work }));
+        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: State::At(Rung::Warn), work }));
         let finished = webhooks.ended.recv_timeout(Duration::from_secs(30)).unwrap();
         let heard = if url == own { heard.join().unwrap() } else { String::new() };
         (finished, heard)
@@ -222,7 +217,7 @@ mod tests {
     fn called(trust: Trust, url: &str) -> Finished {
         let mut webhooks = Webhooks::start(trust).unwrap();
         let work = Work::Webhook { url: url.into(), body: "{\"a\":1}".into() };
-        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: Stage::Warn, work }));
+        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: State::At(Rung::Warn), work }));
         webhooks.ended.recv_timeout(Duration::from_secs(30)).unwrap()
     }
 

@@ -5,26 +5,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Shared;
+use super::GuardState;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::types::alert::ReceiveAlerts;
-
-/// Maximum size of the token file in bytes; tokens have a few dozen.
-const LONGEST: u64 = 4096;
 
 /// The receiver of alerts; its guard changes at a reload.
 #[derive(Debug, Default)]
 pub struct AlertReceiver(Mutex<ReceiverState>);
 
 /// Minimum time between two log messages about refused alerts; all are counted.
-const LOGGED: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The guard that receives alerts, and the token that senders need.
 #[derive(Debug, Default)]
 struct ReceiverState {
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<GuardState>>,
     token: Option<PathBuf>,
     /// When refused alerts were last logged.
     refused: Option<Timestamp>,
@@ -32,12 +29,12 @@ struct ReceiverState {
 
 impl AlertReceiver {
     /// Replaces the guard and the token.
-    pub(super) fn hand_over(&self, shared: Option<Arc<Shared>>, token: Option<PathBuf>) {
+    pub(super) fn hand_over(&self, shared: Option<Arc<GuardState>>, token: Option<PathBuf>) {
         let mut behind = lock(&self.0);
         (behind.shared, behind.token) = (shared, token);
     }
 
-    fn shared(&self) -> Option<Arc<Shared>> {
+    fn shared(&self) -> Option<Arc<GuardState>> {
         lock(&self.0).shared.clone()
     }
 }
@@ -47,16 +44,10 @@ impl ReceiveAlerts for AlertReceiver {
     fn token(&self) -> Result<Option<String>, String> {
         let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
-        let read = fs::read_bounded(&path, LONGEST)
-            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| std::io::ErrorKind::InvalidData.into()));
-        match read.map(|text| text.trim().to_owned()) {
-            Ok(token) if token.is_empty() => Err("The token file is empty.".to_owned()),
-            Ok(token) => Ok(Some(token)),
-            Err(error) => {
-                tracing::error!(path = %path.display(), %error, "Cannot read the alert token file; alerts are refused.");
-                Err("The token file cannot be read; see the log.".to_owned())
-            }
-        }
+        fs::read_token(&path).map(Some).map_err(|error| {
+            tracing::error!(path = %path.display(), %error, "Cannot read the alert token file; alerts are refused.");
+            "The token file cannot be read; see the log.".to_owned()
+        })
     }
 
     fn receive(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
@@ -67,7 +58,7 @@ impl ReceiveAlerts for AlertReceiver {
     fn refused(&self) {
         let now = clock::now();
         let mut behind = lock(&self.0);
-        let due = behind.refused.is_none_or(|before| now.since(before) >= LOGGED);
+        let due = behind.refused.is_none_or(|before| now.since(before) >= LOG_INTERVAL);
         if due {
             behind.refused = Some(now);
         }

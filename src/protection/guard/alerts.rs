@@ -9,13 +9,13 @@ use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::guard::input::JobNames;
 use crate::protection::options::target::Target;
-use crate::protection::policy::MaxState;
+use crate::protection::policy::Rung;
 
 /// Maximum number of firing alerts; more are refused.
 const MOST: usize = 256;
 /// Age after which an alert is dropped to make room: its resolution was lost, because Alertmanager repeats firing
 /// alerts every few hours.
-const OLD: Duration = Duration::from_secs(6 * 3600);
+const ALERT_RETENTION: Duration = Duration::from_secs(6 * 3600);
 
 /// Labels, sorted.
 pub type Labels = BTreeMap<String, String>;
@@ -26,7 +26,7 @@ pub struct FiringAlert {
     /// When it was received last.
     pub at: Timestamp,
     /// The last state that it can lead to, whatever the target's `alert.max_state` is.
-    pub most: MaxState,
+    pub most: Option<Rung>,
 }
 
 /// The firing alerts.
@@ -45,7 +45,7 @@ impl Alerts {
             return firing.remove(&labels).is_some();
         }
         if firing.len() >= MOST {
-            firing.retain(|_, at| now.since(*at) < OLD);
+            firing.retain(|_, at| now.since(*at) < ALERT_RETENTION);
         }
         let heeded = targets.iter().any(|target| matches_alert(target, &labels));
         let room = firing.len() < MOST || firing.contains_key(&labels);
@@ -68,7 +68,7 @@ impl Alerts {
         let for_it = firing.iter().filter(|(labels, _)| matches_alert(target, labels));
         let for_it = for_it.filter_map(|(labels, at)| {
             let named = names_job(labels, names)?;
-            let most = if named || target.alert_all_jobs { MaxState::Kill } else { MaxState::Warn };
+            let most = if named || target.alert_all_jobs { Some(Rung::Kill) } else { Some(Rung::Warn) };
             Some(FiringAlert { at: *at, most })
         });
         for_it.max_by_key(|alert| (alert.most, alert.at.monotonic()))
@@ -128,8 +128,8 @@ mod tests {
         };
         let all = ", all_jobs: true";
         for (labels, of_ada, of_bob) in [
-            (&[("user", "ada")][..], Some(MaxState::Kill), None),
-            (&[("workload", "train@ada"), ("user", "ada"), ("run", "run")], Some(MaxState::Kill), None),
+            (&[("user", "ada")][..], Some(Some(Rung::Kill)), None),
+            (&[("workload", "train@ada"), ("user", "ada"), ("run", "run")], Some(Some(Rung::Kill)), None),
             (&[("workload", "train@ada"), ("user", "bob")], None, None),
             (&[("user", "ada"), ("run", "other")], None, None),
         ] {
@@ -143,8 +143,8 @@ mod tests {
         }
         // Neither nobody's name nor one that users choose selects a job.
         for labels in [&[][..], &[("user", ""), ("instance", "node7:10636")], &[("run", "run")]] {
-            assert_eq!(most(labels, "", "bob"), Some(MaxState::Warn), "{labels:?}");
-            assert_eq!(most(labels, all, "bob"), Some(MaxState::Kill), "{labels:?}");
+            assert_eq!(most(labels, "", "bob"), Some(Some(Rung::Warn)), "{labels:?}");
+            assert_eq!(most(labels, all, "bob"), Some(Some(Rung::Kill)), "{labels:?}");
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
             alerts.firing(&targets[0], &names)
         };
         assert_eq!(hear("bob", 1), None);
-        let named = Some(FiringAlert { at: Timestamp::from_secs(2), most: MaxState::Kill });
+        let named = Some(FiringAlert { at: Timestamp::from_secs(2), most: Some(Rung::Kill) });
         assert_eq!(hear("ada", 2), named);
         assert_eq!(hear("", 3), named);
     }
@@ -184,7 +184,7 @@ mod tests {
         assert!((0..MOST).all(|number| hear(number, 100)));
         assert!(hear(7, 200), "one that is known");
         assert!(!hear(MOST, 200));
-        assert!(hear(MOST, 100 + OLD.as_secs()));
+        assert!(hear(MOST, 100 + ALERT_RETENTION.as_secs()));
         assert_eq!(alerts.firing.lock().unwrap().len(), 2);
     }
 }

@@ -21,7 +21,7 @@ use crate::protection::enforce::levels::{HostMeter, MemoryLeft};
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
-use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, State, Transition};
+use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, Rung, State, Transition};
 use crate::protection::status::{Name, Report};
 use crate::protection::types::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
@@ -64,9 +64,6 @@ pub struct DrilledStep {
     /// Duration of the check in microseconds.
     pub micros: u64,
 }
-
-/// The states, in order.
-const LADDER: [State; 5] = [State::Warn, State::Soft, State::Checkpoint, State::Term, State::Kill];
 
 /// Why no drill was made.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +128,7 @@ pub fn walk(
             continue;
         };
         let id = TargetId(u16::try_from(slot).unwrap_or(u16::MAX));
-        let mut unfit = facts.unfit.map(crate::protection::status::Unfit::label);
+        let mut unfit = facts.sampled.unfit.map(crate::protection::status::Unfit::label);
         if let Some(scope) = facts.scope.clone()
             && machine.bound(id, Some(scope)).is_err()
         {
@@ -162,19 +159,19 @@ const SOURCES: &[&Registration] =
 /// A sample in which the target names a process, or the last one within 3 s: the GPU source takes a moment to start.
 /// Workloads that only the job socket identifies are known to the running daemon, and not here.
 fn sample(engine: &mut Engine, target: &Target) -> Arc<Frame> {
-    const PATIENCE: Duration = Duration::from_secs(3);
-    const STEP: Duration = Duration::from_millis(200);
+    const SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
+    const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
     let begun = clock::now();
     loop {
         let frame = engine.tick(clock::now());
         let by_workload = matches!(target.selector, Selector::Workload(_));
         let workloads = &engine.facts().workload_of;
         let named = workloads.iter().any(|member| target.selector.names_workload(&member.workload));
-        let over = clock::now().since(begun) >= PATIENCE;
+        let over = clock::now().since(begun) >= SAMPLE_TIMEOUT;
         if !by_workload || named || over || !gpu_processes_known(&frame, engine.facts()) {
             return frame;
         }
-        std::thread::sleep(STEP);
+        std::thread::sleep(SAMPLE_INTERVAL);
     }
 }
 
@@ -210,12 +207,11 @@ fn climb(
 ) -> Vec<DrilledStep> {
     let notification: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
-    let max_state = target.limits.max_state.label();
-    for to in LADDER {
+    for to in Rung::ALL.into_iter().filter(|rung| Some(*rung) <= target.limits.max_state).map(State::At) {
         let at = clock::now();
-        let ask = to == State::Checkpoint;
+        let ask = to == State::At(Rung::Checkpoint);
         // Only a shortage in the cgroup raises its limit.
-        let short = to == State::Soft && observed.reading(Resource::Cgroup).is_some();
+        let short = to == State::At(Rung::Soft) && observed.reading(Resource::Cgroup).is_some();
         let reason = if short { Reason::Level(Resource::Cgroup) } else { Reason::Alert };
         let transition = Transition { at, from, to, reason, incident: 1, ask, counts: false };
         from = to;
@@ -243,16 +239,13 @@ fn climb(
             let (outcome, fails) = told_of(&result);
             steps.push(DrilledStep { state: to, what: output(&planned.step.work), outcome, fails, micros });
         }
-        if to.label() == max_state {
-            break;
-        }
     }
     if let Some(hook) = &target.hook
         && let Err(error) = hooks::check::program(&hook.program)
     {
         let what = format!("check {}", hook.program.display());
         let outcome = error_chain(&error);
-        steps.push(DrilledStep { state: State::Soft, what, outcome, fails: true, micros: 0 });
+        steps.push(DrilledStep { state: State::At(Rung::Soft), what, outcome, fails: true, micros: 0 });
     }
     steps
 }

@@ -6,16 +6,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::input::Known;
+use super::input::SampledReading;
 use crate::model::facts::{Allocator, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
-use crate::model::outlook::{self, Outlook};
+use crate::model::outlook::{self, Outlook, Tte};
 use crate::model::units::Bytes;
-use crate::protection::policy::{Forecast, Reading};
+use crate::protection::policy::Reading;
 use crate::protection::types::scope::within;
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
-const SILENT: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The identity of a job, for the search.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ fn tighter(one: Option<(Bytes, Bytes)>, other: (Bytes, Bytes)) -> Option<(Bytes,
     Some(one.filter(|one| one.0 <= other.0).unwrap_or(other))
 }
 
-fn reading((headroom, total): (Bytes, Bytes)) -> Known {
-    Known::Read(Reading { headroom, total, fast: None, slow: None })
+fn reading((headroom, total): (Bytes, Bytes)) -> SampledReading {
+    SampledReading::Read(Reading { headroom, total, fast: None, slow: None })
 }
 
 impl Traits<'_> {
@@ -72,12 +72,11 @@ impl Traits<'_> {
     }
 
     /// The soonest predicted exhaustion; the outer option is absent where no analyzer observes the job.
-    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Forecast>> {
+    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Tte>> {
         let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
-        let quantiles = about.filter_map(|(_, forecast)| forecast.time_to_exhaustion);
-        let soonest = quantiles
-            .map(|tte| Forecast { p10: tte.p10, p50: tte.p50 })
-            .reduce(|one, other| Forecast { p10: one.p10.min(other.p10), p50: one.p50.min(other.p50) });
+        let soonest = about
+            .filter_map(|(_, forecast)| forecast.time_to_exhaustion)
+            .min_by(|one, other| one.p50.total_cmp(&other.p50));
         // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
@@ -91,14 +90,14 @@ impl Traits<'_> {
 
     /// The allocator with the least memory left of those that its processes report: free memory of the device, and
     /// reserved memory without a tensor. Unknown where a process has not reported for too long.
-    pub(super) fn allocator_left(&self, facts: &Facts) -> Known {
+    pub(super) fn allocator_left(&self, facts: &Facts) -> SampledReading {
         let mut least = None;
         let ours =
             |allocator: &&Allocator| allocator.process.is_some_and(|process| self.members.contains(&process));
         for allocator in facts.allocators.iter().filter(ours) {
-            let fresh = allocator.age.is_some_and(|age| age <= SILENT);
+            let fresh = allocator.age.is_some_and(|age| age <= REPORT_TIMEOUT);
             let Some((reserved, free)) = allocator.reserved.zip(allocator.free).filter(|_| fresh) else {
-                return Known::Unknown;
+                return SampledReading::Unknown;
             };
             let total = reserved.saturating_add(free);
             least = tighter(least, (total.saturating_sub(allocator.allocated), total));
@@ -109,24 +108,24 @@ impl Traits<'_> {
         };
         match least {
             Some(least) => reading(least),
-            None if facts.allocators.iter().any(spoken_of) => Known::Unknown,
-            None => Known::Absent,
+            None if facts.allocators.iter().any(spoken_of) => SampledReading::Unknown,
+            None => SampledReading::Absent,
         }
     }
 
     /// The GPU with the least memory left of those that the job uses.
-    pub(super) fn gpu_left(&self, facts: &Facts) -> Known {
+    pub(super) fn gpu_left(&self, facts: &Facts) -> SampledReading {
         if self.gpus.is_empty() {
-            return Known::Absent;
+            return SampledReading::Absent;
         }
         let mut least = None;
         for uuid in &self.gpus {
             let Some(memory) = facts.gpu_memory.iter().find(|memory| memory.uuid.as_str() == *uuid) else {
-                return Known::Unknown;
+                return SampledReading::Unknown;
             };
             least = tighter(least, (memory.free, memory.free.saturating_add(memory.used)));
         }
-        least.map_or(Known::Unknown, reading)
+        least.map_or(SampledReading::Unknown, reading)
     }
 }
 
@@ -134,7 +133,7 @@ impl Traits<'_> {
 mod tests {
     use super::*;
     use crate::model::facts::{GpuMemory, Membership};
-    use crate::model::outlook::{Conclusion, Growth, LeakState, Resource, Tte};
+    use crate::model::outlook::{Conclusion, Growth, LeakState, Resource};
 
     const fn process(pid: u32) -> ProcessKey {
         ProcessKey { pid, start: 1 }
@@ -145,12 +144,12 @@ mod tests {
     }
 
     /// What is left of ranks with so much allocated, reserved and free, each silent for so long.
-    fn left(ranks: &[(u64, u64, Option<u64>, u64)]) -> Known {
+    fn left(ranks: &[(u64, u64, Option<u64>, u64)]) -> SampledReading {
         left_of(ranks, ranks.len())
     }
 
     /// The same, where only so many of the first are members of the job.
-    fn left_of(ranks: &[(u64, u64, Option<u64>, u64)], members: usize) -> Known {
+    fn left_of(ranks: &[(u64, u64, Option<u64>, u64)], members: usize) -> SampledReading {
         let job = workload("job");
         let allocator =
             |(pid, (allocated, reserved, free, silent)): (u32, &(u64, u64, Option<u64>, u64))| Allocator {
@@ -167,17 +166,17 @@ mod tests {
         traits.allocator_left(&facts)
     }
 
-    fn read(headroom: u64, total: u64) -> Known {
+    fn read(headroom: u64, total: u64) -> SampledReading {
         reading((Bytes::new(headroom), Bytes::new(total)))
     }
 
     #[test]
     fn an_allocator_has_what_it_holds_unused_and_what_is_free() {
-        assert_eq!(left(&[]), Known::Absent);
+        assert_eq!(left(&[]), SampledReading::Absent);
         assert_eq!(left(&[(50, 70, Some(10), 1)]), read(30, 80));
         assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, Some(10), 1)]), read(20, 80), "the least");
-        assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, None, 1)]), Known::Unknown);
-        assert_eq!(left(&[(50, 70, Some(10), 60)]), Known::Unknown, "it says nothing any more");
+        assert_eq!(left(&[(50, 70, Some(10), 1), (60, 70, None, 1)]), SampledReading::Unknown);
+        assert_eq!(left(&[(50, 70, Some(10), 60)]), SampledReading::Unknown, "it says nothing any more");
         assert_eq!(left(&[(90, 70, Some(10), 1)]), read(0, 80), "it says more than there is");
         assert_eq!(left(&[(0, u64::MAX, Some(u64::MAX), 1)]), read(u64::MAX, u64::MAX));
     }
@@ -194,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_allocator_without_a_reporting_process_is_unknown() {
-        assert_eq!(left_of(&[(50, 70, Some(10), 1)], 0), Known::Unknown);
+        assert_eq!(left_of(&[(50, 70, Some(10), 1)], 0), SampledReading::Unknown);
     }
 
     #[test]
@@ -210,10 +209,10 @@ mod tests {
             let gpus = gpus.iter().copied().collect();
             Traits { gpus, ..Traits::default() }.gpu_left(&facts)
         };
-        assert_eq!(left(&[]), Known::Absent);
+        assert_eq!(left(&[]), SampledReading::Absent);
         assert_eq!(left(&["GPU-a"]), read(30, 80));
         assert_eq!(left(&["GPU-a", "GPU-b"]), read(10, 80), "the least");
-        assert_eq!(left(&["GPU-a", "GPU-c"]), Known::Unknown);
+        assert_eq!(left(&["GPU-a", "GPU-c"]), SampledReading::Unknown);
     }
 
     fn foreseen(resource: Resource, seconds: f64) -> Conclusion {
@@ -248,7 +247,7 @@ mod tests {
         let reused = Traits { members: [reused].into_iter().collect(), ..own };
         assert_eq!((reused.forecast(&outlook), reused.leak(&outlook)), (None, None));
         let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
-        let soon = Some(Some(Forecast { p10: 3.0, p50: 4.0 }));
+        let soon = Some(Some(Tte { p10: 3.0, p50: 4.0, p90: None }));
         assert_eq!((forged.forecast(&outlook), forged.leak(&outlook)), (soon, Some(true)));
     }
 

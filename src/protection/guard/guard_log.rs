@@ -16,7 +16,7 @@ const QUEUE: usize = 2048;
 /// One log message. Contains no allocation.
 #[derive(Clone, Copy, Debug)]
 enum LogEntry {
-    JobTransition {
+    Moved {
         target: usize,
         mode: Mode,
         transition: Transition,
@@ -102,17 +102,15 @@ impl GuardLog {
         Ok(Self { messages, lost })
     }
 
-    fn send(&self, word: LogEntry) {
-        if self.messages.try_send(word).is_err() {
+    fn send(&self, message: LogEntry) {
+        if self.messages.try_send(message).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
-}
 
-impl GuardLog {
     pub(super) fn moved(&self, moved: &JobTransition) {
         let left = |resource| moved.observed.reading(resource).map(|reading| reading.value.headroom);
-        self.send(LogEntry::JobTransition {
+        self.send(LogEntry::Moved {
             target: moved.target,
             mode: moved.mode,
             transition: moved.transition,
@@ -146,8 +144,8 @@ impl GuardLog {
 fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
     while let Ok(word) = received.recv() {
         match word {
-            LogEntry::JobTransition { target, mode, transition, host, limit } => {
-                log_transition(name(targets, target), mode, &transition, host, limit);
+            LogEntry::Moved { target, mode, transition, host, limit } => {
+                log_transition(name(targets, target), mode, transition, [host, limit]);
             }
             LogEntry::Stepped { target, mode, step, pid, how, processes, micros } => {
                 let target = name(targets, target);
@@ -178,43 +176,28 @@ fn name(targets: &[Target], place: usize) -> &str {
     targets.get(place).map_or("", |target| target.name.as_str())
 }
 
-fn log_transition(
-    target: &str,
-    mode: Mode,
-    transition: &Transition,
-    host: Option<Bytes>,
-    limit: Option<Bytes>,
-) {
+fn log_transition(target: &str, mode: Mode, transition: Transition, left: [Option<Bytes>; 2]) {
     let (from, to, incident) = (transition.from.label(), transition.to.label(), transition.incident);
-    let left =
-        |headroom: Option<Bytes>| headroom.map_or_else(|| "unknown".to_owned(), |left| left.to_string());
-    let (host_left, limit_left, why) = (left(host), left(limit), transition.reason.to_string());
+    let text = |left: Option<Bytes>| left.map_or_else(|| "unknown".to_owned(), |left| left.to_string());
+    let ([host_left, limit_left], why) = (left.map(text), transition.reason.to_string());
     let verb = match (transition.acts(), mode) {
         (true, Mode::Enforce) => "acts",
         (true, _) => "would have acted",
         (false, _) => "changes state",
     };
-    if transition.acts() || transition.to == transition.from {
-        tracing::warn!(
-            target_name = target,
-            from,
-            to,
-            incident,
-            why,
-            host_left,
-            limit_left,
-            "Protection {verb}."
-        );
-    } else {
-        tracing::info!(
-            target_name = target,
-            from,
-            to,
-            incident,
-            why,
-            host_left,
-            limit_left,
-            "Protection {verb}."
-        );
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                target_name = target,
+                from,
+                to,
+                incident,
+                why,
+                host_left,
+                limit_left,
+                "Protection {verb}."
+            )
+        };
     }
+    if transition.acts() || transition.to == transition.from { log!(warn) } else { log!(info) }
 }

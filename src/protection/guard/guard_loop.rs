@@ -21,19 +21,21 @@ use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{
-    Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, State, Transition,
+    Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, Rung, State, Transition,
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
-use crate::protection::types::step::{Executor, Finished, Outcome, Stage, Step, StepDone, TargetId, Work};
+use crate::protection::types::step::{
+    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Work,
+};
 
 /// Limits of the time between two rounds.
-pub(super) const SHORTEST: Duration = Duration::from_millis(10);
-pub(super) const LONGEST: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+pub(super) const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// Time to the next round after a transition: the next transition may be due at once.
-const AT_ONCE: Duration = Duration::from_micros(200);
+const TRANSITION_INTERVAL: Duration = Duration::from_micros(200);
 /// Longest time between two rounds in the states warn, blind and cooldown.
-const WARNED: Duration = Duration::from_millis(100);
+const WARNED_INTERVAL: Duration = Duration::from_millis(100);
 /// Assumed rate of allocation in bytes per second, unless a higher one was seen: 12 GiB/s.
 const FASTEST: f64 = 12.0 * 1_073_741_824.0;
 
@@ -131,7 +133,7 @@ impl GuardLoop {
         self.collect(clock);
         self.read_host(clock());
         self.answer_run_requests(clock);
-        let mut pause = LONGEST;
+        let mut pause = LONGEST_INTERVAL;
         for slot in self.hard_levels_first(clock) {
             if self.slots[slot].is_some() {
                 pause = pause.min(self.evaluate(slot, clock));
@@ -156,19 +158,22 @@ impl GuardLoop {
 
     /// Carries out a step that belongs to no new transition, recorded like every other step. Absent where it failed.
     fn perform(&mut self, slot: usize, step: &Step, clock: &dyn Fn() -> Timestamp) -> Option<StepDone> {
-        let job = self.slots[slot].as_ref()?;
-        let (moved, executors) = (job.moved?, self.executors.of(&self.targets[job.target])?);
-        let begun = clock();
-        let number = self.journal.before(begun, step);
-        let result = executors.perform(step);
-        let at = clock();
-        let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-        let completed = CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
-        self.journal.after(at, &moved, &completed);
-        if let Some(job) = &mut self.slots[slot] {
-            job.spent += at.since(begun);
-        }
+        let job = self.slots[slot].as_mut()?;
+        let (moved, executor) = (job.moved?, self.executors.of(&self.targets[job.target])?);
+        let (result, _) =
+            record_step(&mut *self.journal, &mut **executor, &moved, step, &mut job.spent, clock);
         result.ok()
+    }
+
+    /// Carries out a step that belongs to no new transition, and whose end is awaited.
+    fn perform_pending(&mut self, slot: usize, stage: State, work: Work, clock: &dyn Fn() -> Timestamp) {
+        let step = Step { target: id(slot), stage, work };
+        let done = self.perform(slot, &step, clock);
+        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
+            && let Some(job) = self.slots[slot].as_mut()
+        {
+            job.pending.add(ticket, step.work.label());
+        }
     }
 
     /// Takes the newest input of the sampler.
@@ -212,7 +217,7 @@ impl GuardLoop {
         }
         let Some(job) = &mut self.slots[slot] else { return };
         job.receive(input, at);
-        self.journal.read_sampled(at, input.target, [input.gpu, input.allocator]);
+        self.journal.read_sampled(at, input.target, [input.sampled.gpu, input.sampled.allocator]);
         if let Some(scope) = input.scope.take()
             && let Some(executor) = self.executors.of(&self.targets[input.target])
         {
@@ -233,11 +238,11 @@ impl GuardLoop {
     fn evaluate(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) -> Duration {
         let total = self.host.map_or(Bytes::new(u64::MAX), |(_, reading)| reading.total);
         let read = clock();
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
         // It was read at the begin of the round, and the steps for other jobs may have taken long since.
-        job.cgroup.read_if_older(read, total, SHORTEST);
+        job.cgroup.read_if_older(read, total, SHORTEST_INTERVAL);
         // A reading below the hard level is read again before it kills.
         if hard_reached(&target.limits, Resource::Cgroup, job.cgroup.reading()) {
             job.cgroup.read(read, total);
@@ -246,11 +251,11 @@ impl GuardLoop {
             self.read_host(read);
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         if target.limits.mode == Mode::Enforce && job.must_await_again(read) {
             self.await_victims(slot, clock);
         }
-        let Some(job) = self.slots[slot].as_mut() else { return LONGEST };
+        let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         if target.ask.job {
             job.read_acknowledgements(&self.checkpoints, read);
         }
@@ -263,7 +268,7 @@ impl GuardLoop {
         self.fill_report(slot, &observed, able, read);
         if let Some(transition) = transition {
             self.act(slot, &transition, &observed, read, clock);
-            return AT_ONCE;
+            return TRANSITION_INTERVAL;
         }
         // With max_state soft no later transition thaws the cgroup.
         let wait = target.limits.hook_wait;
@@ -305,17 +310,18 @@ impl GuardLoop {
         };
         let target = &self.targets[job.target];
         let report = &mut self.report.targets[job.target];
-        report.moves[transition.to as usize] += 1;
+        report.moves[transition.to.index()] += 1;
         let begins = transition.acts() && !transition.from.acts();
         report.trips += u64::from(begins);
         let enforced = target.limits.mode == Mode::Enforce;
         if transition.acts() && !enforced {
-            report.would[transition.to as usize] += 1;
+            report.would[transition.to.index()] += 1;
         }
         let moved = JobTransition {
             slot,
             serial: job.serial,
             target: job.target,
+            user: job.user,
             mode: target.limits.mode,
             transition: *transition,
             under_way: escalation.incident().is_some(),
@@ -329,7 +335,7 @@ impl GuardLoop {
         job.moved = Some(moved);
         let stage = plan::stage_of(transition);
         // The JSON for hooks and webhooks is allocated, which a kill must not wait for.
-        let kills = stage == Some(Stage::Kill);
+        let kills = stage == Some(State::At(Rung::Kill));
         let notifies = stage.is_some() && !kills && (target.hook.is_some() || target.webhook.is_some());
         let ending = self.journal.incident(slot).filter(|_| notifies).map(str::to_owned);
         // The records of the steps belong to the incident that begins here.
@@ -360,10 +366,11 @@ impl GuardLoop {
                 self.notify(slot, &moved, &roster, clock);
             }
         }
-        if transition.to != State::Soft {
+        if transition.to != State::At(Rung::Soft) {
             self.thaw(slot, clock);
         }
-        let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
+        let over =
+            matches!(transition.to, State::Ok | State::At(Rung::Warn) | State::Cooldown | State::Disarmed);
         if over && let Some(job) = &mut self.slots[slot] {
             job.end_incident();
             if let Some(executors) = self.executors.of(&self.targets[job.target]) {
@@ -395,15 +402,8 @@ impl GuardLoop {
                 continue;
             }
             let step = &planned.step;
-            let begun = clock();
-            let number = self.journal.before(begun, step);
-            let result = executors.perform(step);
-            let at = clock();
-            let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-            let completed =
-                CompletedStep { number, step, result: &result, micros, touched: executors.touched() };
-            self.journal.after(at, moved, &completed);
-            job.spent += at.since(begun);
+            let (result, at) =
+                record_step(&mut *self.journal, &mut **executors, moved, step, &mut job.spent, clock);
             report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
             let carried = matches!(
                 result,
@@ -445,16 +445,18 @@ impl GuardLoop {
     #[expect(clippy::cast_precision_loss, reason = "bytes of memory, divided by a rate that is a guess")]
     fn time_to_next_round(&self, slot: usize) -> Duration {
         let (Some(job), Some(escalation)) = (&self.slots[slot], self.board.escalation(slot)) else {
-            return LONGEST;
+            return LONGEST_INTERVAL;
         };
         let longest = match escalation.state() {
-            State::Ok | State::Disarmed => LONGEST,
-            State::Warn | State::Blind | State::Cooldown => WARNED,
+            State::Ok | State::Disarmed => LONGEST_INTERVAL,
+            State::At(Rung::Warn) | State::Blind | State::Cooldown => WARNED_INTERVAL,
             // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
             State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
-                return WARNED;
+                return WARNED_INTERVAL;
             }
-            State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST,
+            State::At(Rung::Soft | Rung::Checkpoint) | State::At(Rung::Term | Rung::Kill) | State::Verify => {
+                SHORTEST_INTERVAL
+            }
         };
         let limits = escalation.limits();
         let reading = |resource| match resource {
@@ -475,8 +477,32 @@ impl GuardLoop {
             Some(headroom.saturating_sub(next).get() as f64 / fastest.max(FASTEST))
         });
         let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
-        Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST, longest)
+        Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST_INTERVAL, longest)
     }
+}
+
+/// Carries out a step, and records it before and after. Returns its result, and when that was known; adds the time that it
+/// took to `spent`.
+fn record_step(
+    journal: &mut dyn Journal,
+    executor: &mut dyn Executor,
+    moved: &JobTransition,
+    step: &Step,
+    spent: &mut Duration,
+    clock: &dyn Fn() -> Timestamp,
+) -> (Result<StepDone, StepError>, Timestamp) {
+    let begun = clock();
+    let number = journal.before(begun, step);
+    let result = executor.perform(step);
+    let at = clock();
+    let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+    journal.after(
+        at,
+        moved,
+        &CompletedStep { number, step, result: &result, micros, touched: executor.touched() },
+    );
+    *spent += at.since(begun);
+    (result, at)
 }
 
 impl Executors {

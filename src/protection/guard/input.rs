@@ -2,14 +2,16 @@
 //! itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::facts::WorkloadNames;
 use crate::model::label::Label;
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Escalation, Forecast, Members, Reading};
+use crate::protection::policy::{Aged, Escalation, Members, Reading};
 use crate::protection::status::Unfit;
 use crate::protection::types::scope::Scope;
 
@@ -27,7 +29,7 @@ pub struct GuardInput {
 
 /// The reading of a resource that the guard cannot read itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Known {
+pub enum SampledReading {
     /// The target does not have the resource.
     #[default]
     Absent,
@@ -35,6 +37,16 @@ pub enum Known {
     Unknown,
     /// The reading.
     Read(Reading),
+}
+
+impl SampledReading {
+    /// The reading, where there is one, which is as old as the frame.
+    pub(super) fn reading(self, age: Duration) -> Option<Aged<Reading>> {
+        match self {
+            Self::Read(reading) => Some(Aged::of(reading, age)),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
 }
 
 /// The names of a job, for hooks, webhooks and alerts. Names that do not apply, or are unknown, are empty.
@@ -61,18 +73,25 @@ pub struct JobInput {
     pub names: Arc<JobNames>,
     /// Its processes.
     pub roster: Arc<Roster>,
-    /// Number of processes; absent where it is unknown.
-    pub members: Option<Members>,
     /// The scope, where it has changed.
     pub scope: Option<Scope>,
     /// The meter of its cgroup's limits, where it has changed; `Some(None)` where there is none any more.
     pub meter: Option<Option<GroupMeter>>,
+    /// What the sampler knows of it.
+    pub sampled: SamplerReadings,
+}
+
+/// What the sampler knows of a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SamplerReadings {
+    /// Number of processes; absent where it is unknown.
+    pub members: Option<Members>,
     /// The memory of its GPUs.
-    pub gpu: Known,
+    pub gpu: SampledReading,
     /// The memory of its allocator.
-    pub allocator: Known,
+    pub allocator: SampledReading,
     /// The forecast; absent where no analyzer observes the job.
-    pub forecast: Option<Option<Forecast>>,
+    pub forecast: Option<Option<Tte>>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
     /// The alert that fires for it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::alerts::Alerts;
 use super::foresight::Traits;
-use super::input::{GuardInput, JobInput, JobNames};
+use super::input::{GuardInput, JobInput, JobNames, SamplerReadings};
 use super::job_slots::{JobIdentity, JobSlot, JobSlots, NamedJob};
 use super::users;
 use crate::host::capability;
@@ -164,7 +164,8 @@ impl InputBuilder {
             });
             let mut facts = self.facts(&mut job, &crowd, (now, outlook, facts, table), alerts);
             if known.is_none() {
-                (facts.members, facts.unfit) = (None, facts.unfit.or(Some(Unfit::Unknown)));
+                let sampled = &mut facts.sampled;
+                (sampled.members, sampled.unfit) = (None, sampled.unfit.or(Some(Unfit::Unknown)));
             }
             *slot = Some(facts);
             self.slots.all[place] = Some(job);
@@ -368,15 +369,17 @@ impl InputBuilder {
             roster: Roster::new(processes, target.victims, group)
                 .asking(processes, &known_ranks(&traits.members, facts), target.ask.ranks)
                 .into(),
-            members: Some(Members { count, catching: None }),
             scope: scope.filter(|_| changed),
             meter,
-            gpu: traits.gpu_left(facts),
-            allocator: traits.allocator_left(facts),
-            forecast: traits.forecast(outlook),
-            leak: traits.leak(outlook),
-            alert: alerts.firing(target, &job.names),
-            unfit,
+            sampled: SamplerReadings {
+                members: Some(Members { count, catching: None }),
+                gpu: traits.gpu_left(facts),
+                allocator: traits.allocator_left(facts),
+                forecast: traits.forecast(outlook),
+                leak: traits.leak(outlook),
+                alert: alerts.firing(target, &job.names),
+                unfit,
+            },
         }
     }
 
@@ -602,8 +605,8 @@ mod tests {
     fn a_target_whose_processes_are_unknown_is_disarmed() {
         let mut world = World::new("workload: w");
         let facts = world.sample(None).unwrap().slots.into_iter().flatten().next().unwrap();
-        assert_eq!((facts.unfit, facts.members), (Some(Unfit::Unknown), None));
-        assert_eq!(world.look(&[(10, 1, "/jobs/a")]).unfit, None);
+        assert_eq!((facts.sampled.unfit, facts.sampled.members), (Some(Unfit::Unknown), None));
+        assert_eq!(world.look(&[(10, 1, "/jobs/a")]).sampled.unfit, None);
         assert!(world.sample(None).is_none(), "what was known is better than nothing");
     }
 
@@ -612,10 +615,13 @@ mod tests {
         let mut world = World::new("workload: w");
         world.input_builder.only = Some(7);
         let facts = world.look(&[(10, 1, "/jobs/a")]);
-        assert_eq!((facts.unfit, facts.members.unwrap().count), (None, 1));
+        assert_eq!((facts.sampled.unfit, facts.sampled.members.unwrap().count), (None, 1));
         world.input_builder.only = Some(8);
         let facts = world.look(&[(10, 1, "/jobs/a")]);
-        assert_eq!((facts.unfit, facts.members.unwrap().count), (Some(Unfit::NoPermission), 0));
+        assert_eq!(
+            (facts.sampled.unfit, facts.sampled.members.unwrap().count),
+            (Some(Unfit::NoPermission), 0)
+        );
         assert!(facts.roster.end.is_empty() && facts.scope.is_none());
         let whys: Vec<_> = world.input_builder.whys.values().flatten().collect();
         assert_eq!(whys, [(&"of users whose processes memwarden has no permission to signal", &1)]);
@@ -696,6 +702,6 @@ mod tests {
     fn where_another_daemon_protects_no_process_is_signalled() {
         let mut world = World::new("workload: w");
         world.input_builder.other_daemon = true;
-        assert_eq!(world.look(&[(10, 1, "/a")]).unfit, Some(Unfit::OtherDaemon));
+        assert_eq!(world.look(&[(10, 1, "/a")]).sampled.unfit, Some(Unfit::OtherDaemon));
     }
 }

@@ -13,7 +13,7 @@ use crate::protection::types::scope::Scope;
 use crate::protection::types::step::Group;
 
 /// Time for which a job that has ended keeps its slot, for its incident and the cooldown.
-const KEPT: Duration = Duration::from_secs(120);
+const SLOT_RETENTION: Duration = Duration::from_secs(120);
 
 /// The identity of a job. Names do not identify it, because users choose them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ pub(super) struct JobSlots {
 
 /// The priority of a job among those of its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum SlotPriority {
     /// An incident is in progress: the job always keeps its slot.
     Busy,
     /// The job has a slot.
@@ -77,8 +77,8 @@ enum Rank {
 }
 
 #[derive(Debug)]
-struct Ask {
-    rank: Rank,
+struct SlotRequest {
+    rank: SlotPriority,
     /// Jobs with older slots come first.
     serial: u64,
     user: Option<u32>,
@@ -124,27 +124,33 @@ impl JobSlots {
         places
     }
 
-    fn asks(&self, claims: &[NamedJob], busy: impl Fn(usize) -> bool) -> Vec<Ask> {
+    fn asks(&self, claims: &[NamedJob], busy: impl Fn(usize) -> bool) -> Vec<SlotRequest> {
         let mut away: BTreeMap<&NamedJob, (usize, u64)> = BTreeMap::new();
         for (place, job) in self.all.iter().enumerate() {
             away.extend(job.as_ref().map(|job| (&job.claim, (place, job.serial))));
         }
-        let rank = |place: usize, otherwise| if busy(place) { Rank::Busy } else { otherwise };
-        let mut asks: Vec<Ask> = claims
+        let rank = |place: usize, otherwise| if busy(place) { SlotPriority::Busy } else { otherwise };
+        let mut asks: Vec<SlotRequest> = claims
             .iter()
             .enumerate()
             .map(|(number, claim)| {
                 let (user, number) = (claim.user, Some(number));
                 match away.remove(claim) {
-                    Some((place, serial)) => {
-                        Ask { rank: rank(place, Rank::Occupied), serial, user, place: Some(place), number }
+                    Some((place, serial)) => SlotRequest {
+                        rank: rank(place, SlotPriority::Occupied),
+                        serial,
+                        user,
+                        place: Some(place),
+                        number,
+                    },
+                    None => {
+                        SlotRequest { rank: SlotPriority::New, serial: u64::MAX, user, place: None, number }
                     }
-                    None => Ask { rank: Rank::New, serial: u64::MAX, user, place: None, number },
                 }
             })
             .collect();
-        asks.extend(away.into_iter().map(|(claim, (place, serial))| Ask {
-            rank: rank(place, Rank::Away),
+        asks.extend(away.into_iter().map(|(claim, (place, serial))| SlotRequest {
+            rank: rank(place, SlotPriority::Away),
             serial,
             user: claim.user,
             place: Some(place),
@@ -176,7 +182,7 @@ impl JobSlots {
         for (place, slot) in self.all.iter_mut().enumerate() {
             let away = slot.as_ref().is_some_and(|job| match job.claim.what == JobIdentity::None {
                 true => before.is_some_and(|before| before.since(job.seen) > Duration::ZERO),
-                false => now.since(job.seen) > KEPT,
+                false => now.since(job.seen) > SLOT_RETENTION,
             });
             if away && !busy(place) {
                 *slot = None;
@@ -186,16 +192,19 @@ impl JobSlots {
 }
 
 /// Which jobs have a slot: those of each user's share, and those with an incident in any case.
-fn keep(asks: &[Ask]) -> Vec<bool> {
+fn keep(asks: &[SlotRequest]) -> Vec<bool> {
     let owners: Vec<Option<u32>> = asks.iter().map(|ask| ask.user).collect();
     let mut kept = fair::divide(&owners, SLOTS);
     let mut over = 0;
-    for (ask, kept) in asks.iter().zip(&mut kept).filter(|(ask, kept)| ask.rank == Rank::Busy && !**kept) {
+    for (ask, kept) in
+        asks.iter().zip(&mut kept).filter(|(ask, kept)| ask.rank == SlotPriority::Busy && !**kept)
+    {
         debug_assert!(ask.place.is_some(), "who is busy sits");
         *kept = true;
         over += 1;
     }
-    let others = asks.iter().zip(&mut kept).rev().filter(|(ask, kept)| ask.rank != Rank::Busy && **kept);
+    let others =
+        asks.iter().zip(&mut kept).rev().filter(|(ask, kept)| ask.rank != SlotPriority::Busy && **kept);
     others.take(over).for_each(|(_, kept)| *kept = false);
     kept
 }

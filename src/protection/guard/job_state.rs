@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::checkpoint_request::CheckpointRequest;
-use self::readings::{CgroupReadings, SamplerReadings};
+use self::readings::CgroupReadings;
 pub(super) use self::readings::{oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use self::steps::{Freeze, PendingSteps};
 use self::verification::Verification;
-use super::input::{JobInput, JobNames};
+use super::input::{JobInput, JobNames, SampledReading, SamplerReadings};
 use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
 use crate::protection::options::target::Victims;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Aged, Members, Observed, Reading, State};
+use crate::protection::policy::{Aged, Members, Observed, Reading, Rung, State};
 
 /// The job in one slot.
 #[derive(Debug)]
@@ -37,8 +37,9 @@ pub(super) struct JobState {
     pub(super) roster: Arc<Roster>,
     /// Whether the executor has accepted a scope for the job. Without one, no process is signalled.
     pub(super) scoped: bool,
-    /// What the sampler knows of the job.
+    /// What the sampler knows of the job, and since when.
     pub(super) sampled: SamplerReadings,
+    sampled_at: Timestamp,
     /// The limits of its cgroup.
     pub(super) cgroup: CgroupReadings,
     /// The checkpoint request of the incident.
@@ -65,7 +66,8 @@ impl JobState {
             names: Arc::clone(&input.names),
             roster: Arc::clone(&input.roster),
             scoped: false,
-            sampled: SamplerReadings::new(at),
+            sampled: SamplerReadings::default(),
+            sampled_at: at,
             cgroup: CgroupReadings::default(),
             checkpoint: CheckpointRequest::default(),
             freeze: Freeze::default(),
@@ -83,13 +85,13 @@ impl JobState {
         if let Some(meter) = &mut input.meter {
             self.cgroup.replace_meter(meter);
         }
-        self.sampled.receive(input, at);
+        (self.sampled, self.sampled_at) = (input.sampled, at);
     }
 
     /// Reads the checkpoint states that the job's processes have reported over the job socket since the request.
     pub(super) fn read_acknowledgements(&mut self, reported: &Checkpoints, now: Timestamp) {
         let requested =
-            self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::Checkpoint);
+            self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::At(Rung::Checkpoint));
         if let Some(requested) = requested {
             self.checkpoint.read(reported, &self.roster, requested.at, now);
         }
@@ -99,10 +101,11 @@ impl JobState {
     /// although others may be the largest or newest by then.
     pub(super) fn affected(&mut self, to: State, victims: Victims) -> Arc<Roster> {
         let chosen = &mut self.verification.victims;
-        if matches!(to, State::Term | State::Kill) && (victims == Victims::Whole || chosen.is_none()) {
+        if matches!(to, State::At(Rung::Term | Rung::Kill)) && (victims == Victims::Whole || chosen.is_none())
+        {
             *chosen = Some(Arc::clone(&self.roster));
         }
-        let terminates = matches!(to, State::Term | State::Kill | State::Verify);
+        let terminates = matches!(to, State::At(Rung::Term | Rung::Kill) | State::Verify);
         Arc::clone(chosen.as_ref().filter(|_| terminates).unwrap_or(&self.roster))
     }
 
@@ -120,26 +123,25 @@ impl JobState {
     ) -> Observed {
         let own =
             |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let SamplerReadings { members, unfit, .. } = self.sampled;
-        let age = self.sampled.age(now);
+        let SamplerReadings { members, gpu, allocator, forecast, leak, alert, unfit } = self.sampled;
+        let age = now.since(self.sampled_at);
         let catching = self.checkpoint.catching;
         Observed {
-            readings: [
-                own(host),
-                own(self.cgroup.timed()),
-                self.sampled.gpu.reading(age),
-                self.sampled.allocator.reading(age),
-            ],
+            readings: [own(host), own(self.cgroup.timed()), gpu.reading(age), allocator.reading(age)],
             absent: [
                 false,
                 self.cgroup.unlimited(),
-                self.sampled.gpu.is_absent(),
-                self.sampled.allocator.is_absent(),
+                gpu == SampledReading::Absent,
+                allocator == SampledReading::Absent,
             ],
             groups: self.cgroup.groups(),
-            forecast: self.sampled.forecast.map(|forecast| Aged::of(forecast, age)),
-            leak: self.sampled.leak.map(|leak| Aged::of(leak, age)),
-            alert: Some(self.sampled.alert(now)),
+            forecast: forecast.map(|forecast| Aged::of(forecast, age)),
+            leak: leak.map(|leak| Aged::of(leak, age)),
+            // Its age is that of the newest notification.
+            alert: Some(Aged::of(
+                alert.map(|alert| alert.most),
+                alert.map_or(Duration::ZERO, |alert| now.since(alert.at)),
+            )),
             members: members.map(|members| Aged::of(Members { catching, ..members }, age)),
             ack: self.checkpoint.ack,
             alive: self.verification.alive,

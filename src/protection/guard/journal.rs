@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use super::guard_log::GuardLog;
-use super::input::Known;
+use super::input::SampledReading;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Unit as _;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
+pub use crate::protection::record::ledger::CompletedStep;
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
 use crate::protection::types::audit::Reading;
 use crate::protection::types::incident::{Sample, target_subjects};
-use crate::protection::types::step::{Finished, Step, StepDone, StepError, TargetId, Touched, Work};
+use crate::protection::types::step::{Finished, Step, TargetId, Work};
 
 /// A transition, with the observations that it is based on.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,8 @@ pub struct JobTransition {
     pub serial: u64,
     /// The index of its target.
     pub target: usize,
+    /// The user of the job; absent where the target names no job.
+    pub user: Option<u32>,
     /// Whether the target is observed or acted on.
     pub mode: Mode,
     /// The transition.
@@ -63,26 +66,11 @@ pub trait Journal: Send {
     /// Records a reading of the memory left below a job's cgroup limit.
     fn read(&mut self, _at: Timestamp, _target: usize, _reading: &policy::Reading) {}
     /// Records what the sampler knows of the memory of a job's GPU and of its allocator, in this order.
-    fn read_sampled(&mut self, _at: Timestamp, _target: usize, _readings: [Known; 2]) {}
+    fn read_sampled(&mut self, _at: Timestamp, _target: usize, _readings: [SampledReading; 2]) {}
     /// Records a reading of the host's memory.
     fn read_host(&mut self, _at: Timestamp, _reading: &policy::Reading) {}
     /// Ends a round: lines that could not be handed over are tried again.
     fn settle(&mut self) {}
-}
-
-/// A step that was carried out, and its result.
-#[derive(Clone, Copy, Debug)]
-pub struct CompletedStep<'d> {
-    /// The number from [`Journal::before`].
-    pub number: u64,
-    /// The step.
-    pub step: &'d Step,
-    /// The result.
-    pub result: &'d Result<StepDone, StepError>,
-    /// How long it took, in microseconds.
-    pub micros: u64,
-    /// The processes that it reached.
-    pub touched: &'d [Touched],
 }
 
 /// The audit log, the incident folders and the daemon's log.
@@ -133,10 +121,11 @@ impl Journal for GuardJournal {
             at: transition.at,
             slot: TargetId(u16::try_from(moved.slot).unwrap_or(u16::MAX)),
             target: &target.name,
+            user: moved.user,
             mode: moved.mode.label(),
             from: transition.from.label(),
             to: transition.to.label(),
-            reason: &transition.reason,
+            reason: transition.reason,
             readings: &readings[..count],
             under_way: moved.under_way,
             policy,
@@ -164,14 +153,7 @@ impl Journal for GuardJournal {
         {
             self.memory.killed(at, completed.touched);
         }
-        self.ledger.after(
-            at,
-            completed.number,
-            completed.step,
-            completed.result,
-            completed.micros,
-            completed.touched,
-        );
+        self.ledger.after(at, completed);
         self.log.after(moved, completed);
     }
 
@@ -196,7 +178,7 @@ impl Journal for GuardJournal {
         }
     }
 
-    fn read_sampled(&mut self, at: Timestamp, target: usize, readings: [Known; 2]) {
+    fn read_sampled(&mut self, at: Timestamp, target: usize, readings: [SampledReading; 2]) {
         let Some(subjects) = self.subjects.get(target) else { return };
         let Ok(mut flight) = self.flight.try_lock() else { return };
         samples(subjects, at, readings).for_each(|sample| flight.push(sample));
@@ -216,12 +198,16 @@ impl Journal for GuardJournal {
 }
 
 /// The samples of readings; one that is unknown is a gap, and one of what the job does not have is none.
-fn samples(subjects: &[Label; 2], at: Timestamp, readings: [Known; 2]) -> impl Iterator<Item = Sample> {
+fn samples(
+    subjects: &[Label; 2],
+    at: Timestamp,
+    readings: [SampledReading; 2],
+) -> impl Iterator<Item = Sample> {
     subjects.iter().zip(readings).filter_map(move |(subject, known)| {
         let reading = match known {
-            Known::Absent => return None,
-            Known::Unknown => None,
-            Known::Read(reading) => Some(reading),
+            SampledReading::Absent => return None,
+            SampledReading::Unknown => None,
+            SampledReading::Read(reading) => Some(reading),
         };
         Some(Sample {
             at,
@@ -282,9 +268,9 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            found([Known::Read(reading), Known::Unknown]),
+            found([SampledReading::Read(reading), SampledReading::Unknown]),
             [("train GPU".to_owned(), Some(70), Some(80)), ("train allocator".to_owned(), None, None)]
         );
-        assert_eq!(found([Known::Absent; 2]), []);
+        assert_eq!(found([SampledReading::Absent; 2]), []);
     }
 }

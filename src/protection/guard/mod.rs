@@ -44,7 +44,7 @@ use super::enforce::hooks::Hooks;
 use super::enforce::levels::HostMeter;
 use super::enforce::webhook::Webhooks;
 use super::options::target::Target;
-use super::record::{ExitWatch, Records};
+use super::record::{Records, SharedExits};
 use super::status::{self, Names, Report};
 use super::types::run_request::Peers;
 use crate::host::child::WorkerCommand;
@@ -68,7 +68,7 @@ const STACK: usize = 512 * 1024;
 
 /// The state that the guard shares with the rest of the daemon.
 #[derive(Debug)]
-pub struct Shared {
+pub struct GuardState {
     /// The targets whose mode is not `off`.
     pub targets: Arc<[Target]>,
     /// The firing alerts.
@@ -80,7 +80,7 @@ pub struct Shared {
     mailbox: Arc<Mailbox<GuardInput>>,
 }
 
-impl Shared {
+impl GuardState {
     /// The newest report of the guard.
     pub fn newest(&self) -> Report {
         lock(&self.report).clone()
@@ -95,7 +95,7 @@ impl Shared {
     }
 }
 
-impl Reporter for Shared {
+impl Reporter for GuardState {
     fn report(&self, at: Timestamp, out: &mut Batch) {
         let names = lock(&self.names).clone();
         status::put(&self.newest(), &names, at, out);
@@ -117,8 +117,8 @@ impl Reporter for Shared {
 #[derive(Debug)]
 pub struct Feed {
     input_builder: InputBuilder,
-    exit_watch: ExitWatch,
-    shared: Arc<Shared>,
+    exits: SharedExits,
+    shared: Arc<GuardState>,
 }
 
 impl Feed {
@@ -132,7 +132,8 @@ impl Feed {
             lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
             let targets = &self.shared.targets;
-            self.exit_watch.watch(jobs.map(|slot| (&targets[slot.target].name, &*slot.roster.largest)));
+            let watched = jobs.map(|slot| (&targets[slot.target].name, slot.user, &*slot.roster.largest));
+            lock(&self.exits).watch(watched);
             self.shared.mailbox.give(Box::new(facts), GuardInput::keep);
         }
     }
@@ -141,7 +142,7 @@ impl Feed {
 /// The running guard.
 #[derive(Debug)]
 pub struct Guard {
-    shared: Arc<Shared>,
+    shared: Arc<GuardState>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -165,7 +166,7 @@ impl Guard {
             return Ok(None);
         }
         let targets: Arc<[Target]> = protection.targets.clone().into();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GuardState {
             targets: Arc::clone(&targets),
             alerts,
             report: Mutex::new(Report::new(targets.len(), SLOTS)),
@@ -233,20 +234,20 @@ impl Guard {
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
         }
-        let feed = Feed { input_builder, exit_watch: records.exit_watch(), shared: Arc::clone(&shared) };
+        let feed = Feed { input_builder, exits: Arc::clone(records.exits()), shared: Arc::clone(&shared) };
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }
 
     /// The state shared with the rest of the daemon.
-    pub const fn shared(&self) -> &Arc<Shared> {
+    pub const fn shared(&self) -> &Arc<GuardState> {
         &self.shared
     }
 
     /// Whether the guard has made a round within the last 15 s.
     pub fn alive(&self, now: Timestamp) -> bool {
         /// Many times the longest time between two rounds.
-        const STUCK: Duration = Duration::from_secs(15);
-        self.shared.newest().at.is_none_or(|at| now.since(at) < STUCK)
+        const ROUND_TIMEOUT: Duration = Duration::from_secs(15);
+        self.shared.newest().at.is_none_or(|at| now.since(at) < ROUND_TIMEOUT)
     }
 }
 
@@ -254,12 +255,12 @@ impl Drop for Guard {
     /// Ends the thread; a round that hangs is abandoned.
     fn drop(&mut self) {
         /// Rounds take microseconds; thawing a cgroup takes one write.
-        const PATIENCE: Duration = Duration::from_millis(300);
+        const STOP_TIMEOUT: Duration = Duration::from_millis(300);
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return };
         thread.thread().unpark();
         let begun = clock::now();
-        while !thread.is_finished() && clock::now().since(begun) < PATIENCE {
+        while !thread.is_finished() && clock::now().since(begun) < STOP_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -315,7 +316,7 @@ fn hooks(targets: &[Target], helper: Option<WorkerCommand>, proc: &Path) -> Opti
 }
 
 /// The guard's thread.
-fn run(mut watch: GuardLoop, shared: &Shared, stop: &AtomicBool) {
+fn run(mut watch: GuardLoop, shared: &GuardState, stop: &AtomicBool) {
     watch.report().locked = match memory::lock() {
         Ok(()) => true,
         Err(error) => {

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::run_requests::{RunRequests, Taken};
+use super::run_requests::RunRequests;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
 use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
 
 /// Time that the guard has to respond; its rounds are at most 1 s apart, and a request wakes it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The receiver of requests; its configuration changes at a reload.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ impl ReceiveRunRequests for RunReceiver {
     fn receive(&self, run: &str, request: RunRequest) -> RunAnswer {
         let taken = self.requests.take(run, request, clock::now());
         let (outcome, processes) = match taken {
-            Taken::Ended(outcome) => (outcome, 0),
-            Taken::Passed(answer) => answer.recv_timeout(PATIENCE).unwrap_or((RunOutcome::Busy, 0)),
+            Err(outcome) => (outcome, 0),
+            Ok(answer) => answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or((RunOutcome::Busy, 0)),
         };
         self.requests.received.add(outcome);
         RunAnswer { outcome, host: self.host.clone(), processes }

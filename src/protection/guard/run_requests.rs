@@ -3,7 +3,7 @@
 //! A request counts once: its incident and its nonce are remembered, longer than the window of the sender's clock that is
 //! accepted, by the clock of this node, which is monotonic. Nothing depends on clocks that agree: within the window, a
 //! repeated request is refused because it is remembered, and beyond it because of its time. Jobs of one run and user are
-//! asked at most every `INTERVAL`, so that requests that arrive together, from several nodes, lead to one.
+//! asked at most every `ASK_INTERVAL`, so that requests that arrive together, from several nodes, lead to one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,15 +18,15 @@ use crate::model::time::Timestamp;
 use crate::protection::types::run_request::{RunCounts, RunOutcome, RunRequest};
 
 /// Maximum difference between the clocks of two nodes.
-const WINDOW: Duration = Duration::from_secs(15 * 60);
+const CLOCK_WINDOW: Duration = Duration::from_secs(15 * 60);
 /// Time for which a request is remembered: twice the window, since a clock may be ahead by it.
-const REMEMBERED: Duration = Duration::from_secs(31 * 60);
+const REQUEST_RETENTION: Duration = Duration::from_secs(31 * 60);
 /// Maximum number of remembered requests; further ones are refused until the oldest are forgotten.
 const MOST: usize = 4096;
 /// Minimum time between two requests that are passed on, for one run and user.
-const INTERVAL: Duration = Duration::from_secs(30);
+const ASK_INTERVAL: Duration = Duration::from_secs(30);
 /// Capacity of the queue to the guard.
-const WAITING: usize = 64;
+const QUEUE: usize = 64;
 
 /// A protected job with a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) struct Pending {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReceivedRequests {
     jobs: Vec<RunJob>,
     /// Incidents and nonces, the oldest first.
     seen: VecDeque<(String, Timestamp)>,
@@ -60,22 +60,13 @@ struct State {
 /// The requests of other nodes.
 #[derive(Debug, Default)]
 pub struct RunRequests {
-    state: Mutex<State>,
+    state: Mutex<ReceivedRequests>,
     pending: Mutex<Vec<Pending>>,
     guard: Mutex<Option<Thread>>,
     /// Counts of requests to other nodes.
     pub sent: Arc<RunCounts>,
     /// Counts of requests of other nodes.
     pub received: RunCounts,
-}
-
-/// What becomes of a request before the guard has seen it.
-#[derive(Debug)]
-pub(super) enum Taken {
-    /// The guard sends the outcome.
-    Passed(Receiver<(RunOutcome, u32)>),
-    /// It is not passed on.
-    Ended(RunOutcome),
 }
 
 impl RunRequests {
@@ -107,30 +98,35 @@ impl RunRequests {
         *lock(&self.guard) = None;
     }
 
-    /// Checks a request of an authenticated sender, and passes it to the guard.
-    pub(super) fn take(&self, run: &str, request: RunRequest, now: Timestamp) -> Taken {
+    /// Checks a request of an authenticated sender, and passes it to the guard, which sends the outcome.
+    ///
+    /// # Errors
+    /// The outcome of a request that is not passed on.
+    pub(super) fn take(
+        &self,
+        run: &str,
+        request: RunRequest,
+        now: Timestamp,
+    ) -> Result<Receiver<(RunOutcome, u32)>, RunOutcome> {
         if !request.is_sound() {
-            return Taken::Ended(RunOutcome::Invalid);
+            return Err(RunOutcome::Invalid);
         }
-        if now.unix().as_secs().abs_diff(request.unix_seconds) > WINDOW.as_secs() {
-            return Taken::Ended(RunOutcome::Clock);
+        if now.unix().as_secs().abs_diff(request.unix_seconds) > CLOCK_WINDOW.as_secs() {
+            return Err(RunOutcome::Clock);
         }
-        let jobs = match self.admit(run, &request, now) {
-            Ok(jobs) => jobs,
-            Err(outcome) => return Taken::Ended(outcome),
-        };
+        let jobs = self.admit(run, &request, now)?;
         let (reply, answer) = sync_channel(1);
         {
             let mut pending = lock(&self.pending);
-            if pending.len() >= WAITING {
-                return Taken::Ended(RunOutcome::Busy);
+            if pending.len() >= QUEUE {
+                return Err(RunOutcome::Busy);
             }
             pending.push(Pending { request: Arc::new(request), jobs, reply });
         }
         if let Some(guard) = &*lock(&self.guard) {
             guard.unpark();
         }
-        Taken::Passed(answer)
+        Ok(answer)
     }
 
     /// The jobs that the request is passed on for.
@@ -142,10 +138,10 @@ impl RunRequests {
     ) -> Result<Vec<(usize, u64)>, RunOutcome> {
         let RunRequest { incident, user, namespace, nonce, dry_run, .. } = request;
         let mut state = lock(&self.state);
-        while state.seen.front().is_some_and(|(_, at)| now.since(*at) > REMEMBERED) {
+        while state.seen.front().is_some_and(|(_, at)| now.since(*at) > REQUEST_RETENTION) {
             state.seen.pop_front();
         }
-        state.asked.retain(|_, at| now.since(*at) < INTERVAL);
+        state.asked.retain(|_, at| now.since(*at) < ASK_INTERVAL);
         if state.seen.iter().any(|(seen, _)| seen == nonce || (!dry_run && seen == incident)) {
             return Err(RunOutcome::Replayed);
         }
@@ -223,8 +219,8 @@ mod tests {
         expected: Option<RunOutcome>,
     ) {
         let taken = match requests.take(run, request, Timestamp::from_secs(second)) {
-            Taken::Passed(_) => None,
-            Taken::Ended(outcome) => Some(outcome),
+            Ok(_) => None,
+            Err(outcome) => Some(outcome),
         };
         assert_eq!(taken, expected);
     }
@@ -300,7 +296,7 @@ mod tests {
             check(&requests, "r", request(number, T), T, Some(RunOutcome::NoJob));
         }
         check(&requests, "r", request(9_999, T), T, Some(RunOutcome::Busy));
-        let later = T + REMEMBERED.as_secs() + 1;
+        let later = T + REQUEST_RETENTION.as_secs() + 1;
         check(&requests, "r", request(9_999, later), later, Some(RunOutcome::NoJob));
     }
 }

@@ -13,12 +13,12 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 
 use super::guard_loop::{Executors, GuardLoop};
-use super::input::{GuardInput, JobInput, Known, SLOTS};
+use super::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
 use super::job_state::JobState;
 use super::journal::{CompletedStep, JobTransition, Journal};
 use super::mailbox::Mailbox;
 use crate::host::cgroup::{Hierarchy, Version};
-use crate::model::checkpoint::{self, Checkpoints};
+use crate::model::checkpoint::{CheckpointState, Checkpoints};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -27,7 +27,7 @@ use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{
-    AckKind, Conditions, Escalation, Members, Mode, Observed, Reason, State, Transition,
+    Conditions, Escalation, Members, Mode, Observed, Reason, Rung, State, Transition,
 };
 use crate::protection::types::scope::{Member, Refusal, Scope};
 use crate::protection::types::step::{
@@ -260,15 +260,12 @@ impl World {
             names: Arc::default(),
             escalation: first.then(|| Escalation::new(self.targets[0].limits.clone(), self.now.get())),
             roster: Roster::new(&processes, self.targets[0].victims, None).into(),
-            members: Some(Members { count, catching: None }),
             scope: first.then(scope),
             meter: first.then(meter),
-            gpu: Known::Absent,
-            allocator: Known::Absent,
-            forecast: None,
-            leak: None,
-            alert: None,
-            unfit: None,
+            sampled: SamplerReadings {
+                members: Some(Members { count, catching: None }),
+                ..SamplerReadings::default()
+            },
         });
         GuardInput { at: self.now.get(), slots }
     }
@@ -350,7 +347,7 @@ fn the_hard_level_kills_in_the_same_round() {
         enforce: release the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end
         enforce: write the incident record"#]]);
-    assert_eq!(world.state(), Some(State::Kill));
+    assert_eq!(world.state(), Some(State::At(Rung::Kill)));
 }
 
 #[test]
@@ -367,7 +364,7 @@ fn two_jobs_below_one_limit_are_not_both_killed_for_it() {
     let states = |world: &mut World| [0, 1].map(|slot| world.watch.report().slots[slot].unwrap().state);
     assert_eq!(states(&mut world)[0], State::Verify);
     let held_up = states(&mut world)[1];
-    assert!(held_up < State::Term, "{held_up:?}");
+    assert!(held_up < State::At(Rung::Term), "{held_up:?}");
 }
 
 #[test]
@@ -466,12 +463,12 @@ fn nothing_is_allocated_from_arming_to_the_kill() {
     let asked = allocation_counter::measure(|| {
         world.rounds(30);
     });
-    assert_eq!((asked.count_total, world.state()), (0, Some(State::Checkpoint)));
+    assert_eq!((asked.count_total, world.state()), (0, Some(State::At(Rung::Checkpoint))));
     world.uses(1020);
     let killed = allocation_counter::measure(|| {
         world.rounds(1);
     });
-    assert_eq!((killed.count_total, world.state()), (0, Some(State::Kill)));
+    assert_eq!((killed.count_total, world.state()), (0, Some(State::At(Rung::Kill))));
     assert!(world.watch.report().rounds > 80, "the same world that was measured");
 }
 
@@ -571,15 +568,16 @@ fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
         job.checkpoint.ack.map(|ack| (ack.kind, ack.at))
     };
     // Before it was asked, and another's.
-    note(10, checkpoint::State::Saved, 99);
-    note(77, checkpoint::State::Saving, 102);
+    note(10, CheckpointState::Saved, 99);
+    note(77, CheckpointState::Saving, 102);
     assert_eq!(listen(101), None, "it was asked for nothing yet");
-    let (from, to, reason) = (State::Soft, State::Checkpoint, Reason::Leak);
+    let (from, to, reason) = (State::At(Rung::Soft), State::At(Rung::Checkpoint), Reason::Leak);
     let transition = Transition { at: at(100), from, to, reason, incident: 1, ask: true, counts: false };
     job.moved = Some(JobTransition {
         slot: 0,
         serial: 1,
         target: 0,
+        user: None,
         mode: Mode::Enforce,
         transition,
         under_way: true,
@@ -591,11 +589,11 @@ fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
         job.checkpoint.ack.map(|ack| (ack.kind, ack.at))
     };
     assert_eq!(listen(101), None);
-    note(10, checkpoint::State::Saving, 102);
-    note(11, checkpoint::State::Saving, 102);
-    assert_eq!(listen(102), Some((AckKind::Saving, at(102))));
-    note(10, checkpoint::State::Saved, 103);
-    assert_eq!(listen(103), Some((AckKind::Saving, at(102))), "the other is still at it");
-    note(11, checkpoint::State::Failed, 104);
-    assert_eq!(listen(104), Some((AckKind::Saved, at(104))));
+    note(10, CheckpointState::Saving, 102);
+    note(11, CheckpointState::Saving, 102);
+    assert_eq!(listen(102), Some((CheckpointState::Saving, at(102))));
+    note(10, CheckpointState::Saved, 103);
+    assert_eq!(listen(103), Some((CheckpointState::Saving, at(102))), "the other is still at it");
+    note(11, CheckpointState::Failed, 104);
+    assert_eq!(listen(104), Some((CheckpointState::Saved, at(104))));
 }

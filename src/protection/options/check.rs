@@ -8,8 +8,8 @@ use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
-use crate::protection::policy::{Limits, MaxState, Mode, Resource};
-use crate::protection::types::step::Place;
+use crate::protection::policy::{Limits, Mode, Resource, Rung};
+use crate::protection::types::step::ServiceAddress;
 
 /// Maximum number of targets, for which the guard has room.
 pub(super) const MOST_TARGETS: usize = 64;
@@ -114,12 +114,15 @@ fn outside(target: &Target, complain: ReportProblem<'_>) {
         && !url.starts_with("http://")
         && !url.starts_with("https://")
     {
-        complain("webhook", format!("`{}` has no scheme; write http:// or https:// before it", Place(url)));
+        complain(
+            "webhook",
+            format!("`{}` has no scheme; write http:// or https:// before it", ServiceAddress(url)),
+        );
     }
     if let Some(path) = target.ask.touch.as_ref().filter(|path| !path.is_absolute()) {
         complain("checkpoint.touch", format!("`{}` is not an absolute path", path.display()));
     }
-    let checkpoints = target.limits.max_state >= MaxState::Checkpoint;
+    let checkpoints = target.limits.max_state >= Some(Rung::Checkpoint);
     if checkpoints && target.ask.signal.is_none() && target.hook.is_none() && target.ask.touch.is_none() {
         let what = "is empty and there is no hook, so no checkpoint would be requested";
         complain("checkpoint.signal", what.to_owned());
@@ -149,7 +152,7 @@ fn in_order(limits: &Limits, complain: ReportProblem<'_>) {
         }
     }
     let triggers = [limits.forecast, limits.leak, limits.alert];
-    if watched == 0 && triggers.iter().all(|trigger| trigger.max_state < MaxState::Soft) {
+    if watched == 0 && triggers.iter().all(|trigger| trigger.max_state < Some(Rung::Soft)) {
         complain("host.soft", "is empty, and nothing else is watched either".to_owned());
     }
     if limits.grace > limits.longest_grace {

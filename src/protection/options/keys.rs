@@ -10,7 +10,7 @@ use super::signals;
 use super::target::Victims;
 use crate::model::setting::{Opt, OptKind, Setting, Value};
 use crate::model::units::Amount;
-use crate::protection::policy::{MaxState, Mode};
+use crate::protection::policy::{Mode, Rung};
 use crate::protection::types::step::{MarkerKind, SignalNumber};
 
 /// The section `protection`. Only configured targets are acted on, and only when both the target's mode and this mode
@@ -64,7 +64,7 @@ crate::options! {
         victims: Victims = whole;
         /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook, raising the limit, freezing),
         /// `checkpoint`, `term` or `kill`.
-        max_state: MaxState = kill;
+        max_state: Option<Rung> = kill;
         /// Levels of the host's available memory.
         host: Host;
         /// Levels of the memory left below the smallest limit on the path of the target's cgroup; page cache counts as
@@ -149,7 +149,7 @@ crate::options! {
     /// The trigger by the forecast.
     pub(super) struct Forecast {
         /// Last step of the escalation that a forecast alone can trigger.
-        max_state: MaxState = checkpoint;
+        max_state: Option<Rung> = checkpoint;
         /// Predicted time to exhaustion below which a warning is issued.
         warn_within: Duration = 5m in 0s..=1d;
         /// Predicted time to exhaustion below which the escalation begins; at least the time that a checkpoint takes,
@@ -160,7 +160,7 @@ crate::options! {
     /// The trigger by a leak.
     pub(super) struct Leak {
         /// Last step of the escalation that a leak alone can trigger.
-        max_state: MaxState = warn;
+        max_state: Option<Rung> = warn;
     }
 
     /// The trigger by an alert.
@@ -169,7 +169,7 @@ crate::options! {
         /// wildcards. Empty matches no alert.
         labels: BTreeMap<String, String>;
         /// Last step of the escalation that an alert alone can trigger.
-        max_state: MaxState = checkpoint;
+        max_state: Option<Rung> = checkpoint;
         /// Whether an alert without the labels `workload` and `user` can lead beyond `warn`, for every job of the
         /// target. An alert with such a label, or with `run`, is for the jobs of that name only.
         all_jobs: bool = false;
@@ -261,7 +261,7 @@ crate::choice! {
 }
 
 crate::words!(Mode, Mode::WORDS, Mode::of);
-crate::words!(MaxState, MaxState::WORDS, MaxState::of);
+crate::words!(Option<Rung>, Rung::MAX_WORDS, |word| Some(Rung::of(word)));
 crate::words!(Victims, Victims::WORDS, Victims::of);
 crate::words!(Option<AskedRanks>, AskedRanks::WORDS, |word| Some(AskedRanks::of(word)));
 crate::words!(Option<MarkerKind>, presets::DONE_WORDS, |word| Some(presets::marker_kind(word)));
@@ -271,13 +271,6 @@ impl Default for Mode {
     /// Nothing is done.
     fn default() -> Self {
         Self::Off
-    }
-}
-
-impl Default for MaxState {
-    /// Nothing is done.
-    fn default() -> Self {
-        Self::Ignore
     }
 }
 

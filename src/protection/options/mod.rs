@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use self::keys::{Checkpoint, ExitSaves, Scope, Section, Signal};
 use self::target::{Ask, Raise, Selector, Target};
-use super::policy::{Levels, Limits, MaxState, Mode, Trigger};
+use super::policy::{Levels, Limits, Mode, Trigger};
 use super::types::marker::{self, Marker};
 use super::types::run_request::Peers;
 use super::types::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
@@ -174,7 +174,7 @@ fn limits(keys: &keys::Target, most: Mode, frame_age: Duration) -> Limits {
         soft_within: forecast.soft_within,
         leak: trigger(keys.leak.max_state, frame_age),
         alert: match alert.labels.is_empty() {
-            true => trigger(MaxState::Ignore, ALERT_AGE),
+            true => trigger(None, ALERT_AGE),
             false => trigger(alert.max_state, ALERT_AGE),
         },
         hook_wait: keys.hook.wait,

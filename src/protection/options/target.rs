@@ -12,7 +12,7 @@ use crate::model::format;
 use crate::model::label::Label;
 use crate::model::pattern;
 use crate::model::units::{Amount, Bytes};
-use crate::protection::policy::{Limits, MaxState, Mode, Trigger};
+use crate::protection::policy::{Limits, Mode, Rung, Trigger};
 use crate::protection::types::step::{Acknowledgement, Hook, SignalNumber};
 
 /// The pattern that selects a target's processes, with the wildcards `*` and `?`.
@@ -181,8 +181,10 @@ impl fmt::Display for Target {
             when.push(format!("{} is left for {}", levels(false), time(self.limits.for_time)));
         }
         let within = |trigger: Trigger| match self.limits.within(trigger.max_state) {
-            max_state if max_state < MaxState::Soft => None,
-            max_state if max_state < self.limits.max_state => Some(format!(" (up to {})", max_state.label())),
+            max_state if max_state < Some(Rung::Soft) => None,
+            max_state if max_state < self.limits.max_state => {
+                Some(format!(" (up to {})", max_state.map_or("ignore", Rung::label)))
+            }
             _ => Some(String::new()),
         };
         if let Some(most) = within(self.limits.forecast) {
@@ -203,7 +205,7 @@ impl fmt::Display for Target {
         if let Some(hook) = &self.hook {
             write!(f, " run {};", hook.program.display())?;
         }
-        if max_state >= MaxState::Checkpoint
+        if max_state >= Some(Rung::Checkpoint)
             && let Some(signal) = self.ask.signal
         {
             let (grace, longest) = (time(self.limits.grace), time(self.limits.longest_grace));
@@ -222,10 +224,10 @@ impl fmt::Display for Target {
                 }
             )?;
         }
-        if max_state >= MaxState::Term {
+        if max_state >= Some(Rung::Term) {
             write!(f, " send SIGTERM, time limit {};", time(self.limits.term_grace))?;
         }
-        if max_state == MaxState::Kill {
+        if max_state == Some(Rung::Kill) {
             let who = match self.victims {
                 Victims::Whole => "the whole target",
                 Victims::Largest => "its largest process",
@@ -236,7 +238,7 @@ impl fmt::Display for Target {
                 write!(f, ", immediately when {} is left", levels(true))?;
             }
         } else {
-            write!(f, " nothing beyond state {}", max_state.label())?;
+            write!(f, " nothing beyond state {}", max_state.map_or("ignore", Rung::label))?;
         }
         write!(f, "; at most {} times per hour.", self.limits.max_kills_per_hour)
     }

@@ -1,6 +1,6 @@
-//! The steps of a transition: each action of the stage adds its steps, in order.
+//! The steps of a transition: each action of its state adds steps, in order.
 
-pub mod actions;
+mod actions;
 pub mod ranks;
 pub mod victim;
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use self::victim::Roster;
 use super::options::target::Target;
-use super::policy::{Mode, Observed, Reason, State, Transition};
-use super::types::step::{Stage, Step, TargetId, Work};
+use super::policy::{Mode, Observed, Reason, Rung, State, Transition};
+use super::types::step::{Step, TargetId, Work};
 
 /// The input of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -22,21 +22,12 @@ pub struct PlanInput<'t> {
     pub transition: &'t Transition,
     /// The observations of the transition.
     pub observed: &'t Observed,
-    /// The stage.
-    pub stage: Stage,
+    /// The state whose actions are due.
+    pub stage: State,
     /// The processes, in the orders of their signals.
     pub roster: &'t Roster,
     /// The JSON document for hooks and webhooks; absent where there is none.
     pub notification: Option<&'t Arc<str>>,
-}
-
-/// An action of a stage; each is in its own file.
-///
-/// `plan` is pure: it adds steps and has no effect. It must name only processes of the roster, and adds at most one
-/// step for each of them.
-pub trait Action: Sync {
-    /// Adds the steps that are due.
-    fn plan(&self, input: &PlanInput<'_>, out: &mut Plan);
 }
 
 /// One step of a plan.
@@ -64,7 +55,7 @@ impl Plan {
     pub fn make(&mut self, input: &PlanInput<'_>) {
         self.steps.clear();
         for action in actions::on(input.stage) {
-            action.plan(input, self);
+            action(input, self);
         }
     }
 
@@ -84,25 +75,20 @@ impl Plan {
     }
 }
 
-/// The stage whose actions a transition requires; absent where it requires none.
-pub fn stage_of(transition: &Transition) -> Option<Stage> {
+/// The state whose actions a transition requires; absent where it requires none.
+pub fn stage_of(transition: &Transition) -> Option<State> {
     let Transition { from, to, reason, .. } = *transition;
     if reason == Reason::Fresh {
         return None;
     }
     match to {
-        State::Warn => Some(Stage::Warn),
-        State::Soft => Some(Stage::Soft),
-        State::Checkpoint => Some(Stage::Checkpoint),
         // Victims that stay are not signalled again; the transition only reports them.
-        State::Term | State::Verify if from == to => Some(Stage::Verify),
-        State::Term => Some(Stage::Term),
-        State::Kill => Some(Stage::Kill),
-        State::Cooldown => Some(Stage::Cooldown),
+        State::At(Rung::Term) | State::Verify if from == to => Some(State::Verify),
+        State::At(_) | State::Cooldown => Some(to),
         // The transition only reports that the rate limit forbids an action.
         State::Disarmed if from == to => None,
         // A frozen cgroup must be thawed, whatever ends the incident.
-        State::Ok | State::Disarmed | State::Blind => Some(Stage::Cooldown),
+        State::Ok | State::Disarmed | State::Blind => Some(State::Cooldown),
         State::Verify => None,
     }
 }

@@ -3,9 +3,9 @@
 //! Only processes that are known to be ranks receive it, never launchers, and never processes that a rank has started,
 //! such as workers of data loaders: a signal ends many of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::victim::{Asked, MOST, ProcessInfo, Roster};
+use super::victim::{Asked, Family, MOST, ProcessInfo, Roster, above};
 use crate::model::ids::ProcessKey;
 use crate::protection::options::presets::AskedRanks;
 
@@ -28,16 +28,8 @@ impl Roster {
 /// A process that uses a GPU or is connected to the job socket is a rank, unless one of its ancestors is. A process that
 /// a launcher has started as a rank is one where no process below it is: it may be a script that starts the program.
 fn asked(processes: &[ProcessInfo], known: &KnownRanks, who: AskedRanks) -> Vec<Asked> {
-    let places: HashMap<u32, usize> =
-        processes.iter().enumerate().map(|(place, process)| (process.key.pid, place)).collect();
-    let parent = |place: usize| {
-        let child = &processes[place];
-        let above = *places.get(&child.parent)?;
-        let older = processes[above].key.start <= child.key.start && processes[above].key != child.key;
-        older.then_some(above)
-    };
-    let above =
-        |place: usize| std::iter::successors(parent(place), |above| parent(*above)).take(processes.len());
+    let family = Family::new(processes);
+    let above = |place: usize| above(&family.parent, place);
     let strong: Vec<usize> = (0..processes.len())
         .filter(|place| processes[*place].rank && !above(*place).any(|above| processes[above].rank))
         .collect();

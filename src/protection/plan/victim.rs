@@ -81,15 +81,15 @@ impl Roster {
 }
 
 /// The family tree of the processes.
-struct Family<'p> {
+pub(super) struct Family<'p> {
     processes: &'p [ProcessInfo],
     /// By index.
-    parent: Vec<Option<usize>>,
+    pub(super) parent: Vec<Option<usize>>,
     depth: Vec<usize>,
 }
 
 impl<'p> Family<'p> {
-    fn new(processes: &'p [ProcessInfo]) -> Self {
+    pub(super) fn new(processes: &'p [ProcessInfo]) -> Self {
         let places: HashMap<u32, usize> =
             processes.iter().enumerate().map(|(place, process)| (process.key.pid, place)).collect();
         let parent_of = |process: &ProcessInfo| {
@@ -170,7 +170,7 @@ fn depths(parent: &[Option<usize>]) -> Vec<usize> {
 }
 
 /// The indices of ancestors, the nearest first; bounded, so that a cycle ends.
-fn above(parent: &[Option<usize>], place: usize) -> impl Iterator<Item = usize> {
+pub(super) fn above(parent: &[Option<usize>], place: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(parent[place], |above| parent[*above]).take(parent.len())
 }
 

@@ -7,7 +7,7 @@ use super::escalation::Escalation;
 use super::gate::Gate;
 use super::observed::Observed;
 use super::rate::Rate;
-use super::state::{Mode, Transition};
+use super::transition::{Mode, Transition};
 use crate::model::time::Timestamp;
 
 /// The job in a slot.
@@ -143,11 +143,13 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::super::observed::{Aged, Members, Observed, Reading, Resource};
-    use super::super::state::{Reason, State};
     use super::super::tests::{GIB, limits};
+    use super::super::transition::Reason;
     use super::*;
     use crate::model::units::Bytes;
     use crate::protection::policy::Limits;
+    use crate::protection::types::rung::Rung;
+    use crate::protection::types::rung::State;
     use std::time::Duration;
 
     /// Less memory than the hard level is left below the limit.
@@ -178,7 +180,7 @@ mod tests {
         board.set_slot(0, Some(Occupied { target: 0, user: None, escalation: escalation(Mode::Observe) }));
         board.set_slot(1, Some(Occupied { target: 1, user: None, escalation: escalation(Mode::Enforce) }));
         let mut to = |slot| board.step(slot, now, &short()).map(|moved| moved.to);
-        assert_eq!((to(0), to(1)), (Some(State::Kill), Some(State::Kill)));
+        assert_eq!((to(0), to(1)), (Some(State::At(Rung::Kill)), Some(State::At(Rung::Kill))));
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
     }
 
@@ -201,12 +203,18 @@ mod tests {
         // Mallory's jobs end one after the other; each has a new escalation.
         for _ in 0..6 {
             now = now.plus(Duration::from_secs(10));
-            ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
+            ended += u32::from(
+                board.step(0, now, &short()).is_some_and(|moved| moved.to == State::At(Rung::Kill)),
+            );
             let escalation = Escalation::new(limits.clone(), now);
             board.set_slot(0, Some(Occupied { target: 0, user: Some(1002), escalation }));
         }
         assert_eq!(ended, 2);
-        assert_eq!(board.step(1, now, &short()).map(|moved| moved.to), Some(State::Kill), "Alice's job");
+        assert_eq!(
+            board.step(1, now, &short()).map(|moved| moved.to),
+            Some(State::At(Rung::Kill)),
+            "Alice's job"
+        );
     }
 
     #[test]
@@ -219,7 +227,9 @@ mod tests {
             now = now.plus(Duration::from_secs(10));
             let escalation = Escalation::new(limits(), now);
             board.set_slot(0, Some(Occupied { target: (user % 2) as usize, user: Some(user), escalation }));
-            ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
+            ended += u32::from(
+                board.step(0, now, &short()).is_some_and(|moved| moved.to == State::At(Rung::Kill)),
+            );
         }
         assert_eq!((ended, board.host_left(now)), (2, 0));
         assert_eq!(board.used_up(0, now), UsedUp { target: false, host: true });
@@ -271,7 +281,7 @@ mod tests {
                 board.step(slot, now, &observed).map(|moved| moved.to)
             })
         };
-        let [kill, warn] = [Some(State::Kill), Some(State::Warn)];
+        let [kill, warn] = [Some(State::At(Rung::Kill)), Some(State::At(Rung::Warn))];
         assert_eq!(ended([(&[4, 3], 3), (&[3], 3)]), [kill, warn], "the same limit");
         assert_eq!(
             ended([(&[4, 3], 4), (&[5, 3], 3)]),
@@ -298,7 +308,7 @@ mod tests {
         }
         let hard = Reason::Hard(Resource::Cgroup);
         let [killed, gone] = [(State::Verify, Reason::Killed), (State::Cooldown, Reason::Gone)];
-        assert_eq!(moves, [(State::Kill, hard), killed, gone]);
+        assert_eq!(moves, [(State::At(Rung::Kill), hard), killed, gone]);
     }
 
     #[test]
@@ -317,13 +327,13 @@ mod tests {
             observed.readings.swap(Resource::Host.place(), Resource::Cgroup.place());
             Observed { alive, ..observed }
         };
-        assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::Kill));
+        assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::At(Rung::Kill)));
         let mut second = None;
         let allowed = limits.verify_timeout;
         for tenth in 1..600 {
             now = now.plus(Duration::from_millis(100));
             board.step(0, now, &short(Some(1)));
-            if board.step(1, now, &short(None)).is_some_and(|moved| moved.to == State::Kill) {
+            if board.step(1, now, &short(None)).is_some_and(|moved| moved.to == State::At(Rung::Kill)) {
                 second = Some(Duration::from_millis(100) * tenth);
                 break;
             }

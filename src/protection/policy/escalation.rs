@@ -11,17 +11,19 @@ use super::condition::{Condition, Conditions, Truth};
 use super::gate::Gate;
 use super::judge::{Judged, judge};
 use super::limits::Limits;
-use super::observed::{AckKind, Observed, Resource};
-use super::state::{MaxState, Mode, Reason, State, Transition};
+use super::observed::{Observed, Resource};
+use super::transition::{Mode, Reason, Transition};
+use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
+use crate::protection::types::rung::{Rung, State};
 
 /// The fast rate contains a burst for a second after its end, so that a job that has just loaded its data is not
 /// killed. A burst that continues reaches the hard level first.
 const BURST: Duration = Duration::from_millis(1_500);
 
 /// One shortage, from its first transition to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Incident {
     number: u64,
     /// When the time limit of the checkpoint began, whether or not a signal was sent.
@@ -125,9 +127,9 @@ impl Escalation {
         // limited by their time here.
         let allowed = self.limits.term_grace + self.limits.verify_timeout;
         let begun = self.incident.and_then(|incident| incident.term_from);
-        let unbounded = blind || state == State::Term;
+        let unbounded = blind || state == State::At(Rung::Term);
         let late = unbounded && begun.is_none_or(|begun| now.since(begun) >= allowed);
-        matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
+        matches!(state, State::At(Rung::Term | Rung::Kill) | State::Verify) && !self.overdue() && !late
     }
 
     /// Whether what the job frees counts towards the limit of this cgroup.
@@ -143,7 +145,7 @@ impl Escalation {
     /// Evaluates one step, and makes at most one transition.
     pub fn step(&mut self, now: Timestamp, observed: &Observed, gate: Gate) -> Option<Transition> {
         let mut judged = judge(&self.limits, observed, gate);
-        hold(&mut self.pushed, judged.push.0 >= MaxState::Soft, now);
+        hold(&mut self.pushed, judged.push.0 >= Some(Rung::Soft), now);
         hold(&mut self.back, judged.back, now);
         let limit = self.limits.kill_margin.as_secs_f64();
         let short = judged.low && judged.left.is_some_and(|left| left <= limit);
@@ -152,7 +154,7 @@ impl Escalation {
         self.note(now, observed, rate_left, &mut judged.conditions);
         self.conditions = judged.conditions;
         let (to, reason) = self.decide(now, observed, &judged, rate_left)?;
-        let ends = matches!(to, State::Term | State::Kill);
+        let ends = matches!(to, State::At(Rung::Term | Rung::Kill));
         let excepted = self.limits.hard_ignores_rate && matches!(reason, Reason::Hard(_));
         let (to, reason) =
             if ends && !rate_left && !excepted { (State::Disarmed, Reason::RateUsed) } else { (to, reason) };
@@ -166,10 +168,10 @@ impl Escalation {
         conditions.set(Condition::NoTimeLeft, Truth::known(known.then(|| self.is_short(now))));
         conditions.set(Condition::Held, Truth::of(self.held(now)));
         conditions.set(Condition::MayAsk, Truth::of(self.may_ask(now)));
-        if self.state == State::Checkpoint {
+        if self.state == State::At(Rung::Checkpoint) {
             let ack = self.ack(observed);
-            conditions.set(Condition::Saving, Truth::of(ack == Some(AckKind::Saving)));
-            conditions.set(Condition::Saved, Truth::of(ack == Some(AckKind::Saved)));
+            conditions.set(Condition::Saving, Truth::of(ack == Some(CheckpointState::Saving)));
+            conditions.set(Condition::Saved, Truth::of(ack == Some(CheckpointState::Saved)));
         }
     }
 
@@ -180,18 +182,19 @@ impl Escalation {
         judged: &Judged,
         rate_left: bool,
     ) -> Option<(State, Reason)> {
-        if matches!(self.state, State::Kill | State::Verify) {
+        if matches!(self.state, State::At(Rung::Kill) | State::Verify) {
             return self.after_kill(now, observed, judged);
         }
-        if self.state == State::Term && observed.alive == Some(0) && !observed.busy {
+        if self.state == State::At(Rung::Term) && observed.alive == Some(0) && !observed.busy {
             return Some((State::Verify, Reason::Gone));
         }
         if !observed.fit {
             return (self.state != State::Disarmed).then_some((State::Disarmed, Reason::Unfit));
         }
         let empty = self.conditions.get(Condition::HasMembers) != Truth::Met;
-        let may_kill = !empty && self.limits.max_state == MaxState::Kill;
-        let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
+        let may_kill = !empty && self.limits.max_state == Some(Rung::Kill);
+        let hard =
+            judged.hard.filter(|_| may_kill).map(|resource| (State::At(Rung::Kill), Reason::Hard(resource)));
         if self.state == State::Disarmed {
             return self.disarmed(now, judged, hard, rate_left, empty);
         }
@@ -208,12 +211,12 @@ impl Escalation {
             return Some((State::Disarmed, Reason::RateUsed));
         }
         match self.state {
-            State::Ok | State::Warn => self.quiet(now, judged, empty),
-            State::Soft => self.soft(now, judged, empty),
-            State::Checkpoint => self.checkpoint(now, observed, judged, empty),
-            State::Term => self.term(now, judged),
+            State::Ok | State::At(Rung::Warn) => self.quiet(now, judged, empty),
+            State::At(Rung::Soft) => self.soft(now, judged, empty),
+            State::At(Rung::Checkpoint) => self.checkpoint(now, observed, judged, empty),
+            State::At(Rung::Term) => self.term(now, judged),
             State::Cooldown => self.cooldown(now, judged, empty),
-            State::Disarmed | State::Blind | State::Kill | State::Verify => None,
+            State::Disarmed | State::Blind | State::At(Rung::Kill) | State::Verify => None,
         }
     }
 
@@ -238,11 +241,11 @@ impl Escalation {
 
     fn quiet(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if self.held(now) && !empty {
-            return Some((State::Soft, judged.push.1));
+            return Some((State::At(Rung::Soft), judged.push.1));
         }
         match (self.state, judged.warn) {
-            (State::Ok, Some(reason)) => Some((State::Warn, reason)),
-            (State::Warn, None) if self.back_for(now, self.limits.clear_for) => {
+            (State::Ok, Some(reason)) => Some((State::At(Rung::Warn), reason)),
+            (State::At(Rung::Warn), None) if self.back_for(now, self.limits.clear_for) => {
                 Some((State::Ok, Reason::Recovered))
             }
             _ => None,
@@ -253,7 +256,11 @@ impl Escalation {
         if empty || self.back_for(now, self.limits.for_time) {
             // With max_state soft, the cooldown keeps the hook from being started repeatedly. Otherwise a job that
             // grows again at once must have the time for a checkpoint request.
-            let to = if self.limits.max_state > MaxState::Soft { State::Warn } else { State::Cooldown };
+            let to = if self.limits.max_state > Some(Rung::Soft) {
+                State::At(Rung::Warn)
+            } else {
+                State::Cooldown
+            };
             return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(judged) {
@@ -261,7 +268,7 @@ impl Escalation {
         }
         let over = now.since(self.since) >= self.limits.hook_wait;
         let reason = if self.limits.hook_wait.is_zero() { judged.push.1 } else { Reason::HookWait };
-        (over && judged.push.0 >= MaxState::Checkpoint).then_some((State::Checkpoint, reason))
+        (over && judged.push.0 >= Some(Rung::Checkpoint)).then_some((State::At(Rung::Checkpoint), reason))
     }
 
     fn checkpoint(
@@ -285,12 +292,12 @@ impl Escalation {
         let begun = self.incident.and_then(|incident| incident.grace_from).unwrap_or(self.since);
         let ack = self.ack(observed);
         let allowed = match ack {
-            Some(AckKind::Saving) => self.limits.longest_grace,
+            Some(CheckpointState::Saving) => self.limits.longest_grace,
             _ => self.limits.grace,
         };
         let over = now.since(begun) >= allowed || self.is_short(now);
         self.conditions.set(Condition::GraceOver, Truth::of(over));
-        let reason = if ack == Some(AckKind::Saved) {
+        let reason = if ack == Some(CheckpointState::Saved) {
             Reason::Saved
         } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
             Reason::NobodyCatches
@@ -299,7 +306,7 @@ impl Escalation {
         } else {
             return None;
         };
-        (judged.push.0 >= MaxState::Term).then_some((State::Term, reason))
+        (judged.push.0 >= Some(Rung::Term)).then_some((State::At(Rung::Term), reason))
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
@@ -321,13 +328,13 @@ impl Escalation {
             // longer than its time limit, because it blocked no other target then.
             return None;
         }
-        if self.limits.max_state == MaxState::Kill {
-            return Some((State::Kill, Reason::TermOver));
+        if self.limits.max_state == Some(Rung::Kill) {
+            return Some((State::At(Rung::Kill), Reason::TermOver));
         }
         // The policy allows nothing more; that the job has not ended is reported once.
         let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
         incident.overdue = true;
-        Some((State::Term, Reason::Unkillable))
+        Some((State::At(Rung::Term), Reason::Unkillable))
     }
 
     fn after_kill(
@@ -340,7 +347,7 @@ impl Escalation {
         if observed.busy && !over {
             return None;
         }
-        if self.state == State::Kill {
+        if self.state == State::At(Rung::Kill) {
             return Some((State::Verify, Reason::Killed));
         }
         let gone = observed.alive == Some(0);
@@ -374,18 +381,18 @@ impl Escalation {
             return None;
         }
         if self.held(now) && !empty {
-            return Some((State::Soft, judged.push.1));
+            return Some((State::At(Rung::Soft), judged.push.1));
         }
         match judged.warn {
-            Some(reason) => Some((State::Warn, reason)),
+            Some(reason) => Some((State::At(Rung::Warn), reason)),
             None => Some((State::Ok, Reason::Quiet)),
         }
     }
 
     /// A kill, where exhaustion is predicted before a checkpoint request or SIGTERM would have an effect.
     fn no_time(&self, judged: &Judged) -> Option<(State, Reason)> {
-        (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == MaxState::Kill)
-            .then_some((State::Kill, Reason::NoTimeLeft))
+        (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == Some(Rung::Kill))
+            .then_some((State::At(Rung::Kill), Reason::NoTimeLeft))
     }
 
     fn go(&mut self, now: Timestamp, observed: &Observed, to: State, reason: Reason) -> Transition {
@@ -393,34 +400,25 @@ impl Escalation {
         let (acts, resumes) = (to.acts(), reason == Reason::Fresh);
         if acts && !resumes && self.incident.is_none() {
             self.incidents += 1;
-            self.incident = Some(Incident {
-                number: self.incidents,
-                grace_from: None,
-                asked: false,
-                term_from: None,
-                requested: false,
-                counted: false,
-                overdue: false,
-                resource: reason.resource(),
-                groups: LimitedGroups::default(),
-            });
+            let (number, resource) = (self.incidents, reason.resource());
+            self.incident = Some(Incident { number, resource, ..Incident::default() });
         }
         let number = self.incident();
         let may_ask = self.may_ask(now);
         let (mut ask, mut counts) = (false, false);
         if let Some(incident) = self.incident.as_mut().filter(|_| !resumes) {
             match to {
-                State::Checkpoint => {
+                State::At(Rung::Checkpoint) => {
                     incident.grace_from = Some(now);
                     ask = may_ask && !std::mem::replace(&mut incident.asked, true);
                 }
-                State::Term if from != to => incident.term_from = Some(now),
+                State::At(Rung::Term) if from != to => incident.term_from = Some(now),
                 _ => {}
             }
-            counts =
-                matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
+            counts = matches!(to, State::At(Rung::Term | Rung::Kill))
+                && !std::mem::replace(&mut incident.counted, true);
             // They may be unknown at the first of the two.
-            if matches!(to, State::Term | State::Kill) && observed.groups.least().is_some() {
+            if matches!(to, State::At(Rung::Term | Rung::Kill)) && observed.groups.least().is_some() {
                 incident.groups = observed.groups;
             }
         }
@@ -431,7 +429,7 @@ impl Escalation {
         self.withheld = to == State::Disarmed && (reason == Reason::Withheld || from.acts());
         match to {
             State::Blind => self.resume = from,
-            State::Ok | State::Warn | State::Disarmed | State::Cooldown => self.incident = None,
+            State::Ok | State::At(Rung::Warn) | State::Disarmed | State::Cooldown => self.incident = None,
             _ => {}
         }
         if to != from {
@@ -465,7 +463,7 @@ impl Escalation {
     }
 
     /// The acknowledgement since the time limit of the checkpoint began.
-    fn ack(&self, observed: &Observed) -> Option<AckKind> {
+    fn ack(&self, observed: &Observed) -> Option<CheckpointState> {
         let since = self.incident.and_then(|incident| incident.grace_from)?;
         observed.ack.filter(|ack| ack.at.monotonic() >= since.monotonic()).map(|ack| ack.kind)
     }
@@ -479,9 +477,5 @@ impl Escalation {
 
 /// Keeps the time since which a condition holds.
 fn hold(since: &mut Option<Timestamp>, holds: bool, now: Timestamp) {
-    if !holds {
-        *since = None;
-    } else if since.is_none() {
-        *since = Some(now);
-    }
+    *since = holds.then(|| since.unwrap_or(now));
 }

@@ -6,24 +6,24 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
 /// Samples kept for a window.
-const KEPT: usize = 32;
+const SAMPLES: usize = 32;
 /// The window of the fast rate.
-pub const FAST: Duration = Duration::from_secs(1);
+pub const FAST_WINDOW: Duration = Duration::from_secs(1);
 /// The window of the slow rate.
-pub const SLOW: Duration = Duration::from_secs(30);
+pub const SLOW_WINDOW: Duration = Duration::from_secs(30);
 
 /// The use at the end of the last few parts of a window.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     length: Duration,
     /// The oldest first.
-    kept: [(Timestamp, u64); KEPT],
+    kept: [(Timestamp, u64); SAMPLES],
     count: usize,
 }
 
 impl Window {
     const fn new(length: Duration) -> Self {
-        Self { length, kept: [(Timestamp::from_secs(0), 0); KEPT], count: 0 }
+        Self { length, kept: [(Timestamp::from_secs(0), 0); SAMPLES], count: 0 }
     }
 
     fn record(&mut self, now: Timestamp, used: u64) {
@@ -31,7 +31,7 @@ impl Window {
         if self.count > 0 && now.since(self.kept[self.count - 1].0) < part {
             return;
         }
-        if self.count == KEPT {
+        if self.count == SAMPLES {
             self.kept.copy_within(1.., 0);
             self.count -= 1;
         }
@@ -59,7 +59,7 @@ pub struct Flow {
 
 impl Default for Flow {
     fn default() -> Self {
-        Self { fast: Window::new(FAST), slow: Window::new(SLOW), fastest: 0.0 }
+        Self { fast: Window::new(FAST_WINDOW), slow: Window::new(SLOW_WINDOW), fastest: 0.0 }
     }
 }
 

@@ -8,7 +8,8 @@ use super::condition::{Condition, Conditions, Truth};
 use super::gate::Gate;
 use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
-use super::state::{MaxState, Mode, Reason};
+use super::transition::{Mode, Reason};
+use crate::protection::types::rung::Rung;
 
 /// Memory that is freed faster than this, in bytes per second, belongs to the victim: a teardown frees over 1 GiB per
 /// second, and a hundredth of that is still above the noise of a host.
@@ -24,7 +25,7 @@ pub struct Judged {
     /// The resource whose hard level is crossed, where the target may be killed for it.
     pub hard: Option<Resource>,
     /// The strongest trigger: its maximum state and its reason.
-    pub push: (MaxState, Reason),
+    pub push: (Option<Rung>, Reason),
     /// The reason for a warning, where one is due.
     pub warn: Option<Reason>,
     /// Whether a soft level is crossed.
@@ -56,7 +57,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         conditions: Conditions::default(),
         blind: false,
         hard: None,
-        push: (MaxState::Ignore, Reason::Quiet),
+        push: (None, Reason::Quiet),
         warn: None,
         low: false,
         back: true,
@@ -86,7 +87,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         if level.soft {
             judged.low = true;
             judged.held_up &= held_up;
-            let max_state = if held_up { limits.within(MaxState::Checkpoint) } else { limits.max_state };
+            let max_state = if held_up { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
         }
         judged.returning |= level.returning;
@@ -99,18 +100,18 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     }
     judged.blind &= !seen;
     // The resource of these triggers is unknown, so they wait for a victim's memory as a shared level does.
-    let most = if gate.busy { MaxState::Checkpoint } else { MaxState::Kill };
+    let most = if gate.busy { Some(Rung::Checkpoint) } else { Some(Rung::Kill) };
     waits |= judged.forecast(limits, observed, slow, most);
     waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
     let alert = observed.alert.map(|alert| Aged::of(alert.value.is_some(), alert.age));
-    let furthest = observed.alert.and_then(|alert| alert.value).unwrap_or(MaxState::Kill);
+    let furthest = observed.alert.and_then(|alert| alert.value).unwrap_or(Some(Rung::Kill));
     let trigger = Trigger { max_state: limits.alert.max_state.min(furthest), ..limits.alert };
     waits |= judged.trigger(limits, Condition::Alert, trigger, alert, (Reason::Alert, most));
     // A trigger that leads further than a warning is a warning too.
-    if judged.push.0 >= MaxState::Warn {
+    if judged.push.0 >= Some(Rung::Warn) {
         judged.warn = judged.warn.or(Some(judged.push.1));
     }
-    judged.back &= judged.push.0 < MaxState::Soft;
+    judged.back &= judged.push.0 < Some(Rung::Soft);
     let conditions = &mut judged.conditions;
     conditions.set(Condition::Fit, Truth::of(observed.fit));
     conditions.set(Condition::Fresh, Truth::of(fresh));
@@ -127,7 +128,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
 }
 
 impl Judged {
-    fn push(&mut self, max_state: MaxState, reason: Reason) {
+    fn push(&mut self, max_state: Option<Rung>, reason: Reason) {
         if max_state > self.push.0 {
             self.push = (max_state, reason);
         }
@@ -143,8 +144,14 @@ impl Judged {
 
     /// The analyzers distinguish a ramp from a leak, so the current rate counts only without a recent forecast.
     /// Returns whether the forecast would lead further than `most`.
-    fn forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>, most: MaxState) -> bool {
-        if limits.forecast.max_state == MaxState::Ignore {
+    fn forecast(
+        &mut self,
+        limits: &Limits,
+        observed: &Observed,
+        slow: Option<f64>,
+        most: Option<Rung>,
+    ) -> bool {
+        if limits.forecast.max_state == None {
             return false;
         }
         let forecast = observed.forecast.filter(|forecast| forecast.age <= limits.forecast.max_age);
@@ -176,9 +183,9 @@ impl Judged {
         condition: Condition,
         trigger: Trigger,
         value: Option<Aged<bool>>,
-        (reason, most): (Reason, MaxState),
+        (reason, most): (Reason, Option<Rung>),
     ) -> bool {
-        if trigger.max_state == MaxState::Ignore {
+        if trigger.max_state == None {
             return false;
         }
         let known = value.filter(|value| value.age <= trigger.max_age).map(|value| value.value);

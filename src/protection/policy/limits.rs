@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::observed::Resource;
-use super::state::{MaxState, Mode};
+use super::transition::Mode;
 use crate::model::units::Amount;
+use crate::protection::types::rung::Rung;
 
 /// The levels of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +22,7 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// Last state that it can lead to.
-    pub max_state: MaxState,
+    pub max_state: Option<Rung>,
     /// An older value triggers nothing.
     pub max_age: Duration,
 }
@@ -32,7 +33,7 @@ pub struct Limits {
     /// Whether the target is observed or acted on.
     pub mode: Mode,
     /// Last state of the escalation, whatever triggers it.
-    pub max_state: MaxState,
+    pub max_state: Option<Rung>,
     /// By [`Resource::place`]; absent where the resource is not watched.
     pub levels: [Option<Levels>; 4],
     /// Memory above the soft level that must be left before the shortage counts as over.
@@ -85,7 +86,7 @@ impl Limits {
     }
 
     /// A maximum state, limited to that of the policy.
-    pub fn within(&self, max_state: MaxState) -> MaxState {
+    pub fn within(&self, max_state: Option<Rung>) -> Option<Rung> {
         max_state.min(self.max_state)
     }
 }

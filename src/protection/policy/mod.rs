@@ -13,7 +13,7 @@ pub mod judge;
 pub mod limits;
 pub mod observed;
 pub mod rate;
-pub mod state;
+pub mod transition;
 
 #[cfg(test)]
 mod tests;
@@ -24,5 +24,7 @@ pub use escalation::Escalation;
 pub use flow::Flow;
 pub use gate::Gate;
 pub use limits::{Levels, Limits, Trigger};
-pub use observed::{Ack, AckKind, Aged, Forecast, Members, Observed, Reading, Resource};
-pub use state::{MaxState, Mode, Reason, State, Transition};
+pub use observed::{Ack, Aged, Members, Observed, Reading, Resource};
+pub use transition::{Mode, Reason, Transition};
+
+pub use super::types::rung::{Rung, State};

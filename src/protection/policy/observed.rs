@@ -1,11 +1,13 @@
 //! The observations of one step: plain values, each with its age.
 
+use crate::model::checkpoint::CheckpointState;
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::policy::state::MaxState;
+use crate::protection::types::rung::Rung;
 
 /// A resource of a target that can be exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -75,15 +77,6 @@ pub struct Reading {
     pub slow: Option<f64>,
 }
 
-/// The analyzers' time to exhaustion in seconds, the shortest of the target's resources.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
-    /// The 10 % quantile.
-    pub p10: f64,
-    /// The median.
-    pub p50: f64,
-}
-
 /// The processes of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
@@ -97,20 +90,9 @@ pub struct Members {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// The state of the checkpoint.
-    pub kind: AckKind,
+    pub kind: CheckpointState,
     /// When it was received.
     pub at: Timestamp,
-}
-
-/// The states of a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AckKind {
-    /// The job is saving: the time limit is `longest_grace`.
-    Saving,
-    /// The checkpoint failed: the time limit is `grace`, as for a job that reports nothing.
-    Failed,
-    /// The checkpoint is complete.
-    Saved,
 }
 
 /// The observations of one step. Unknown values are absent.
@@ -122,13 +104,13 @@ pub struct Observed {
     pub absent: [bool; 4],
     /// The groups whose limits the reading of the cgroup is about.
     pub groups: LimitedGroups,
-    /// The analyzers' forecast; the value is absent where no exhaustion is predicted.
-    pub forecast: Option<Aged<Option<Forecast>>>,
+    /// The soonest time to exhaustion of the target's resources; the value is absent where no exhaustion is predicted.
+    pub forecast: Option<Aged<Option<Tte>>>,
     /// Whether a leak in the target is confirmed.
     pub leak: Option<Aged<bool>>,
     /// The last state that the firing alert for the job can lead to; the value is absent where none fires. The age is that
     /// of the newest notification.
-    pub alert: Option<Aged<Option<MaxState>>>,
+    pub alert: Option<Aged<Option<Option<Rung>>>>,
     /// The processes that would be signalled. Their age is not limited, because each is identified again before a
     /// signal.
     pub members: Option<Aged<Members>>,

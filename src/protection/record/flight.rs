@@ -10,16 +10,16 @@ use crate::protection::types::incident::Sample;
 /// The newest samples of all watched subjects.
 #[derive(Debug)]
 pub struct Flight {
-    samples: Vec<Kept>,
+    samples: Vec<PackedSample>,
     next: usize,
 }
 
 /// Capacity in samples: five minutes at 50 per second, or four hours at one.
-pub const KEPT: usize = 16_384;
+pub const CAPACITY: usize = 16_384;
 
 /// A sample in 48 bytes, because there are many.
 #[derive(Debug)]
-struct Kept {
+struct PackedSample {
     /// Nanoseconds on both clocks.
     monotonic: u64,
     unix: u64,
@@ -32,7 +32,7 @@ struct Kept {
 /// The value for unknown.
 const NONE: u64 = u64::MAX;
 
-impl From<Sample> for Kept {
+impl From<Sample> for PackedSample {
     fn from(sample: Sample) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let bytes = |bytes: Option<Bytes>| bytes.map_or(NONE, Bytes::get);
@@ -46,8 +46,8 @@ impl From<Sample> for Kept {
     }
 }
 
-impl From<&Kept> for Sample {
-    fn from(kept: &Kept) -> Self {
+impl From<&PackedSample> for Sample {
+    fn from(kept: &PackedSample) -> Self {
         let bytes = |bytes| (bytes != NONE).then(|| Bytes::new(bytes));
         Self {
             at: Timestamp::new(Duration::from_nanos(kept.monotonic), Duration::from_nanos(kept.unix)),
@@ -60,7 +60,7 @@ impl From<&Kept> for Sample {
 
 impl Default for Flight {
     fn default() -> Self {
-        Self::new(KEPT)
+        Self::new(CAPACITY)
     }
 }
 
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn a_sample_is_small_and_comes_back_as_it_was() {
-        assert_eq!(size_of::<Kept>(), 48);
+        assert_eq!(size_of::<PackedSample>(), 48);
         let at = Timestamp::new(Duration::new(7, 9), Duration::new(1_790_000_000, 999_999_999));
         for (used, limit) in [(Some(Bytes::new(0)), None), (None, Some(Bytes::new(1 << 60)))] {
             let sample = Sample { at, subject: "host".into(), used, limit };
-            assert_eq!(Sample::from(&Kept::from(sample.clone())), sample);
+            assert_eq!(Sample::from(&PackedSample::from(sample.clone())), sample);
         }
     }
 }

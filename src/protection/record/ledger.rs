@@ -3,7 +3,7 @@
 //! Nothing here blocks or allocates: lines are written into a preallocated buffer and from there into the audit log's
 //! memory; another thread writes the folders.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::audit::AuditLog;
@@ -11,6 +11,7 @@ use super::recorder::{Id, Recorder};
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
+use crate::protection::policy::Reason;
 use crate::protection::types::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
 use crate::protection::types::incident::name_into;
 use crate::protection::types::step::{
@@ -18,16 +19,31 @@ use crate::protection::types::step::{
 };
 
 /// Maximum number of slots with an incident.
-const SEATS: usize = 256;
+const SLOTS: usize = 256;
 /// Maximum length of an incident's id in bytes.
 const NAME: usize = 96;
 /// Capacity for lines that could not be handed over yet, in bytes.
 const SPILL: usize = 256 * 1024;
 /// Maximum number of pending steps.
-const GOING: usize = 1024;
+const MAX_PENDING: usize = 1024;
+
+/// A step that was carried out, and its result.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletedStep<'d> {
+    /// The number from [`Ledger::before`].
+    pub number: u64,
+    /// The step.
+    pub step: &'d Step,
+    /// The result.
+    pub result: &'d Result<StepDone, StepError>,
+    /// How long it took, in microseconds.
+    pub micros: u64,
+    /// The processes that it reached.
+    pub touched: &'d [Touched],
+}
 
 /// A transition for the audit log.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct LoggedTransition<'a> {
     /// When.
     pub at: Timestamp,
@@ -35,6 +51,8 @@ pub struct LoggedTransition<'a> {
     pub slot: TargetId,
     /// The target's name.
     pub target: &'a Label,
+    /// The user of the job; absent where the target names no job.
+    pub user: Option<u32>,
     /// `observe`, `enforce` or `drill`.
     pub mode: &'static str,
     /// The state before.
@@ -42,7 +60,7 @@ pub struct LoggedTransition<'a> {
     /// The state after.
     pub to: &'static str,
     /// Why.
-    pub reason: &'a dyn Display,
+    pub reason: Reason,
     /// The readings that it is based on.
     pub readings: &'a [Reading],
     /// Whether an incident is in progress after it.
@@ -51,17 +69,8 @@ pub struct LoggedTransition<'a> {
     pub policy: &'a Arc<str>,
 }
 
-impl std::fmt::Debug for LoggedTransition<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LoggedTransition")
-            .field("from", &self.from)
-            .field("to", &self.to)
-            .finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug)]
-struct Seat {
+struct SlotIncident {
     id: TargetId,
     target: Label,
     mode: &'static str,
@@ -71,7 +80,7 @@ struct Seat {
 
 /// A step that ends later, and the incident that it belongs to, which can be over by then.
 #[derive(Debug)]
-struct Going {
+struct PendingStep {
     ticket: Ticket,
     number: u64,
     incident: Id,
@@ -89,11 +98,11 @@ pub struct Ledger {
     /// Lines that wait until a reader of the log releases the lock.
     spill: Vec<u8>,
     reason: String,
-    slots: Vec<Seat>,
+    slots: Vec<SlotIncident>,
     /// Memory for ids of incidents.
     names: Vec<String>,
     number: u64,
-    going: Vec<Going>,
+    going: Vec<PendingStep>,
 }
 
 impl Ledger {
@@ -105,10 +114,10 @@ impl Ledger {
             line: Vec::with_capacity(16 * 1024),
             spill: Vec::with_capacity(SPILL),
             reason: String::with_capacity(512),
-            slots: Vec::with_capacity(SEATS),
-            names: (0..SEATS).map(|_| String::with_capacity(NAME)).collect(),
+            slots: Vec::with_capacity(SLOTS),
+            names: (0..SLOTS).map(|_| String::with_capacity(NAME)).collect(),
             number: 0,
-            going: Vec::with_capacity(GOING),
+            going: Vec::with_capacity(MAX_PENDING),
         }
     }
 
@@ -125,7 +134,7 @@ impl Ledger {
                 let _ = write!(incident, "-{}", turn.slot.0);
             }
             self.slots[place].incident = incident;
-            self.recorder.began(turn.at, turn.target, turn.mode, &self.slots[place].incident, turn.policy);
+            self.recorder.began(turn, &self.slots[place].incident);
         }
         self.reason.clear();
         // Writing to a text cannot fail.
@@ -143,7 +152,7 @@ impl Ledger {
     pub fn left(&mut self, at: Timestamp, slot: TargetId) {
         let slot = self.slots.iter_mut().find(|known| known.id == slot && !known.incident.is_empty());
         if let Some(slot) = slot {
-            self.recorder.ended(at, &slot.incident);
+            self.recorder.ended(at, &slot.incident, false);
             slot.incident.clear();
         }
     }
@@ -155,27 +164,20 @@ impl Ledger {
         self.number
     }
 
-    /// Records the result of a step, and its duration in microseconds.
-    pub fn after(
-        &mut self,
-        at: Timestamp,
-        number: u64,
-        step: &Step,
-        result: &Result<StepDone, StepError>,
-        micros: u64,
-        touched: &[Touched],
-    ) {
+    /// Records the result of a step.
+    pub fn after(&mut self, at: Timestamp, completed: &CompletedStep<'_>) {
+        let CompletedStep { number, step, result, micros, touched } = *completed;
         self.put(at, step.target, &Entry::After { number, result, micros });
         for processes in touched.chunks(PROCESSES_A_LINE) {
             self.put(at, step.target, &Entry::Reached { number, processes });
         }
         if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
-            if self.going.len() == GOING {
+            if self.going.len() == MAX_PENDING {
                 // The end of dropped steps is not recorded: the oldest ones are dropped.
                 self.going.remove(0);
             }
             let slot = self.slots.iter().find(|known| known.id == step.target);
-            self.going.push(Going {
+            self.going.push(PendingStep {
                 ticket: *ticket,
                 number,
                 incident: Id::of(slot.map_or("", |slot| &slot.incident)),
@@ -197,7 +199,8 @@ impl Ledger {
             config: &self.config,
         };
         let number = going.map(|going| going.number);
-        Entry::Ended { number, finished }.write(&occasion, &mut self.line);
+        let Finished { output, result, .. } = finished;
+        Entry::Ended { number, output, result }.write(&occasion, &mut self.line);
         self.hand_over();
         let continues = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !continues) {
@@ -214,7 +217,7 @@ impl Ledger {
     fn slot(&mut self, turn: &LoggedTransition<'_>) -> usize {
         let found = self.slots.iter().position(|slot| slot.id == turn.slot);
         let place = found.unwrap_or_else(|| {
-            self.slots.push(Seat {
+            self.slots.push(SlotIncident {
                 id: turn.slot,
                 target: turn.target.clone(),
                 mode: turn.mode,
@@ -272,7 +275,7 @@ impl Drop for Ledger {
     /// Incidents in progress are left without an end.
     fn drop(&mut self) {
         for slot in self.slots.iter().filter(|slot| !slot.incident.is_empty()) {
-            self.recorder.left(clock::now(), &slot.incident);
+            self.recorder.ended(clock::now(), &slot.incident, true);
         }
     }
 }

@@ -26,15 +26,15 @@ use crate::protection::plan::victim::Roster;
 use crate::protection::types::step::Touched;
 
 /// The window of the rate limits.
-const HOUR: Duration = Duration::from_secs(3600);
+const END_RETENTION: Duration = Duration::from_secs(3600);
 /// The longest time between two requests that can be configured.
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const PROCESS_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Capacity of the queue: the processes of one kill are 128 messages.
-const WAITING: usize = 256;
+const QUEUE: usize = 256;
 /// Processes per message.
-const CHUNK: usize = 32;
+const MESSAGE_PROCESSES: usize = 32;
 /// Time limit for the line of a checkpoint request: waking a thread, and a write into the page cache.
-const PATIENCE: Duration = Duration::from_millis(50);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Maximum size of the file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 /// Bytes added to the file after which it is rewritten without old lines.
@@ -78,19 +78,19 @@ struct Line {
 enum Message {
     Asked(Timestamp, Arc<Roster>),
     Ended(Timestamp, Label, Option<u32>),
-    Killed(Timestamp, [ProcessKey; CHUNK], usize),
+    Killed(Timestamp, [ProcessKey; MESSAGE_PROCESSES], usize),
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownActions {
     asked: HashMap<ProcessKey, Timestamp>,
     killed: HashMap<ProcessKey, Timestamp>,
     ended: Vec<End>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    known: Mutex<Known>,
+struct MemoryState {
+    known: Mutex<KnownActions>,
     /// Number of messages that were sent, and that were written or failed.
     output: AtomicU64,
     written: AtomicU64,
@@ -98,10 +98,10 @@ struct Shared {
 
 /// The remembered actions, for reading.
 #[derive(Clone, Debug, Default)]
-pub struct Remembered(Arc<Shared>);
+pub struct Remembered(Arc<MemoryState>);
 
 impl Remembered {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownActions> {
         lock(&self.0.known)
     }
 
@@ -119,7 +119,8 @@ impl Remembered {
     /// Terminations within the last hour, oldest first.
     pub fn ends(&self, now: Timestamp) -> Vec<End> {
         let known = self.known();
-        let mut ends: Vec<End> = known.ended.iter().filter(|end| now.since(end.at) < HOUR).cloned().collect();
+        let mut ends: Vec<End> =
+            known.ended.iter().filter(|end| now.since(end.at) < END_RETENTION).cloned().collect();
         ends.sort_by_key(|end| end.at.monotonic());
         ends
     }
@@ -129,7 +130,7 @@ impl Remembered {
 #[derive(Debug)]
 pub struct Memory {
     messages: SyncSender<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<MemoryState>,
     /// Whether the last line was not written within the time limit.
     behind: bool,
 }
@@ -148,7 +149,7 @@ impl Memory {
             if written() >= number {
                 break false;
             }
-            if clock::now().since(begun) >= PATIENCE {
+            if clock::now().since(begun) >= WRITE_TIMEOUT {
                 break true;
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -162,8 +163,8 @@ impl Memory {
 
     /// Records killed processes. Does not block.
     pub fn killed(&self, at: Timestamp, touched: &[Touched]) {
-        let mut keys = [ProcessKey { pid: 0, start: 0 }; CHUNK];
-        for chunk in touched.chunks(CHUNK) {
+        let mut keys = [ProcessKey { pid: 0, start: 0 }; MESSAGE_PROCESSES];
+        for chunk in touched.chunks(MESSAGE_PROCESSES) {
             let killed = chunk.iter().filter(|touched| touched.errno == 0);
             let count = killed.zip(&mut keys).map(|(touched, key)| *key = touched.key).count();
             self.send(Message::Killed(at, keys, count));
@@ -185,7 +186,7 @@ impl Memory {
 #[derive(Debug)]
 pub(super) struct MemoryThread {
     messages: SyncSender<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<MemoryState>,
     /// Receives one message, after the file of the earlier run was read.
     read: Mutex<Receiver<()>>,
 }
@@ -193,9 +194,9 @@ pub(super) struct MemoryThread {
 impl MemoryThread {
     /// Starts the thread, for a file in the state directory, if there is one; `boot` is the id of this boot.
     pub(super) fn start(path: Option<PathBuf>, boot: String) -> io::Result<Self> {
-        let (messages, received) = sync_channel(WAITING);
+        let (messages, received) = sync_channel(QUEUE);
         let (tell, read) = sync_channel(1);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<MemoryState>::default();
         let mut writer =
             Writer { path, boot, shared: Arc::clone(&shared), file: None, added: 0, failing: false };
         std::thread::Builder::new().name("remember".to_owned()).spawn(move || {
@@ -213,10 +214,10 @@ impl MemoryThread {
     /// The remembered actions. Waits for at most 2 s until the file is read: a disk that hangs must not prevent
     /// protection.
     pub(super) fn remembered(&self) -> Remembered {
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const READ_TIMEOUT: Duration = Duration::from_secs(2);
         let read = lock(&self.read);
         // Later calls return at once, because the sender is dropped after one message.
-        if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = read.recv_timeout(PATIENCE) {
+        if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = read.recv_timeout(READ_TIMEOUT) {
             tracing::warn!("Cannot read the actions of earlier runs; the rate limits start from zero.");
         }
         self.known()
@@ -236,7 +237,7 @@ impl MemoryThread {
 struct Writer {
     path: Option<PathBuf>,
     boot: String,
-    shared: Arc<Shared>,
+    shared: Arc<MemoryState>,
     file: Option<File>,
     /// Bytes added since the file was rewritten.
     added: usize,
@@ -271,7 +272,7 @@ impl Writer {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownActions> {
         lock(&self.shared.known)
     }
 
@@ -405,11 +406,12 @@ fn together(
     together.into_iter().map(|((monotonic, unix), pairs)| (Timestamp::new(monotonic, unix), pairs))
 }
 
-impl Known {
+impl KnownActions {
     /// Adds the lines of a file; skips invalid ones, such as the last line of a run that was killed.
     fn take_all(&mut self, text: &str, boot: &str, now: Timestamp) {
         for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
-            let old = now.unix().saturating_sub(Duration::from_millis(line.unix_milliseconds)) >= HOUR;
+            let old =
+                now.unix().saturating_sub(Duration::from_millis(line.unix_milliseconds)) >= END_RETENTION;
             match &line.fact {
                 // Processes do not outlast a boot; the rate limits do.
                 Fact::Ended { .. } if line.boot != boot && old => {}
@@ -433,10 +435,10 @@ impl Known {
     }
 
     fn forget_old(&mut self, now: Timestamp) {
-        self.asked.retain(|_, at| now.since(*at) < DAY);
+        self.asked.retain(|_, at| now.since(*at) < PROCESS_RETENTION);
         // A killed process may take long to end.
-        self.killed.retain(|_, at| now.since(*at) < DAY);
-        self.ended.retain(|end| now.since(end.at) < HOUR);
+        self.killed.retain(|_, at| now.since(*at) < PROCESS_RETENTION);
+        self.ended.retain(|end| now.since(end.at) < END_RETENTION);
     }
 
     /// All facts, as lines of the file.
@@ -524,7 +526,7 @@ mod tests {
         check(&start(&path, "a"), true);
         check(&start(&path, "a"), true);
         check(&start(&path, "b"), false);
-        let later = now.plus(HOUR);
+        let later = now.plus(END_RETENTION);
         assert_eq!(start(&path, "b").remembered().ends(later), []);
     }
 
@@ -560,7 +562,7 @@ mod tests {
         let ended = Fact::Ended { target: "train".to_owned(), user: None };
         let text = serde_json::to_string(&line("a", at, ended)).unwrap();
         let known = |boot: &str, now: Timestamp| {
-            let mut known = Known::default();
+            let mut known = KnownActions::default();
             known.take_all(&text, boot, now);
             known.ended.first().map(|end| now.since(end.at).as_secs())
         };
@@ -603,7 +605,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_panics(text: String) {
-            Known::default().take_all(&text, "a", Timestamp::from_secs(9));
+            KnownActions::default().take_all(&text, "a", Timestamp::from_secs(9));
         }
     }
 }

@@ -11,6 +11,7 @@ mod oom_kills;
 mod paused;
 mod recorder;
 pub mod report;
+mod retention;
 pub mod store;
 mod summary;
 
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use self::audit::{AuditLog, Place};
+use self::audit::{AuditLog, LogPath};
 use self::flight::Flight;
 use self::ledger::Ledger;
 use self::memory::MemoryThread;
@@ -29,14 +30,12 @@ use self::recorder::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
 use super::enforce::executor::BackgroundExecutor;
-use super::enforce::exits::{ProcessExit, ProcessExits};
+use super::enforce::exits::ProcessExits;
 use crate::config::Config;
 use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
 use crate::host::{capability, cgroup, clock, fs, lock};
 use crate::model::error_chain::error_chain;
-use crate::model::ids::ProcessKey;
-use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::protection::types::incidents::Incidents;
 
@@ -58,11 +57,7 @@ pub fn report_missing_capabilities(proc: &Path, cgroup: &Path, events: &Events) 
 }
 
 /// Interval at which a daemon checks whether another daemon with the same state directory has ended.
-pub const TRY_AGAIN: Duration = Duration::from_secs(10);
-/// Maximum number of incidents that are kept.
-const INCIDENTS: usize = 100;
-/// Maximum size of all incidents in bytes.
-const INCIDENT_BYTES: u64 = 512 << 20;
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum size of a file of the audit log in bytes, and the number of older files that are kept.
 const AUDIT_BYTES: u64 = 16 << 20;
 const AUDIT_FILES: u32 = 4;
@@ -70,24 +65,8 @@ const AUDIT_FILES: u32 = 4;
 /// The last minutes of the watched readings. Callers must not block on the lock.
 pub type SharedFlight = Arc<Mutex<Flight>>;
 
-/// Detects how watched processes end.
-#[derive(Clone, Debug)]
-pub struct ExitWatch {
-    exits: Arc<Mutex<ProcessExits>>,
-    proc: PathBuf,
-}
-
-impl ExitWatch {
-    /// Watches the processes of these jobs, each with the name of its target; a process that is terminated by
-    /// `SIGKILL` is an incident.
-    pub fn watch<'k>(&self, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
-        lock(&self.exits).watch(&self.proc, jobs);
-    }
-
-    fn poll(&self) -> Vec<ProcessExit> {
-        lock(&self.exits).poll()
-    }
-}
+/// The watched processes, and how they end.
+pub type SharedExits = Arc<Mutex<ProcessExits>>;
 
 /// All records.
 #[derive(Debug)]
@@ -97,7 +76,8 @@ pub struct Records {
     flight: SharedFlight,
     store: Option<Store>,
     events: Arc<Events>,
-    exit_watch: ExitWatch,
+    exits: SharedExits,
+    passwd: PathBuf,
     archive: MemoryThread,
     hold: Hold,
     /// Whether a failure of the audit log has been reported.
@@ -112,12 +92,12 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
 
 /// The incidents in a state directory.
 pub fn store(folder: &Path) -> Store {
-    Store::new(folder.join("incidents"), INCIDENTS, INCIDENT_BYTES)
+    Store::new(folder.join("incidents"))
 }
 
 /// The incidents in a folder that contains nothing else, for reading.
 pub fn incidents(folder: PathBuf) -> Box<dyn Incidents> {
-    Box::new(Store::new(folder, 1, u64::MAX))
+    Box::new(Store::new(folder))
 }
 
 /// Whether this process has locked the state directory.
@@ -135,12 +115,12 @@ impl Hold {
     /// Locks the folder; waits for a daemon that is just ending.
     fn of(folder: &Path) -> Self {
         /// Time that most daemons take to end.
-        const PATIENCE: Duration = Duration::from_secs(3);
+        const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
         let begun = clock::now();
         loop {
             match lock::take(folder) {
                 Ok(Some(file)) => return Self::Alone(file),
-                Ok(None) if clock::now().since(begun) < PATIENCE => {
+                Ok(None) if clock::now().since(begun) < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 Ok(None) => {
@@ -150,7 +130,7 @@ impl Hold {
                          nothing, and keeps its incident records and audit log in memory only, until the other has \
                          ended, which is checked every {} s. To run both, configure another state.file and \
                          different targets.",
-                        TRY_AGAIN.as_secs()
+                        RETRY_INTERVAL.as_secs()
                     );
                     return Self::OtherDaemon;
                 }
@@ -189,7 +169,7 @@ impl Records {
         if let Some(folder) = &folder {
             paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
         }
-        let place = folder.as_deref().map(|folder| Place {
+        let place = folder.as_deref().map(|folder| LogPath {
             path: folder.join("audit.jsonl"),
             most_bytes: AUDIT_BYTES,
             keep: AUDIT_FILES,
@@ -233,7 +213,8 @@ impl Records {
             flight,
             store,
             events,
-            exit_watch: ExitWatch { exits: Arc::default(), proc },
+            exits: Arc::new(Mutex::new(ProcessExits::new(proc))),
+            passwd: config.paths.passwd.clone(),
             archive,
             hold,
             audit_troubled: AtomicBool::default(),
@@ -304,9 +285,9 @@ impl Records {
         &self.recorder
     }
 
-    /// The watcher of processes.
-    pub fn exit_watch(&self) -> ExitWatch {
-        self.exit_watch.clone()
+    /// The watched processes.
+    pub fn exits(&self) -> &SharedExits {
+        &self.exits
     }
 
     /// Writes all records; waits for at most this time.
@@ -324,7 +305,7 @@ impl Records {
 
     /// Reads OOM kills and the host's memory from every frame, until there are no more frames.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let (mut oom_kills, mut kills) = (OomKills::default(), KilledProcesses::default());
+        let (mut oom_kills, mut kills) = (OomKills::new(&self.passwd), KilledProcesses::default());
         let remembered = self.archive.known();
         while frames.changed().await.is_ok() {
             let Some(frame) = frames.borrow_and_update().clone() else { continue };
@@ -339,7 +320,8 @@ impl Records {
                 self.recorder.record(incident);
             }
             // After the OOM kills, whose records have more details.
-            for incident in kills.look(&frame, self.exit_watch.poll(), |key| remembered.killed(key)) {
+            let exits = lock(&self.exits).poll();
+            for incident in kills.look(&frame, exits, |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }
         }

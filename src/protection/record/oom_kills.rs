@@ -3,16 +3,19 @@
 //! The sender of the signal is unknown: the kernel does not report it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use crate::host::subordinate::Subordinates;
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
+use crate::plot::{TimeAxis, moment};
 use crate::protection::enforce::exits::ProcessExit;
 use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::sources::{kmsg, memory};
@@ -21,10 +24,11 @@ use crate::sources::{kmsg, memory};
 pub(super) const VICTIM: &str = "victim_pid";
 
 /// The number of OOM kills so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OomKills {
     /// Absent before the first frame with the counter, whose value is from before the start.
     kills: Option<f64>,
+    subordinates: Subordinates,
 }
 
 /// The subject of the host, shared by thousands of samples.
@@ -44,12 +48,16 @@ fn bytes(value: f64) -> Bytes {
 }
 
 impl OomKills {
+    pub(super) fn new(passwd: &Path) -> Self {
+        Self { kills: None, subordinates: Subordinates::new(passwd) }
+    }
+
     /// An incident, if the OOM killer killed since the last frame.
     pub(super) fn look(&mut self, frame: &Frame) -> Option<Incident> {
         let counted = family(frame, kmsg::metrics::OOM_KILLS.desc.name)?;
         let kills: f64 = counted.points.iter().map(|point| point.value).sum();
         let before = self.kills.replace(kills)?;
-        (kills > before).then(|| incident(frame, kills - before))
+        (kills > before).then(|| incident(frame, kills - before, &self.subordinates))
     }
 }
 
@@ -57,20 +65,17 @@ fn family<'f>(frame: &'f Frame, name: &str) -> Option<&'f crate::model::point::F
     frame.families.iter().find(|family| family.desc.name == name)
 }
 
-fn incident(frame: &Frame, kills: f64) -> Incident {
+fn incident(frame: &Frame, kills: f64, subordinates: &Subordinates) -> Incident {
     let victim = family(frame, kmsg::metrics::LAST_VICTIM.desc.name).and_then(|family| family.points.first());
-    let label = |place: usize| victim.and_then(|point| point.labels.get(place)).map_or("", Label::as_str);
-    let (scope, comm, pid, cgroup) = (label(0), label(1), label(2), label(3));
-    let (uid, workload, limit_cgroup) = (label(4), label(5), label(6));
+    let labels: [&str; 7] = std::array::from_fn(|index| {
+        victim.and_then(|point| point.labels.get(index)).map_or("", Label::as_str)
+    });
+    let [scope, comm, pid, cgroup, uid, ..] = labels;
     let mut facts = Map::new();
     facts.insert("kills".to_owned(), json!(kills));
-    let named = [("scope", scope), ("comm", comm), ("pid", pid), ("cgroup", cgroup)];
-    for (key, value) in
-        named.into_iter().chain([("uid", uid), ("workload", workload), ("limit_cgroup", limit_cgroup)])
-    {
-        if !value.is_empty() {
-            facts.insert(format!("victim_{key}"), value.into());
-        }
+    let names = ["scope", "comm", "pid", "cgroup", "uid", "workload", "limit_cgroup"];
+    for (name, label) in names.into_iter().zip(labels).filter(|(_, label)| !label.is_empty()) {
+        facts.insert(format!("victim_{name}"), label.into());
     }
     let resident = family(frame, kmsg::metrics::LAST_VICTIM_RESIDENT.desc.name);
     for point in resident.into_iter().flat_map(|family| &family.points) {
@@ -92,6 +97,7 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
         schema: SCHEMA.to_owned(),
         id: name(frame.at, about),
         cause: Cause::KernelOom,
+        user: uid.parse().ok().map(|uid| subordinates.owner(uid, frame.at)),
         target: cgroup.to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
@@ -101,18 +107,41 @@ fn incident(frame: &Frame, kills: f64) -> Incident {
     }
 }
 
+/// Adds a later kill in the same cgroup to a record: their number, the last victim and the time. Returns whether the same
+/// memory was exhausted.
+pub(super) fn add_kill(record: &mut Incident, kill: &Incident) -> bool {
+    /// Longer than the name of a process, so that no name contains it.
+    const UNTIL: &str = " Kills in this cgroup until ";
+    let same = |fact: &str| record.facts.get(fact) == kill.facts.get(fact);
+    if !same("victim_scope") || !same("victim_limit_cgroup") {
+        return false;
+    }
+    let number = |incident: &Incident| incident.facts.get("kills").and_then(|kills| kills.as_f64());
+    let kills = number(record).unwrap_or(1.0) + number(kill).unwrap_or(1.0);
+    record.facts.insert("kills".to_owned(), json!(kills));
+    for fact in ["victim_comm", VICTIM] {
+        let last = kill.facts.get(fact).map(|value| (format!("last_{fact}"), value.clone()));
+        record.facts.extend(last);
+    }
+    record.ended_unix_seconds = kill.ended_unix_seconds;
+    let until = moment(TimeAxis::Utc, kill.began_unix_seconds);
+    let first = record.summary.split(UNTIL).next().unwrap_or_default();
+    record.summary = format!("{first}{UNTIL}{until} UTC: {kills}.");
+    true
+}
+
 /// Watched processes that were terminated by `SIGKILL`, reported once per job.
 #[derive(Debug, Default)]
 pub(super) struct KilledProcesses {
     /// Processes whose sender may still become known: protection records a kill after it, and so does the kernel.
     waiting: Vec<(Timestamp, ProcessExit)>,
-    /// When an incident of each target was last reported.
-    reported: BTreeMap<Label, Timestamp>,
+    /// When an incident of each target and user was last reported.
+    reported: BTreeMap<(Label, Option<u32>), Timestamp>,
 }
 
 impl KilledProcesses {
-    /// The incidents of killed processes, one per target, and none for a target that has just had one. Processes that
-    /// are `ours` were killed by protection, which has recorded them.
+    /// The incidents of killed processes, one per target and user, and none where there has just been one. Processes
+    /// that were killed by protection have been recorded by it.
     pub(super) fn look(
         &mut self,
         frame: &Frame,
@@ -120,18 +149,18 @@ impl KilledProcesses {
         sent_by_protection: impl Fn(ProcessKey) -> bool,
     ) -> Vec<Incident> {
         /// Many times the time from a kill to its line in the audit log.
-        const SETTLED: Duration = Duration::from_secs(2);
+        const SENDER_TIMEOUT: Duration = Duration::from_secs(2);
         /// Time that a job with many processes takes to end after the first one.
-        const LULL: Duration = Duration::from_secs(30);
+        const REPORT_INTERVAL: Duration = Duration::from_secs(30);
         /// `SIGKILL`.
         const KILL: i32 = 9;
-        self.reported.retain(|_, reported| frame.at.since(*reported) < LULL);
-        let mut killed: BTreeMap<&Label, Vec<u32>> = BTreeMap::new();
+        self.reported.retain(|_, reported| frame.at.since(*reported) < REPORT_INTERVAL);
+        let mut killed: BTreeMap<&(Label, Option<u32>), Vec<u32>> = BTreeMap::new();
         let by_kill = exits.into_iter().filter(|exit| exit.signal == Some(KILL));
         self.waiting.extend(by_kill.map(|exit| (frame.at, exit)));
         let settled: Vec<ProcessExit> = self
             .waiting
-            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SETTLED)
+            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SENDER_TIMEOUT)
             .map(|(_, exit)| exit)
             .collect();
         for exit in settled.iter().filter(|exit| !sent_by_protection(exit.key)) {
@@ -140,7 +169,7 @@ impl KilledProcesses {
         let mut incidents = Vec::new();
         for (owner, pids) in killed {
             tracing::warn!(
-                target_name = owner.as_str(),
+                target_name = owner.0.as_str(),
                 ?pids,
                 "Watched processes were terminated by SIGKILL that protection did not send."
             );
@@ -152,19 +181,20 @@ impl KilledProcesses {
     }
 }
 
-fn killed_of(frame: &Frame, owner: &Label, pids: &[u32]) -> Incident {
+fn killed_of(frame: &Frame, (target, user): &(Label, Option<u32>), pids: &[u32]) -> Incident {
     let unix = frame.at.unix().as_secs_f64();
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let who = match &*pids {
-        [pid] => format!("Process {pid} of {owner} was"),
-        many => format!("{} processes of {owner} were", many.len()),
+        [pid] => format!("Process {pid} of {target} was"),
+        many => format!("{} processes of {target} were", many.len()),
     };
     let facts = [(VICTIM.to_owned(), json!(pids.join(" "))), ("signal".to_owned(), json!(9))];
     Incident {
         schema: SCHEMA.to_owned(),
-        id: name(frame.at, &format!("{owner}-{}", pids[0])),
+        id: name(frame.at, &format!("{target}-{}", pids[0])),
         cause: Cause::Killed,
-        target: owner.as_str().to_owned(),
+        user: *user,
+        target: target.as_str().to_owned(),
         began_unix_seconds: unix,
         ended_unix_seconds: Some(unix),
         summary: format!("{who} terminated by SIGKILL; the sender is unknown."),
@@ -205,7 +235,7 @@ mod tests {
 
     #[test]
     fn each_strike_is_one_incident() {
-        let mut oom_kills = OomKills::default();
+        let mut oom_kills = OomKills::new(Path::new("/none"));
         assert_eq!(oom_kills.look(&frame(1, None)), None);
         assert_eq!(oom_kills.look(&frame(2, Some(3))), None, "what was before us is not ours to tell");
         assert_eq!(oom_kills.look(&frame(3, Some(3))), None);
@@ -215,7 +245,7 @@ mod tests {
             (incident.id.as_str(), incident.target.as_str()),
             ("19700101T000004.000Z-jobs-a", "/jobs/a")
         );
-        assert_eq!(incident.facts["kills"], json!(2.0));
+        assert_eq!((incident.user, &incident.facts["kills"]), (Some(1000), &json!(2.0)));
         assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
         assert_eq!(oom_kills.look(&frame(5, Some(5))), None);
     }
@@ -224,7 +254,7 @@ mod tests {
     fn what_sigkill_ends_together_is_one_incident() {
         let exit = |pid, signal| ProcessExit {
             key: crate::model::ids::ProcessKey { pid, start: 1 },
-            owner: "job".into(),
+            owner: ("job".into(), Some(7)),
             signal,
         };
         let mut kills = KilledProcesses::default();
@@ -246,7 +276,7 @@ mod tests {
     #[test]
     fn a_kill_by_protection_is_no_incident_though_its_kernel_line_comes_late() {
         let key = |pid| ProcessKey { pid, start: 1 };
-        let exit = |pid| ProcessExit { key: key(pid), owner: "job".into(), signal: Some(9) };
+        let exit = |pid| ProcessExit { key: key(pid), owner: ("job".into(), Some(7)), signal: Some(9) };
         let mut kills = KilledProcesses::default();
         // The death is seen before protection has said that it killed.
         assert_eq!(kills.look(&frame(9, None), vec![exit(5), exit(6)], |_| false), []);

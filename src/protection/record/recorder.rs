@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use super::SharedFlight;
 use super::audit::AuditLog;
-use super::oom_kills::VICTIM;
+use super::ledger::LoggedTransition;
+use super::oom_kills::{VICTIM, add_kill};
 use super::report::{chart, csv, of_incident, report};
+use super::retention::KeptRecords;
 use super::store::{self, Store};
 use super::summary::summary;
 use crate::host::clock;
@@ -28,11 +30,11 @@ use crate::protection::types::incidents::{Incidents as _, RECORD};
 use crate::protection::types::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
 
 /// Interval at which an incident in progress is written again.
-const EVERY: Duration = Duration::from_secs(2);
+const WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// Capacity of the queue of messages.
-const WAITING: usize = 64;
+const QUEUE: usize = 64;
 /// Time for which answers of other nodes are added to the record of an incident that is over.
-const ANSWERS: Duration = Duration::from_secs(150);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 /// Maximum size of the lines of one incident in bytes.
 const LINES: usize = 4 << 20;
 /// Maximum number of remembered OOM victims.
@@ -68,17 +70,15 @@ enum Message {
         id: Id,
         at: Timestamp,
         target: Label,
+        user: Option<u32>,
         mode: &'static str,
         policy: Arc<str>,
     },
+    /// An incident is over, or has lost its guard.
     Ended {
         id: Id,
         at: Timestamp,
-    },
-    /// An incident in progress has lost its guard.
-    Left {
-        id: Id,
-        at: Timestamp,
+        interrupted: bool,
     },
     Record(Box<Incident>),
     /// Write all open incidents, and report it.
@@ -115,7 +115,7 @@ impl Recorder {
         flight: SharedFlight,
         trouble: Option<String>,
     ) -> std::io::Result<Self> {
-        let (messages, inbox) = sync_channel(WAITING);
+        let (messages, inbox) = sync_channel(QUEUE);
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
         let place = audit.since(0).1;
         let host = sysinfo::System::host_name().unwrap_or_default();
@@ -127,6 +127,7 @@ impl Recorder {
             flight,
             host,
             open: Vec::new(),
+            kept: KeptRecords::default(),
             victims: Vec::new(),
             status: Arc::clone(&status),
         };
@@ -134,27 +135,17 @@ impl Recorder {
         Ok(Self { messages, status, lost: AtomicU64::new(0) })
     }
 
-    /// Reports that an incident begins.
-    pub(super) fn began(
-        &self,
-        at: Timestamp,
-        target: &Label,
-        mode: &'static str,
-        id: &str,
-        policy: &Arc<str>,
-    ) {
-        let (target, policy) = (target.clone(), Arc::clone(policy));
-        self.send(Message::Began { id: Id::of(id), at, target, mode, policy });
+    /// Reports that an incident begins with this transition.
+    pub(super) fn began(&self, first: &LoggedTransition<'_>, id: &str) {
+        let &LoggedTransition { at, user, mode, .. } = first;
+        let (target, policy) = (first.target.clone(), Arc::clone(first.policy));
+        self.send(Message::Began { id: Id::of(id), at, target, user, mode, policy });
     }
 
-    /// Reports that an incident is over.
-    pub(super) fn ended(&self, at: Timestamp, id: &str) {
-        self.send(Message::Ended { id: Id::of(id), at });
-    }
-
-    /// Reports that an incident in progress has lost its guard: the daemon ends, or its configuration has changed.
-    pub(super) fn left(&self, at: Timestamp, id: &str) {
-        self.send(Message::Left { id: Id::of(id), at });
+    /// Reports that an incident is over; `interrupted` where it has lost its guard: the daemon ends, or its configuration
+    /// has changed.
+    pub(super) fn ended(&self, at: Timestamp, id: &str, interrupted: bool) {
+        self.send(Message::Ended { id: Id::of(id), at, interrupted });
     }
 
     /// Records an incident that is already over.
@@ -190,7 +181,7 @@ pub(super) struct RecordExecutor {
 
 impl RecordExecutor {
     pub(super) fn new(recorder: Arc<Recorder>) -> Self {
-        let (report, ended) = sync_channel(WAITING);
+        let (report, ended) = sync_channel(QUEUE);
         Self { recorder, report, ended }
     }
 }
@@ -230,6 +221,7 @@ struct Writer {
     flight: SharedFlight,
     host: String,
     open: Vec<Open>,
+    kept: KeptRecords,
     /// The pids that the OOM killer killed, the newest last.
     victims: Vec<String>,
     status: Arc<Mutex<Status>>,
@@ -239,36 +231,23 @@ impl Writer {
     fn serve(&mut self, inbox: &Receiver<Message>) {
         self.finish_old();
         loop {
-            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { EVERY };
+            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { WRITE_INTERVAL };
             let word = inbox.recv_timeout(wait);
             self.read();
             self.follow_closed();
             match word {
-                Ok(Message::Began { id, at, target, mode, policy }) => self.begin(Incident {
+                Ok(Message::Began { id, at, target, user, mode, policy }) => self.begin(Incident {
                     id: id.as_str().to_owned(),
+                    user,
                     target: target.as_str().to_owned(),
                     mode: mode.to_owned(),
                     began_unix_seconds: at.unix().as_secs_f64(),
                     policy: (*policy).to_owned(),
                     ..Incident::default()
                 }),
-                Ok(Message::Ended { id, at }) => self.end(id.as_str(), at),
-                Ok(Message::Left { id, at }) => {
-                    let known = self.open.iter_mut().find(|open| open.incident.id == id.as_str());
-                    if let Some(open) = known {
-                        let why = "memwarden ended, or its configuration changed, during the incident";
-                        open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
-                    }
-                    self.end(id.as_str(), at);
-                    // No last transition follows, and no answer.
-                    if let Some(place) = self.open.iter().position(|open| open.incident.id == id.as_str()) {
-                        if self.open[place].closed.is_none() {
-                            self.close(place);
-                        }
-                        self.open.retain(|open| open.incident.id != id.as_str());
-                    }
-                }
-                Ok(Message::Record(incident)) if self.already_recorded(&incident) => {}
+                Ok(Message::Ended { id, at, interrupted }) => self.end(id.as_str(), at, interrupted),
+                Ok(Message::Record(incident))
+                    if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
                 Ok(Message::Record(incident)) => {
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
@@ -318,24 +297,33 @@ impl Writer {
         by_kernel || self.open.iter().any(by_policy)
     }
 
-    /// Completes the records of incidents that were in progress when an earlier run ended.
+    /// Adds an OOM kill to the record of the last one in the same cgroup; returns whether it was added.
+    fn add_to_earlier(&mut self, kill: &Incident) -> bool {
+        let id = self.kept.of_same_cgroup(kill);
+        let Some(mut earlier) = id.zip(self.store.as_ref()).and_then(|(id, store)| record(store, id)) else {
+            return false;
+        };
+        add_kill(&mut earlier, kill) && self.put(&earlier, &texts(&earlier))
+    }
+
+    /// Reads the records of earlier runs, and completes those of incidents that were in progress when a run ended.
     fn finish_old(&mut self) {
-        let Some(store) = &self.store else { return };
-        for (id, _) in store.names().unwrap_or_default() {
-            let record = store.file(&id, RECORD).ok();
-            let record = record.and_then(|bytes| serde_json::from_slice::<Incident>(&bytes).ok());
-            let Some(mut incident) = record.filter(|record| record.ended_unix_seconds.is_none()) else {
+        let Some(store) = self.store.clone() else { return };
+        for (id, bytes) in store.names().unwrap_or_default() {
+            let known = record(&store, &id);
+            // A damaged record may be of protection, and is kept as long.
+            let mut incident = known.clone().unwrap_or_default();
+            incident.id.clone_from(&id);
+            self.kept.insert(&incident, bytes);
+            if known.is_none_or(|record| record.ended_unix_seconds.is_some()) {
                 continue;
-            };
+            }
             let moves = incident.moves.iter().map(|step| step.unix_seconds);
             let last = moves.chain(incident.steps.iter().map(|step| step.unix_seconds));
             incident.ended_unix_seconds = Some(last.fold(incident.began_unix_seconds, f64::max));
             incident.facts.insert(INTERRUPTED.to_owned(), "memwarden ended during the incident".into());
             tracing::warn!(incident = id, "memwarden ended in the middle of an incident.");
-            let files = vec![record_of(&incident), ("report.md".to_owned(), report(&incident).into_bytes())];
-            if let Err(error) = store.write(&id, &files) {
-                tracing::warn!(%error, "An incident record of an earlier run cannot be completed.");
-            }
+            self.put(&incident, &texts(&incident));
         }
     }
 
@@ -369,16 +357,22 @@ impl Writer {
 
     /// Completes an incident, immediately where the line of its last transition was read; otherwise later, because the
     /// guard does not block on writing it.
-    fn end(&mut self, id: &str, at: Timestamp) {
+    fn end(&mut self, id: &str, at: Timestamp, interrupted: bool) {
         let Some(place) = self.open.iter().position(|open| open.incident.id == id) else { return };
         let open = &mut self.open[place];
         let ended = at.unix().as_secs_f64();
         open.incident.ended_unix_seconds = Some(ended);
         open.late = open.incident.moves.last().is_none_or(|last| last.unix_seconds < ended - 1e-3);
         open.news = true;
-        if !open.late {
-            self.close(place);
+        if interrupted {
+            let why = "memwarden ended, or its configuration changed, during the incident";
+            open.incident.facts.insert(INTERRUPTED.to_owned(), why.into());
+        } else if open.late {
+            return;
         }
+        self.close(place);
+        // No last transition follows, and no answer.
+        self.open.retain(|open| !interrupted || open.incident.id != id);
     }
 
     /// Writes the record of an incident that is over. Where other nodes were asked and have not answered, it stays open.
@@ -405,7 +399,7 @@ impl Writer {
             let Some(closed) = self.open[place].closed else { continue };
             let written = !self.open[place].news || self.write(place);
             let awaits = !written || self.open[place].incident.awaits_answers();
-            if !awaits || now.since(closed) >= ANSWERS {
+            if !awaits || now.since(closed) >= ANSWER_TIMEOUT {
                 self.open.remove(place);
             }
         }
@@ -435,18 +429,31 @@ impl Writer {
     }
 
     fn write(&mut self, place: usize) -> bool {
-        let Some(store) = &self.store else { return false };
-        let open = &mut self.open[place];
+        if self.store.is_none() {
+            return false;
+        }
+        let mut open = self.open.remove(place);
         open.incident.lost_lines = self.audit.status().lost;
         open.incident.summary = summary(&open.incident);
-        let samples = lock(&self.flight);
-        let samples: Vec<_> = samples.samples().collect();
-        let files = files(open, &samples);
-        let written = store.write(&open.incident.id, &files);
+        let samples: Vec<_> = lock(&self.flight).samples().collect();
+        open.news = !self.put(&open.incident, &files(&open, &samples));
+        let written = !open.news;
+        self.open.insert(place, open);
+        written
+    }
+
+    /// Writes files of an incident, and removes records beyond the limits; returns whether they were written.
+    fn put(&mut self, incident: &Incident, files: &[(String, Vec<u8>)]) -> bool {
+        let Some(store) = &self.store else { return false };
+        let written = store.write(&incident.id, files);
         let mut status = lock(&self.status);
         match written {
-            Ok(_) => {
-                open.news = false;
+            Ok(bytes) => {
+                self.kept.insert(incident, bytes);
+                let removed = self.kept.excess(&incident.id).into_iter();
+                // A folder that cannot be removed is tried again with the next incident.
+                let removed: Vec<String> = removed.filter(|id| store.remove(id)).map(str::to_owned).collect();
+                removed.iter().for_each(|id| self.kept.remove(id));
                 status.trouble = None;
                 true
             }
@@ -459,6 +466,11 @@ impl Writer {
             }
         }
     }
+}
+
+/// The record of an incident; absent where it cannot be read.
+fn record(store: &Store, id: &str) -> Option<Incident> {
+    serde_json::from_slice(&store.file(id, RECORD).ok()?).ok()
 }
 
 fn take(open: &mut Open, lines: &[u8]) {
@@ -478,17 +490,21 @@ fn record_of(incident: &Incident) -> (String, Vec<u8>) {
     (RECORD.to_owned(), printable::json(&text).into_owned().into_bytes())
 }
 
+/// The files that contain nothing but the record.
+fn texts(incident: &Incident) -> Vec<(String, Vec<u8>)> {
+    vec![record_of(incident), ("report.md".to_owned(), report(incident).into_bytes())]
+}
+
 fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
     let incident = &open.incident;
     let samples = of_incident(incident, samples);
     let picture = plot::draw(&chart(incident, &samples), WIDTH, HEIGHT, &Theme::LIGHT);
-    let mut files = vec![
-        record_of(incident),
-        ("report.md".to_owned(), report(incident).into_bytes()),
+    let mut files = texts(incident);
+    files.extend([
         ("processes.csv".to_owned(), open.processes.clone().into_bytes()),
         ("audit.jsonl".to_owned(), open.lines.clone()),
         ("memory.svg".to_owned(), svg::render(&picture, printable::is_hidden).into_bytes()),
-    ];
+    ]);
     files.extend(csv(&samples));
     files
 }
@@ -498,9 +514,11 @@ mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
     use crate::model::units::Bytes;
-    use crate::protection::record::ledger::{Ledger, LoggedTransition};
+    use crate::protection::policy::Reason;
+    use crate::protection::record::ledger::{CompletedStep, Ledger};
     use crate::protection::types::audit::Reading;
-    use crate::protection::types::step::{SignalNumber, Stage, TargetId, Touched, Work};
+    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::step::{SignalNumber, TargetId, Touched, Work};
     use std::sync::LazyLock;
 
     #[track_caller]
@@ -520,7 +538,7 @@ mod tests {
     }
 
     fn room(folder: tempfile::TempDir) -> Room {
-        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let store = Store::new(folder.path().join("incidents"));
         let audit = AuditLog::start(None).unwrap();
         let flight = SharedFlight::default();
         flight.lock().unwrap().push(Sample {
@@ -554,10 +572,11 @@ mod tests {
             at: Timestamp::from_secs(second),
             slot: TargetId(3),
             target,
+            user: Some(7),
             mode: "enforce",
             from,
             to,
-            reason: &"headroom is low",
+            reason: Reason::Leak,
             readings: READINGS,
             under_way: !matches!(to, "ok"),
             policy: &POLICY,
@@ -580,7 +599,7 @@ mod tests {
         until(|| store.file(&id, RECORD).is_ok());
         let key = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
-        let step = Step { target: TargetId(3), stage: Stage::Kill, work };
+        let step = Step { target: TargetId(3), stage: State::At(Rung::Kill), work };
         ledger.moved(&turn(11, &job, "soft", "kill"));
         let number = ledger.before(Timestamp::from_secs(11), &step);
         let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40, micros: 30 });
@@ -593,7 +612,8 @@ mod tests {
                 errno: 0,
             })
             .collect();
-        ledger.after(Timestamp::from_secs(11), number, &step, &done, 30, &touched);
+        let completed = CompletedStep { number, step: &step, result: &done, micros: 30, touched: &touched };
+        ledger.after(Timestamp::from_secs(11), &completed);
         let late = StepError::TimedOut { within: Duration::from_secs(1), left: 2 };
         ledger.ended(Timestamp::from_secs(13), &Finished::new(Ticket(5), Err(late)));
         ledger.moved(&turn(14, &job, "cooldown", "ok"));
@@ -634,7 +654,7 @@ mod tests {
     #[test]
     fn an_incident_that_a_restart_cut_short_is_closed() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("incidents"), 10, 1 << 30);
+        let store = Store::new(folder.path().join("incidents"));
         let open = Incident {
             id: "i1".to_owned(),
             began_unix_seconds: 5.0,
@@ -662,6 +682,97 @@ mod tests {
         until(|| room.recorder.status().written == 1);
         let read = read(&room.store, "i1");
         assert_eq!((read.cause, read.summary.as_str()), (Cause::KernelOom, "The kernel killed a process."));
+    }
+
+    fn kill(second: u64, user: u32, cgroup: &str, pid: u32) -> Incident {
+        let facts = [("kills", 1.0.into()), (VICTIM, pid.to_string().into())];
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let unix = second as f64;
+        Incident {
+            id: crate::protection::types::incident::name(Timestamp::from_secs(second), cgroup),
+            cause: Cause::KernelOom,
+            user: Some(user),
+            target: cgroup.to_owned(),
+            began_unix_seconds: unix,
+            ended_unix_seconds: Some(unix),
+            summary: format!("The kernel killed sh (pid {pid})."),
+            facts: facts
+                .map(|(name, value): (&str, serde_json::Value)| (name.to_owned(), value))
+                .into_iter()
+                .collect(),
+            ..Incident::default()
+        }
+    }
+
+    fn count(store: &Store, cause: Cause, user: u32) -> usize {
+        let records = store.names().unwrap().into_iter().map(|(id, _)| read(store, &id));
+        records.filter(|record| record.cause == cause && record.user == Some(user)).count()
+    }
+
+    #[test]
+    fn a_user_whose_cgroups_are_killed_200_times_evicts_no_record_of_others_or_of_protection() {
+        let mut protection = room(tempfile::tempdir().unwrap());
+        let job = Label::from("job");
+        for second in 1..=20 {
+            protection.ledger.moved(&turn(2 * second, &job, "warn", "soft"));
+            protection.ledger.moved(&turn(2 * second + 1, &job, "soft", "ok"));
+            assert!(protection.recorder.flush(Duration::from_secs(20)));
+        }
+        for second in 50..60 {
+            protection.recorder.record(kill(second, 1001, &format!("/user-1001/job-{second}"), 5));
+        }
+        assert!(protection.recorder.flush(Duration::from_secs(20)));
+        let attack = |room: &Room, seconds: std::ops::Range<u64>| {
+            for second in seconds {
+                room.recorder.record(kill(second, 1002, &format!("/user-1002/{second}"), 6));
+                assert!(room.recorder.flush(Duration::from_secs(20)));
+            }
+        };
+        attack(&protection, 100..200);
+        let Room { folder, store, recorder, ledger } = protection;
+        drop((recorder, ledger));
+        // Nothing is forgotten after a restart.
+        let protection = room(folder);
+        attack(&protection, 200..300);
+        assert_eq!(count(&store, Cause::Policy, 7), 20);
+        assert_eq!(count(&store, Cause::KernelOom, 1001), 10);
+        assert_eq!(count(&store, Cause::KernelOom, 1002), 40);
+        assert!(store.names().unwrap().iter().any(|(id, _)| id.ends_with("user-1002-299")));
+    }
+
+    #[test]
+    fn repeated_kills_in_one_cgroup_are_one_record() {
+        let first = room(tempfile::tempdir().unwrap());
+        for second in 100..150 {
+            first.recorder.record(kill(second, 1002, "/a", 6));
+        }
+        first.recorder.record(kill(150, 1002, "/b", 7));
+        assert!(first.recorder.flush(Duration::from_secs(20)));
+        assert_eq!(first.recorder.status().written, 2);
+        let Room { folder, store, recorder, ledger } = first;
+        drop((recorder, ledger));
+        let second = room(folder);
+        second.recorder.record(kill(151, 1002, "/a", 8));
+        assert!(second.recorder.flush(Duration::from_secs(20)));
+        let listed: Vec<String> = store.names().unwrap().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(listed, ["19700101T000140.000Z-a", "19700101T000230.000Z-b"]);
+        let record = read(&store, &listed[0]);
+        assert_eq!((record.began_unix_seconds, record.ended_unix_seconds), (100.0, Some(151.0)));
+        assert_eq!(
+            record.summary,
+            "The kernel killed sh (pid 6). Kills in this cgroup until 1970-01-01 00:02:31 UTC: 51."
+        );
+        assert_eq!(
+            [VICTIM, "last_victim_pid"].map(|fact| record.facts[fact].as_str()),
+            [Some("6"), Some("8")]
+        );
+        assert!(!store.file(&listed[0], "processes.csv").unwrap().is_empty(), "that of the first kill");
+        // An other limit was reached.
+        let mut host = kill(152, 1002, "/a", 8);
+        host.facts.insert("victim_scope".to_owned(), "host".into());
+        second.recorder.record(host);
+        assert!(second.recorder.flush(Duration::from_secs(20)));
+        assert_eq!(store.names().unwrap().len(), 3);
     }
 
     #[test]
@@ -692,7 +803,7 @@ mod tests {
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
         let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
         let mut errand = RecordExecutor::new(Arc::clone(&room.recorder));
-        let step = Step { target: TargetId(3), stage: Stage::Soft, work: Work::Record };
+        let step = Step { target: TargetId(3), stage: State::At(Rung::Soft), work: Work::Record };
         assert!(errand.begin(Ticket(8), &step));
         let mut finished = Vec::new();
         until(|| {

@@ -1,8 +1,7 @@
 //! The summary of an incident in one sentence. It states what was done, not what was due.
 
-use crate::protection::policy::{Reason, State};
+use crate::protection::policy::{Reason, Rung, State};
 use crate::protection::types::incident::{Incident, Move, StepRecord};
-use crate::protection::types::step::Stage;
 
 /// The summary, from the transitions; the existing one where there are none.
 pub(super) fn summary(incident: &Incident) -> String {
@@ -15,7 +14,7 @@ pub(super) fn summary(incident: &Incident) -> String {
         output.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
     }
     let target = &incident.target;
-    let requested = incident.moves.iter().find(|step| step.to == State::Checkpoint.label());
+    let requested = incident.moves.iter().find(|step| step.to == State::At(Rung::Checkpoint).label());
     let cause = match requested.is_some_and(|step| because(step, Reason::RunRequest)) {
         true => format!("Another node of its run asked for a checkpoint of {target}"),
         false => format!("Memory of {target} ran low"),
@@ -50,7 +49,7 @@ enum Reached {
     Unknown,
 }
 
-fn reached(incident: &Incident, stage: Stage) -> Reached {
+fn reached(incident: &Incident, stage: State) -> Reached {
     let signals = |step: &&StepRecord| {
         let verb = step.step["do"].as_str().unwrap_or_default();
         step.step["stage"] == stage.label() && matches!(verb, "signal" | "kill_group" | "kill_tree")
@@ -70,17 +69,17 @@ fn reached(incident: &Incident, stage: Stage) -> Reached {
 
 /// The effects of a transition on the job.
 fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
-    if goes(step, State::Checkpoint) {
-        return match reached(incident, Stage::Checkpoint) {
+    if goes(step, State::At(Rung::Checkpoint)) {
+        return match reached(incident, State::At(Rung::Checkpoint)) {
             Reached::Some => &["received a checkpoint request"],
             Reached::None => &["could not be sent a checkpoint request"],
             Reached::Unmeant => &["was given time for a checkpoint"],
             Reached::Unknown => &[],
         };
     }
-    if goes(step, State::Term) {
+    if goes(step, State::At(Rung::Term)) {
         let saved = because(step, Reason::Saved);
-        return match (saved, reached(incident, Stage::Term)) {
+        return match (saved, reached(incident, State::At(Rung::Term))) {
             (true, Reached::Some) => &["saved its checkpoint", "received SIGTERM"],
             (true, Reached::Unknown) => &["saved its checkpoint"],
             (true, _) => &["saved its checkpoint", "could not be sent SIGTERM"],
@@ -89,8 +88,8 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
             (false, _) => &["could not be sent SIGTERM"],
         };
     }
-    if goes(step, State::Kill) {
-        return match reached(incident, Stage::Kill) {
+    if goes(step, State::At(Rung::Kill)) {
+        return match reached(incident, State::At(Rung::Kill)) {
             Reached::Some => &["was killed"],
             Reached::Unknown => &[],
             _ => &["could not be killed"],
@@ -114,13 +113,13 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
 
 /// The effects that a transition would have had.
 fn would(step: &Move) -> &'static [&'static str] {
-    if goes(step, State::Checkpoint) {
+    if goes(step, State::At(Rung::Checkpoint)) {
         return &["sent it a checkpoint request"];
     }
-    if goes(step, State::Term) {
+    if goes(step, State::At(Rung::Term)) {
         return &["sent it SIGTERM"];
     }
-    if goes(step, State::Kill) { &["killed it"] } else { &[] }
+    if goes(step, State::At(Rung::Kill)) { &["killed it"] } else { &[] }
 }
 
 /// "a", "a and b", "a, b and c".
@@ -176,14 +175,15 @@ mod tests {
 
     #[test]
     fn the_escalation_is_described_in_a_sentence() {
-        use State::{Checkpoint, Cooldown, Kill, Soft, Term, Verify, Warn};
+        use State::{Cooldown, Verify};
+        let [warn, soft, checkpoint, term, kill] = Rung::ALL.map(State::At);
         let level = Reason::Level(Resource::Cgroup);
-        check("enforce", &[(Warn, Soft, level)], &expect!["Memory of job ran low; no signal is recorded."]);
+        check("enforce", &[(warn, soft, level)], &expect!["Memory of job ran low; no signal is recorded."]);
         let saved = [
-            (Warn, Soft, level),
-            (Soft, Checkpoint, level),
-            (Checkpoint, Term, Reason::Saved),
-            (Term, Verify, Reason::Gone),
+            (warn, soft, level),
+            (soft, checkpoint, level),
+            (checkpoint, term, Reason::Saved),
+            (term, Verify, Reason::Gone),
             (Verify, Cooldown, Reason::Gone),
         ];
         check(
@@ -194,10 +194,10 @@ mod tests {
             ],
         );
         let deaf = [
-            (Soft, Checkpoint, level),
-            (Checkpoint, Term, Reason::GraceOver),
-            (Term, Kill, Reason::TermOver),
-            (Kill, Verify, Reason::Killed),
+            (soft, checkpoint, level),
+            (checkpoint, term, Reason::GraceOver),
+            (term, kill, Reason::TermOver),
+            (kill, Verify, Reason::Killed),
             (Verify, Verify, Reason::Unkillable),
         ];
         check(
@@ -217,19 +217,19 @@ mod tests {
         );
         check(
             "enforce",
-            &[(Soft, Checkpoint, level), (Checkpoint, Cooldown, Reason::Recovered)],
+            &[(soft, checkpoint, level), (checkpoint, Cooldown, Reason::Recovered)],
             &expect!["Memory of job ran low; it received a checkpoint request and recovered."],
         );
     }
 
     #[test]
     fn only_what_was_done_is_reported() {
-        use State::{Checkpoint, Kill, Soft, Term};
+        let [_, soft, checkpoint, term, kill] = Rung::ALL.map(State::At);
         let level = Reason::Level(Resource::Cgroup);
         let moves = [
-            (Soft, Checkpoint, level),
-            (Checkpoint, Term, Reason::NobodyCatches),
-            (Term, Kill, Reason::TermOver),
+            (soft, checkpoint, level),
+            (checkpoint, term, Reason::NobodyCatches),
+            (term, kill, Reason::TermOver),
         ];
         let ask = r#"{"do":"signal","stage":"checkpoint"}"#;
         let term = r#"{"do":"signal","stage":"term"}"#;

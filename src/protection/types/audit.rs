@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::step::{Finished, Outcome, Step, StepDone, StepError, Touched};
+use super::step::{Outcome, Step, StepDone, StepError, Touched};
 use crate::model::printable::is_hidden;
 use crate::model::time::Timestamp;
 
@@ -44,7 +44,8 @@ pub struct Reading {
 }
 
 /// The content of a line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry<'a> {
     /// A transition.
     Transition {
@@ -68,29 +69,30 @@ pub enum Entry<'a> {
     After {
         /// Its number.
         number: u64,
-        /// The result.
-        result: &'a Result<StepDone, StepError>,
         /// Its duration in microseconds, whatever the result.
+        #[serde(rename = "took_us")]
         micros: u64,
+        /// The result.
+        #[serde(flatten, serialize_with = "end")]
+        result: &'a Result<StepDone, StepError>,
     },
     /// The processes that a step reached; at most [`PROCESSES_A_LINE`].
     Reached {
         /// The step's number.
         number: u64,
         /// The processes.
+        #[serde(serialize_with = "records")]
         processes: &'a [Touched],
     },
     /// A step has ended later.
     Ended {
         /// The step's number, where it is known.
         number: Option<u64>,
+        /// The output of a hook or web service.
+        output: &'a str,
         /// The result.
-        finished: &'a Finished,
-    },
-    /// Lines before this one were lost.
-    Lost {
-        /// Their number.
-        lines: u64,
+        #[serde(flatten, serialize_with = "end")]
+        result: &'a Result<StepDone, StepError>,
     },
 }
 
@@ -108,41 +110,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     config: &'a str,
     #[serde(flatten)]
-    output: Content<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "entry", rename_all = "snake_case")]
-enum Content<'a> {
-    Transition {
-        from: &'a str,
-        to: &'a str,
-        reason: &'a str,
-        readings: &'a [Reading],
-    },
-    Before {
-        number: u64,
-        step: &'a Step,
-    },
-    After {
-        number: u64,
-        took_us: u64,
-        #[serde(flatten)]
-        end: End<'a>,
-    },
-    Reached {
-        number: u64,
-        processes: Shown<'a>,
-    },
-    Ended {
-        number: Option<u64>,
-        output: &'a str,
-        #[serde(flatten)]
-        end: End<'a>,
-    },
-    Lost {
-        lines: u64,
-    },
+    entry: Entry<'a>,
 }
 
 /// The result of a step, in one format for success and failure.
@@ -168,12 +136,8 @@ impl Serialize for Displayed<'_> {
     }
 }
 
-struct Shown<'a>(&'a [Touched]);
-
-impl Serialize for Shown<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().take(PROCESSES_A_LINE).map(Process::of))
-    }
+fn records<S: serde::Serializer>(processes: &[Touched], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(processes.iter().map(Process::of))
 }
 
 /// A process that was reached, in records.
@@ -207,48 +171,23 @@ impl<'a> Process<'a> {
     }
 }
 
-impl<'a> End<'a> {
-    fn of(result: &'a Result<StepDone, StepError>) -> Self {
-        let blank = Self { result: "ok", outcome: None, processes: None, errno: None, error: None };
-        match result {
-            Ok(done) => Self { outcome: Some(done.outcome), processes: Some(done.processes), ..blank },
-            Err(error) => {
-                Self { result: "failed", errno: error.errno(), error: Some(Displayed(error)), ..blank }
-            }
-        }
-    }
+fn end<S: serde::Serializer>(result: &Result<StepDone, StepError>, serializer: S) -> Result<S::Ok, S::Error> {
+    let blank = End { result: "ok", outcome: None, processes: None, errno: None, error: None };
+    let end = match result {
+        Ok(done) => End { outcome: Some(done.outcome), processes: Some(done.processes), ..blank },
+        Err(error) => End { result: "failed", errno: error.errno(), error: Some(Displayed(error)), ..blank },
+    };
+    end.serialize(serializer)
 }
 
 impl Entry<'_> {
     /// Writes the line with its newline into `line`, which is cleared first.
     pub fn write(&self, occasion: &Occasion<'_>, line: &mut Vec<u8>) {
         line.clear();
-        let output = match *self {
-            Entry::Transition { from, to, reason, readings } => {
-                Content::Transition { from, to, reason, readings }
-            }
-            Entry::Before { number, step } => Content::Before { number, step },
-            Entry::After { number, result, micros } => {
-                Content::After { number, took_us: micros, end: End::of(result) }
-            }
-            Entry::Reached { number, processes } => Content::Reached { number, processes: Shown(processes) },
-            Entry::Ended { number, finished } => {
-                Content::Ended { number, output: &finished.output, end: End::of(&finished.result) }
-            }
-            Entry::Lost { lines } => Content::Lost { lines },
-        };
         let Occasion { at, incident, target, mode, config } = *occasion;
-        let (unix, boot) = (at.unix().as_secs_f64(), at.monotonic().as_secs_f64());
-        let shown = Line {
-            schema: SCHEMA,
-            unix_seconds: unix,
-            boot_seconds: boot,
-            incident,
-            target,
-            mode,
-            config,
-            output,
-        };
+        let (unix_seconds, boot_seconds) = (at.unix().as_secs_f64(), at.monotonic().as_secs_f64());
+        let shown =
+            Line { schema: SCHEMA, unix_seconds, boot_seconds, incident, target, mode, config, entry: *self };
         // Every key is a text and the buffer takes all bytes, so that nothing can fail.
         let _ = serde_json::to_writer(&mut *line, &shown);
         line.push(b'\n');
@@ -259,7 +198,8 @@ impl Entry<'_> {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::types::step::{SignalNumber, Stage, TargetId, Ticket, Work};
+    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::step::{Finished, SignalNumber, TargetId, Ticket, Work};
 
     const OCCASION: Occasion<'_> = Occasion {
         at: Timestamp::from_secs(7),
@@ -283,7 +223,7 @@ mod tests {
     fn a_step_is_a_pair_of_lines() {
         let process = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process, signal: SignalNumber::TERM, only_if_caught: false };
-        let step = Step { target: TargetId(2), stage: Stage::Term, work };
+        let step = Step { target: TargetId(2), stage: State::At(Rung::Term), work };
         check(
             &Entry::Before { number: 3, step: &step },
             &expect_test::expect![[
@@ -320,7 +260,7 @@ mod tests {
         let mut finished = Finished::new(Ticket(1), Err(error));
         finished.output = "no \"room\"\n".into();
         check(
-            &Entry::Ended { number: Some(3), finished: &finished },
+            &Entry::Ended { number: Some(3), output: &finished.output, result: &finished.result },
             &expect_test::expect![[
                 r#""entry":"ended","number":3,"output":"no \"room\"\n","result":"failed","error":"the hook exited with code 3"}"#
             ]],

@@ -151,6 +151,8 @@ pub struct Incident {
     pub version: String,
     /// Why there is a record.
     pub cause: Cause,
+    /// The user of the job, or of the process that the kernel killed; absent where unknown.
+    pub user: Option<u32>,
     /// The target's name, or the victim's group.
     pub target: String,
     /// `observe`, `enforce` or `drill`; empty where no policy acted.
@@ -179,16 +181,16 @@ impl Incident {
     /// Adds the lines of the audit log that name this incident; skips others and invalid lines.
     pub fn read(&mut self, lines: &[u8]) {
         for line in lines.split(|byte| *byte == b'\n') {
-            let Ok(Value::Object(line)) = serde_json::from_slice(line) else { continue };
-            if line.get("incident").and_then(Value::as_str) == Some(&self.id) {
+            let line: Value = serde_json::from_slice(line).unwrap_or_default();
+            if line["incident"] == self.id.as_str() {
                 self.take(&line);
             }
         }
     }
 
-    fn take(&mut self, line: &serde_json::Map<String, Value>) {
-        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let at = line.get("unix_seconds").and_then(Value::as_f64).unwrap_or_default();
+    fn take(&mut self, line: &Value) {
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let at = line["unix_seconds"].as_f64().unwrap_or_default();
         for (own, key) in
             [(&mut self.target, "target"), (&mut self.mode, "mode"), (&mut self.config, "config")]
         {
@@ -196,7 +198,7 @@ impl Incident {
                 *own = text(key);
             }
         }
-        if let ("transition", Some(Value::Array(readings))) = (text("entry").as_str(), line.get("readings")) {
+        if let (Some("transition"), Some(readings)) = (line["entry"].as_str(), line["readings"].as_array()) {
             self.moves.push(Move {
                 unix_seconds: at,
                 from: text("from"),
@@ -206,35 +208,27 @@ impl Incident {
             });
             return;
         }
-        let Some(number) = line.get("number").and_then(Value::as_u64) else { return };
-        match text("entry").as_str() {
-            "before" => self.steps.push(StepRecord {
-                number,
-                unix_seconds: at,
-                step: line.get("step").cloned().unwrap_or_default(),
-                ..StepRecord::default()
-            }),
-            entry => {
-                let Some(step) = self.steps.iter_mut().rev().find(|step| step.number == number) else {
-                    return;
-                };
-                match entry {
-                    "after" => {
-                        step.took_us = line.get("took_us").and_then(Value::as_u64);
-                        step.close(line);
-                    }
-                    "ended" => {
-                        step.ended_after_seconds = Some(at - step.unix_seconds);
-                        step.output.push_str(&text("output"));
-                        step.close(line);
-                    }
-                    "reached" => {
-                        let reached = line.get("processes").and_then(Value::as_array);
-                        step.reached.extend(reached.into_iter().flatten().cloned());
-                    }
-                    _ => {}
-                }
+        let Some(number) = line["number"].as_u64() else { return };
+        if line["entry"] == "before" {
+            let step = line["step"].clone();
+            self.steps.push(StepRecord { number, unix_seconds: at, step, ..StepRecord::default() });
+            return;
+        }
+        let Some(step) = self.steps.iter_mut().rev().find(|step| step.number == number) else { return };
+        match line["entry"].as_str() {
+            Some("after") => {
+                step.took_us = line["took_us"].as_u64();
+                step.close(line);
             }
+            Some("ended") => {
+                step.ended_after_seconds = Some(at - step.unix_seconds);
+                step.output.push_str(&text("output"));
+                step.close(line);
+            }
+            Some("reached") => {
+                step.reached.extend(line["processes"].as_array().into_iter().flatten().cloned())
+            }
+            _ => {}
         }
     }
 
@@ -299,13 +293,13 @@ impl Incident {
 }
 
 impl StepRecord {
-    fn close(&mut self, line: &serde_json::Map<String, Value>) {
-        let text = |key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
+    fn close(&mut self, line: &Value) {
+        let text = |key: &str| line[key].as_str().map(str::to_owned);
         self.result = text("result");
-        self.outcome = line.get("outcome").cloned().unwrap_or_default();
+        self.outcome = line["outcome"].clone();
         self.error = text("error");
-        self.errno = line.get("errno").and_then(Value::as_i64);
-        self.processes = line.get("processes").and_then(Value::as_u64).or(self.processes);
+        self.errno = line["errno"].as_i64();
+        self.processes = line["processes"].as_u64().or(self.processes);
     }
 }
 

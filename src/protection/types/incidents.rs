@@ -96,37 +96,23 @@ pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
     let entries = names.into_iter().rev().map(|(id, bytes)| {
         let record = incidents.file(&id, RECORD).ok();
         let record = record.and_then(|record| serde_json::from_slice::<Incident>(&record).ok());
-        let complete = record.is_some();
-        let mut entry = Entry {
+        let text = |of: fn(&Incident) -> Option<&str>| record.as_ref().and_then(of).map(str::to_owned);
+        Entry {
             id,
             bytes,
-            complete,
-            cause: None,
-            target: None,
-            mode: None,
-            began_unix_seconds: None,
-            ended_unix_seconds: None,
-            summary: None,
-            steps: None,
-            run_incident: None,
-            asked_by: None,
-            asked_run: None,
-            answers: None,
-        };
-        if let Some(record) = record {
-            entry.run_incident = record.run_incident().map(str::to_owned);
-            entry.asked_by = record.asked_by().map(str::to_owned);
-            entry.asked_run = record.asked_run().map(str::to_owned);
-            entry.answers = record.answers().map(str::to_owned);
-            entry.cause = Some(record.cause);
-            entry.began_unix_seconds = Some(record.began_unix_seconds);
-            entry.ended_unix_seconds = record.ended_unix_seconds;
-            entry.steps = Some(record.steps.len());
-            entry.target = Some(record.target);
-            entry.mode = Some(record.mode);
-            entry.summary = Some(record.summary);
+            complete: record.is_some(),
+            cause: record.as_ref().map(|record| record.cause),
+            target: text(|record| Some(&record.target)),
+            mode: text(|record| Some(&record.mode)),
+            began_unix_seconds: record.as_ref().map(|record| record.began_unix_seconds),
+            ended_unix_seconds: record.as_ref().and_then(|record| record.ended_unix_seconds),
+            summary: text(|record| Some(&record.summary)),
+            steps: record.as_ref().map(|record| record.steps.len()),
+            run_incident: text(Incident::run_incident),
+            asked_by: text(Incident::asked_by),
+            asked_run: text(Incident::asked_run),
+            answers: text(Incident::answers),
         }
-        entry
     });
     Ok(entries.collect())
 }

@@ -1,6 +1,5 @@
 //! The request of one node to the others of a run, to save a checkpoint, and what comes back.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -159,7 +158,7 @@ pub enum PeerSource {
 }
 
 /// How the daemons of other nodes are asked.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
     /// Where they are found.
     pub source: PeerSource,
@@ -175,13 +174,6 @@ pub struct Peers {
     pub identity: Option<(PathBuf, PathBuf)>,
     /// Time limit for each node.
     pub timeout: Duration,
-}
-
-impl fmt::Debug for Peers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { source, port, tls, token, authority, identity, timeout } = self;
-        write!(f, "{source:?} {port} {tls} {token:?} {authority:?} {identity:?} {timeout:?}")
-    }
 }
 
 #[cfg(test)]

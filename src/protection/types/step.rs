@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::run_request::RunRequest;
+use super::rung::State;
 use super::scope::{Refusal, Scope};
 pub use super::step_error::StepError;
 use crate::model::ids::ProcessKey;
@@ -27,45 +28,6 @@ pub struct Group {
     pub path: Label,
     /// The inode number of its folder.
     pub inode: u64,
-}
-
-/// The stage of the escalation that a step belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Little time or headroom is left.
-    Warn,
-    /// The soft level was crossed.
-    Soft,
-    /// A checkpoint is requested.
-    Checkpoint,
-    /// SIGTERM is sent.
-    Term,
-    /// SIGKILL is sent.
-    Kill,
-    /// The end of the victims is awaited.
-    Verify,
-    /// The incident is over.
-    Cooldown,
-}
-
-impl Stage {
-    /// Every stage, so that its counters start at zero.
-    pub const ALL: [Self; 7] =
-        [Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill, Self::Verify, Self::Cooldown];
-
-    /// The value of the `stage` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Warn => "warn",
-            Self::Soft => "soft",
-            Self::Checkpoint => "checkpoint",
-            Self::Term => "term",
-            Self::Kill => "kill",
-            Self::Verify => "verify",
-            Self::Cooldown => "cooldown",
-        }
-    }
 }
 
 /// The number of a signal, 1 to 31 (signal(7)); real-time signals are not offered.
@@ -106,10 +68,10 @@ pub struct Hook {
 }
 
 pub use super::marker::{Marker, MarkerKind};
-pub use super::place::Place;
-use super::place::place;
+pub use super::service_address::ServiceAddress;
+use super::service_address::serialize;
 
-/// How a job acknowledges a checkpoint request.
+/// How a job acknowledges a checkpoint request, other than on the job socket.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledgement {
@@ -117,8 +79,6 @@ pub enum Acknowledgement {
     File(PathBuf),
     /// Another marker of a complete checkpoint.
     Marker(Marker),
-    /// A message of the workload on the job socket.
-    Job(Label),
 }
 
 /// The action of a step.
@@ -210,7 +170,7 @@ pub enum Work {
     /// Send a JSON document to a web service.
     Webhook {
         /// The URL; displayed and recorded by its host only, since the rest is often a secret.
-        #[serde(serialize_with = "place")]
+        #[serde(serialize_with = "serialize")]
         url: Arc<str>,
         /// The document.
         body: Arc<str>,
@@ -247,20 +207,6 @@ impl Work {
             Self::AwaitEnd { .. } => "await_end",
         }
     }
-
-    /// Whether it acts on processes.
-    pub const fn touches(&self) -> bool {
-        !matches!(
-            self,
-            Self::Record
-                | Self::Hook { .. }
-                | Self::Await { .. }
-                | Self::AwaitEnd { .. }
-                | Self::Webhook { .. }
-                | Self::AskRun { .. }
-                | Self::RunRequested { .. }
-        )
-    }
 }
 
 /// One step of a plan.
@@ -268,8 +214,8 @@ impl Work {
 pub struct Step {
     /// The slot.
     pub target: TargetId,
-    /// The stage.
-    pub stage: Stage,
+    /// The state that it belongs to.
+    pub stage: State,
     /// The document.
     #[serde(flatten)]
     pub work: Work,
@@ -420,9 +366,6 @@ impl fmt::Display for Work {
                 Acknowledgement::Marker(marker) => {
                     write!(f, "wait up to {} s until {marker}", within.as_secs())
                 }
-                Acknowledgement::Job(job) => {
-                    write!(f, "wait up to {} s for the acknowledgement of {job}", within.as_secs())
-                }
             },
             Self::KillGroup { group } => write!(f, "kill all processes in {}", group.path),
             Self::KillTree { roots } => write!(f, "kill {} processes and their descendants", roots.len()),
@@ -432,7 +375,7 @@ impl fmt::Display for Work {
             }
             Self::Freeze { group } => write!(f, "freeze {}", group.path),
             Self::Thaw { group } => write!(f, "thaw {}", group.path),
-            Self::Webhook { url, .. } => write!(f, "call webhook {}", Place(url)),
+            Self::Webhook { url, .. } => write!(f, "call webhook {}", ServiceAddress(url)),
             Self::AwaitEnd { processes, within, .. } => {
                 write!(f, "wait up to {} s for {} processes to end", within.as_secs(), processes.len())
             }
@@ -446,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_web_service_is_shown_without_its_secrets() {
-        let shown = |url: &str| Place(url).to_string();
+        let shown = |url: &str| ServiceAddress(url).to_string();
         assert_eq!(shown("http://chat:8080/services/T0/s3cret?key=s3cret"), "http://chat:8080");
         assert_eq!(shown("http://ada:s3cret@chat/x@y"), "http://chat");
         assert_eq!(shown("http://chat?s3cret"), "http://chat");

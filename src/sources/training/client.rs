@@ -10,7 +10,7 @@ use super::rank::Rank;
 use crate::formats::messages::{self, Body, Problem, SaveState};
 use crate::host::peer::Peer;
 use crate::host::subordinate::Subordinates;
-use crate::model::checkpoint::{self, Checkpoints};
+use crate::model::checkpoint::{CheckpointState, Checkpoints};
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
 use crate::model::shortage::{Refusals, Shortage};
@@ -66,9 +66,9 @@ impl Client {
         lock(&self.rank).apply(message, now)?;
         if let (Some(key), Some(state)) = (self.key, saved) {
             let state = match state {
-                SaveState::Saving => checkpoint::State::Saving,
-                SaveState::Saved => checkpoint::State::Saved,
-                SaveState::Failed => checkpoint::State::Failed,
+                SaveState::Saving => CheckpointState::Saving,
+                SaveState::Saved => CheckpointState::Saved,
+                SaveState::Failed => CheckpointState::Failed,
             };
             let nanos = u64::try_from(now.monotonic().as_nanos()).unwrap_or(u64::MAX);
             if !checkpoints.note(key, state, nanos) {

@@ -397,7 +397,7 @@ fn a_checkpoint_is_requested_without_waiting() {
     world.send(&mut stream, HELLO);
     world.send(&mut stream, "{\"type\":\"checkpoint\",\"state\":\"saving\"}\n");
     let found = world.checkpoints.of(world.own).unwrap();
-    assert_eq!(found.state, crate::model::checkpoint::State::Saving);
+    assert_eq!(found.state, crate::model::checkpoint::CheckpointState::Saving);
     assert_eq!(found.heard_nanos, START * 1_000_000_000);
     drop(stream);
     world.turn();

@@ -66,7 +66,7 @@ fn slurm(program: std::path::PathBuf, job: &str, within: Duration) -> Found {
 
 /// The part of an answer of Prometheus that is used.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct QueryAnswer {
     data: Data,
 }
 
@@ -96,6 +96,6 @@ async fn prometheus(url: &str, peers: &Peers, run: &str) -> Found {
     if !status.is_success() {
         return Err(format!("Prometheus answers {status}").into());
     }
-    let answer: Answer = serde_json::from_slice(&body?)?;
+    let answer: QueryAnswer = serde_json::from_slice(&body?)?;
     Ok(answer.data.result.into_iter().map(|series| series.metric.instance).collect())
 }

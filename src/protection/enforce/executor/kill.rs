@@ -22,7 +22,7 @@ const PASSES: usize = 5;
 /// Time for which a forking tree is stopped before its known processes are killed: a process that is not stopped by
 /// then loses its parent, and with it its membership. Thirty processes that fork as fast as they can on one processor,
 /// shared with the executor at equal priority, are all stopped in 0.3 s.
-const STOPPING: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +58,7 @@ impl Machine {
                 break outcome;
             }
             passes += 1;
-            if passes >= PASSES && clock::now().since(begun) >= STOPPING {
+            if passes >= PASSES && clock::now().since(begun) >= STOP_TIMEOUT {
                 break outcome;
             }
         };
@@ -109,7 +109,7 @@ impl Machine {
     /// Kills all processes of a cgroup; by one write where all of them are in the scope.
     pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), NotSignalled> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
-        let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
+        let groups = self.groups()?;
         let (version, open) = (groups.version(), groups.open(group)?);
         let freezer = groups.freezer(group);
         if version == Version::V2 && self.mode == Mode::Enforce && self.all_ours(id, &open).is_ok() {
@@ -144,17 +144,8 @@ impl Machine {
         self.touched.clear();
         let (mut outcome, mut all) = (Ok(()), true);
         for _ in 0..PASSES {
-            self.pids.clear();
-            let (pids, room) = (&mut self.pids, 2 * MOST);
-            let mut fits = true;
-            let listed = open.pids(|pid| {
-                fits &= pids.len() < room;
-                if fits {
-                    pids.push(pid);
-                }
-            });
-            match listed {
-                Ok(complete) => all = complete && fits,
+            match self.list(open) {
+                Ok(complete) => all = complete,
                 Err(Errno::NODEV | Errno::NOENT) => break,
                 Err(error) => {
                     outcome = Err(group::failed("list", error));
@@ -181,19 +172,23 @@ impl Machine {
         self.summed(reached, first)
     }
 
-    /// Whether all processes of a cgroup are in the scope; records them. A process that cannot be inspected is not.
-    pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), NotSignalled> {
-        self.touched.clear();
+    /// Puts the processes of a cgroup into `pids`; returns whether these are all.
+    fn list(&mut self, open: &OpenGroup) -> Result<bool, Errno> {
         self.pids.clear();
-        let (pids, room) = (&mut self.pids, 2 * MOST);
-        let mut fits = true;
+        let (pids, mut fits) = (&mut self.pids, true);
         let all = open.pids(|pid| {
-            fits &= pids.len() < room;
+            fits &= pids.len() < 2 * MOST;
             if fits {
                 pids.push(pid);
             }
-        });
-        if !all.map_err(|error| group::failed("list", error))? || !fits {
+        })?;
+        Ok(all && fits)
+    }
+
+    /// Whether all processes of a cgroup are in the scope; records them. A process that cannot be inspected is not.
+    pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), NotSignalled> {
+        self.touched.clear();
+        if !self.list(open).map_err(|error| group::failed("list", error))? {
             return Err(group::failed("see everybody in the group", Errno::PERM).into());
         }
         for place in 0..self.pids.len() {

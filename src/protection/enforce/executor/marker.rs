@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use super::wait::AckFileState;
+use super::wait::{FILE_TIME_ERROR, Progress};
 use crate::host::user_files::Folder;
 use crate::model::pattern;
 use crate::protection::types::marker::{Marker, MarkerKind};
@@ -19,8 +19,6 @@ use crate::protection::types::marker::{Marker, MarkerKind};
 const MOST: usize = 10_000;
 /// Maximum number of subfolders that are searched.
 const MOST_FOLDERS: usize = 200;
-/// The kernel sets file times by its tick, which is up to 10 ms old.
-const COARSE: Duration = Duration::from_millis(10);
 
 /// Inode, time of the last change, and size of an entry; for a symbolic link also its target.
 type Identity = (u64, i64, i64, u64, Vec<u8>);
@@ -45,14 +43,14 @@ impl MarkerWatcher {
         // Entries that were changed after the request belong to it, although they are already there.
         before.retain(|_, (_, seconds, nanos, ..)| {
             let whole = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
-            whole + Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0)) + COARSE < since
+            whole + Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0)) + FILE_TIME_ERROR < since
         });
         watcher.before = before;
         watcher
     }
 
     /// What the entries show now; absent while they show nothing new.
-    pub(super) fn look(&mut self) -> Option<AckFileState> {
+    pub(super) fn look(&mut self) -> Option<Progress> {
         let entries = match self.entries() {
             Ok(entries) => entries,
             Err(error) => {
@@ -65,11 +63,11 @@ impl MarkerWatcher {
         };
         let new = entries.iter().any(|(name, identity)| self.before.get(name) != Some(identity));
         match (self.marker.kind, new) {
-            (MarkerKind::Written | MarkerKind::Link, true) => Some(AckFileState::Saved),
+            (MarkerKind::Written | MarkerKind::Link, true) => Some(Progress::Reached),
             (MarkerKind::Removed, true) => {
-                (!std::mem::replace(&mut self.appeared, true)).then_some(AckFileState::Saving)
+                (!std::mem::replace(&mut self.appeared, true)).then_some(Progress::Saving)
             }
-            (MarkerKind::Removed, false) if self.appeared => Some(AckFileState::Saved),
+            (MarkerKind::Removed, false) if self.appeared => Some(Progress::Reached),
             _ => None,
         }
     }
@@ -156,7 +154,7 @@ mod tests {
         std::fs::write(folder.path().join("other.ckpt"), "x").unwrap();
         assert_eq!(watcher.look(), None);
         std::fs::write(folder.path().join("hpc_ckpt_2.ckpt"), "new").unwrap();
-        assert_eq!(watcher.look(), Some(AckFileState::Saved));
+        assert_eq!(watcher.look(), Some(Progress::Reached));
     }
 
     #[test]
@@ -169,7 +167,7 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         assert_eq!(watcher.look(), None, "it is being replaced");
         std::os::unix::fs::symlink("step_2", &link).unwrap();
-        assert_eq!(watcher.look(), Some(AckFileState::Saved));
+        assert_eq!(watcher.look(), Some(Progress::Reached));
     }
 
     #[test]
@@ -186,8 +184,8 @@ mod tests {
             watcher(MarkerKind::Removed, &folder.path().join("checkpoint-*/checkpoint-is-incomplete.txt"));
         assert_eq!(watcher.look(), None);
         std::fs::write(incomplete(2), "").unwrap();
-        assert_eq!((watcher.look(), watcher.look()), (Some(AckFileState::Saving), None));
+        assert_eq!((watcher.look(), watcher.look()), (Some(Progress::Saving), None));
         std::fs::remove_file(incomplete(2)).unwrap();
-        assert_eq!(watcher.look(), Some(AckFileState::Saved));
+        assert_eq!(watcher.look(), Some(Progress::Reached));
     }
 }

@@ -44,7 +44,7 @@ use reach::{NotSignalled, OpenProcess};
 use release::{Releaser, micros};
 use threads::WaitThreads;
 use tree::Table;
-use wait::{Goal, State, Wait};
+use wait::{Goal, Progress, Wait};
 
 /// Maximum number of processes that one step can reach; a job has hundreds.
 const MOST: usize = 4096;
@@ -170,6 +170,10 @@ impl Machine {
         self.targets.iter().find(|target| target.id == id).ok_or(StepError::NoScope(id))
     }
 
+    fn groups(&self) -> Result<&Groups, NotSignalled> {
+        self.groups.as_ref().ok_or(NotSignalled::Skip(Skip::Unsupported))
+    }
+
     /// Finds a process in the scope of a slot.
     fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, NotSignalled> {
         let target = self.targets.iter_mut().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
@@ -248,7 +252,7 @@ impl Machine {
         (from, to): (Bytes, Bytes),
     ) -> Result<(Outcome, u32), NotSignalled> {
         self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
-        let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
+        let groups = self.groups()?;
         groups.open(group)?;
         let scope = &self.target(id)?.scope;
         let own = group::upwards(group.path.as_str())
@@ -272,9 +276,11 @@ impl Machine {
         if self.mode == Mode::Drill {
             top.writable().map_err(|error| group::failed("raise the limit", error))?;
         } else {
-            let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
             for path in group::upwards(group.path.as_str()).take(own) {
-                groups.at(path)?.raise(to).map_err(|error| group::failed("raise the limit", error))?;
+                self.groups()?
+                    .at(path)?
+                    .raise(to)
+                    .map_err(|error| group::failed("raise the limit", error))?;
             }
         }
         Ok((self.done(), 0))
@@ -286,7 +292,7 @@ impl Machine {
     }
 
     fn switch(&mut self, id: TargetId, group: &Group, frozen: bool) -> Result<(Outcome, u32), NotSignalled> {
-        let Some(groups) = &self.groups else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
+        let groups = self.groups()?;
         let open = groups.open(group)?;
         let open = if groups.version() == Version::V2 { Some(open) } else { groups.freezer(group) };
         let Some(open) = open else { return Err(NotSignalled::Skip(Skip::Unsupported)) };
@@ -369,21 +375,10 @@ impl Machine {
         }
         let now = clock::now();
         let user = self.target(id)?.user;
-        let mut token = || self.wait_threads.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy));
-        let goal = match by {
-            Acknowledgement::Job(_) => Goal::Elsewhere,
-            Acknowledgement::File(path) => {
-                let (token, target) = (token()?, self.target(id)?);
-                let asked = target.asked.unwrap_or(now).unix();
-                wait::watch(token, path, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?
-            }
-            Acknowledgement::Marker(marker) => {
-                let (token, target) = (token()?, self.target(id)?);
-                let asked = target.asked.unwrap_or(now).unix();
-                wait::watch_marker(token, marker, &target.scope.users, asked, now.plus(within))
-                    .map_err(no_thread)?
-            }
-        };
+        let token = self.wait_threads.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let target = self.target(id)?;
+        let asked = target.asked.unwrap_or(now).unix();
+        let goal = wait::watch(token, by, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, within, 0)), 0))
     }
 
@@ -394,7 +389,7 @@ impl Machine {
         path: &Path,
     ) -> Result<(Outcome, u32), NotSignalled> {
         /// A file system that hangs ends nothing but the wait.
-        const WITHIN: Duration = Duration::from_secs(10);
+        const TOUCH_TIMEOUT: Duration = Duration::from_secs(10);
         let found = self.find(id, process)?;
         if self.mode == Mode::Drill {
             return Ok((Outcome::WouldHave, 0));
@@ -404,16 +399,13 @@ impl Machine {
         let [_, user, _] = found.process.users;
         let token = self.wait_threads.admit(user, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
         let goal = wait::touch(token, &self.root, process, user, path).map_err(no_thread)?;
-        Ok((Outcome::Started(self.wait(id, goal, WITHIN, 1)), 1))
+        Ok((Outcome::Started(self.wait(id, goal, TOUCH_TIMEOUT, 1)), 1))
     }
 
     fn wait(&mut self, target: TargetId, goal: Goal, within: Duration, processes: u32) -> Ticket {
         let ticket = self.ticket();
-        self.pending.push(Pending {
-            ticket,
-            target,
-            wait: Wait { goal, begun: clock::now(), within, processes },
-        });
+        let wait = Wait { goal, begun: clock::now(), within, processes };
+        self.pending.push(Pending { ticket, target, wait });
         ticket
     }
 }
@@ -472,13 +464,13 @@ impl Executor for Machine {
                 Ok(StepDone { outcome, processes: wait.processes, micros })
             };
             let result = match wait.goal.check() {
-                State::Reached => report(Outcome::Done),
-                State::Saving => report(Outcome::Saving(*ticket)),
-                State::Waiting { left } if wait.over(now) => {
+                Progress::Reached => report(Outcome::Done),
+                Progress::Saving => report(Outcome::Saving(*ticket)),
+                Progress::Waiting { left } if wait.over(now) => {
                     Err(StepError::TimedOut { within: wait.within, left })
                 }
-                State::Failed { why } => Err(StepError::Outside { what: why }),
-                State::Waiting { .. } => return true,
+                Progress::Failed { why } => Err(StepError::Outside { what: why }),
+                Progress::Waiting { .. } => return true,
             };
             let continues = matches!(result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
             finished.push(Finished::new(*ticket, result));

@@ -23,9 +23,9 @@ const LONGEST: usize = 16 * 1024;
 const DEEPEST: usize = 64;
 /// How long an ancestor that was read counts for other processes: in a chain of thousands each process has 64 ancestors,
 /// which its neighbours have too. A pid is used again after seconds at the earliest.
-const FRESH: Duration = Duration::from_millis(50);
+const ANCESTOR_RETENTION: Duration = Duration::from_millis(50);
 /// Maximum number of ancestors that are kept so long.
-const KEPT: usize = 8 * 1024;
+const MAX_ANCESTORS: usize = 8 * 1024;
 
 /// The process file system, with buffers for reading it.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Proc {
             buffer: vec![0; LONGEST].into(),
             group: vec![0; LONGEST].into(),
             ancestors: Vec::with_capacity(DEEPEST),
-            known: HashMap::with_capacity_and_hasher(KEPT, foldhash::fast::RandomState::default()),
+            known: HashMap::with_capacity_and_hasher(MAX_ANCESTORS, foldhash::fast::RandomState::default()),
             known_since: clock::now(),
             page: process::page_size(),
         })
@@ -180,7 +180,7 @@ impl Proc {
     fn climb(&mut self, from: ProcessKey, parent: u32) {
         self.ancestors.clear();
         let now = clock::now();
-        if now.since(self.known_since) >= FRESH {
+        if now.since(self.known_since) >= ANCESTOR_RETENTION {
             self.known.clear();
             self.known_since = now;
         }
@@ -190,7 +190,7 @@ impl Proc {
                 Some(known) => *known,
                 None => {
                     let Ok((key, parent, _)) = self.glance(next) else { return };
-                    if self.known.len() < KEPT {
+                    if self.known.len() < MAX_ANCESTORS {
                         self.known.insert(next, (key, parent));
                     }
                     (key, parent)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::time::Timestamp;
 
 /// After this time a thread hangs whose result nobody awaits any more; it notices that within 250 ms.
-const HANGS: Duration = Duration::from_secs(1);
+const HANG_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of threads that hang, of one user and of all. A thread that hangs keeps the daemon from ending.
 const MOST_OF_USER: usize = 2;
 const MOST: usize = 16;
@@ -47,8 +47,10 @@ impl WaitThreads {
     /// Admits one more thread, for a job of this user; nothing if too many hang.
     pub(super) fn admit(&mut self, user: u32, now: Timestamp) -> Option<Token> {
         self.look(now);
-        let hanging =
-            self.0.iter().filter(|running| running.since.is_some_and(|since| now.since(since) >= HANGS));
+        let hanging = self
+            .0
+            .iter()
+            .filter(|running| running.since.is_some_and(|since| now.since(since) >= HANG_TIMEOUT));
         let (mut all, mut own) = (0, 0);
         for running in hanging {
             all += 1;

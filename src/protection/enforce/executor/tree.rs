@@ -12,7 +12,7 @@ use crate::model::ids::ProcessKey;
 const MOST: usize = 65_536;
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct ListedProcess {
     key: ProcessKey,
     parent: u32,
     alive: bool,
@@ -24,7 +24,7 @@ struct Row {
 /// All processes at one time, in preallocated memory.
 #[derive(Debug)]
 pub(super) struct Table {
-    rows: Vec<Row>,
+    rows: Vec<ListedProcess>,
     listing: Box<[MaybeUninit<u8>]>,
 }
 
@@ -50,12 +50,12 @@ impl Table {
                 && self.rows.len() < MOST
             {
                 let key = ProcessKey { pid, start: 0 };
-                self.rows.push(Row { key, parent: 0, alive: false, member: false, decided: false });
+                self.rows.push(ListedProcess { key, parent: 0, alive: false, member: false, decided: false });
             }
         }
         self.rows.retain_mut(|row| match proc.glance(row.key.pid) {
             Ok((key, parent, dead)) => {
-                *row = Row { key, parent, alive: !dead, member: roots(key), decided: false };
+                *row = ListedProcess { key, parent, alive: !dead, member: roots(key), decided: false };
                 true
             }
             Err(_) => false,
@@ -115,7 +115,13 @@ mod tests {
         let mut table = Table::new();
         for (pid, start, parent, member) in rows {
             let key = ProcessKey { pid: *pid, start: *start };
-            table.rows.push(Row { key, parent: *parent, alive: true, member: *member, decided: false });
+            table.rows.push(ListedProcess {
+                key,
+                parent: *parent,
+                alive: true,
+                member: *member,
+                decided: false,
+            });
         }
         table.spread();
         table.members().map(|key| key.pid).collect()

@@ -17,17 +17,17 @@ use super::threads::Token;
 use crate::host::{apart, clock, user_files};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
-use crate::protection::types::marker::Marker;
+use crate::protection::types::step::Acknowledgement;
 
 /// Interval at which the acknowledgement file is checked: a checkpoint takes seconds.
-const LOOK: Duration = Duration::from_millis(100);
+const FILE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which a folder is searched for a marker.
-const LOOK_MARKER: Duration = Duration::from_millis(250);
+const MARKER_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of checks for which an empty file, or one with a prefix of `saving`, counts as unfinished: it is opened
 /// first, and then written.
 const UNFINISHED: u32 = 5;
 /// The kernel sets file times by its tick, which is up to 10 ms old.
-const COARSE: Duration = Duration::from_millis(10);
+pub(super) const FILE_TIME_ERROR: Duration = Duration::from_millis(10);
 
 /// Whether a process has ended, by its pidfd.
 pub(super) fn ended(process: &OwnedFd) -> bool {
@@ -42,24 +42,13 @@ pub(super) fn ended(process: &OwnedFd) -> bool {
 pub(super) enum Goal {
     /// All of these processes have ended, and the cgroup is empty.
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
-    /// An acknowledgement file is written.
-    File { output: Receiver<AckFileState>, _alive: Arc<()> },
-    /// Another thread has touched a file.
-    Touched { ended: Receiver<std::io::Result<()>>, _alive: Arc<()> },
-    /// The guard itself receives it.
-    Elsewhere,
+    /// Another thread sees a checkpoint acknowledgement, or has touched a file.
+    Thread { progress: Receiver<Progress>, _alive: Arc<()> },
 }
 
-/// The content of an acknowledgement file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AckFileState {
-    Saving,
-    Saved,
-}
-
-/// The state of a wait.
+/// The progress of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Progress {
     Waiting { left: u32 },
     Saving,
     Reached,
@@ -68,35 +57,25 @@ pub(super) enum State {
 
 impl Goal {
     /// Evaluates the wait; descriptors of ended processes are closed.
-    pub(super) fn check(&mut self) -> State {
+    pub(super) fn check(&mut self) -> Progress {
         match self {
             Self::End { processes, group } => {
                 processes.retain(|process| !ended(process));
                 let left = u32::try_from(processes.len()).unwrap_or(u32::MAX);
                 if left == 0 && group.as_ref().is_none_or(OpenGroup::empty) {
-                    State::Reached
+                    Progress::Reached
                 } else {
-                    State::Waiting { left: left.max(1) }
+                    Progress::Waiting { left: left.max(1) }
                 }
             }
-            Self::File { output, .. } => match output.try_recv() {
-                Ok(AckFileState::Saving) => State::Saving,
-                Ok(AckFileState::Saved) => State::Reached,
-                Err(_) => State::Waiting { left: 0 },
-            },
-            Self::Touched { ended, .. } => match ended.try_recv() {
-                Ok(Ok(())) => State::Reached,
-                Ok(Err(error)) => State::Failed { why: error.to_string().chars().take(300).collect() },
-                Err(_) => State::Waiting { left: 0 },
-            },
-            Self::Elsewhere => State::Waiting { left: 0 },
+            Self::Thread { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
         }
     }
 }
 
-/// Watches a file on another thread, since its file system may hang.
+/// Watches for an acknowledgement on another thread, since the file system may hang.
 ///
-/// It counts once it was written after the request, at `since` (1970), or changes later: on another host's file system
+/// A file counts once it was written after the request, at `since` (1970), or changes later: on another host's file system
 /// times may be off. A file that cannot be read, or that belongs to none of the `users` whose processes received the
 /// request, does not count.
 ///
@@ -104,19 +83,43 @@ impl Goal {
 /// If the thread cannot be started.
 pub(super) fn watch(
     token: Token,
-    path: &Path,
+    by: &Acknowledgement,
     users: &[u32],
     since: Duration,
     until: Timestamp,
 ) -> std::io::Result<Goal> {
-    let (tell, output) = sync_channel(4);
+    let (by, users) = (by.clone(), users.to_vec());
+    start(token, "acknowledge", move |alive, tell| match by {
+        Acknowledgement::File(path) => look(&path, &users, since, until, alive, tell),
+        Acknowledgement::Marker(marker) => {
+            let mut watcher = MarkerWatcher::new(marker, users, since);
+            while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
+                if let Some(state) = watcher.look() {
+                    let saved = state == Progress::Reached;
+                    if tell.try_send(state).is_err() || saved {
+                        return;
+                    }
+                }
+                std::thread::sleep(MARKER_INTERVAL);
+            }
+        }
+    })
+}
+
+/// Starts a thread that reports its progress until nobody awaits it.
+fn start(
+    token: Token,
+    name: &'static str,
+    run: impl FnOnce(&Weak<()>, &SyncSender<Progress>) + Send + 'static,
+) -> std::io::Result<Goal> {
     let Token { thread, awaited } = token;
-    let (path, users, weak) = (path.to_owned(), users.to_vec(), Arc::downgrade(&awaited));
-    apart::spawn("acknowledge", move || {
-        look(&path, &users, since, until, &weak, &tell);
+    let (tell, progress) = sync_channel(4);
+    let alive = Arc::downgrade(&awaited);
+    apart::spawn(name, move || {
+        run(&alive, &tell);
         drop(thread);
     })?;
-    Ok(Goal::File { output, _alive: awaited })
+    Ok(Goal::Thread { progress, _alive: awaited })
 }
 
 /// Touches a file for a process on another thread, which takes over the rights of the process as long as they are those of
@@ -131,45 +134,15 @@ pub(super) fn touch(
     user: u32,
     path: &Path,
 ) -> std::io::Result<Goal> {
-    let Token { thread, awaited } = token;
-    let (tell, ended) = sync_channel(1);
     let (proc, path) = (proc.to_owned(), path.to_owned());
-    apart::spawn("touch", move || {
+    start(token, "touch", move |_, tell| {
+        let progress = match user_files::touch_as(&proc, process, user, &path) {
+            Ok(()) => Progress::Reached,
+            Err(error) => Progress::Failed { why: error.to_string().chars().take(300).collect() },
+        };
         // Nobody waits for the result any more where it cannot be sent.
-        let _ = tell.try_send(user_files::touch_as(&proc, process, user, &path));
-        drop(thread);
-    })?;
-    Ok(Goal::Touched { ended, _alive: awaited })
-}
-
-/// Watches a marker on another thread, like [`watch`] a file.
-///
-/// # Errors
-/// If the thread cannot be started.
-pub(super) fn watch_marker(
-    token: Token,
-    marker: &Marker,
-    users: &[u32],
-    since: Duration,
-    until: Timestamp,
-) -> std::io::Result<Goal> {
-    let (tell, said) = sync_channel(4);
-    let Token { thread, awaited } = token;
-    let weak = Arc::downgrade(&awaited);
-    let (marker, users) = (marker.clone(), users.to_vec());
-    apart::spawn("acknowledge", move || {
-        let _thread = thread;
-        let mut watcher = MarkerWatcher::new(marker, users, since);
-        while weak.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
-            if let Some(state) = watcher.look()
-                && (tell.try_send(state).is_err() || state == AckFileState::Saved)
-            {
-                return;
-            }
-            std::thread::sleep(LOOK_MARKER);
-        }
-    })?;
-    Ok(Goal::File { output: said, _alive: awaited })
+        let _ = tell.try_send(progress);
+    })
 }
 
 type Identity = (u64, i64, i64, u64);
@@ -184,14 +157,14 @@ fn look(
     since: Duration,
     until: Timestamp,
     alive: &Weak<()>,
-    tell: &SyncSender<AckFileState>,
+    tell: &SyncSender<Progress>,
 ) {
     // A file that existed before the request acknowledges an earlier one.
     let first = user_files::status(path).ok().as_ref().map(identity);
     let mut known = first.filter(|(_, seconds, nanos, _)| {
         let seconds = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
         let nanos = Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0));
-        seconds + nanos + COARSE < since
+        seconds + nanos + FILE_TIME_ERROR < since
     });
     let mut unfinished = 0;
     let mut complained = false;
@@ -200,12 +173,13 @@ fn look(
             Ok(Some((found, word))) => {
                 let output = match word {
                     None if unfinished < UNFINISHED => None,
-                    output => Some(output.unwrap_or(AckFileState::Saved)),
+                    output => Some(output.unwrap_or(Progress::Reached)),
                 };
                 unfinished += 1;
                 if let Some(output) = output {
                     (known, unfinished) = (Some(found), 0);
-                    if tell.try_send(output).is_err() || output == AckFileState::Saved {
+                    let saved = output == Progress::Reached;
+                    if tell.try_send(output).is_err() || saved {
                         return;
                     }
                 }
@@ -219,7 +193,7 @@ fn look(
             }
             Err(_) => {}
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(FILE_INTERVAL);
     }
 }
 
@@ -228,7 +202,7 @@ fn new_word(
     path: &Path,
     users: &[u32],
     known: Option<Identity>,
-) -> std::io::Result<Option<(Identity, Option<AckFileState>)>> {
+) -> std::io::Result<Option<(Identity, Option<Progress>)>> {
     if Some(identity(&user_files::status(path)?)) == known {
         return Ok(None);
     }
@@ -236,9 +210,9 @@ fn new_word(
     let mut text = [0; 16];
     let length = file.read(&mut text)?;
     let word = match text[..length].trim_ascii() {
-        text if text.starts_with(b"saving") => Some(AckFileState::Saving),
+        text if text.starts_with(b"saving") => Some(Progress::Saving),
         text if b"saving".starts_with(text) => None,
-        _ => Some(AckFileState::Saved),
+        _ => Some(Progress::Reached),
     };
     Ok(Some((identity(&status), word)))
 }

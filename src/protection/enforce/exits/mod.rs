@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid};
@@ -18,13 +18,17 @@ use crate::model::label::Label;
 /// Maximum number of watched processes; each needs a descriptor.
 const MOST: usize = 1024;
 
+/// A job whose processes are watched: the name of its target, its user where the target names a job, and its processes,
+/// the most important first.
+pub type WatchedJob<'k> = (&'k Label, Option<u32>, &'k [ProcessKey]);
+
 /// A process that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessExit {
     /// The process.
     pub key: ProcessKey,
-    /// The job that it belonged to.
-    pub owner: Label,
+    /// The target and the user of the job that it belonged to.
+    pub owner: (Label, Option<u32>),
     /// The signal that terminated it; absent where it exited.
     pub signal: Option<i32>,
 }
@@ -32,35 +36,42 @@ pub struct ProcessExit {
 #[derive(Debug)]
 struct Watched {
     process: OwnedFd,
-    owner: Label,
+    owner: (Label, Option<u32>),
 }
 
 /// The processes that are watched.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ProcessExits {
+    /// The process file system.
+    proc: PathBuf,
     watched: HashMap<ProcessKey, Watched>,
 }
 
 impl ProcessExits {
+    /// Watches no process yet; `proc` is the process file system.
+    pub fn new(proc: PathBuf) -> Self {
+        Self { proc, watched: HashMap::new() }
+    }
+
     /// Whether this kernel returns the exit status of a process that is not a child.
     pub fn supported() -> bool {
         let own = rustix::process::pidfd_open(getpid(), PidfdFlags::empty());
         own.is_ok_and(|own| pidfd::exit_status(own.as_fd()).is_ok())
     }
 
-    /// Replaces the watched processes; `proc` is the process file system. Each job has a name and processes, the most
-    /// important first; the maximum number is divided between the jobs.
+    /// Replaces the watched processes; a process that is terminated by `SIGKILL` is an incident. The maximum number is
+    /// divided between the jobs.
     ///
     /// Those that have ended are left out.
-    pub fn watch<'k>(&mut self, proc: &Path, jobs: impl Iterator<Item = (&'k Label, &'k [ProcessKey])>) {
+    pub fn watch<'k>(&mut self, jobs: impl Iterator<Item = WatchedJob<'k>>) {
         let (mut wanted, mut places) = (Vec::new(), Vec::new());
-        for (place, (owner, keys)) in jobs.enumerate() {
-            wanted.extend(keys.iter().map(|key| (*key, owner)));
+        for (place, (target, user, keys)) in jobs.enumerate() {
+            wanted.extend(keys.iter().map(|key| (*key, (target, user))));
             places.resize(wanted.len(), place);
         }
         let placed = fair::divide(&places, MOST);
         let wanted = wanted.into_iter().zip(placed).filter(|(_, placed)| *placed);
-        let wanted: HashMap<ProcessKey, &Label> = wanted.map(|(wanted, _)| wanted).collect();
+        let wanted: HashMap<_, _> = wanted.map(|(wanted, _)| wanted).collect();
         // A process that is no longer wanted because it has ended is still to be reported.
         let mut untold = 0;
         self.watched.retain(|key, watched| {
@@ -68,7 +79,7 @@ impl ProcessExits {
             untold += usize::from(kept && !wanted.contains_key(key));
             kept
         });
-        for (key, owner) in wanted {
+        for (key, (target, user)) in wanted {
             if self.watched.contains_key(&key) {
                 continue;
             }
@@ -76,11 +87,11 @@ impl ProcessExits {
             let process = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
             let Some(process) = process else { continue };
             // The descriptor is opened first: a process that still has the start time then had the pid throughout.
-            let text = std::fs::read(proc.join(key.pid.to_string()).join("stat"));
+            let text = std::fs::read(self.proc.join(key.pid.to_string()).join("stat"));
             let same =
                 text.is_ok_and(|text| process::stat(&text).is_some_and(|stat| stat.start == key.start));
             if same {
-                self.watched.insert(key, Watched { process, owner: owner.clone() });
+                self.watched.insert(key, Watched { process, owner: (target.clone(), user) });
             }
         }
     }
@@ -144,11 +155,11 @@ mod tests {
         let many: Vec<_> = (0..3_000).map(|pid| ProcessKey { pid: 5_000_000 + pid, start: 1 }).collect();
         let (job, other) = (Label::from("many"), Label::from("other"));
         let key = ProcessKey { pid: own, start };
-        let mut exits = ProcessExits::default();
-        let jobs = [(&job, many.as_slice()), (&other, &[key][..])];
-        exits.watch(Path::new("/proc"), jobs.into_iter());
+        let mut exits = ProcessExits::new("/proc".into());
+        let jobs = [(&job, None, many.as_slice()), (&other, None, &[key][..])];
+        exits.watch(jobs.into_iter());
         assert!(exits.watched.contains_key(&key));
-        exits.watch(Path::new("/proc"), jobs.into_iter().take(1));
+        exits.watch(jobs.into_iter().take(1));
         assert!(exits.watched.is_empty(), "whoever is wanted no more takes no place");
     }
 
@@ -158,20 +169,20 @@ mod tests {
             crate::skip::skip("this kernel does not tell how a process ended (before 6.15)");
             return;
         }
-        let mut exits = ProcessExits::default();
-        let owner = Label::from("job");
+        let mut exits = ProcessExits::new("/proc".into());
+        let (target, user) = (Label::from("job"), Some(7));
         let (mut killed, first) = start("read line");
         let (mut orderly, second) = start("read line; exit 3");
         let gone = ProcessKey { start: first.start + 1, ..first };
-        let proc = Path::new("/proc");
-        exits.watch(proc, [(&owner, &[first, second, gone, first][..])].into_iter());
+        exits.watch([(&target, user, &[first, second, gone, first][..])].into_iter());
         assert_eq!((exits.watched.len(), exits.poll()), (2, Vec::new()));
         killed.kill().unwrap();
         killed.wait().unwrap();
         // It belongs to nobody any more before its end was told.
-        exits.watch(proc, [(&owner, &[second][..])].into_iter());
+        exits.watch([(&target, user, &[second][..])].into_iter());
         drop(orderly.stdin.take());
         orderly.wait().unwrap();
+        let owner = (target, user);
         let mut expected = vec![
             ProcessExit { key: first, owner: owner.clone(), signal: Some(9) },
             ProcessExit { key: second, owner, signal: None },

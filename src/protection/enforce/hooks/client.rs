@@ -11,25 +11,25 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::protocol::{Answer, Ending, LONGEST, Request, SLOWEST};
+use super::protocol::{Ending, HookRequest, HookResult, LONGEST, SLOWEST};
 use crate::host::child::{Helper, WorkerCommand};
 use crate::host::clock;
 use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of hooks.
-const WAITING: usize = 16;
+const QUEUE: usize = 16;
 /// Interval at which an idle helper is checked.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time that the helper may take in addition to the hook.
-const SPARE: Duration = Duration::from_secs(3);
+const EXTRA_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a hook's output in the sentence of a failure.
 const SHORT: usize = 200;
 
 /// Starts hooks through the helper.
 #[derive(Debug)]
 pub struct Hooks {
-    requests: SyncSender<Request>,
+    requests: SyncSender<HookRequest>,
     ended: Receiver<Finished>,
     status: Arc<Status>,
 }
@@ -46,8 +46,8 @@ impl Hooks {
     /// # Errors
     /// If the thread cannot be started. A helper that cannot be started is tried again.
     pub fn start(command: WorkerCommand, proc: &Path) -> io::Result<Self> {
-        let (requests, inbox) = sync_channel(WAITING);
-        let (report, ended) = sync_channel(2 * WAITING);
+        let (requests, inbox) = sync_channel(QUEUE);
+        let (report, ended) = sync_channel(2 * QUEUE);
         let status = Arc::new(Status::default());
         let arguments = vec![OsString::from("--proc"), proc.as_os_str().to_owned()];
         let mut keeper = Keeper { command, arguments, running: None, status: Arc::clone(&status) };
@@ -79,7 +79,7 @@ impl Hooks {
 impl BackgroundExecutor for Hooks {
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
         let Work::Hook { hook, input } = &step.work else { return false };
-        let request = Request {
+        let request = HookRequest {
             id: ticket.0,
             program: hook.program.clone(),
             arguments: hook.arguments.clone(),
@@ -109,9 +109,9 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn serve(&mut self, inbox: &Receiver<Request>, report: &SyncSender<Finished>) {
+    fn serve(&mut self, inbox: &Receiver<HookRequest>, report: &SyncSender<Finished>) {
         loop {
-            match inbox.recv_timeout(LOOK) {
+            match inbox.recv_timeout(CHECK_INTERVAL) {
                 Ok(request) => {
                     let (result, output) = match self.request(&request) {
                         Ok(answer) => outcome_of(&answer),
@@ -152,16 +152,16 @@ impl Keeper {
             helper.kill();
             drop((input, output));
             let begun = clock::now();
-            while helper.ended().is_none() && clock::now().since(begun) < LOOK {
+            while helper.ended().is_none() && clock::now().since(begun) < CHECK_INTERVAL {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
         self.status.pid.store(0, Ordering::Relaxed);
     }
 
-    fn request(&mut self, request: &Request) -> io::Result<Answer> {
+    fn request(&mut self, request: &HookRequest) -> io::Result<HookResult> {
         self.ensure();
-        let limit = Duration::from_millis(request.timeout_ms) + SPARE;
+        let limit = Duration::from_millis(request.timeout_ms) + EXTRA_TIMEOUT;
         let running = self.running.as_mut().ok_or_else(|| io::Error::other("it cannot be started"))?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
@@ -184,7 +184,7 @@ impl Keeper {
             }
             answer.extend_from_slice(&buffer[..read]);
             if answer.ends_with(b"\n") {
-                let answer: Answer = serde_json::from_slice(&answer)?;
+                let answer: HookResult = serde_json::from_slice(&answer)?;
                 return if answer.id == request.id {
                     Ok(answer)
                 } else {
@@ -228,7 +228,7 @@ fn outside(what: String) -> StepError {
 }
 
 /// The result that an answer represents, and the output of the hook.
-fn outcome_of(answer: &Answer) -> (Result<StepDone, StepError>, String) {
+fn outcome_of(answer: &HookResult) -> (Result<StepDone, StepError>, String) {
     let output = answer.output.clone();
     let first: String =
         output.trim().chars().take(SHORT).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -253,7 +253,7 @@ mod tests {
     fn each_end_is_a_sentence() {
         let output = |ending, output: &str| {
             let (result, output) =
-                outcome_of(&Answer { id: 1, ending, output: output.to_owned(), micros: 5 });
+                outcome_of(&HookResult { id: 1, ending, output: output.to_owned(), micros: 5 });
             assert_eq!(output, output);
             result.map(|done| done.micros).map_err(|error| error.to_string())
         };

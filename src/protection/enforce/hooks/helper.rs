@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-use super::protocol::{LONGEST, Request};
+use super::protocol::{HookRequest, LONGEST};
 use super::running;
 use crate::host::child::die_with_parent;
 
@@ -28,7 +28,7 @@ pub fn run(proc: &Path) -> io::Result<()> {
         if input.by_ref().take(most).read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let request: Request = serde_json::from_str(&line)?;
+        let request: HookRequest = serde_json::from_str(&line)?;
         let answer = running::run(&request, proc, io::stdin().as_fd());
         let mut text = serde_json::to_vec(&answer)?;
         text.push(b'\n');

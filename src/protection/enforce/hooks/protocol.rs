@@ -13,7 +13,7 @@ pub(super) const SLOWEST: u64 = 60_000;
 
 /// A hook to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(super) struct HookRequest {
     /// Returned with the answer.
     pub(super) id: u64,
     /// The absolute path.
@@ -42,7 +42,7 @@ pub(super) enum Ending {
 
 /// The result of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct HookResult {
     /// The id of the request.
     pub(super) id: u64,
     /// How it ended.
@@ -89,8 +89,8 @@ mod tests {
         #[test]
         fn no_bytes_panic(text in ".{0,200}") {
             let _ = environment(&text);
-            let _ = serde_json::from_str::<Request>(&text);
-            let _ = serde_json::from_str::<Answer>(&text);
+            let _ = serde_json::from_str::<HookRequest>(&text);
+            let _ = serde_json::from_str::<HookResult>(&text);
         }
     }
 }

@@ -13,20 +13,20 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::check;
-use super::protocol::{Answer, Ending, OUTPUT, Request, SLOWEST, environment};
+use super::protocol::{Ending, HookRequest, HookResult, OUTPUT, SLOWEST, environment};
 use crate::host::clock;
 use crate::model::error_chain::error_chain;
 use crate::model::time::Timestamp;
 
 /// Time for which the output that a hook wrote just before its end is still read.
-const DREGS: Duration = Duration::from_millis(50);
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Time limit for the end of killed processes; those in uninterruptible sleep take longer and are abandoned.
-const LAST: Duration = Duration::from_millis(500);
+const SWEEP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Number of searches for processes that a hook left behind.
 const SWEEPS: usize = 20;
 
 /// Runs one hook; the other side closes `given_up` when the answer is no longer needed.
-pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> Answer {
+pub(super) fn run(request: &HookRequest, proc: &Path, given_up: BorrowedFd<'_>) -> HookResult {
     let begun = clock::now();
     let mut output = Vec::with_capacity(OUTPUT);
     let ending = match start(request) {
@@ -40,11 +40,11 @@ pub(super) fn run(request: &Request, proc: &Path, given_up: BorrowedFd<'_>) -> A
         }
     };
     let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
-    Answer { id: request.id, ending, output: String::from_utf8_lossy(&output).into_owned(), micros }
+    HookResult { id: request.id, ending, output: String::from_utf8_lossy(&output).into_owned(), micros }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where hooks are started")]
-fn start(request: &Request) -> Result<(Child, OwnedFd), String> {
+fn start(request: &HookRequest) -> Result<(Child, OwnedFd), String> {
     let program = check::program(&request.program).map_err(|error| error_chain(&error))?;
     let prepared = (|| {
         // A file in memory: writing to a pipe could block on a hook that does not read.
@@ -95,7 +95,7 @@ fn attend(
         match child.try_wait() {
             Ok(Some(status)) => {
                 if open {
-                    wait(given_up, &[pipe.as_fd()], DREGS);
+                    wait(given_up, &[pipe.as_fd()], LAST_OUTPUT_TIMEOUT);
                     drain(pipe, output);
                 }
                 return status
@@ -116,7 +116,7 @@ fn attend(
             watched.push(pipe.as_fd());
         }
         // Without a pidfd its end is found by polling.
-        wait(given_up, &watched, if pidfd.is_some() { left } else { left.min(DREGS) });
+        wait(given_up, &watched, if pidfd.is_some() { left } else { left.min(LAST_OUTPUT_TIMEOUT) });
         open = open && drain(pipe, output);
     }
 }
@@ -174,7 +174,7 @@ fn sweep(child: &mut Child, proc: &Path) {
         // Reaps the hook itself too, where it was killed.
         while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         let left = children(proc);
-        if left.is_empty() || clock::now().since(begun) > LAST {
+        if left.is_empty() || clock::now().since(begun) > SWEEP_TIMEOUT {
             break;
         }
         for pid in left {

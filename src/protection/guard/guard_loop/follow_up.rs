@@ -7,13 +7,14 @@ use super::super::job_state::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
 use super::super::journal::JobTransition;
 use super::super::notification;
 use super::{GuardLoop, id};
+use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Ack, AckKind};
-use crate::protection::types::step::{Finished, Outcome, Stage, Step, StepDone, StepError, Work};
+use crate::protection::policy::{Ack, Rung, State};
+use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Work};
 
 /// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
-const STAYING: Duration = Duration::from_secs(600);
+const AWAIT_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl GuardLoop {
     /// Thaws the cgroup of a slot's job, if it is frozen, whatever became of its processes.
@@ -22,7 +23,7 @@ impl GuardLoop {
         let Some(group) = frozen else { return };
         let work = Work::Thaw { group: group.clone() };
         let done =
-            self.perform(slot, &Step { target: id(slot), stage: Stage::Cooldown, work }, clock).is_some();
+            self.perform(slot, &Step { target: id(slot), stage: State::Cooldown, work }, clock).is_some();
         if let Some(job) = self.slots[slot].as_mut().filter(|_| !done) {
             // Tried again at the next transition, and when the guard ends.
             job.freeze.group = Some(group);
@@ -78,7 +79,7 @@ impl GuardLoop {
         match (label, result) {
             (AWAIT_CHECKPOINT, Ok(done)) => {
                 let saving = matches!(done.outcome, Outcome::Saving(_));
-                let kind = if saving { AckKind::Saving } else { AckKind::Saved };
+                let kind = if saving { CheckpointState::Saving } else { CheckpointState::Saved };
                 job.checkpoint.acknowledge(Ack { kind, at: now });
                 None
             }
@@ -107,9 +108,9 @@ impl GuardLoop {
         let work = Work::AwaitEnd {
             processes: Arc::clone(&roster.largest),
             group: roster.group.clone(),
-            within: STAYING,
+            within: AWAIT_TIMEOUT,
         };
-        let step = Step { target: id(slot), stage: Stage::Verify, work };
+        let step = Step { target: id(slot), stage: State::Verify, work };
         let done = self.perform(slot, &step, clock);
         let Some(job) = self.slots[slot].as_mut() else { return };
         job.verification.awaited = Some(clock());
@@ -133,12 +134,6 @@ impl GuardLoop {
         let Some(job) = &self.slots[slot] else { return };
         let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
         let work = Work::Webhook { url: Arc::clone(url), body };
-        let step = Step { target: id(slot), stage: Stage::Kill, work };
-        let done = self.perform(slot, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(job) = self.slots[slot].as_mut()
-        {
-            job.pending.add(ticket, step.work.label());
-        }
+        self.perform_pending(slot, State::At(Rung::Kill), work, clock);
     }
 }

@@ -6,9 +6,9 @@ use super::super::run_requests::{Pending, RunRequests};
 use super::{GuardLoop, id};
 use crate::model::time::Timestamp;
 use crate::protection::plan::{Plan, PlanInput};
-use crate::protection::policy::{MaxState, Mode, Observed, Reason, State, Transition};
+use crate::protection::policy::{Mode, Observed, Reason, Rung, State, Transition};
 use crate::protection::types::run_request::{RunOutcome, RunRequest};
-use crate::protection::types::step::{Outcome, Stage, Step, StepDone, Work};
+use crate::protection::types::step::{Outcome, StepDone, Work};
 
 impl GuardLoop {
     /// Takes requests of other nodes from `requests`.
@@ -44,18 +44,7 @@ impl GuardLoop {
             slurm_job_id: owner.slurm_job_id.clone(),
             request: Arc::new(request),
         };
-        self.perform_pending(slot, work, clock);
-    }
-
-    /// Carries out a step of the stage `checkpoint` whose end is recorded later.
-    fn perform_pending(&mut self, slot: usize, work: Work, clock: &dyn Fn() -> Timestamp) {
-        let step = Step { target: id(slot), stage: Stage::Checkpoint, work };
-        let done = self.perform(slot, &step, clock);
-        if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
-            && let Some(job) = self.slots[slot].as_mut()
-        {
-            job.pending.add(ticket, step.work.label());
-        }
+        self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
     }
 
     /// Responds to the requests of other nodes.
@@ -102,7 +91,8 @@ impl GuardLoop {
         let signals = self.plan.steps().iter().zip(&self.carried);
         let signals = signals.filter(|(planned, _)| matches!(planned.step.work, Work::Signal { .. }));
         let planned = u32::try_from(signals.count()).unwrap_or(u32::MAX);
-        self.perform_pending(slot, Work::RunRequested { request: Arc::clone(request) }, clock);
+        let work = Work::RunRequested { request: Arc::clone(request) };
+        self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
         let Some(job) = &self.slots[slot] else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
         match (target.limits.mode, job.checkpoint.catching) {
@@ -122,11 +112,11 @@ impl GuardLoop {
         let able = limits.mode == Mode::Observe || self.executors.enforce.is_some();
         let observed = job.observed(now, self.host, able);
         match escalation.state() {
-            _ if limits.max_state < MaxState::Checkpoint => Err(RunOutcome::NotAllowed),
+            _ if limits.max_state < Some(Rung::Checkpoint) => Err(RunOutcome::NotAllowed),
             State::Disarmed | State::Blind => Err(RunOutcome::Disarmed),
             _ if !observed.fit => Err(RunOutcome::Disarmed),
-            State::Checkpoint | State::Term | State::Kill | State::Verify => Err(RunOutcome::Already),
-            State::Ok | State::Warn | State::Soft | State::Cooldown => Ok(observed),
+            State::At(Rung::Checkpoint | Rung::Term | Rung::Kill) | State::Verify => Err(RunOutcome::Already),
+            State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown => Ok(observed),
         }
     }
 
@@ -138,7 +128,7 @@ impl GuardLoop {
         };
         let Some(job) = self.slots[slot].as_ref() else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
-        let (from, to, reason) = (State::Ok, State::Checkpoint, Reason::RunRequest);
+        let (from, to, reason) = (State::Ok, State::At(Rung::Checkpoint), Reason::RunRequest);
         let transition = Transition { at: now, from, to, reason, incident: 0, ask: true, counts: false };
         let mut plan = Plan::default();
         plan.make(&PlanInput {
@@ -146,7 +136,7 @@ impl GuardLoop {
             target,
             transition: &transition,
             observed: &observed,
-            stage: Stage::Checkpoint,
+            stage: State::At(Rung::Checkpoint),
             roster: &job.roster,
             notification: None,
         });

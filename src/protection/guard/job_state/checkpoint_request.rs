@@ -1,9 +1,10 @@
 //! The checkpoint request of an incident: which processes it reached, and what the job has acknowledged.
 
-use crate::model::checkpoint::{self, Checkpoints};
+use crate::model::checkpoint::Checkpoints;
+use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Ack, AckKind};
+use crate::protection::policy::Ack;
 
 /// The checkpoint request of an incident.
 #[derive(Debug, Default)]
@@ -25,17 +26,11 @@ impl CheckpointRequest {
         now: Timestamp,
     ) {
         let requested = requested.monotonic().as_nanos();
-        let mut kind = None;
-        for (key, report) in reported.all().filter(|(_, report)| u128::from(report.heard_nanos) >= requested)
-        {
-            let ours = roster.end.contains(&key) || roster.ask.iter().any(|ask| ask.key == key);
-            kind = match (report.state, kind) {
-                _ if !ours => kind,
-                (checkpoint::State::Saving, _) | (_, Some(AckKind::Saving)) => Some(AckKind::Saving),
-                (checkpoint::State::Saved, _) | (_, Some(AckKind::Saved)) => Some(AckKind::Saved),
-                (checkpoint::State::Failed, _) => Some(AckKind::Failed),
-            };
-        }
+        let ours =
+            |key: &ProcessKey| roster.end.contains(key) || roster.ask.iter().any(|ask| ask.key == *key);
+        let own =
+            reported.all().filter(|(key, report)| u128::from(report.heard_nanos) >= requested && ours(key));
+        let kind = own.map(|(_, report)| report.state).min();
         if let Some(kind) = kind.filter(|kind| self.ack.is_none_or(|before| before.kind != *kind)) {
             self.acknowledge(Ack { kind, at: now });
         }

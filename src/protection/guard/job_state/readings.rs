@@ -1,4 +1,4 @@
-//! Readings of a job: those that the sampler hands over with each frame, and those of the cgroup that the guard reads itself.
+//! Readings of a job's cgroup, which the guard makes itself.
 
 use std::time::Duration;
 
@@ -6,72 +6,7 @@ use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::levels::{GroupMeter, MemoryLeft};
-use crate::protection::guard::alerts::FiringAlert;
-use crate::protection::guard::input::{JobInput, Known};
-use crate::protection::policy::{Aged, Flow, Forecast, MaxState, Members, Observed, Reading, Resource};
-use crate::protection::status::Unfit;
-
-/// The readings of the newest frame.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct SamplerReadings {
-    /// When the frame was sampled.
-    at: Timestamp,
-    pub(super) gpu: Known,
-    pub(super) allocator: Known,
-    pub(super) members: Option<Members>,
-    pub(super) forecast: Option<Option<Forecast>>,
-    pub(super) leak: Option<bool>,
-    /// The alert that fires for the job.
-    alert: Option<FiringAlert>,
-    /// Why no action is allowed for the job.
-    pub(in super::super) unfit: Option<Unfit>,
-}
-
-impl SamplerReadings {
-    pub(super) const fn new(at: Timestamp) -> Self {
-        Self {
-            at,
-            gpu: Known::Absent,
-            allocator: Known::Absent,
-            members: None,
-            forecast: None,
-            leak: None,
-            alert: None,
-            unfit: None,
-        }
-    }
-
-    pub(super) const fn receive(&mut self, input: &JobInput, at: Timestamp) {
-        let JobInput { gpu, allocator, members, forecast, leak, alert, unfit, .. } = *input;
-        *self = Self { at, gpu, allocator, members, forecast, leak, alert, unfit };
-    }
-
-    /// Time since the frame was sampled.
-    pub(super) fn age(&self, now: Timestamp) -> Duration {
-        now.since(self.at)
-    }
-
-    /// The last state that the firing alert can lead to; the age is that of its newest notification.
-    pub(super) fn alert(&self, now: Timestamp) -> Aged<Option<MaxState>> {
-        let age = self.alert.map_or(Duration::ZERO, |alert| now.since(alert.at));
-        Aged::of(self.alert.map(|alert| alert.most), age)
-    }
-}
-
-impl Known {
-    /// The reading, where there is one, which is as old as the frame.
-    pub(super) fn reading(self, age: Duration) -> Option<Aged<Reading>> {
-        match self {
-            Self::Read(reading) => Some(Aged::of(reading, age)),
-            Self::Absent | Self::Unknown => None,
-        }
-    }
-
-    /// Whether the target does not have the resource.
-    pub(super) fn is_absent(self) -> bool {
-        self == Self::Absent
-    }
-}
+use crate::protection::policy::{Flow, Observed, Reading, Resource};
 
 /// The memory left below the limits of the job's cgroup, read in each round.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use crate::model::units::Bytes;
 use crate::protection::plan::victim::Roster;
 
 /// Time after which a failed wait for the end of victims is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The processes that an incident terminates.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(in super::super) struct Verification {
 impl Verification {
     /// Whether there are victims that may be alive, and the last attempt to await their end was a second ago or more.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        let due = self.awaited.is_some_and(|before| now.since(before) >= RETRY);
+        let due = self.awaited.is_some_and(|before| now.since(before) >= RETRY_INTERVAL);
         self.victims.is_some() && self.alive != Some(0) && due
     }
 

@@ -26,6 +26,7 @@ use crate::protection::guard::input_builder::InputBuilder;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
+use crate::protection::types::rung::Rung;
 use crate::protection::types::scope::Exempt;
 use crate::sources::{Context, Registration, memory, process as processes, workload};
 use crate::{analyzers, app, config};
@@ -211,7 +212,7 @@ fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_f
             "remember that 1 are asked",
         ]
     );
-    assert_eq!(scene.state(), Some(State::Checkpoint));
+    assert_eq!(scene.state(), Some(State::At(Rung::Checkpoint)));
     assert_eq!(job.end(), ["up", "asked"]);
 }
 
@@ -235,7 +236,7 @@ fn a_leak_leads_to_a_warning_and_no_further() {
     let job = Job::start(folder.path());
     let mut scene = Scene::new(&job, "", "");
     let leaking = |second| ((JOB + 2 * second) << 10) + noise(second);
-    while scene.state() != Some(State::Warn) {
+    while scene.state() != Some(State::At(Rung::Warn)) {
         assert!(scene.second < 1_200, "no leak was seen");
         scene.pass(HOST << 10, leaking(scene.second));
     }
@@ -244,7 +245,7 @@ fn a_leak_leads_to_a_warning_and_no_further() {
         frame = scene.pass(HOST << 10, leaking(scene.second));
     }
     assert_eq!(scene.moves(), ["ok → warn: a leak is confirmed"]);
-    assert_eq!(scene.state(), Some(State::Warn));
+    assert_eq!(scene.state(), Some(State::At(Rung::Warn)));
     let leaks: Vec<_> = frame.outlook.growths().unwrap().filter(|(_, growth)| growth.leaks()).collect();
     let workload = scene.engine.facts().workloads[0].key.clone();
     let mut expected = vec![Resource::Process(job.key), Resource::Workload(workload)];
@@ -263,7 +264,7 @@ fn a_leak_leads_as_far_as_its_target_says() {
     let folder = tempfile::tempdir().unwrap();
     let job = Job::start(folder.path());
     let mut scene = Scene::new(&job, ", leak: {max_state: checkpoint}", "");
-    while scene.state() != Some(State::Checkpoint) {
+    while scene.state() != Some(State::At(Rung::Checkpoint)) {
         assert!(scene.second < 1_200, "no leak was seen");
         scene.pass(HOST << 10, ((JOB + 2 * scene.second) << 10) + noise(scene.second));
     }
@@ -283,6 +284,6 @@ fn an_analyzer_that_is_off_is_not_one_that_foresees_nothing() {
     let at = Timestamp::from_secs(1_001);
     let facts = scene.input_builder.look(at, &frame.outlook, facts, &Alerts::default(), &report).unwrap();
     let slot = facts.slots[0].as_ref().unwrap();
-    assert_eq!((slot.forecast, slot.leak), (None, Some(false)));
+    assert_eq!((slot.sampled.forecast, slot.sampled.leak), (None, Some(false)));
     assert_eq!(job.end(), ["up"]);
 }

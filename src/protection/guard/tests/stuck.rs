@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Notes, World};
 use crate::model::ids::ProcessKey;
 use crate::model::units::Bytes;
-use crate::protection::guard::input::{GuardInput, JobInput};
+use crate::protection::guard::input::{GuardInput, JobInput, SamplerReadings};
 use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, State};
 use crate::protection::types::scope::{Refusal, Scope};
@@ -94,10 +94,7 @@ fn another(world: &World, first: bool) -> GuardInput {
         roster: Roster::new(&[process], world.targets[0].victims, None).into(),
         scope,
         meter: None,
-        forecast: None,
-        leak: None,
-        alert: None,
-        unfit: None,
+        sampled: SamplerReadings { forecast: None, leak: None, alert: None, unfit: None, ..of.sampled },
         ..*of
     });
     facts

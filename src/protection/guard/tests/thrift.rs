@@ -17,13 +17,13 @@ use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, O
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
 use crate::protection::guard::guard_log::GuardLog;
 use crate::protection::guard::guard_loop::{Executors, GuardLoop};
-use crate::protection::guard::input::{GuardInput, JobInput, Known, SLOTS};
+use crate::protection::guard::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
 use crate::protection::guard::journal::GuardJournal;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
-use crate::protection::policy::{Escalation, Members, State};
+use crate::protection::policy::{Escalation, Members, Rung, State};
 use crate::protection::record::Records;
 use crate::protection::types::scope::Exempt;
 use crate::protection::types::scope::{Member, Scope};
@@ -72,15 +72,12 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         names: Arc::default(),
         escalation: Some(Escalation::new(target.limits.clone(), at)),
         roster: Roster::new(&[process], target.victims, None).into(),
-        members: Some(Members { count: 1, catching: None }),
         scope: Some(scope),
         meter: Some(GroupMeter::open(&hierarchy, "/job").ok()),
-        gpu: Known::Absent,
-        allocator: Known::Absent,
-        forecast: None,
-        leak: None,
-        alert: None,
-        unfit: None,
+        sampled: SamplerReadings {
+            members: Some(Members { count: 1, catching: None }),
+            ..SamplerReadings::default()
+        },
     });
     GuardInput { at, slots }
 }
@@ -131,7 +128,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     assert_eq!(rounds(1_000), (0, Some(State::Ok)));
     uses(folder.path(), 1020);
     let (count, state) = rounds(1);
-    assert_eq!(state, Some(State::Kill));
+    assert_eq!(state, Some(State::At(Rung::Kill)));
     assert!(count <= 1, "{count}: after the kill there is room for who is waited for, and for nothing else");
     victim.0.wait().unwrap();
     let flight = records.flight().lock().unwrap().samples().count();

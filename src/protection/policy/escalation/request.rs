@@ -1,22 +1,24 @@
 //! Checkpoints that another node of the run asks for.
 
 use super::Escalation;
+use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::policy::condition::{Condition, Truth};
 use crate::protection::policy::judge::Judged;
-use crate::protection::policy::observed::{AckKind, Observed};
-use crate::protection::policy::state::{MaxState, Reason, State, Transition};
+use crate::protection::policy::observed::Observed;
+use crate::protection::policy::transition::{Reason, Transition};
+use crate::protection::types::rung::{Rung, State};
 
 impl Escalation {
     /// Makes the transition to CHECKPOINT that another node of the run asks for. Absent where the policy does not allow
     /// it, or a checkpoint was requested shortly before.
     pub fn request(&mut self, now: Timestamp, observed: &Observed) -> Option<Transition> {
-        let quiet = matches!(self.state, State::Ok | State::Warn | State::Soft | State::Cooldown);
-        let allowed = self.limits.max_state >= MaxState::Checkpoint && self.may_ask(now);
+        let quiet = matches!(self.state, State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown);
+        let allowed = self.limits.max_state >= Some(Rung::Checkpoint) && self.may_ask(now);
         if !quiet || !allowed || !observed.fit {
             return None;
         }
-        let transition = self.go(now, observed, State::Checkpoint, Reason::RunRequest);
+        let transition = self.go(now, observed, State::At(Rung::Checkpoint), Reason::RunRequest);
         if let Some(incident) = &mut self.incident {
             incident.requested = true;
         }
@@ -33,15 +35,15 @@ impl Escalation {
         empty: bool,
     ) -> Option<Option<(State, Reason)>> {
         let incident = self.incident.filter(|incident| incident.requested)?;
-        if empty || judged.push.0 >= MaxState::Soft {
+        if empty || judged.push.0 >= Some(Rung::Soft) {
             return None;
         }
         let ack = self.ack(observed);
         let allowed = match ack {
-            Some(AckKind::Saving) => self.limits.longest_grace,
+            Some(CheckpointState::Saving) => self.limits.longest_grace,
             _ => self.limits.grace,
         };
-        let reason = if ack == Some(AckKind::Saved) {
+        let reason = if ack == Some(CheckpointState::Saved) {
             Reason::Saved
         } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
             Reason::NobodyCatches

@@ -5,12 +5,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{GIB, MIB, limits, secs};
+use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Escalation, Forecast, Levels, Limits, MaxState, Members, Mode, Observed,
-    Occupied, Reading, Reason, Resource, State, Transition, Trigger,
+    Ack, Aged, Board, Escalation, Levels, Limits, Members, Mode, Observed, Occupied, Reading, Reason,
+    Resource, Rung, State, Transition, Trigger,
 };
 
 fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
@@ -26,8 +28,11 @@ fn reading() -> impl Strategy<Value = Option<Aged<Reading>>> {
 
 fn observed() -> impl Strategy<Value = Observed> {
     let forecast = proptest::option::of((proptest::option::of(0.0..500.0_f64), 0_u64..20));
-    let ack =
-        proptest::option::of(prop_oneof![Just(AckKind::Saving), Just(AckKind::Saved), Just(AckKind::Failed)]);
+    let ack = proptest::option::of(prop_oneof![
+        Just(CheckpointState::Saving),
+        Just(CheckpointState::Saved),
+        Just(CheckpointState::Failed)
+    ]);
     let members = proptest::option::of((0_u32..4, proptest::option::of(0_u32..3)));
     let alive = proptest::option::of(0_u32..3);
     let busy = prop_oneof![9 => Just(false), 1 => Just(true)];
@@ -38,9 +43,9 @@ fn observed() -> impl Strategy<Value = Observed> {
             absent: [false; 4],
             groups: LimitedGroups::default(),
             forecast: forecast
-                .map(|(p50, age)| Aged::of(p50.map(|p50| Forecast { p10: p50 / 2.0, p50 }), secs(age))),
+                .map(|(p50, age)| Aged::of(p50.map(|p50| Tte { p10: p50 / 2.0, p50, p90: None }), secs(age))),
             leak: Some(Aged::now(leak)),
-            alert: Some(Aged::now(alert.then_some(MaxState::Kill))),
+            alert: Some(Aged::now(alert.then_some(Some(Rung::Kill)))),
             members: members.map(|(count, catching)| Aged::now(Members { count, catching })),
             ack: ack.map(|kind| Ack { kind, at: Timestamp::from_secs(0) }),
             alive,
@@ -52,8 +57,8 @@ fn observed() -> impl Strategy<Value = Observed> {
 }
 
 /// Both the host and the cgroup are watched, and everything may trigger everything.
-fn eager(mode: Mode, max_state: MaxState) -> Limits {
-    let anything = Trigger { max_state: MaxState::Kill, max_age: secs(10) };
+fn eager(mode: Mode, max_state: Option<Rung>) -> Limits {
+    let anything = Trigger { max_state: Some(Rung::Kill), max_age: secs(10) };
     let mut limits =
         Limits { mode, max_state, forecast: anything, leak: anything, alert: anything, ..limits() };
     limits.levels[Resource::Host.place()] = limits.levels[Resource::Cgroup.place()];
@@ -120,7 +125,7 @@ proptest! {
 
     #[test]
     fn at_most_one_checkpoint_signal_in_an_incident(history in history()) {
-        let limits = || eager(Mode::Enforce, MaxState::Kill);
+        let limits = || eager(Mode::Enforce, Some(Rung::Kill));
         let mut asked = std::collections::BTreeSet::new();
         let mut twice = None;
         run([limits(), limits()], &history, |place, _, _, moved| {
@@ -138,7 +143,7 @@ proptest! {
     fn the_hard_level_acts_within_one_step(history in history()) {
         // A limit of its own, so that no other target can hold it up.
         let limits = || {
-            let mut limits = Limits { max_kills_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, MaxState::Kill) };
+            let mut limits = Limits { max_kills_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, Some(Rung::Kill)) };
             limits.levels[Resource::Host.place()] = None;
             limits
         };
@@ -149,9 +154,9 @@ proptest! {
             let due = crossed(&levels, observed.readings[Resource::Cgroup.place()], true)
                 && observed.fit
                 && observed.members.is_some_and(|members| members.value.count > 0)
-                && !matches!(before, State::Kill | State::Verify)
-                && !(before == State::Term && observed.alive == Some(0));
-            if due && moved.is_none_or(|moved| moved.to != State::Kill) {
+                && !matches!(before, State::At(Rung::Kill) | State::Verify)
+                && !(before == State::At(Rung::Term) && observed.alive == Some(0));
+            if due && moved.is_none_or(|moved| moved.to != State::At(Rung::Kill)) {
                 late = Some((before, moved));
             }
         });
@@ -160,7 +165,7 @@ proptest! {
 
     #[test]
     fn nothing_graceful_happens_without_fresh_data(history in history()) {
-        let limits = || eager(Mode::Enforce, MaxState::Kill);
+        let limits = || eager(Mode::Enforce, Some(Rung::Kill));
         let of = limits();
         let mut blind = None;
         run([limits(), limits()], &history, |_, observed, _, moved| {
@@ -175,8 +180,8 @@ proptest! {
 
     #[test]
     fn no_process_is_killed_while_the_level_is_not_crossed_or_unknown(history in history()) {
-        let limits = [eager(Mode::Enforce, MaxState::Checkpoint), eager(Mode::Enforce, MaxState::Term)];
-        let max_state = [State::Checkpoint, State::Term];
+        let limits = [eager(Mode::Enforce, Some(Rung::Checkpoint)), eager(Mode::Enforce, Some(Rung::Term))];
+        let max_state = [State::At(Rung::Checkpoint), State::At(Rung::Term)];
         let mut beyond = None;
         run(limits, &history, |place, _, _, moved| {
             if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > max_state[place]) {
@@ -191,7 +196,7 @@ proptest! {
         // Only the host is watched, or one limit above both: what one gives back, both have.
         let unwatched = if below_one_limit { Resource::Host } else { Resource::Cgroup };
         let limits = || {
-            let mut limits = eager(Mode::Enforce, MaxState::Kill);
+            let mut limits = eager(Mode::Enforce, Some(Rung::Kill));
             limits.levels[unwatched.place()] = None;
             limits
         };
@@ -212,18 +217,18 @@ proptest! {
                 elapsed += steps.next().unwrap().0;
             }
             // One in TERM can be past its time only after BLIND, in which nothing was said of it.
-            if states[1 - place] == State::Term {
+            if states[1 - place] == State::At(Rung::Term) {
                 overdue[1 - place] = u128::from(elapsed - asked[1 - place]) >= allowed.as_millis();
             }
             let Some(moved) = moved else { return };
-            if moved.to == State::Term && moved.reason != Reason::Fresh {
+            if moved.to == State::At(Rung::Term) && moved.reason != Reason::Fresh {
                 asked[place] = elapsed;
             }
             states[place] = moved.to;
             // Whoever stays past its time holds nobody up any more.
             let late = matches!(moved.reason, Reason::Unkillable | Reason::NotBack) && moved.to == moved.from;
             overdue[place] = late || (overdue[place] && moved.to == State::Verify);
-            let ending = |state| matches!(state, State::Term | State::Kill | State::Verify);
+            let ending = |state| matches!(state, State::At(Rung::Term | Rung::Kill) | State::Verify);
             if moved.acts() && ending(moved.to) && ending(states[1 - place]) && !overdue[1 - place] {
                 both = Some((place, moved));
             }
@@ -233,7 +238,7 @@ proptest! {
 
     #[test]
     fn the_rate_limits_hold(history in history()) {
-        let limits = || eager(Mode::Enforce, MaxState::Kill);
+        let limits = || eager(Mode::Enforce, Some(Rung::Kill));
         let mut counted = [0_u32; 2];
         // The whole history is shorter than an hour.
         prop_assume!(history.iter().map(|(ms, _)| ms).sum::<u64>() < 3_600_000);
@@ -246,7 +251,7 @@ proptest! {
 
     #[test]
     fn an_incident_is_one_at_a_time_and_climbs(history in history()) {
-        let limits = || eager(Mode::Enforce, MaxState::Kill);
+        let limits = || eager(Mode::Enforce, Some(Rung::Kill));
         let mut last = [(0_u64, State::Ok); 2];
         let mut wrong = None;
         run([limits(), limits()], &history, |place, _, before, moved| {

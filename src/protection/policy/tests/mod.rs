@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Levels, Limits, MaxState, Mode, Trigger};
+use super::{Levels, Limits, Mode, Rung, Trigger};
 use crate::model::units::{Amount, Bytes};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -25,16 +25,16 @@ pub(super) fn limits() -> Limits {
     };
     Limits {
         mode: Mode::Enforce,
-        max_state: MaxState::Kill,
+        max_state: Some(Rung::Kill),
         levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None],
         hysteresis: Amount::Bytes(Bytes::new(512 * MIB)),
         for_time: secs(2),
         clear_for: secs(30),
-        forecast: Trigger { max_state: MaxState::Checkpoint, max_age: secs(10) },
+        forecast: Trigger { max_state: Some(Rung::Checkpoint), max_age: secs(10) },
         warn_within: secs(300),
         soft_within: secs(60),
-        leak: Trigger { max_state: MaxState::Warn, max_age: secs(60) },
-        alert: Trigger { max_state: MaxState::Checkpoint, max_age: secs(600) },
+        leak: Trigger { max_state: Some(Rung::Warn), max_age: secs(60) },
+        alert: Trigger { max_state: Some(Rung::Checkpoint), max_age: secs(600) },
         hook_wait: Duration::ZERO,
         grace: secs(30),
         longest_grace: secs(600),

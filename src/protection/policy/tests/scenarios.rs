@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::world::{Job, play};
 use super::{limits, secs};
-use crate::protection::policy::{Limits, MaxState, Mode};
+use crate::protection::policy::{Limits, Mode, Rung};
 
 /// In the unit of the played rates.
 const MIB: f64 = 1_048_576.0;
@@ -208,7 +208,7 @@ fn memory_that_never_comes_back_takes_no_second_victim() {
 fn a_saw_does_not_start_the_hook_again_and_again() {
     let takes = |time: f64| if time < 8.0 || (time - 8.0) % 6.0 > 3.0 { 600.0 * MIB } else { -600.0 * MIB };
     check(
-        Limits { max_state: MaxState::Soft, for_time: secs(1) / 5, ..limits() },
+        Limits { max_state: Some(Rung::Soft), for_time: secs(1) / 5, ..limits() },
         &Job { takes, ..Job::default() },
         60,
         expect![[r#"
@@ -315,7 +315,7 @@ fn observing_records_the_same_incident_and_does_nothing() {
 
 #[test]
 fn a_policy_that_may_only_ask_never_ends_a_job() {
-    let limits = Limits { max_state: MaxState::Checkpoint, ..limits() };
+    let limits = Limits { max_state: Some(Rung::Checkpoint), ..limits() };
     check(
         limits,
         &Job { takes: ramp, ..Job::default() },
@@ -350,7 +350,7 @@ fn the_hook_has_its_time_first() {
 fn a_saw_is_not_asked_again_and_again() {
     let takes = |time: f64| if time % 60.0 < 30.0 { 180.0 * MIB } else { -180.0 * MIB };
     let job = Job { takes, saved: Some(2.0), ..Job::default() };
-    let limits = Limits { max_state: MaxState::Checkpoint, cooldown: secs(5), ..limits() };
+    let limits = Limits { max_state: Some(Rung::Checkpoint), cooldown: secs(5), ..limits() };
     check(
         limits,
         &job,
@@ -402,7 +402,7 @@ fn a_used_up_rate_disarms_and_the_hard_level_may_be_excepted() {
 fn a_process_that_may_not_be_killed_is_reported() {
     let job = Job { takes: ramp, ends: None, ..Job::default() };
     check(
-        Limits { max_state: MaxState::Term, ..limits() },
+        Limits { max_state: Some(Rung::Term), ..limits() },
         &job,
         130,
         expect![[r#"

@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::GIB;
+use crate::model::checkpoint::CheckpointState;
 
+use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, AckKind, Aged, Board, Escalation, Forecast, Limits, MaxState, Members, Mode, Observed, Occupied,
-    Reading, Resource, State,
+    Ack, Aged, Board, Escalation, Limits, Members, Mode, Observed, Occupied, Reading, Resource, Rung, State,
 };
 
 /// In the unit of the played rates.
@@ -113,27 +114,28 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         let mut observed = Observed { fit: true, ..Observed::default() };
         observed.readings[Resource::Cgroup.place()] =
             last.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let foreseen = (job.foreseen)(time).map(|p50| Forecast { p10: p50 / 2.0, p50 });
+        let foreseen = (job.foreseen)(time).map(|p50| Tte { p10: p50 / 2.0, p50, p90: None });
         observed.forecast = Some(Aged::now(foreseen));
-        observed.alert = job.alert.contains(&time).then_some(Aged::now(Some(MaxState::Kill)));
+        observed.alert = job.alert.contains(&time).then_some(Aged::now(Some(Some(Rung::Kill))));
         let victims = u32::from(gone.is_none()) * 8;
         let count = victims + job.rest;
         observed.members = Some(Aged::now(Members { count, catching: Some(u32::from(job.catches) * count) }));
         let ack = |kind, at: Option<f64>| since(asked.checkpoint, at).then_some(Ack { kind, at: now });
-        observed.ack = ack(AckKind::Saved, job.saved).or_else(|| ack(AckKind::Saving, job.saving));
+        observed.ack =
+            ack(CheckpointState::Saved, job.saved).or_else(|| ack(CheckpointState::Saving, job.saving));
         observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(victims);
         observed.victims = Bytes::new(used as u64);
         let Some(transition) = board.step(0, now, &observed) else { continue };
         let done = match (transition.acts() && enforce, transition.to) {
-            (true, State::Checkpoint) if transition.ask => {
+            (true, State::At(Rung::Checkpoint)) if transition.ask => {
                 asked.checkpoint = Some(time);
                 ", asked to save"
             }
-            (true, State::Term) => {
+            (true, State::At(Rung::Term)) => {
                 asked.term = Some(time);
                 ", asked to end"
             }
-            (true, State::Kill) => {
+            (true, State::At(Rung::Kill)) => {
                 asked.kill = Some(time);
                 ", killed"
             }

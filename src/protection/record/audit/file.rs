@@ -12,7 +12,7 @@ const AHEAD: u64 = 1 << 20;
 
 /// The path of the log, and how much of it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LogPath {
     /// The current file; older ones have the suffixes `.1`, `.2` and so on.
     pub path: PathBuf,
     /// Maximum size of a file in bytes.
@@ -23,7 +23,7 @@ pub struct Place {
 
 #[derive(Debug)]
 pub(super) struct LogFile {
-    place: Place,
+    place: LogPath,
     file: File,
     length: u64,
     taken: u64,
@@ -31,7 +31,7 @@ pub(super) struct LogFile {
 
 impl LogFile {
     /// Opens the file for appending, and creates its folder where there is none.
-    pub(super) fn open(place: Place) -> io::Result<Self> {
+    pub(super) fn open(place: LogPath) -> io::Result<Self> {
         if let Some(folder) = place.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -124,7 +124,7 @@ mod tests {
     fn a_full_file_is_put_aside_and_few_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/audit.jsonl");
-        let place = Place { path: path.clone(), most_bytes: 20, keep: 2 };
+        let place = LogPath { path: path.clone(), most_bytes: 20, keep: 2 };
         let mut log = LogFile::open(place.clone()).unwrap();
         for number in 10..18 {
             log.append(format!("line {number}\n").as_bytes()).unwrap();
@@ -144,7 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         std::fs::write(&path, "one\ntw").unwrap();
-        let place = Place { path: path.clone(), most_bytes: 200, keep: 1 };
+        let place = LogPath { path: path.clone(), most_bytes: 200, keep: 1 };
         LogFile::open(place).unwrap().append(b"three\n").unwrap();
         assert_eq!(std::fs::read_to_string(path).unwrap(), "one\ntw\nthree\n");
     }
@@ -154,6 +154,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
-        assert!(LogFile::open(Place { path, most_bytes: 20, keep: 2 }).is_err());
+        assert!(LogFile::open(LogPath { path, most_bytes: 20, keep: 2 }).is_err());
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use file::LogFile;
-pub use file::Place;
+pub use file::LogPath;
 use ring::Ring;
 
 use crate::host::clock;
@@ -23,7 +23,7 @@ const ROOM: usize = 512 * 1024;
 /// Maximum size of one write to the disk in bytes.
 const CHUNK: usize = 16 * 1024;
 /// Time between two attempts after a failed write.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The status of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Status {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LogState {
     ring: Mutex<Ring>,
     trouble: Mutex<Option<String>>,
     wake: Condvar,
@@ -46,7 +46,7 @@ struct Shared {
 /// The handle for adding lines.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     /// Dropped with the last handle, which ends the thread.
     _alive: Arc<()>,
 }
@@ -58,8 +58,8 @@ impl AuditLog {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(place: Option<Place>) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+    pub fn start(place: Option<LogPath>) -> io::Result<Self> {
+        let shared = Arc::new(LogState {
             ring: Mutex::new(Ring::new(ROOM)),
             trouble: Mutex::new(None),
             wake: Condvar::new(),
@@ -118,18 +118,20 @@ impl AuditLog {
     }
 }
 
-fn note(shared: &Shared, place: &Place, error: Option<&io::Error>) {
+fn note(shared: &LogState, place: &LogPath, error: Option<&io::Error>) {
     *lock(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
 }
 
-fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted: impl Fn() -> bool) {
+fn keep_writing(shared: &LogState, place: LogPath, mut file: Option<LogFile>, wanted: impl Fn() -> bool) {
     let mut chunk = Vec::with_capacity(2 * CHUNK);
     loop {
         let end = {
             let ring = lock(&shared.ring);
             let idle = |ring: &mut Ring| ring.waiting() == 0;
-            let (ring, _) =
-                shared.wake.wait_timeout_while(ring, PAUSE, idle).unwrap_or_else(PoisonError::into_inner);
+            let (ring, _) = shared
+                .wake
+                .wait_timeout_while(ring, RETRY_INTERVAL, idle)
+                .unwrap_or_else(PoisonError::into_inner);
             ring.unwritten(&mut chunk, CHUNK)
         };
         let open = wanted();
@@ -145,7 +147,7 @@ fn keep_writing(shared: &Shared, place: Place, mut file: Option<LogFile>, wanted
                     // Opened again next time: the folder may have been created, or another disk mounted.
                     file = None;
                     if open {
-                        std::thread::sleep(PAUSE);
+                        std::thread::sleep(RETRY_INTERVAL);
                     }
                 }
             }
@@ -166,7 +168,7 @@ mod tests {
     fn lines_reach_the_disk_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
-        let place = Place { path: path.clone(), most_bytes: 1 << 20, keep: 1 };
+        let place = LogPath { path: path.clone(), most_bytes: 1 << 20, keep: 1 };
         let log = AuditLog::start(Some(place)).unwrap();
         let expected: String = (0..500).map(|number| format!("{{\"n\":{number}}}\n")).collect();
         for line in expected.split_inclusive('\n') {
@@ -186,7 +188,7 @@ mod tests {
             crate::skip::skip("this host has no /dev/full");
             return;
         }
-        let log = AuditLog::start(Some(Place { path: full, most_bytes: 1 << 40, keep: 1 })).unwrap();
+        let log = AuditLog::start(Some(LogPath { path: full, most_bytes: 1 << 40, keep: 1 })).unwrap();
         let line = [b"x".repeat(999), b"\n".to_vec()].concat();
         for _ in 0..1000 {
             log.put(&line);
@@ -208,7 +210,8 @@ mod tests {
         let blocked = folder.path().join("blocked");
         std::fs::write(&blocked, "").unwrap();
         let path = blocked.join("audit.jsonl");
-        let log = AuditLog::start(Some(Place { path: path.clone(), most_bytes: 1 << 20, keep: 1 })).unwrap();
+        let log =
+            AuditLog::start(Some(LogPath { path: path.clone(), most_bytes: 1 << 20, keep: 1 })).unwrap();
         assert!(log.status().trouble.is_some());
         log.put(b"kept\n");
         std::fs::remove_file(&blocked).unwrap();

@@ -1,4 +1,4 @@
-//! The folders of incidents: written, listed and limited in number and size.
+//! The folders of incidents: written, listed and removed.
 
 mod table;
 
@@ -14,20 +14,16 @@ use crate::protection::types::incidents::{IncidentError, Incidents, RECORD};
 /// Maximum size of an incident's file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// The incident folders, and their limits.
+/// The folder with the incident folders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     folder: PathBuf,
-    /// Maximum number of incidents.
-    most: usize,
-    /// Maximum size of all incidents in bytes.
-    most_bytes: u64,
 }
 
 impl Store {
     /// A store below `folder`, which need not exist yet.
-    pub fn new(folder: PathBuf, most: usize, most_bytes: u64) -> Self {
-        Self { folder, most: most.max(1), most_bytes }
+    pub const fn new(folder: PathBuf) -> Self {
+        Self { folder }
     }
 
     /// Checks that an incident could be written now.
@@ -41,11 +37,11 @@ impl Store {
         std::fs::remove_file(&probe).map_err(failed("remove", &probe))
     }
 
-    /// Writes an incident's files, the record last, and removes the oldest incidents beyond the limits.
+    /// Writes files of an incident, the record last; returns the size of all its files in bytes.
     ///
     /// # Errors
     /// The first file that cannot be written; those before it are written.
-    pub fn write(&self, id: &str, files: &[(String, Vec<u8>)]) -> Result<PathBuf, IncidentError> {
+    pub fn write(&self, id: &str, files: &[(String, Vec<u8>)]) -> Result<u64, IncidentError> {
         let folder = self.place(id)?;
         make(&folder)?;
         let (last, first): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| name == RECORD);
@@ -56,30 +52,16 @@ impl Store {
             let path = folder.join(name);
             fs::write_atomically(&path, |out| out.write_all(bytes)).map_err(failed("write", &path))?;
         }
-        self.prune(id);
-        Ok(folder)
+        Ok(size(&folder))
+    }
+
+    /// Removes an incident; returns whether it is gone.
+    pub fn remove(&self, id: &str) -> bool {
+        self.place(id).is_ok_and(|folder| std::fs::remove_dir_all(folder).is_ok())
     }
 
     fn place(&self, id: &str) -> Result<PathBuf, IncidentError> {
         if plain(id) { Ok(self.folder.join(id)) } else { Err(IncidentError::Name(id.to_owned())) }
-    }
-
-    /// Removes the oldest incidents beyond the limits; keeps `newest`.
-    fn prune(&self, newest: &str) {
-        let Ok(mut all) = self.names() else { return };
-        let mut bytes: u64 = all.iter().map(|(_, bytes)| bytes).sum();
-        all.retain(|(id, _)| id != newest);
-        let mut left = all.len() + 1;
-        for (id, size) in all {
-            if left <= self.most && bytes <= self.most_bytes {
-                return;
-            }
-            // A folder that cannot be removed is tried again with the next incident.
-            if std::fs::remove_dir_all(self.folder.join(&id)).is_ok() {
-                left -= 1;
-                bytes = bytes.saturating_sub(size);
-            }
-        }
     }
 }
 
@@ -150,15 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn incidents_are_written_read_and_kept_by_count() {
+    fn incidents_are_written_read_and_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("deep/incidents"), 3, 1 << 30);
+        let store = Store::new(folder.path().join("deep/incidents"));
         assert_eq!(ids(&store), [""; 0]);
         store.check().unwrap();
         for number in 1..=5 {
             store.write(&format!("i{number}"), &files(10)).unwrap();
         }
-        store.write("i5", &files(20)).unwrap();
+        assert_eq!(store.write("i5", &files(20)).unwrap(), 22);
+        assert_eq!(["i1", "i2", "../i3"].map(|id| store.remove(id)), [true, true, false]);
         assert_eq!(ids(&store), ["i3", "i4", "i5"]);
         assert_eq!(store.names().unwrap().pop().unwrap().1, 22);
         assert_eq!(store.file("i5", "report.md").unwrap().len(), 20);
@@ -166,21 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn incidents_are_kept_by_size_and_the_newest_in_any_case() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().to_owned(), 100, 1000);
-        for number in 1..=4 {
-            store.write(&format!("i{number}"), &files(400)).unwrap();
-        }
-        assert_eq!(ids(&store), ["i3", "i4"]);
-        store.write("i5", &files(5000)).unwrap();
-        assert_eq!(ids(&store), ["i5"]);
-    }
-
-    #[test]
     fn no_name_leads_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("incidents"), 3, 1000);
+        let store = Store::new(folder.path().join("incidents"));
         for name in ["", ".", "..", "../x", "a/b", "/etc", ".hidden", "a b", "é"] {
             assert!(matches!(store.write(name, &files(1)), Err(IncidentError::Name(_))), "{name}");
             assert!(matches!(store.file(name, RECORD), Err(IncidentError::Name(_))), "{name}");
@@ -193,7 +164,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let blocked = folder.path().join("blocked");
         std::fs::write(&blocked, "").unwrap();
-        let store = Store::new(blocked.join("incidents"), 3, 1000);
+        let store = Store::new(blocked.join("incidents"));
         assert!(store.check().unwrap_err().to_string().starts_with("cannot make "));
         assert!(store.write("i1", &files(1)).is_err());
         assert!(store.names().is_err() || ids(&store).is_empty());
@@ -202,7 +173,7 @@ mod tests {
     #[test]
     fn the_newest_comes_first_and_a_damaged_one_is_reported() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().to_owned(), 10, 1 << 20);
+        let store = Store::new(folder.path().to_owned());
         let record =
             Incident { target: "job".to_owned(), summary: "It ended.".to_owned(), ..Incident::default() };
         let whole = serde_json::to_vec(&record).unwrap();

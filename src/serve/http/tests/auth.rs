@@ -186,7 +186,7 @@ async fn alerts_are_accepted_from_known_senders() {
 #[tokio::test]
 async fn incidents_are_for_who_is_authenticated() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path().join("incidents"), 10, 1 << 20);
+    let store = Store::new(folder.path().join("incidents"));
     let open = Running::with_incidents(Some(Arc::new(store.clone())), web());
     for path in ["/api/v1/incidents", "/api/v1/incidents/i1", "/api/v1/incidents/i1/memory.svg"] {
         let reply = ask(open.address, get(path, "")).await;

@@ -11,9 +11,10 @@ use std::path::Path;
 
 use super::{BackgroundExecutors, Machine, Mode, exempt};
 use crate::model::ids::ProcessKey;
+use crate::protection::types::rung::{Rung, State};
 use crate::protection::types::scope::{Exempt, Member, Scope};
 use crate::protection::types::step::{
-    Executor as _, SignalNumber, Stage, Step, StepDone, StepError, TargetId, Work,
+    Executor as _, SignalNumber, Step, StepDone, StepError, TargetId, Work,
 };
 
 const TARGET: TargetId = TargetId(0);
@@ -44,7 +45,7 @@ fn armed(mode: Mode, members: Vec<Member>) -> Machine {
 }
 
 fn step(work: Work) -> Step {
-    Step { target: TARGET, stage: Stage::Kill, work }
+    Step { target: TARGET, stage: State::At(Rung::Kill), work }
 }
 
 fn perform(machine: &mut Machine, work: Work) -> Result<StepDone, StepError> {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 /// The address of a web service for people: its scheme and host. Paths, queries and what is before an `@` hold the
 /// secrets of chat services.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'u>(pub &'u str);
+pub struct ServiceAddress<'u>(pub &'u str);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ServiceAddress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", self.0));
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -20,6 +20,6 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-pub(super) fn place<S: serde::Serializer>(url: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&Place(url))
+pub(super) fn serialize<S: serde::Serializer>(url: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&ServiceAddress(url))
 }

@@ -1,0 +1,164 @@
+//! Which incident records are kept. Pure.
+//!
+//! Every user can cause OOM kills in an own cgroup, and crossed levels in an own job. So each cause has limits of its
+//! own, and within a cause the user with the most records loses its oldest one.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use crate::protection::types::incident::{Cause, Incident};
+
+/// Time after an OOM kill within which another one in the same cgroup belongs to the same record. A container that is
+/// killed repeatedly is restarted by the kubelet within 5 minutes.
+const SAME_RECORD: Duration = Duration::from_secs(600);
+
+/// Maximum number of records of a cause, and of their bytes.
+const fn limits(cause: Cause) -> (u64, u64) {
+    match cause {
+        Cause::Policy => (100, 256 << 20),
+        Cause::KernelOom | Cause::Killed => (50, 128 << 20),
+    }
+}
+
+/// A record on the disk.
+#[derive(Debug)]
+struct KeptRecord {
+    id: String,
+    bytes: u64,
+    cause: Cause,
+    user: Option<u32>,
+    target: String,
+    /// When it ended, or began, in seconds since 1970.
+    last_unix_seconds: f64,
+}
+
+/// The records on the disk.
+#[derive(Debug, Default)]
+pub(super) struct KeptRecords(Vec<KeptRecord>);
+
+impl KeptRecords {
+    /// Adds a record that was read or written, in place of its earlier version.
+    pub(super) fn insert(&mut self, incident: &Incident, bytes: u64) {
+        self.0.retain(|record| record.id != incident.id);
+        self.0.push(KeptRecord {
+            id: incident.id.clone(),
+            bytes,
+            cause: incident.cause,
+            user: incident.user,
+            target: incident.target.clone(),
+            last_unix_seconds: incident.ended_unix_seconds.unwrap_or(incident.began_unix_seconds),
+        });
+    }
+
+    /// The ids of the records beyond the limits; `newest` is kept in any case.
+    pub(super) fn excess(&self, newest: &str) -> Vec<&str> {
+        let mut removed = Vec::new();
+        for cause in [Cause::Policy, Cause::KernelOom, Cause::Killed] {
+            let (most, most_bytes) = limits(cause);
+            let mut records: Vec<_> = self.0.iter().filter(|record| record.cause == cause).collect();
+            loop {
+                let too_many = records.len() as u64 > most;
+                if !too_many && records.iter().map(|record| record.bytes).sum::<u64>() <= most_bytes {
+                    break;
+                }
+                let size = |record: &KeptRecord| if too_many { 1 } else { record.bytes };
+                let of_user = |user: Option<u32>| -> u64 {
+                    records.iter().filter(|record| record.user == user).map(|record| size(record)).sum()
+                };
+                let old = records.iter().enumerate().filter(|(_, record)| record.id != newest);
+                let next = old.max_by_key(|(_, record)| (of_user(record.user), Reverse(&record.id)));
+                let Some((place, _)) = next else { break };
+                removed.push(records.remove(place).id.as_str());
+            }
+        }
+        removed
+    }
+
+    /// Forgets a record that was removed.
+    pub(super) fn remove(&mut self, id: &str) {
+        self.0.retain(|record| record.id != id);
+    }
+
+    /// The id of the record that an OOM kill belongs to: that of the last one in the same cgroup, if it was shortly
+    /// before.
+    pub(super) fn of_same_cgroup(&self, kill: &Incident) -> Option<&str> {
+        let same = |record: &&KeptRecord| {
+            let passed = kill.began_unix_seconds - record.last_unix_seconds;
+            record.cause == kill.cause
+                && (&record.target, record.user) == (&kill.target, kill.user)
+                && (0.0..=SAME_RECORD.as_secs_f64()).contains(&passed)
+        };
+        let known = kill.cause == Cause::KernelOom && !kill.target.is_empty();
+        let record =
+            self.0.iter().filter(|_| known).filter(same).max_by(|one, other| one.id.cmp(&other.id))?;
+        Some(&record.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MALLORY: Option<u32> = Some(1002);
+
+    fn record(second: u64, cause: Cause, user: Option<u32>) -> Incident {
+        let id = format!("{second:06}");
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let began_unix_seconds = second as f64;
+        Incident { id, cause, user, began_unix_seconds, target: "/a".to_owned(), ..Incident::default() }
+    }
+
+    fn add(kept: &mut KeptRecords, incident: &Incident, bytes: u64) {
+        kept.insert(incident, bytes);
+        let removed: Vec<String> = kept.excess(&incident.id).into_iter().map(str::to_owned).collect();
+        removed.iter().for_each(|id| kept.remove(id));
+    }
+
+    fn count(kept: &KeptRecords, cause: Cause, user: Option<u32>) -> usize {
+        kept.0.iter().filter(|record| (record.cause, record.user) == (cause, user)).count()
+    }
+
+    #[test]
+    fn the_oldest_record_of_the_user_with_the_most_is_removed_first() {
+        let mut kept = KeptRecords::default();
+        for second in 0..30 {
+            add(&mut kept, &record(second, Cause::Policy, MALLORY), 1);
+            add(&mut kept, &record(1000 + second, Cause::KernelOom, Some(1)), 1);
+        }
+        for second in 2000..2200 {
+            add(&mut kept, &record(second, Cause::KernelOom, MALLORY), 1);
+        }
+        assert_eq!(count(&kept, Cause::Policy, MALLORY), 30);
+        assert_eq!([Some(1), MALLORY].map(|user| count(&kept, Cause::KernelOom, user)), [25, 25]);
+        let oldest = |user| kept.0.iter().filter(|record| record.user == user).map(|record| &record.id).min();
+        assert_eq!(oldest(Some(1)).unwrap(), "001005");
+        assert!(kept.0.iter().any(|record| record.id == "002199"));
+    }
+
+    #[test]
+    fn bytes_are_limited_too_and_the_newest_record_is_kept_in_any_case() {
+        let mut kept = KeptRecords::default();
+        for second in 0..10 {
+            add(&mut kept, &record(second, Cause::Killed, Some(1)), 1 << 20);
+            add(&mut kept, &record(100 + second, Cause::Killed, MALLORY), 30 << 20);
+        }
+        assert_eq!(count(&kept, Cause::Killed, Some(1)), 10);
+        assert_eq!(count(&kept, Cause::Killed, MALLORY), 3);
+        add(&mut kept, &record(200, Cause::Killed, MALLORY), 1 << 30);
+        assert!(kept.0.iter().any(|record| record.id == "000200"));
+    }
+
+    #[test]
+    fn only_a_kill_shortly_after_another_in_the_same_cgroup_belongs_to_its_record() {
+        let mut kept = KeptRecords::default();
+        kept.insert(&record(1000, Cause::KernelOom, MALLORY), 1);
+        let of = |incident: Incident| kept.of_same_cgroup(&incident);
+        let other = |incident: Incident| Incident { target: "/b".to_owned(), ..incident };
+        assert_eq!(of(record(1600, Cause::KernelOom, MALLORY)), Some("001000"));
+        assert_eq!(of(record(1601, Cause::KernelOom, MALLORY)), None);
+        assert_eq!(of(record(999, Cause::KernelOom, MALLORY)), None);
+        assert_eq!(of(record(1001, Cause::KernelOom, Some(1))), None);
+        assert_eq!(of(record(1001, Cause::Killed, MALLORY)), None);
+        assert_eq!(of(other(record(1001, Cause::KernelOom, MALLORY))), None);
+    }
+}
