@@ -43,7 +43,7 @@ fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
         return Ok(together(report::read_all(bytes)?.iter().map(report::Report::chart).collect()));
     }
     if columns::is_csv(bytes) {
-        return recorded(columns::read(bytes)?, columns);
+        return recorded(columns::read(bytes, |_| true)?, columns);
     }
     Ok(logged(older_logs::read(bytes)?))
 }
