@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use crate::analyzers::replay;
+use crate::cluster;
 use crate::formats::{log_lines, messages, older_logs, parameters, pickle, rank_environment, snapshot};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
@@ -253,7 +254,9 @@ targets! {
     }
     /// What a Prometheus server answers to a range query, and a report of ours read back as series.
     recordings(bytes) {
-        for found in [prometheus::read(bytes).ok(), report::read(bytes).ok()].into_iter().flatten() {
+        let ranges = cluster::ranges(bytes).unwrap_or_default().into_iter();
+        let ranges = ranges.map(|range| prometheus::series(&range.labels, range.points)).collect();
+        for found in [Some(ranges), report::read(bytes).ok()].into_iter().flatten() {
             for series in found {
                 assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }

@@ -13,7 +13,7 @@ use super::perf_log::{Owners, PerfLog};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
-use crate::engine::{self, Frames};
+use crate::engine::{self, EVERYTHING, Engine, Frames};
 use crate::events::Events;
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
@@ -121,7 +121,8 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let (show_incidents, incidents) = watch::channel(incidents(&records));
     let checkpoints: Arc<Checkpoints> = Arc::default();
     record::report_missing_capabilities(&config.paths.proc, &config.paths.cgroup, &events);
-    let mut guard = GuardSupervisor::new(hook_helper, Arc::clone(&records), Arc::clone(&checkpoints));
+    let mut guard =
+        GuardSupervisor::new(|| own_command("hook-helper"), Arc::clone(&records), Arc::clone(&checkpoints));
     let host_name = sysinfo::System::host_name();
     let jobs = Arc::new(Ledger::new(host_name.as_deref()));
     let server = http::Server::bind(http::Setup {
@@ -373,6 +374,11 @@ fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<Pe
     })
 }
 
+/// An engine for a command that samples this node itself.
+pub fn own_engine(config: &Config) -> Engine {
+    Engine::new(EVERYTHING, config, context(&config.paths, Arc::default()), Arc::new(Events::new()))
+}
+
 /// The configured paths that the sources read.
 pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
     Context {
@@ -383,7 +389,7 @@ pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
             kmsg: paths.kmsg.clone(),
             passwd: paths.passwd.clone(),
         }),
-        worker: worker(),
+        worker: own_command("gpu-worker"),
         checkpoints,
     }
 }
@@ -399,21 +405,11 @@ pub fn protection(config: &Config) -> Protection {
     section.map_or_else(Protection::default, |section| Protection::new(section, config.sampling.interval))
 }
 
-/// How the process that starts hooks is started: this same program.
-fn hook_helper() -> Option<WorkerCommand> {
-    let helper = WorkerCommand::own("hook-helper");
-    helper.inspect_err(|error| tracing::error!(%error, "The path of this program is not known.")).ok()
-}
-
-/// How the GPU worker is started: this same program.
-fn worker() -> Option<WorkerCommand> {
-    match WorkerCommand::own("gpu-worker") {
-        Ok(worker) => Some(worker),
-        Err(error) => {
-            tracing::error!(%error, "The path of this program is not known, so no GPU worker can be started.");
-            None
-        }
-    }
+/// A hidden command of this program; absent where the path of the program is not known.
+fn own_command(name: &'static str) -> Option<WorkerCommand> {
+    let command = WorkerCommand::own(name);
+    let unknown = |error: &_| tracing::error!(%error, name, "The path of this program is not known, so that a process of it cannot be started.");
+    command.inspect_err(unknown).ok()
 }
 
 /// Waits for the next watchdog notification; forever without a watchdog.

@@ -3,9 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-
-use super::fetch::{self, Fetcher};
+use super::fetch::{self, Fetcher, LARGEST_NODE};
 use crate::cli::out;
 use crate::cli::output::{self, Format};
 use crate::cli::report::standard_output_page;
@@ -59,9 +57,6 @@ enum Lowest {
     Critical,
 }
 
-/// Largest answer that is read, in bytes: 40 times the view of a busy node.
-const LARGEST: usize = 64 << 20;
-
 /// The time limit of a request, in seconds.
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "is not a number")?;
@@ -107,16 +102,8 @@ impl Args {
 
     /// What the daemon states of its node.
     fn node(&self) -> anyhow::Result<NodeView> {
-        let base = self.url.trim_end_matches('/');
-        let address = fetch::address(&format!("{base}/api/v1/node")).context("--url")?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // The limit of the whole request comes first.
-        let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
-        let body =
-            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
-        let body =
-            body.map_err(|_| anyhow::anyhow!("no answer within {} s", self.timeout.as_secs_f64()))??;
-        serde_json::from_slice(&body).map_err(|_| anyhow::anyhow!("{address} is not a node of memwarden"))
+        let fetcher = Fetcher::new(&self.url, LARGEST_NODE, self.timeout)?;
+        fetch::runtime()?.block_on(fetcher.json("/api/v1/node"))
     }
 }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use crate::app::{self, serve};
-use crate::cli::out;
 use crate::cli::report::standard_output_page;
+use crate::cli::{fetch, out};
 use crate::config;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::table::{self as columns, Cell, Row, Table};
+use crate::node_view::table::{Cell, Row, Table};
 use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
@@ -77,24 +77,13 @@ impl Args {
                 let again = before.replace(step.state) == Some(step.state);
                 let state = if again { "" } else { step.state.label() };
                 let result = Cell::text(&step.outcome);
-                let cells = vec![
-                    Cell { text: state.to_owned(), ..Cell::default() },
-                    Cell::text(&step.what),
-                    Cell::text(format!("{} µs", step.micros)),
-                    if step.fails { result.of(Health::Critical) } else { result },
-                ];
-                Row { cells, ..Row::default() }
+                Row::default()
+                    .text("state", 0, Cell::plain(state))
+                    .text("step", 0, &step.what)
+                    .number("took", 1, format!("{} µs", step.micros))
+                    .prose("result", if step.fails { result.of(Health::Critical) } else { result })
             });
-            let rows: Vec<Row> = rows.collect();
-            if !rows.is_empty() {
-                let columns = vec![
-                    columns::text("state", 0),
-                    columns::text("step", 0),
-                    columns::number("took", 1),
-                    columns::prose("result"),
-                ];
-                table(&mut text, &Table { columns, rows, ..Table::default() }, page);
-            }
+            table(&mut text, &Table::new("Steps", rows, ""), page);
             well |= !job.steps.is_empty();
         }
         let fails =
@@ -137,30 +126,21 @@ fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> a
         ..RunRequest::default()
     };
     let query = Query { run: run.into(), slurm_job_id: slurm_job_id.unwrap_or_default().into(), request };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = fetch::runtime()?;
     let answers = runtime.block_on(ask_run::ask(peers, &query)).context("the drill could not begin")?;
     runtime.shutdown_background();
     let mut text = String::new();
     let page = standard_output_page();
     let rows = answers.iter().map(|PeerAnswer { peer, answer, why }| {
         let health = level(answer.outcome);
-        let cells = vec![
-            Cell::text(peer),
-            Cell::text(&answer.host),
-            Cell::text(answer.processes.to_string()),
-            Cell::text(answer.outcome.label()).of(health),
-            Cell::text(why),
-        ];
-        Row { id: peer.clone(), health, cells, link: None }
+        Row::new(&**peer, health)
+            .text("node", 0, peer)
+            .text("name", 1, &answer.host)
+            .number("processes", 0, answer.processes.to_string())
+            .text("result", 0, Cell::text(answer.outcome.label()).of(health))
+            .prose("why", why)
     });
-    let columns = vec![
-        columns::text("node", 0),
-        columns::text("name", 1),
-        columns::number("processes", 0),
-        columns::text("result", 0),
-        columns::prose("why"),
-    ];
-    table(&mut text, &Table { columns, rows: rows.collect(), ..Table::default() }, page);
+    table(&mut text, &Table::new("Nodes", rows, ""), page);
     out::colored_text(&text)?;
     let would = |answer: &PeerAnswer| answer.answer.outcome == RunOutcome::WouldAsk;
     // A node of the list can be without a job of the run.

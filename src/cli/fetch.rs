@@ -10,35 +10,61 @@ use bytes::Bytes;
 use http::{Request, Uri, header};
 use http_body_util::Full;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use tokio::runtime::Runtime;
 
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 
+/// Largest view of a node that is read, in bytes: 40 times that of a busy node.
+pub(super) const LARGEST_NODE: usize = 64 << 20;
+
+/// A runtime for the requests of a command.
+pub(super) fn runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
+}
+
 /// Sends requests to one server over a kept connection.
-pub(super) struct Fetcher(HttpClient);
+pub(super) struct Fetcher {
+    /// Its URL, without a slash at the end.
+    pub(super) base: String,
+    client: HttpClient,
+}
 
 impl Fetcher {
-    /// Opens the server of `uri`; reads answers of at most `largest` bytes that arrive within `patience`.
+    /// Opens the server at `url`; reads answers of at most `largest` bytes that arrive within `patience`.
     ///
     /// # Errors
-    /// For `https`, authorities that cannot be read.
-    pub(super) fn new(uri: &Uri, largest: usize, patience: Duration) -> anyhow::Result<Self> {
-        let client = HttpClient::new(uri, &Trust::of(None), largest, patience);
-        Ok(Self(client.with_context(|| format!("cannot get {uri}"))?))
+    /// A URL that is not one of a server; for `https`, authorities that cannot be read.
+    pub(super) fn new(url: &str, largest: usize, patience: Duration) -> anyhow::Result<Self> {
+        let base = url.trim_end_matches('/').to_owned();
+        let client = HttpClient::new(&address(&base)?, &Trust::of(None), largest, patience);
+        Ok(Self { client: client.with_context(|| format!("cannot get {base}"))?, base })
     }
 
-    /// The body of a successful answer to GET.
+    /// The body of a successful answer to GET of a path below the URL.
     ///
     /// # Errors
     /// No answer in time, a status other than success (with the text of the server), or an answer above the limit.
-    pub(super) async fn get(&self, uri: &Uri) -> anyhow::Result<Bytes> {
-        self.ask(uri).await.with_context(|| format!("cannot get {uri}"))
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
+        let uri = address(&format!("{}{path}", self.base))?;
+        self.ask(&uri).await.with_context(|| format!("cannot get {uri}"))
+    }
+
+    /// The answer of a daemon to GET of a path below its URL.
+    ///
+    /// # Errors
+    /// As [`Fetcher::get`], and an answer of another program.
+    pub(super) async fn json<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let body = self.get(path).await?;
+        let answer = serde_json::from_slice(&body);
+        answer.map_err(|_| anyhow!("{}{path} does not answer as memwarden does", self.base))
     }
 
     async fn ask(&self, uri: &Uri) -> anyhow::Result<Bytes> {
         let request =
             Request::get(uri.clone()).header(header::ACCEPT, "application/json").body(Full::default())?;
-        let answer = self.0.exchange(request).await.map_err(|error| match error {
+        let answer = self.client.exchange(request).await.map_err(|error| match error {
             HttpError::Connect(why) => anyhow!("{why} (is it running there?)"),
             HttpError::Certificate(_) => {
                 anyhow!("{error}; SSL_CERT_FILE can name a file with its authority")
@@ -59,7 +85,7 @@ impl Fetcher {
 ///
 /// # Errors
 /// No address, no host, or another scheme than http and https.
-pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
+fn address(text: &str) -> anyhow::Result<Uri> {
     http_client::address(text).map_err(|why| anyhow!("{text} {why}"))
 }
 

@@ -10,7 +10,7 @@ use crate::app::{self, serve};
 use crate::cli::output::{Format, Output};
 use crate::model::health::Health;
 use crate::model::printable;
-use crate::node_view::table::{self as columns, Cell, Row, Table};
+use crate::node_view::table::{Cell, Row, Table};
 use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::types::incident::{Cause, Incident};
@@ -90,17 +90,7 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
-    let rows: Vec<Row> = entries.into_iter().map(|entry| row(&entry)).collect();
-    if !rows.is_empty() {
-        let columns = vec![
-            columns::text("incident", 0),
-            columns::text("cause", 0),
-            columns::text("mode", 1),
-            columns::number("steps", 2),
-            columns::prose("summary"),
-        ];
-        table(&mut out, &Table { columns, rows, ..Table::default() }, page);
-    }
+    table(&mut out, &Table::new("Incidents", entries.iter().map(row), ""), page);
     Ok(out)
 }
 
@@ -108,14 +98,12 @@ fn row(entry: &Entry) -> Row {
     let cause = entry.cause.map_or("damaged", |cause| cause.label());
     let mut summary = entry.summary.clone().unwrap_or_else(|| "the record cannot be read".to_owned());
     summary.push_str(&requests(entry));
-    let cells = vec![
-        Cell::text(&entry.id),
-        Cell::text(cause).of(level(entry)),
-        Cell::text(entry.mode.as_deref().unwrap_or_default()),
-        Cell::text(entry.steps.map_or_else(String::new, |steps| steps.to_string())),
-        Cell::text(summary),
-    ];
-    Row { id: entry.id.clone(), health: level(entry), cells, link: None }
+    Row::new(&*entry.id, level(entry))
+        .text("incident", 0, &entry.id)
+        .text("cause", 0, Cell::text(cause).of(level(entry)))
+        .text("mode", 1, entry.mode.as_deref().unwrap_or_default())
+        .number("steps", 2, entry.steps.map_or_else(String::new, |steps| steps.to_string()))
+        .prose("summary", summary)
 }
 
 /// How severe an incident was, as far as its record tells.

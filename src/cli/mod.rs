@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::model::printable;
+use crate::report::Kind;
 
 /// The output of `--version`: the version, and the commit that it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (revision ", env!("MEMWARDEN_COMMIT"), ")");
@@ -46,10 +47,46 @@ enum Command {
     Serve(serve::Args),
     Run(run::Args),
     Top(top::Args),
-    Profile(report::Profile),
-    Oom(report::Oom),
-    Leak(report::Leak),
-    Fragmentation(report::Fragmentation),
+    /// Report the current and the peak memory usage, by kind of memory, GPU, workload and process.
+    ///
+    /// Exit codes: 0 success, 1 an error, 2 the peak usage of the host or a GPU exceeded --threshold, 3 a selected GPU or daemon
+    /// does not respond or the host cannot be read, so that its state is unknown. A selected GPU that does not exist is an
+    /// error.
+    #[command(after_long_help = "Examples:
+  memwarden profile --duration 10
+  memwarden profile --pid 4711 --duration 5m --output profile.json --plot profile.svg
+  memwarden profile --threshold 90% || echo \"above 90 %\"")]
+    Profile(report::Options),
+    /// Report which resources will exhaust their memory, when, with what probability, and what to do.
+    ///
+    /// Resources are the host, each cgroup with a limit, each GPU, and each workload with the limit that applies to it.
+    /// A forecast requires 60 samples. Exit codes: 0 nothing is wrong, 1 an error, 2 the health of a resource is warning or
+    /// critical (with --threshold: the share in use, or the probability of exhaustion within 1 hour, exceeds it), 3 a
+    /// selected GPU or daemon does not respond or no resource can be read, so that the state is unknown. A selected GPU that
+    /// does not exist is an error.
+    #[command(after_long_help = "Examples:
+  memwarden oom --duration 60 --plot oom.svg
+  memwarden oom --url http://127.0.0.1:10636 --duration 5 --threshold 80%
+  memwarden oom --pid 4711 --monitor")]
+    Oom(report::Options),
+    /// Report memory leaks of workloads, their largest processes, and processes on GPUs, with the evidence.
+    ///
+    /// A verdict requires 60 samples; a slow leak takes longer to be distinguished from a warm-up. Exit codes:
+    /// 0 no leak, 1 an error, 2 a leak (with --threshold: only with a higher confidence), 3 a selected GPU or daemon does
+    /// not respond, so that its state is unknown. A selected GPU that does not exist is an error.
+    #[command(after_long_help = "Examples:
+  memwarden leak --pid 4711 --duration 5m --plot leak.svg
+  memwarden leak --url http://127.0.0.1:10636 --duration 5 --workload slurm-17")]
+    Leak(report::Options),
+    /// Report the share of the host's free memory in blocks too small for large requests, and its trend.
+    ///
+    /// Fragmentation of GPU memory happens inside the allocator of a job; see `memwarden snapshot`.
+    /// Exit codes: 0 success, 1 an error, 2 the share unusable for a huge page (order 9) exceeds --threshold, 3 a selected
+    /// GPU or daemon does not respond, so that its state is unknown. A selected GPU that does not exist is an error.
+    #[command(after_long_help = "Examples:
+  memwarden fragmentation --duration 10
+  memwarden fragmentation --threshold 95% --output fragmentation.json --plot fragmentation.png")]
+    Fragmentation(report::Options),
     Check(check::Args),
     Cluster(cluster::Args),
     CheckConfig(check_config::Args),
@@ -105,10 +142,10 @@ impl Cli {
             Command::Serve(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Top(args) => args.run(),
-            Command::Profile(args) => args.run(),
-            Command::Oom(args) => args.run(),
-            Command::Leak(args) => args.run(),
-            Command::Fragmentation(args) => args.run(),
+            Command::Profile(args) => report::run(Kind::Profile, &args),
+            Command::Oom(args) => report::run(Kind::Oom, &args),
+            Command::Leak(args) => report::run(Kind::Leak, &args),
+            Command::Fragmentation(args) => report::run(Kind::Fragmentation, &args),
             Command::Check(args) => args.run(),
             Command::Cluster(args) => args.run(),
             Command::CheckConfig(args) => args.run(),

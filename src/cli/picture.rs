@@ -7,12 +7,26 @@ use anyhow::bail;
 use super::out;
 use crate::model::printable;
 use crate::plot::png;
-use crate::plot::{Picture, svg};
+use crate::plot::{self, Chart, Picture, Theme, svg};
 
 /// Parses the file of a picture, as the value of an option.
 pub(super) fn drawable(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     Format::of(&path).map(|_| path).map_err(|error| error.to_string())
+}
+
+/// Height of a chart in pixels: more for more panels.
+pub(super) fn height(chart: &Chart) -> u32 {
+    let panels = u32::try_from(chart.panels.len()).unwrap_or(u32::MAX);
+    panels.saturating_mul(260).clamp(600, 4000)
+}
+
+/// Draws a chart into a file.
+///
+/// # Errors
+/// As [`Format::of`] and [`Format::write`].
+pub(super) fn chart(chart: &Chart, path: &Path) -> anyhow::Result<()> {
+    Format::of(path)?.write(&plot::draw(chart, 1200, height(chart), &Theme::LIGHT), path)
 }
 
 #[derive(Clone, Copy, Debug)]

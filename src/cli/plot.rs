@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::picture::Format;
+use super::picture::{self, Format};
 use crate::config;
 use crate::model::units::{Bytes, Unit as _};
 use crate::plot::{self, Baseline, Chart, Limit, Theme, Unit};
@@ -61,8 +61,13 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let format = Format::of(&self.output)?;
         let chart = self.chart()?;
-        let picture = plot::draw(&chart, self.width, self.height(&chart), &self.theme());
-        format.write(&picture, &self.output)?;
+        let drawn = plot::draw(
+            &chart,
+            self.width,
+            self.height.unwrap_or_else(|| picture::height(&chart)),
+            &self.theme(),
+        );
+        format.write(&drawn, &self.output)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -71,11 +76,6 @@ impl Args {
             Shade::Light => Theme::LIGHT,
             Shade::Dark => Theme::DARK,
         }
-    }
-
-    fn height(&self, chart: &Chart) -> u32 {
-        let panels = u32::try_from(chart.panels.len()).unwrap_or(u32::MAX);
-        self.height.unwrap_or_else(|| panels.saturating_mul(260).clamp(600, 4000))
     }
 
     fn chart(&self) -> anyhow::Result<Chart> {

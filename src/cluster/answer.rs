@@ -67,8 +67,8 @@ struct Answer<D> {
 }
 
 #[derive(Deserialize)]
-struct Vector {
-    result: Vec<Element>,
+struct Results<T> {
+    result: T,
 }
 
 #[derive(Deserialize)]
@@ -78,22 +78,12 @@ struct Element {
 }
 
 #[derive(Deserialize)]
-struct Matrix {
-    result: Vec<Stretch>,
-}
-
-#[derive(Deserialize)]
 struct Stretch {
     metric: BTreeMap<String, String>,
     values: Vec<(f64, String)>,
 }
 
 /// A scalar: its time, and its value as text.
-#[derive(Deserialize)]
-struct Scalar {
-    result: (f64, String),
-}
-
 #[derive(Deserialize)]
 struct Alerts {
     alerts: Vec<RawAlert>,
@@ -118,9 +108,9 @@ fn data<'j, D: Deserialize<'j>>(json: &'j [u8]) -> Result<D, AnswerError> {
 /// # Errors
 /// An answer that is not an instant vector.
 pub fn samples(json: &[u8]) -> Result<Vec<Sample>, AnswerError> {
-    let vector: Vector = data(json)?;
-    let mut samples = Vec::with_capacity(vector.result.len());
-    for Element { metric, value: (_, text) } in vector.result {
+    let Results::<Vec<Element>> { result } = data(json)?;
+    let mut samples = Vec::with_capacity(result.len());
+    for Element { metric, value: (_, text) } in result {
         let value: f64 = text.parse().map_err(|_| AnswerError::Number(text))?;
         if !value.is_nan() {
             samples.push(Sample { labels: metric, value });
@@ -134,9 +124,9 @@ pub fn samples(json: &[u8]) -> Result<Vec<Sample>, AnswerError> {
 /// # Errors
 /// An answer that is not a range vector.
 pub fn ranges(json: &[u8]) -> Result<Vec<Range>, AnswerError> {
-    let matrix: Matrix = data(json)?;
-    let mut ranges = Vec::with_capacity(matrix.result.len());
-    for Stretch { metric, values } in matrix.result {
+    let Results::<Vec<Stretch>> { result } = data(json)?;
+    let mut ranges = Vec::with_capacity(result.len());
+    for Stretch { metric, values } in result {
         let mut points = Vec::with_capacity(values.len());
         for (time, text) in values {
             let value: f64 = text.parse().map_err(|_| AnswerError::Number(text))?;
@@ -154,7 +144,7 @@ pub fn ranges(json: &[u8]) -> Result<Vec<Range>, AnswerError> {
 /// # Errors
 /// An answer that is not a scalar.
 pub fn server_time(json: &[u8]) -> Result<f64, AnswerError> {
-    let Scalar { result: (_, text) } = data(json)?;
+    let Results::<(f64, String)> { result: (_, text) } = data(json)?;
     text.parse().map_err(|_| AnswerError::Number(text))
 }
 

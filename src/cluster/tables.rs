@@ -7,40 +7,23 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::node_view::Link;
 use crate::node_view::sheet::{Facts, Item, Section, Sheet};
-use crate::node_view::table::{Cell, Row, Table, number, prose, text};
+use crate::node_view::table::{Cell, Row, Table};
 
 impl Cluster {
     /// The nodes.
     pub fn node_table(&self) -> Table {
-        let rows = self.nodes.iter().map(|node| Row {
-            id: format!("{}\0{}", node.job, node.instance),
-            health: node.health(),
-            cells: vec![
-                Cell::text(&node.instance),
-                Cell::text(node.state.word()).of(node.state.health()),
-                Cell::text(node.memory.word()).of(node.memory),
-                left(node.time_to_exhaustion_seconds),
-                Cell::number(node.exhaustion_probability_15m_ratio, format::percent),
-                Cell::count(node.leaks),
-                Cell::count(node.critical_findings),
-            ],
-            link: Some(Link::ClusterNode(node.job.clone(), node.instance.clone())),
+        let rows = self.nodes.iter().map(|node| {
+            Row::new(format!("{}\0{}", node.job, node.instance), node.health())
+                .to(Link::ClusterNode(node.job.clone(), node.instance.clone()))
+                .text("node", 0, &node.instance)
+                .text("state", 0, Cell::text(node.state.word()).of(node.state.health()))
+                .text("memory", 0, Cell::text(node.memory.word()).of(node.memory))
+                .number("time left", 0, left(node.time_to_exhaustion_seconds))
+                .value("P(15 min)", 2, node.exhaustion_probability_15m_ratio, format::percent)
+                .count("leaks", 1, node.leaks)
+                .count("critical findings", 3, node.critical_findings)
         });
-        Table {
-            name: "Nodes",
-            columns: vec![
-                text("node", 0),
-                text("state", 0),
-                text("memory", 0),
-                number("time left", 0),
-                number("P(15 min)", 2),
-                number("leaks", 1),
-                number("critical findings", 3),
-            ],
-            rows: rows.collect(),
-            empty: "The server knows no node.".to_owned(),
-            ..Table::default()
-        }
+        Table::new("Nodes", rows, "The server knows no node.")
     }
 
     /// The runs.
@@ -49,65 +32,37 @@ impl Cluster {
             let world = run.world_size.map_or_else(String::new, |world| format!(" of {world:.0}"));
             let progress = run.progress().unwrap_or_default();
             let health = if run.is_stalled() { Health::Critical } else { Health::Ok };
-            Row {
-                id: format!("{}\0{}", run.job, run.run),
-                health: run.health(),
-                cells: vec![
-                    Cell::text(&run.run),
-                    Cell::text(&run.user),
-                    Cell::number(Some(run.ranks), |ranks| format!("{ranks:.0}{world}")),
-                    Cell::text(progress).of(health),
-                    left(run.first.as_ref().map(|first| first.time_to_exhaustion_seconds)),
-                    Cell::text(run.first_resource().unwrap_or_default()),
-                    Cell::number(run.slowest.as_ref().map(|rank| rank.step_time_ratio), format::percent),
-                    Cell::number(run.memory_spread_ratio, format::percent),
-                    Cell::count(run.tokens_per_second),
-                ],
-                link: Some(Link::Run(run.job.clone(), run.run.clone())),
-            }
+            let first = run.first.as_ref().map(|first| first.time_to_exhaustion_seconds);
+            let slowest = run.slowest.as_ref().map(|rank| rank.step_time_ratio);
+            Row::new(format!("{}\0{}", run.job, run.run), run.health())
+                .to(Link::Run(run.job.clone(), run.run.clone()))
+                .text("run", 0, &run.run)
+                .text("user", 2, &run.user)
+                .value("ranks", 0, Some(run.ranks), |ranks| format!("{ranks:.0}{world}"))
+                .text("state", 1, Cell::text(progress).of(health))
+                .number("time left", 0, left(first))
+                .text("first to run out", 1, run.first_resource().unwrap_or_default())
+                .value("slowest / median", 4, slowest, format::percent)
+                .value("fullest / mean", 5, run.memory_spread_ratio, format::percent)
+                .count("tokens/s", 3, run.tokens_per_second)
         };
-        Table {
-            name: "Runs",
-            columns: vec![
-                text("run", 0),
-                text("user", 2),
-                number("ranks", 0),
-                text("state", 1),
-                number("time left", 0),
-                text("first to run out", 1),
-                number("slowest / median", 4),
-                number("fullest / mean", 5),
-                number("tokens/s", 3),
-            ],
-            rows: self.runs.iter().map(row).collect(),
-            empty: "No run is known.".to_owned(),
-            ..Table::default()
-        }
+        Table::new("Runs", self.runs.iter().map(row), "No run is known.")
     }
 
     /// The firing alerts.
     pub fn alert_table(&self) -> Table {
-        let rows = self.alerts.iter().flatten().enumerate().map(|(place, alert)| Row {
-            id: format!("{}\0{:?}", alert.name, alert.labels),
-            health: alert.health(),
-            cells: vec![
-                Cell::text(&alert.severity).of(alert.health()),
-                Cell::text(&alert.name),
-                Cell::text(&alert.text),
-            ],
-            link: Some(Link::Alert(place)),
+        let rows = self.alerts.iter().flatten().enumerate().map(|(place, alert)| {
+            Row::new(format!("{}\0{:?}", alert.name, alert.labels), alert.health())
+                .to(Link::Alert(place))
+                .text("severity", 1, Cell::text(&alert.severity).of(alert.health()))
+                .text("alert", 0, &alert.name)
+                .prose("description", &alert.text)
         });
-        Table {
-            name: "Alerts",
-            columns: vec![text("severity", 1), text("alert", 0), prose("description")],
-            rows: rows.collect(),
-            empty: match self.alerts {
-                Some(_) => "No alert fires.",
-                None => "The server evaluates no alerts.",
-            }
-            .to_owned(),
-            ..Table::default()
-        }
+        let empty = match self.alerts {
+            Some(_) => "No alert fires.",
+            None => "The server evaluates no alerts.",
+        };
+        Table::new("Alerts", rows, empty)
     }
 
     /// All that is shown of what a link names; absent where it does not exist now.

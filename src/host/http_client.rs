@@ -5,10 +5,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use http::response::Parts;
 use http::uri::Scheme;
 use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -18,10 +19,21 @@ use tokio_rustls::rustls::{self, CertificateError, RootCertStore};
 use super::tls::{self, Trust, TrustError};
 use crate::model::error_chain::error_chain;
 
-/// Sends requests; keeps a connection to each server.
+/// The version of HTTP, and whether a connection is kept for the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.1; a connection to each server is kept.
+    Http1,
+    /// HTTP/1.1; each request has its own connection.
+    Http1Once,
+    /// HTTP/2, also without TLS; each request has its own connection.
+    Http2,
+}
+
+/// Sends requests with bodies of `B`.
 #[derive(Debug)]
-pub struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+pub struct HttpClient<B = Bytes> {
+    client: Client<HttpsConnector<HttpConnector>, Full<B>>,
     /// Maximum size of a response, in bytes.
     largest: usize,
     patience: Duration,
@@ -49,7 +61,7 @@ pub enum HttpError {
     #[error("the response is incomplete: {0}")]
     Answer(String),
     /// The time limit was exceeded.
-    #[error("no response within {} s", .0.as_secs())]
+    #[error("no response within {0:?}")]
     Late(Duration),
 }
 
@@ -86,16 +98,7 @@ impl HttpClient {
         largest: usize,
         patience: Duration,
     ) -> Result<Self, HttpError> {
-        let secure = uri.scheme() == Some(&Scheme::HTTPS);
-        let roots = if secure { trust.roots()? } else { RootCertStore::empty() };
-        let own = match identity.filter(|_| secure) {
-            Some((certificate, key)) => Some(tls::identity(certificate, key)?),
-            None => None,
-        };
-        let config = tls::client(roots, own).map_err(HttpError::Tls)?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
-        let client = Client::builder(TokioExecutor::new()).build(connector.build());
-        Ok(Self { client, largest, patience })
+        Self::of(uri, trust, identity, Version::Http1, largest, patience)
     }
 
     /// The status and the body of the response; the body is an error if it is incomplete.
@@ -106,6 +109,56 @@ impl HttpClient {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, Result<Bytes, HttpError>), HttpError> {
+        let (head, body) = self.answer(request).await?;
+        Ok((head.status, body.map(Collected::to_bytes)))
+    }
+}
+
+impl<B: Buf + Send + 'static> HttpClient<B> {
+    /// Like [`HttpClient::identified`], by this version of HTTP.
+    ///
+    /// # Errors
+    /// Certificates or a key that cannot be read.
+    pub fn of(
+        uri: &Uri,
+        trust: &Trust,
+        identity: Option<&(PathBuf, PathBuf)>,
+        version: Version,
+        largest: usize,
+        patience: Duration,
+    ) -> Result<Self, HttpError> {
+        let secure = uri.scheme() == Some(&Scheme::HTTPS);
+        let roots = if secure { trust.roots()? } else { RootCertStore::empty() };
+        let own = match identity.filter(|_| secure) {
+            Some((certificate, key)) => Some(tls::identity(certificate, key)?),
+            None => None,
+        };
+        let config = tls::client(roots, own).map_err(HttpError::Tls)?;
+        let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        // Divided between the addresses of a name.
+        http.set_connect_timeout(Some(patience));
+        let connector = match version {
+            Version::Http1 | Version::Http1Once => builder.enable_http1().wrap_connector(http),
+            Version::Http2 => builder.enable_http2().wrap_connector(http),
+        };
+        let mut client = Client::builder(TokioExecutor::new());
+        client.http2_only(version == Version::Http2);
+        if version != Version::Http1 {
+            client.pool_max_idle_per_host(0);
+        }
+        Ok(Self { client: client.build(connector), largest, patience })
+    }
+
+    /// The response; its body is an error if it is incomplete.
+    ///
+    /// # Errors
+    /// No response, or none in time.
+    pub async fn answer(
+        &self,
+        request: Request<Full<B>>,
+    ) -> Result<(Parts, Result<Collected<Bytes>, HttpError>), HttpError> {
         let response = async {
             let answer = self.client.request(request).await.map_err(|error| {
                 match (untrusted(&error), error.source()) {
@@ -114,10 +167,9 @@ impl HttpClient {
                     _ => HttpError::Request(error_chain(&error)),
                 }
             })?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), self.largest).collect().await;
-            let body = body.map(|body| body.to_bytes()).map_err(|error| HttpError::Answer(error.to_string()));
-            Ok((status, body))
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, self.largest).collect().await;
+            Ok((head, body.map_err(|error| HttpError::Answer(error.to_string()))))
         };
         tokio::time::timeout(self.patience, response).await.unwrap_or(Err(HttpError::Late(self.patience)))
     }

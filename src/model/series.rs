@@ -25,3 +25,26 @@ pub struct Series {
     /// Corrections made while reading.
     pub remarks: Vec<String>,
 }
+
+impl Series {
+    /// A series of points of a time in seconds and a value in bytes, with one limit. A time without a value is a gap,
+    /// which the times of the other values show; points that are not amounts, or out of order, are counted in a remark.
+    pub fn of_points(
+        name: String,
+        limit: Option<f64>,
+        points: impl IntoIterator<Item = (f64, Option<f64>)>,
+    ) -> Self {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut left_out = 0;
+        for (at, used) in points.into_iter().filter_map(|(at, value)| Some((at, value?))) {
+            let follows = rows.last().is_none_or(|before| before.at < at);
+            if used.is_finite() && used >= 0.0 && at.is_finite() && follows {
+                rows.push(Row { at, used, limit, ..Row::default() });
+            } else {
+                left_out += 1;
+            }
+        }
+        let remark = format!("{left_out} points that are not amounts, or out of order, were ignored");
+        Self { name, rows, remarks: Vec::from_iter((left_out > 0).then_some(remark)) }
+    }
+}

@@ -1,9 +1,8 @@
 //! The tables of conclusions: when memory runs out, and what grows.
 
-use super::table::{Cell, Row, Table, number, text};
+use super::table::{Cell, Row, Table};
 use crate::model::finding::Subject;
 use crate::model::format;
-use crate::model::health::Health;
 use crate::model::outlook::{Forecast, Growth};
 
 /// When the memory of each resource runs out.
@@ -15,42 +14,19 @@ pub fn forecast_table<'a>(of: impl IntoIterator<Item = (&'a Subject, &'a Forecas
             format!("{} to {late}", format::duration(tte.p10))
         });
         let left = tte.map(|tte| tte.p50);
-        Row {
-            id: subject.to_string(),
-            health: forecast.health(),
-            cells: vec![
-                Cell::text(subject.to_string()),
-                Cell::bytes(Some(forecast.used_bytes)),
-                Cell::bytes(Some(forecast.limit_bytes)),
-                Cell::number(Some(forecast.used_share()), format::percent),
-                Cell::number(forecast.growth(), format::rate),
-                Cell::time_left(left, format::shown(left, format::duration)),
-                Cell::text(range.unwrap_or_default()),
-                Cell::number(forecast.within(900.0), format::percent),
-                Cell::number(forecast.within(3600.0), format::percent),
-                Cell::text(forecast.health().word()).of(forecast.health()),
-            ],
-            link: None,
-        }
+        Row::new(subject.to_string(), forecast.health())
+            .text("", 0, subject.to_string())
+            .bytes("used", 4, Some(forecast.used_bytes))
+            .bytes("limit", 2, Some(forecast.limit_bytes))
+            .value("share", 0, Some(forecast.used_share()), format::percent)
+            .value("growth", 1, forecast.growth(), format::rate)
+            .number("runs out in", 0, Cell::time_left(left, format::shown(left, format::duration)))
+            .number("p10 to p90", 6, range.unwrap_or_default())
+            .value("P(15 min)", 5, forecast.within(900.0), format::percent)
+            .value("P(60 min)", 3, forecast.within(3600.0), format::percent)
+            .text("health", 0, Cell::text(forecast.health().word()).of(forecast.health()))
     });
-    Table {
-        name: "Forecasts",
-        columns: vec![
-            text("", 0),
-            number("used", 4),
-            number("limit", 2),
-            number("share", 0),
-            number("growth", 1),
-            number("runs out in", 0),
-            number("p10 to p90", 6),
-            number("P(15 min)", 5),
-            number("P(60 min)", 3),
-            text("health", 0),
-        ],
-        rows: rows.collect(),
-        empty: "No resource with a limit was found.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Forecasts", rows, "No resource with a limit was found.")
 }
 
 /// What grows; `now` is in seconds since 1970, and each name may have more than the subject.
@@ -58,36 +34,15 @@ pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now:
     let rows = of.into_iter().map(|(name, growth)| {
         let seen = growth.evidence;
         let since = growth.since_unix_seconds.filter(|_| growth.grows());
-        Row {
-            id: name.clone(),
-            health: Health::from(growth.state),
-            cells: vec![
-                Cell::text(name),
-                Cell::text(growth.state.word()).of(Health::from(growth.state)),
-                Cell::bytes(Some(growth.evaluated_bytes)),
-                Cell::number(growth.bytes_per_second(), format::rate),
-                Cell::number(since, |since| format::clock(since, now)),
-                Cell::number(growth.confidence.filter(|_| growth.grows()), |sure| format!("{sure:.2}")),
-                Cell::number(seen.map(|seen| seen.rise_bytes), format::change),
-                Cell::number(seen.map(|seen| seen.window_seconds), format::duration),
-            ],
-            link: None,
-        }
+        Row::new(name.clone(), growth.state.into())
+            .text("", 0, name)
+            .text("state", 0, Cell::text(growth.state.word()).of(growth.state.into()))
+            .bytes("memory", 1, Some(growth.evaluated_bytes))
+            .value("growth", 0, growth.bytes_per_second(), format::rate)
+            .value("since", 2, since, |since| format::clock(since, now))
+            .value("confidence", 0, growth.confidence.filter(|_| growth.grows()), |sure| format!("{sure:.2}"))
+            .value("rise", 3, seen.map(|seen| seen.rise_bytes), format::change)
+            .value("window", 4, seen.map(|seen| seen.window_seconds), format::duration)
     });
-    Table {
-        name: "Growth",
-        columns: vec![
-            text("", 0),
-            text("state", 0),
-            number("memory", 1),
-            number("growth", 0),
-            number("since", 2),
-            number("confidence", 0),
-            number("rise", 3),
-            number("window", 4),
-        ],
-        rows: rows.collect(),
-        empty: "No workload was found.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Growth", rows, "No workload was found.")
 }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::lookup::Lookup;
 use crate::catalog::{gpu, memory, protection, training, workload};
 use crate::history::recent::{Quantity, Recent, Sample, Subject};
-use crate::model::desc::Desc;
 use crate::model::finding::{self, Severity};
 use crate::model::frame::Frame;
 use crate::model::health::Health;
@@ -79,8 +78,8 @@ impl Recorder {
     pub fn record(&mut self, frame: &Frame) {
         let (at, unix) = (frame.at.monotonic().as_secs_f64(), frame.at.unix().as_secs_f64());
         self.offset = unix - at;
-        self.recent.record(at, &samples(frame));
         let lookup = Lookup::of(frame);
+        self.recent.record(at, &samples(&lookup));
         self.hold(&lookup);
         self.compare_findings(frame, unix);
         self.compare_states(&lookup, unix);
@@ -213,60 +212,48 @@ pub(super) fn state_health(state: &str) -> Health {
 }
 
 /// The values of a frame that are kept.
-fn samples(frame: &Frame) -> Vec<Sample> {
+fn samples(lookup: &Lookup<'_>) -> Vec<Sample> {
     let mut all = Vec::new();
-    let mut users = foldhash::HashMap::<Label, Label>::default();
-    each(frame, &workload::INFO.desc, &["workload", "user"], |labels, _| {
-        users.insert(labels[0].clone(), labels[1].clone());
-    });
+    let mut users = foldhash::HashMap::<&Label, &Label>::default();
+    for row in lookup.rows(&workload::INFO.desc) {
+        users.extend(row.get("workload").zip(row.get("user")));
+    }
     let mut put = |subject, quantity, value, owner| all.push(Sample { subject, quantity, value, owner });
-    let own = |name: &Label| Some(users.get(name).cloned().unwrap_or_default());
-    each(frame, &memory::USED.desc, &[], |_, value| put(Subject::Host, Quantity::Used, value, None));
-    each(frame, &memory::SWAP_USED.desc, &[], |_, value| put(Subject::Host, Quantity::Second, value, None));
-    each(frame, &gpu::MEMORY_USED.desc, &["uuid"], |labels, value| {
-        put(Subject::Gpu(labels[0].clone()), Quantity::Used, value, None);
-    });
-    each(frame, &gpu::UTILIZATION.desc, &["uuid"], |labels, value| {
-        put(Subject::Gpu(labels[0].clone()), Quantity::Utilization, value, None);
-    });
-    each(frame, &workload::RSS.desc, &["workload"], |labels, value| {
-        put(Subject::Workload(labels[0].clone()), Quantity::Used, value, own(&labels[0]));
-    });
-    let mut on_gpus = BTreeMap::<Label, f64>::new();
-    each(frame, &workload::GPU_MEMORY.desc, &["workload"], |labels, value| {
-        *on_gpus.entry(labels[0].clone()).or_default() += value;
-    });
+    let own = |name: &Label| Some(users.get(name).copied().cloned().unwrap_or_default());
+    for (desc, quantity) in
+        [(&memory::USED.desc, Quantity::Used), (&memory::SWAP_USED.desc, Quantity::Second)]
+    {
+        lookup.value(desc).into_iter().for_each(|value| put(Subject::Host, quantity, value, None));
+    }
+    for (desc, quantity) in
+        [(&gpu::MEMORY_USED.desc, Quantity::Used), (&gpu::UTILIZATION.desc, Quantity::Utilization)]
+    {
+        for (uuid, value) in lookup.rows(desc).filter_map(|row| Some((row.get("uuid")?, row.value()))) {
+            put(Subject::Gpu(uuid.clone()), quantity, value, None);
+        }
+    }
+    for row in lookup.rows(&workload::RSS.desc) {
+        let Some(name) = row.get("workload") else { continue };
+        put(Subject::Workload(name.clone()), Quantity::Used, row.value(), own(name));
+    }
+    let mut on_gpus = BTreeMap::<&Label, f64>::new();
+    for row in lookup.rows(&workload::GPU_MEMORY.desc) {
+        row.get("workload").into_iter().for_each(|name| *on_gpus.entry(name).or_default() += row.value());
+    }
     for (name, value) in on_gpus {
-        let owner = own(&name);
-        put(Subject::Workload(name), Quantity::Second, value, owner);
+        put(Subject::Workload(name.clone()), Quantity::Second, value, own(name));
     }
     for (desc, quantity) in
         [(&training::ALLOCATED.desc, Quantity::Used), (&training::RESERVED.desc, Quantity::Second)]
     {
-        let mut by_rank = BTreeMap::<(Label, Label), f64>::new();
-        each(frame, desc, &["workload", "rank"], |labels, value| {
-            *by_rank.entry((labels[0].clone(), labels[1].clone())).or_default() += value;
-        });
+        let mut by_rank = BTreeMap::<(&Label, &Label), f64>::new();
+        for row in lookup.rows(desc) {
+            let key = row.get("workload").zip(row.get("rank"));
+            key.into_iter().for_each(|key| *by_rank.entry(key).or_default() += row.value());
+        }
         for ((name, rank), value) in by_rank {
-            let owner = own(&name);
-            put(Subject::Rank(name, rank), quantity, value, owner);
+            put(Subject::Rank(name.clone(), rank.clone()), quantity, value, own(name));
         }
     }
     all
-}
-
-/// Passes the values of a metric with the labels of these names.
-fn each(frame: &Frame, desc: &Desc, names: &[&str], mut take: impl FnMut(&[Label], f64)) {
-    let Some(family) = frame.families.iter().find(|family| family.desc.name == desc.name) else { return };
-    let places: Option<Vec<usize>> =
-        names.iter().map(|name| family.desc.labels.iter().position(|own| own == name)).collect();
-    let Some(places) = places else { return };
-    let mut labels = Vec::with_capacity(places.len());
-    for point in &family.points {
-        labels.clear();
-        labels.extend(places.iter().filter_map(|place| point.labels.get(*place).cloned()));
-        if labels.len() == places.len() {
-            take(&labels, point.value);
-        }
-    }
 }

@@ -3,8 +3,7 @@
 use super::forecast::Forecast;
 use super::problem::Link;
 use super::sheet::{ChartOf, Facts, Item, Section};
-use super::table::{Cell, Row, Table, number, prose, text};
-use super::tables::LAST_MINUTES;
+use super::table::{Cell, Row, Table};
 use super::{Gpu, NodeView, Owner};
 use crate::history::recent::{Quantity, Subject};
 use crate::model::format;
@@ -12,25 +11,8 @@ use crate::model::format;
 impl NodeView {
     /// The GPUs.
     pub fn gpu_table(&self) -> Table {
-        Table {
-            name: "GPUs",
-            columns: vec![
-                text("GPU", 0),
-                text("status", 0),
-                number("memory", 0),
-                number("of", 2),
-                LAST_MINUTES,
-                text("time left", 1),
-                text("held by", 0),
-                number("busy", 3),
-                number("temperature", 4),
-                number("power", 6),
-                text("notes", 7),
-            ],
-            rows: self.gpus.iter().map(gpu_row).collect(),
-            empty: self.gpus_unseen.clone().unwrap_or_else(|| "No GPU was found.".to_owned()),
-            ..Table::default()
-        }
+        let empty = self.gpus_unseen.clone().unwrap_or_else(|| "No GPU was found.".to_owned());
+        Table::new("GPUs", self.gpus.iter().map(gpu_row), empty)
     }
 }
 
@@ -44,27 +26,23 @@ fn gpu_row(gpu: &Gpu) -> Row {
     };
     let holder = gpu.holders.first().map(|holder| holder.owner.workload.clone());
     let held = Cell::text(gpu.held_by());
-    Row {
-        id: gpu.index.clone(),
-        health: gpu.health,
-        cells: vec![
-            Cell::index(&gpu.index).to(link.clone()),
-            Cell::text(status).of(gpu.health),
-            Cell::bytes(current(gpu.used)).share(current(gpu.share())),
-            Cell::bytes(current(gpu.whole())),
-            Cell::trail(Subject::Gpu(gpu.uuid.as_str().into()), Quantity::Used, gpu.whole()),
-            Cell::text(&gpu.time_left),
-            match holder {
-                Some(name) => held.to(Link::Workload(name)),
-                None => held,
-            },
-            Cell::number(current(gpu.utilization), format::percent),
-            Cell::number(current(gpu.temperature), |celsius| format!("{celsius:.0} °C")),
-            Cell::number(current(gpu.power), |watts| format!("{watts:.0} W")),
-            Cell::text(gpu.notes()),
-        ],
-        link: Some(link),
-    }
+    let held = match holder {
+        Some(name) => held.to(Link::Workload(name)),
+        None => held,
+    };
+    Row::new(&*gpu.index, gpu.health)
+        .to(link.clone())
+        .text("GPU", 0, Cell::index(&gpu.index).to(link))
+        .text("status", 0, Cell::text(status).of(gpu.health))
+        .number("memory", 0, Cell::number(current(gpu.used), format::bytes).share(current(gpu.share())))
+        .bytes("of", 2, current(gpu.whole()))
+        .trail(Subject::Gpu(gpu.uuid.as_str().into()), Quantity::Used, gpu.whole())
+        .text("time left", 1, &gpu.time_left)
+        .text("held by", 0, held)
+        .value("busy", 3, current(gpu.utilization), format::percent)
+        .value("temperature", 4, current(gpu.temperature), |celsius| format!("{celsius:.0} °C"))
+        .value("power", 6, current(gpu.power), |watts| format!("{watts:.0} W"))
+        .text("notes", 7, gpu.notes())
 }
 
 impl Gpu {
@@ -106,57 +84,34 @@ impl Gpu {
     pub fn holder_table(&self) -> Table {
         let rows = self.holders.iter().map(|holder| {
             let Owner { workload, run, user, .. } = &holder.owner;
-            Row {
-                id: workload.clone(),
-                health: self.health,
-                cells: vec![
-                    Cell::text(workload).to(Link::Workload(workload.clone())),
-                    Cell::text(run),
-                    Cell::text(user),
-                    Cell::bytes(holder.memory).share(format::share(holder.memory, self.total)),
-                    Cell::text(holder.ranks.join(", ")),
-                ],
-                link: Some(Link::Workload(workload.clone())),
-            }
+            let link = Link::Workload(workload.clone());
+            let memory = Cell::number(holder.memory, format::bytes);
+            Row::new(&**workload, self.health)
+                .to(link.clone())
+                .text("workload", 0, Cell::text(workload).to(link))
+                .text("run", 2, run)
+                .text("user", 1, user)
+                .number("memory", 0, memory.share(format::share(holder.memory, self.total)))
+                .text("ranks", 3, holder.ranks.join(", "))
         });
-        Table {
-            name: if self.holders_are_last_known { "Who held it last" } else { "Who holds it" },
-            columns: vec![
-                text("workload", 0),
-                text("run", 2),
-                text("user", 1),
-                number("memory", 0),
-                text("ranks", 3),
-            ],
-            rows: rows.collect(),
-            empty: match self.answers() {
-                true => "No workload uses this GPU.",
-                false => "It is not known who uses this GPU.",
-            }
-            .to_owned(),
-            ..Table::default()
-        }
+        let name = if self.holders_are_last_known { "Who held it last" } else { "Who holds it" };
+        let empty = match self.answers() {
+            true => "No workload uses this GPU.",
+            false => "It is not known who uses this GPU.",
+        };
+        Table::new(name, rows, empty)
     }
 
     /// Its XID errors.
     pub fn xid_table(&self) -> Table {
-        let rows = self.xids.iter().map(|xid| Row {
-            id: xid.xid.clone(),
-            health: xid.health(),
-            cells: vec![
-                Cell::text(&xid.xid),
-                Cell::text(&xid.severity).of(xid.health()),
-                Cell::count(Some(xid.count)),
-                Cell::text(&xid.meaning),
-            ],
-            link: None,
+        let rows = self.xids.iter().map(|xid| {
+            Row::new(&*xid.xid, xid.health())
+                .text("XID", 0, &xid.xid)
+                .text("severity", 0, Cell::text(&xid.severity).of(xid.health()))
+                .count("count", 0, Some(xid.count))
+                .prose("meaning", &xid.meaning)
         });
-        Table {
-            name: "XID errors",
-            columns: vec![text("XID", 0), text("severity", 0), number("count", 0), prose("meaning")],
-            rows: rows.collect(),
-            ..Table::default()
-        }
+        Table::new("XID errors", rows, "")
     }
 }
 

@@ -4,6 +4,7 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use crate::model::desc::Desc;
 use crate::model::frame::Frame;
+use crate::model::label::Label;
 use crate::model::point::{Family, Point};
 
 /// The families of a frame by name.
@@ -20,8 +21,13 @@ pub(super) struct Row<'f> {
 impl<'f> Row<'f> {
     /// A label's value; empty where there is none.
     pub(super) fn label(&self, name: &str) -> &'f str {
-        let place = self.names.iter().position(|own| *own == name);
-        place.and_then(|place| self.point.labels.get(place)).map_or("", |label| label.as_str())
+        self.get(name).map_or("", |label| label.as_str())
+    }
+
+    /// The value of a label; absent where the metric has no such label.
+    pub(super) fn get(&self, name: &str) -> Option<&'f Label> {
+        let place = self.names.iter().position(|own| *own == name)?;
+        self.point.labels.get(place)
     }
 
     /// The value.

@@ -32,21 +32,6 @@ pub struct Column {
     pub weight: u8,
 }
 
-/// A column of text.
-pub const fn text(title: &'static str, weight: u8) -> Column {
-    Column { title, kind: Kind::Text, weight }
-}
-
-/// A column of numbers.
-pub const fn number(title: &'static str, weight: u8) -> Column {
-    Column { title, kind: Kind::Number, weight }
-}
-
-/// The last column, of sentences.
-pub const fn prose(title: &'static str) -> Column {
-    Column { title, kind: Kind::Prose, weight: 0 }
-}
-
 /// The recent past of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trail {
@@ -88,16 +73,6 @@ impl Cell {
         Self { text: format::shown(value, show), number: value, ..Self::default() }
     }
 
-    /// An amount of memory in bytes.
-    pub fn bytes(value: Option<f64>) -> Self {
-        Self::number(value, format::bytes)
-    }
-
-    /// A count.
-    pub fn count(value: Option<f64>) -> Self {
-        Self::number(value, format::whole)
-    }
-
     /// A time left, which sorts the shortest first, and its text.
     pub fn time_left<'a>(seconds: Option<f64>, text: impl Into<Cow<'a, str>>) -> Self {
         Self { number: seconds.map(|seconds| -seconds), ..Self::text(text) }
@@ -108,9 +83,9 @@ impl Cell {
         Self { number: index.parse::<f64>().ok().map(|index| -index), ..Self::text(index) }
     }
 
-    /// A small chart.
-    pub fn trail(subject: Subject, quantity: Quantity, limit: Option<f64>) -> Self {
-        Self { trail: Some(Trail { subject, quantity, limit }), ..Self::default() }
+    /// Text as it is, also where it is empty.
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
     }
 
     /// The same cell, which names a health.
@@ -132,7 +107,13 @@ impl Cell {
     }
 }
 
-/// A row of a table.
+impl<'a, T: Into<Cow<'a, str>>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::text(text)
+    }
+}
+
+/// A row of a table. A cell is added with its column, which is the same in all rows of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// What it is about, the same in each update.
@@ -143,6 +124,75 @@ pub struct Row {
     pub cells: Vec<Cell>,
     /// Where more is shown.
     pub link: Option<Link>,
+    columns: Vec<Column>,
+}
+
+impl Row {
+    /// A row without cells.
+    pub fn new(id: impl Into<String>, health: Health) -> Self {
+        Self { id: id.into(), health, ..Self::default() }
+    }
+
+    /// The same row with a link.
+    #[must_use]
+    pub fn to(self, link: Link) -> Self {
+        Self { link: Some(link), ..self }
+    }
+
+    fn with(mut self, title: &'static str, kind: Kind, weight: u8, cell: Cell) -> Self {
+        self.columns.push(Column { title, kind, weight });
+        self.cells.push(cell);
+        self
+    }
+
+    /// Adds a cell of text.
+    #[must_use]
+    pub fn text(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
+        self.with(title, Kind::Text, weight, cell.into())
+    }
+
+    /// Adds a cell of a column of numbers.
+    #[must_use]
+    pub fn number(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
+        self.with(title, Kind::Number, weight, cell.into())
+    }
+
+    /// Adds a number; absent where it is not known.
+    #[must_use]
+    pub fn value(
+        self,
+        title: &'static str,
+        weight: u8,
+        value: Option<f64>,
+        show: impl Fn(f64) -> String,
+    ) -> Self {
+        self.number(title, weight, Cell::number(value, show))
+    }
+
+    /// Adds an amount of memory in bytes.
+    #[must_use]
+    pub fn bytes(self, title: &'static str, weight: u8, value: Option<f64>) -> Self {
+        self.value(title, weight, value, format::bytes)
+    }
+
+    /// Adds a count.
+    #[must_use]
+    pub fn count(self, title: &'static str, weight: u8, value: Option<f64>) -> Self {
+        self.value(title, weight, value, format::whole)
+    }
+
+    /// Adds the last cell, of sentences.
+    #[must_use]
+    pub fn prose(self, title: &'static str, cell: impl Into<Cell>) -> Self {
+        self.with(title, Kind::Prose, 0, cell.into())
+    }
+
+    /// Adds a small chart of the last minutes; `limit` is in bytes.
+    #[must_use]
+    pub fn trail(self, subject: Subject, quantity: Quantity, limit: Option<f64>) -> Self {
+        let cell = Cell { trail: Some(Trail { subject, quantity, limit }), ..Cell::default() };
+        self.with("last 10 min", Kind::Trail, 3, cell)
+    }
 }
 
 /// A table.
@@ -150,7 +200,7 @@ pub struct Row {
 pub struct Table {
     /// Its name.
     pub name: &'static str,
-    /// Its columns.
+    /// Its columns; none where it has no rows.
     pub columns: Vec<Column>,
     /// Its rows, in the order in which they are shown first.
     pub rows: Vec<Row>,
@@ -170,13 +220,12 @@ pub struct Sort {
 }
 
 impl Table {
-    /// A table of texts.
-    pub fn of(columns: Vec<Column>, rows: impl IntoIterator<Item = Vec<String>>) -> Self {
-        let row = |cells: Vec<String>| Row {
-            cells: cells.into_iter().map(|text| Cell { text, ..Cell::default() }).collect(),
-            ..Row::default()
-        };
-        Self { columns, rows: rows.into_iter().map(row).collect(), ..Self::default() }
+    /// A table of these rows; `empty` is shown where there are none.
+    pub fn new(name: &'static str, rows: impl IntoIterator<Item = Row>, empty: impl Into<String>) -> Self {
+        let mut rows: Vec<Row> = rows.into_iter().collect();
+        let columns = rows.iter_mut().map(|row| std::mem::take(&mut row.columns)).reduce(|first, _| first);
+        let columns = columns.unwrap_or_default();
+        Self { name, columns, rows, empty: empty.into(), rest: String::new() }
     }
 
     /// The table without the small charts, which only a page draws.
@@ -242,17 +291,12 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let row = |name: &'static str, value: Option<f64>| Row {
-            id: name.to_owned(),
-            health: Health::Ok,
-            cells: vec![Cell::text(name), Cell::number(value, |value| value.to_string())],
-            link: None,
+        let row = |name: &'static str, value: Option<f64>| {
+            Row::new(name, Health::Ok)
+                .text("name", 0, name)
+                .value("value", 0, value, |value| value.to_string())
         };
-        Table {
-            columns: vec![text("name", 0), number("value", 0)],
-            rows: vec![row("b", None), row("a", Some(1.0)), row("C", Some(2.0)), row("", Some(0.0))],
-            ..Table::default()
-        }
+        Table::new("", [row("b", None), row("a", Some(1.0)), row("C", Some(2.0)), row("", Some(0.0))], "")
     }
 
     fn names(table: &Table) -> Vec<&str> {
@@ -278,5 +322,13 @@ mod tests {
             assert_eq!(table.rows.len(), left, "{filter}");
             assert_eq!(table.empty.is_empty(), left > 0);
         }
+    }
+    #[test]
+    fn rows_that_are_left_out_are_counted() {
+        let mut table = table();
+        table.truncate(4);
+        assert_eq!((table.rows.len(), table.rest.as_str()), (4, ""));
+        table.truncate(1);
+        assert_eq!((names(&table), table.rest.as_str()), (vec!["b"], "3 more are not shown."));
     }
 }

@@ -3,16 +3,14 @@
 use super::events::Event;
 use super::forecast::time_left;
 use super::problem::Link;
-use super::table::{Cell, Column, Kind, Row, Table, number, prose, text};
+use super::table::{Cell, Row, Table};
 use super::training::{Allocator, Rank};
 use super::workload::{Process, Workload};
 use super::{NodeView, Protection};
 use crate::history::recent::{Quantity, Subject};
 use crate::model::format;
+use crate::model::health::Health;
 use crate::model::outlook::{Forecast, Growth, LeakState};
-
-/// A column of small charts.
-pub(super) const LAST_MINUTES: Column = Column { title: "last 10 min", kind: Kind::Trail, weight: 3 };
 
 /// What an event is about; empty where it is about no GPU, no workload, no rank.
 #[derive(Clone, Copy, Debug)]
@@ -69,51 +67,30 @@ impl NodeView {
                 [one] => Cell::text(*one).to(Link::Gpu((*one).to_owned())),
                 several => Cell::text(several.join(" ")),
             };
-            Row {
-                id: own.name.clone(),
-                health: own.health,
-                cells: vec![
-                    Cell::text(&own.name).to(link.clone()),
-                    Cell::text(&own.user),
-                    Cell::text(&own.run),
-                    Cell::time_left(left, shown),
-                    Cell::bytes(own.rss),
-                    Cell::number(growth, format::rate),
-                    Cell::trail(Subject::Workload(own.name.as_str().into()), Quantity::Used, None),
-                    Cell::bytes(own.gpu_memory),
-                    gpu,
-                    Cell::count(ranks),
-                    Cell::count(own.ranks.iter().filter_map(|rank| rank.step).reduce(f64::max)),
-                    Cell::count(own.process_count),
-                ],
-                link: Some(link),
-            }
+            Row::new(&*own.name, own.health)
+                .to(link.clone())
+                .text("workload", 0, Cell::text(&own.name).to(link))
+                .text("user", 2, &own.user)
+                .text("run", 4, &own.run)
+                .text("time left", 1, Cell::time_left(left, shown))
+                .bytes("RSS", 0, own.rss)
+                .value("growth", 3, growth, format::rate)
+                .trail(Subject::Workload(own.name.as_str().into()), Quantity::Used, None)
+                .bytes("GPU memory", 0, own.gpu_memory)
+                .text("GPUs", 5, gpu)
+                .count("ranks", 7, ranks)
+                .count("step", 6, own.ranks.iter().filter_map(|rank| rank.step).reduce(f64::max))
+                .count("processes", 8, own.process_count)
         };
-        Table {
-            name: "Workloads",
-            columns: vec![
-                text("workload", 0),
-                text("user", 2),
-                text("run", 4),
-                text("time left", 1),
-                number("RSS", 0),
-                number("growth", 3),
-                LAST_MINUTES,
-                number("GPU memory", 0),
-                text("GPUs", 5),
-                number("ranks", 7),
-                number("step", 6),
-                number("processes", 8),
-            ],
-            rows: self.workloads.iter().map(row).collect(),
-            empty: "No workload is running, or none could be identified.".to_owned(),
-            rest: match self.workloads_omitted {
-                0 => String::new(),
-                omitted => format!(
-                    "{omitted} more workloads are not tracked: sources.workload.max_workloads is reached."
-                ),
-            },
+        let empty = "No workload is running, or none could be identified.";
+        let mut table = Table::new("Workloads", self.workloads.iter().map(row), empty);
+        if self.workloads_omitted > 0 {
+            table.rest = format!(
+                "{} more workloads are not tracked: sources.workload.max_workloads is reached.",
+                self.workloads_omitted
+            );
         }
+        table
     }
 
     /// All ranks, with their workloads.
@@ -125,52 +102,19 @@ impl NodeView {
     pub fn rank_table(&self, wanted: impl Fn(&Workload, &Rank) -> bool) -> Table {
         let rows =
             self.ranks().filter(|(own, rank)| wanted(own, rank)).map(|(own, rank)| rank_row(own, rank));
-        Table {
-            name: "Ranks",
-            columns: vec![
-                number("rank", 0),
-                text("workload", 1),
-                text("GPU", 0),
-                text("allocator", 4),
-                number("allocated", 0),
-                LAST_MINUTES,
-                number("reserved", 2),
-                number("cannot be released", 5),
-                text("time left", 1),
-                number("step", 1),
-                number("step time", 3),
-                number("tokens/s", 6),
-                number("MFU", 7),
-                text("checkpoint", 8),
-                number("last message", 6),
-            ],
-            rows: rows.collect(),
-            empty: "No rank reports its steps.".to_owned(),
-            ..Table::default()
-        }
+        Table::new("Ranks", rows, "No rank reports its steps.")
     }
 
     /// The problems.
     pub fn problem_table(&self) -> Table {
         let rows = self.problems.iter().enumerate().map(|(place, problem)| {
             let what = problem.what.split(" in ").next().unwrap_or_default();
-            Row {
-                id: format!("{what}\0{:?}\0{place}", problem.link),
-                health: problem.health,
-                cells: vec![
-                    Cell::number(problem.since, |since| format::clock(since, self.unix_seconds)),
-                    Cell::text(problem.sentence().trim_end_matches('.')),
-                ],
-                link: Some(Link::Problem(place)),
-            }
+            Row::new(format!("{what}\0{:?}\0{place}", problem.link), problem.health)
+                .to(Link::Problem(place))
+                .value("since", 1, problem.since, |since| format::clock(since, self.unix_seconds))
+                .prose("problem", problem.sentence().trim_end_matches('.'))
         });
-        Table {
-            name: "Problems",
-            columns: vec![number("since", 1), prose("problem")],
-            rows: rows.collect(),
-            empty: self.no_problem().to_owned(),
-            ..Table::default()
-        }
+        Table::new("Problems", rows, self.no_problem())
     }
 
     /// The events that `wanted` accepts, and those that jobs reported, newest first.
@@ -201,22 +145,13 @@ impl NodeView {
         });
         let mut all: Vec<_> = own.chain(jobs).collect();
         all.sort_by(|(one, ..), (next, ..)| next.total_cmp(one));
-        let rows = all.into_iter().map(|(unix, health, text, link)| Row {
-            id: format!("{unix}\0{text}"),
-            health,
-            cells: vec![
-                Cell::number(Some(unix), |unix| format::clock(unix, self.unix_seconds)),
-                Cell::text(text),
-            ],
-            link,
+        let rows = all.into_iter().map(|(unix, health, text, link)| {
+            let time = Cell { number: Some(unix), ..Cell::text(format::clock(unix, self.unix_seconds)) };
+            let mut row = Row::new(format!("{unix}\0{text}"), health);
+            row.link = link;
+            row.text("time", 0, time).prose("event", text)
         });
-        Table {
-            name: "Events",
-            columns: vec![number("time", 0), prose("event")],
-            rows: rows.collect(),
-            empty: "Nothing has changed since memwarden started.".to_owned(),
-            ..Table::default()
-        }
+        Table::new("Events", rows, "Nothing has changed since memwarden started.")
     }
 
     /// The largest processes that belong to no workload.
@@ -226,29 +161,15 @@ impl NodeView {
 
     /// The sources of samples.
     pub fn source_table(&self) -> Table {
-        let rows = self.sources.iter().map(|source| Row {
-            id: source.name.clone(),
-            health: source.measured(),
-            cells: vec![
-                Cell::text(&source.name),
-                Cell::text(&source.status).of(source.measured()),
-                Cell::number(source.age_seconds, |age| format!("{} ago", format::duration(age))),
-                Cell::text(&source.why),
-            ],
-            link: None,
+        let rows = self.sources.iter().map(|source| {
+            let ago = |age| format!("{} ago", format::duration(age));
+            Row::new(&*source.name, source.measured())
+                .text("source", 0, &source.name)
+                .text("status", 0, Cell::text(&source.status).of(source.measured()))
+                .value("last complete sample", 1, source.age_seconds, ago)
+                .prose("reason", &source.why)
         });
-        Table {
-            name: "Sources",
-            columns: vec![
-                text("source", 0),
-                text("status", 0),
-                number("last complete sample", 1),
-                prose("reason"),
-            ],
-            rows: rows.collect(),
-            empty: "No source has been sampled.".to_owned(),
-            ..Table::default()
-        }
+        Table::new("Sources", rows, "No source has been sampled.")
     }
 }
 
@@ -269,62 +190,45 @@ fn rank_row(own: &Workload, rank: &Rank) -> Row {
     let link = Link::Rank(own.name.clone(), rank.rank.clone());
     let gpu = Cell::text(&rank.gpu);
     let subject = Subject::Rank(own.name.as_str().into(), rank.rank.as_str().into());
-    Row {
-        id: format!("{}\0{}", own.name, rank.rank),
-        health: rank.health(),
-        cells: vec![
-            Cell::index(&rank.rank).to(link.clone()),
-            Cell::text(&own.name).to(Link::Workload(own.name.clone())),
-            if rank.gpu.is_empty() { gpu } else { gpu.to(Link::Gpu(rank.gpu.clone())) },
-            state,
-            Cell::bytes(sum(|own| own.allocated)),
-            Cell::trail(subject, Quantity::Used, allocator.and_then(|own| own.device_total)),
-            Cell::bytes(sum(|own| own.reserved)),
-            lost,
-            Cell::time_left(left, future(rank.forecast.as_ref(), rank.growth.as_ref())),
-            Cell::count(rank.step),
-            Cell::number(rank.step_seconds, |seconds| format!("{seconds:.2} s")),
-            Cell::count(rank.tokens_per_second),
-            Cell::number(rank.mfu, format::percent),
-            Cell::text(&rank.checkpoint),
-            Cell::number(rank.message_age, |age| format!("{} ago", format::duration(age))),
-        ],
-        link: Some(link),
-    }
+    let on = if rank.gpu.is_empty() { gpu } else { gpu.to(Link::Gpu(rank.gpu.clone())) };
+    let total = allocator.and_then(|own| own.device_total);
+    let future = future(rank.forecast.as_ref(), rank.growth.as_ref());
+    Row::new(format!("{}\0{}", own.name, rank.rank), rank.health())
+        .to(link.clone())
+        .number("rank", 0, Cell::index(&rank.rank).to(link))
+        .text("workload", 1, Cell::text(&own.name).to(Link::Workload(own.name.clone())))
+        .text("GPU", 0, on)
+        .text("allocator", 4, state)
+        .bytes("allocated", 0, sum(|own| own.allocated))
+        .trail(subject, Quantity::Used, total)
+        .bytes("reserved", 2, sum(|own| own.reserved))
+        .number("cannot be released", 5, lost)
+        .text("time left", 1, Cell::time_left(left, future))
+        .count("step", 1, rank.step)
+        .value("step time", 3, rank.step_seconds, |seconds| format!("{seconds:.2} s"))
+        .count("tokens/s", 6, rank.tokens_per_second)
+        .value("MFU", 7, rank.mfu, format::percent)
+        .text("checkpoint", 8, &rank.checkpoint)
+        .value("last message", 6, rank.message_age, |age| format!("{} ago", format::duration(age)))
 }
 
 /// Processes, with their shares of a whole in bytes; `others` are not among them.
 pub(super) fn process_table(processes: &[Process], whole: Option<f64>, others: Option<f64>) -> Table {
     let row = |process: &Process| {
         let gpus = process.gpus.iter().map(|(gpu, memory)| format!("GPU {gpu}: {}", format::bytes(*memory)));
-        Row {
-            id: process.pid.clone(),
-            health: crate::model::health::Health::Ok,
-            cells: vec![
-                Cell::text(&process.name),
-                Cell::index(&process.pid),
-                Cell::bytes(process.rss).share(format::share(process.rss, whole)),
-                Cell::text(gpus.collect::<Vec<_>>().join(", ")),
-                Cell::text(&process.rank),
-            ],
-            link: None,
-        }
+        let rss = Cell::number(process.rss, format::bytes);
+        Row::new(&*process.pid, Health::Ok)
+            .text("process", 0, &process.name)
+            .number("pid", 0, Cell::index(&process.pid))
+            .number("RSS", 0, rss.share(format::share(process.rss, whole)))
+            .text("GPU memory", 1, gpus.collect::<Vec<_>>().join(", "))
+            .text("rank", 2, &process.rank)
     };
-    Table {
-        name: "Processes",
-        columns: vec![
-            text("process", 0),
-            number("pid", 0),
-            number("RSS", 0),
-            text("GPU memory", 1),
-            text("rank", 2),
-        ],
-        rows: processes.iter().map(row).collect(),
-        empty: "No process is known.".to_owned(),
-        rest: others
-            .filter(|others| *others > 0.0)
-            .map_or_else(String::new, |others| format!("{others:.0} smaller processes are not listed.")),
+    let mut table = Table::new("Processes", processes.iter().map(row), "No process is known.");
+    if let Some(others) = others.filter(|others| *others > 0.0) {
+        table.rest = format!("{others:.0} smaller processes are not listed.");
     }
+    table
 }
 
 impl Protection {
@@ -334,48 +238,30 @@ impl Protection {
         let rows = targets.map(|target| {
             let left_out = target.left_out.filter(|count| *count > 0.0);
             let workload = Cell::text(&target.workload);
-            Row {
-                id: format!("{}\0{}", target.target, target.workload),
-                health: target.health,
-                cells: vec![
-                    Cell::text(&target.target),
-                    match target.workload.as_str() {
-                        "" => workload,
-                        name => workload.to(Link::Workload(name.to_owned())),
-                    },
-                    Cell::text(&target.mode),
-                    Cell::text(if target.state.is_empty() { "no workload" } else { &target.state })
-                        .of(target.health),
-                    Cell::text(target.headroom_text()),
-                    Cell::number(target.members, |members| match left_out {
-                        Some(count) => format!("{members:.0} ({count:.0} left out)"),
-                        None => format::whole(members),
-                    }),
-                    Cell::count(target.terminations_left),
-                    Cell::text(target.why.join(" ")),
-                ],
-                link: Some(Link::Target(target.target.clone(), target.workload.clone())),
-            }
+            let workload = match target.workload.as_str() {
+                "" => workload,
+                name => workload.to(Link::Workload(name.to_owned())),
+            };
+            let state = if target.state.is_empty() { "no workload" } else { &target.state };
+            let members = |members| match left_out {
+                Some(count) => format!("{members:.0} ({count:.0} left out)"),
+                None => format::whole(members),
+            };
+            Row::new(format!("{}\0{}", target.target, target.workload), target.health)
+                .to(Link::Target(target.target.clone(), target.workload.clone()))
+                .text("target", 0, &target.target)
+                .text("workload", 0, workload)
+                .text("mode", 3, &target.mode)
+                .text("state", 0, Cell::text(state).of(target.health))
+                .text("memory left", 4, target.headroom_text())
+                .value("processes", 6, target.members, members)
+                .count("terminations left", 7, target.terminations_left)
+                .prose("why", target.why.join(" "))
         });
-        Table {
-            name: "Protection targets",
-            columns: vec![
-                text("target", 0),
-                text("workload", 0),
-                text("mode", 3),
-                text("state", 0),
-                text("memory left", 4),
-                number("processes", 6),
-                number("terminations left", 7),
-                prose("why"),
-            ],
-            rows: rows.collect(),
-            empty: match (of, self.configured()) {
-                (Some(_), true) => "No protection target names this workload.",
-                _ => "No protection target is configured: memwarden signals no process.",
-            }
-            .to_owned(),
-            ..Table::default()
-        }
+        let empty = match (of, self.configured()) {
+            (Some(_), true) => "No protection target names this workload.",
+            _ => "No protection target is configured: memwarden signals no process.",
+        };
+        Table::new("Protection targets", rows, empty)
     }
 }

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use tonic::{Code, Status};
 
-use super::answer::{self, Garbage};
+use super::answer;
 use super::body::Body;
 use super::client::Answer;
 use super::resolve::Resolved;
@@ -137,9 +137,10 @@ fn success(body: &[u8], status: &str) -> Verdict {
         Ok(None) => Verdict::Taken,
         Ok(Some(partial)) => Verdict::Partly(format!(
             "the collector rejected {} points of the export: {}",
-            partial.rejected, partial.message
+            partial.rejected_data_points,
+            answer::printable(partial.error_message.as_bytes())
         )),
-        Err(Garbage) => Verdict::refused(format!(
+        Err(_) => Verdict::refused(format!(
             "the endpoint is not an OTLP collector: it responded {status} without an OTLP message"
         )),
     }

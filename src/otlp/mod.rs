@@ -15,7 +15,6 @@ mod resource;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod trust;
 
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -30,6 +29,7 @@ use crate::config::{Otlp, OtlpProtocol};
 use crate::engine::Frames;
 use crate::events::Events;
 use crate::host::clock;
+use crate::host::http_client::HttpError;
 use crate::model::desc::Desc;
 
 /// Dependencies of the export.
@@ -66,12 +66,9 @@ pub enum OtlpError {
         endpoint: String,
         why: String,
     },
-    /// A certificate or key could not be read.
+    /// A certificate or a key cannot be read or used.
     #[error(transparent)]
-    Trust(#[from] crate::host::tls::TrustError),
-    /// The client certificate does not match its key.
-    #[error("cannot set up TLS for the collector")]
-    Tls(#[source] tokio_rustls::rustls::Error),
+    Client(#[from] HttpError),
 }
 
 /// Exports until it is shut down or dropped.
@@ -101,7 +98,7 @@ pub fn start(setup: Setup<'_>) -> Result<Option<Pusher>, OtlpError> {
 pub fn check(config: &Otlp) -> Result<Vec<String>, OtlpError> {
     let (resolved, warnings) = resolve::resolve(config, &|_| None)?;
     if let Some(resolved) = resolved {
-        trust::load(&resolved)?;
+        client::Client::new(&resolved)?;
     }
     Ok(warnings)
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::OtlpError;
 use super::body::{Base, Body, Encoder};
-use super::client::{AbortOnDrop, Client};
+use super::client::Client;
 use super::framing::{self, Verdict};
 use super::resolve::Resolved;
 use crate::engine::Frames;
@@ -49,11 +49,7 @@ impl Sender {
         let base = lock(&self.base).clone();
         let body = self.encoder.encode(&frame, base.as_deref(), now).await;
         drop(base);
-        let limit = self.resolved.timeout;
-        let verdict = match tokio::time::timeout(limit, self.send(body?)).await {
-            Ok(verdict) => verdict,
-            Err(_) => Verdict::failed(format!("no response within {limit:?}")),
-        };
+        let verdict = self.send(body?).await;
         match &verdict {
             Verdict::Taken | Verdict::Partly(_) if self.encoder.delta() => {
                 *lock(&self.base) = Some(Arc::new(Base { frame, at: now }));
@@ -86,6 +82,15 @@ impl Sender {
         }
         let new = Arc::new(Client::new(&self.resolved)?);
         Ok(Arc::clone(client.insert(new)))
+    }
+}
+
+/// A task that ends with this.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

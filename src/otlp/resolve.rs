@@ -48,10 +48,6 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    pub(super) fn tls(&self) -> bool {
-        self.endpoint.scheme() == Some(&Scheme::HTTPS)
-    }
-
     /// The endpoint without its query, which may hold a key.
     pub(super) fn shown(&self) -> String {
         self.endpoint.to_string().split('?').next().unwrap_or_default().to_owned()

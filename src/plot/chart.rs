@@ -3,7 +3,10 @@
 //! Plain data, filled by reports, replay, incidents and commands alike. Times are seconds: since the
 //! start, or since 1970 ([`TimeAxis`]). A number that is missing is `None`, or not finite: never zero.
 
+use serde::{Deserialize, Serialize};
+
 use super::ticks::Unit;
+use crate::model::outlook::Tte;
 
 /// A picture's worth of series.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,7 +20,8 @@ pub struct Chart {
     pub panels: Vec<Panel>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TimeAxis {
     /// As seconds since the start, wherever that was.
     #[default]
@@ -78,53 +82,45 @@ pub struct Limit {
     pub name: String,
 }
 
-/// When a limit is expected to be reached, as quantiles of the time from `at_s` on, in seconds.
-///
-/// A quantile that is missing lies beyond what was foreseen.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// When a limit is expected to be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fan {
     /// When the forecast was made.
+    #[serde(rename = "t_s")]
     pub at_s: f64,
     /// The level it began from, in the panel's unit.
+    #[serde(skip)]
     pub from: f64,
     /// The level that is reached.
+    #[serde(rename = "limit_bytes")]
     pub limit: f64,
-    /// One in ten reaches it sooner.
-    pub p10_s: Option<f64>,
-    /// As many reach it sooner as later.
-    pub p50_s: Option<f64>,
-    /// One in ten reaches it later.
-    pub p90_s: Option<f64>,
+    /// The time from `at_s` on.
+    pub tte: Tte,
 }
 
 /// A stretch of time that means something, such as "leaking since 00:12".
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     pub from_s: f64,
     /// Its end; none lasts to the end of the chart.
+    #[serde(default)]
     pub to_s: Option<f64>,
     /// What it means.
     pub text: String,
-    pub tone: Tone,
+    /// Whether it is bad news.
+    #[serde(default)]
+    pub alarm: bool,
 }
 
 /// A moment that means something, such as a checkpoint or a kill.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
-    pub at_s: f64,
+    pub t_s: f64,
     pub text: String,
-    pub tone: Tone,
-}
-
-/// How loud a mark is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tone {
-    /// Bad news; these get their labels first.
-    Alarm,
-    /// Good to know.
-    #[default]
-    Plain,
+    /// Whether it is bad news, which gets its label first.
+    #[serde(default)]
+    pub alarm: bool,
 }
 
 impl Line {

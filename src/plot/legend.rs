@@ -7,6 +7,7 @@ use super::picture::{Layer, Point, Rect, Stroke, Text};
 use super::range::{Cut, Range, is_drawable};
 use super::{gaps, text};
 use crate::model::format;
+use crate::model::outlook::Tte;
 
 /// Height of a row in pixels.
 pub(super) const ROW: f64 = 18.0;
@@ -152,15 +153,7 @@ pub(super) fn limit_name(panel: &Panel, name: &str, value: f64) -> String {
 /// A forecast in words.
 pub(super) fn forecast(fan: &Fan) -> String {
     let show = format::duration;
-    match (fan.p10_s, fan.p50_s, fan.p90_s) {
-        (Some(p10), Some(p50), Some(p90)) => {
-            format!("limit reached in {} (p10 {}, p90 {})", show(p50), show(p10), show(p90))
-        }
-        (Some(p10), Some(p50), None) => {
-            format!("limit reached in {} (p10 {}, p90 open)", show(p50), show(p10))
-        }
-        (None, Some(p50), _) => format!("limit reached in {}", show(p50)),
-        (Some(p10), None, _) => format!("limit reached in {} at the earliest (p10)", show(p10)),
-        (None, None, _) => String::new(),
-    }
+    let Tte { p10, p50, p90 } = fan.tte;
+    let late = p90.map_or_else(|| "open".to_owned(), show);
+    format!("limit reached in {} (p10 {}, p90 {late})", show(p50), show(p10))
 }

@@ -1,6 +1,6 @@
 //! Bands and events: what is marked in a panel, and how it is named without a label on another.
 
-use super::chart::{TimeAxis, Tone};
+use super::chart::TimeAxis;
 use super::color::{Color, Theme};
 use super::labels::Labels;
 use super::panel::{Frame, SMALL};
@@ -30,7 +30,7 @@ pub(super) struct Marked<'a> {
 pub(super) struct Mark<'a> {
     pub(super) at_s: f64,
     text: &'a str,
-    tone: Tone,
+    alarm: bool,
 }
 
 /// What a panel marks, the loudest first, then in order of time; what is outside the time shown is left out.
@@ -39,12 +39,12 @@ pub(super) fn marks<'a>(cut: &Cut<'a>, time: Range) -> Vec<Mark<'a>> {
     let bands = panel.bands.iter().filter_map(|band| {
         let reaches = band.from_s <= time.high && band.to_s.is_none_or(|to| to >= time.low);
         let at_s = band.from_s.max(time.low);
-        reaches.then_some(Mark { at_s, text: &band.text, tone: band.tone })
+        reaches.then_some(Mark { at_s, text: &band.text, alarm: band.alarm })
     });
-    let events = panel.events.iter().filter(|event| time.holds(event.at_s));
-    let events = events.map(|event| Mark { at_s: event.at_s, text: &event.text, tone: event.tone });
+    let events = panel.events.iter().filter(|event| time.holds(event.t_s));
+    let events = events.map(|event| Mark { at_s: event.t_s, text: &event.text, alarm: event.alarm });
     let mut marks: Vec<Mark<'a>> = bands.chain(events).filter(|mark| mark.at_s.is_finite()).collect();
-    marks.sort_by(|one, two| one.tone.cmp(&two.tone).then(one.at_s.total_cmp(&two.at_s)));
+    marks.sort_by(|one, two| two.alarm.cmp(&one.alarm).then(one.at_s.total_cmp(&two.at_s)));
     marks
 }
 
@@ -73,11 +73,8 @@ pub(super) fn places(
     places
 }
 
-fn tone(theme: &Theme, tone: Tone) -> Color {
-    match tone {
-        Tone::Alarm => theme.alarm,
-        Tone::Plain => theme.muted,
-    }
+fn tone(theme: &Theme, alarm: bool) -> Color {
+    if alarm { theme.alarm } else { theme.muted }
 }
 
 /// The areas of the bands.
@@ -86,7 +83,7 @@ pub(super) fn bands(layer: &mut Layer, theme: &Theme, cut: &Cut<'_>, frame: &Fra
     for band in &cut.panel.bands {
         let from = frame.x(band.from_s).clamp(plot.x, plot.right());
         let to = band.to_s.map_or(plot.right(), |to| frame.x(to).clamp(plot.x, plot.right()));
-        let color = tone(theme, band.tone);
+        let color = tone(theme, band.alarm);
         let mut area = Layer::default();
         area.rect(Rect::new(from, plot.y, to - from, plot.height), color.with_alpha(20));
         area.rect(Rect::new(from, plot.y, to - from, 3.0), color);
@@ -115,9 +112,9 @@ pub(super) fn moments(layer: &mut Layer, theme: &Theme, frame: &Frame, axis: Tim
             None => (plot.y, plot.y + UNNAMED),
         };
         let mut line = Layer::default();
-        let stroke = Stroke::dashed(tone(theme, mark.tone), 1.0, 4.0, 2.0);
+        let stroke = Stroke::dashed(tone(theme, mark.alarm), 1.0, 4.0, 2.0);
         line.line(Point::new(x, from), Point::new(x, to.min(plot.bottom())), stroke);
-        line.circle(Point::new(x, plot.y), 2.5, tone(theme, mark.tone));
+        line.circle(Point::new(x, plot.y), 2.5, tone(theme, mark.alarm));
         layer.group(format!("{}, {}", times::moment(axis, mark.at_s), mark.text), line);
     }
 }
@@ -136,7 +133,7 @@ pub(super) fn name_moments(
         let shown = text::fit(mark.text, SMALL, false, plot.width * 0.45);
         let placed = place.is_some_and(|place| {
             let base = row_top(plot, place.row) + STRIP_ROW / 2.0 + text::MIDDLE * SMALL;
-            let color = if mark.tone == Tone::Alarm { theme.alarm } else { theme.ink };
+            let color = if mark.alarm { theme.alarm } else { theme.ink };
             let text = Text::new(Point::new(place.left, base), shown, SMALL, color);
             if !labels.has_room(&text) {
                 return false;

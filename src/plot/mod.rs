@@ -28,7 +28,7 @@ mod ticks;
 mod times;
 mod words;
 
-pub use chart::{Band, Baseline, Chart, Event, Fan, Limit, Line, Panel, TimeAxis, Tone};
+pub use chart::{Band, Baseline, Chart, Event, Fan, Limit, Line, Panel, TimeAxis};
 pub use color::{Color, Theme};
 pub use draw::picture as draw;
 pub use picture::{Anchor, Layer, Picture, Point, Rect, Stroke, Text};

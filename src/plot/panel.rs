@@ -9,6 +9,7 @@ use super::picture::{Anchor, Layer, Point, Rect, Stroke, Text};
 use super::range::{Cut, Range, is_drawable};
 use super::ticks::Tick;
 use super::{clip, gaps, legend, text};
+use crate::model::outlook::Tte;
 
 /// Size of the numbers on the axes and of labels, in pixels.
 pub(super) const SMALL: f64 = 11.0;
@@ -144,21 +145,16 @@ fn draw_fan(layer: &mut Layer, labels: &mut Labels, theme: &Theme, frame: &Frame
     let mut drawn = Layer::default();
     let start = frame.at(fan.at_s, fan.from);
     let reached = |after: f64| frame.at(fan.at_s + after, fan.limit);
-    if let Some(p10) = fan.p10_s {
-        // Where the late end is open the area reaches to the edge, at the level of today.
-        let end = match fan.p90_s {
-            Some(p90) => vec![reached(p90.max(p10))],
-            None => {
-                vec![Point::new(frame.plot.right(), reached(p10).y), Point::new(frame.plot.right(), start.y)]
-            }
-        };
-        let mut corners = vec![start, reached(p10)];
-        corners.extend(end);
-        drawn.polygon(clip::polygon(corners, frame.plot), area);
-    }
-    if let Some(p50) = fan.p50_s
-        && let Some((from, to)) = clip::segment(start, reached(p50), frame.plot)
-    {
+    let Tte { p10, p50, p90 } = fan.tte;
+    // Where the late end is open the area reaches to the edge, at the level of today.
+    let end = match p90 {
+        Some(p90) => vec![reached(p90.max(p10))],
+        None => vec![Point::new(frame.plot.right(), reached(p10).y), Point::new(frame.plot.right(), start.y)],
+    };
+    let mut corners = vec![start, reached(p10)];
+    corners.extend(end);
+    drawn.polygon(clip::polygon(corners, frame.plot), area);
+    if let Some((from, to)) = clip::segment(start, reached(p50), frame.plot) {
         drawn.line(from, to, middle);
         if frame.time.holds(fan.at_s + p50) && frame.values.holds(fan.limit) {
             drawn.circle(reached(p50), 4.0, middle.color);

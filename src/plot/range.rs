@@ -2,6 +2,7 @@
 
 use super::chart::{Baseline, Fan, Panel};
 use super::gaps::{self, Piece};
+use crate::model::outlook::Tte;
 
 /// From the lowest to the highest that is shown; the second is always larger.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +60,7 @@ impl<'a> Cut<'a> {
         };
         let mut top = high;
         let reached = fan.is_some_and(|fan| {
-            [fan.p10_s, fan.p50_s].into_iter().flatten().any(|after| time.holds(fan.at_s + after))
+            [fan.tte.p10, fan.tte.p50].into_iter().any(|after| time.holds(fan.at_s + after))
         });
         let limit = panel.limit.as_ref().map(|limit| limit.value).or(fan.map(|fan| fan.limit));
         if let Some(limit) = limit.filter(|limit| limit.is_finite())
@@ -82,7 +83,7 @@ pub(super) fn time(panels: &[Cut<'_>]) -> Range {
     let marks = || {
         panels.iter().flat_map(|cut| {
             let bands = cut.panel.bands.iter().flat_map(|band| [Some(band.from_s), band.to_s]).flatten();
-            let events = cut.panel.events.iter().map(|event| event.at_s);
+            let events = cut.panel.events.iter().map(|event| event.t_s);
             let fan = cut.panel.fan.filter(is_drawable).map(|fan| fan.at_s);
             bands.chain(events).chain(fan)
         })
@@ -95,10 +96,8 @@ pub(super) fn time(panels: &[Cut<'_>]) -> Range {
     let near = |at: &f64| *at >= first - MARGIN * span && *at <= last + MARGIN * span;
     let (mut low, mut high) = ends(marks().filter(near).chain([first, last])).unwrap_or((first, last));
     for fan in panels.iter().filter_map(|cut| cut.panel.fan).filter(is_drawable) {
-        let wanted = [fan.p10_s.map(|after| after * 1.5), fan.p50_s.map(|after| after * 1.3), fan.p90_s]
-            .into_iter()
-            .flatten()
-            .fold(0.0, f64::max);
+        let Tte { p10, p50, p90 } = fan.tte;
+        let wanted = (p10 * 1.5).max(p50 * 1.3).max(p90.unwrap_or(0.0));
         let room = if span > 0.0 { span * FORESIGHT } else { wanted };
         high = high.max(fan.at_s + (wanted * 1.04).min(room));
     }
@@ -111,10 +110,8 @@ pub(super) fn time(panels: &[Cut<'_>]) -> Range {
 
 /// Whether there is a forecast to draw: finite, and of something yet to come.
 pub(super) fn is_drawable(fan: &Fan) -> bool {
-    let quantiles = [fan.p10_s, fan.p50_s, fan.p90_s];
-    let sound = quantiles.iter().flatten().all(|after| after.is_finite() && *after > 0.0);
-    sound
-        && (fan.p10_s.is_some() || fan.p50_s.is_some())
+    let Tte { p10, p50, p90 } = fan.tte;
+    [p10, p50].into_iter().chain(p90).all(|after| after.is_finite() && after > 0.0)
         && [fan.at_s, fan.from, fan.limit].iter().all(|number| number.is_finite())
 }
 
@@ -140,7 +137,7 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chart::{Event, Limit, Line, Tone};
+    use super::super::chart::{Event, Limit, Line};
     use super::*;
 
     fn panel(values: &[f64]) -> Panel {
@@ -149,7 +146,7 @@ mod tests {
     }
 
     fn fan(p50_s: f64) -> Fan {
-        Fan { at_s: 4.0, from: 5.0, limit: 8.0, p10_s: Some(p50_s / 2.0), p50_s: Some(p50_s), p90_s: None }
+        Fan { at_s: 4.0, from: 5.0, limit: 8.0, tte: Tte { p10: p50_s / 2.0, p50: p50_s, p90: None } }
     }
 
     #[test]
@@ -192,7 +189,7 @@ mod tests {
     fn a_mark_of_another_year_does_not_stretch_the_chart() {
         let mut panel = panel(&[1.0, 2.0, 3.0]);
         for at_s in [2.4, 1e12] {
-            panel.events.push(Event { at_s, text: "killed".to_owned(), tone: Tone::Alarm });
+            panel.events.push(Event { t_s: at_s, text: "killed".to_owned(), alarm: true });
         }
         assert_eq!(time(&[Cut::new(&panel)]), Range { low: 0.0, high: 2.4 });
     }

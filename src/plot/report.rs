@@ -4,12 +4,13 @@
 //! {"schema": "memwarden.report/1", "title": "oom: node01", "subtitle": "leaking since 12:05", "time": "utc",
 //!  "series": [{"name": "GPU 0", "unit": "bytes", "points": [[1.5, 1024], [2.5, null]], "limit_bytes": 4096}],
 //!  "events": [{"t_s": 2.0, "text": "checkpoint"}], "bands": [{"from_s": 1.5, "text": "leaking", "alarm": true}],
-//!  "forecast": {"t_s": 2.5, "tte_p10_s": 60, "tte_p50_s": 90, "tte_p90_s": null, "limit_bytes": 4096}}
+//!  "forecast": {"t_s": 2.5, "tte": {"p10": 60, "p50": 90, "p90": null}, "limit_bytes": 4096}}
 //! ```
 
 use serde::{Deserialize, Serialize};
 
-use super::chart::{Band, Baseline, Chart, Event, Fan, Limit, Line, Panel, TimeAxis, Tone};
+pub use super::chart::{Band, Event as Mark, TimeAxis as Clock};
+use super::chart::{Baseline, Chart, Fan, Limit, Line, Panel, TimeAxis};
 use super::ticks::Unit;
 
 /// Times from here on (2001) are taken for seconds since 1970 where a report does not say.
@@ -29,27 +30,17 @@ pub struct Report {
     pub subtitle: String,
     /// What times count from; found from the times themselves where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time: Option<Clock>,
+    pub time: Option<TimeAxis>,
     /// The series; those with the same unit and limit share a panel.
     pub series: Vec<Series>,
     #[serde(default)]
     pub events: Vec<Mark>,
     /// Verdicts that hold from a time on.
     #[serde(default)]
-    pub bands: Vec<Stretch>,
+    pub bands: Vec<Band>,
     /// When a limit is expected to be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Forecast>,
-}
-
-/// What times count from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Clock {
-    /// The start of what was observed.
-    Elapsed,
-    /// 1970, UTC.
-    Utc,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,48 +57,12 @@ pub struct Series {
     pub limit_bytes: Option<f64>,
 }
 
-/// A moment of a report.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mark {
-    /// When, in seconds.
-    pub t_s: f64,
-    pub text: String,
-    /// Whether it is bad news.
-    #[serde(default)]
-    pub alarm: bool,
-}
-
-/// A verdict with its time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stretch {
-    /// Since when, in seconds.
-    pub from_s: f64,
-    /// Until when; to the end where it is missing.
-    #[serde(default)]
-    pub to_s: Option<f64>,
-    /// The verdict.
-    pub text: String,
-    /// Whether it is bad news.
-    #[serde(default)]
-    pub alarm: bool,
-}
-
 /// Quantiles of the time until a limit is reached, in seconds from `t_s` on; `null` is not foreseen.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// When it was made, in seconds.
-    pub t_s: f64,
-    /// One in ten is sooner.
-    #[serde(default)]
-    pub tte_p10_s: Option<f64>,
-    /// The median.
-    #[serde(default)]
-    pub tte_p50_s: Option<f64>,
-    /// One in ten is later.
-    #[serde(default)]
-    pub tte_p90_s: Option<f64>,
-    pub limit_bytes: f64,
-    /// The series that reaches it; the first with that limit, or the first of all, where it is missing.
+    #[serde(flatten)]
+    pub fan: Fan,
+    /// The name of the series that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
 }
@@ -164,28 +119,14 @@ impl Report {
         }
         for (at, panel) in panels.iter_mut().enumerate() {
             // The first panel names what is marked; in the others the lines alone are enough.
-            let name = |text: &String| if at == 0 { text.clone() } else { String::new() };
-            let tone = |alarm| if alarm { Tone::Alarm } else { Tone::Plain };
-            let event =
-                |mark: &Mark| Event { at_s: mark.t_s, text: name(&mark.text), tone: tone(mark.alarm) };
+            let name = |text: &str| if at == 0 { text.to_owned() } else { String::new() };
+            let event = |mark: &Mark| Mark { text: name(&mark.text), ..mark.clone() };
             panel.events = self.events.iter().map(event).collect();
-            panel.bands = self
-                .bands
-                .iter()
-                .map(|band| Band {
-                    from_s: band.from_s,
-                    to_s: band.to_s,
-                    text: name(&band.text),
-                    tone: tone(band.alarm),
-                })
-                .collect();
+            let band = |band: &Band| Band { text: name(&band.text), ..band.clone() };
+            panel.bands = self.bands.iter().map(band).collect();
         }
         let first = self.series.iter().flat_map(|series| &series.points).map(|(time, _)| *time);
-        let time = match self.time {
-            Some(Clock::Elapsed) => TimeAxis::Elapsed,
-            Some(Clock::Utc) => TimeAxis::Utc,
-            None => clock(first.fold(f64::INFINITY, f64::min)),
-        };
+        let time = self.time.unwrap_or_else(|| clock(first.fold(f64::INFINITY, f64::min)));
         Chart { title: self.title.clone(), subtitle: self.subtitle.clone(), time, panels }
     }
 }
@@ -207,9 +148,9 @@ fn unit(name: &str) -> Unit {
 
 /// Puts a forecast on the panel it speaks of, from the last value known when it was made.
 fn attach(forecast: &Forecast, panels: &mut [Panel]) {
-    let limited =
-        |panel: &Panel| panel.limit.as_ref().is_some_and(|limit| limit.value == forecast.limit_bytes);
-    let named = |line: &Line| forecast.series.as_ref().is_some_and(|name| *name == line.name);
+    let Forecast { fan, series } = forecast;
+    let limited = |panel: &Panel| panel.limit.as_ref().is_some_and(|limit| limit.value == fan.limit);
+    let named = |line: &Line| series.as_ref().is_some_and(|name| *name == line.name);
     let at = panels
         .iter()
         .position(|panel| panel.lines.iter().any(named))
@@ -218,19 +159,12 @@ fn attach(forecast: &Forecast, panels: &mut [Panel]) {
     let Some(panel) = at.and_then(|at| panels.get_mut(at)) else { return };
     let Some(line) = panel.lines.iter().find(|line| named(line)).or(panel.lines.first()) else { return };
     let known = line.ordered();
-    let before = known.iter().filter(|(time, _)| *time <= forecast.t_s);
+    let before = known.iter().filter(|(time, _)| *time <= fan.at_s);
     let Some(from) = before.filter_map(|(_, value)| *value).next_back() else { return };
     if panel.limit.is_none() {
-        panel.limit = Some(Limit { value: forecast.limit_bytes, name: String::new() });
+        panel.limit = Some(Limit { value: fan.limit, name: String::new() });
     }
-    panel.fan = Some(Fan {
-        at_s: forecast.t_s,
-        from,
-        limit: forecast.limit_bytes,
-        p10_s: forecast.tte_p10_s,
-        p50_s: forecast.tte_p50_s,
-        p90_s: forecast.tte_p90_s,
-    });
+    panel.fan = Some(Fan { from, ..*fan });
 }
 
 #[cfg(test)]
@@ -242,7 +176,7 @@ mod tests {
                    {"name": "GPU 1", "unit": "bytes", "points": [[0, 5]], "limit_bytes": 100},
                    {"name": "step", "unit": "seconds", "points": []}],
         "events": [{"t_s": 1, "text": "checkpoint"}],
-        "forecast": {"t_s": 1.5, "tte_p10_s": 60, "tte_p50_s": 90, "limit_bytes": 100}}"#;
+        "forecast": {"t_s": 1.5, "tte": {"p10": 60, "p50": 90, "p90": null}, "limit_bytes": 100}}"#;
 
     #[test]
     fn a_report_becomes_a_chart() {
@@ -254,7 +188,7 @@ mod tests {
         assert_eq!(chart.panels[0].lines[0].points[1], (1.0, None));
         let fan = chart.panels[0].fan.unwrap();
         // The value of 2 s came after the forecast was made.
-        assert_eq!((fan.from, fan.limit, fan.p10_s, fan.p90_s), (10.0, 100.0, Some(60.0), None));
+        assert_eq!((fan.from, fan.limit, fan.tte.p10, fan.tte.p90), (10.0, 100.0, 60.0, None));
         assert_eq!(chart.panels[0].events.len(), 1);
     }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::outlook::Tte;
 use crate::model::printable::is_hidden;
 
 fn line(name: &str, points: impl IntoIterator<Item = (f64, Option<f64>)>) -> Line {
@@ -44,20 +45,19 @@ prop_compose! {
         unit in prop_oneof![Just(Unit::Bytes), Just(Unit::Ratio), Just(Unit::Seconds), Just(Unit::Other("W".to_owned()))],
         lines in proptest::collection::vec(any_line(), 0..12),
         limit in proptest::option::of((0.0..1e13, "\\PC{0,20}")),
-        fan in proptest::option::of((0.0..2e4, 0.0..1e12, proptest::option::of(0.1..1e6), proptest::option::of(0.1..1e6), proptest::option::of(0.1..1e6))),
+        fan in proptest::option::of((0.0..2e4, 0.0..1e12, 0.1..1e6, 0.1..1e6, proptest::option::of(0.1..1e6))),
         marks in proptest::collection::vec((-1e3..2e4, "\\PC{0,40}", any::<bool>(), any::<bool>()), 0..20),
         fit: bool,
     ) -> Panel {
         let mut panel = Panel { title, unit, lines, ..Panel::default() };
         panel.limit = limit.map(|(value, name)| Limit { value, name });
-        panel.fan = fan.map(|(at_s, from, p10_s, p50_s, p90_s)| Fan { at_s, from, limit: 1e12, p10_s, p50_s, p90_s });
+        panel.fan = fan.map(|(at_s, from, p10, p50, p90)| Fan { at_s, from, limit: 1e12, tte: Tte { p10, p50, p90 } });
         panel.baseline = if fit { Baseline::Fit } else { Baseline::Zero };
         for (at_s, text, alarm, band) in marks {
-            let tone = if alarm { Tone::Alarm } else { Tone::Plain };
             if band {
-                panel.bands.push(Band { from_s: at_s, to_s: None, text, tone });
+                panel.bands.push(Band { from_s: at_s, to_s: None, text, alarm });
             } else {
-                panel.events.push(Event { at_s, text, tone });
+                panel.events.push(Event { t_s: at_s, text, alarm });
             }
         }
         panel
@@ -90,9 +90,9 @@ proptest! {
         let panel = Panel {
             lines: vec![Line { name: "strange".to_owned(), points }],
             limit: Some(Limit { value, name: String::new() }),
-            fan: Some(Fan { at_s, from, limit, p10_s: Some(p10), p50_s: Some(p50), p90_s: None }),
-            events: vec![Event { at_s, text: "strange".to_owned(), tone: Tone::Alarm }],
-            bands: vec![Band { from_s: at_s, to_s: Some(p50), text: "strange".to_owned(), tone: Tone::Plain }],
+            fan: Some(Fan { at_s, from, limit, tte: Tte { p10, p50, p90: None } }),
+            events: vec![Event { t_s: at_s, text: "strange".to_owned(), alarm: true }],
+            bands: vec![Band { from_s: at_s, to_s: Some(p50), text: "strange".to_owned(), alarm: false }],
             ..Panel::default()
         };
         let chart = Chart { panels: vec![panel], ..Chart::default() };
@@ -126,19 +126,12 @@ fn full() -> Chart {
             at_s: 590.0,
             from: 9.9 * GIB,
             limit: 16.0 * GIB,
-            p10_s: Some(400.0),
-            p50_s: Some(600.0),
-            p90_s: Some(800.0),
+            tte: Tte { p10: 400.0, p50: 600.0, p90: Some(800.0) },
         }),
-        bands: vec![Band {
-            from_s: 300.0,
-            to_s: None,
-            text: "leaking since 5 min".to_owned(),
-            tone: Tone::Alarm,
-        }],
+        bands: vec![Band { from_s: 300.0, to_s: None, text: "leaking since 5 min".to_owned(), alarm: true }],
         events: vec![
-            Event { at_s: 100.0, text: "checkpoint saved".to_owned(), tone: Tone::Plain },
-            Event { at_s: 105.0, text: "evaluation".to_owned(), tone: Tone::Plain },
+            Event { t_s: 100.0, text: "checkpoint saved".to_owned(), alarm: false },
+            Event { t_s: 105.0, text: "evaluation".to_owned(), alarm: false },
         ],
         ..Panel::default()
     };

@@ -7,7 +7,7 @@ use super::columns;
 use super::error::{Place as _, RecordingError};
 use crate::formats::older_logs::{self, Clock, Quantity, Recording};
 use crate::plot::report::{self, clock};
-use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Tone, Unit, duration};
+use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Unit, duration};
 
 /// Maximum size of a file in bytes: six days of ten columns at 1 Hz. Parsing takes up to 40 times as much memory if a
 /// hostile file consists of commas.
@@ -43,7 +43,7 @@ fn chart(bytes: &[u8], columns: &[String]) -> Result<Chart, RecordingError> {
         return Ok(together(report::read_all(bytes)?.iter().map(report::Report::chart).collect()));
     }
     if columns::is_csv(bytes) {
-        return recorded(columns::read(bytes)?, columns);
+        return recorded(columns::read(bytes, |_| true)?, columns);
     }
     Ok(logged(older_logs::read(bytes)?))
 }
@@ -127,7 +127,7 @@ fn logged(recording: Recording) -> Chart {
     let mut panels: Vec<Panel> = panels.into_iter().map(|(_, panel)| panel).collect();
     if let Some(first) = panels.first_mut() {
         let events = recording.events.into_iter();
-        first.events = events.map(|(at_s, text)| Event { at_s, text, tone: Tone::Plain }).collect();
+        first.events = events.map(|(t_s, text)| Event { t_s, text, alarm: false }).collect();
     }
     let time = match recording.clock {
         Clock::Elapsed => TimeAxis::Elapsed,
@@ -167,7 +167,7 @@ fn from_its_start(chart: &mut Chart) {
     let first = times.map(|(time, _)| *time).fold(f64::INFINITY, f64::min);
     for panel in &mut chart.panels {
         panel.lines.iter_mut().flat_map(|line| &mut line.points).for_each(|point| point.0 -= first);
-        panel.events.iter_mut().for_each(|event| event.at_s -= first);
+        panel.events.iter_mut().for_each(|event| event.t_s -= first);
         for band in &mut panel.bands {
             band.from_s -= first;
             band.to_s = band.to_s.map(|to| to - first);

@@ -4,6 +4,8 @@ use crate::recording::cells::{RowError, RowProblem, Rows};
 
 /// Names of the column of times; without one, the first column has the times.
 const TIMES: [&str; 7] = ["t_s", "time_s", "time", "timestamp", "timestamp_s", "t", "seconds"];
+/// Maximum number of rows: 190 days at one per second.
+const MOST_ROWS: usize = 1 << 24;
 /// Names, or ends of names, of columns that count bytes.
 const BYTES: [&str; 20] = [
     "bytes",
@@ -54,6 +56,8 @@ pub(crate) enum CsvError {
     Number { line: usize, column: String, cell: String },
     #[error("line {line}: a row without a time")]
     Time { line: usize },
+    #[error("line {line}: more than 16,777,216 rows")]
+    TooLong { line: usize },
     #[error("there are no rows after the header")]
     Empty,
 }
@@ -81,7 +85,8 @@ pub(crate) fn counts_bytes(name: &str) -> bool {
     name.ends_with("_bytes") || BYTES.contains(&name.as_str())
 }
 
-pub(crate) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
+/// Reads the columns whose names are `wanted`; the cells of others may have any text.
+pub(crate) fn read(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Table, CsvError> {
     let mut rows = Rows::new(bytes);
     let Some((mut line, mut row)) = rows.next_row()? else { return Err(CsvError::Empty) };
     let bare = row.iter().all(|cell| cell.parse::<f64>().is_ok());
@@ -102,7 +107,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
             if found != names.len() {
                 return Err(CsvError::Cells { line, found, wanted: names.len() });
             }
-            for (column, cell) in columns.iter_mut().zip(row) {
+            if times.len() == MOST_ROWS {
+                return Err(CsvError::TooLong { line });
+            }
+            for (at, (column, cell)) in columns.iter_mut().zip(row).enumerate() {
+                if at != time_at && !wanted(&column.name) {
+                    continue;
+                }
                 column.values.push(number(cell).ok_or_else(|| CsvError::Number {
                     line,
                     column: column.name.clone(),
@@ -120,6 +131,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Table, CsvError> {
         return Err(CsvError::Empty);
     }
     columns.remove(time_at);
+    columns.retain(|column| wanted(&column.name));
     Ok(Table { times, columns })
 }
 
@@ -137,22 +149,22 @@ mod tests {
     use super::*;
 
     fn error(bytes: &[u8]) -> String {
-        read(bytes).unwrap_err().to_string()
+        read(bytes, |_| true).unwrap_err().to_string()
     }
 
     #[test]
     fn columns_are_found_by_name() {
-        let table = read(b"bytes,t_s,step\r\n10,1.5,\r\nNaN,2.5,7\r\n\r\n").unwrap();
+        let table = read(b"bytes,t_s,step\r\n10,1.5,\r\nNaN,2.5,7\r\n\r\n", |_| true).unwrap();
         assert_eq!(table.times, [1.5, 2.5]);
         assert_eq!(table.columns[0], Column { name: "bytes".to_owned(), values: vec![Some(10.0), None] });
         assert_eq!(table.columns[1].values, [None, Some(7.0)]);
-        let bare = read(b"0,5\n1,6\n").unwrap();
+        let bare = read(b"0,5\n1,6\n", |_| true).unwrap();
         assert_eq!((bare.times, bare.columns[0].name.as_str()), (vec![0.0, 1.0], "bytes"));
     }
 
     #[test]
     fn quoted_cells_hold_commas_and_line_ends() {
-        let table = read(b"t_s,\"rss, \"\"host\"\"\",\"b\ny\"\n\"0\",5,\"6\"\n").unwrap();
+        let table = read(b"t_s,\"rss, \"\"host\"\"\",\"b\ny\"\n\"0\",5,\"6\"\n", |_| true).unwrap();
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(names, ["rss, \"host\"", "b\ny"]);
         assert_eq!(table.columns[1].values, [Some(6.0)]);
@@ -186,8 +198,8 @@ mod tests {
         #[test]
         fn never_panics(bytes: Vec<u8>, text in "[0-9,.\\n\"eN-]{0,80}") {
             is_csv(&bytes);
-            let _ = read(&bytes);
-            let _ = read(text.as_bytes());
+            let _ = read(&bytes, |_| true);
+            let _ = read(text.as_bytes(), |_| true);
         }
     }
 }

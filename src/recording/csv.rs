@@ -1,110 +1,64 @@
 //! A series from CSV: `t_s,bytes[,limit]`, or columns by their names.
 //!
-//! A header names the columns, in any order: `t_s`, `bytes`, and optionally `limit`, `anon`, `shmem`, `alloc`; other
+//! A header names the columns, in any order: a time, `bytes`, and optionally `limit`, `anon`, `shmem`, `alloc`; other
 //! columns are ignored. Without a header the columns are time, bytes and limit. An empty cell or `nan` is unknown. Rows
-//! out of order are sorted, and of rows at the same time the last one is used; both are noted. Other problems are
-//! errors that name the line.
+//! out of order are sorted, and of rows at the same time the last one is used; both are noted.
 
-use std::collections::TryReserveError;
-
-use csv::StringRecord;
-
-use super::cells::{RowError, RowProblem, Rows};
+use super::columns;
+use crate::model::format;
 use crate::model::series::{Row, Series};
 
-/// Maximum number of rows: 190 days at one per second.
-const MOST_ROWS: usize = 1 << 24;
 /// Maximum value in bytes: 8 PiB, below which a double is exact.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
+/// The columns that are read.
+const COLUMNS: [&str; 5] = ["bytes", "limit", "anon", "shmem", "alloc"];
 
-/// The reason why a file is not a recorded series. Lines count from 1.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum CsvError {
-    #[error("{0}: the file is empty")]
-    Empty(String),
-    /// The file has no row with a value.
-    #[error("{0}: there is no row with a value")]
-    NoRow(String),
-    /// A row cannot be read.
-    #[error("{name}:{line}: {problem}")]
-    Row {
-        name: String,
-        /// The line that it begins in.
-        line: usize,
-        problem: RowProblem,
-    },
-    /// The header lacks a required column, or has one twice.
-    #[error("{name}:{line}: {problem}")]
-    Header { name: String, line: usize, problem: String },
-    /// A cell is not a number in the accepted range.
-    #[error("{name}:{line}: {column} is {found:?}, expected {wanted}")]
-    Cell {
-        name: String,
-        line: usize,
-        column: &'static str,
-        /// The cell, its first 40 characters.
-        found: String,
-        wanted: &'static str,
-    },
-    /// The file has more rows than are read.
-    #[error("{name}:{line}: more than 16,777,216 rows")]
-    TooLong { name: String, line: usize },
-    /// Allocating memory for the rows failed.
-    #[error("{name}: no memory for the rows: {why}")]
-    Memory {
-        name: String,
-        /// The error of the allocator.
-        why: TryReserveError,
-    },
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Columns {
-    at: usize,
-    used: usize,
-    limit: Option<usize>,
-    anon: Option<usize>,
-    shmem: Option<usize>,
-    alloc: Option<usize>,
+/// The reason why a file is not a recorded series.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {problem}")]
+pub struct CsvError {
+    name: String,
+    problem: String,
 }
 
 /// Reads a series; `name` is the name of the file.
 ///
 /// # Errors
-/// [`CsvError`], with the first invalid line.
+/// [`CsvError`], with the first invalid line or time.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
-    let broken = |RowError { line, problem }| CsvError::Row { name: name.to_owned(), line, problem };
-    let mut rows = Rows::new(bytes);
-    let mut series = Series { name: name.to_owned(), ..Series::default() };
-    let mut unknown = 0_usize;
-    let mut columns = None;
-    while let Some((line, cells)) = rows.next_row().map_err(broken)? {
-        let columns = match &columns {
-            Some(columns) => columns,
-            None if is_header(cells) => {
-                columns = Some(header(name, line, cells)?);
-                continue;
+    let wrong = |problem: String| CsvError { name: name.to_owned(), problem };
+    let table = columns::read(bytes, |column| COLUMNS.contains(&column));
+    let table = table.map_err(|error| wrong(error.to_string()))?;
+    let mut found: [Option<&[Option<f64>]>; COLUMNS.len()] = [None; COLUMNS.len()];
+    for (column, place) in COLUMNS.iter().zip(&mut found) {
+        for own in table.columns.iter().filter(|own| own.name == *column) {
+            if place.replace(&own.values).is_some() {
+                return Err(wrong(format!("the column {column} is listed twice")));
             }
-            None => columns.insert(Columns { at: 0, used: 1, limit: Some(2), ..Columns::default() }),
-        };
-        match row(name, line, cells, columns)? {
-            Some(_) if series.rows.len() == MOST_ROWS => {
-                return Err(CsvError::TooLong { name: name.to_owned(), line });
-            }
-            Some(row) => {
-                let why = |why| CsvError::Memory { name: name.to_owned(), why };
-                series.rows.try_reserve(1).map_err(why)?;
-                series.rows.push(row);
-            }
-            None => unknown += 1,
         }
     }
-    if columns.is_none() {
-        return Err(CsvError::Empty(name.to_owned()));
+    let [Some(used), limit, anon, shmem, allocated] = found else {
+        return Err(wrong("there is no column bytes".to_owned()));
+    };
+    let mut series = Series { name: name.to_owned(), ..Series::default() };
+    for (place, at) in table.times.iter().copied().enumerate() {
+        let value = |of: Option<&[Option<f64>]>| of.and_then(|values| values[place]);
+        let Some(used) = used[place] else { continue };
+        // If shared memory has no column, no value includes it.
+        let shared = if shmem.is_some() { value(shmem) } else { Some(0.0) };
+        let (limit, anon, allocated) = (value(limit), value(anon), value(allocated));
+        let amounts = [Some(used), limit, anon, shared, allocated];
+        if let Some(other) = amounts.into_iter().flatten().find(|amount| !(0.0..=LARGEST).contains(amount)) {
+            return Err(wrong(format!("{other} at the time {at} s is not 0 to 2^53 bytes")));
+        }
+        let (limit, unreclaimable) = (limit.filter(|limit| *limit > 0.0), anon.zip(shared));
+        let unreclaimable = unreclaimable.map(|(anon, shared)| anon + shared);
+        series.rows.push(Row { at, used, limit, unreclaimable, allocated });
     }
     if series.rows.is_empty() {
-        return Err(CsvError::NoRow(name.to_owned()));
+        return Err(wrong("there is no row with a value".to_owned()));
     }
+    let unknown = table.times.len() - series.rows.len();
     remark(&mut series, unknown, "without a value left out");
     put_in_order(&mut series);
     Ok(series)
@@ -112,7 +66,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
 
 fn remark(series: &mut Series, rows: usize, what: &str) {
     if rows > 0 {
-        series.remarks.push(format!("{rows} {} {what}", if rows == 1 { "row" } else { "rows" }));
+        series.remarks.push(format!("{} {what}", format::counted(rows, "row")));
     }
 }
 
@@ -133,79 +87,6 @@ fn put_in_order(series: &mut Series) {
     }
     series.rows.truncate(kept);
     remark(series, before - kept, "at a time that comes again left out");
-}
-
-/// Whether the first row is a header: its first cell is not a number.
-fn is_header(cells: &StringRecord) -> bool {
-    cells.get(0).is_some_and(|first| !first.is_empty() && first.parse::<f64>().is_err())
-}
-
-fn header(name: &str, line: usize, names: &StringRecord) -> Result<Columns, CsvError> {
-    let problem = |problem: String| CsvError::Header { name: name.to_owned(), line, problem };
-    let find = |wanted: &str| -> Result<Option<usize>, CsvError> {
-        let mut places = names.iter().enumerate().filter(|(_, own)| *own == wanted).map(|(place, _)| place);
-        let place = places.next();
-        if places.next().is_some() {
-            return Err(problem(format!("the column {wanted} is listed twice")));
-        }
-        Ok(place)
-    };
-    let need = |wanted: &str| {
-        let listed = || names.iter().map(shown).collect::<Vec<_>>().join(", ");
-        find(wanted)?.ok_or_else(|| problem(format!("no column {wanted}; it has {}", shown(&listed()))))
-    };
-    Ok(Columns {
-        at: need("t_s")?,
-        used: need("bytes")?,
-        limit: find("limit")?,
-        anon: find("anon")?,
-        shmem: find("shmem")?,
-        alloc: find("alloc")?,
-    })
-}
-
-/// The first 40 characters.
-fn shown(text: &str) -> String {
-    text.chars().take(40).collect()
-}
-
-/// One row; nothing if its time or value is unknown.
-fn row(name: &str, line: usize, cells: &StringRecord, columns: &Columns) -> Result<Option<Row>, CsvError> {
-    let number =
-        |place: Option<usize>, column: &'static str, negative: bool| -> Result<Option<f64>, CsvError> {
-            let Some(found) = place.and_then(|place| cells.get(place)).filter(|found| !found.is_empty())
-            else {
-                return Ok(None);
-            };
-            let wrong = |wanted: &'static str| CsvError::Cell {
-                name: name.to_owned(),
-                line,
-                column,
-                found: shown(found),
-                wanted,
-            };
-            let value: f64 = found.parse().map_err(|_| wrong("a number"))?;
-            match value {
-                _ if value.is_nan() => Ok(None),
-                _ if value.is_infinite() => Err(wrong("a finite number")),
-                _ if value < 0.0 && !negative => Err(wrong("a number of bytes that is not negative")),
-                _ if value.abs() > LARGEST => Err(wrong("at most 2^53")),
-                _ => Ok(Some(value)),
-            }
-        };
-    if cells.get(columns.used).is_none() {
-        let found = shown(&cells.iter().collect::<Vec<_>>().join(","));
-        let wanted = "time and bytes, with a comma between";
-        return Err(CsvError::Cell { name: name.to_owned(), line, column: "row", found, wanted });
-    }
-    let (at, used) = (number(Some(columns.at), "t_s", true)?, number(Some(columns.used), "bytes", false)?);
-    let limit = number(columns.limit, "limit", false)?.filter(|limit| *limit > 0.0);
-    let (anon, shmem) = (number(columns.anon, "anon", false)?, number(columns.shmem, "shmem", false)?);
-    let allocated = number(columns.alloc, "alloc", false)?;
-    // If shared memory has no column, no value includes it.
-    let shared = if columns.shmem.is_some() { shmem } else { Some(0.0) };
-    let unreclaimable = anon.zip(shared).map(|(anon, shared)| anon + shared);
-    Ok(at.zip(used).map(|(at, used)| Row { at, used, limit, unreclaimable, allocated }))
 }
 
 #[cfg(test)]
@@ -250,11 +131,8 @@ mod tests {
             "#]],
         );
         check(
-            b"0,10\n\n1,1e1,100",
-            expect![[r#"
-                Row { at: 0.0, used: 10.0, limit: None, unreclaimable: None, allocated: None }
-                Row { at: 1.0, used: 10.0, limit: Some(100.0), unreclaimable: None, allocated: None }
-            "#]],
+            b"0,10,\n\n1,1e1,100",
+            expect!["run.csv: there is no column bytes"],
         );
     }
 
@@ -273,24 +151,22 @@ mod tests {
 
     #[test]
     fn errors_have_the_line() {
-        check(b"", expect!["run.csv: the file is empty"]);
-        check(b"\n \n", expect!["run.csv: the file is empty"]);
-        check(b"t_s,bytes\n", expect!["run.csv: there is no row with a value"]);
-        check(b"t_s,rss\n0,1\n", expect!["run.csv:1: no column bytes; it has t_s, rss"]);
-        check(b"t_s,bytes,bytes\n", expect!["run.csv:1: the column bytes is listed twice"]);
+        check(b"", expect!["run.csv: there are no rows after the header"]);
+        check(b"\n \n", expect!["run.csv: there are no rows after the header"]);
+        check(b"t_s,bytes\n", expect!["run.csv: there are no rows after the header"]);
+        check(b"t_s,bytes\n1,\n", expect!["run.csv: there is no row with a value"]);
+        check(b"t_s,rss\n0,1\n", expect!["run.csv: there is no column bytes"]);
+        check(b"t_s,bytes,bytes\n0,1,2\n", expect!["run.csv: the column bytes is listed twice"]);
+        check(b"0,1\n1,-5\n", expect!["run.csv: -5 at the time 1 s is not 0 to 2^53 bytes"]);
+        check(b"0,1\n1,many\n", expect![[r#"run.csv: line 2, column bytes: "many" is not a number"#]]);
         check(
-            b"0,1\n1,-5\n",
-            expect![[r#"run.csv:2: bytes is "-5", expected a number of bytes that is not negative"#]],
+            b"0,1\n1,1e17\n",
+            expect!["run.csv: 100000000000000000 at the time 1 s is not 0 to 2^53 bytes"],
         );
-        check(b"0,1\n1,many\n", expect![[r#"run.csv:2: bytes is "many", expected a number"#]]);
-        check(b"0,1\n1,1e300\n", expect![[r#"run.csv:2: bytes is "1e300", expected at most 2^53"#]]);
-        check(b"0,1\ninf,1\n", expect![[r#"run.csv:2: t_s is "inf", expected a finite number"#]]);
-        check(
-            b"0,1\n7\n",
-            expect![[r#"run.csv:2: row is "7", expected time and bytes, with a comma between"#]],
-        );
-        check(b"0,1\n1,\xFF\n", expect!["run.csv:2: not UTF-8 text"]);
-        check(b"0,1\n1,\"2\n3,4\n", expect!["run.csv:2: a quotation mark is opened and never closed"]);
+        check(b"0,1\ninf,1\n", expect!["run.csv: line 2: a row without a time"]);
+        check(b"0,1\n7\n", expect!["run.csv: line 2: 1 cells, but the header has 2"]);
+        check(b"0,1\n1,\xFF\n", expect!["run.csv: line 2: not UTF-8 text"]);
+        check(b"0,1\n1,\"2\n3,4\n", expect!["run.csv: line 2: a quotation mark is opened and never closed"]);
     }
 
     proptest! {

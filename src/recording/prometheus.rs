@@ -1,84 +1,15 @@
 //! Series from the answer of a Prometheus server to a range query.
 //!
 //! The format: <https://prometheus.io/docs/prometheus/latest/querying/api/#range-vectors>.
-//! Values are text; `NaN`, `+Inf` and `-Inf` are unknown and ignored.
+//! Values that are not finite are left out (`cluster::ranges`).
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use crate::model::series::Series;
 
-use crate::model::series::{Row, Series};
-
-/// The reason why an answer has no series.
-#[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
-    /// The answer is not JSON of the expected form.
-    #[error("the answer is not that of a Prometheus server: {0}")]
-    Shape(#[from] serde_json::Error),
-    /// The server refused the query.
-    #[error("the server refused the query: {0}")]
-    Refused(String),
-    /// The answer is of another type than a range query's.
-    #[error("the answer is a {0}; a range query that gives series is needed")]
-    Type(String),
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    status: String,
-    #[serde(default)]
-    error: String,
-    data: Option<Data>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Data {
-    result_type: String,
-    #[serde(default)]
-    result: Vec<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct MatrixSeries {
-    #[serde(default)]
-    metric: BTreeMap<String, String>,
-    values: Vec<(f64, String)>,
-}
-
-/// The series in an answer, in its order; each row has the time and the value.
-///
-/// # Errors
-/// [`AnswerError`].
-pub fn read(json: &[u8]) -> Result<Vec<Series>, AnswerError> {
-    let answer: Answer = serde_json::from_slice(json)?;
-    let Some(data) = answer.data.filter(|_| answer.status == "success") else {
-        return Err(AnswerError::Refused(answer.error.chars().take(300).collect()));
-    };
-    if data.result_type != "matrix" {
-        return Err(AnswerError::Type(data.result_type.chars().take(40).collect()));
-    }
-    let found = data.result.into_iter().map(serde_json::from_value::<MatrixSeries>);
-    found.map(|found| Ok(series(found?))).collect()
-}
-
-fn series(found: MatrixSeries) -> Series {
-    let mut unknown = 0;
-    let mut rows: Vec<Row> = Vec::with_capacity(found.values.len());
-    for (at, value) in found.values {
-        let used = value.parse().unwrap_or(f64::NAN);
-        let follows = rows.last().is_none_or(|before| before.at < at);
-        if f64::is_finite(used) && used >= 0.0 && at.is_finite() && follows {
-            rows.push(Row { at, used, ..Row::default() });
-        } else {
-            unknown += 1;
-        }
-    }
-    let mut remarks = Vec::new();
-    if unknown > 0 {
-        remarks.push(format!("{unknown} values that are not amounts, or out of order, were ignored"));
-    }
-    Series { name: name(&found.metric), rows, remarks }
+/// A series of an answer, by its labels and its points of time and value.
+pub fn series(labels: &BTreeMap<String, String>, points: Vec<(f64, f64)>) -> Series {
+    Series::of_points(name(labels), None, points.into_iter().map(|(at, used)| (at, Some(used))))
 }
 
 /// The series as Prometheus writes it: name and labels.
@@ -110,18 +41,18 @@ pub fn join(into: &mut Vec<Series>, more: Vec<Series>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::series::Row;
 
     #[test]
-    fn a_matrix_is_read() {
-        let text = br#"{"status":"success","data":{"resultType":"matrix","result":[
-            {"metric":{"__name__":"up","instance":"a:1"},"values":[[1.5,"10"],[2.5,"NaN"],[3.5,"+Inf"],[4.5,"1e3"]]},
-            {"metric":{},"values":[]}]}}"#;
-        let series = read(text).unwrap();
-        assert_eq!(series[0].name, "up{instance=\"a:1\"}");
-        let rows: Vec<_> = series[0].rows.iter().map(|row| (row.at, row.used)).collect();
+    fn a_range_is_a_series() {
+        let labels = [("__name__", "up"), ("instance", "a:1")];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let series = super::series(&labels, vec![(1.5, 10.0), (2.5, -1.0), (4.5, 1000.0), (3.5, 1.0)]);
+        assert_eq!(series.name, "up{instance=\"a:1\"}");
+        let rows: Vec<_> = series.rows.iter().map(|row| (row.at, row.used)).collect();
         assert_eq!(rows, [(1.5, 10.0), (4.5, 1000.0)]);
-        assert_eq!(series[0].remarks.len(), 1);
-        assert_eq!((series[1].name.as_str(), series[1].rows.len()), ("{}", 0));
+        assert_eq!(series.remarks, ["2 points that are not amounts, or out of order, were ignored"]);
+        assert_eq!(super::series(&BTreeMap::new(), Vec::new()).name, "{}");
     }
 
     #[test]
@@ -132,22 +63,5 @@ mod tests {
         let mut all = vec![series(&[1.0, 2.0])];
         join(&mut all, vec![series(&[2.0, 3.0])]);
         assert_eq!(all[0].rows.iter().map(|row| row.at).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
-    }
-
-    #[test]
-    fn errors_are_described() {
-        let refused =
-            read(br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#).unwrap_err();
-        assert_eq!(refused.to_string(), "the server refused the query: parse error");
-        let vector = read(br#"{"status":"success","data":{"resultType":"vector","result":[]}}"#).unwrap_err();
-        assert!(vector.to_string().contains("vector"), "{vector}");
-        assert!(read(b"<html>").is_err());
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_bytes_panic(bytes: Vec<u8>) {
-            let _ = read(&bytes);
-        }
     }
 }

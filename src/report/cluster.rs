@@ -101,12 +101,8 @@ fn first(heading: &str, mut table: Table, top: usize, page: Page, out: &mut Stri
         return;
     }
     let _ = writeln!(out, "\n{heading}");
-    let count = table.rows.len();
-    table.rows.truncate(top);
+    table.truncate(top);
     text::table(out, &table, page);
-    if count > top {
-        let _ = writeln!(out, "  and {} more (--top, --format json)", count - top);
-    }
 }
 
 /// What the balance of the ranks of each run suggests.

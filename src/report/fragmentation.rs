@@ -10,20 +10,18 @@ use serde_json::json;
 
 use super::curve::Statistics;
 use super::record::{Kind, UNUSABLE};
-use super::text::table;
-use super::unseen::{self, Unseen};
-use super::verdict::Shown as _;
+use super::text;
 use super::{About, Body, Page, Recorder};
-use crate::model::format::{UNKNOWN, bytes, percent, shown};
+use crate::model::format::percent;
 use crate::model::health::Health;
-use crate::node_view::table::{self as columns, Table};
+use crate::node_view::table::Row;
 use crate::node_view::{Stated, Workload};
 use crate::plot::report::{Report, Series};
 
 /// The order of a huge page of 2 MiB with pages of 4 KiB, the main use of large blocks on training nodes.
 const HUGE: u32 = 9;
-/// Orders in the table of the text.
-const SHOWN: [u32; 5] = [0, 3, 6, HUGE, 10];
+/// Orders in the plot.
+const DRAWN: [u32; 4] = [3, 6, HUGE, 10];
 /// Maximum number of listed allocators.
 const ALLOCATORS: usize = 20;
 /// A change of the index below this between the halves of the observation counts as steady.
@@ -55,38 +53,29 @@ struct Allocator<'a> {
 const GPU_NOTE: &str = "GPUs: fragmentation inside an allocator is not visible from outside the job; it requires the statistics that the job \
     reports, or an allocator snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.";
 
-pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page) -> Body {
     let narrow = recorder.focus.is_narrow() || recorder.focus.devices.is_some();
     let allocators = allocators(recorder);
     let mut text = String::new();
     allocator_table(&mut text, &allocators, page);
     if narrow {
-        return narrowed(recorder, allocators, text, page, unseen);
+        return narrowed(recorder, allocators, text);
     }
     let zones = zones(recorder);
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("free", 1),
-        columns::number("order 0", 4),
-        columns::number("order 3", 3),
-        columns::number("order 6", 2),
-        columns::number("order 9", 0),
-        columns::number("order 10", 5),
-        columns::text("trend", 0),
-    ];
-    let mut rows = Vec::new();
-    for zone in &zones {
-        let mut row = vec![format!("node {} {}", zone.node, zone.zone), shown(zone.free_bytes, bytes)];
-        for order in SHOWN {
-            let now = zone.unusable_free_ratio.get(&order).map(|found| found.current);
-            row.push(shown(now, percent));
-        }
-        row.push(trend(zone));
-        rows.push(row);
-    }
+    let rows = zones.iter().map(|zone| {
+        let share = |order| zone.unusable_free_ratio.get(&order).map(|found| found.current);
+        Row::default()
+            .text("", 0, format!("node {} {}", zone.node, zone.zone))
+            .bytes("free", 1, zone.free_bytes)
+            .value("order 0", 4, share(0), percent)
+            .value("order 3", 3, share(3), percent)
+            .value("order 6", 2, share(6), percent)
+            .value("order 9", 0, share(HUGE), percent)
+            .value("order 10", 5, share(10), percent)
+            .text("trend", 0, trend(zone))
+    });
     text.push_str("Share of the free memory that is in blocks too small for one of 2^order pages\n");
-    table(&mut text, &Table::of(titles, rows), page);
-    unseen::rows(&mut text, unseen);
+    text::rows(&mut text, rows, page);
     let threshold = about.threshold;
     let largest = largest(&zones);
     let worst = largest.and_then(|zone| zone.unusable_free_ratio.get(&HUGE).map(|found| (zone, found)));
@@ -106,60 +95,51 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
         Some((_, found)) if alarm || found.current > 0.5 => Health::Warning,
         Some(_) => Health::Ok,
     };
-    text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
+    let mut details = String::new();
     if worst.is_some_and(|(_, found)| found.current > 0.5) {
-        text.push_str(
+        details.push_str(
             "  Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, \
              and a larger vm.min_free_kbytes keeps more free memory in large blocks.\n",
         );
     }
-    if let Some(share) = threshold.filter(|_| alarm) {
-        text.push_str(&format!("  above the threshold of {}\n", percent(share)));
-    }
-    let findings = findings(&mut text, recorder);
+    let findings = findings(&mut details, recorder);
     if findings.is_empty() && allocators.is_empty() {
-        text.push_str(&format!("{GPU_NOTE}\n"));
+        details.push_str(&format!("{GPU_NOTE}\n"));
     }
     Body {
         json: json!({ "zones": zones, "page_order_of_huge_pages": HUGE, "allocators": allocators,
             "findings": findings, "gpus": GPU_NOTE }),
-        plot: plot(recorder, largest, verdict),
+        plot: plot(recorder, largest),
         text,
+        result: Some((level, verdict)),
+        details,
         alarm,
-        is_unknown: false,
         found: !zones.is_empty(),
     }
 }
 
 /// A report of selected allocators only, without the host's free memory, which belongs to no workload and no GPU.
-fn narrowed(
-    recorder: &Recorder,
-    allocators: Vec<Allocator<'_>>,
-    mut text: String,
-    page: Page,
-    unseen: &[Unseen],
-) -> Body {
-    unseen::rows(&mut text, unseen);
+fn narrowed(recorder: &Recorder, allocators: Vec<Allocator<'_>>, text: String) -> Body {
     let bad = allocators.iter().filter(|allocator| allocator.state != "fine").count();
     let verdict = match (allocators.len(), bad) {
         (0, _) => "No allocator statistics are available for the selection.".to_owned(),
         (_, 0) => "No allocator is fragmented.".to_owned(),
         (all, bad) => format!("{bad} of {all} allocators are fragmented or fragmenting."),
     };
-    let verdict = unseen::beside(verdict, unseen);
     let level = match (allocators.len(), bad) {
         (0, _) => Health::Unknown,
         (_, 0) => Health::Ok,
         _ => Health::Warning,
     };
-    text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
-    let findings = findings(&mut text, recorder);
+    let mut details = String::new();
+    let findings = findings(&mut details, recorder);
     Body {
         json: json!({ "allocators": allocators, "findings": findings }),
-        plot: Report { subtitle: verdict, ..Report::default() },
+        plot: Report::default(),
         text,
+        result: Some((level, verdict)),
+        details,
         alarm: false,
-        is_unknown: false,
         found: !allocators.is_empty(),
     }
 }
@@ -208,28 +188,17 @@ fn allocator_table(text: &mut String, allocators: &[Allocator<'_>], page: Page) 
         return;
     }
     text.push_str("Allocators of jobs: free memory that cannot be released to the device\n");
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("rank", 0),
-        columns::number("device", 2),
-        columns::number("gpu", 1),
-        columns::number("unreleasable", 0),
-        columns::number("share", 0),
-        columns::text("state", 0),
-    ];
     let rows = allocators.iter().take(ALLOCATORS).map(|own| {
-        let gpu = if own.gpu.is_empty() { UNKNOWN } else { own.gpu };
-        vec![
-            own.workload.to_owned(),
-            own.rank.to_owned(),
-            own.device.to_owned(),
-            gpu.to_owned(),
-            shown(own.unreleasable_bytes, bytes),
-            shown(own.unreleasable_ratio, percent),
-            own.state.to_owned(),
-        ]
+        Row::default()
+            .text("", 0, own.workload)
+            .number("rank", 0, own.rank)
+            .number("device", 2, own.device)
+            .number("gpu", 1, own.gpu)
+            .bytes("unreleasable", 0, own.unreleasable_bytes)
+            .value("share", 0, own.unreleasable_ratio, percent)
+            .text("state", 0, own.state)
     });
-    table(text, &Table::of(titles, rows), page);
+    text::rows(text, rows, page);
     if allocators.len() > ALLOCATORS {
         text.push_str(&format!("  and {} more in no worse state\n", allocators.len() - ALLOCATORS));
     }
@@ -282,14 +251,14 @@ fn trend(zone: &Zone<'_>) -> String {
     }
 }
 
-fn plot(recorder: &Recorder, zone: Option<&Zone<'_>>, subtitle: String) -> Report {
+fn plot(recorder: &Recorder, zone: Option<&Zone<'_>>) -> Report {
     let series = zone.into_iter().flat_map(|zone| {
-        SHOWN.iter().skip(1).filter_map(move |order| {
+        DRAWN.iter().filter_map(move |order| {
             let of = format!("{} {} {order}", zone.node, zone.zone);
             let points = recorder.curve(Kind::Zone, &of, UNUSABLE)?.points();
             let name = format!("node {} {}, order {order}", zone.node, zone.zone);
             Some(Series { name, unit: "ratio".to_owned(), points, limit_bytes: None })
         })
     });
-    Report { subtitle, series: series.collect(), ..Report::default() }
+    Report { series: series.collect(), ..Report::default() }
 }

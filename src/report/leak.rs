@@ -1,45 +1,24 @@
 //! `leak`: what grows, how fast, since when, the evidence, and what to do.
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::subjects::Growing;
 use super::text::table;
-use super::unseen::{self, Unseen};
+use super::unseen;
 use super::verdict::Shown as _;
-use super::{About, Body, Page, Recorder};
+use super::{About, Body, Named, Page, Recorder};
 use crate::model::finding::Subject;
 use crate::model::format::{self, bytes, duration, rate};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
+use crate::node_view::Gpu;
 use crate::node_view::conclusion_tables::growth_table;
-use crate::plot::report::{Report, Series, Stretch};
+use crate::plot::report::{Band, Report, Series};
 
 /// Maximum number of listed subjects.
 const SHOWN: usize = 20;
 /// Maximum number of subjects in the plot.
 const DRAWN: usize = 5;
-
-#[derive(Serialize)]
-pub(super) struct Row<'a> {
-    subject: &'a Subject,
-    name: String,
-    comm: &'a str,
-    state: LeakState,
-    watched_bytes: Option<f64>,
-    peak_watched_bytes: Option<f64>,
-    growth_bytes_per_second: Option<f64>,
-    growth_bytes_per_hour: Option<f64>,
-    since_seconds: Option<f64>,
-    confidence_ratio: Option<f64>,
-    rise_bytes: Option<f64>,
-    window_seconds: Option<f64>,
-    floor_standard_errors: Option<f64>,
-    center_standard_errors: Option<f64>,
-    peak_standard_errors: Option<f64>,
-    kind: Option<&'static str>,
-    recommendation: &'static str,
-}
 
 /// The subjects: leaks first, then workloads before their parts, then by growth.
 pub(super) fn ranked(recorder: &Recorder) -> Vec<(&Subject, &Growing)> {
@@ -58,7 +37,7 @@ fn is_part(subject: &Subject) -> bool {
     subject.resource.as_str() == "process"
 }
 
-pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gpu]) -> Body {
     let mut all = ranked(recorder);
     all.retain(|(subject, _)| !unseen::is_on(subject, unseen));
     let sure = |growth: &Growing| {
@@ -68,22 +47,20 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
     let mut text = String::new();
     let shown = all.iter().take(SHOWN).map(|(subject, growth)| (named(subject, growth), &growth.known));
     table(&mut text, &growth_table(shown, recorder.last.unix_seconds), page);
-    unseen::rows(&mut text, unseen);
     if all.len() > SHOWN {
         text.push_str(&format!("  and {} more that grow no faster\n", all.len() - SHOWN));
     }
-    let verdict = unseen::beside(verdict(&all, recorder, !unseen.is_empty()), unseen);
-    let level = level(&all).in_part(!unseen.is_empty());
-    text.push_str(&format!("{}\n", level.marked(&verdict, page)));
+    let mut details = String::new();
     for (subject, growth) in all.iter().filter(|(_, growth)| growth.known.grows()).take(SHOWN) {
-        explain(&mut text, subject, growth, recorder.last.unix_seconds, page);
+        explain(&mut details, subject, growth, recorder.last.unix_seconds, page);
     }
     Body {
         text,
-        json: json!({ "health": level, "subjects": all.iter().map(|(subject, growth)| row(subject, growth)).collect::<Vec<_>>() }),
-        plot: plot(&all, verdict),
+        result: Some((level(&all), verdict(&all, recorder, !unseen.is_empty()))),
+        details,
+        json: json!({ "subjects": rows(&all) }),
+        plot: plot(&all),
         alarm,
-        is_unknown: level == Health::Unknown,
         found: !all.is_empty(),
     }
 }
@@ -147,38 +124,25 @@ fn verdict(all: &[(&Subject, &Growing)], recorder: &Recorder, in_part: bool) -> 
     }
 }
 
-pub(super) fn row<'a>(subject: &'a Subject, growth: &'a Growing) -> Row<'a> {
-    let (known, seen) = (&growth.known, growth.known.evidence);
-    Row {
-        subject,
-        name: named(subject, growth),
-        comm: &growth.comm,
-        state: known.state,
-        watched_bytes: growth.used.last().map(|(_, used)| used),
-        peak_watched_bytes: growth.used.peak().map(|(_, peak)| peak),
-        growth_bytes_per_second: known.bytes_per_second(),
-        growth_bytes_per_hour: known.bytes_per_second().map(|pace| pace * 3600.0),
-        since_seconds: growth.since,
-        confidence_ratio: known.confidence.filter(|_| known.grows()),
-        rise_bytes: seen.map(|seen| seen.rise_bytes),
-        window_seconds: seen.map(|seen| seen.window_seconds),
-        floor_standard_errors: seen.map(|seen| seen.floor_standard_errors),
-        center_standard_errors: seen.map(|seen| seen.center_standard_errors),
-        peak_standard_errors: seen.map(|seen| seen.peak_standard_errors),
-        kind: known.stated.map(|stated| stated.memory.words()),
-        recommendation: known.stated.map_or("No action required.", |stated| stated.memory.advice()),
-    }
+pub(super) fn rows<'a>(all: &[(&'a Subject, &'a Growing)]) -> Vec<Named<'a, Growing>> {
+    let row = |(subject, growth): &(&'a Subject, &'a Growing)| {
+        let stated = growth.known.stated;
+        let recommendation = stated.map_or("No action required.", |stated| stated.memory.advice());
+        let health = growth.state().into();
+        Named { subject, name: named(subject, growth), health, recommendation, known: *growth }
+    };
+    all.iter().map(row).collect()
 }
 
 /// The time span of the growth, for the plot.
-pub(super) fn stretch(subject: &Subject, growth: &Growing) -> Option<Stretch> {
+pub(super) fn stretch(subject: &Subject, growth: &Growing) -> Option<Band> {
     let leaking = growth.known.leaks();
     let text = if leaking { format!("{subject} leaks") } else { format!("{subject} grows") };
     let from_s = growth.since?.max(0.0);
-    (growth.known.grows()).then_some(Stretch { from_s, to_s: None, text, alarm: leaking })
+    (growth.known.grows()).then_some(Band { from_s, to_s: None, text, alarm: leaking })
 }
 
-fn plot(all: &[(&Subject, &Growing)], subtitle: String) -> Report {
+fn plot(all: &[(&Subject, &Growing)]) -> Report {
     let series = all.iter().take(DRAWN).map(|(subject, growth)| Series {
         name: named(subject, growth),
         unit: "bytes".to_owned(),
@@ -186,5 +150,5 @@ fn plot(all: &[(&Subject, &Growing)], subtitle: String) -> Report {
         limit_bytes: None,
     });
     let bands = all.first().and_then(|(subject, growth)| stretch(subject, growth));
-    Report { subtitle, series: series.collect(), bands: bands.into_iter().collect(), ..Report::default() }
+    Report { series: series.collect(), bands: bands.into_iter().collect(), ..Report::default() }
 }

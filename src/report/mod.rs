@@ -38,9 +38,11 @@ pub use text::{Page, Paint};
 
 use serde::Serialize;
 
-use self::unseen::Unseen;
+use crate::model::finding::Subject;
 use crate::model::frame::Frame;
-use crate::node_view::{NodeView, Situation};
+use crate::model::health::Health;
+use crate::node_view::{Gpu, NodeView, Situation};
+use verdict::Shown as _;
 
 use super::plot::report::{self as plotted, Clock};
 use crate::model::format;
@@ -113,19 +115,35 @@ struct Head<'a> {
     threshold_ratio: Option<f64>,
     above_threshold: bool,
     /// GPUs that do not respond.
-    unseen: &'a [Unseen],
+    unseen: &'a [&'a Gpu],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<Health>,
     remarks: &'a [String],
 }
 
 /// The part of a report that depends on its type.
 struct Body {
+    /// The text before the result.
     text: String,
+    /// The health of the selection and the result in a sentence; absent where a report judges nothing.
+    result: Option<(Health, String)>,
+    /// The text after the result.
+    details: String,
     json: serde_json::Value,
     plot: plotted::Report,
     alarm: bool,
-    /// Whether the health of all that was selected is unknown.
-    is_unknown: bool,
     found: bool,
+}
+
+/// A subject in JSON, with what was observed of it.
+#[derive(Serialize)]
+struct Named<'a, T> {
+    subject: &'a Subject,
+    name: String,
+    health: Health,
+    recommendation: &'static str,
+    #[serde(flatten)]
+    known: &'a T,
 }
 
 /// Says that there are too few samples, and for how long to observe.
@@ -151,7 +169,7 @@ pub fn build(kind: Kind, recorder: &Recorder, about: &About, page: impl Into<Pag
         Kind::Profile => ("profile", profile::body(recorder, about, page, &unseen)),
         Kind::Oom => ("oom", oom::body(recorder, about, page, &unseen)),
         Kind::Leak => ("leak", leak::body(recorder, about, page, &unseen)),
-        Kind::Fragmentation => ("fragmentation", fragmentation::body(recorder, about, page, &unseen)),
+        Kind::Fragmentation => ("fragmentation", fragmentation::body(recorder, about, page)),
     };
     whole(name, recorder, about, page, body, &unseen)
 }
@@ -164,7 +182,7 @@ pub fn build_run(
     page: impl Into<Page>,
 ) -> ReportOutput {
     let (page, unseen) = (page.into(), unseen::gpus(recorder));
-    whole("run", recorder, about, page, run::body(ended, recorder, page, &unseen), &unseen)
+    whole("run", recorder, about, page, run::body(ended, recorder, page), &unseen)
 }
 
 fn whole(
@@ -173,9 +191,14 @@ fn whole(
     about: &About,
     page: Page,
     body: Body,
-    unseen: &[Unseen],
+    unseen: &[&Gpu],
 ) -> ReportOutput {
     let mut plot = body.plot;
+    let result =
+        body.result.map(|(health, said)| (health.in_part(!unseen.is_empty()), unseen::beside(said, unseen)));
+    if let Some((_, said)) = result.as_ref().filter(|_| plot.subtitle.is_empty()) {
+        plot.subtitle.clone_from(said);
+    }
     plot.schema = SCHEMA.into();
     plot.time = Some(Clock::Elapsed);
     if plot.title.is_empty() {
@@ -198,6 +221,7 @@ fn whole(
         threshold_ratio: about.threshold,
         above_threshold: body.alarm,
         unseen,
+        health: result.as_ref().map(|(health, _)| *health),
         remarks: &about.remarks,
     };
     let mut json = serde_json::to_value(head).unwrap_or_default();
@@ -206,26 +230,30 @@ fn whole(
     }
     let mut text = page.paint.heading(&plot.title);
     if name != "run" {
-        let plural = if recorder.samples == 1 { "" } else { "s" };
-        text.push_str(&format!(
-            ", {} sample{plural} in {}",
-            recorder.samples,
-            format::duration(recorder.now)
-        ));
+        let samples = format::counted(recorder.samples, "sample");
+        text.push_str(&format!(", {samples} in {}", format::duration(recorder.now)));
         if !about.daemon.is_empty() {
             text.push_str(&format!(", from {}", about.daemon));
         }
     }
     text.push('\n');
     text.push_str(&body.text);
-    let no_gpus = unseen::no_gpus(recorder);
+    unseen::rows(&mut text, unseen);
+    if let Some((health, said)) = &result {
+        text.push_str(&format!("{}\n", health.marked(said, page)));
+    }
+    text.push_str(&body.details);
+    if let Some(share) = about.threshold.filter(|_| body.alarm) {
+        text.push_str(&format!("  above the threshold of {}\n", format::percent(share)));
+    }
     // The report of a command does not select GPUs.
-    if let Some((line, _)) = no_gpus.as_ref().filter(|_| name != "run") {
+    if let Some(line) = unseen::no_gpus(recorder).filter(|_| name != "run") {
         text.push_str(&format!("{line}\n"));
     }
     for remark in &about.remarks {
         text.push_str(&format!("note: {remark}\n"));
     }
-    let unseen = !unseen.is_empty() || body.is_unknown || no_gpus.is_some_and(|(_, blind)| blind);
+    let is_unknown = matches!(result, Some((Health::Unknown, _))) && matches!(name, "oom" | "leak");
+    let unseen = !unseen.is_empty() || is_unknown || recorder.last.gpus_unseen.is_some();
     ReportOutput { text, json, plot, alarm: body.alarm, found: body.found, unseen }
 }

@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::curve::Statistics;
 use super::record::{Kind, Process};
-use super::text::table;
-use super::unseen::{self, Unseen};
+use super::text;
 use super::{About, Body, Page, Recorder};
-use crate::model::format::{UNKNOWN, bytes, elapsed, percent, shown};
-use crate::node_view::table::{self as columns, Table};
+use crate::model::format::{bytes, elapsed, percent};
+use crate::node_view;
+use crate::node_view::table::{Cell, Row};
 use crate::plot::report::{Report, Series};
 
 /// Maximum number of listed processes.
@@ -49,19 +49,10 @@ struct Gpu<'a> {
     utilization_ratio: Option<Statistics>,
 }
 
-pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Unseen]) -> Body {
-    let (narrow, mut text, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
+pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&node_view::Gpu]) -> Body {
+    let (narrow, mut out, mut over) = (recorder.focus.is_narrow(), String::new(), Vec::new());
     let total =
         recorder.curve(Kind::Host, "", "total_bytes").and_then(|curve| curve.last()).map(|last| last.1);
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("current", 0),
-        columns::number("min", 2),
-        columns::number("mean", 3),
-        columns::number("p95", 4),
-        columns::number("peak", 0),
-        columns::number("peak at", 1),
-    ];
     let mut rows = Vec::new();
     for (name, metric) in HOST.iter().filter(|_| !narrow) {
         rows.extend(recorder.statistics(Kind::Host, "", metric).map(|found| line(name, &found, bytes)));
@@ -87,53 +78,43 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[Uns
             rows.extend(found.map(|found| line(&format!("{name} {kind}"), &found, bytes)));
         }
     }
-    table(&mut text, &Table::of(titles, rows), page);
-    unseen::rows(&mut text, unseen);
+    text::rows(&mut out, rows, page);
+    let mut details = String::new();
     if let (Some(used), Some(total), false) = (used, total, narrow) {
-        text.push_str(&format!("Host: {} of {} used.\n", bytes(used.current), bytes(total)));
+        details.push_str(&format!("Host: {} of {} used.\n", bytes(used.current), bytes(total)));
     }
-    let seen = gpus.iter().filter(|gpu| !unseen.iter().any(|own| own.gpu == gpu.gpu));
+    let seen = gpus.iter().filter(|gpu| !unseen.iter().any(|own| own.index == gpu.gpu));
     for Gpu { gpu, name, used_bytes, limit_bytes, used_ratio, .. } in seen {
         if let (Some(used), Some(limit), Some(share)) = (used_bytes, limit_bytes, used_ratio) {
             let (used, limit, share) = (bytes(used.current), bytes(*limit), percent(*share));
-            text.push_str(&format!("GPU {gpu}: {used} of {limit} used, {share}{}.\n", of_model(name)));
+            details.push_str(&format!("GPU {gpu}: {used} of {limit} used, {share}{}.\n", of_model(name)));
         }
     }
     let processes = largest(recorder);
     if !processes.is_empty() {
-        text.push_str("Largest processes\n");
-        let titles = vec![
-            columns::text("", 0),
-            columns::text("workload", 1),
-            columns::number("current", 0),
-            columns::number("peak", 0),
-            columns::number("peak at", 2),
-        ];
-        let rows = processes.iter().map(|(pid, process)| {
-            let workload =
-                if process.workload.is_empty() { UNKNOWN.to_owned() } else { process.workload.clone() };
-            let now = if process.seen < recorder.now { "ended".to_owned() } else { bytes(process.current) };
-            vec![
-                format!("{} {pid}", process.comm),
-                workload,
-                now,
-                bytes(process.peak),
-                elapsed(process.peak_at),
-            ]
+        details.push_str("Largest processes\n");
+        let rows = processes.iter().map(|process| {
+            let current = Cell::number(Some(process.current), bytes);
+            Row::default()
+                .text("", 0, format!("{} {}", process.comm, process.pid))
+                .text("workload", 1, &process.workload)
+                .number("current", 0, if process.seen < recorder.now { "ended".into() } else { current })
+                .bytes("peak", 0, Some(process.peak))
+                .value("peak at", 2, Some(process.peak_at), elapsed)
         });
-        table(&mut text, &Table::of(titles, rows), page);
+        text::rows(&mut details, rows, page);
     }
     if !over.is_empty() {
-        let share = shown(about.threshold, percent);
-        text.push_str(&format!("Above the threshold of {share}: {}\n", over.join(", ")));
+        details.push_str(&format!("Highest use: {}\n", over.join(", ")));
     }
     let plot = plot(recorder, &workloads, total);
     Body {
-        text,
+        text: out,
+        result: None,
+        details,
         json: json(recorder, total, &gpus, &workloads, &processes),
         plot,
         alarm: !over.is_empty(),
-        is_unknown: false,
         found: used.is_some() && (!narrow || !workloads.is_empty()),
     }
 }
@@ -146,9 +127,15 @@ fn above(about: &About, share: f64) -> bool {
     about.threshold.is_some_and(|threshold| share > threshold)
 }
 
-fn line(name: &str, found: &Statistics, show: fn(f64) -> String) -> Vec<String> {
-    let Statistics { current, min, mean, p95, max, max_at_seconds } = *found;
-    vec![name.to_owned(), show(current), show(min), show(mean), show(p95), show(max), elapsed(max_at_seconds)]
+fn line(name: &str, found: &Statistics, show: fn(f64) -> String) -> Row {
+    Row::default()
+        .text("", 0, name)
+        .value("current", 0, Some(found.current), show)
+        .value("min", 2, Some(found.min), show)
+        .value("mean", 3, Some(found.mean), show)
+        .value("p95", 4, Some(found.p95), show)
+        .value("peak", 0, Some(found.max), show)
+        .value("peak at", 1, Some(found.max_at_seconds), elapsed)
 }
 
 fn scaled(found: &Statistics, by: f64) -> Statistics {
@@ -190,9 +177,9 @@ fn workloads(recorder: &Recorder) -> Vec<&str> {
 }
 
 /// The processes with the largest peaks.
-pub(super) fn largest(recorder: &Recorder) -> Vec<(u32, &Process)> {
-    let mut all: Vec<_> = recorder.processes.iter().map(|(pid, process)| (*pid, process)).collect();
-    all.sort_by(|a, b| b.1.peak.total_cmp(&a.1.peak));
+pub(super) fn largest(recorder: &Recorder) -> Vec<&Process> {
+    let mut all: Vec<_> = recorder.processes.values().collect();
+    all.sort_by(|a, b| b.peak.total_cmp(&a.peak));
     all.truncate(PROCESSES);
     all
 }
@@ -208,7 +195,7 @@ fn json(
     total: Option<f64>,
     gpus: &[Gpu<'_>],
     workloads: &[&str],
-    processes: &[(u32, &Process)],
+    processes: &[&Process],
 ) -> serde_json::Value {
     let used = recorder.statistics(Kind::Host, "", "used_bytes");
     let mut host: BTreeMap<&str, serde_json::Value> = HOST
@@ -221,25 +208,11 @@ fn json(
     let ratio = used.zip(total.filter(|total| *total > 0.0)).map(|(used, total)| scaled(&used, 1.0 / total));
     host.insert("utilization_ratio", json!(ratio));
     let workloads = workloads.iter().map(|name| json!({ "workload": name, "memory": kinds(recorder, name) }));
-    let processes = processes.iter().map(|(pid, process)| process_json(*pid, process));
     json!({
         "host_memory": host,
         "gpus": gpus,
         "workloads": workloads.collect::<Vec<_>>(),
-        "largest_processes": processes.collect::<Vec<_>>(),
-    })
-}
-
-/// One process as JSON.
-pub(super) fn process_json(pid: u32, process: &Process) -> serde_json::Value {
-    json!({
-        "pid": pid,
-        "comm": process.comm,
-        "workload": process.workload,
-        "resident_bytes": process.current,
-        "peak_resident_bytes": process.peak,
-        "peak_at_seconds": process.peak_at,
-        "last_seen_seconds": process.seen,
+        "largest_processes": processes,
     })
 }
 

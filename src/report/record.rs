@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::curve::{Curve, Statistics};
 use super::focus::Focus;
 use super::subjects::Subjects;
@@ -33,14 +35,19 @@ pub(super) enum Kind {
 pub(super) type Key = (Kind, String, &'static str);
 
 /// The peak of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Process {
-    pub(super) workload: String,
+    pub(super) pid: u32,
     pub(super) comm: String,
-    pub(super) peak: f64,
-    pub(super) peak_at: f64,
+    pub(super) workload: String,
+    #[serde(rename = "resident_bytes")]
     pub(super) current: f64,
+    #[serde(rename = "peak_resident_bytes")]
+    pub(super) peak: f64,
+    #[serde(rename = "peak_at_seconds")]
+    pub(super) peak_at: f64,
     /// When it was last seen.
+    #[serde(rename = "last_seen_seconds")]
     pub(super) seen: f64,
 }
 
@@ -217,6 +224,7 @@ impl Recorder {
             let Ok(pid) = own.pid.parse() else { continue };
             let (true, Some(rss)) = (self.focus.has_workload(workload), own.rss) else { continue };
             let process = self.processes.entry(pid).or_insert_with(|| Process {
+                pid,
                 workload: workload.to_owned(),
                 comm: own.name.clone(),
                 peak: 0.0,

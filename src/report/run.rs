@@ -3,15 +3,13 @@
 use serde_json::json;
 
 use super::record::Kind;
-use super::text::table;
-use super::unseen::{self, Unseen};
-use super::verdict::Shown as _;
+use super::text;
 use super::{Body, Page, Recorder, leak, profile};
 use crate::model::finding::Subject;
-use crate::model::format::{bytes, duration, elapsed};
+use crate::model::format::{self, bytes, duration, elapsed};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
-use crate::node_view::table::{self as columns, Table};
+use crate::node_view::table::Row;
 use crate::plot::report::{Mark, Report, Series};
 
 /// Maximum number of listed processes of the command.
@@ -67,48 +65,42 @@ fn name_of(signal: i32) -> &'static str {
     }
 }
 
-pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: &[Unseen]) -> Body {
-    let mut text = format!("  `{}` {} after {}", ended.command, ended.words(), duration(ended.seconds));
+pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body {
+    let mut out = format!("  `{}` {} after {}", ended.command, ended.words(), duration(ended.seconds));
     if let Some(cpu) = ended.cpu_seconds {
-        text.push_str(&format!(", {} of CPU time", duration(cpu)));
+        out.push_str(&format!(", {} of CPU time", duration(cpu)));
     }
-    let plural = if recorder.samples == 1 { "" } else { "s" };
-    text.push_str(&format!(", {} sample{plural}\n", recorder.samples));
+    out.push_str(&format!(", {}\n", format::counted(recorder.samples, "sample")));
     let name = ended.workload.as_str();
     let kinds = profile::kinds(recorder, name);
     let seen = !kinds.is_empty();
     if seen {
-        let titles = vec![
-            columns::text("", 0),
-            columns::number("peak", 0),
-            columns::number("at", 1),
-            columns::number("mean", 2),
-            columns::number("last", 0),
-        ];
         let mut rows = Vec::new();
         for (kind, key) in profile::WORKLOAD {
             let found = kinds.get(key).filter(|found| found.max > 0.0 || key == "resident_bytes");
             rows.extend(found.map(|found| {
-                let [peak, mean, last] = [found.max, found.mean, found.current].map(bytes);
-                vec![kind.to_owned(), peak, elapsed(found.max_at_seconds), mean, last]
+                Row::default()
+                    .text("", 0, kind)
+                    .bytes("peak", 0, Some(found.max))
+                    .value("at", 1, Some(found.max_at_seconds), elapsed)
+                    .bytes("mean", 2, Some(found.mean))
+                    .bytes("last", 0, Some(found.current))
             }));
         }
-        table(&mut text, &Table::of(titles, rows), page);
-        told_processes(&mut text, recorder, name, page);
+        text::rows(&mut out, rows, page);
+        told_processes(&mut out, recorder, name, page);
     } else {
-        text.push_str("  It ended before its memory could be sampled.\n");
+        out.push_str("  It ended before its memory could be sampled.\n");
     }
-    unseen::rows(&mut text, unseen);
-    recorder.training.write_text(&mut text, page);
+    recorder.training.write_text(&mut out, page);
     let subject = Subject::workload(&name.into());
     let (level, verdict) = verdict(recorder, &subject, seen);
-    text.push_str(&format!("{}\n", level.in_part(!unseen.is_empty()).marked(&verdict, page)));
+    let mut details = String::new();
     let leaks = leak::ranked(recorder);
     for (subject, growth) in leaks.iter().filter(|(_, growth)| growth.known.grows()) {
-        leak::explain(&mut text, subject, growth, recorder.last.unix_seconds, page);
+        leak::explain(&mut details, subject, growth, recorder.last.unix_seconds, page);
     }
     let alarm = leaks.iter().any(|(_, growth)| growth.known.leaks());
-    let processes = profile::largest(recorder);
     let json = json!({
         "command": ended.command,
         "workload": name,
@@ -118,15 +110,15 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page, unseen: 
         "cpu_seconds": ended.cpu_seconds,
         "memory": kinds,
         "training": recorder.training.json(),
-        "largest_processes":
-            processes.iter().map(|(pid, process)| profile::process_json(*pid, process)).collect::<Vec<_>>(),
+        "largest_processes": profile::largest(recorder),
         "verdict": verdict,
-        "leaks": leaks.iter().map(|(subject, growth)| leak::row(subject, growth)).collect::<Vec<_>>(),
+        "leaks": leak::rows(&leaks),
     });
-    Body { text, json, plot: plot(ended, recorder, &subject, verdict), alarm, is_unknown: false, found: seen }
+    let plot = plot(ended, recorder, &subject, &verdict);
+    Body { text: out, result: Some((level, verdict)), details, json, plot, alarm, found: seen }
 }
 
-fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page) {
+fn told_processes(out: &mut String, recorder: &Recorder, name: &str, page: Page) {
     let count = recorder.statistics(Kind::Workload, name, "processes");
     let exited = recorder.statistics(Kind::Workload, name, "exited").map_or(0.0, |found| found.max);
     let one = ["process_peak_bytes", "exited_peak_bytes"]
@@ -138,15 +130,15 @@ fn told_processes(text: &mut String, recorder: &Recorder, name: &str, page: Page
     if most <= 1.0 && exited == 0.0 {
         return;
     }
-    text.push_str(&format!(
+    out.push_str(&format!(
         "  up to {most:.0} processes at once, {exited:.0} ended before the command; the largest had {} resident at its peak\n",
         bytes(one)
     ));
-    let rows = profile::largest(recorder).into_iter().take(PROCESSES).map(|(pid, process)| {
-        vec![format!("  {} {pid}", process.comm), bytes(process.peak), elapsed(process.peak_at)]
+    let rows = profile::largest(recorder).into_iter().take(PROCESSES).map(|process| {
+        let row = Row::default().text("", 0, format!("  {} {}", process.comm, process.pid));
+        row.bytes("", 0, Some(process.peak)).value("", 1, Some(process.peak_at), elapsed)
     });
-    let titles = vec![columns::text("", 0), columns::number("", 0), columns::number("", 1)];
-    table(text, &Table::of(titles, rows), page);
+    text::rows(out, rows, page);
 }
 
 fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, String) {
@@ -174,7 +166,7 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, Strin
     (state.into(), words.to_owned())
 }
 
-fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: String) -> Report {
+fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: &str) -> Report {
     let series = profile::WORKLOAD.into_iter().filter_map(|(name, metric)| {
         let curve = recorder.curve(Kind::Workload, &ended.workload, metric)?;
         let peak = curve.peak()?.1;

@@ -116,7 +116,7 @@ fn outlook(recorder: &Recorder, name: &str) -> Outlook {
         return Outlook::Exhaustion { name, tte };
     }
     if let Some(gpu) = unseen::gpus(recorder).first() {
-        return Outlook::Unknown(format!("{}: {}", gpu.name(), gpu.status));
+        return Outlook::Unknown(format!("gpu {}: {}", gpu.index, gpu.status));
     }
     if forecasts().any(|(_, forecast)| forecast.is_ready()) {
         return Outlook::NoEnd;

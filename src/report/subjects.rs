@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::curve::Curve;
 use super::focus::Focus;
 use crate::model::finding::Subject;
@@ -14,28 +16,38 @@ use crate::plot::report::Mark;
 const MOST: usize = 1_000;
 
 /// What was observed of a resource with a limit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Limited {
+    #[serde(skip)]
     pub(super) used: Curve,
     /// The newest forecast.
+    #[serde(flatten)]
     pub(super) forecast: Forecast,
+    #[serde(skip)]
     pub(super) advice: &'static str,
     /// The worst health so far, and when it was reached, in seconds since the first sample.
-    pub(super) worst: (Health, f64),
+    pub(super) worst_health: Health,
+    #[serde(rename = "worst_health_at_seconds")]
+    pub(super) worst_at: f64,
+    #[serde(skip)]
     pub(super) seen: f64,
 }
 
 /// What was observed of memory that may grow.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Growing {
     /// The evaluated memory.
+    #[serde(skip)]
     pub(super) used: Curve,
     /// The newest growth.
+    #[serde(flatten)]
     pub(super) known: Growth,
     /// Start of the growth in seconds since the first sample; negative where it began before.
+    #[serde(rename = "since_seconds")]
     pub(super) since: Option<f64>,
     /// The name of the program of a process.
     pub(super) comm: String,
+    #[serde(skip)]
     pub(super) seen: f64,
 }
 
@@ -60,8 +72,8 @@ impl Subjects {
                 let own = self.limited.entry(subject.clone()).or_default();
                 let (before, after) = (own.forecast.health(), forecast.health());
                 own.used.push(now, forecast.used_bytes);
-                if after > own.worst.0 || is_new {
-                    own.worst = (after, now);
+                if after > own.worst_health || is_new {
+                    (own.worst_health, own.worst_at) = (after, now);
                 }
                 if after > before && after == Health::Critical {
                     mark(format!("{subject}: {}", after.word()));

@@ -137,7 +137,8 @@ fn profile() {
             Largest processes
                          workload    current       peak   peak at
               python3 7  run       416.0 MiB  916.0 MiB  00:00:09
-            Above the threshold of 30 %: host: 36 %
+            Highest use: host: 36 %
+              above the threshold of 30 %
             GPUs: not visible: no NVIDIA driver.
         "#]],
     );
@@ -165,7 +166,7 @@ fn oom() {
     );
     let host = &report.json["resources"][0];
     assert_eq!((&host["health"], &host["rule"]), (&"critical".into(), &"exhaustion_within_15m".into()));
-    assert_eq!(host["confidence_ratio"], 0.875);
+    assert_eq!(host["within"][2], 0.875);
     assert_eq!(host["time_to_exhaustion"]["p50"], 150.0);
     assert_eq!(report.plot.forecast.unwrap().series.as_deref(), Some("host used"));
 }
@@ -190,7 +191,7 @@ fn leak() {
             GPUs: not visible: no NVIDIA driver.
         "#]],
     );
-    assert_eq!(report.json["subjects"][0]["kind"], "anonymous memory");
+    assert_eq!(report.json["subjects"][0]["stated"]["memory"], "anonymous");
     assert_eq!(report.json["subjects"][0]["since_seconds"], 2.0);
 }
 
@@ -208,8 +209,8 @@ fn fragmentation() {
               node 0 Normal  4.0 GiB        –        –        –     60 %         –  rising
             Of the free memory of node 0 Normal, 60 % is in blocks too small for a huge page (order 9); rising.
               Allocations of huge pages and large network buffers may fail or wait: sysctl vm.compact_memory=1 compacts, and a larger vm.min_free_kbytes keeps more free memory in large blocks.
-              above the threshold of 55 %
             GPUs: fragmentation inside an allocator is not visible from outside the job; it requires the statistics that the job reports, or an allocator snapshot (torch.cuda.memory._dump_snapshot), which `memwarden snapshot FILE` reads.
+              above the threshold of 55 %
             GPUs: not visible: no NVIDIA driver.
         "#]],
     );
@@ -373,7 +374,9 @@ fn an_allocator_that_the_daemon_warns_of_is_reported() {
         "{}",
         report.text
     );
-    assert_eq!(report.json["resources"][0]["used_ratio"], 0.75);
+    let resource = &report.json["resources"][0];
+    let [used, limit] = ["used_bytes", "limit_bytes"].map(|key| resource[key].as_f64().unwrap());
+    assert_eq!(used / limit, 0.75);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use super::verdict::Shown as _;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::table::{Cell, Column, Kind, Table};
+use crate::node_view::table::{Cell, Column, Kind, Row, Table};
 
 /// Whether words may be colored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +104,11 @@ pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
     if !table.rest.is_empty() {
         end(out, &format!("  {}", escaped(&table.rest)));
     }
+}
+
+/// Writes rows as a table.
+pub(crate) fn rows(out: &mut String, rows: impl IntoIterator<Item = Row>, page: Page) {
+    table(out, &Table::new("", rows, ""), page);
 }
 
 /// A cell as text, and the health that it names.
@@ -287,22 +292,19 @@ pub(crate) fn shortened(name: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node_view::table::{self as columns, Row};
-
     #[test]
     fn columns_stand_under_each_other_whatever_their_color() {
-        let cells = vec![
-            Cell::text("host"),
-            Cell::text("critical").of(Health::Critical),
-            Cell::number(Some(1.0), |one| one.to_string()),
-        ];
-        let columns = vec![columns::text("", 0), columns::text("health", 0), columns::number("x", 0)];
-        let own = Table { columns, rows: vec![Row { cells, ..Row::default() }], ..Table::default() };
+        let own = || {
+            Row::default()
+                .text("", 0, "host")
+                .text("health", 0, Cell::text("critical").of(Health::Critical))
+                .value("x", 0, Some(1.0), |one| one.to_string())
+        };
         let mut out = String::new();
-        table(&mut out, &own, Paint::Plain.into());
+        rows(&mut out, [own()], Paint::Plain.into());
         assert_eq!(out, "        health    x\n  host  critical  1\n");
         let mut colored = String::new();
-        table(&mut colored, &own, Paint::Colors.into());
+        rows(&mut colored, [own()], Paint::Colors.into());
         assert_ne!(colored, out);
         assert_eq!(colored.replace("\x1b[1;31m", "").replace("\x1b[0m", ""), out);
     }
@@ -310,12 +312,14 @@ mod tests {
     /// A table of a text, a number of some weight, and prose.
     fn prose(rows: &[[&str; 3]], columns: Option<usize>, weight: u8) -> String {
         let [titles, cells @ ..] = rows else { return String::new() };
-        let titles = titles.map(|title| &*Box::leak(title.to_owned().into_boxed_str()));
-        let kinds =
-            vec![columns::text(titles[0], 0), columns::number(titles[1], weight), columns::prose(titles[2])];
-        let cells = cells.iter().map(|row| row.map(str::to_owned).to_vec());
+        let [first, second, last] = titles.map(|title| &*Box::leak(title.to_owned().into_boxed_str()));
+        let row = |[one, two, three]: &[&str; 3]| {
+            let row =
+                Row::default().text(first, 0, Cell::plain(*one)).number(second, weight, Cell::plain(*two));
+            row.prose(last, Cell::plain(*three))
+        };
         let mut out = String::new();
-        table(&mut out, &Table::of(kinds, cells), Page { columns, ..Page::default() });
+        super::rows(&mut out, cells.iter().map(row), Page { columns, ..Page::default() });
         out
     }
 
@@ -395,15 +399,12 @@ mod tests {
 
     #[test]
     fn a_table_fits_its_page_and_keeps_what_matters() {
-        let row =
-            ["workload a-name-that-is-longer-than-most-slurm-17", "5.0 GiB", "1 min 40 s to 4 min", "high"];
-        let columns = vec![
-            columns::text("", 0),
-            columns::number("used", 1),
-            columns::number("p10 to p90", 2),
-            columns::text("risk", 0),
-        ];
-        let own = Table::of(columns, [row.map(str::to_owned).to_vec()]);
+        let row = Row::default()
+            .text("", 0, "workload a-name-that-is-longer-than-most-slurm-17")
+            .number("used", 1, "5.0 GiB")
+            .number("p10 to p90", 2, "1 min 40 s to 4 min")
+            .text("risk", 0, "high");
+        let own = Table::new("", [row], "");
         let at = |columns| {
             let mut out = String::new();
             table(&mut out, &own, Page { columns: Some(columns), ..Page::default() });

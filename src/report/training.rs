@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::focus::Focus;
-use super::text::{Page, table};
-use crate::model::format::{UNKNOWN, bytes, duration, percent};
+use super::text::{self, Page};
+use crate::model::format::{self, bytes, duration, percent};
 use crate::model::timeline::{Kind, Timeline};
 use crate::node_view::NodeView;
-use crate::node_view::table::{self as columns, Table};
+use crate::node_view::table::Row;
 
 /// Maximum number of ranks; a command runs those of one node.
 const MOST_RANKS: usize = 1_024;
@@ -76,10 +77,11 @@ impl Mean {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Phase {
     seconds: f64,
     count: f64,
+    #[serde(rename = "allocated_peak_bytes")]
     peak: Option<f64>,
 }
 
@@ -140,55 +142,48 @@ impl Training {
     }
 
     /// Writes the training section of the text; nothing without reported data.
-    pub(super) fn write_text(&self, text: &mut String, page: Page) {
+    pub(super) fn write_text(&self, out: &mut String, page: Page) {
         let Some(step) = self.step() else { return };
-        let plural = if self.ranks.len() == 1 { "" } else { "s" };
-        text.push_str(&format!("  training: step {step:.0}, {} rank{plural}", self.ranks.len()));
+        out.push_str(&format!("  training: step {step:.0}, {}", format::counted(self.ranks.len(), "rank")));
         if let Some(seconds) = self.step_seconds() {
-            text.push_str(&format!(", {} a step", short(seconds)));
+            out.push_str(&format!(", {} a step", short(seconds)));
         }
         if let Some(rate) = self.tokens_per_second() {
-            text.push_str(&format!(", {rate:.0} tokens/s"));
+            out.push_str(&format!(", {rate:.0} tokens/s"));
         }
         // The text has one convention only.
         let counts = |convention: &&str| !self.flops().contains_key("full") || *convention == "full";
         for (convention, flops) in self.flops().into_iter().filter(|(convention, _)| counts(convention)) {
-            text.push_str(&format!(", {} ({convention})", flops_text(flops)));
+            out.push_str(&format!(", {} ({convention})", flops_text(flops)));
         }
         for (convention, mfu) in self.mfu().into_iter().filter(|(convention, _)| counts(convention)) {
-            text.push_str(&format!(", MFU {} ({convention})", percent(mfu)));
+            out.push_str(&format!(", MFU {} ({convention})", percent(mfu)));
         }
         if let Some(loss) = self.loss() {
-            text.push_str(&format!(", loss {loss:.4}"));
+            out.push_str(&format!(", loss {loss:.4}"));
         }
-        text.push('\n');
+        out.push('\n');
         let phases = self.phases();
         let whole: f64 = phases.values().map(|phase| phase.seconds).sum();
         if whole > 0.0 {
-            let titles = vec![
-                columns::text("  phase", 0),
-                columns::number("share", 0),
-                columns::number("total", 2),
-                columns::number("mean", 1),
-                columns::number("peak allocated", 0),
-            ];
             let mut rows = Vec::new();
             for (name, phase) in &phases {
-                let mean = (phase.count > 0.0).then(|| short(phase.seconds / phase.count));
+                let mean = (phase.count > 0.0).then(|| phase.seconds / phase.count);
                 let name: String = name.chars().filter(|letter| !letter.is_control()).collect();
-                rows.push(vec![
-                    format!("  {name}"),
-                    percent(phase.seconds / whole),
-                    duration(phase.seconds),
-                    mean.unwrap_or_else(|| UNKNOWN.to_owned()),
-                    phase.peak.map_or_else(|| UNKNOWN.to_owned(), bytes),
-                ]);
+                rows.push(
+                    Row::default()
+                        .text("  phase", 0, format!("  {name}"))
+                        .value("share", 0, Some(phase.seconds / whole), percent)
+                        .value("total", 2, Some(phase.seconds), duration)
+                        .value("mean", 1, mean, short)
+                        .bytes("peak allocated", 0, phase.peak),
+                );
             }
-            table(text, &Table::of(titles, rows), page);
+            text::rows(out, rows, page);
         }
         if let (Some(allocated), Some(reserved)) = (self.allocated_peak(), self.reserved_peak()) {
             let [allocated, reserved] = [allocated, reserved].map(bytes);
-            text.push_str(&format!(
+            out.push_str(&format!(
                 "  allocator of the fullest rank: peak {allocated} allocated, {reserved} reserved\n"
             ));
         }
@@ -199,9 +194,6 @@ impl Training {
         if !self.seen() {
             return Value::Null;
         }
-        let phase = |phase: &Phase| json!({ "seconds": phase.seconds, "count": phase.count, "allocated_peak_bytes": phase.peak });
-        let phases: serde_json::Map<_, _> =
-            self.phases().iter().map(|(name, own)| (name.clone(), phase(own))).collect();
         json!({
             "ranks": self.ranks.len(),
             "step": self.step(),
@@ -210,7 +202,7 @@ impl Training {
             "flops_per_second": self.flops(),
             "mfu_ratio": self.mfu(),
             "loss": self.loss(),
-            "phases": phases,
+            "phases": self.phases(),
             "allocated_peak_bytes": self.allocated_peak(),
             "reserved_peak_bytes": self.reserved_peak(),
         })

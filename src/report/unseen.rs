@@ -1,100 +1,56 @@
 //! Selected subjects without data: unknown is not healthy.
 
-use serde::Serialize;
-
 use super::record::Recorder;
 use crate::model::finding::Subject;
 use crate::model::format::duration;
-use crate::node_view::SourceRow;
+use crate::node_view::{Gpu, SourceRow};
 
-/// States of NVML in which a driver exists and none of its GPUs is visible.
-const BLIND: [&str; 4] = ["no_permission", "version_mismatch", "worker_failed", "unknown_error"];
 /// States of NVML that are permanent.
 const FINAL: [&str; 5] =
     ["library_absent", "driver_not_loaded", "no_permission", "version_mismatch", "released"];
 /// Maximum number of GPUs that a sentence names.
 const NAMED: usize = 16;
 
-/// A GPU without current data.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Unseen {
-    pub(super) gpu: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) uuid: String,
-    /// The status that the GPU has, such as `hung`.
-    pub(super) status: String,
-    /// Time since it last responded, or since it was first queried.
-    pub(super) age_seconds: Option<f64>,
-}
-
-impl Unseen {
-    /// Its name, as in a subject.
-    pub(super) fn name(&self) -> String {
-        format!("gpu {}", self.gpu)
-    }
-
-    /// Text in place of its values.
-    fn words(&self) -> String {
-        let age = self.age_seconds.map_or_else(String::new, |age| format!(" for {}", duration(age)));
-        format!("unknown: no answer{age} ({})", self.status)
-    }
-}
-
 /// The selected GPUs that do not respond.
-pub(super) fn gpus(recorder: &Recorder) -> Vec<Unseen> {
+pub(super) fn gpus(recorder: &Recorder) -> Vec<&Gpu> {
     let silent = recorder.last.gpus.iter().filter(|gpu| !gpu.answers() && !gpu.status.is_empty());
-    let unseen = silent.filter(|gpu| recorder.focus.has_gpu(&gpu.index, &gpu.uuid)).map(|gpu| Unseen {
-        gpu: gpu.index.clone(),
-        uuid: gpu.uuid.clone(),
-        status: gpu.status.clone(),
-        age_seconds: gpu.sample_age,
-    });
-    unseen.collect()
+    silent.filter(|gpu| recorder.focus.has_gpu(&gpu.index, &gpu.uuid)).collect()
 }
 
 /// Whether a subject is on one of these GPUs, so that its findings are outdated.
-pub(super) fn is_on(subject: &Subject, unseen: &[Unseen]) -> bool {
-    let of_gpu = matches!(subject.resource.as_str(), "gpu" | "gpu_process");
-    of_gpu
-        && unseen
-            .iter()
-            .any(|unseen| subject.gpu.as_str() == unseen.gpu && subject.uuid.as_str() == unseen.uuid)
+pub(super) fn is_on(subject: &Subject, unseen: &[&Gpu]) -> bool {
+    let is_its = |gpu: &&Gpu| subject.gpu.as_str() == gpu.index && subject.uuid.as_str() == gpu.uuid;
+    matches!(subject.resource.as_str(), "gpu" | "gpu_process") && unseen.iter().any(is_its)
 }
 
 /// Writes one row for each of these GPUs.
-pub(super) fn rows(text: &mut String, unseen: &[Unseen]) {
-    for one in unseen {
-        text.push_str(&format!("  {}  {}\n", one.name(), one.words()));
+pub(super) fn rows(text: &mut String, unseen: &[&Gpu]) {
+    for Gpu { index, status, sample_age, .. } in unseen {
+        let age = sample_age.map_or_else(String::new, |age| format!(" for {}", duration(age)));
+        text.push_str(&format!("  gpu {index}  unknown: no answer{age} ({status})\n"));
     }
 }
 
 /// Appends the names of these GPUs to a verdict that does not include them.
-pub(super) fn beside(verdict: String, unseen: &[Unseen]) -> String {
+pub(super) fn beside(verdict: String, unseen: &[&Gpu]) -> String {
     if unseen.is_empty() {
         return verdict;
     }
     let named: Vec<String> =
-        unseen.iter().take(NAMED).map(|one| format!("{} ({})", one.name(), one.status)).collect();
+        unseen.iter().take(NAMED).map(|gpu| format!("gpu {} ({})", gpu.index, gpu.status)).collect();
     let more = unseen.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     format!("{verdict} No data for: {}{more}.", named.join(", "))
 }
 
-/// The reason why no GPU is visible, if that is so, and whether an existing GPU is hidden by an error.
-pub(super) fn no_gpus(recorder: &Recorder) -> Option<(String, bool)> {
-    let view = &recorder.last;
-    if !view.gpus.is_empty() {
-        return None;
+/// The reason why no GPU is visible, if that is so.
+pub(super) fn no_gpus(recorder: &Recorder) -> Option<String> {
+    let source = recorder.last.sources.iter().find(|source| source.name == "gpu")?;
+    match source.status.as_str() {
+        _ if !recorder.last.gpus.is_empty() => None,
+        "ok" => Some("GPUs: none.".to_owned()),
+        _ => Some(format!("GPUs: not visible: {}.", reason(source).trim_end_matches('.'))),
     }
-    let source = view.sources.iter().find(|source| source.name == "gpu")?;
-    if source.status == "ok" {
-        return Some(("GPUs: none.".to_owned(), false));
-    }
-    let why = match view.nvml.as_str() {
-        "library_absent" => "NVML library not found",
-        _ => reason(source),
-    };
-    Some((format!("GPUs: not visible: {why}."), BLIND.contains(&view.nvml.as_str())))
 }
 
 /// Why a source has no values.

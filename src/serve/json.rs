@@ -5,10 +5,14 @@
 
 use std::borrow::Cow;
 
-use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
+use serde::{Serialize, Serializer};
 
-use crate::model::frame::Frame;
-use crate::model::point::{Family, Point};
+use crate::model::desc::Kind;
+use crate::model::finding::Finding;
+use crate::model::frame::{Frame, SourceReport};
+use crate::model::label::Label;
+use crate::model::outlook::Conclusion;
+use crate::model::point::Family;
 use crate::model::printable;
 
 /// Incremented when a key changes its meaning or is removed.
@@ -18,9 +22,15 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub fn encode(frame: &Frame) -> Vec<u8> {
     /// Approximate size of a series in bytes.
     const SERIES: usize = 96;
-    let mut out = Vec::with_capacity(frame.series() * SERIES + 1024);
-    serde_json::to_writer(&mut out, &Whole(frame)).expect("keys are text and writing to memory cannot fail");
-    shown(out)
+    let series = frame.series();
+    let frame = Whole {
+        about: About::of(frame),
+        sources: &frame.sources,
+        findings: &frame.findings,
+        conclusions: &frame.outlook.conclusions,
+        metrics: &frame.families,
+    };
+    write(Vec::with_capacity(series * SERIES + 1024), &frame)
 }
 
 /// Escapes all control and invisible characters in JSON text.
@@ -33,102 +43,92 @@ pub(super) fn shown(json: Vec<u8>) -> Vec<u8> {
 
 /// The findings of the frame as one JSON object.
 pub fn findings(frame: &Frame) -> Vec<u8> {
-    let mut out = Vec::new();
-    serde_json::to_writer(&mut out, &Stated(frame)).expect("keys are text and writing to memory cannot fail");
+    write(Vec::new(), &Stated { about: About::of(frame), findings: &frame.findings })
+}
+
+/// Appends a value as JSON that is shown as it is.
+pub(super) fn write(mut out: Vec<u8>, value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_writer(&mut out, value).expect("keys are text and writing to memory cannot fail");
     shown(out)
 }
 
-struct Stated<'a>(&'a Frame);
+#[derive(Serialize)]
+struct About {
+    schema_version: u32,
+    sequence: u64,
+    unix_seconds: f64,
+}
 
-impl Serialize for Stated<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(frame) = self;
-        let mut out = serializer.serialize_struct("Findings", 4)?;
-        out.serialize_field("schema_version", &SCHEMA_VERSION)?;
-        out.serialize_field("sequence", &frame.sequence)?;
-        out.serialize_field("unix_seconds", &frame.at.unix().as_secs_f64())?;
-        out.serialize_field("findings", &frame.findings)?;
-        out.end()
+impl About {
+    fn of(frame: &Frame) -> Self {
+        let unix_seconds = frame.at.unix().as_secs_f64();
+        Self { schema_version: SCHEMA_VERSION, sequence: frame.sequence, unix_seconds }
     }
 }
 
-struct Whole<'a>(&'a Frame);
-
-impl Serialize for Whole<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(frame) = self;
-        let mut out = serializer.serialize_struct("Frame", 7)?;
-        out.serialize_field("schema_version", &SCHEMA_VERSION)?;
-        out.serialize_field("sequence", &frame.sequence)?;
-        out.serialize_field("unix_seconds", &frame.at.unix().as_secs_f64())?;
-        out.serialize_field("sources", &frame.sources)?;
-        out.serialize_field("findings", &frame.findings)?;
-        out.serialize_field("conclusions", &frame.outlook.conclusions)?;
-        out.serialize_field("metrics", &Metrics(&frame.families))?;
-        out.end()
-    }
+#[derive(Serialize)]
+struct Stated<'a> {
+    #[serde(flatten)]
+    about: About,
+    findings: &'a [Finding],
 }
 
-struct Metrics<'a>(&'a [Family]);
-
-impl Serialize for Metrics<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().filter(|family| !family.points.is_empty()).map(Metric))
-    }
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    about: About,
+    sources: &'a [SourceReport],
+    findings: &'a [Finding],
+    conclusions: &'a [Conclusion],
+    #[serde(serialize_with = "metrics")]
+    metrics: &'a [Family],
 }
 
-struct Metric<'a>(&'a Family);
-
-impl Serialize for Metric<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(Family { desc, .. }) = self;
-        let mut out = serializer.serialize_struct("Metric", 5)?;
-        out.serialize_field("name", desc.name)?;
-        out.serialize_field("unit", desc.ucum)?;
-        out.serialize_field("kind", &desc.kind)?;
-        out.serialize_field("help", desc.help())?;
-        out.serialize_field("series", &Series(self.0))?;
-        out.end()
+fn metrics<S: Serializer>(families: &[Family], serializer: S) -> Result<S::Ok, S::Error> {
+    fn metric(family: &Family) -> Metric<'_> {
+        let desc = family.desc;
+        Metric { name: desc.name, unit: desc.ucum, kind: desc.kind, help: desc.help(), series: family }
     }
+    serializer.collect_seq(families.iter().filter(|family| !family.points.is_empty()).map(metric))
 }
 
-struct Series<'a>(&'a Family);
-
-impl Serialize for Series<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let names = self.0.desc.labels;
-        let finite = self.0.points.iter().filter(|point| point.value.is_finite());
-        serializer.collect_seq(finite.map(|point| One { names, point }))
-    }
+#[derive(Serialize)]
+struct Metric<'a> {
+    name: &'static str,
+    unit: &'static str,
+    kind: Kind,
+    help: &'static str,
+    #[serde(serialize_with = "series")]
+    series: &'a Family,
 }
 
-struct One<'a> {
-    names: &'static [&'static str],
-    point: &'a Point,
+fn series<S: Serializer>(family: &Family, serializer: S) -> Result<S::Ok, S::Error> {
+    let finite = family.points.iter().filter(|point| point.value.is_finite());
+    serializer.collect_seq(
+        finite.map(|point| Series { labels: (family.desc.labels, &*point.labels), value: point.value }),
+    )
 }
 
-impl Serialize for One<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_map(Some(2))?;
-        out.serialize_entry("labels", &Labels(self))?;
-        out.serialize_entry("value", &self.point.value)?;
-        out.end()
-    }
+#[derive(Serialize)]
+struct Series<'a> {
+    #[serde(serialize_with = "labels")]
+    labels: (&'static [&'static str], &'a [Label]),
+    value: f64,
 }
 
-struct Labels<'a>(&'a One<'a>);
-
-impl Serialize for Labels<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let labels = self.0.names.iter().zip(self.0.point.labels.iter());
-        serializer.collect_map(labels.filter(|(_, value)| !value.is_empty()))
-    }
+fn labels<S: Serializer>(
+    (names, labels): &(&'static [&'static str], &[Label]),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let labels = names.iter().zip(*labels);
+    serializer.collect_map(labels.filter(|(_, value)| !value.is_empty()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::desc::Gauge;
+    use crate::model::point::Point;
     use crate::model::time::Timestamp;
     use crate::model::units::Ratio;
     use crate::serve::http::tests::frames;

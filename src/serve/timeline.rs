@@ -4,9 +4,9 @@
 //! for repeated polling) select the newest entries. Other parameters are ignored.
 
 use percent_encoding::percent_decode_str;
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde::Serialize;
 
-use super::json::{SCHEMA_VERSION, shown};
+use super::json::{SCHEMA_VERSION, write};
 use crate::model::frame::Frame;
 use crate::model::timeline::Entry;
 
@@ -63,37 +63,22 @@ fn decoded(value: &str) -> Option<String> {
 
 /// The requested entries of the frame's timeline as one JSON object, oldest first.
 pub fn encode(frame: &Frame, filter: &Filter) -> Vec<u8> {
-    let mut out = Vec::new();
-    serde_json::to_writer(&mut out, &Shown { frame, filter })
-        .expect("keys are text and writing to memory cannot fail");
-    shown(out)
+    let entries = frame.timeline.entries.iter().map(|entry| &**entry);
+    let selected = Selected {
+        schema_version: SCHEMA_VERSION,
+        unix_seconds: frame.at.unix().as_secs_f64(),
+        forgotten: frame.timeline.forgotten,
+        entries: entries.filter(|entry| filter.wants(entry)).collect(),
+    };
+    write(Vec::new(), &selected)
 }
 
-struct Shown<'a> {
-    frame: &'a Frame,
-    filter: &'a Filter,
-}
-
-impl Serialize for Shown<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let timeline = &self.frame.timeline;
-        let mut out = serializer.serialize_struct("Timeline", 4)?;
-        out.serialize_field("schema_version", &SCHEMA_VERSION)?;
-        out.serialize_field("unix_seconds", &self.frame.at.unix().as_secs_f64())?;
-        out.serialize_field("forgotten", &timeline.forgotten)?;
-        out.serialize_field("entries", &Entries(self))?;
-        out.end()
-    }
-}
-
-struct Entries<'a>(&'a Shown<'a>);
-
-impl Serialize for Entries<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Shown { frame, filter } = self.0;
-        let entries = frame.timeline.entries.iter().map(|entry| &**entry);
-        serializer.collect_seq(entries.filter(|entry| filter.wants(entry)))
-    }
+#[derive(Serialize)]
+struct Selected<'a> {
+    schema_version: u32,
+    unix_seconds: f64,
+    forgotten: u64,
+    entries: Vec<&'a Entry>,
 }
 
 #[cfg(test)]

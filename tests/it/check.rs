@@ -78,8 +78,8 @@ fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
     for (url, args, part) in [
         (nobody.as_str(), &[][..], "unknown: "),
         (&server(STALE), &[], "The newest sample is"),
-        (&server(OTHER), &[], "is not a node of"),
-        (&server(""), &["--timeout", "0.1"], "no answer within 0.1 s"),
+        (&server(OTHER), &[], "does not answer as"),
+        (&server(""), &["--timeout", "0.1"], "no response within 100ms"),
         ("ftp://localhost", &[], "has no scheme"),
     ] {
         let (code, line) = if args.is_empty() {

@@ -59,7 +59,7 @@ fn logs_and_reports_are_found_by_their_content() {
                2025-06-24 11:27:23,5 - INFO - Virtual Memory: 3.00 GB | Process Memory: 1.00 GB\n";
     let report = br#"{"schema": "memwarden.report/1", "title": "oom", "series": [
         {"name": "GPU 0", "unit": "bytes", "points": [[0, 1e9], [10, 2e9]], "limit_bytes": 4e9}],
-        "forecast": {"t_s": 10, "tte_p10_s": 10, "tte_p50_s": 20, "tte_p90_s": 30, "limit_bytes": 4e9}}"#;
+        "forecast": {"t_s": 10, "tte": {"p10": 10, "p50": 20, "p90": 30}, "limit_bytes": 4e9}}"#;
     let folder = folder(&[("host.log", log.as_bytes()), ("oom.json", report), ("memory.csv", CSV)]);
     let svg = plot(folder.path(), &["host.log", "-o", "-"]).out;
     assert!(

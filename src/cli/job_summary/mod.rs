@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
 use super::check;
 use super::fetch::{self, Fetcher};
@@ -94,14 +94,7 @@ impl Args {
     }
 
     fn summary(&self, url: &str) -> anyhow::Result<JobSummary> {
-        let address = format!("{}/api/v1/jobs/{}", url.trim_end_matches('/'), self.job);
-        let address = fetch::address(&address).context("--url")?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
-        let body =
-            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
-        let body =
-            body.map_err(|_| anyhow::anyhow!("no answer of {url} within {} s", self.timeout.as_secs_f64()))??;
-        serde_json::from_slice(&body).with_context(|| format!("{address} is no summary of a job"))
+        let fetcher = Fetcher::new(url, LARGEST, self.timeout)?;
+        fetch::runtime()?.block_on(fetcher.json(&format!("/api/v1/jobs/{}", self.job)))
     }
 }

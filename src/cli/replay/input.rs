@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use crate::cli::fetch::{self, Fetcher};
+use crate::cluster;
 use crate::host::{clock, fs};
 use crate::model::format;
 use crate::model::series::Series;
@@ -58,18 +59,18 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
         bail!("--since must be longer ago than --until");
     }
     let shown = std::io::stderr().is_terminal();
-    let base = asked.url.trim_end_matches('/');
     let query = fetch::encoded(&asked.query);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fetcher = Fetcher::new(&fetch::address(base)?, LARGEST, PATIENCE)?;
+    let runtime = fetch::runtime()?;
+    let fetcher = Fetcher::new(&asked.url, LARGEST, PATIENCE)?;
+    let base = &fetcher.base;
     let mut found = Vec::new();
     let mut from = begin;
     while from <= end {
         let to = (from + asked.step * POINTS).min(end);
-        let url =
-            format!("{base}/api/v1/query_range?query={query}&start={from}&end={to}&step={}", asked.step);
-        let body = runtime.block_on(fetcher.get(&fetch::address(&url)?))?;
-        prometheus::join(&mut found, prometheus::read(&body).with_context(|| base.to_owned())?);
+        let path = format!("/api/v1/query_range?query={query}&start={from}&end={to}&step={}", asked.step);
+        let ranges = cluster::ranges(&runtime.block_on(fetcher.get(&path))?).with_context(|| base.clone())?;
+        let series = ranges.into_iter().map(|range| prometheus::series(&range.labels, range.points));
+        prometheus::join(&mut found, series.collect());
         if shown {
             let done = format::percent(((to - begin) / (end - begin)).min(1.0));
             // Progress is shown on a terminal only.

@@ -11,10 +11,9 @@ use anyhow::bail;
 
 use crate::analyzers::replay::{Options, replay};
 use crate::cli::output::Output;
-use crate::cli::picture::Format as Picture;
+use crate::cli::picture as drawing;
 use crate::config;
 use crate::model::series::Series;
-use crate::plot::{self, Theme};
 use crate::report::replay::{self as replay_report, picture};
 
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
@@ -61,7 +60,7 @@ pub(super) struct Args {
     #[command(flatten)]
     output: Output<Format>,
     /// Draw the series with verdicts and forecast to this file: .svg or .png.
-    #[arg(long, value_name = "PICTURE")]
+    #[arg(long, value_name = "PICTURE", value_parser = drawing::drawable)]
     plot: Option<PathBuf>,
 }
 
@@ -83,7 +82,6 @@ impl Args {
             bail!("--format csv is for one FILE, found {}", self.files.len());
         }
         let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
-        let picture = self.plot.as_deref().map(Picture::of).transpose()?;
         let (mut text, mut table) = (String::new(), Vec::new());
         let mut reports = Vec::new();
         let mut drawn = Vec::new();
@@ -106,14 +104,12 @@ impl Args {
                     );
                 }
             }
-            if picture.is_some() {
+            if self.plot.is_some() {
                 drawn.push((series, replayed));
             }
         }
-        if let Some((format, path)) = picture.zip(self.plot.as_deref()) {
-            let panels = u32::try_from(drawn.len()).unwrap_or(u32::MAX);
-            let height = panels.saturating_mul(260).clamp(600, 4000);
-            format.write(&plot::draw(&picture::chart(&drawn), 1200, height, &Theme::LIGHT), path)?;
+        if let Some(path) = &self.plot {
+            drawing::chart(&picture::chart(&drawn), path)?;
         }
         match format {
             Format::Json => {

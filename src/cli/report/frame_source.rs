@@ -1,37 +1,40 @@
 //! The source of frames: an engine in this process, or a daemon.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use super::daemon::Daemon;
+use anyhow::Context as _;
+
 use super::options::Options;
 use crate::app::serve;
-use crate::engine::{EVERYTHING, Engine};
-use crate::events::Events;
+use crate::cli::fetch::{Fetcher, LARGEST_NODE};
+use crate::engine::Engine;
 use crate::host::clock;
 use crate::node_view::NodeView;
 use crate::report::{self, Focus};
 
+/// Time limit of a request to a daemon.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub(super) enum FrameSource {
     Own(Box<Engine>),
-    Daemon(Box<Daemon>),
+    Daemon(Box<Fetcher>),
 }
 
 impl FrameSource {
     /// Opens the daemon at `url`, or an engine for this node, and returns the selection of the report.
     pub(super) fn open(options: &Options, url: Option<&str>) -> anyhow::Result<(Self, Focus)> {
         if let Some(url) = url {
-            return Ok((Self::Daemon(Box::new(Daemon::at(url)?)), options.focus(&[])));
+            let daemon = Fetcher::new(url, LARGEST_NODE, PATIENCE).context("--url")?;
+            return Ok((Self::Daemon(Box::new(daemon)), options.focus(&[])));
         }
         let (config, trees) = options.config()?;
-        let context = serve::context(&config.paths, Arc::default());
-        let engine = Engine::new(EVERYTHING, &config, context, Arc::new(Events::new()));
-        Ok((Self::Own(Box::new(engine)), options.focus(&trees)))
+        Ok((Self::Own(Box::new(serve::own_engine(&config))), options.focus(&trees)))
     }
 
     pub(super) async fn look(&mut self) -> anyhow::Result<NodeView> {
         match self {
             Self::Own(engine) => Ok(report::sample(&engine.tick(clock::now()))),
-            Self::Daemon(daemon) => daemon.look().await,
+            Self::Daemon(daemon) => Ok(daemon.json::<NodeView>("/api/v1/node").await?.printable()),
         }
     }
 }

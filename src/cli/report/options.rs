@@ -24,7 +24,7 @@ const PLANNED: f64 = 66.0;
 const DURATION: f64 = 30.0;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Options {
+pub(in crate::cli) struct Options {
     /// Time to sample: 5m, or a number of seconds [default: 30s; with --url, `oom` and `leak` report the current
     /// state of the daemon at once].
     #[arg(long, value_name = "DURATION", value_parser = seconds)]

@@ -8,13 +8,13 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::chart;
 use super::node::Node;
 use super::options::Options;
 use super::screen::{Screen, bar};
-use crate::cli::out;
 use crate::cli::output::Format;
+use crate::cli::{fetch, out, picture};
 use crate::host::clock;
+use crate::recording::chart::together;
 use crate::report::{Kind, Page, Paint, REPORTS_SCHEMA, ReportOutput};
 
 /// The exit code if the threshold is exceeded.
@@ -23,16 +23,12 @@ const ABOVE: u8 = 2;
 const UNSEEN: u8 = 3;
 
 /// Samples for the duration, prints the report, and returns the exit code.
-pub(super) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
+pub(in crate::cli) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
     options.check(kind)?;
     if let Some(why) = options.too_short(kind) {
         out::note(&format!("note: {why}\n"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let mut nodes = runtime.block_on(watch(kind, options))?;
+    let mut nodes = fetch::runtime()?.block_on(watch(kind, options))?;
     if nodes.len() == 1 {
         return one(nodes.remove(0).finish(kind, options)?, kind, options);
     }
@@ -46,7 +42,7 @@ fn one(report: ReportOutput, kind: Kind, options: &Options) -> anyhow::Result<Ex
         Format::Json => options.output.value(&report.json)?,
     }
     if let Some(path) = &options.plot {
-        chart::write(&report, path)?;
+        picture::chart(&report.plot.chart(), path)?;
     }
     Ok(exit(report.alarm, is_unseen(&report, kind)))
 }
@@ -88,7 +84,7 @@ fn several(nodes: Vec<Node>, kind: Kind, options: &Options) -> anyhow::Result<Ex
         Format::Json => options.output.value(&json!({"schema": REPORTS_SCHEMA, "nodes": list}))?,
     }
     if let Some(path) = &options.plot {
-        chart::write_all(&reports, path)?;
+        picture::chart(&together(reports.iter().map(|report| report.plot.chart()).collect()), path)?;
     }
     let alarm = reports.iter().any(|report| report.alarm);
     let unseen = !failed.is_empty() || reports.iter().any(|report| is_unseen(report, kind));

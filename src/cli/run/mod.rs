@@ -19,7 +19,8 @@ use self::progress::{Figures, ProgressLine};
 use self::watcher::Watcher;
 use super::out;
 use super::output::{self, Format, Output};
-use super::report::{chart, interval, load, standard_error_page};
+use super::picture;
+use super::report::{interval, load, standard_error_page};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::printable;
@@ -162,7 +163,7 @@ impl Args {
             (Format::Text, false) => self.output.text(&report.text)?,
             (Format::Json, false) => self.output.value(&report.json)?,
         }
-        self.plot.as_deref().map_or(Ok(()), |path| chart::write(&report, path))
+        self.plot.as_deref().map_or(Ok(()), |path| picture::chart(&report.plot.chart(), path))
     }
 
     /// The command as text, shortened.

@@ -1,7 +1,7 @@
 //! The thread that samples while the command runs.
 
+use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -9,8 +9,6 @@ use anyhow::anyhow;
 use super::progress::Figures;
 use crate::app::serve;
 use crate::config::Config;
-use crate::engine::{EVERYTHING, Engine};
-use crate::events::Events;
 use crate::host::clock;
 use crate::report::{self, Focus, Recorder, RunProgress};
 
@@ -72,12 +70,7 @@ fn sample(
     publish: &dyn Fn(&Recorder),
     stopped: &Receiver<()>,
 ) -> Recorder {
-    let mut engine = Engine::new(
-        EVERYTHING,
-        config,
-        serve::context(&config.paths, Arc::default()),
-        Arc::new(Events::new()),
-    );
+    let mut engine = serve::own_engine(config);
     let begun = clock::now();
     loop {
         let now = clock::now();

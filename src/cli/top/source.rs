@@ -1,19 +1,16 @@
 //! Where the data is from: a daemon, an engine of this process, or a Prometheus-compatible server.
 
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::Uri;
 use serde::Deserialize;
 
 use crate::app::serve;
 use crate::cli::cluster;
 use crate::cli::fetch::{self, Fetcher};
 use crate::config::Config;
-use crate::engine::{EVERYTHING, Engine};
-use crate::events::Events;
+use crate::engine::Engine;
 use crate::history::recent::Subject;
 use crate::host::clock;
 use crate::node_view::events::{Event, Recorder};
@@ -42,7 +39,6 @@ pub(super) enum Source {
 
 /// A daemon by its address.
 pub(super) struct Daemon {
-    base: String,
     fetcher: Fetcher,
     events: Vec<Event>,
     /// When the events were last asked for, in seconds since 1970.
@@ -59,7 +55,6 @@ pub(super) struct Own {
 
 /// A Prometheus-compatible server.
 pub(super) struct Server {
-    base: String,
     fetcher: Fetcher,
     runtime: tokio::runtime::Runtime,
 }
@@ -82,37 +77,23 @@ pub(super) fn has_daemon() -> bool {
     address.is_some_and(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
-}
-
 impl Source {
     pub(super) fn daemon(url: &str) -> anyhow::Result<Self> {
-        let base = url.trim_end_matches('/').to_owned();
-        let uri = fetch::address(&base).context("--url")?;
-        let fetcher = Fetcher::new(&uri, LARGEST, PATIENCE)?;
-        Ok(Self::Daemon(Box::new(Daemon {
-            base,
-            fetcher,
-            events: Vec::new(),
-            asked: None,
-            runtime: runtime()?,
-        })))
+        let fetcher = Fetcher::new(url, LARGEST, PATIENCE).context("--url")?;
+        let runtime = fetch::runtime()?;
+        Ok(Self::Daemon(Box::new(Daemon { fetcher, events: Vec::new(), asked: None, runtime })))
     }
 
     /// An engine in this process.
     pub(super) fn own(config: &Config, interval: f64) -> Self {
-        let context = serve::context(&config.paths, Arc::default());
-        let engine = Engine::new(EVERYTHING, config, context, Arc::new(Events::new()));
+        let engine = serve::own_engine(config);
         Self::Own(Box::new(Own { engine, recorder: Recorder::default(), interval }))
     }
 
     /// The server at `url`.
     pub(super) fn cluster(url: &str) -> anyhow::Result<Self> {
-        let base = url.trim_end_matches('/').to_owned();
-        let uri = fetch::address(&base).context("--prometheus")?;
-        let fetcher = Fetcher::new(&uri, cluster::LARGEST, cluster::PATIENCE)?;
-        Ok(Self::Cluster(Box::new(Server { base, fetcher, runtime: runtime()? })))
+        let fetcher = Fetcher::new(url, cluster::LARGEST, cluster::PATIENCE).context("--prometheus")?;
+        Ok(Self::Cluster(Box::new(Server { fetcher, runtime: fetch::runtime()? })))
     }
 
     /// The newest data; waits for an answer or a sample.
@@ -121,10 +102,8 @@ impl Source {
             Self::Daemon(daemon) => daemon.next(),
             Self::Own(own) => Ok(own.next()),
             Self::Cluster(server) => {
-                let Server { base, fetcher, runtime } = server.as_ref();
-                runtime
-                    .block_on(cluster::read(fetcher, base, None))
-                    .map(|cluster| Update::Data(Data::Cluster(Box::new(cluster)), Vec::new()))
+                let cluster = server.runtime.block_on(cluster::read(&server.fetcher, None));
+                cluster.map(|cluster| Update::Data(Data::Cluster(Box::new(cluster)), Vec::new()))
             }
         };
         result.unwrap_or_else(|error| Update::Failed(format!("{error:#}")))
@@ -149,22 +128,19 @@ impl Own {
 
 impl Daemon {
     fn next(&mut self) -> anyhow::Result<Update> {
-        let Self { base, fetcher, events, asked, runtime } = self;
+        let Self { fetcher, events, asked, runtime } = self;
         runtime.block_on(async {
-            let uri = fetch::address(&format!("{base}/api/v1/node"))?;
-            let body = fetcher.get(&uri).await?;
-            let view: NodeView =
-                serde_json::from_slice(&body).with_context(|| format!("{uri} is not a node of memwarden"))?;
+            let view: NodeView = fetcher.json("/api/v1/node").await?;
             let mut pasts = Vec::new();
             let now = clock::now().unix().as_secs_f64();
             if asked.is_none_or(|asked| (now - asked).abs() >= EVENTS) {
                 let is_first = asked.is_none();
                 // A daemon without a sample yet has no history.
-                if let Ok(history) = history(fetcher, base, "subject=node").await {
+                if let Ok(history) = history(fetcher, "subject=node").await {
                     *asked = Some(now);
                     if is_first {
                         pasts.extend(past(Subject::Host, &history));
-                        pasts.extend(all_pasts(fetcher, base, &view).await);
+                        pasts.extend(all_pasts(fetcher, &view).await);
                     }
                     *events = history.events;
                 }
@@ -174,14 +150,12 @@ impl Daemon {
     }
 }
 
-async fn history(fetcher: &Fetcher, base: &str, query: &str) -> anyhow::Result<History> {
-    let uri: Uri = fetch::address(&format!("{base}/api/v1/history?{query}"))?;
-    let body = fetcher.get(&uri).await?;
-    serde_json::from_slice(&body).with_context(|| format!("{uri} is not a history of memwarden"))
+async fn history(fetcher: &Fetcher, query: &str) -> anyhow::Result<History> {
+    fetcher.json(&format!("/api/v1/history?{query}")).await
 }
 
 /// The past of the GPUs and of the first workloads; that of some is not kept.
-async fn all_pasts(fetcher: &Fetcher, base: &str, view: &NodeView) -> Vec<(Subject, Past)> {
+async fn all_pasts(fetcher: &Fetcher, view: &NodeView) -> Vec<(Subject, Past)> {
     let gpus = view.gpus.iter().map(|gpu| {
         let query = format!("subject=gpu&gpu={}", fetch::encoded(&gpu.index));
         (Subject::Gpu(gpu.uuid.as_str().into()), query)
@@ -192,7 +166,7 @@ async fn all_pasts(fetcher: &Fetcher, base: &str, view: &NodeView) -> Vec<(Subje
     });
     let mut all = Vec::new();
     for (subject, query) in gpus.chain(workloads) {
-        if let Ok(history) = history(fetcher, base, &query).await {
+        if let Ok(history) = history(fetcher, &query).await {
             all.extend(past(subject, &history));
         }
     }

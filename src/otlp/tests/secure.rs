@@ -169,6 +169,12 @@ fn files_that_cannot_be_used_are_named() {
         assert!(message(keyless).ends_with("empty.pem contains no private key in PEM format"));
         let other = Authority::new();
         let mixed = Otlp { client_key: Some(other.file("client.key")), ..good };
-        assert!(matches!(world.start(&mixed), Err(OtlpError::Tls(_))), "{protocol:?}");
+        assert!(
+            matches!(
+                world.start(&mixed),
+                Err(OtlpError::Client(crate::host::http_client::HttpError::Tls(_)))
+            ),
+            "{protocol:?}"
+        );
     }
 }

@@ -5,7 +5,9 @@ use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis}
 use crate::model::format::{bytes, elapsed, percent};
 use crate::model::health::Health;
 use crate::model::printable::escaped;
+use crate::node_view::table::{Cell, Row};
 use crate::report::Page;
+use crate::report::text as report_text;
 use crate::report::verdict::Shown as _;
 
 /// What a job used on one node: a heading, and a line for each quantity.
@@ -19,13 +21,10 @@ pub(super) fn node(node: &NodeUse, page: Page) -> String {
     if let Some(leftovers) = &node.leftovers {
         left(leftovers, &mut rows);
     }
-    let width = rows.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
-    let lines = rows.iter().map(|(what, value)| format!("  {what:width$}  {value}\n"));
-    std::iter::once(format!("{}\n", heading(summary))).chain(lines).collect()
+    let mut out = format!("{}\n", heading(summary));
+    report_text::rows(&mut out, rows, page);
+    out
 }
-
-/// A quantity and its value.
-type Row = (String, String);
 
 fn heading(summary: &JobSummary) -> String {
     let JobSummary { job, node, user, account, partition, state, .. } = summary;
@@ -43,7 +42,7 @@ fn heading(summary: &JobSummary) -> String {
 }
 
 fn row(what: &str, value: impl Into<String>) -> Row {
-    (what.to_owned(), value.into())
+    Row::default().text("", 0, Cell::plain(what)).prose("", value.into())
 }
 
 /// Share of the memory limit from which the peak requires attention: the next run may exceed the limit.

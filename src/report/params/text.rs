@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 use super::CheckpointReport;
 use crate::formats::parameters::Dtype;
 use crate::formats::parameters::compare::{Comparison, Side};
-use crate::formats::parameters::summary::{Row, Share, Summary, Trainable, Values};
+use crate::formats::parameters::summary::{self, Share, Summary, Trainable, Values};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable;
 use crate::model::units::{Bytes, Ratio};
-use crate::node_view::table::{self as columns, Table};
+use crate::node_view::table::Row;
 use crate::report::Page;
-use crate::report::text::table;
+use crate::report::text;
 use crate::report::verdict::Shown as _;
 
 /// One checkpoint.
@@ -63,46 +63,33 @@ pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, o
 
 fn shares(title: &str, shares: &[Share], page: Page, out: &mut String) {
     let row = |share: &Share| {
-        vec![
-            share.name.to_owned(),
-            share.tensors.to_string(),
-            grouped(share.elements),
-            share.bytes.to_string(),
-            share.ratio.map_or_else(String::new, |ratio| format::percent(ratio.get())),
-        ]
+        Row::default()
+            .text("", 0, share.name)
+            .number("tensors", 2, share.tensors.to_string())
+            .number("elements", 0, grouped(share.elements))
+            .number("bytes", 0, share.bytes.to_string())
+            .value("share", 1, share.ratio.map(Ratio::get), format::percent)
     };
     let _ = writeln!(out, "{title}");
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("tensors", 2),
-        columns::number("elements", 0),
-        columns::number("bytes", 0),
-        columns::number("share", 1),
-    ];
-    table(out, &Table::of(titles, shares.iter().map(row)), page);
+    text::rows(out, shares.iter().map(row), page);
     out.push('\n');
 }
 
-fn rows(title: &str, rows: &[Row<'_>], bad: bool, page: Page, out: &mut String) {
+fn rows(title: &str, rows: &[summary::Row<'_>], bad: bool, page: Page, out: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let row = |row: &Row<'_>| {
-        let mut cells = vec![row.bytes.to_string(), row.dtype.name().to_owned(), shape(row.shape)];
+    let row = |row: &summary::Row<'_>| {
+        let count = |count: Option<u64>, of: &str| format!("{} {of}", grouped(count.unwrap_or(0)));
+        let mut cells = Row::default().number("", 0, row.bytes.to_string());
+        cells = cells.text("", 0, row.dtype.name()).text("", 0, shape(row.shape));
         if bad {
-            let count = |count: Option<u64>, of: &str| format!("{} {of}", grouped(count.unwrap_or(0)));
-            cells.extend([count(row.nan, "NaN"), count(row.inf, "Inf")]);
+            cells = cells.number("", 0, count(row.nan, "NaN")).number("", 0, count(row.inf, "Inf"));
         }
-        cells.push(clean(row.name).into_owned());
-        cells
+        cells.prose("", clean(row.name))
     };
     let _ = writeln!(out, "{title}");
-    let mut titles = vec![columns::number("", 0), columns::text("", 0), columns::text("", 0)];
-    if bad {
-        titles.extend([columns::number("", 0), columns::number("", 0)]);
-    }
-    titles.push(columns::prose(""));
-    table(out, &Table::of(titles, rows.iter().map(row)), page);
+    text::rows(out, rows.iter().map(row), page);
     out.push('\n');
 }
 
@@ -191,14 +178,15 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, page: Page, ou
     for (title, sides) in [("Added", &comparison.added), ("Removed", &comparison.removed)] {
         let row = |side: &Side<'_>| {
             let bytes = Bytes::new(side.bytes).to_string();
-            vec![bytes, kind(side.dtype, side.shape), clean(side.name).into_owned()]
+            let row = Row::default().text("", 0, bytes).text("", 0, kind(side.dtype, side.shape));
+            row.prose("", clean(side.name))
         };
         list(title, sides.len(), sides.iter().take(top).map(row).collect(), page, out);
     }
     let changed = comparison.changed.iter().take(top).map(|change| {
         let (before, after) = (&change.before, &change.after);
         let change = format!("{} -> {}", kind(before.dtype, before.shape), kind(after.dtype, after.shape));
-        vec![change, clean(before.name).into_owned()]
+        Row::default().text("", 0, change).prose("", clean(before.name))
     });
     list("Changed", comparison.changed.len(), changed.collect(), page, out);
     if let (Some(moved), Some(compared)) = (&comparison.values, comparison.compared) {
@@ -207,20 +195,18 @@ pub(crate) fn comparison(comparison: &Comparison<'_>, top: usize, page: Page, ou
             let difference = &moved.difference;
             let most = difference.max_abs.map_or("in bits".to_owned(), |most| format!("up to {most:.3e}"));
             let share = format!("{} of {}", grouped(difference.differing), grouped(difference.elements));
-            vec![most, share, clean(moved.name).into_owned()]
+            Row::default().text("", 0, most).text("", 0, share).prose("", clean(moved.name))
         });
         list("Largest differences", moved.len(), rows.collect(), page, out);
     }
     out.push('\n');
 }
 
-fn list(title: &str, count: usize, rows: Vec<Vec<String>>, page: Page, out: &mut String) {
+fn list(title: &str, count: usize, rows: Vec<Row>, page: Page, out: &mut String) {
     if count > 0 {
         let more = count - rows.len();
         let _ = writeln!(out, "\n{title}");
-        let others = rows.first().map_or(0, |row| row.len() - 1);
-        let titles = std::iter::repeat_n(columns::text("", 0), others).chain([columns::prose("")]);
-        table(out, &Table::of(titles.collect(), rows), page);
+        text::rows(out, rows, page);
         if more > 0 {
             let _ = writeln!(out, "  and {more} more (--top, --format json)");
         }

@@ -7,7 +7,7 @@ use crate::analyzers::replay::ReplayedAssessment;
 use crate::model::format;
 use crate::model::series::Series;
 use crate::plot::report::clock;
-use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Tone, Unit};
+use crate::plot::{Band, Baseline, Chart, Fan, Limit, Line, Panel, Unit};
 
 /// The chart of all series, one panel each.
 pub(crate) fn chart(replayed: &[(Series, Vec<ReplayedAssessment>)]) -> Chart {
@@ -46,8 +46,7 @@ fn panel(series: &Series, replayed: &[ReplayedAssessment], several: bool) -> Pan
     let fan = last.zip(limit).and_then(|(last, limit)| {
         let tte = last.assessment.tte?;
         let from = series.rows.last()?.used;
-        let (p10_s, p50_s) = (Some(tte.p10), Some(tte.p50));
-        Some(Fan { at_s: last.at, from, limit, p10_s, p50_s, p90_s: tte.p90 })
+        Some(Fan { at_s: last.at, from, limit, tte })
     });
     Panel {
         title: match last {
@@ -91,8 +90,8 @@ fn bands(replayed: &[ReplayedAssessment]) -> Vec<Band> {
             band.to_s = Some(*at);
         }
         if matches!(state, LeakState::Growing | LeakState::Leaking) {
-            let tone = if state == LeakState::Leaking { Tone::Alarm } else { Tone::Plain };
-            found.push((state, Band { from_s: *at, to_s: None, text: state.word().to_owned(), tone }));
+            let alarm = state == LeakState::Leaking;
+            found.push((state, Band { from_s: *at, to_s: None, text: state.word().to_owned(), alarm }));
         }
         before = Some(state);
     }

@@ -11,10 +11,10 @@ use crate::model::health::Health;
 use crate::model::health::Rule;
 use crate::model::printable::escaped;
 use crate::model::series::Series;
-use crate::node_view::table::{self as columns, Cell, Row, Table};
+use crate::node_view::table::{Cell, Row};
 use crate::plot::{self, TimeAxis};
 use crate::report::Page;
-use crate::report::text::table;
+use crate::report::text;
 
 /// When the verdict changed, and to what.
 pub(crate) fn changes(replayed: &[ReplayedAssessment]) -> impl Iterator<Item = (f64, LeakState)> {
@@ -41,9 +41,8 @@ pub(crate) fn write(
     let highest = series.rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let now = &end.assessment;
     let mut rows: Vec<Row> = Vec::new();
-    let row =
-        |what: &str, cell: Cell| Row { cells: vec![Cell::text(what.to_owned()), cell], ..Row::default() };
-    let mut line = |what: &str, text: String| rows.push(row(what, Cell::text(text)));
+    let row = |what: &str, cell: Cell| Row::default().text("", 0, what).prose("", cell);
+    let mut line = |what: &str, text: String| rows.push(row(what, text.into()));
     line(
         "seen",
         format!(
@@ -66,7 +65,7 @@ pub(crate) fn write(
     };
     let verdict = Cell::text(verdict(now, last.at)).of(level);
     rows.push(row("verdict", verdict));
-    let mut line = |what: &str, text: String| rows.push(row(what, Cell::text(text)));
+    let mut line = |what: &str, text: String| rows.push(row(what, text.into()));
     for (at, _) in changes(replayed).filter(|(_, state)| *state == LeakState::Leaking) {
         line("alarm", format!("leaking from {}", moment(at)));
     }
@@ -81,8 +80,7 @@ pub(crate) fn write(
     line("advice", advice(end).to_owned());
     out.push_str(&escaped(&series.name));
     out.push('\n');
-    let columns = vec![columns::text("", 0), columns::prose("")];
-    table(out, &Table { columns, rows, ..Table::default() }, page);
+    text::rows(out, rows, page);
 }
 
 /// A probability above this is not worth a remark.

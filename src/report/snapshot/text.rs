@@ -10,9 +10,9 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
-use crate::node_view::table::{self as columns, Table};
+use crate::node_view::table::{Cell, Row};
 use crate::report::Page;
-use crate::report::text::table;
+use crate::report::text;
 use crate::report::verdict::Shown as _;
 
 /// One snapshot.
@@ -62,7 +62,10 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page
 
 fn sums(totals: &Totals, page: Page, out: &mut String) {
     let whole = totals.reserved_bytes;
-    let row = |name: &str, bytes: Bytes| vec![name.to_owned(), bytes.to_string(), share(bytes, whole)];
+    let row = |name: &str, bytes: Bytes| {
+        let row = Row::default().text("", 0, name).number("", 0, bytes.to_string());
+        row.number("", 1, share(bytes, whole))
+    };
     let mut rows = vec![row("reserved", whole), row("  allocated", totals.allocated_bytes)];
     let pending = totals.active_bytes.saturating_sub(totals.allocated_bytes);
     if pending > Bytes::ZERO {
@@ -76,22 +79,11 @@ fn sums(totals: &Totals, page: Page, out: &mut String) {
         row("  largest free range", totals.largest_free_bytes),
     ]);
     out.push_str("Memory\n");
-    let titles = vec![columns::text("", 0), columns::number("", 0), columns::number("", 1)];
-    table(out, &Table::of(titles, rows), page);
+    text::rows(out, rows, page);
     out.push('\n');
 }
 
 fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("segments", 5),
-        columns::number("reserved", 0),
-        columns::number("allocated", 1),
-        columns::number("free", 4),
-        columns::number("releasable", 2),
-        columns::number("not releasable", 0),
-        columns::number("largest free", 3),
-    ];
     let mut rows = Vec::new();
     for group in groups {
         let mut name = format!("device {}", group.device);
@@ -108,19 +100,20 @@ fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
             let _ = write!(name, ", private pool {first}.{second}");
         }
         let totals = &group.totals;
-        rows.push(vec![
-            name,
-            totals.segments.to_string(),
-            totals.reserved_bytes.to_string(),
-            totals.allocated_bytes.to_string(),
-            totals.free_bytes.to_string(),
-            totals.releasable_bytes.to_string(),
-            totals.unreleasable_bytes.to_string(),
-            totals.largest_free_bytes.to_string(),
-        ]);
+        rows.push(
+            Row::default()
+                .text("", 0, name)
+                .number("segments", 5, totals.segments.to_string())
+                .number("reserved", 0, totals.reserved_bytes.to_string())
+                .number("allocated", 1, totals.allocated_bytes.to_string())
+                .number("free", 4, totals.free_bytes.to_string())
+                .number("releasable", 2, totals.releasable_bytes.to_string())
+                .number("not releasable", 0, totals.unreleasable_bytes.to_string())
+                .number("largest free", 3, totals.largest_free_bytes.to_string()),
+        );
     }
     let _ = writeln!(out, "{title}");
-    table(out, &Table::of(titles, rows), page);
+    text::rows(out, rows, page);
     out.push('\n');
 }
 
@@ -128,13 +121,6 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
     if requests.is_empty() {
         return;
     }
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("size", 0),
-        columns::number("served from cache", 0),
-        columns::number("unusable share", 0),
-        columns::number("unusable", 1),
-    ];
     let mut rows = Vec::new();
     for request in requests {
         let origin = match request.origin {
@@ -145,37 +131,32 @@ fn requests(requests: &[Request], page: Page, out: &mut String) {
             Origin::LiveP99 => "p99 of live blocks",
             Origin::LiveMax => "largest live block",
         };
-        rows.push(vec![
-            origin.to_owned(),
-            request.size_bytes.to_string(),
-            if request.fits { "yes" } else { "no" }.to_owned(),
-            request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), format::percent),
-            request.lost_bytes.to_string(),
-        ]);
+        let unusable = request.unusable_ratio.map_or_else(|| "no free memory".to_owned(), format::percent);
+        rows.push(
+            Row::default()
+                .text("", 0, origin)
+                .number("size", 0, request.size_bytes.to_string())
+                .number("served from cache", 0, if request.fits { "yes" } else { "no" })
+                .number("unusable share", 0, unusable)
+                .number("unusable", 1, request.lost_bytes.to_string()),
+        );
     }
     out.push_str("Free memory that a request can use\n");
-    table(out, &Table::of(titles, rows), page);
+    text::rows(out, rows, page);
     out.push('\n');
 }
 
 fn holders(title: &str, holders: &[Holder], page: Page, out: &mut String) {
     let row = |holder: &Holder| {
-        vec![
-            holder.live_bytes.to_string(),
-            holder.share_ratio.map_or_else(String::new, format::percent),
-            holder.blocks.to_string(),
-            holder.stack.short.clone(),
-        ]
+        Row::default()
+            .number("allocated", 0, holder.live_bytes.to_string())
+            .value("share", 1, holder.share_ratio, format::percent)
+            .number("blocks", 2, holder.blocks.to_string())
+            .prose("allocated by", &holder.stack.short)
     };
     if !holders.is_empty() {
         let _ = writeln!(out, "{title}");
-        let titles = vec![
-            columns::number("allocated", 0),
-            columns::number("share", 1),
-            columns::number("blocks", 2),
-            columns::prose("allocated by"),
-        ];
-        table(out, &Table::of(titles, holders.iter().map(row)), page);
+        text::rows(out, holders.iter().map(row), page);
         out.push('\n');
     }
 }
@@ -214,15 +195,17 @@ fn trace(trace: &TraceReport, page: Page, out: &mut String) {
         (event, Some(seconds)) => format!("after {seconds:.3} s, event {event}"),
         (event, None) => format!("event {event}"),
     };
-    let row = |name: &str, value: Bytes, more: String| vec![name.to_owned(), value.to_string(), more];
+    let row = |name: &str, value: Bytes, more: String| {
+        let row = Row::default().text("", 0, name).number("", 0, value.to_string());
+        row.prose("", Cell::plain(more))
+    };
     let rows = vec![
         row("allocated at its start", trace.base_bytes, String::new()),
         row("allocated at its end", trace.end_bytes, String::new()),
         row("peak allocated", peak.live_bytes, when),
         row("peak reserved", trace.reserved_peak_bytes, String::new()),
     ];
-    let titles = vec![columns::text("", 0), columns::number("", 0), columns::prose("")];
-    table(out, &Table::of(titles, rows), page);
+    text::rows(out, rows, page);
     let _ = writeln!(
         out,
         "  segments allocated from the driver: {}, freed: {}\n",
@@ -259,27 +242,18 @@ fn leaks(leaks: &Leaks, page: Page, out: &mut String) {
         }
     };
     let row = |stack: &crate::formats::snapshot::analysis::Unfreed| {
-        vec![
-            if stack.suspect { "leak?" } else { "" }.to_owned(),
-            stack.live_bytes.to_string(),
-            stack.allocations.to_string(),
-            match stack.per_step_bytes.filter(|_| stack.suspect) {
-                Some(bytes) => format!("{bytes} per step, in {} steps", stack.in_steps),
-                None => String::new(),
-            },
-            stack.stack.short.clone(),
-        ]
+        let growth = match stack.per_step_bytes.filter(|_| stack.suspect) {
+            Some(bytes) => format!("{bytes} per step, in {} steps", stack.in_steps),
+            None => String::new(),
+        };
+        Row::default()
+            .text("", 0, Cell::plain(if stack.suspect { "leak?" } else { "" }))
+            .number("not freed", 0, stack.live_bytes.to_string())
+            .number("allocations", 1, stack.allocations.to_string())
+            .text("growth", 0, Cell::plain(growth))
+            .prose("allocated by", &stack.stack.short)
     };
-    if !leaks.stacks.is_empty() {
-        let titles = vec![
-            columns::text("", 0),
-            columns::number("not freed", 0),
-            columns::number("allocations", 1),
-            columns::text("growth", 0),
-            columns::prose("allocated by"),
-        ];
-        table(out, &Table::of(titles, leaks.stacks.iter().map(row)), page);
-    }
+    text::rows(out, leaks.stacks.iter().map(row), page);
     out.push('\n');
 }
 
@@ -293,7 +267,7 @@ fn settings(settings: Option<&Settings<'_>>, page: Page, out: &mut String) {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            rows.push(vec![name.to_owned(), value]);
+            rows.push(Row::default().text("", 0, name).prose("", value));
         }
     };
     row("expandable_segments", settings.expandable_segments.map(|on| on.to_string()));
@@ -302,19 +276,13 @@ fn settings(settings: Option<&Settings<'_>>, page: Page, out: &mut String) {
     row("max_split_size", Some(split));
     row("garbage_collection_threshold", settings.garbage_collection_threshold_ratio.map(|at| at.to_string()));
     row("roundup_power2_divisions", settings.roundup_power2_divisions.map(|most| most.to_string()));
-    table(out, &Table::of(vec![columns::text("", 0), columns::prose("")], rows), page);
+    text::rows(out, rows, page);
     out.push('\n');
 }
 
 /// What changed between two snapshots.
 pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) {
     let (before, after) = (&comparison.before, &comparison.after);
-    let titles = vec![
-        columns::text("", 0),
-        columns::number("before", 0),
-        columns::number("after", 1),
-        columns::number("change", 0),
-    ];
     let mut rows = Vec::new();
     for (name, before, after) in [
         ("reserved", before.reserved_bytes, after.reserved_bytes),
@@ -325,28 +293,25 @@ pub(crate) fn comparison(comparison: &Comparison, page: Page, out: &mut String) 
         ("largest free range", before.largest_free_bytes, after.largest_free_bytes),
     ] {
         let difference = i128::from(after.get()) - i128::from(before.get());
-        rows.push(vec![name.to_owned(), before.to_string(), after.to_string(), signed(difference)]);
+        rows.push(
+            Row::default()
+                .text("", 0, name)
+                .number("before", 0, before.to_string())
+                .number("after", 1, after.to_string())
+                .number("change", 0, signed(difference)),
+        );
     }
     out.push_str("Memory\n");
-    table(out, &Table::of(titles, rows), page);
+    text::rows(out, rows, page);
     out.push_str("\nLargest changes by owner\n");
     let rows = comparison.stacks.iter().map(|stack| {
-        vec![
-            signed(stack.change_bytes),
-            format!("{} to {}", stack.before_bytes, stack.after_bytes),
-            format!("{} to {}", stack.before_blocks, stack.after_blocks),
-            stack.stack.short.clone(),
-        ]
+        Row::default()
+            .number("change", 0, signed(stack.change_bytes))
+            .text("allocated", 1, format!("{} to {}", stack.before_bytes, stack.after_bytes))
+            .text("blocks", 2, format!("{} to {}", stack.before_blocks, stack.after_blocks))
+            .prose("allocated by", &stack.stack.short)
     });
-    if !comparison.stacks.is_empty() {
-        let titles = vec![
-            columns::number("change", 0),
-            columns::text("allocated", 1),
-            columns::text("blocks", 2),
-            columns::prose("allocated by"),
-        ];
-        table(out, &Table::of(titles, rows), page);
-    }
+    text::rows(out, rows, page);
 }
 
 fn signed(bytes: i128) -> String {

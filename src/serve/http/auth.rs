@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, header};
+use ring::hmac;
+use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
-use tokio_rustls::rustls::crypto::{self, tls13::OkmBlock};
-use tokio_rustls::rustls::{CipherSuite, SupportedCipherSuite};
 
 use super::meter::Request;
 use crate::model::lock::lock;
@@ -47,7 +47,7 @@ pub(super) struct Users {
 /// State that is kept when the web-config file changes.
 #[derive(Debug)]
 pub(super) struct Memory {
-    key: [u8; 32],
+    key: hmac::Key,
     known: Mutex<VecDeque<Vec<u8>>>,
     queue: Semaphore,
     one_at_a_time: Arc<Semaphore>,
@@ -55,10 +55,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        let mut key = [0; 32];
-        crypto::ring::default_provider()
-            .secure_random
-            .fill(&mut key)
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .expect("the kernel's random numbers cannot fail once the system has started");
         Self {
             key,
@@ -71,21 +68,12 @@ impl Memory {
     /// The HMAC of user, hash and password, each preceded by its length, so that different triples never give the
     /// same input.
     fn tag(&self, user: &str, hash: &str, password: &[u8]) -> Vec<u8> {
-        let mut text = Vec::new();
+        let mut context = hmac::Context::with_key(&self.key);
         for part in [user.as_bytes(), hash.as_bytes(), password] {
-            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            text.extend_from_slice(part);
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
         }
-        let suite = crypto::ring::ALL_CIPHER_SUITES.iter().find_map(|suite| match suite {
-            SupportedCipherSuite::Tls13(suite)
-                if suite.common.suite == CipherSuite::TLS13_AES_128_GCM_SHA256 =>
-            {
-                Some(*suite)
-            }
-            _ => None,
-        });
-        let suite = suite.expect("TLS 1.3 requires this suite of every implementation");
-        suite.hkdf_provider.hmac_sign(&OkmBlock::new(&self.key), &text).as_ref().to_vec()
+        context.sign().as_ref().to_vec()
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, VecDeque<Vec<u8>>> {

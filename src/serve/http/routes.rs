@@ -126,12 +126,12 @@ impl Route {
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
             "/api/v1/alerts" => Self::Alerts,
-            path if run_requests::run(path).is_some() => Self::RunCheckpoint(run_requests::run(path)?),
-            path => match (path.strip_prefix(jobs::FOLDER), Wanted::of(path)) {
-                (Some(job), _) => Self::Job(job.to_owned()),
-                (None, Some(wanted)) => Self::Incidents(wanted),
-                (None, None) => Self::Page(View::of(path, query)?),
-            },
+            path => {
+                let job = path.strip_prefix(jobs::FOLDER).map(|job| Self::Job(job.to_owned()));
+                job.or_else(|| run_requests::run(path).map(Self::RunCheckpoint))
+                    .or_else(|| Wanted::of(path).map(Self::Incidents))
+                    .or_else(|| View::of(path, query).map(Self::Page))?
+            }
         })
     }
 
@@ -294,15 +294,7 @@ impl Routes {
                     .with(header::CONTENT_SECURITY_POLICY, page::NOTHING_ALLOWED)
                     .with(header::CACHE_CONTROL, "no-cache");
             }
-            Route::Page(_)
-            | Route::Node
-            | Route::History
-            | Route::Metrics
-            | Route::Frame
-            | Route::Findings
-            | Route::Timeline
-            | Route::Incidents(_)
-            | Route::Job(_) => {}
+            _ => {}
         }
         let place = {
             let _waits = open.waits();
@@ -358,8 +350,7 @@ impl Routes {
 
     async fn page(&self, form: Form, headers: &http::HeaderMap) -> Answer {
         let Some(frame) = self.frame() else {
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "No sample has been taken yet.")
-                .with(header::RETRY_AFTER, "1");
+            return no_sample();
         };
         let encoding = negotiate::encoding(values(headers, header::ACCEPT_ENCODING));
         let Ok(body) = self.pages.get(&frame, form, encoding).await else {
@@ -380,8 +371,7 @@ impl Routes {
             Err(sentence) => return Answer::text(StatusCode::BAD_REQUEST, sentence),
         };
         let Some(frame) = self.frame() else {
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "No sample has been taken yet.")
-                .with(header::RETRY_AFTER, "1");
+            return no_sample();
         };
         Answer::page("application/json", timeline::encode(&frame, &filter).into())
     }
@@ -491,6 +481,12 @@ impl Routes {
     fn frame(&self) -> Option<Arc<Frame>> {
         self.frames.borrow().clone()
     }
+}
+
+/// The answer before the first sample.
+fn no_sample() -> Answer {
+    Answer::text(StatusCode::SERVICE_UNAVAILABLE, "No sample has been taken yet.")
+        .with(header::RETRY_AFTER, "1")
 }
 
 /// The values of a header that are valid text.

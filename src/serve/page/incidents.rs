@@ -6,7 +6,7 @@ use super::render::{self, Name, segment};
 use super::{Content, moment};
 use crate::model::format::{self, UNKNOWN};
 use crate::node_view::sheet::{Facts, Section};
-use crate::node_view::table::{Cell, Row, Table, number, prose, text};
+use crate::node_view::table::{Cell, Row, Table};
 use crate::node_view::{Health, Link};
 use crate::protection::types::incident::Incident;
 use crate::protection::types::incidents::Entry;
@@ -41,10 +41,6 @@ const REFUSED: &str = "<p>Incidents contain the output of hooks and are shown to
     <code>basic_auth_users</code>, or require client certificates, in the file of <code>web.config_file</code>. \
     <code>memwarden incidents</code> on this host shows them to root.</p>";
 
-fn row(id: impl Into<String>, cells: Vec<Cell>) -> Row {
-    Row { id: id.into(), health: Health::Ok, cells, link: None }
-}
-
 fn row_of(entry: &Entry) -> Row {
     let lasted = match (entry.began_unix_seconds, entry.ended_unix_seconds) {
         (Some(began), Some(ended)) => format::duration((ended - began).max(0.0)),
@@ -52,34 +48,19 @@ fn row_of(entry: &Entry) -> Row {
         _ => String::new(),
     };
     let began = entry.began_unix_seconds.map_or_else(|| entry.id.clone(), moment);
-    let cells = vec![
-        Cell::text(began).to(Link::Incident(entry.id.clone())),
-        Cell::text(entry.target.as_deref().unwrap_or_default()),
-        Cell::text(entry.mode.as_deref().unwrap_or_default()),
-        Cell::text(lasted),
-        Cell::text(entry.steps.map_or_else(String::new, |steps| steps.to_string())),
-        Cell::text(entry.summary.as_deref().unwrap_or("Its record cannot be read.")),
-    ];
-    row(&*entry.id, cells)
+    Row::new(&*entry.id, Health::Ok)
+        .text("began", 0, Cell::text(began).to(Link::Incident(entry.id.clone())))
+        .text("target", 0, entry.target.as_deref().unwrap_or_default())
+        .text("mode", 3, entry.mode.as_deref().unwrap_or_default())
+        .number("lasted", 3, lasted)
+        .number("steps", 4, entry.steps.map_or_else(String::new, |steps| steps.to_string()))
+        .prose("summary", entry.summary.as_deref().unwrap_or("Its record cannot be read."))
 }
 
 pub(super) fn list(content: &Content<'_>) -> Markup {
     let body = match &content.incidents {
         IncidentsShown::Known(Shown::List(entries)) => {
-            let table = Table {
-                name: "Incidents",
-                columns: vec![
-                    text("began", 0),
-                    text("target", 0),
-                    text("mode", 3),
-                    number("lasted", 3),
-                    number("steps", 4),
-                    prose("summary"),
-                ],
-                rows: entries.iter().map(row_of).collect(),
-                empty: "No incident is recorded.".to_owned(),
-                ..Table::default()
-            };
+            let table = Table::new("Incidents", entries.iter().map(row_of), "No incident is recorded.");
             render::table(content, &table)
         }
         IncidentsShown::Refused => PreEscaped(REFUSED.to_owned()),
@@ -144,22 +125,14 @@ fn after(incident: &Incident, unix_seconds: f64) -> Cell {
 }
 
 fn transitions(incident: &Incident) -> Table {
-    let of = |step: &crate::protection::types::incident::Move| {
-        let cells = vec![
-            after(incident, step.unix_seconds),
-            Cell::text(&step.from),
-            Cell::text(&step.to),
-            Cell::text(&step.reason),
-        ];
-        row("", cells)
-    };
-    Table {
-        name: "Transitions",
-        columns: vec![text("at", 0), text("from", 0), text("to", 0), prose("because")],
-        rows: incident.moves.iter().map(of).collect(),
-        empty: "No transition is recorded.".to_owned(),
-        ..Table::default()
-    }
+    let rows = incident.moves.iter().map(|step| {
+        Row::new("", Health::Ok)
+            .text("at", 0, after(incident, step.unix_seconds))
+            .text("from", 0, &step.from)
+            .text("to", 0, &step.to)
+            .prose("because", &step.reason)
+    });
+    Table::new("Transitions", rows, "No transition is recorded.")
 }
 
 fn steps(incident: &Incident) -> Table {
@@ -167,26 +140,12 @@ fn steps(incident: &Incident) -> Table {
         let verb = step.step.get("do").and_then(serde_json::Value::as_str).unwrap_or(UNKNOWN);
         let outcome = step.outcome.as_str().map_or_else(|| step.outcome.to_string(), str::to_owned);
         let processes = step.processes.map_or_else(String::new, |processes| processes.to_string());
-        let cells = vec![
-            after(incident, step.unix_seconds),
-            Cell::text(verb),
-            Cell::text(outcome),
-            Cell::text(processes),
-            Cell::text(step.error.as_deref().unwrap_or_default()),
-        ];
-        row("", cells)
+        Row::new("", Health::Ok)
+            .text("at", 0, after(incident, step.unix_seconds))
+            .text("step", 0, verb)
+            .text("outcome", 0, outcome)
+            .number("processes", 0, processes)
+            .prose("error", step.error.as_deref().unwrap_or_default())
     });
-    Table {
-        name: "Steps",
-        columns: vec![
-            text("at", 0),
-            text("step", 0),
-            text("outcome", 0),
-            number("processes", 0),
-            prose("error"),
-        ],
-        rows: rows.collect(),
-        empty: "No step was taken.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Steps", rows, "No step was taken.")
 }

@@ -46,13 +46,9 @@ impl Form {
         }
     }
 
-    const fn place(self) -> usize {
-        match self {
-            Self::Metrics(Format::Text) => 0,
-            Self::Metrics(Format::OpenMetrics) => 1,
-            Self::Json => 2,
-            Self::Findings => 3,
-        }
+    /// Its place in [`Self::ALL`].
+    fn place(self) -> usize {
+        Self::ALL.iter().position(|own| *own == self).unwrap_or_default()
     }
 
     fn render(self, frame: &Frame, dcgm: Option<&Dcgm>) -> Bytes {
