@@ -18,7 +18,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
 fn a_job_has_series_while_it_is_connected() {
     let daemon = Daemon::start(&["--set", "sampling.interval=200ms"]);
     let mut job = connect(&daemon);
-    let hello = r#"{"type":"hello","v":1,"rank":1,"world":2,"job":"test","framework":"none"}"#;
+    let hello = r#"{"type":"hello","v":1,"rank":1,"world":2,"run":"test","framework":"none"}"#;
     let step = r#"{"type":"step","step":5,"seconds":0.3,"tokens":4096,"loss":1.5}"#;
     let memory = r#"{"type":"mem","devices":{"0":{"allocated":100,"reserved":200,"free":800}}}"#;
     let event = r#"{"type":"event","name":"after eval","step":5,"detail":{"note":"ä"}}"#;

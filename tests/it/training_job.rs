@@ -29,7 +29,7 @@ pub(crate) fn uuid(rank: u64) -> String {
 pub(crate) fn hello(rank: u64) -> Value {
     json!({
         "type": "hello", "v": 1, "client": "speaker.rs", "rank": rank, "local_rank": rank, "world": WORLD,
-        "job": "speaker", "framework": "none", "framework_version": "1", "data_parallel": WORLD,
+        "run": "speaker", "framework": "none", "framework_version": "1", "data_parallel": WORLD,
         "sequence_length": 2048, "global_batch": 8, "precision": "bf16", "recompute": "none",
         "devices": {"0": {"uuid": uuid(rank), "name": "NVIDIA H100 80GB HBM3"}},
         "model": {

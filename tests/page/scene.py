@@ -56,7 +56,7 @@ class Rank:
 
     def hello(self):
         return {"type": "hello", "v": 1, "client": "scene 1", "rank": self.rank, "local_rank": self.rank,
-                "world": self.world, "job": self.run, "framework": "torch", "precision": "bf16",
+                "world": self.world, "run": self.run, "framework": "torch", "precision": "bf16",
                 "devices": {"0": {"uuid": uuid(self.gpu), "name": "NVIDIA H100 80GB HBM3"}}}
 
 

@@ -2,7 +2,7 @@
 
     import memwarden
 
-    monitor = memwarden.Monitor(job="llama-sft")
+    monitor = memwarden.Monitor(run="llama-sft")
     for n, batch in enumerate(loader, 1):
         with monitor.phase("forward"):
             loss = model(**batch).loss

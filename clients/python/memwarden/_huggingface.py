@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from ._base import JSON, _clock, _guarded, _log
 from ._monitor import Monitor
 from ._process import launcher_rank
+from ._trainers import _Callback
 
 if TYPE_CHECKING:
     _Base = object
@@ -19,27 +20,8 @@ else:
         _Base = object
 
 
-class HuggingFaceCallback(_Base):
-    """Reports the steps, loss and checkpoints of a Trainer: `Trainer(callbacks=[memwarden.HuggingFaceCallback()])`.
-
-    Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.
-    With `analyze`, reports the parameters of the model when training begins. Without a `monitor`, creates one when it
-    is first used, so that a callback that has not been used can be pickled and sent to another process.
-    """
-
-    def __init__(self, monitor: Optional[Monitor] = None, analyze: bool = True) -> None:
-        super().__init__()
-        self._monitor = monitor
-        self._analyze = analyze
-        self._waiting: Optional[JSON] = None
-        self._seen, self._ended = 0, _clock()
-
-    @property
-    def monitor(self) -> Monitor:
-        """The monitor that this callback reports to."""
-        if self._monitor is None:
-            self._monitor = Monitor()
-        return self._monitor
+class _HuggingFaceSaver(_Callback, _Base):
+    """Only saves when asked; the steps are reported in another way."""
 
     if not TYPE_CHECKING:
 
@@ -50,17 +32,40 @@ class HuggingFaceCallback(_Base):
             raise AttributeError(name)
 
     @_guarded()
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Saves a checkpoint if one is requested."""
+        if self.monitor._checkpoints.boundary(int(state.global_step)) and control is not None:
+            self.monitor.checkpoint_saving(step=state.global_step)
+            control.should_save = True
+
+    @_guarded()
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Reports that the checkpoint is complete."""
+        path = os.path.join(args.output_dir, "checkpoint-%d" % state.global_step)
+        self.monitor.checkpoint_saved(path, state.global_step)
+
+
+class HuggingFaceCallback(_HuggingFaceSaver):
+    """Reports the steps, loss and checkpoints of a Trainer: `Trainer(callbacks=[memwarden.HuggingFaceCallback()])`.
+
+    Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.
+    With `analyze`, reports the parameters of the model when training begins. Without a `monitor`, creates one when it
+    is first used, so that a callback that has not been used can be pickled and sent to another process.
+    """
+
+    def __init__(self, monitor: Optional[Monitor] = None, analyze: bool = True) -> None:
+        super().__init__(monitor, analyze)
+        self._waiting: Optional[JSON] = None
+        self._seen, self._ended = 0, _clock()
+
+    @_guarded()
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Describes the run and the model, and starts the monitor."""
-        model = kwargs.get("model")
         if getattr(args, "bf16", False) or getattr(args, "fp16", False):
             self.monitor.describe(precision="bf16" if args.bf16 else "fp16")
         if getattr(args, "gradient_checkpointing", False):
             self.monitor.describe(recompute="full")
-        self.monitor._checkpoints.take_part_in_trainer()
-        self.monitor.start()
-        if model is not None and self._analyze:
-            self.monitor.analyze_model(model, kwargs.get("optimizer"), check_values=False)
+        self._begin(kwargs.get("model"), kwargs.get("optimizer"))
         self._seen, self._ended = self._tokens(state) or 0, _clock()
 
     def _report(self, **logged: Any) -> None:
@@ -85,12 +90,7 @@ class HuggingFaceCallback(_Base):
         begun, self._ended = self._ended, _clock()
         self._waiting = {"n": state.global_step, "tokens": tokens, "samples": samples or None}
         self._waiting["seconds"] = self._ended - begun
-        self._save_if_due(state, control)
-
-    def _save_if_due(self, state: Any, control: Any) -> None:
-        if self.monitor._checkpoints.boundary(int(state.global_step)) and control is not None:
-            self.monitor.checkpoint_saving(step=state.global_step)
-            control.should_save = True
+        super().on_step_end(args, state, control)
 
     @_guarded()
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -107,8 +107,7 @@ class HuggingFaceCallback(_Base):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Reports that the checkpoint is complete."""
         self._report()
-        path = os.path.join(args.output_dir, "checkpoint-%d" % state.global_step)
-        self.monitor.checkpoint_saved(path, state.global_step)
+        super().on_save(args, state, control)
 
     @_guarded()
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -120,23 +119,6 @@ class HuggingFaceCallback(_Base):
         """Reports the last step and ends the series of this rank."""
         self._report()
         self.monitor.stop()
-
-
-class _HuggingFaceSaver(HuggingFaceCallback):
-    """Only saves when asked; the steps are reported in another way."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor, analyze=False)
-        self.monitor._checkpoints.take_part_in_trainer()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Saves a checkpoint if one is requested."""
-        _guarded()(self._save_if_due)(state, control)
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Nothing."""
-
-    on_log = on_step_begin = on_evaluate = on_train_end = on_train_begin
 
 
 def _ignore(*_: Any, **__: Any) -> None:

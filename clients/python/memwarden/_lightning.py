@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from ._base import _guarded, _log
 from ._monitor import Monitor
+from ._trainers import _Callback
 
 
 def _callback_class() -> Any:
@@ -27,7 +28,29 @@ else:
     _Base = _callback_class()
 
 
-class LightningCallback(_Base):
+class _LightningSaver(_Callback, _Base):
+    """Only saves when asked; the steps are reported in another way."""
+
+    _last = 0
+
+    @_guarded()
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Saves a checkpoint if one is requested, and the optimizer has stepped."""
+        if trainer.global_step != self._last:
+            self._last = int(trainer.global_step)
+            self._save_if_due(trainer)
+
+    def _save_if_due(self, trainer: Any) -> None:
+        step = int(trainer.global_step)
+        if not self.monitor._checkpoints.boundary(step):
+            return
+        known = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None)
+        path = os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step)
+        with self.monitor.checkpoint(path, step):
+            trainer.save_checkpoint(path)
+
+
+class LightningCallback(_LightningSaver):
     """Reports the steps and loss of a Trainer: `Trainer(callbacks=[memwarden.LightningCallback()])`.
 
     Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.
@@ -36,17 +59,8 @@ class LightningCallback(_Base):
     """
 
     def __init__(self, monitor: Optional[Monitor] = None, analyze: bool = True) -> None:
-        super().__init__()
-        self._monitor = monitor
-        self._analyze = analyze
-        self._last = self._samples = self._tokens = 0
-
-    @property
-    def monitor(self) -> Monitor:
-        """The monitor that this callback reports to."""
-        if self._monitor is None:
-            self._monitor = Monitor()
-        return self._monitor
+        super().__init__(monitor, analyze)
+        self._samples = self._tokens = 0
 
     @_guarded()
     def on_train_start(self, trainer: Any, module: Any) -> None:
@@ -54,10 +68,7 @@ class LightningCallback(_Base):
         self._last = int(getattr(trainer, "global_step", 0))
         self._samples = self._tokens = 0
         self.monitor.describe(data_parallel=getattr(trainer, "world_size", None))
-        self.monitor._checkpoints.take_part_in_trainer()
-        self.monitor.start()
-        if self._analyze:
-            self.monitor.analyze_model(module, check_values=False)
+        self._begin(module)
 
     @_guarded()
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -77,15 +88,6 @@ class LightningCallback(_Base):
         self._samples = self._tokens = 0
         self._save_if_due(trainer)
 
-    def _save_if_due(self, trainer: Any) -> None:
-        step = int(trainer.global_step)
-        if not self.monitor._checkpoints.boundary(step):
-            return
-        known = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None)
-        path = os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step)
-        with self.monitor.checkpoint(path, step):
-            trainer.save_checkpoint(path)
-
     @_guarded()
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Records the end of a validation."""
@@ -100,30 +102,3 @@ class LightningCallback(_Base):
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Ends the series of this rank."""
         self.monitor.stop()
-
-
-class _LightningSaver(LightningCallback):
-    """Only saves when asked; the steps are reported in another way."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor, analyze=False)
-        self.monitor._checkpoints.take_part_in_trainer()
-
-    @_guarded()
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Saves a checkpoint if one is requested, and the optimizer has stepped."""
-        if trainer.global_step != self._last:
-            self._last = int(trainer.global_step)
-            self._save_if_due(trainer)
-
-    def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Does nothing: the hooks of the instrumentation describe the run."""
-
-    def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Does nothing: the hooks of the instrumentation end the steps."""
-
-    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        """Does nothing: the hooks of the instrumentation report errors."""
-
-    def on_train_end(self, trainer: Any, module: Any) -> None:
-        """Does nothing: the hooks of the instrumentation end the monitor."""

@@ -41,7 +41,7 @@ class Monitor:
 
     def __init__(
         self,
-        job: Optional[str] = None,
+        run: Optional[str] = None,
         *,
         rank: Optional[int] = None,
         local_rank: Optional[int] = None,
@@ -64,7 +64,7 @@ class Monitor:
         agree_every: int = 0,
     ) -> None:
         env = os.environ
-        facts: JSON = {"job": job if job is not None else env.get("MEMWARDEN_RUN") or None}
+        facts: JSON = {"run": run if run is not None else env.get("MEMWARDEN_RUN") or None}
         facts.update(rank=rank, local_rank=local_rank, world=world, data_parallel=data_parallel, precision=precision)
         facts.update(sequence_length=sequence_length, global_batch=global_batch, recompute=recompute)
         paths = _text(socket_path or env.get("MEMWARDEN_JOB_SOCKET") or DEFAULT_SOCKET)

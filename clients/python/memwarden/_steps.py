@@ -44,14 +44,12 @@ class _Steps:
         """Adds a step, with the arguments of `Monitor.step`; returns its number."""
         now = _clock()
         self.last = number = self.last + 1 if n is None else int(n)
+        tokens, samples, loss = _number(tokens), _number(samples), _number(loss)
+        rate, grad_norm = _number(rate), _number(grad_norm)
         if tokens is not None:
-            tokens = tokens if type(tokens) is int else _number(tokens)
-            if tokens is not None:
-                self.tokens = (self.tokens or 0) + int(tokens)
+            self.tokens = (self.tokens or 0) + int(tokens)
         if samples is not None:
-            samples = samples if type(samples) is int else _number(samples)
-            if samples is not None:
-                self.samples = (self.samples or 0) + int(samples)
+            self.samples = (self.samples or 0) + int(samples)
         if seconds is None and self._ended is not None:
             seconds = now - self._ended
         self._ended = now
@@ -64,20 +62,14 @@ class _Steps:
             line += ',"samples":%d' % self.samples
         finite = True
         if loss is not None:
-            loss = loss if type(loss) is float else _number(loss)
-            if loss is not None:
-                finite = loss - loss == 0.0
-                line += ',"loss":' + _real(loss)
-        if rate is not None:
-            rate = rate if type(rate) is float else _number(rate)
-            # The protocol has no learning rate that is not finite.
-            if rate is not None and rate - rate == 0.0:
-                line += ',"learning_rate":%r' % rate
+            finite = loss - loss == 0.0
+            line += ',"loss":' + _real(loss)
+        # The protocol has no learning rate that is not finite.
+        if rate is not None and rate - rate == 0.0:
+            line += ',"learning_rate":%r' % rate
         if grad_norm is not None:
-            grad_norm = grad_norm if type(grad_norm) is float else _number(grad_norm)
-            if grad_norm is not None:
-                finite = finite and grad_norm - grad_norm == 0.0
-                line += ',"grad_norm":' + _real(grad_norm)
+            finite = finite and grad_norm - grad_norm == 0.0
+            line += ',"grad_norm":' + _real(grad_norm)
         if skipped:
             self._skipped += 1
         if not finite:
@@ -108,12 +100,6 @@ def _wanted_steps(steps: Any) -> Optional[Tuple[Set[int], List[Tuple[int, int]]]
     """`[1, [5, 10]]`: 1, and 5 to 10 inclusive."""
     if steps is None:
         return None
-    single: Set[int] = set()
-    ranges: List[Tuple[int, int]] = []
-    for each in steps:
-        if isinstance(each, int):
-            single.add(each)
-        else:
-            first, last = each
-            ranges.append((int(first), int(last)))
-    return single, ranges
+    each = list(steps)
+    single = {one for one in each if isinstance(one, int)}
+    return single, [(int(first), int(last)) for first, last in (one for one in each if not isinstance(one, int))]

@@ -16,7 +16,7 @@ def test_a_connection_begins_with_hello_and_ends_with_bye(daemon):
         monitor.step(1)
     daemon.wait_end()
     hello, step, bye = daemon.all()
-    assert (hello["type"], hello["v"], hello["job"]) == ("hello", 1, "run 7")
+    assert (hello["type"], hello["v"], hello["run"]) == ("hello", 1, "run 7")
     assert (hello["rank"], hello["world"], hello["data_parallel"]) == (3, 8, 4)
     assert (step["type"], bye["type"], bye["reason"]) == ("step", "bye", "finished")
 

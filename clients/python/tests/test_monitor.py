@@ -230,7 +230,7 @@ def test_a_long_phase_is_told_while_it_lasts(daemon, monitor):
 
 def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
     long = "ü" * 1000
-    monitor.describe(job=long)
+    monitor.describe(run=long)
     with monitor.phase(long):
         pass
     monitor.record(long)
@@ -240,7 +240,7 @@ def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
     for kind, key, most in (("phase", "name", 64), ("event", "name", 256), ("checkpoint", "reason", 256)):
         (message,) = daemon.of(kind)
         assert len(message[key].encode()) == most, message
-    assert len(daemon.of("bye")[0]["reason"].encode()) == len(daemon.of("hello")[0]["job"].encode()) == 256
+    assert len(daemon.of("bye")[0]["reason"].encode()) == len(daemon.of("hello")[0]["run"].encode()) == 256
 
 
 def test_the_allocator_is_told(daemon, monitor, torch):

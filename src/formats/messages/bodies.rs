@@ -74,10 +74,10 @@ fields! {
         rank: u64 = Whole,
         /// The rank on this host; 0 where it is left out.
         local_rank: u64 = Whole,
-        /// Ranks of the whole job; 1 where it is left out.
+        /// Ranks of the run; 1 where it is left out.
         world: u64 = Whole,
-        /// The user's name for the run.
-        job: String = Text(WORDS),
+        /// The name of the training run.
+        run: String = Text(WORDS),
         framework: String = Text(WORDS),
         framework_version: String = Text(WORDS),
         /// Data-parallel replicas.

@@ -159,7 +159,7 @@ impl Rank {
             let detail = json!({
                 "world": world,
                 "client": hello.client,
-                "run": hello.job,
+                "run": hello.run,
                 "framework": hello.framework,
                 "framework_version": hello.framework_version,
                 "precision": hello.precision,
