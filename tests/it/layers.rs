@@ -19,7 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("plot", &["model"]),
     ("recording", &["model", "formats", "host", "plot"]),
     ("protection/types", &["model"]),
-    ("protection/policy", &["model"]),
+    ("protection/policy", &["model", "protection/types"]),
     ("protection/options", &["model", "config", "protection/types", "protection/policy"]),
     ("protection/plan", &["model", "protection/types", "protection/policy", "protection/options"]),
     ("protection/metrics", &["model"]),

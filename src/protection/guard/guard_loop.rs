@@ -40,6 +40,7 @@ const WARNED_INTERVAL: Duration = Duration::from_millis(100);
 const FASTEST: f64 = 12.0 * 1_073_741_824.0;
 
 /// The executors of steps.
+#[derive(Debug)]
 pub struct Executors {
     /// For targets in mode `enforce`; absent where the executor could not be set up.
     pub enforce: Option<Box<dyn Executor>>,
@@ -47,13 +48,8 @@ pub struct Executors {
     pub observe: Box<dyn Executor>,
 }
 
-impl std::fmt::Debug for Executors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Executors").field("enforce", &self.enforce.is_some()).finish_non_exhaustive()
-    }
-}
-
 /// The state of the guard between two rounds.
+#[derive(Debug)]
 pub struct GuardLoop {
     targets: Arc<[Target]>,
     mailbox: Arc<Mailbox<GuardInput>>,
@@ -71,12 +67,6 @@ pub struct GuardLoop {
     finished: Vec<Finished>,
     journal: Box<dyn Journal>,
     report: Report,
-}
-
-impl std::fmt::Debug for GuardLoop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("GuardLoop").field("targets", &self.targets.len()).finish_non_exhaustive()
-    }
 }
 
 impl GuardLoop {

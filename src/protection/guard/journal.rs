@@ -41,7 +41,7 @@ pub struct JobTransition {
 }
 
 /// Records what the guard does. No method may block, unless stated.
-pub trait Journal: Send {
+pub trait Journal: Send + std::fmt::Debug {
     /// Records a transition, before its steps.
     fn moved(&mut self, moved: &JobTransition);
     /// The id of the incident that is in progress in a slot.

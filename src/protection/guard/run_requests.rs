@@ -218,10 +218,7 @@ mod tests {
         second: u64,
         expected: Option<RunOutcome>,
     ) {
-        let taken = match requests.take(run, request, Timestamp::from_secs(second)) {
-            Ok(_) => None,
-            Err(outcome) => Some(outcome),
-        };
+        let taken = requests.take(run, request, Timestamp::from_secs(second)).err();
         assert_eq!(taken, expected);
     }
 

@@ -151,7 +151,7 @@ impl Judged {
         slow: Option<f64>,
         most: Option<Rung>,
     ) -> bool {
-        if limits.forecast.max_state == None {
+        if limits.forecast.max_state.is_none() {
             return false;
         }
         let forecast = observed.forecast.filter(|forecast| forecast.age <= limits.forecast.max_age);
@@ -185,7 +185,7 @@ impl Judged {
         value: Option<Aged<bool>>,
         (reason, most): (Reason, Option<Rung>),
     ) -> bool {
-        if trigger.max_state == None {
+        if trigger.max_state.is_none() {
             return false;
         }
         let known = value.filter(|value| value.age <= trigger.max_age).map(|value| value.value);

@@ -306,7 +306,7 @@ impl Finished {
 /// `perform` never blocks: what takes longer than its calls is started, and its end returned by `poll`. It must check
 /// every process against the scope of the step's slot immediately before it signals, whatever the plan contains, and
 /// must signal no process for a slot without a scope.
-pub trait Executor: Send {
+pub trait Executor: Send + fmt::Debug {
     /// Replaces the scope of a slot; `None` removes it.
     ///
     /// # Errors
