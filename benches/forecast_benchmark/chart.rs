@@ -1,7 +1,7 @@
 //! One chart for each trace: the memory, the limit, and what memwarden said when.
 
 use memwarden::model::printable::is_hidden;
-use memwarden::plot::{self, Band, Baseline, Chart, Limit, Line, Panel, TimeAxis, Tone, Unit};
+use memwarden::plot::{self, Band, Baseline, Chart, Limit, Line, Panel, TimeAxis, Unit};
 
 use super::score::{Case, Said};
 
@@ -53,7 +53,7 @@ fn bands(said: &[Said]) -> Vec<Band> {
     for said in said {
         if said.leak && !before {
             let text = "leaking".to_owned();
-            found.push(Band { from_s: said.at, to_s: None, text, tone: Tone::Alarm });
+            found.push(Band { from_s: said.at, to_s: None, text, alarm: true });
         } else if !said.leak
             && before
             && let Some(band) = found.last_mut()
