@@ -130,10 +130,7 @@ mod tests {
                 Row { at: 1.0, used: 11.0, limit: None, unreclaimable: None, allocated: None }
             "#]],
         );
-        check(
-            b"0,10,\n\n1,1e1,100",
-            expect!["run.csv: there is no column bytes"],
-        );
+        check(b"0,10,\n\n1,1e1,100", expect!["run.csv: there is no column bytes"]);
     }
 
     #[test]

@@ -134,7 +134,8 @@ fn plot(all: &[Ranked<'_>], now: f64) -> Report {
     });
     let forecast = all.iter().take(DRAWN).find_map(|(subject, resource, forecast)| {
         let (at_s, limit) = (now.min(resource.seen), forecast.limit_bytes);
-        let fan = Fan { at_s, from: forecast.used_bytes, limit, tte: forecast.stated()? };
+        // A chart begins it at the series.
+        let fan = Fan { at_s, from: 0.0, limit, tte: forecast.stated()? };
         Some(plotted::Forecast { fan, series: Some(format!("{subject} used")) })
     });
     Report { series: series.collect(), forecast, ..Report::default() }

@@ -66,7 +66,7 @@ fn above_the_threshold_is_an_exit_code() {
         (done.status.code(), text(&done.stdout))
     };
     let (above, out) = code(&["--threshold", "0"]);
-    assert!(above == Some(2) && out.contains("Above the threshold of 0 %"), "{out}");
+    assert!(above == Some(2) && out.contains("above the threshold of 0 %"), "{out}");
     assert_eq!(code(&["--threshold", "100%"]).0, Some(0));
     assert_eq!(code(&["--threshold", "x"]).0, Some(2), "clap's own code for what it does not understand");
 }
