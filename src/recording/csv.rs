@@ -9,7 +9,7 @@ use std::collections::TryReserveError;
 
 use csv::StringRecord;
 
-use super::cells::{RowError, RowProblem, Rows};
+use super::cells::Rows;
 use crate::model::series::{Row, Series};
 
 /// Maximum number of rows: 190 days at one per second.
@@ -25,30 +25,9 @@ pub enum CsvError {
     /// The file has no row with a value.
     #[error("{0}: there is no row with a value")]
     NoRow(String),
-    /// A row cannot be read.
-    #[error("{name}:{line}: {problem}")]
-    Row {
-        name: String,
-        /// The line that it begins in.
-        line: usize,
-        problem: RowProblem,
-    },
-    /// The header lacks a required column, or has one twice.
-    #[error("{name}:{line}: {problem}")]
-    Header { name: String, line: usize, problem: String },
-    /// A cell is not a number in the accepted range.
-    #[error("{name}:{line}: {column} is {found:?}, expected {wanted}")]
-    Cell {
-        name: String,
-        line: usize,
-        column: &'static str,
-        /// The cell, its first 40 characters.
-        found: String,
-        wanted: &'static str,
-    },
-    /// The file has more rows than are read.
-    #[error("{name}:{line}: more than 16,777,216 rows")]
-    TooLong { name: String, line: usize },
+    /// A line is not as expected.
+    #[error("{name}:{line}: {why}")]
+    Line { name: String, line: usize, why: String },
     /// Allocating memory for the rows failed.
     #[error("{name}: no memory for the rows: {why}")]
     Memory {
@@ -73,23 +52,23 @@ struct Columns {
 /// # Errors
 /// [`CsvError`], with the first invalid line.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
-    let broken = |RowError { line, problem }| CsvError::Row { name: name.to_owned(), line, problem };
+    let broken = |line: usize, why: String| CsvError::Line { name: name.to_owned(), line, why };
     let mut rows = Rows::new(bytes);
     let mut series = Series { name: name.to_owned(), ..Series::default() };
     let mut unknown = 0_usize;
     let mut columns = None;
-    while let Some((line, cells)) = rows.next_row().map_err(broken)? {
+    while let Some((line, cells)) = rows.next_row().map_err(|error| broken(error.line, error.to_string()))? {
         let columns = match &columns {
             Some(columns) => columns,
             None if is_header(cells) => {
-                columns = Some(header(name, line, cells)?);
+                columns = Some(header(cells).map_err(|why| broken(line, why))?);
                 continue;
             }
             None => columns.insert(Columns { at: 0, used: 1, limit: Some(2), ..Columns::default() }),
         };
-        match row(name, line, cells, columns)? {
+        match row(cells, columns).map_err(|why| broken(line, why))? {
             Some(_) if series.rows.len() == MOST_ROWS => {
-                return Err(CsvError::TooLong { name: name.to_owned(), line });
+                return Err(broken(line, format!("more than {MOST_ROWS} rows")));
             }
             Some(row) => {
                 let why = |why| CsvError::Memory { name: name.to_owned(), why };
@@ -140,19 +119,17 @@ fn is_header(cells: &StringRecord) -> bool {
     cells.get(0).is_some_and(|first| !first.is_empty() && first.parse::<f64>().is_err())
 }
 
-fn header(name: &str, line: usize, names: &StringRecord) -> Result<Columns, CsvError> {
-    let problem = |problem: String| CsvError::Header { name: name.to_owned(), line, problem };
-    let find = |wanted: &str| -> Result<Option<usize>, CsvError> {
+fn header(names: &StringRecord) -> Result<Columns, String> {
+    let find = |wanted: &str| {
         let mut places = names.iter().enumerate().filter(|(_, own)| *own == wanted).map(|(place, _)| place);
-        let place = places.next();
-        if places.next().is_some() {
-            return Err(problem(format!("the column {wanted} is listed twice")));
+        match (places.next(), places.next()) {
+            (_, Some(_)) => Err(format!("the column {wanted} is listed twice")),
+            (place, None) => Ok(place),
         }
-        Ok(place)
     };
     let need = |wanted: &str| {
         let listed = || names.iter().map(shown).collect::<Vec<_>>().join(", ");
-        find(wanted)?.ok_or_else(|| problem(format!("no column {wanted}; it has {}", shown(&listed()))))
+        find(wanted)?.ok_or_else(|| format!("no column {wanted}; it has {}", shown(&listed())))
     };
     Ok(Columns {
         at: need("t_s")?,
@@ -170,33 +147,23 @@ fn shown(text: &str) -> String {
 }
 
 /// One row; nothing if its time or value is unknown.
-fn row(name: &str, line: usize, cells: &StringRecord, columns: &Columns) -> Result<Option<Row>, CsvError> {
-    let number =
-        |place: Option<usize>, column: &'static str, negative: bool| -> Result<Option<f64>, CsvError> {
-            let Some(found) = place.and_then(|place| cells.get(place)).filter(|found| !found.is_empty())
-            else {
-                return Ok(None);
-            };
-            let wrong = |wanted: &'static str| CsvError::Cell {
-                name: name.to_owned(),
-                line,
-                column,
-                found: shown(found),
-                wanted,
-            };
-            let value: f64 = found.parse().map_err(|_| wrong("a number"))?;
-            match value {
-                _ if value.is_nan() => Ok(None),
-                _ if value.is_infinite() => Err(wrong("a finite number")),
-                _ if value < 0.0 && !negative => Err(wrong("a number of bytes that is not negative")),
-                _ if value.abs() > LARGEST => Err(wrong("at most 2^53")),
-                _ => Ok(Some(value)),
-            }
-        };
+fn row(cells: &StringRecord, columns: &Columns) -> Result<Option<Row>, String> {
+    let number = |place: Option<usize>, column: &str, negative: bool| {
+        let found = place.and_then(|place| cells.get(place)).filter(|found| !found.is_empty());
+        let Some(found) = found else { return Ok(None) };
+        let wrong = |wanted: &str| Err(format!("{column} is {:?}, expected {wanted}", shown(found)));
+        match found.parse::<f64>() {
+            Err(_) => wrong("a number"),
+            Ok(value) if value.is_nan() => Ok(None),
+            Ok(value) if value.is_infinite() => wrong("a finite number"),
+            Ok(value) if value < 0.0 && !negative => wrong("a number of bytes that is not negative"),
+            Ok(value) if value.abs() > LARGEST => wrong("at most 2^53"),
+            Ok(value) => Ok(Some(value)),
+        }
+    };
     if cells.get(columns.used).is_none() {
         let found = shown(&cells.iter().collect::<Vec<_>>().join(","));
-        let wanted = "time and bytes, with a comma between";
-        return Err(CsvError::Cell { name: name.to_owned(), line, column: "row", found, wanted });
+        return Err(format!("row is {found:?}, expected time and bytes, with a comma between"));
     }
     let (at, used) = (number(Some(columns.at), "t_s", true)?, number(Some(columns.used), "bytes", false)?);
     let limit = number(columns.limit, "limit", false)?.filter(|limit| *limit > 0.0);

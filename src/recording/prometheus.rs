@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::model::series::{Row, Series};
+use super::ascending;
+use crate::model::series::Series;
 
 /// The reason why an answer has no series.
 #[derive(Debug, thiserror::Error)]
@@ -59,26 +60,11 @@ pub fn read(json: &[u8]) -> Result<Vec<Series>, AnswerError> {
         return Err(AnswerError::Type(data.result_type.chars().take(40).collect()));
     }
     let found = data.result.into_iter().map(serde_json::from_value::<MatrixSeries>);
+    let series = |MatrixSeries { metric, values }| {
+        let number = |(at, value): (f64, String)| (at, value.parse().unwrap_or(f64::NAN));
+        ascending(name(&metric), values.into_iter().map(number), None)
+    };
     found.map(|found| Ok(series(found?))).collect()
-}
-
-fn series(found: MatrixSeries) -> Series {
-    let mut unknown = 0;
-    let mut rows: Vec<Row> = Vec::with_capacity(found.values.len());
-    for (at, value) in found.values {
-        let used = value.parse().unwrap_or(f64::NAN);
-        let follows = rows.last().is_none_or(|before| before.at < at);
-        if f64::is_finite(used) && used >= 0.0 && at.is_finite() && follows {
-            rows.push(Row { at, used, ..Row::default() });
-        } else {
-            unknown += 1;
-        }
-    }
-    let mut remarks = Vec::new();
-    if unknown > 0 {
-        remarks.push(format!("{unknown} values that are not amounts, or out of order, were ignored"));
-    }
-    Series { name: name(&found.metric), rows, remarks }
 }
 
 /// The series as Prometheus writes it: name and labels.
@@ -110,6 +96,7 @@ pub fn join(into: &mut Vec<Series>, more: Vec<Series>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::series::Row;
 
     #[test]
     fn a_matrix_is_read() {

@@ -1,6 +1,7 @@
 //! Series from a JSON report of memwarden.
 
-use crate::model::series::{Row, Series};
+use super::ascending;
+use crate::model::series::Series;
 use crate::plot::report;
 
 /// Every series of a report that counts bytes, with its limit.
@@ -15,23 +16,9 @@ pub fn read(json: &[u8]) -> Result<Vec<Series>, serde_json::Error> {
 
 fn series(found: report::Series) -> Series {
     let limit = found.limit_bytes.filter(|limit| limit.is_finite() && *limit > 0.0);
-    let mut rows: Vec<Row> = Vec::with_capacity(found.points.len());
-    let mut left_out = 0;
-    for (at, value) in found.points {
-        // A time without a value is a gap, which the times of the other values show.
-        let Some(used) = value else { continue };
-        let follows = rows.last().is_none_or(|before| before.at < at);
-        if used.is_finite() && used >= 0.0 && at.is_finite() && follows {
-            rows.push(Row { at, used, limit, ..Row::default() });
-        } else {
-            left_out += 1;
-        }
-    }
-    let remarks = match left_out {
-        0 => Vec::new(),
-        count => vec![format!("{count} points that are not amounts, or out of order, were ignored")],
-    };
-    Series { name: found.name, rows, remarks }
+    // A time without a value is a gap, which the times of the other values show.
+    let known = found.points.into_iter().filter_map(|(at, value)| Some((at, value?)));
+    ascending(found.name, known, limit)
 }
 
 #[cfg(test)]
