@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use memwarden::config::{self, Compatibility, Listen, Web};
+use memwarden::config::{self, Compatibility, Web};
 use memwarden::events::Events;
 use memwarden::model::frame::Frame;
 use memwarden::serve::http::{Reload, Server, Setup};
@@ -103,7 +103,7 @@ fn ms(time: Duration) -> f64 {
 /// The defaults, on a free port.
 fn web() -> anyhow::Result<Web> {
     let config = config::parse_str("", Path::new("bench.yaml"), &app::schema(), &[])?;
-    Ok(Web { listen: vec![Listen(SocketAddr::from(([127, 0, 0, 1], 0)))], ..config.web })
+    Ok(Web { listen_addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0))], ..config.web })
 }
 
 fn frame(sequence: u64) -> Arc<Frame> {

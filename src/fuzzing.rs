@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::analyzers::replay;
 use crate::cluster;
-use crate::formats::{log_lines, messages, older_logs, parameters, pickle, rank_environment, snapshot};
+use crate::files::{older_logs, parameters, pickle, snapshot};
+use crate::formats::{log_lines, messages, rank_environment};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
 use crate::otlp;

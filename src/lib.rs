@@ -9,6 +9,7 @@ pub mod model;
 
 pub mod config;
 pub mod events;
+pub mod files;
 pub mod flops;
 pub mod formats;
 pub mod history;

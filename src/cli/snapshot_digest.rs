@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::formats::pickle::Limits;
-use crate::formats::snapshot::decode;
-use crate::formats::snapshot::digest::Digest;
+use crate::files::pickle::Limits;
+use crate::files::snapshot::{self, decode};
+use crate::formats::snapshot_digest::Digest;
 use crate::host::{child, user_files};
 use crate::sources::snapshots::Request;
 
@@ -33,6 +33,6 @@ fn digest(file: &Path, owner: Option<u32>, max_memory: u64) -> Result<Digest, St
     let largest = Limits::for_file(0, max_memory).file_bytes;
     let bytes = user_files::read(file, owner, largest).map_err(|error| error.to_string())?;
     let limits = Limits::for_file(bytes.len() as u64, max_memory);
-    let digest = decode(&bytes, &limits).and_then(|snapshot| Digest::of(&snapshot));
+    let digest = decode(&bytes, &limits).and_then(|snapshot| snapshot::digest(&snapshot));
     digest.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
 }

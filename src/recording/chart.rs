@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::columns;
 use super::error::{Place as _, RecordingError};
-use crate::formats::older_logs::{self, Clock, Quantity, Recording};
+use crate::files::older_logs::{self, Clock, Quantity, Recording};
 use crate::plot::report::{self, clock};
 use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Unit, duration};
 

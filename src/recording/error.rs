@@ -3,8 +3,8 @@
 use std::io;
 
 use super::columns::CsvError;
-use crate::formats::older_logs::LogError;
-use crate::formats::parameters::ParameterError;
+use crate::files::older_logs::LogError;
+use crate::files::parameters::ParameterError;
 
 /// A recording or a checkpoint that cannot be read.
 #[derive(Debug, thiserror::Error)]

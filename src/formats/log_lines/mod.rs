@@ -4,7 +4,7 @@
 
 mod clean;
 mod deepspeed;
-mod flagscale;
+pub mod flagscale;
 mod hugging_face;
 mod lightning;
 mod llama_factory;

@@ -1,16 +1,9 @@
 //! The message types. Keys that a sender left out are absent.
 
-use super::fields::{Amounts, Detail, Nested, Numbered, fields};
-use super::scalar::{
-    Measure, Measured, OneOf, Positive, Real, Recompute, SaveState, Text, Truth, Turn, Whole,
+use super::values::{
+    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, measure, name, object, path, plain,
+    positive, real, whole, words,
 };
-
-/// Maximum length of the name of a phase, an event, a data type or a group, in bytes.
-pub(super) const NAME: usize = 64;
-/// Maximum length of other texts, in bytes.
-const WORDS: usize = 256;
-/// Maximum length of a path, in bytes (`PATH_MAX`).
-const PATH: usize = 4_096;
 
 /// The content of a message, by its `type`.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,228 +56,228 @@ impl Body {
     }
 }
 
-fields! {
+/// Declares a message or a part of one: each key with the function that reads its value.
+macro_rules! body {
+    ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $key:ident: $type:ty = $read:literal),+ $(,)?}) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[$each])* #[serde(deserialize_with = $read)] pub $key: Option<$type>),+
+        }
+    };
+}
+
+body! {
     /// Identity of the sender.
     Hello {
         /// The version of the protocol.
-        v: u64 = Whole,
+        v: u64 = "whole",
         /// The client's name and version.
-        client: String = Text(WORDS),
+        client: String = "words",
         /// The global rank; 0 where it is left out.
-        rank: u64 = Whole,
+        rank: u64 = "whole",
         /// The rank on this host; 0 where it is left out.
-        local_rank: u64 = Whole,
+        local_rank: u64 = "whole",
         /// Ranks of the run; 1 where it is left out.
-        world: u64 = Whole,
+        world: u64 = "whole",
         /// The name of the training run.
-        run: String = Text(WORDS),
-        framework: String = Text(WORDS),
-        framework_version: String = Text(WORDS),
+        run: String = "words",
+        framework: String = "words",
+        framework_version: String = "words",
         /// Data-parallel replicas.
-        data_parallel: u64 = Whole,
+        data_parallel: u64 = "whole",
         /// Tokens of one sequence.
-        sequence_length: u64 = Whole,
+        sequence_length: u64 = "whole",
         /// Sequences of all ranks together in one step.
-        global_batch: u64 = Whole,
+        global_batch: u64 = "whole",
         /// The precision, such as `bf16`.
-        precision: String = Text(WORDS),
+        precision: String = "words",
         /// Activation recomputation.
-        recompute: Recompute = OneOf::new(),
+        recompute: Recompute = "Recompute::read",
         /// The GPUs, by the ordinal the process counts them with.
-        devices: Vec<(u16, DeviceName)> = Numbered::new(),
-        model: Model = Nested::new(),
+        devices: Vec<(u16, DeviceName)> = "by_device",
+        model: Model = "object",
     }
-    required [v]
 }
 
-fields! {
+body! {
     DeviceName {
-        uuid: String = Text(WORDS),
-        name: String = Text(WORDS),
+        uuid: String = "words",
+        name: String = "words",
     }
-    required []
 }
 
-fields! {
+body! {
     /// The shape of a model, as the FLOPS formulas need it.
     Model {
         /// The family, such as `llama` or `gpt`.
-        kind: String = Text(NAME),
-        layers: u64 = Whole,
-        hidden: u64 = Whole,
+        kind: String = "name",
+        layers: u64 = "whole",
+        hidden: u64 = "whole",
         /// Inner size of a dense feed-forward layer.
-        ffn: u64 = Whole,
-        heads: u64 = Whole,
-        kv_heads: u64 = Whole,
-        head_dim: u64 = Whole,
+        ffn: u64 = "whole",
+        heads: u64 = "whole",
+        kv_heads: u64 = "whole",
+        head_dim: u64 = "whole",
         /// Size of the vocabulary.
-        vocab: u64 = Whole,
+        vocab: u64 = "whole",
         /// Whether the feed-forward layer has a gate.
-        gated: bool = Truth,
+        gated: bool = "plain",
         /// Experts of a mixture layer; 0 for a dense model.
-        experts: u64 = Whole,
+        experts: u64 = "whole",
         /// Experts a token goes through.
-        experts_per_token: u64 = Whole,
+        experts_per_token: u64 = "whole",
         /// Inner size of one expert.
-        expert_ffn: u64 = Whole,
+        expert_ffn: u64 = "whole",
         /// Inner size of the shared experts together.
-        shared_expert_ffn: u64 = Whole,
+        shared_expert_ffn: u64 = "whole",
         /// Layers that are mixtures.
-        moe_layers: u64 = Whole,
+        moe_layers: u64 = "whole",
         /// Elements of all parameters.
-        parameters: u64 = Whole,
+        parameters: u64 = "whole",
         /// Elements of those that are trained.
-        trainable: u64 = Whole,
+        trainable: u64 = "whole",
     }
-    required []
 }
 
-fields! {
+body! {
     Step {
-        step: u64 = Whole,
+        step: u64 = "whole",
         /// Its duration in seconds.
-        seconds: f64 = Positive,
+        seconds: f64 = "positive",
         /// Tokens of this rank, in total.
-        tokens: u64 = Whole,
+        tokens: u64 = "whole",
         /// Samples of this rank, in total.
-        samples: u64 = Whole,
-        loss: Measure = Measured,
-        learning_rate: f64 = Real,
+        samples: u64 = "whole",
+        loss: Measure = "measure",
+        learning_rate: f64 = "real",
         /// The norm of the gradients.
-        grad_norm: Measure = Measured,
+        grad_norm: Measure = "measure",
         /// Steps that an overflow skipped, in total.
-        skipped: u64 = Whole,
+        skipped: u64 = "whole",
         /// Steps whose loss or gradients were not finite, in total.
-        nan: u64 = Whole,
+        nan: u64 = "whole",
     }
-    required [step]
 }
 
-fields! {
+body! {
     /// The allocator's statistics.
     Mem {
         /// By the ordinal the process counts them with.
-        devices: Vec<(u16, DeviceMemory)> = Numbered::new(),
+        devices: Vec<(u16, DeviceMemory)> = "by_device",
         /// Page-locked host memory, in bytes.
-        pinned: u64 = Whole,
+        pinned: u64 = "whole",
     }
-    required []
 }
 
-fields! {
+body! {
     /// The allocator's statistics of one device, in bytes except for the counters. Names are those of PyTorch's `memory_stats`.
     DeviceMemory {
-        allocated: u64 = Whole,
+        allocated: u64 = "whole",
         /// Its peak since the process began or the peak was reset.
-        allocated_peak: u64 = Whole,
+        allocated_peak: u64 = "whole",
         /// Active memory: allocated, or waiting for a stream.
-        active: u64 = Whole,
-        reserved: u64 = Whole,
-        reserved_peak: u64 = Whole,
+        active: u64 = "whole",
+        reserved: u64 = "whole",
+        reserved_peak: u64 = "whole",
         /// Requested memory, before rounding.
-        requested: u64 = Whole,
+        requested: u64 = "whole",
         /// Free parts of segments that are in use, which cannot be released.
-        inactive_split: u64 = Whole,
+        inactive_split: u64 = "whole",
         /// Free segments, which can be released.
-        releasable: u64 = Whole,
+        releasable: u64 = "whole",
         /// The largest free block inside reserved segments.
-        largest_free: u64 = Whole,
+        largest_free: u64 = "whole",
         /// Total number of retries after the allocator freed its cache.
-        retries: u64 = Whole,
+        retries: u64 = "whole",
         /// Total number of failed allocations.
-        ooms: u64 = Whole,
-        free: u64 = Whole,
-        total: u64 = Whole,
+        ooms: u64 = "whole",
+        free: u64 = "whole",
+        total: u64 = "whole",
     }
-    required []
 }
 
-fields! {
+body! {
     /// A phase of a step begins or ends.
     Phase {
         /// `forward`, `backward`, `optimizer`, `loader`, or the user's own.
-        name: String = Text(NAME),
+        name: String = "name",
         /// Begin or end.
-        state: Turn = OneOf::new(),
+        state: Turn = "Turn::read",
         /// Time spent in it, in total.
-        seconds: f64 = Positive,
+        seconds: f64 = "positive",
         /// Times it ended, in total.
-        count: u64 = Whole,
+        count: u64 = "whole",
         /// The highest allocated memory in it so far, in bytes.
-        allocated_peak: u64 = Whole,
+        allocated_peak: u64 = "whole",
     }
-    required [name, state]
 }
 
-fields! {
+body! {
     /// A point on the timeline.
     Event {
-        name: String = Text(WORDS),
-        step: u64 = Whole,
+        name: String = "words",
+        step: u64 = "whole",
         /// Any JSON object, as written.
-        detail: String = Detail,
+        detail: String = "detail",
     }
-    required [name]
 }
 
-fields! {
+body! {
     /// An allocation failed. Sizes in bytes.
     Oom {
         /// The device's ordinal.
-        device: String = Text(NAME),
+        device: String = "name",
         /// The requested size.
-        requested: u64 = Whole,
-        allocated: u64 = Whole,
-        reserved: u64 = Whole,
-        free: u64 = Whole,
-        total: u64 = Whole,
+        requested: u64 = "whole",
+        allocated: u64 = "whole",
+        reserved: u64 = "whole",
+        free: u64 = "whole",
+        total: u64 = "whole",
         /// Path of the allocator's snapshot.
-        snapshot: String = Text(PATH),
+        snapshot: String = "path",
     }
-    required []
 }
 
-fields! {
+body! {
     Checkpoint {
         /// Saving, saved or failed.
-        state: SaveState = OneOf::new(),
-        step: u64 = Whole,
-        path: String = Text(PATH),
+        state: SaveState = "SaveState::read",
+        step: u64 = "whole",
+        path: String = "path",
         /// Why it failed.
-        reason: String = Text(WORDS),
+        reason: String = "words",
     }
-    required [state]
 }
 
-fields! {
+body! {
     /// The parameters of the model.
     Params {
         /// Elements of all parameters.
-        parameters: u64 = Whole,
+        parameters: u64 = "whole",
         /// Elements of those that are trained.
-        trainable: u64 = Whole,
+        trainable: u64 = "whole",
         /// Bytes of the parameters.
-        parameter_bytes: u64 = Whole,
-        gradient_bytes: u64 = Whole,
-        optimizer_bytes: u64 = Whole,
+        parameter_bytes: u64 = "whole",
+        gradient_bytes: u64 = "whole",
+        optimizer_bytes: u64 = "whole",
         /// Bytes by data type.
-        by_dtype: Vec<(String, u64)> = Amounts,
+        by_dtype: Vec<(String, u64)> = "amounts",
         /// Bytes by group of layers.
-        by_group: Vec<(String, u64)> = Amounts,
+        by_group: Vec<(String, u64)> = "amounts",
         /// Elements of low-rank adapters.
-        lora: u64 = Whole,
+        lora: u64 = "whole",
         /// Tensors with a NaN.
-        nan: u64 = Whole,
+        nan: u64 = "whole",
         /// Tensors with an infinity.
-        inf: u64 = Whole,
+        inf: u64 = "whole",
     }
-    required []
 }
 
-fields! {
+body! {
     /// A clean end.
     Bye {
-        reason: String = Text(WORDS),
+        reason: String = "words",
     }
-    required []
 }

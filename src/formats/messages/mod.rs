@@ -4,19 +4,26 @@
 //! key out. Unknown keys are ignored, a missing or `null` value is unknown, and every text, list and map is bounded.
 
 mod bodies;
-mod fields;
-mod scalar;
+mod values;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use values::{object, plain, real, whole};
 
 pub use bodies::{
     Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Hello, Mem, Model, Oom, Params, Phase, Step,
 };
-pub use scalar::{Measure, Recompute, SaveState, Turn};
+pub use values::{Measure, Recompute, SaveState, Turn};
 
 /// The supported version of the protocol.
 pub const VERSION: u64 = 1;
 
 /// Maximum length of a line in bytes, including the newline.
 pub const LONGEST: usize = 65_536;
+
+/// Maximum length of a key or a cause in an error, in characters.
+const CAUSE: usize = 160;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
@@ -42,7 +49,7 @@ pub enum Problem {
     /// A key whose value is missing or does not conform to the protocol.
     #[error("`{key}` {why}")]
     Key {
-        /// The key, with the key that contains it: `devices.allocated`.
+        /// The key, with the keys that contain it: `devices.0.allocated`.
         key: String,
         why: String,
     },
@@ -72,7 +79,78 @@ pub fn parse(line: &[u8]) -> Result<Message, Problem> {
         return Err(Problem::TooLong(line.len()));
     }
     let text = std::str::from_utf8(line).map_err(|error| Problem::Encoding(error.valid_up_to()))?;
-    fields::object(text)
+    let Envelope { kind, t, dropped } = read(text)?;
+    let body = match kind.as_deref() {
+        None => return Err(missing("type")),
+        Some("hello") => Body::Hello(read(text)?),
+        Some("step") => Body::Step(read(text)?),
+        Some("mem") => Body::Mem(read(text)?),
+        Some("phase") => Body::Phase(read(text)?),
+        Some("event") => Body::Event(read(text)?),
+        Some("oom") => Body::Oom(read(text)?),
+        Some("checkpoint") => Body::Checkpoint(read(text)?),
+        Some("params") => Body::Params(read(text)?),
+        Some("bye") => Body::Bye(read(text)?),
+        Some(_) => Body::Unknown,
+    };
+    match &body {
+        Body::Hello(hello) if hello.v.is_none() => Err(missing("v")),
+        Body::Step(step) if step.step.is_none() => Err(missing("step")),
+        Body::Phase(phase) if phase.name.is_none() => Err(missing("name")),
+        Body::Phase(phase) if phase.state.is_none() => Err(missing("state")),
+        Body::Event(event) if event.name.is_none() => Err(missing("name")),
+        Body::Checkpoint(checkpoint) if checkpoint.state.is_none() => Err(missing("state")),
+        _ => Ok(Message { t, dropped, body }),
+    }
+}
+
+/// The keys that every message may have.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Envelope {
+    #[serde(rename = "type", deserialize_with = "plain")]
+    kind: Option<String>,
+    #[serde(deserialize_with = "real")]
+    t: Option<f64>,
+    #[serde(deserialize_with = "whole")]
+    dropped: Option<u64>,
+}
+
+fn missing(key: &str) -> Problem {
+    Problem::Key { key: key.to_owned(), why: "is missing".to_owned() }
+}
+
+/// Reads the keys of `T`, and ignores the others.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+    let mut from = serde_json::Deserializer::from_str(text);
+    match object(&mut from).and_then(|found| from.end().map(|()| found)) {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(Problem::Json("it is null".to_owned())),
+        Err(error) => Err(problem::<T>(&error, text)),
+    }
+}
+
+/// The cause without its position, which is of no use. A line is read a second time for the key of its error only if it
+/// has one.
+fn problem<T: DeserializeOwned>(error: &serde_json::Error, text: &str) -> Problem {
+    let cause = error.to_string();
+    let why = short(cause.rsplit_once(" at line ").map_or(&*cause, |(why, _)| why));
+    let mut track = serde_path_to_error::Track::new();
+    let mut from = serde_json::Deserializer::from_str(text);
+    let again = object::<_, T>(serde_path_to_error::Deserializer::new(&mut from, &mut track));
+    match track.path() {
+        path if error.is_data() && again.is_err() && path.iter().len() > 0 => {
+            Problem::Key { key: short(&path.to_string()), why }
+        }
+        _ => Problem::Json(why),
+    }
+}
+
+/// A text that may quote the input, with a bounded length and without control characters.
+fn short(text: &str) -> String {
+    let kept: String =
+        text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).take(CAUSE).collect();
+    if kept.len() < text.len() { kept + "…" } else { kept }
 }
 
 #[cfg(test)]

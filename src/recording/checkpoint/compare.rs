@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Checkpoint;
 use super::scan::{Pair, Progress, compare_all};
-use crate::formats::parameters::Tensor;
-use crate::formats::parameters::compare::{self as parameters, Comparison, ValueChange};
+use crate::files::parameters::Tensor;
+use crate::files::parameters::compare::{self as parameters, Comparison, ValueChange};
 use crate::recording::error::RecordingError;
 
 /// The differences of two checkpoints whose tensors have these names. Values are compared if the progress of reading

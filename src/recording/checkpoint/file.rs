@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{Advice, OFlags, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::formats::parameters::ReadAt;
+use crate::files::parameters::ReadAt;
 
 /// Maximum size of one read from the page cache, in bytes: the data fit into the second-level cache for the scan.
 const HOT: usize = 256 << 10;

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use self::file::Gentle;
 use super::error::{Place as _, RecordingError};
-use crate::formats::parameters::adapter::{Adapter, read_config};
-use crate::formats::parameters::index::{Index, read_index};
-use crate::formats::parameters::{Group, Part, Place, ReadAt as _, Tensor, group_of, safetensors, torch};
+use crate::files::parameters::adapter::{Adapter, read_config};
+use crate::files::parameters::index::{Index, read_index};
+use crate::files::parameters::{Group, Part, Place, ReadAt as _, Tensor, group_of, safetensors, torch};
 use crate::host::fs::read_bounded;
 
 /// Maximum size of an index or a configuration, in bytes.

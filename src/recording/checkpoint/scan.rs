@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::file::{COLD, Gentle};
 use super::{Checkpoint, Shard};
-use crate::formats::parameters::compare::{Difference, difference};
-use crate::formats::parameters::scan::{ScanResult, scan};
-use crate::formats::parameters::{Place, ReadAt as _, Tensor};
+use crate::files::parameters::compare::{Difference, difference};
+use crate::files::parameters::scan::{ScanResult, scan};
+use crate::files::parameters::{Place, ReadAt as _, Tensor};
 use crate::host::clock;
 use crate::model::lock::lock;
 use crate::model::units::Bytes;

@@ -5,10 +5,10 @@ pub(crate) mod text;
 
 use std::collections::BTreeMap;
 
-use crate::formats::parameters::adapter::Adapter;
-use crate::formats::parameters::compare::Comparison;
-use crate::formats::parameters::scan::ScanResult;
-use crate::formats::parameters::summary::{self, Item, Options, Row, Summary, summarize};
+use crate::files::parameters::adapter::Adapter;
+use crate::files::parameters::compare::Comparison;
+use crate::files::parameters::scan::ScanResult;
+use crate::files::parameters::summary::{self, Item, Options, Row, Summary, summarize};
 use crate::recording::checkpoint::scan::Speed;
 use crate::recording::checkpoint::{Checkpoint, Shard};
 

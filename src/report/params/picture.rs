@@ -1,7 +1,7 @@
 //! Bytes by part of the model and by type, as bars.
 
 use super::CheckpointReport;
-use crate::formats::parameters::summary::Share;
+use crate::files::parameters::summary::Share;
 use crate::model::format;
 use crate::plot::{Layer, Picture, Point, Rect, Text, Theme, text};
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::CheckpointReport;
-use crate::formats::parameters::Dtype;
-use crate::formats::parameters::compare::{Comparison, Side};
-use crate::formats::parameters::summary::{self, Share, Summary, Trainable, Values};
+use crate::files::parameters::Dtype;
+use crate::files::parameters::compare::{Comparison, Side};
+use crate::files::parameters::summary::{self, Share, Summary, Trainable, Values};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable;

@@ -4,8 +4,8 @@ pub(crate) mod picture;
 pub(crate) mod text;
 
 #[cfg(any(fuzzing, test))]
-use crate::formats::snapshot::Snapshot;
-use crate::formats::snapshot::analysis::{Analysis, Comparison};
+use crate::files::snapshot::Snapshot;
+use crate::files::snapshot::analysis::{Analysis, Comparison};
 
 /// Grows when a key changes its meaning or goes.
 pub(crate) const SCHEMA_VERSION: u32 = 1;

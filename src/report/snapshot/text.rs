@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::formats::snapshot::analysis::{
+use crate::files::snapshot::analysis::{
     Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
 };
-use crate::formats::snapshot::{Kind, Settings};
+use crate::files::snapshot::{Kind, Settings};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
@@ -241,7 +241,7 @@ fn leaks(leaks: &Leaks, page: Page, out: &mut String) {
             writeln!(out, "  {suspects} suspected of leaking, over {} whole {by}", leaks.whole_steps)
         }
     };
-    let row = |stack: &crate::formats::snapshot::analysis::Unfreed| {
+    let row = |stack: &crate::files::snapshot::analysis::Unfreed| {
         let growth = match stack.per_step_bytes.filter(|_| stack.suspect) {
             Some(bytes) => format!("{bytes} per step, in {} steps", stack.in_steps),
             None => String::new(),

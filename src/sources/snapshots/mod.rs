@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub use self::watcher::Request;
 use self::watcher::{Known, Owners, Watch, Watcher};
-use crate::formats::snapshot::digest::{Device, Digest};
+use crate::formats::snapshot_digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
 use crate::model::facts::{Facts, ReportedRank};
 use crate::model::label::Label;

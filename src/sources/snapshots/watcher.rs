@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::folder::{self, Newest, Stamp};
-use crate::formats::snapshot::digest::Digest;
+use crate::formats::snapshot_digest::Digest;
 use crate::host::apart;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;

@@ -1,8 +1,8 @@
 //! Live memory over a trace, by who holds it at the peak.
 
 use super::{Drawn, LEFT, RIGHT, THEME, heading, label, legend, number, real};
-use crate::formats::snapshot::analysis::{Holding, TraceReport};
-use crate::formats::snapshot::{Event, Trace};
+use crate::files::snapshot::analysis::{Holding, TraceReport};
+use crate::files::snapshot::{Event, Trace};
 use crate::model::units::Bytes;
 use crate::plot::{Anchor, Color, Layer, Point, Rect, Stroke, Text, text};
 

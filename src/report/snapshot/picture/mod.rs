@@ -3,8 +3,8 @@
 mod live;
 mod space;
 
-use crate::formats::snapshot::Snapshot;
-use crate::formats::snapshot::analysis::{Analysis, Group};
+use crate::files::snapshot::Snapshot;
+use crate::files::snapshot::analysis::{Analysis, Group};
 use crate::model::printable;
 use crate::plot::{Anchor, Color, Layer, Picture, Point, Rect, Text, Theme, svg, text};
 

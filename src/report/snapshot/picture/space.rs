@@ -1,7 +1,7 @@
 //! The address space: segments one after the other, wrapped like text.
 
 use super::{LEFT, MARGIN, RIGHT, THEME, heading, legend, real};
-use crate::formats::snapshot::{Kind, Segment, Snapshot, State};
+use crate::files::snapshot::{Kind, Segment, Snapshot, State};
 use crate::model::units::Bytes;
 use crate::plot::{Color, Layer, Rect};
 
