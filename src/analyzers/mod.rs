@@ -19,6 +19,7 @@ mod subjects;
 mod tests;
 mod users;
 pub mod visibility;
+pub mod xid;
 
 use crate::model::analyzer::Analyzer;
 use crate::model::desc::Desc;
@@ -32,6 +33,7 @@ pub static REGISTRY: &[&Registration] = &[
     &imbalance::REGISTRATION,
     &idle::REGISTRATION,
     &visibility::REGISTRATION,
+    &xid::REGISTRATION,
 ];
 
 /// Registration of an analyzer.

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand; its types parse arguments and call other modules.
 
+mod acknowledge;
 mod check;
 mod check_config;
 mod cluster;
@@ -53,6 +54,7 @@ enum Command {
     Leak(report::Leak),
     Fragmentation(report::Fragmentation),
     Check(check::Args),
+    Acknowledge(acknowledge::Args),
     Cluster(cluster::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
@@ -114,6 +116,7 @@ impl Cli {
             Command::Leak(args) => args.run(),
             Command::Fragmentation(args) => args.run(),
             Command::Check(args) => args.run(),
+            Command::Acknowledge(args) => args.run(),
             Command::Cluster(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),

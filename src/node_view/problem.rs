@@ -19,6 +19,9 @@ use crate::model::outlook::Conclusion;
 /// Maximum number of problems.
 const MOST: usize = 200;
 
+/// The analyzer of XIDs that need an operator.
+const XID: &str = "xid";
+
 /// A workload with at least this share of the used memory of the host is named as its largest.
 const MUCH: f64 = 0.2;
 
@@ -186,7 +189,11 @@ impl Source<'_> {
         let mut problem =
             about(gpu.health, format!("GPU {} does not respond{clock}, its memory is unknown", gpu.index));
         problem.is_of_node = true;
-        problem.because = format!("{}{call}", gpu.status_words());
+        let xid = self.finding(XID, visible).filter(|finding| finding.severity == Severity::Critical);
+        let xid = xid.map_or_else(String::new, |finding| {
+            format!(", {}", finding.summary.trim_end_matches('.').replacen("GPU ", "and GPU ", 1))
+        });
+        problem.because = format!("{}{call}{xid}", gpu.status_words());
         problem.owner_is_last_known = gpu.holders_are_last_known;
         problem.since = since;
         problem.advice = finding.map_or("", |finding| finding.advice).to_owned();
@@ -277,12 +284,15 @@ impl Source<'_> {
 
     /// Findings that are in no problem above.
     fn findings(&self) -> impl Iterator<Item = Problem> {
-        let stated = self.frame.findings.iter().filter(|finding| finding.severity > Severity::Info);
+        let stated = self.frame.findings.iter();
+        let stated = stated.filter(|finding| finding.severity > Severity::Info || finding.analyzer == XID);
         stated.filter(|finding| !self.is_told(finding)).map(|finding| {
             let subject = &finding.subject;
             let workload = self.view.workload(subject.workload.as_str());
             let owner = workload.map(|workload| owner_of(workload, subject.pid.as_str()));
             let gpu = Some(subject.gpu.to_string()).filter(|gpu| !gpu.is_empty());
+            let on_it = self.view.gpu(subject.gpu.as_str()).filter(|_| finding.analyzer == XID);
+            let owner = owner.or_else(|| Some(on_it?.holders.first()?.owner.clone()));
             let link = match (&gpu, workload) {
                 (_, Some(workload)) => Link::Workload(workload.name.clone()),
                 (Some(gpu), None) => Link::Gpu(gpu.clone()),
@@ -310,14 +320,22 @@ impl Source<'_> {
                 what,
                 because: because.trim_end_matches('.').to_owned(),
                 owner,
-                advice: finding.advice.to_owned(),
+                advice: match (on_it, finding.severity) {
+                    (Some(gpu), Severity::Critical) => {
+                        format!(
+                            "{}; then, or to go on without: memwarden acknowledge gpu/{}",
+                            finding.advice, gpu.index
+                        )
+                    }
+                    _ => finding.advice.to_owned(),
+                },
                 since: Some(finding.since_unix_seconds),
                 seconds_left: left.map(|tte| tte.p50),
                 gpu,
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
                 is_of_node: matches!(subject.resource.as_str(), "host" | "zone" | "source")
-                    || finding.analyzer == "visibility",
+                    || matches!(finding.analyzer, "visibility" | XID),
             }
         })
     }
@@ -329,6 +347,7 @@ impl Source<'_> {
         let gpu = self.view.gpu(subject.gpu.as_str());
         match (finding.analyzer, resource) {
             ("exhaustion", "host") => true,
+            (XID, _) => gpu.is_some_and(|gpu| !gpu.answers()) && finding.severity == Severity::Critical,
             ("exhaustion" | "visibility" | "leak", "gpu" | "gpu_process" | "allocator") => gpu.is_some(),
             ("exhaustion" | "leak", "workload" | "process") => {
                 self.view.workload(subject.workload.as_str()).is_some()
@@ -437,6 +456,7 @@ fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) ->
     }
     match forecast.rule {
         Rule::Full => return format!("{name} is full{used}"),
+        Rule::FullAfterGrowth => return format!("{name} has filled up{used}"),
         Rule::FullWithoutGrowth => {
             return format!("{name} is full{used}, and whether its allocator holds free memory is not known");
         }
