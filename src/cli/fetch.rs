@@ -83,9 +83,13 @@ mod tests {
     #[test]
     fn a_reply_that_is_not_http_is_reported() {
         assert!(address("https://a/").is_ok());
-        for (url, why) in
-            [("localhost:9090", "scheme"), ("ftp://a/", "scheme"), ("http://[", "not a valid URL")]
-        {
+        for (url, why) in [
+            ("localhost:9090", "has no scheme"),
+            ("127.0.0.1:21000/api/v1/node", "has no scheme"),
+            ("ftp://a/", "a scheme other than http"),
+            ("http:///", "not a valid URL"),
+            ("http://[", "not a valid URL"),
+        ] {
             let error = format!("{:#}", address(url).unwrap_err());
             assert!(error.contains(why), "{url}: {error}");
         }

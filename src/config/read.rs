@@ -102,6 +102,9 @@ pub(super) struct Tables {
 impl Tables {
     /// Replaces a value of the file by one from the command line.
     fn replace(&mut self, given: &Override, schema: &Schema) -> Result<(), String> {
+        let of = |name: &str, known: &[&str]| {
+            format!("unknown option `{}`; {}", given.key, suggestion(name, known))
+        };
         let unknown = || format!("unknown option `{}`", given.key);
         let mut parts = given.key.split('.');
         let first = parts.next().ok_or_else(unknown)?;
@@ -109,19 +112,27 @@ impl Tables {
         let (settings, opts): (&mut Settings, Vec<&'static Opt>) = match group {
             Some(group) => {
                 let name = parts.next().ok_or_else(unknown)?;
-                let part = group.parts.iter().find(|part| part.key == name).ok_or_else(unknown)?;
+                let known: Vec<&str> = group.parts.iter().map(|part| part.key).collect();
+                let part =
+                    group.parts.iter().find(|part| part.key == name).ok_or_else(|| of(name, &known))?;
                 let settings = self.groups.get_mut(group.key).and_then(|parts| parts.get_mut(name));
                 (settings.ok_or_else(unknown)?, part.options().collect())
             }
             None => {
-                let section = schema.sections().find(|section| section.key == first).ok_or_else(unknown)?;
+                let groups = schema.groups.iter().map(|group| group.key);
+                let known: Vec<&str> = schema.sections().map(|section| section.key).chain(groups).collect();
+                let section = schema.sections().find(|section| section.key == first);
+                let section = section.ok_or_else(|| of(first, &known))?;
                 let OptKind::Section(opts) = section.kind else { return Err(unknown()) };
                 (self.sections.get_mut(first).ok_or_else(unknown)?, opts.to_vec())
             }
         };
         let key = parts.next().ok_or_else(unknown)?;
-        let opt = opts.into_iter().find(|opt| opt.key == key).filter(|_| parts.next().is_none());
-        let opt = opt.ok_or_else(unknown)?;
+        let known: Vec<&str> = opts.iter().map(|opt| opt.key).collect();
+        let opt = opts.into_iter().find(|opt| opt.key == key).ok_or_else(|| of(key, &known))?;
+        if parts.next().is_some() {
+            return Err(unknown());
+        }
         let value = match (opt.kind, given.values.as_slice()) {
             (OptKind::Texts, values) => Value::Texts(values.to_vec()),
             (kind, [value]) => value::parse(kind, value, false)?,

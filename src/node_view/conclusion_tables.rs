@@ -8,7 +8,9 @@ use crate::model::outlook::{Forecast, Growth};
 
 /// When the memory of each resource runs out.
 pub fn forecast_table<'a>(of: impl IntoIterator<Item = (&'a Subject, &'a Forecast)>) -> Table {
-    let rows = of.into_iter().map(|(subject, forecast)| {
+    let all: Vec<_> = of.into_iter().collect();
+    let rate = format::rates(&all.iter().map(|(_, forecast)| forecast.growth()).collect::<Vec<_>>());
+    let rows = all.into_iter().map(|(subject, forecast)| {
         let tte = forecast.stated();
         let range = tte.map(|tte| {
             let late = tte.p90.map_or_else(|| "never".to_owned(), format::duration);
@@ -23,7 +25,7 @@ pub fn forecast_table<'a>(of: impl IntoIterator<Item = (&'a Subject, &'a Forecas
                 Cell::bytes(Some(forecast.used_bytes)),
                 Cell::bytes(Some(forecast.limit_bytes)),
                 Cell::number(Some(forecast.used_share()), format::percent),
-                Cell::number(forecast.growth(), format::rate),
+                Cell::number(forecast.growth(), &rate),
                 Cell::time_left(left, format::shown(left, format::duration)),
                 Cell::text(range.unwrap_or_default()),
                 Cell::number(forecast.within(900.0), format::percent),
@@ -55,7 +57,9 @@ pub fn forecast_table<'a>(of: impl IntoIterator<Item = (&'a Subject, &'a Forecas
 
 /// What grows; `now` is in seconds since 1970, and each name may have more than the subject.
 pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now: f64) -> Table {
-    let rows = of.into_iter().map(|(name, growth)| {
+    let all: Vec<_> = of.into_iter().collect();
+    let rate = format::rates(&all.iter().map(|(_, growth)| growth.bytes_per_second()).collect::<Vec<_>>());
+    let rows = all.into_iter().map(|(name, growth)| {
         let seen = growth.evidence;
         let since = growth.since_unix_seconds.filter(|_| growth.grows());
         Row {
@@ -65,7 +69,7 @@ pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now:
                 Cell::text(name),
                 Cell::text(growth.state.word()).of(Health::from(growth.state)),
                 Cell::bytes(Some(growth.evaluated_bytes)),
-                Cell::number(growth.bytes_per_second(), format::rate),
+                Cell::number(growth.bytes_per_second(), &rate),
                 Cell::number(since, |since| format::clock(since, now)),
                 Cell::number(growth.confidence.filter(|_| growth.grows()), |sure| format!("{sure:.2}")),
                 Cell::number(seen.map(|seen| seen.rise_bytes), format::change),

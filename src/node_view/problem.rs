@@ -102,6 +102,7 @@ pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>
     let mut all = Vec::new();
     all.extend(view.gpus.iter().filter_map(|gpu| source.gpu(gpu)));
     all.extend(view.workloads.iter().filter_map(|workload| source.workload(workload)));
+    all.extend(view.workloads.iter().filter_map(|workload| workload.stalled(view.unix_seconds)));
     all.extend(source.findings());
     all.extend(source.protection());
     // Without a time left, a shortage of the host is the least certain of the problems of a severity.
@@ -223,6 +224,9 @@ impl Source<'_> {
             }
             (None, None) => "no workload holds much of it".to_owned(),
         };
+        let growth = forecast.growth().filter(|growth| *growth > 0.0 && forecast.stated().is_none());
+        let because =
+            growth.map_or(because.clone(), |rate| format!("growing {}, {because}", format::rate(rate)));
         Some(Problem {
             health: forecast.health(),
             owner_is_last_known: false,

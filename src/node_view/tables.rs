@@ -58,6 +58,8 @@ impl NodeView {
 
     /// The workloads.
     pub fn workload_table(&self) -> Table {
+        let growths = self.workloads.iter().map(|own| own.growth.as_ref().and_then(Growth::bytes_per_second));
+        let rate = format::rates(&growths.collect::<Vec<_>>());
         let row = |own: &Workload| {
             let (left, shown) = self.left(own);
             let growth = own.growth.as_ref().and_then(Growth::bytes_per_second);
@@ -78,7 +80,7 @@ impl NodeView {
                     Cell::text(&own.run),
                     Cell::time_left(left, shown),
                     Cell::bytes(own.rss),
-                    Cell::number(growth, format::rate),
+                    Cell::number(growth, &rate),
                     Cell::trail(Subject::Workload(own.name.as_str().into()), Quantity::Used, None),
                     Cell::bytes(own.gpu_memory),
                     gpu,
@@ -106,7 +108,7 @@ impl NodeView {
                 number("processes", 8),
             ],
             rows: self.workloads.iter().map(row).collect(),
-            empty: "No workload is running, or none could be identified.".to_owned(),
+            empty: "No workload is running: a job of Slurm, a container, processes with GPU memory, or what sources.workload.matchers and units name.".to_owned(),
             rest: match self.workloads_omitted {
                 0 => String::new(),
                 omitted => format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, History};
 use super::options::Options;
 use crate::app::serve;
 use crate::engine::{EVERYTHING, Engine};
@@ -26,6 +26,14 @@ impl FrameSource {
         let context = serve::context(&config.paths, Arc::default());
         let engine = Engine::new(EVERYTHING, &config, context, Arc::new(Events::new()));
         Ok((Self::Own(Box::new(engine)), options.focus(&trees)))
+    }
+
+    /// What a daemon keeps; nothing where this process samples, and where the daemon does not answer.
+    pub(super) async fn history(&self) -> History {
+        match self {
+            Self::Own(_) => History::new(),
+            Self::Daemon(daemon) => daemon.history().await.unwrap_or_default(),
+        }
     }
 
     pub(super) async fn look(&mut self) -> anyhow::Result<NodeView> {
