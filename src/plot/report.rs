@@ -112,10 +112,13 @@ pub struct Forecast {
     pub series: Option<String>,
 }
 
+/// Points by the name of their subject: seconds since 1970 and value.
+pub type Named = (String, Vec<(f64, Option<f64>)>);
+
 impl Report {
     /// Puts values of the time `before` the report, which began at `started`, in front of the series whose names begin with that
     /// of their subject. Times are in seconds since 1970 then.
-    pub fn precede(&mut self, started: f64, before: &[(String, Vec<(f64, Option<f64>)>)]) {
+    pub fn precede(&mut self, started: f64, before: &[Named]) {
         if before.is_empty() {
             return;
         }

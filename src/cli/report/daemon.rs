@@ -8,13 +8,14 @@ use http::Uri;
 use crate::cli::fetch::{self, Fetcher};
 use crate::model::finding::Subject;
 use crate::node_view::NodeView;
+use crate::plot::report::Named;
 
 /// The largest answer that is read, in bytes: 40 times the view of a busy node.
 const LARGEST: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Points of each subject, by its name.
-pub(super) type History = Vec<(String, Vec<(f64, Option<f64>)>)>;
+/// What a daemon keeps of each subject.
+pub(super) type History = Vec<Named>;
 
 /// The part of an answer of `/api/v1/history` that is read; the first series is memory in use.
 #[derive(serde::Deserialize)]
