@@ -103,7 +103,7 @@ fn ms(time: Duration) -> f64 {
 /// The defaults, on a free port.
 fn web() -> anyhow::Result<Web> {
     let config = config::parse_str("", Path::new("bench.yaml"), &app::schema(), &[])?;
-    Ok(Web { listen_addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0))], ..config.web })
+    Ok(Web { listen_addresses: vec!["127.0.0.1:0".to_owned()], ..config.web })
 }
 
 fn frame(sequence: u64) -> Arc<Frame> {

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::history::peaks::Peaks;
 use crate::host::clock;
-use crate::model::analyzer::SavedState;
+use crate::model::analyzer::{Acknowledgement, SavedState};
 use crate::model::facts::{Before, Facts};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
@@ -175,6 +175,11 @@ impl Engine {
     /// Restores the state that [`Engine::save`] returned in an earlier run.
     pub fn restore(&mut self, saved: analyze::Kept) {
         self.analyzers.restore(saved);
+    }
+
+    /// Acknowledges a problem by its name; false where there is none of this name.
+    pub fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
+        self.analyzers.acknowledge(problem, by)
     }
 
     /// Passes an operator's request to every source.

@@ -354,9 +354,10 @@ impl Events {
         }
     }
 
-    /// Records the prerequisites of protection: name, whether it is available, and what is lost without it.
-    pub fn protection_needs(&self, needs: &[(&'static str, bool, &'static str)]) {
-        for (need, _, lost) in needs.iter().filter(|(_, met, _)| !met) {
+    /// Records the prerequisites of protection: name, whether it is available, and what is lost without it. Those that
+    /// are missing are logged only where a job is `protected`.
+    pub fn protection_needs(&self, needs: &[(&'static str, bool, &'static str)], protected: bool) {
+        for (need, _, lost) in needs.iter().filter(|(_, met, _)| protected && !met) {
             tracing::info!(need, "A prerequisite of protection is missing: {lost}.");
         }
         *lock(&self.needs) = needs.iter().map(|(need, met, _)| (*need, *met)).collect();

@@ -20,6 +20,7 @@ mod subjects;
 mod tests;
 mod users;
 pub mod visibility;
+pub mod xid;
 
 use crate::model::analyzer::Analyzer;
 use crate::model::desc::Desc;
@@ -33,6 +34,7 @@ pub static REGISTRY: &[&Registration] = &[
     &imbalance::REGISTRATION,
     &idle::REGISTRATION,
     &visibility::REGISTRATION,
+    &xid::REGISTRATION,
 ];
 
 /// Registration of an analyzer.

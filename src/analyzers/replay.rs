@@ -51,6 +51,8 @@ pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
                     used: row.used / limit,
                     grows: assessment.leak >= LeakState::Growing,
                     leaks: assessment.leak == LeakState::Leaking,
+                    // What the series is about is not known, such as a GPU.
+                    grew: false,
                     may_be_reserved: false,
                     within_15_minutes: known[0],
                     within_hour: known[1],

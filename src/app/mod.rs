@@ -9,7 +9,7 @@ mod perf_log;
 pub mod push;
 pub mod sampler;
 pub mod serve;
-mod state;
+pub(crate) mod state;
 
 use crate::config::schema::{ANALYZERS, GroupSchema, ModuleSchema, PartSchema, SECTIONS, SOURCES, Schema};
 use crate::protection::options;

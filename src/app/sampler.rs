@@ -116,6 +116,14 @@ fn run(
         if let Some(kept) = keeping.and_then(state::Keeper::loaded) {
             engine.restore(kept);
         }
+        while let Some((request, answer)) = keeping.and_then(state::Keeper::asked) {
+            let known = engine.acknowledge(&request.problem, &request.acknowledgement);
+            if known && let Some(keeping) = keeping {
+                keeping.keep(engine.save());
+            }
+            // The thread that asked may have stopped waiting.
+            let _ = answer.send(known);
+        }
         let now = clock::now();
         let frame = engine.tick(now);
         events.step("publish", clock::now());

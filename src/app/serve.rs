@@ -120,7 +120,8 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let records = Arc::new(records);
     let (show_incidents, incidents) = watch::channel(incidents(&records));
     let checkpoints: Arc<Checkpoints> = Arc::default();
-    record::report_missing_capabilities(&config.paths.proc, &config.paths.cgroup, &events);
+    let protected = !protection(&config).targets.is_empty();
+    record::report_missing_capabilities(&config.paths.proc, &config.paths.cgroup, protected, &events);
     let mut guard =
         GuardSupervisor::new(|| own_command("hook-helper"), Arc::clone(&records), Arc::clone(&checkpoints));
     let host_name = sysinfo::System::host_name();

@@ -5,8 +5,9 @@
 //! state, and reads and writes the file; nothing waits for it.
 
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use serde::Deserialize;
 
 use crate::engine::analyze::Kept;
 use crate::host::{clock, fs};
-use crate::model::analyzer::SavedState;
+use crate::model::analyzer::{Acknowledgement, SavedState};
 
 /// Time between two saves while the daemon runs.
 pub(super) const EVERY: Duration = Duration::from_secs(60);
@@ -65,10 +66,29 @@ fn load(path: &Path, boot_id: &str) -> Option<Kept> {
     Some(file.analyzers)
 }
 
-/// The thread that reads the file once and writes it at intervals.
+/// The file beside the state in which `memwarden acknowledge` asks to acknowledge a problem. The daemon removes it, or gives
+/// it the name [`REFUSED`] where it does not know the problem.
+pub(crate) const REQUEST: &str = "acknowledge";
+/// A request that was refused.
+pub(crate) const REFUSED: &str = "acknowledge.refused";
+/// Time between two looks for a request.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A request to acknowledge a problem.
+#[derive(Debug, Deserialize, serde::Serialize)]
+pub(crate) struct Request {
+    pub(crate) problem: String,
+    pub(crate) acknowledgement: Acknowledgement,
+}
+
+/// A request, and where the answer goes: whether the problem is known.
+pub(super) type Asked = (Request, SyncSender<bool>);
+
+/// The thread that reads the file once and writes it at intervals, and passes on acknowledgements.
 pub(super) struct Keeper {
     jobs: SyncSender<SavedStates>,
     loaded: Receiver<Kept>,
+    asked: Receiver<Asked>,
     thread: JoinHandle<()>,
 }
 
@@ -86,14 +106,20 @@ impl Keeper {
     pub(super) fn start(path: PathBuf, boot_id: String) -> io::Result<Self> {
         let (jobs, inbox) = sync_channel(1);
         let (found, loaded) = channel();
-        let run = move || keep_all(&path, &boot_id, &found, &inbox);
+        let (ask, asked) = channel();
+        let run = move || keep_all(&path, &boot_id, &found, &inbox, &ask);
         let thread = std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(Self { jobs, loaded, thread })
+        Ok(Self { jobs, loaded, asked, thread })
     }
 
     /// The state of an earlier run, returned once, as soon as it was read.
     pub(super) fn loaded(&self) -> Option<Kept> {
         self.loaded.try_recv().ok()
+    }
+
+    /// A request of an operator, if there is one.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        self.asked.try_recv().ok()
     }
 
     /// Queues `saved` for writing; while a write is in progress, later states are dropped.
@@ -116,13 +142,25 @@ impl Keeper {
     }
 }
 
-fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<SavedStates>) {
+fn keep_all(
+    path: &Path,
+    boot_id: &str,
+    found: &Sender<Kept>,
+    inbox: &Receiver<SavedStates>,
+    ask: &Sender<Asked>,
+) {
     if let Some(kept) = load(path, boot_id) {
         // The sampler may have ended meanwhile.
         let _ = found.send(kept);
     }
     let mut failing = false;
-    for keepsakes in inbox {
+    loop {
+        pass_on(path, ask);
+        let keepsakes = match inbox.recv_timeout(LOOK) {
+            Ok(keepsakes) => keepsakes,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         match fs::write_atomically(path, |out| write(out, boot_id, keepsakes)) {
             Ok(()) if std::mem::take(&mut failing) => tracing::info!("The state can be written again."),
             Ok(()) => {}
@@ -132,6 +170,30 @@ fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<S
                 }
             }
         }
+    }
+}
+
+/// Passes a request to the sampler, and answers it. Only the user of the daemon can write one.
+fn pass_on(state: &Path, ask: &Sender<Asked>) {
+    let path = state.with_file_name(REQUEST);
+    let Ok(of) = std::fs::symlink_metadata(&path) else { return };
+    let is_own = of.is_file() && of.uid() == rustix::process::geteuid().as_raw();
+    let read = fs::read_bounded(&path, 4096).ok().filter(|_| is_own);
+    let request = read.and_then(|bytes| serde_json::from_slice::<Request>(&bytes).ok());
+    let known = request.is_some_and(|request| {
+        let shown = format!("{request:?}");
+        let (answer, answered) = sync_channel(1);
+        let known = ask.send((request, answer)).is_ok() && answered.recv_timeout(EVERY).unwrap_or(false);
+        tracing::info!(request = shown, known, "An operator acknowledged a problem.");
+        known
+    });
+    let done = if known {
+        std::fs::remove_file(&path)
+    } else {
+        std::fs::rename(&path, state.with_file_name(REFUSED))
+    };
+    if let Err(error) = done {
+        tracing::warn!(path = %path.display(), %error, "The request cannot be answered.");
     }
 }
 

@@ -88,7 +88,15 @@ impl Args {
                     .strip_prefix("it answers ")
                     .and_then(|rest| rest.split_once(": "))
                     .map_or(&*why, |(_, message)| message);
-                CheckReport::blind(scope, why)
+                // The line is short: what is wrong comes first, and neither the layer nor the number of the error.
+                let refused =
+                    why.strip_prefix("tcp connect error: ").and_then(|why| why.split(" (os error").next());
+                match refused {
+                    Some(refused) => {
+                        CheckReport::blind(scope, &format!("the daemon does not answer: {refused}"))
+                    }
+                    None => CheckReport::blind(scope, why),
+                }
             }
         };
         let text = match self.format {

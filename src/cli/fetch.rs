@@ -10,14 +10,30 @@ use bytes::Bytes;
 use http::{Request, Uri, header};
 use http_body_util::Full;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
+use crate::node_view::events::Event;
 
 /// Largest view of a node that is read, in bytes: 40 times that of a busy node.
 pub(super) const LARGEST_NODE: usize = 64 << 20;
+
+/// The part of an answer of `/api/v1/history` that is read.
+#[derive(Deserialize)]
+pub(super) struct History {
+    /// The first series is memory in use.
+    pub(super) series: Vec<KeptSeries>,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct KeptSeries {
+    /// Start of each step in seconds since 1970, with the smallest and the largest value.
+    pub(super) points: Vec<(f64, Option<f64>, Option<f64>)>,
+}
 
 /// A runtime for the requests of a command.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
@@ -59,6 +75,14 @@ impl Fetcher {
         let body = self.get(path).await?;
         let answer = serde_json::from_slice(&body);
         answer.map_err(|_| anyhow!("{}{path} does not answer as memwarden does", self.base))
+    }
+
+    /// What a daemon keeps of the subject, and in the range, that `query` names.
+    ///
+    /// # Errors
+    /// As [`Fetcher::json`]; a subject of which nothing is kept.
+    pub(super) async fn history(&self, query: &str) -> anyhow::Result<History> {
+        self.json(&format!("/api/v1/history?{query}")).await
     }
 
     async fn ask(&self, uri: &Uri) -> anyhow::Result<Bytes> {
@@ -109,9 +133,13 @@ mod tests {
     #[test]
     fn a_reply_that_is_not_http_is_reported() {
         assert!(address("https://a/").is_ok());
-        for (url, why) in
-            [("localhost:9090", "scheme"), ("ftp://a/", "scheme"), ("http://[", "not a valid URL")]
-        {
+        for (url, why) in [
+            ("localhost:9090", "has no scheme"),
+            ("127.0.0.1:21000/api/v1/node", "has no scheme"),
+            ("ftp://a/", "a scheme other than http"),
+            ("http:///", "not a valid URL"),
+            ("http://[", "not a valid URL"),
+        ] {
             let error = format!("{:#}", address(url).unwrap_err());
             assert!(error.contains(why), "{url}: {error}");
         }

@@ -70,6 +70,9 @@ impl Args {
 
     fn store(&self) -> anyhow::Result<Box<dyn Incidents>> {
         if let Some(folder) = &self.folder {
+            if !folder.is_dir() {
+                anyhow::bail!("there is no folder {}", printable::path(folder));
+            }
             return Ok(record::incidents(folder.clone()));
         }
         let options = serve::Options { file: self.config_file.clone(), overrides: Vec::new() };

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand; its types parse arguments and call other modules.
 
+mod acknowledge;
 mod check;
 mod check_config;
 mod cluster;
@@ -83,11 +84,15 @@ enum Command {
     /// Fragmentation of GPU memory happens inside the allocator of a job; see `memwarden snapshot`.
     /// Exit codes: 0 success, 1 an error, 2 the share unusable for a huge page (order 9) exceeds --threshold, 3 a selected
     /// GPU or daemon does not respond, so that its state is unknown. A selected GPU that does not exist is an error.
+    /// --devices, --pid and --workload select allocators of jobs, and need --url.
     #[command(after_long_help = "Examples:
   memwarden fragmentation --duration 10
   memwarden fragmentation --threshold 95% --output fragmentation.json --plot fragmentation.png")]
+    #[command(mut_arg("devices", |own| own.requires("url")), mut_arg("pid", |own| own.requires("url")))]
+    #[command(mut_arg("workload", |own| own.requires("url")))]
     Fragmentation(report::Options),
     Check(check::Args),
+    Acknowledge(acknowledge::Args),
     Cluster(cluster::Args),
     CheckConfig(check_config::Args),
     Metrics(metrics::Args),
@@ -147,6 +152,7 @@ impl Cli {
             Command::Leak(args) => report::run(Kind::Leak, &args),
             Command::Fragmentation(args) => report::run(Kind::Fragmentation, &args),
             Command::Check(args) => args.run(),
+            Command::Acknowledge(args) => args.run(),
             Command::Cluster(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
             Command::Metrics(args) => args.run(),

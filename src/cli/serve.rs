@@ -79,6 +79,11 @@ impl Args {
         add("--web.max-requests", "web.max_requests", one(self.max_requests));
         add("--log.level", "log.level", one(self.log_level));
         add("--log.format", "log.format", one(self.log_format));
+        if let Some(path) = self.nvml_library.as_ref().filter(|path| path.contains('/'))
+            && !std::path::Path::new(path).is_file()
+        {
+            anyhow::bail!("--nvml-library: there is no file {path}");
+        }
         add("--nvml-library", "sources.gpu.nvml_library", one(self.nvml_library));
         add("--driver-root", "sources.gpu.driver_root", one(self.driver_root));
         Ok(Options { file: self.config_file, overrides })

@@ -37,7 +37,8 @@ impl Run {
 
     /// A word for its progress; absent without steps.
     pub fn progress(&self) -> Option<&'static str> {
-        self.step_age_ratio.map(|_| if self.is_stalled() { "stalled" } else { "advances" })
+        let is_known = self.has_stall_alert || self.step_age_ratio.is_some();
+        is_known.then(|| if self.is_stalled() { "stalled" } else { "advances" })
     }
 
     /// The resource that is exhausted first, as text; absent while no exhaustion is predicted.

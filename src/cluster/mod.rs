@@ -24,7 +24,9 @@ pub const QUERIES: [&str; 15] = [
     "instance:memwarden_forecast_exhaustion_probability:max{horizon=\"15m\"}",
     "instance:memwarden_leak_leaking:count",
     "instance:memwarden_findings:sum{severity=\"critical\"}",
-    "run:memwarden_ranks:count",
+    // A run of which no rank is seen any more has none where one of its nodes is down, and has ended otherwise.
+    "run:memwarden_ranks:count or on (job, run) 0 * count by (job, run) (last_over_time(rank:memwarden_run:info[1h]) \
+     and on (job, instance) instance:memwarden_node_state:level == 4)",
     "run:memwarden_world_size:max",
     "run:memwarden_owner:info",
     "run:memwarden_forecast_time_to_exhaustion_seconds:min",
@@ -148,12 +150,14 @@ pub struct Run {
     pub tokens_per_second: Option<f64>,
     /// Time since the last step of any rank, divided by 20 times the mean step time; the run is stalled above 1.
     pub step_age_ratio: Option<f64>,
+    /// Whether the alert RunStalled fires for it, which also knows whether a GPU hangs.
+    pub has_stall_alert: bool,
 }
 
 impl Run {
     /// Whether no rank makes progress.
     pub fn is_stalled(&self) -> bool {
-        self.step_age_ratio.is_some_and(|age| age > 1.0)
+        self.has_stall_alert || self.step_age_ratio.is_some_and(|age| age > 1.0)
     }
 
     /// Number of ranks that are not seen; absent where the world size is not known.
@@ -221,6 +225,13 @@ impl Cluster {
                 .then_with(|| one.instance.cmp(&other.instance))
         });
         let mut runs: Vec<Run> = ranks.iter().map(|sample| run(sample, answers)).collect();
+        for alert in alerts.iter().flatten().filter(|alert| alert.name == "RunStalled") {
+            let is_it = |run: &&mut Run| {
+                alert.labels.get("run") == Some(&run.run)
+                    && alert.labels.get("job").is_none_or(|job| *job == run.job)
+            };
+            runs.iter_mut().filter(is_it).for_each(|run| run.has_stall_alert = true);
+        }
         runs.sort_by(|one, other| {
             let left = |run: &Run| {
                 run.first.as_ref().map_or(f64::INFINITY, |first| first.time_to_exhaustion_seconds)
@@ -291,6 +302,7 @@ fn run(sample: &Sample, answers: &Answers) -> Run {
         memory_spread_ratio: value(spreads),
         tokens_per_second: value(tokens),
         step_age_ratio: value(ages),
+        has_stall_alert: false,
     }
 }
 
@@ -345,6 +357,26 @@ mod tests {
         assert_eq!(b.first.as_ref().unwrap().instance, "leaks");
         assert_eq!(cluster.runs[2].missing(), None);
         assert!(cluster.health() == Health::Critical && cluster.is_incomplete());
+    }
+
+    #[test]
+    fn a_run_with_a_stall_alert_does_not_advance() {
+        let mut answers = answers();
+        answers[13] = vec![sample(&[("run", "b")], 0.2)];
+        let labels = [("job", "m"), ("run", "b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let alert = |name: &str| Alert {
+            name: name.to_owned(),
+            severity: "critical".to_owned(),
+            text: String::new(),
+            labels: labels.clone().into(),
+        };
+        let progress = |alerts| {
+            let cluster = Cluster::new(&answers, Some(alerts));
+            let run = cluster.runs.iter().find(|run| run.run == "b").unwrap();
+            (run.progress(), run.health())
+        };
+        assert_eq!(progress(vec![alert("RunRanksMissing")]).0, Some("advances"));
+        assert_eq!(progress(vec![alert("RunStalled")]), (Some("stalled"), Health::Critical));
     }
 
     #[test]

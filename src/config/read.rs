@@ -103,6 +103,9 @@ impl Tables {
 
     /// Replaces a value of the file by one from the command line.
     fn replace(&mut self, given: &Override, schema: &Schema) -> Result<(), String> {
+        let of = |name: &str, known: &[&str]| {
+            format!("unknown option `{}`; {}", given.key, suggestion(name, known))
+        };
         let unknown = || format!("unknown option `{}`", given.key);
         let mut parts = given.key.split('.');
         let first = parts.next().ok_or_else(unknown)?;
@@ -112,18 +115,28 @@ impl Tables {
         {
             (Some(group), _) => {
                 let name = parts.next().ok_or_else(unknown)?;
-                let part = group.parts.iter().find(|part| part.key == name).ok_or_else(unknown)?;
+                let known: Vec<&str> = group.parts.iter().map(|part| part.key).collect();
+                let part =
+                    group.parts.iter().find(|part| part.key == name).ok_or_else(|| of(name, &known))?;
                 let settings = self.groups.get_mut(group.key).and_then(|parts| parts.get_mut(name));
                 (settings.ok_or_else(unknown)?, part.options().collect())
             }
             (None, Some(OptKind::Section(opts))) => {
                 (self.sections.section_mut(first).ok_or_else(unknown)?, opts.iter().collect())
             }
-            _ => return Err(unknown()),
+            (None, Some(_)) => return Err(unknown()),
+            (None, None) => {
+                let groups = schema.groups.iter().map(|group| group.key);
+                let known: Vec<&str> = schema.sections().map(|section| section.key).chain(groups).collect();
+                return Err(of(first, &known));
+            }
         };
         let key = parts.next().ok_or_else(unknown)?;
-        let opt = opts.into_iter().find(|opt| opt.key == key).filter(|_| parts.next().is_none());
-        let opt = opt.ok_or_else(unknown)?;
+        let known: Vec<&str> = opts.iter().map(|opt| opt.key).collect();
+        let opt = opts.into_iter().find(|opt| opt.key == key).ok_or_else(|| of(key, &known))?;
+        if parts.next().is_some() {
+            return Err(unknown());
+        }
         let value = match (opt.kind, given.values.as_slice()) {
             (OptKind::Texts, values) => Value::Texts(values.to_vec()),
             (_, [value]) => opt.parse(value, false)?,

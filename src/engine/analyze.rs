@@ -8,7 +8,7 @@ use super::message;
 use crate::analyzers::Registration;
 use crate::config::Config;
 use crate::host::clock;
-use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
+use crate::model::analyzer::{Acknowledgement, Analysis, Analyzer, SavedState, View};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::SourceReport;
 use crate::model::outlook::Outlook;
@@ -101,6 +101,11 @@ impl Analyzers {
                 tracing::warn!(analyzer, %error, "The saved state of the analyzer is invalid and was discarded.");
             }
         }
+    }
+
+    /// Acknowledges a problem; false where no analyzer has it.
+    pub(super) fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
+        self.running.iter_mut().any(|running| running.analyzer.acknowledge(problem, by))
     }
 
     /// The state to keep across a restart.

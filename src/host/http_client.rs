@@ -70,11 +70,12 @@ pub enum HttpError {
 /// # Errors
 /// The error, as the end of a sentence.
 pub fn address(text: &str) -> Result<Uri, &'static str> {
-    let uri: Uri = text.parse().map_err(|_| "is not a valid URL")?;
-    match uri.scheme_str() {
-        Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        _ => Err("has no scheme; write http:// or https:// before it"),
+    let (scheme, _) = text.split_once("://").ok_or("has no scheme; write http:// or https:// before it")?;
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err("has a scheme other than http and https");
     }
+    let uri: Uri = text.parse().map_err(|_| "is not a valid URL")?;
+    if uri.host().is_some_and(|host| !host.is_empty()) { Ok(uri) } else { Err("has no host") }
 }
 
 impl HttpClient {

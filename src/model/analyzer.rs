@@ -21,6 +21,11 @@ pub trait Analyzer: Send {
     /// Evaluates one tick.
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis);
 
+    /// Acknowledges a problem by its name; false where the analyzer has none of this name.
+    fn acknowledge(&mut self, _problem: &str, _by: &Acknowledgement) -> bool {
+        false
+    }
+
     /// The state to keep across a restart of the daemon; absent where there is none.
     ///
     /// It is a copy that another thread serializes, so that no tick waits for it.
@@ -35,6 +40,15 @@ pub trait Analyzer: Send {
     fn restore(&mut self, _saved: &str) -> Result<(), serde_json::Error> {
         Ok(())
     }
+}
+
+/// Who has acknowledged a problem, and when.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Acknowledgement {
+    /// The name of the operator.
+    pub by: String,
+    /// In seconds since 1970.
+    pub unix_seconds: f64,
 }
 
 /// A copy of an analyzer's state, which serializes itself as JSON when called.

@@ -21,9 +21,19 @@ pub fn bytes(bytes: f64) -> String {
 
 /// A growth rate with its sign, in the unit of time in which it is at least 1 MiB, such as `+55.4 MiB/s`.
 pub fn rate(per_second: f64) -> String {
+    rate_beside(per_second, per_second)
+}
+
+/// Growth rates of one column: all in the unit of time of the largest.
+pub fn rates(all: &[Option<f64>]) -> impl Fn(f64) -> String + use<> {
+    let largest = all.iter().flatten().copied().map(f64::abs).fold(0.0, f64::max);
+    move |per_second| rate_beside(per_second, largest)
+}
+
+fn rate_beside(per_second: f64, largest: f64) -> String {
     const MIB: f64 = 1_048_576.0;
     let sign = if per_second > 0.0 { "+" } else { "" };
-    let (factor, unit) = match per_second.abs() {
+    let (factor, unit) = match largest.abs() {
         rate if rate >= MIB => (1.0, "s"),
         rate if rate * MINUTE >= MIB => (MINUTE, "min"),
         _ => (HOUR, "h"),
@@ -192,6 +202,9 @@ mod tests {
         assert_eq!(rate(58_076_527.8), "+55.4 MiB/s");
         assert_eq!(rate(-30_000.0), "\u{2212}1.7 MiB/min");
         assert_eq!(rate(1_000.0), "+3.4 MiB/h");
+        let all = [Some(1_000.0), None, Some(30_000.0)];
+        let column: Vec<String> = all.into_iter().flatten().map(rates(&all)).collect();
+        assert_eq!(column, ["+58.6 KiB/min", "+1.7 MiB/min"], "one unit of time for a column");
         assert_eq!(bytes(57.25 * 1024.0_f64.powi(3)), "57.2 GiB");
         assert_eq!([0.0, 0.034, 0.0996, 0.994].map(percent), ["0 %", "3.4 %", "10 %", "99 %"]);
         assert_eq!([2e7, 0.0, -5e9].map(change), ["+19.1 MiB", "0 B", "\u{2212}4.7 GiB"]);

@@ -117,6 +117,9 @@ const FULL: f64 = 0.98;
 const NEARLY_FULL: f64 = 0.9;
 /// A probability of exhaustion from which exhaustion counts as likely.
 const LIKELY: f64 = 0.5;
+/// Seconds after growth for which a GPU that is full counts as filled up. Growth lasts for minutes until it is stated, so that
+/// an allocator that reserves memory at its start has not grown.
+pub const GROWTH_COUNTS: f64 = 900.0;
 
 /// Why a resource has its health: the most severe rule that holds, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -140,6 +143,8 @@ pub enum Rule {
     /// Exhaustion within 15 minutes is more likely than not.
     #[serde(rename = "exhaustion_within_15m")]
     ExhaustionWithin15Minutes,
+    /// A GPU is full, and its memory has grown within [`GROWTH_COUNTS`]: it has filled up, and was not reserved at once.
+    FullAfterGrowth,
     /// At least 98 % of the limit is used.
     Full,
 }
@@ -151,6 +156,8 @@ pub struct Judged {
     pub used: f64,
     pub grows: bool,
     pub leaks: bool,
+    /// Whether it grew within [`GROWTH_COUNTS`].
+    pub grew: bool,
     /// Whether the user of the resource may have reserved all of it on purpose, as allocators do with a GPU.
     pub may_be_reserved: bool,
     /// The probability of exhaustion within 15 minutes; absent before there are enough samples.
@@ -161,7 +168,7 @@ pub struct Judged {
 
 impl Rule {
     /// Every rule, the least severe first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TooFewSamples,
         Self::None,
         Self::FullWithoutGrowth,
@@ -170,16 +177,18 @@ impl Rule {
         Self::ExhaustionWithinHour,
         Self::NearlyFullAndGrows,
         Self::ExhaustionWithin15Minutes,
+        Self::FullAfterGrowth,
         Self::Full,
     ];
 
     /// The most severe rule that holds.
     pub fn of(judged: &Judged) -> Self {
-        let Judged { used, grows, leaks, may_be_reserved, within_15_minutes, within_hour } = *judged;
+        let Judged { used, grows, leaks, grew, may_be_reserved, within_15_minutes, within_hour } = *judged;
         let likely = |probability: Option<f64>| probability.is_some_and(|p| p >= LIKELY);
         let on_purpose = may_be_reserved && !grows && !leaks;
         let rules = [
             (used >= FULL && !on_purpose, Self::Full),
+            (used >= FULL && grew, Self::FullAfterGrowth),
             (likely(within_15_minutes), Self::ExhaustionWithin15Minutes),
             (used >= NEARLY_FULL && grows, Self::NearlyFullAndGrows),
             (likely(within_hour), Self::ExhaustionWithinHour),
@@ -199,7 +208,7 @@ impl Rule {
             Self::NearlyFull | Self::Leaks | Self::ExhaustionWithinHour | Self::NearlyFullAndGrows => {
                 Health::Warning
             }
-            Self::ExhaustionWithin15Minutes | Self::Full => Health::Critical,
+            Self::ExhaustionWithin15Minutes | Self::FullAfterGrowth | Self::Full => Health::Critical,
         }
     }
 
@@ -213,6 +222,7 @@ impl Rule {
             Self::ExhaustionWithinHour => "exhaustion_within_60m",
             Self::NearlyFullAndGrows => "nearly_full_and_grows",
             Self::ExhaustionWithin15Minutes => "exhaustion_within_15m",
+            Self::FullAfterGrowth => "full_after_growth",
             Self::Full => "full",
         }
     }
@@ -230,6 +240,9 @@ impl Rule {
             Self::ExhaustionWithinHour => "exhaustion within an hour is more likely than not",
             Self::NearlyFullAndGrows => "at least 90 % of the limit is used, and it grows",
             Self::ExhaustionWithin15Minutes => "exhaustion within 15 minutes is more likely than not",
+            Self::FullAfterGrowth => {
+                "at least 98 % of the limit is used, and it grew within the last 15 minutes"
+            }
             Self::Full => "at least 98 % of the limit is used",
         }
     }
@@ -294,6 +307,10 @@ mod tests {
         ] {
             assert_eq!(judge(used, grows, soon), (host, gpu), "{used} {grows} {soon:?}");
         }
+        let full = Judged { used: 0.99, may_be_reserved: true, within_hour: Some(0.0), ..Judged::default() };
+        assert_eq!(Rule::of(&full), Rule::FullWithoutGrowth, "reserved long ago");
+        assert_eq!(Rule::of(&Judged { grew: true, ..full }), Rule::FullAfterGrowth);
+        assert_eq!(Rule::of(&Judged { grew: true, used: 0.95, ..full }), Rule::None);
         assert_eq!(
             Rule::of(&Judged { leaks: true, within_hour: Some(0.0), ..Judged::default() }),
             Rule::Leaks

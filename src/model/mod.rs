@@ -29,3 +29,4 @@ pub mod source;
 pub mod time;
 pub mod timeline;
 pub mod units;
+pub mod xid;

@@ -292,7 +292,11 @@ impl Forecast {
             Rule::None => self.within(3600.0).map(|p| 1.0 - p),
             Rule::ExhaustionWithinHour => self.within(3600.0),
             Rule::ExhaustionWithin15Minutes => self.within(900.0),
-            Rule::Full | Rule::FullWithoutGrowth | Rule::NearlyFull | Rule::NearlyFullAndGrows => Some(1.0),
+            Rule::Full
+            | Rule::FullAfterGrowth
+            | Rule::FullWithoutGrowth
+            | Rule::NearlyFull
+            | Rule::NearlyFullAndGrows => Some(1.0),
             Rule::Leaks | Rule::TooFewSamples => None,
         }
     }

@@ -188,13 +188,13 @@ impl NodeView {
     /// Gives GPUs and workloads the health of their problems, and puts the workloads in order.
     fn take_problems(&mut self) {
         for gpu in &mut self.gpus {
-            let own = self.problems.iter().find(|problem| problem.gpu.as_ref() == Some(&gpu.index));
+            let own = self.problems.iter().filter(|problem| problem.gpu.as_ref() == Some(&gpu.index));
             let mut ranks = self.workloads.iter().flat_map(|workload| &workload.ranks);
             let is_fragmented = ranks.any(|rank| {
                 rank.gpu == gpu.index
                     && rank.allocator_state().is_some_and(|(_, health)| health > Health::Unknown)
             });
-            gpu.say_time_left(own.and_then(|problem| problem.seconds_left), is_fragmented);
+            gpu.say_time_left(own.filter_map(|problem| problem.seconds_left).next(), is_fragmented);
         }
         for problem in &self.problems {
             if let Some(gpu) = self.gpus.iter_mut().find(|gpu| Some(&gpu.index) == problem.gpu.as_ref()) {

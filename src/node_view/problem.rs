@@ -19,6 +19,9 @@ use crate::model::outlook::Conclusion;
 /// Maximum number of problems.
 const MOST: usize = 200;
 
+/// The analyzer of XIDs that need an operator.
+const XID: &str = "xid";
+
 /// A workload with at least this share of the used memory of the host is named as its largest.
 const MUCH: f64 = 0.2;
 
@@ -99,6 +102,7 @@ pub(super) fn problems(view: &NodeView, frame: &Frame, forecasts: &Forecasts<'_>
     let mut all = Vec::new();
     all.extend(view.gpus.iter().filter_map(|gpu| source.gpu(gpu)));
     all.extend(view.workloads.iter().filter_map(|workload| source.workload(workload)));
+    all.extend(view.workloads.iter().filter_map(|workload| workload.stalled(view.unix_seconds)));
     all.extend(source.findings());
     all.extend(source.protection());
     // Without a time left, a shortage of the host is the least certain of the problems of a severity.
@@ -186,7 +190,11 @@ impl Source<'_> {
         let mut problem =
             about(gpu.health, format!("GPU {} does not respond{clock}, its memory is unknown", gpu.index));
         problem.is_of_node = true;
-        problem.because = format!("{}{call}", gpu.status_words());
+        let xid = self.finding(XID, visible).filter(|finding| finding.severity == Severity::Critical);
+        let xid = xid.map_or_else(String::new, |finding| {
+            format!(", {}", finding.summary.trim_end_matches('.').replacen("GPU ", "and GPU ", 1))
+        });
+        problem.because = format!("{}{call}{xid}", gpu.status_words());
         problem.owner_is_last_known = gpu.holders_are_last_known;
         problem.since = since;
         problem.advice = finding.map_or("", |finding| finding.advice).to_owned();
@@ -216,6 +224,9 @@ impl Source<'_> {
             }
             (None, None) => "no workload holds much of it".to_owned(),
         };
+        let growth = forecast.growth().filter(|growth| *growth > 0.0 && forecast.stated().is_none());
+        let because =
+            growth.map_or(because.clone(), |rate| format!("growing {}, {because}", format::rate(rate)));
         Some(Problem {
             health: forecast.health(),
             owner_is_last_known: false,
@@ -277,12 +288,15 @@ impl Source<'_> {
 
     /// Findings that are in no problem above.
     fn findings(&self) -> impl Iterator<Item = Problem> {
-        let stated = self.frame.findings.iter().filter(|finding| finding.severity > Severity::Info);
+        let stated = self.frame.findings.iter();
+        let stated = stated.filter(|finding| finding.severity > Severity::Info || finding.analyzer == XID);
         stated.filter(|finding| !self.is_told(finding)).map(|finding| {
             let subject = &finding.subject;
             let workload = self.view.workload(subject.workload.as_str());
             let owner = workload.map(|workload| owner_of(workload, subject.pid.as_str()));
             let gpu = Some(subject.gpu.to_string()).filter(|gpu| !gpu.is_empty());
+            let on_it = self.view.gpu(subject.gpu.as_str()).filter(|_| finding.analyzer == XID);
+            let owner = owner.or_else(|| Some(on_it?.holders.first()?.owner.clone()));
             let link = match (&gpu, workload) {
                 (_, Some(workload)) => Link::Workload(workload.name.clone()),
                 (Some(gpu), None) => Link::Gpu(gpu.clone()),
@@ -310,14 +324,22 @@ impl Source<'_> {
                 what,
                 because: because.trim_end_matches('.').to_owned(),
                 owner,
-                advice: finding.advice.to_owned(),
+                advice: match (on_it, finding.severity) {
+                    (Some(gpu), Severity::Critical) => {
+                        format!(
+                            "{}; then, or to go on without: memwarden acknowledge gpu/{}",
+                            finding.advice, gpu.index
+                        )
+                    }
+                    _ => finding.advice.to_owned(),
+                },
                 since: Some(finding.since_unix_seconds),
                 seconds_left: left.map(|tte| tte.p50),
                 gpu,
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
                 is_of_node: matches!(subject.resource.as_str(), "host" | "zone" | "source")
-                    || finding.analyzer == "visibility",
+                    || matches!(finding.analyzer, "visibility" | XID),
             }
         })
     }
@@ -329,6 +351,7 @@ impl Source<'_> {
         let gpu = self.view.gpu(subject.gpu.as_str());
         match (finding.analyzer, resource) {
             ("exhaustion", "host") => true,
+            (XID, _) => gpu.is_some_and(|gpu| !gpu.answers()) && finding.severity == Severity::Critical,
             ("exhaustion" | "visibility" | "leak", "gpu" | "gpu_process" | "allocator") => gpu.is_some(),
             ("exhaustion" | "leak", "workload" | "process") => {
                 self.view.workload(subject.workload.as_str()).is_some()
@@ -437,6 +460,7 @@ fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) ->
     }
     match forecast.rule {
         Rule::Full => return format!("{name} is full{used}"),
+        Rule::FullAfterGrowth => return format!("{name} has filled up{used}"),
         Rule::FullWithoutGrowth => {
             return format!("{name} is full{used}, and whether its allocator holds free memory is not known");
         }

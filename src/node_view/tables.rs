@@ -56,6 +56,8 @@ impl NodeView {
 
     /// The workloads.
     pub fn workload_table(&self) -> Table {
+        let growths = self.workloads.iter().map(|own| own.growth.as_ref().and_then(Growth::bytes_per_second));
+        let rate = format::rates(&growths.collect::<Vec<_>>());
         let row = |own: &Workload| {
             let (left, shown) = self.left(own);
             let growth = own.growth.as_ref().and_then(Growth::bytes_per_second);
@@ -74,7 +76,7 @@ impl NodeView {
                 .text("run", 4, &own.run)
                 .text("time left", 1, Cell::time_left(left, shown))
                 .bytes("RSS", 0, own.rss)
-                .value("growth", 3, growth, format::rate)
+                .value("growth", 3, growth, &rate)
                 .trail(Subject::Workload(own.name.as_str().into()), Quantity::Used, None)
                 .bytes("GPU memory", 0, own.gpu_memory)
                 .text("GPUs", 5, gpu)
@@ -82,7 +84,8 @@ impl NodeView {
                 .count("step", 6, own.ranks.iter().filter_map(|rank| rank.step).reduce(f64::max))
                 .count("processes", 8, own.process_count)
         };
-        let empty = "No workload is running, or none could be identified.";
+        let empty = "No workload is running: a job of Slurm, a container, processes with GPU memory, or what sources.workload.matchers and \
+             units name.";
         let mut table = Table::new("Workloads", self.workloads.iter().map(row), empty);
         if self.workloads_omitted > 0 {
             table.rest = format!(

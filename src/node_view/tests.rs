@@ -508,6 +508,31 @@ fn every_part_of_the_view_has_the_health_of_the_conclusion() {
 }
 
 #[test]
+fn a_rank_without_a_step_is_not_ok() {
+    let stalled = |age: f64, phase: &str, state: &str| {
+        let mut node = Node::new();
+        node.gpu(0, 20, "ok");
+        node.job("slurm/4711", "alice", "llama70b", 0, Some(19));
+        let labels: [Label; 2] = ["slurm/4711".into(), "0".into()];
+        node.batch.put_some(&training::STEP_LAST, &labels, Seconds::new(0.5));
+        node.batch.put_some(&training::STEP_AGE, &labels, Seconds::new(age));
+        node.batch.put(&training::PHASE_NOW, &[&labels[..], &[phase.into()]].concat(), Flag(true));
+        node.batch.put(&training::CHECKPOINT, &[&labels[..], &[state.into()]].concat(), Flag(true));
+        let view = node.view();
+        assert!(view.problems.iter().all(|problem| !problem.is_of_node));
+        (view.workload("slurm/4711").unwrap().health, view.verdict.sentence)
+    };
+    let (health, sentence) = stalled(216.0, "forward", "saved");
+    assert_eq!(health, Health::Warning);
+    assert!(sentence.starts_with("1 rank of slurm/4711 completed no step for 4 min"), "{sentence}");
+    for (age, phase, state) in
+        [(100.0, "forward", "saved"), (216.0, "Evaluate", "saved"), (216.0, "forward", "saving")]
+    {
+        assert!(stalled(age, phase, state).0 < Health::Warning, "{age} {phase} {state}");
+    }
+}
+
+#[test]
 fn a_view_survives_json_and_its_printable_form_has_no_control_characters() {
     let mut node = Node::new();
     node.gpu(0, 70, "ok");

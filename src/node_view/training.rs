@@ -18,6 +18,12 @@ use crate::model::timeline::Kind;
 /// Maximum number of events that a view has.
 const MOST_EVENTS: usize = 100;
 
+/// A rank is stalled without a step for so many times its last step, and for so many seconds, as the alert RunStalled has it.
+const STALL_STEPS: f64 = 20.0;
+const SHORTEST_STALL: f64 = 120.0;
+/// Parts of the names of phases without steps.
+const PAUSES: [&str; 4] = ["eval", "valid", "test", "generat"];
+
 /// One rank of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
@@ -39,6 +45,12 @@ pub struct Rank {
     pub step: Option<f64>,
     /// How long that step took, in seconds.
     pub step_seconds: Option<f64>,
+    /// Seconds since its last step.
+    #[serde(default)]
+    pub step_age: Option<f64>,
+    /// Whether it has completed no step for 20 times its last step and two minutes, and does not evaluate or save.
+    #[serde(default)]
+    pub is_stalled: bool,
     /// Tokens per second.
     pub tokens_per_second: Option<f64>,
     /// The loss of the last step.
@@ -80,7 +92,7 @@ impl Rank {
         let predicted = self.forecast.as_ref().map_or(Health::Unknown, Forecast::health);
         // An allocator that is not assessed does not make a rank unknown whose time left is known.
         let worse = self.allocators.iter().map(Allocator::health).filter(|health| *health > Health::Unknown);
-        worse.fold(predicted, Health::max)
+        worse.fold(predicted, Health::max).max(if self.is_stalled { Health::Warning } else { Health::Ok })
     }
 
     /// The worst state of its allocators, with its severity: `fine`, `fragmenting` or `fragmented`; absent where none is
@@ -219,6 +231,16 @@ pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> BTreeMap<
             row.label("state").clone_into(&mut rank.allocator(&row).state);
         }
     });
+    let pauses: Vec<_> = lookup
+        .current(&training::PHASE_NOW.desc)
+        .filter(|row| PAUSES.iter().any(|pause| row.label("phase").to_lowercase().contains(pause)))
+        .map(|row| (row.label("workload").to_owned(), row.label("rank").to_owned()))
+        .collect();
+    for (key, rank) in &mut all {
+        let longest = rank.step_seconds.map(|step| (STALL_STEPS * step).max(SHORTEST_STALL));
+        let stands = rank.step_age.zip(longest).is_some_and(|(age, longest)| age > longest);
+        rank.is_stalled = stands && rank.checkpoint != "saving" && !pauses.contains(key);
+    }
     let mut by_workload = BTreeMap::<String, Vec<Rank>>::new();
     for ((workload, _), mut rank) in all {
         let (name, pid) = (workload.as_str().into(), rank.pid.as_str().into());
@@ -242,12 +264,13 @@ pub(super) fn ranks(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> BTreeMap<
 
 type Field<T> = fn(&mut T) -> &mut Option<f64>;
 
-fn figures() -> [(&'static Desc, Field<Rank>); 8] {
+fn figures() -> [(&'static Desc, Field<Rank>); 9] {
     [
         (&training::STEPS.desc, |rank| &mut rank.steps),
         (&training::TOKENS.desc, |rank| &mut rank.tokens),
         (&training::STEP.desc, |rank| &mut rank.step),
         (&training::STEP_LAST.desc, |rank| &mut rank.step_seconds),
+        (&training::STEP_AGE.desc, |rank| &mut rank.step_age),
         (&training::TOKEN_RATE.desc, |rank| &mut rank.tokens_per_second),
         (&training::LOSS.desc, |rank| &mut rank.loss),
         (&training::MESSAGE_AGE.desc, |rank| &mut rank.message_age),

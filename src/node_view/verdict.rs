@@ -40,7 +40,9 @@ pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Si
             more: view.problems.len(),
         };
     }
-    if let Some((worst, others)) = view.problems.split_first() {
+    // What is acknowledged is ok.
+    let problems = view.problems.partition_point(|problem| problem.health > Health::Ok);
+    if let Some((worst, others)) = view.problems[..problems].split_first() {
         return Verdict { health: worst.health, sentence: worst.sentence(), more: others.len() };
     }
     if !view.analyzed.forecasts {

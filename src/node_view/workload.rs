@@ -7,10 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts, Growth};
 use super::lookup::Lookup;
+use super::owner::Owner;
+use super::problem::{Link, Problem};
 use super::training::Rank;
 use crate::catalog::{gpu, workload};
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
+use crate::model::format;
 use crate::model::health::Health;
 use crate::model::outlook;
 
@@ -73,6 +76,29 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// The problem that ranks of it make no step, at `now` seconds since 1970.
+    pub(super) fn stalled(&self, now: f64) -> Option<Problem> {
+        let stalled = self.ranks.iter().filter(|rank| rank.is_stalled);
+        let ages: Vec<f64> = stalled.filter_map(|rank| rank.step_age).collect();
+        let shortest = ages.iter().copied().reduce(f64::min)?;
+        Some(Problem {
+            health: Health::Warning,
+            what: format!(
+                "{} of {} completed no step for {}",
+                format::counted(ages.len(), "rank"),
+                format::short(&self.name, 40),
+                format::duration(shortest)
+            ),
+            owner: Some(Owner::of(self)),
+            advice: "Inspect the stacks of the ranks, such as with py-spy dump; they wait for each other or for storage."
+                .to_owned(),
+            since: Some(now - shortest),
+            workload: Some(self.name.clone()),
+            link: Link::Workload(self.name.clone()),
+            ..Problem::default()
+        })
+    }
+
     /// Its state in one word: `fragmented` where an allocator of its ranks is and its memory does not leak, else the state of
     /// its growth; empty where nothing is assessed.
     pub fn state(&self) -> &str {

@@ -67,6 +67,37 @@ pub struct Forecast {
     pub series: Option<String>,
 }
 
+/// Points by the name of their subject: seconds since 1970 and value.
+pub type Named = (String, Vec<(f64, Option<f64>)>);
+
+impl Report {
+    /// Puts values of the time `before` the report, which began at `started`, in front of the series whose names begin with that
+    /// of their subject. Times are in seconds since 1970 then.
+    pub fn precede(&mut self, started: f64, before: &[Named]) {
+        if before.is_empty() {
+            return;
+        }
+        self.time = Some(TimeAxis::Utc);
+        for series in &mut self.series {
+            series.points.iter_mut().for_each(|(at, _)| *at += started);
+            let first = series.points.first().map_or(f64::INFINITY, |(at, _)| *at);
+            let is_its = |subject: &str| {
+                let rest = series.name.strip_prefix(subject);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']))
+            };
+            if let Some((_, points)) = before.iter().find(|(subject, _)| is_its(subject)) {
+                series.points.splice(..0, points.iter().copied().filter(|(at, _)| *at < first));
+            }
+        }
+        self.events.iter_mut().for_each(|event| event.t_s += started);
+        self.bands.iter_mut().for_each(|band| {
+            band.from_s += started;
+            band.to_s = band.to_s.map(|to| to + started);
+        });
+        self.forecast.iter_mut().for_each(|forecast| forecast.fan.at_s += started);
+    }
+}
+
 fn bytes() -> String {
     "bytes".to_owned()
 }
@@ -190,6 +221,22 @@ mod tests {
         // The value of 2 s came after the forecast was made.
         assert_eq!((fan.from, fan.limit, fan.tte.p10, fan.tte.p90), (10.0, 100.0, 60.0, None));
         assert_eq!(chart.panels[0].events.len(), 1);
+    }
+
+    #[test]
+    fn what_was_kept_before_a_report_comes_first() {
+        let mut report = read(REPORT.as_bytes()).unwrap();
+        let before =
+            [("GPU 0".to_owned(), vec![(2e9 - 60.0, Some(1.0)), (2e9 - 50.0, None), (2e9 + 1.0, Some(2.0))])];
+        report.precede(2e9, &before);
+        let times: Vec<f64> = report.series[0].points.iter().map(|(at, _)| at - 2e9).collect();
+        assert_eq!(times, [-60.0, -50.0, 0.0, 1.0, 2.0], "what the report has itself is not repeated");
+        assert_eq!(report.series[1].points, [(2e9, Some(5.0))]);
+        assert_eq!(
+            (report.events[0].t_s, report.forecast.as_ref().unwrap().fan.at_s),
+            (2e9 + 1.0, 2e9 + 1.5)
+        );
+        assert_eq!(report.chart().time, TimeAxis::Utc);
     }
 
     #[test]

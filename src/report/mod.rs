@@ -150,9 +150,9 @@ struct Named<'a, T> {
 fn too_few_samples(what: &str, recorder: &Recorder) -> String {
     let steps = u32::try_from(recorder.samples.saturating_sub(1)).unwrap_or(u32::MAX);
     let interval = if steps > 0 { recorder.now / f64::from(steps) } else { 1.0 };
-    let needed = (f64::from(NEEDED) * interval * 1.05).ceil();
+    let needed = (f64::from(NEEDED) * interval * 1.1).ceil();
     format!(
-        "Too few samples for a {what}: {NEEDED} in a row are required, {} were taken. Observe for at least {needed:.0} s (--duration), or at a shorter interval.",
+        "Too few samples for a {what}: {NEEDED} in a row are required, after the first ones; {} were taken. Observe for at least {needed:.0} s (--duration), or at a shorter interval.",
         recorder.samples
     )
 }

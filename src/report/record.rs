@@ -157,7 +157,7 @@ impl Recorder {
     }
 
     /// Time of the first sample, in seconds since 1970; absent before it.
-    pub(super) fn started(&self) -> Option<f64> {
+    pub fn started(&self) -> Option<f64> {
         self.begun_unix
     }
 

@@ -68,6 +68,50 @@ fn a_gpu_that_hangs_is_a_problem_of_the_node() {
 }
 
 #[test]
+fn an_xid_that_needs_an_operator_is_a_problem_of_the_node_until_it_is_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, state) = (folder.path().join("scenario.json"), folder.path().join("state.json"));
+    std::fs::write(&file, r#"{"devices": [{}]}"#).unwrap();
+    let library = format!("sources.gpu.nvml_library={}", fake_nvml().display());
+    let kept = format!("state.file={}", state.display());
+    let sets = ["--set", &library, "--set", &kept, "--set", "sampling.interval=200ms"];
+    let sets =
+        [&sets[..], &["--set", "analyzers.exhaustion.enabled=false", "--set", "sources.gpu.interval=200ms"]]
+            .concat();
+    let daemon = Daemon::start_with(&sets, |command| {
+        command.env("FAKE_NVML_SCENARIO", &file);
+    });
+    daemon.wait_value("memwarden_gpu_sample_age_seconds{gpu=\"0\"", |_| true);
+    // One of an application comes first, so that its absence means something.
+    std::fs::write(&file, r#"{"devices": [{"xids": [{"xid": 31}, {"xid": 43}, {"xid": 48}]}]}"#).unwrap();
+    let url = format!("http://{}", daemon.address);
+    let critical = || Some(check(&url, &[])).filter(|(code, _)| *code == Some(1)).map(|(_, line)| line);
+    let line = wait_for("a problem", Duration::from_secs(60), critical);
+    assert!(line.starts_with("critical: GPU 0 reported XID 48: double-bit ECC error"), "{line}");
+    let node = daemon.get("/api/v1/node").body;
+    assert!(
+        !node.contains("GPU 0 reported XID 31") && node.contains("memwarden acknowledge gpu/0"),
+        "{node}"
+    );
+    assert!(daemon.get("/").body.contains("GPU 0 reported XID 48"));
+    let acknowledge = |problem: &str| {
+        let args = ["acknowledge", problem, "--by", "alice", "--state", state.to_str().unwrap()];
+        memwarden(&args).output().unwrap()
+    };
+    let unknown = acknowledge("gpu/7");
+    let err = String::from_utf8(unknown.stderr).unwrap();
+    assert!(unknown.status.code() == Some(1) && err.contains("the daemon has no such problem"), "{err}");
+    assert!(critical().is_some(), "it was not that one");
+    assert!(acknowledge("gpu/0").status.success());
+    wait_for("no problem", Duration::from_secs(60), || critical().is_none().then_some(()));
+    let node = daemon.get("/api/v1/node").body;
+    assert!(node.contains("; acknowledged by alice at "), "{node}");
+    wait_for("the state", Duration::from_secs(60), || {
+        std::fs::read_to_string(&state).ok().filter(|text| text.contains("\"by\":\"alice\""))
+    });
+}
+
+#[test]
 fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
     const STALE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 31\r\nConnection: close\r\n\r\n\
                          The newest sample is 60 s old.\n";
@@ -76,11 +120,12 @@ fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
     let nobody = format!("http://{}", unbound.local_addr().unwrap());
     drop(unbound);
     for (url, args, part) in [
-        (nobody.as_str(), &[][..], "unknown: "),
+        (nobody.as_str(), &[][..], "unknown: the daemon does not answer: Connection refused"),
         (&server(STALE), &[], "The newest sample is"),
         (&server(OTHER), &[], "does not answer as"),
         (&server(""), &["--timeout", "0.1"], "no response within 100ms"),
-        ("ftp://localhost", &[], "has no scheme"),
+        ("ftp://localhost", &[], "has a scheme other than http"),
+        ("localhost:10636", &[], "has no scheme"),
     ] {
         let (code, line) = if args.is_empty() {
             check(url, args)

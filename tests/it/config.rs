@@ -32,6 +32,18 @@ fn the_shipped_default_equals_no_configuration() {
 }
 
 #[test]
+fn the_preset_for_the_host_alone_watches_nothing_else() {
+    let done =
+        crate::harness::memwarden(&["check-config"]).arg(folder("config/host-only.yaml")).output().unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success() && text.contains("When 10 % of host memory is left"), "{text}");
+    assert!(
+        text.contains("immediately when 5 % of host memory is left;") && !text.contains("limit is left"),
+        "{text}"
+    );
+}
+
+#[test]
 fn another_yaml_parser_reads_the_default_too() {
     let text = std::fs::read_to_string(folder("config/memwarden.yaml")).unwrap();
     let value: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();

@@ -240,6 +240,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "protection/record/memory.rs",
             "protection/record/paused.rs",
             "app/state.rs",
+            "cli/acknowledge.rs",
             "protection/record/audit/file.rs",
             "protection/record/audit/mod.rs",
             "protection/record/store/mod.rs",

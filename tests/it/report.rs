@@ -76,7 +76,7 @@ fn what_is_not_there_is_an_error() {
     let url = format!("http://127.0.0.1:{}", free_port());
     for (args, expected) in [
         (&["oom", "--url", url.as_str(), "--duration", "1"][..], "(is it running there?)"),
-        (&["oom", "--url", "ftp://x"], "write http:// or https:// before it"),
+        (&["oom", "--url", "ftp://x"], "has a scheme other than http and https"),
         (&["leak", "--pid", "4194305", "--duration", "0.2"], "there is no process 4194305"),
         (&["profile", "--workload", "none", "--duration", "0.2"], "nothing was seen of workload none"),
         (&["profile", "--set", "sources.nothing.x=1", "--duration", "0.2"], "sources.nothing.x"),

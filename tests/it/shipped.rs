@@ -136,8 +136,53 @@ fn every_alert_is_complete() {
         assert!(summary.ends_with('.') && !summary.contains("{{"), "{name}: {summary}");
         assert!(rule["annotations"]["description"].as_str().unwrap().contains("{{"), "{name}");
         assert!(tests.contains(&format!("alertname: {name}\n")), "{name} has no test");
+        // `every_alert_has_a_paragraph_in_the_runbook` checks that the section exists.
+        let section = format!("https://docs.memwarden.example/alerts.html#{}", name.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], section.as_str(), "{name}");
     }
     assert!(count >= 15, "only {count} alerts");
+}
+
+/// Alerts that are about no job, or no run. The metrics of `ProtectionWouldHaveActed` and `ProtectionRateUsedUp` have the target
+/// only, and `TrainingStalled` is about workloads without a run.
+const ABOUT_NO_JOB: [&str; 8] = [
+    "GpuDriverUnavailable",
+    "HostAllocationStalls",
+    "HostMemoryCritical",
+    "HostMemoryFragmented",
+    "HostMemoryLow",
+    "ProtectionRateUsedUp",
+    "ProtectionWouldHaveActed",
+    "TrainingStalled",
+];
+
+#[test]
+fn every_alert_about_a_job_has_its_owner() {
+    const FILE: &str = "alerts/tests/owned.yaml";
+    let of_memwarden = |name: &str| {
+        name.starts_with("Memwarden")
+            || name.starts_with("ProtectionHost")
+            || name.starts_with("ProtectionGuard")
+    };
+    let about_jobs: BTreeSet<String> =
+        alerts().into_iter().filter(|name| !of_memwarden(name) && !ABOUT_NO_JOB.contains(&&**name)).collect();
+    let tests: serde_yaml::Value =
+        serde_yaml::from_str(&std::fs::read_to_string(root(FILE)).unwrap()).unwrap();
+    let samples = tests["tests"].as_sequence().unwrap().iter().flat_map(|test| {
+        test["promql_expr_test"].as_sequence().unwrap().iter().flat_map(|asked| {
+            let expression = asked["expr"].as_str().unwrap();
+            let owned = r#"ALERTS{alertstate="firing", user="alice", run="llama-7", workload="train"}"#;
+            assert!(expression.contains(owned), "{expression}");
+            asked["exp_samples"].as_sequence().unwrap().clone()
+        })
+    });
+    let owned: BTreeSet<String> = samples
+        .map(|sample| sample["labels"].as_str().unwrap().split('"').nth(1).unwrap().to_owned())
+        .collect();
+    assert_eq!(owned, about_jobs);
+    let Some(promtool) = tool("promtool") else { return };
+    let done = program(promtool).args(["test", "rules"]).arg(root(FILE)).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]

@@ -108,17 +108,52 @@ fn a_watch_too_short_for_a_verdict_is_reported_before_it_begins() {
     let note = |args: &[&str]| text(&memwarden(args).output().unwrap().stderr);
     let short = note(&["oom", "--duration", "1", "--interval", "0.5"]);
     assert!(
-        short.starts_with("note: a verdict requires 60 samples") && short.contains("--duration 30"),
+        short.starts_with("note: a verdict requires 60 samples") && short.contains("--duration 33"),
         "{short}"
     );
     assert!(!note(&["profile", "--duration", "1", "--interval", "0.5"]).contains("note: "));
 }
 
 #[test]
+fn a_mistake_on_the_command_line_says_what_is_wrong() {
+    for (args, code, part) in [
+        (&["run", "--bogus"][..], 2, "unexpected argument '--bogus' found"),
+        (&["incidents", "--folder", "/nonexistent"], 1, "there is no folder /nonexistent"),
+        (&["oom", "--url", "ftp://node/"], 1, "has a scheme other than http and https"),
+        (&["oom", "--url", "127.0.0.1:21000"], 1, "has no scheme; write http://"),
+        (&["serve", "--nvml-library", "/nonexistent/nvml.so"], 1, "there is no file /nonexistent/nvml.so"),
+        (&["serve", "--set", "sampling.intervall=1s"], 1, "did you mean `interval`?"),
+        (&["serve", "--set", "samplng.interval=1s"], 1, "did you mean `sampling`?"),
+        (&["serve", "--set", "sources.gpuu.interval=1s"], 1, "did you mean `gpu`?"),
+        (
+            &["acknowledge", "gpu/0", "--state", "/nonexistent/state.json"],
+            1,
+            "cannot write /nonexistent/acknowledge",
+        ),
+    ] {
+        let done = memwarden(args).output().unwrap();
+        let err = text(&done.stderr);
+        assert!(done.status.code() == Some(code) && err.contains(part), "{args:?}: {} {err}", done.status);
+    }
+    // A command of such a name is possible.
+    assert_eq!(memwarden(&["run", "--", "--bogus"]).output().unwrap().status.code(), Some(127));
+}
+
+#[test]
+fn the_recommended_duration_is_enough() {
+    let done = memwarden(&["oom", "--duration", "6"]).output().unwrap();
+    let (out, err) = (text(&done.stdout), text(&done.stderr));
+    assert!(err.contains("6 s with an interval of 0.100 s give 61: use --duration 7 or longer"), "{err}");
+    if done.status.code() == Some(3) && out.contains("Too few samples") {
+        assert!(out.contains("Observe for at least 7 s") || !out.contains(", 61 samples in"), "{out}");
+    }
+}
+
+#[test]
 fn fragment_refuses_what_it_cannot_choose() {
     for args in [&["--pid", "1"][..], &["--workload", "x"], &["--devices", "0"]] {
         let done = memwarden(&[&["fragmentation", "--duration", "0.2"], args].concat()).output().unwrap();
-        assert_eq!(done.status.code(), Some(1));
-        assert!(text(&done.stderr).contains("give --url as well"), "{}", text(&done.stderr));
+        assert_eq!(done.status.code(), Some(2));
+        assert!(text(&done.stderr).contains("--url <URL>"), "{}", text(&done.stderr));
     }
 }

@@ -1,5 +1,7 @@
 //! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
+use std::collections::BTreeMap;
+
 use forecast::tracker::Assessment;
 
 use super::phases::Phases;
@@ -11,7 +13,8 @@ use crate::analyzers::identities::Identities;
 use crate::analyzers::latch::Latch;
 use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::health::{Judged, Rule};
+use crate::model::finding::Subject;
+use crate::model::health::{GROWTH_COUNTS, Judged, Rule};
 use crate::model::outlook::{Conclusion, Forecast, HORIZONS, LeakState, Peaks, Tte};
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
@@ -24,8 +27,8 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
     build: |settings| {
-        let (rules, phases) = (Latch::default(), Phases::default());
-        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases })
+        let (rules, phases, grew) = (Latch::default(), Phases::default(), BTreeMap::new());
+        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases, grew })
     },
 };
 
@@ -33,6 +36,8 @@ struct Exhaustion {
     subjects: Subjects,
     rules: Latch<Rule>,
     phases: Phases,
+    /// When each subject grew last, in seconds on the monotonic clock, if that counts.
+    grew: BTreeMap<Subject, f64>,
 }
 
 impl Analyzer for Exhaustion {
@@ -42,7 +47,8 @@ impl Analyzer for Exhaustion {
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.rules.begin(now);
         let identities = Identities::of(view);
-        let unix = now.unix().as_secs_f64();
+        let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
+        self.grew.retain(|_, grew| at - *grew < GROWTH_COUNTS);
         for resource in resources {
             let fed = SubjectSample {
                 subject: &resource.subject,
@@ -56,7 +62,12 @@ impl Analyzer for Exhaustion {
             };
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
             let Some(dated) = &followed.latest else { continue };
-            let (rule, since) = self.rules.update(&resource.subject, rule(&resource, &dated.assessment), now);
+            if dated.assessment.leak >= LeakState::Growing {
+                self.grew.insert(resource.subject.clone(), at);
+            }
+            let grew = self.grew.contains_key(&resource.subject);
+            let rule = rule(&resource, &dated.assessment, grew);
+            let (rule, since) = self.rules.update(&resource.subject, rule, now);
             let conclusion = Conclusion {
                 identity: identities.resource(&resource.subject),
                 forecast: Some(Forecast {
@@ -113,7 +124,7 @@ fn forecast(resource: &resources::Resource, dated: &DatedAssessment, now: Timest
 }
 
 /// The rule that holds for a resource now.
-fn rule(resource: &resources::Resource, assessment: &Assessment) -> Rule {
+fn rule(resource: &resources::Resource, assessment: &Assessment, grew: bool) -> Rule {
     let within = |horizon: f64| {
         let place = HORIZONS.iter().position(|known| *known >= horizon)?;
         assessment.p_exhaustion.get(place).copied().flatten()
@@ -122,6 +133,7 @@ fn rule(resource: &resources::Resource, assessment: &Assessment) -> Rule {
         used: resource.occupied / resource.limit,
         grows: assessment.leak >= LeakState::Growing,
         leaks: assessment.leak == LeakState::Leaking,
+        grew,
         may_be_reserved: resource.subject.resource.as_str() == "gpu",
         within_15_minutes: within(900.0),
         within_hour: within(3600.0),

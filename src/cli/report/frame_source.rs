@@ -6,10 +6,12 @@ use anyhow::Context as _;
 
 use super::options::Options;
 use crate::app::serve;
-use crate::cli::fetch::{Fetcher, LARGEST_NODE};
+use crate::cli::fetch::{self, Fetcher, LARGEST_NODE};
 use crate::engine::Engine;
 use crate::host::clock;
+use crate::model::finding::Subject;
 use crate::node_view::NodeView;
+use crate::plot::report::Named;
 use crate::report::{self, Focus};
 
 /// Time limit of a request to a daemon.
@@ -29,6 +31,37 @@ impl FrameSource {
         }
         let (config, trees) = options.config()?;
         Ok((Self::Own(Box::new(serve::own_engine(&config))), options.focus(&trees)))
+    }
+
+    /// What a daemon keeps of the host, the GPUs and the workloads: the name of each subject, with times in
+    /// seconds since 1970 and the largest values in bytes. Of the last two hours in steps of 10 s, of a day before that
+    /// in steps of 60 s. Nothing where this process samples, and of subjects that are new.
+    pub(super) async fn kept(&mut self) -> Vec<Named> {
+        let Ok(node) = self.look().await else { return Vec::new() };
+        let Self::Daemon(daemon) = self else { return Vec::new() };
+        let host = (Subject::host(), "subject=host".to_owned());
+        let gpus = node.gpus.iter().map(|gpu| {
+            let subject = Subject::gpu(&gpu.index.as_str().into(), &gpu.uuid.as_str().into());
+            (subject, format!("subject=gpu&gpu={}", fetch::encoded(&gpu.index)))
+        });
+        let workloads = node.workloads.iter().map(|own| {
+            let subject = Subject::workload(&own.name.as_str().into());
+            (subject, format!("subject=workload&workload={}", fetch::encoded(&own.name)))
+        });
+        let mut all = Vec::new();
+        for (subject, query) in std::iter::once(host).chain(gpus).chain(workloads) {
+            let mut points: Vec<(f64, Option<f64>)> = Vec::new();
+            for range in ["2h", "24h"] {
+                let Ok(history) = daemon.history(&format!("{query}&range={range}")).await else { continue };
+                let first = points.first().map_or(f64::INFINITY, |(at, _)| *at);
+                let steps = history.series.into_iter().next().map(|series| series.points).unwrap_or_default();
+                let older = steps.into_iter().skip_while(|(_, _, largest)| largest.is_none());
+                let older = older.map(|(at, _, largest)| (at, largest)).take_while(|(at, _)| *at < first);
+                points = older.chain(points.iter().copied()).collect();
+            }
+            all.push((subject.to_string(), points));
+        }
+        all
     }
 
     pub(super) async fn look(&mut self) -> anyhow::Result<NodeView> {

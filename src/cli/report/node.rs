@@ -4,6 +4,7 @@ use anyhow::bail;
 
 use super::frame_source::FrameSource;
 use super::options::Options;
+use crate::plot::report::Named;
 use crate::report::{About, Kind, Page, Recorder, ReportOutput, build};
 
 /// The number of consecutive failed requests after which no more are made.
@@ -16,6 +17,8 @@ pub(super) struct Node {
     pub(super) about: About,
     /// Consecutive failed requests.
     failures: u32,
+    /// What the daemon keeps, for the chart.
+    kept: Vec<Named>,
     /// Why nothing was sampled, or why the selection cannot be reported.
     problem: Option<anyhow::Error>,
 }
@@ -35,7 +38,14 @@ impl Node {
                 threshold: options.threshold,
                 remarks: Vec::new(),
             };
-            Ok(Self { source, recorder: Recorder::new(focus), about, failures: 0, problem: None })
+            Ok(Self {
+                source,
+                recorder: Recorder::new(focus),
+                about,
+                failures: 0,
+                kept: Vec::new(),
+                problem: None,
+            })
         };
         urls.into_iter().map(open).collect()
     }
@@ -61,6 +71,11 @@ impl Node {
                 self.about.remarks.push(format!("after {passed:.0} s: {error:#}"));
             }
         }
+    }
+
+    /// Asks the daemon for what it keeps.
+    pub(super) async fn remember(&mut self) {
+        self.kept = self.source.kept().await;
     }
 
     /// Whether no more samples are taken.
@@ -89,7 +104,9 @@ impl Node {
         if let Some(problem) = self.recorder.absent_devices(true) {
             bail!(problem);
         }
-        let report = self.report(kind, options.output.page());
+        let mut report = self.report(kind, options.output.page());
+        let started = self.recorder.started().unwrap_or(0.0);
+        report.plot.precede(started, &self.kept);
         if !report.found && options.is_narrow(kind) {
             bail!("nothing was seen of {}", options.selection());
         }

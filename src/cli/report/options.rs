@@ -93,10 +93,10 @@ impl Options {
         }
         let (duration, interval) = (self.duration(kind), self.interval());
         let samples = (duration / interval).floor() + 1.0;
-        let needed = (VERDICT * interval).ceil();
-        (samples < VERDICT).then(|| {
+        let needed = (PLANNED * interval).ceil();
+        (samples < PLANNED).then(|| {
             format!(
-                "a verdict requires {VERDICT} samples; {duration} s with an interval of {interval:.3} s give {samples}: \
+                "a verdict requires {VERDICT} samples in a row, and some may be late; {duration} s with an interval of {interval:.3} s give {samples}: \
                  use --duration {needed} or longer"
             )
         })
@@ -105,17 +105,6 @@ impl Options {
     /// Whether daemons are queried.
     fn is_remote(&self) -> bool {
         !self.url.is_empty()
-    }
-
-    /// Refuses selections that a report does not support.
-    pub(super) fn check(&self, kind: Kind) -> anyhow::Result<()> {
-        if kind == Kind::Fragmentation && self.is_narrow(kind) && !self.is_remote() {
-            bail!(
-                "--pid, --workload and --devices choose allocators of jobs, which only a daemon hears: \
-                 give --url as well"
-            );
-        }
-        Ok(())
     }
 
     /// Whether the report is empty if the selected subjects do not exist.
@@ -268,10 +257,11 @@ mod tests {
         let two = options(&["--duration", "2"]);
         let note = two.too_short(Kind::Leak).unwrap();
         assert!(
-            note.contains("2 s with an interval of 0.100 s give 21") && note.contains("--duration 6 "),
+            note.contains("2 s with an interval of 0.100 s give 21") && note.contains("--duration 7 "),
             "{note}"
         );
-        assert_eq!((two.too_short(Kind::Profile), two.check(Kind::Oom).is_ok()), (None, true));
+        assert_eq!(two.too_short(Kind::Profile), None);
+        assert!(options(&["--duration", "6"]).too_short(Kind::Oom).unwrap().contains("--duration 7 "));
     }
 
     #[test]
@@ -284,7 +274,5 @@ mod tests {
             (duration(Kind::Oom, &["--duration", "5"]), options(&[]).duration(Kind::Oom)),
             (5.0, 30.0)
         );
-        assert!(options(&["--pid", "1"]).check(Kind::Fragmentation).is_err());
-        assert!(options(&[&url[..], &["--pid", "1"]].concat()).check(Kind::Fragmentation).is_ok());
     }
 }

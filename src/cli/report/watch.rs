@@ -24,7 +24,6 @@ const UNSEEN: u8 = 3;
 
 /// Samples for the duration, prints the report, and returns the exit code.
 pub(in crate::cli) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
-    options.check(kind)?;
     if let Some(why) = options.too_short(kind) {
         out::note(&format!("note: {why}\n"));
     }
@@ -160,6 +159,9 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<Vec<Node>> {
         }
     }
     screen.clear();
+    if options.plot.is_some() && matches!(kind, Kind::Oom | Kind::Leak) {
+        join_all(nodes.iter_mut().map(Node::remember)).await;
+    }
     Ok(nodes)
 }
 

@@ -81,7 +81,20 @@ pub(super) struct Args {
 }
 
 impl Args {
+    /// What is taken for the command, and begins as an option.
+    fn unknown_option(&self) -> Option<String> {
+        let first = self.command.first().map(|first| first.to_string_lossy())?;
+        let is_option = first.starts_with('-') && !std::env::args_os().any(|argument| argument == "--");
+        is_option.then(|| printable::escaped(&first).into_owned())
+    }
+
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(option) = self.unknown_option() {
+            out::note(&format!(
+                "error: unexpected argument '{option}' found; a command of this name follows --\n"
+            ));
+            return Ok(ExitCode::from(2));
+        }
         // Errors in our own options are reported before the command is started.
         let plain = load(self.config_file.clone(), &self.set, 1.0, &[])?;
         let proc = plain.paths.proc.as_path();

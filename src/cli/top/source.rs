@@ -4,11 +4,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde::Deserialize;
 
 use crate::app::serve;
 use crate::cli::cluster;
-use crate::cli::fetch::{self, Fetcher};
+use crate::cli::fetch::{self, Fetcher, History};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::history::recent::Subject;
@@ -57,18 +56,6 @@ pub(super) struct Own {
 pub(super) struct Server {
     fetcher: Fetcher,
     runtime: tokio::runtime::Runtime,
-}
-
-/// The part of an answer of `/api/v1/history` that is used.
-#[derive(Deserialize)]
-struct History {
-    series: Vec<Series>,
-    events: Vec<Event>,
-}
-
-#[derive(Deserialize)]
-struct Series {
-    points: Vec<(f64, Option<f64>, Option<f64>)>,
 }
 
 /// Whether something listens at the default address.
@@ -136,7 +123,7 @@ impl Daemon {
             if asked.is_none_or(|asked| (now - asked).abs() >= EVENTS) {
                 let is_first = asked.is_none();
                 // A daemon without a sample yet has no history.
-                if let Ok(history) = history(fetcher, "subject=node").await {
+                if let Ok(history) = fetcher.history("subject=node").await {
                     *asked = Some(now);
                     if is_first {
                         pasts.extend(past(Subject::Host, &history));
@@ -148,10 +135,6 @@ impl Daemon {
             Ok(Update::Data(Data::Node(Box::new(NodeData { view, events: events.clone() })), pasts))
         })
     }
-}
-
-async fn history(fetcher: &Fetcher, query: &str) -> anyhow::Result<History> {
-    fetcher.json(&format!("/api/v1/history?{query}")).await
 }
 
 /// The past of the GPUs and of the first workloads; that of some is not kept.
@@ -166,7 +149,7 @@ async fn all_pasts(fetcher: &Fetcher, view: &NodeView) -> Vec<(Subject, Past)> {
     });
     let mut all = Vec::new();
     for (subject, query) in gpus.chain(workloads) {
-        if let Ok(history) = history(fetcher, &query).await {
+        if let Ok(history) = fetcher.history(&query).await {
             all.extend(past(subject, &history));
         }
     }
@@ -174,6 +157,6 @@ async fn all_pasts(fetcher: &Fetcher, view: &NodeView) -> Vec<(Subject, Past)> {
 }
 
 fn past(subject: Subject, history: &History) -> Option<(Subject, Past)> {
-    let series = history.series.first()?;
-    Some((subject, series.points.iter().map(|(at, _, most)| (*at, *most)).collect()))
+    let points = &history.series.first()?.points;
+    Some((subject, points.iter().map(|(at, _, most)| (*at, *most)).collect()))
 }

@@ -41,7 +41,8 @@ use crate::protection::types::incidents::Incidents;
 
 /// Reports the features of the system that protection lacks; `proc` is the process file system, and `cgroup` is where the
 /// cgroup file systems are mounted.
-pub fn report_missing_capabilities(proc: &Path, cgroup: &Path, events: &Events) {
+/// They are logged only where something is `protected`.
+pub fn report_missing_capabilities(proc: &Path, cgroup: &Path, protected: bool, events: &Events) {
     let psi = proc.join("pressure/memory").exists();
     let mut needs = vec![("psi", psi, "pressure is not told (the kernel may want psi=1 at boot)")];
     if let Some(writable) = cgroup::writable(cgroup) {
@@ -53,7 +54,7 @@ pub fn report_missing_capabilities(proc: &Path, cgroup: &Path, events: &Events) 
         let held = |(name, number, lost)| (name, capability::holds(mask, number), lost);
         needs.extend(capability::WANTED.map(held));
     }
-    events.protection_needs(&needs);
+    events.protection_needs(&needs, protected);
 }
 
 /// Interval at which a daemon checks whether another daemon with the same state directory has ended.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::protocol::Status;
 use super::state::{Condition, Gpu, World, stale_after};
-use super::{convert, metrics as m, xid};
+use super::{convert, metrics as m};
 use crate::model::health::Health;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
+use crate::model::xid;
 
 /// An initialization that takes longer is reported as a failure.
 const SLOW_START: Duration = Duration::from_secs(30);

@@ -1,0 +1,244 @@
+//! Remembers the XID errors of GPUs that need an operator until something was done about them.
+//!
+//! # What it says
+//! One critical finding for each GPU that has reported an XID whose severity is critical ([`crate::model::xid`]), with its
+//! meaning and what to do. XIDs that a job causes are not among them.
+//!
+//! # When it ends
+//! When the GPU was reset: its driver has begun to count its energy or its uncorrected ECC errors anew. When the node was
+//! restarted: the state of the analyzers is of one boot. An acknowledgement changes the severity to info, until the GPU reports
+//! another such XID.
+
+pub mod metrics;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Registration;
+use crate::model::analyzer::{Acknowledgement, Analysis, Analyzer, SavedState, View};
+use crate::model::finding::{Evidence, Finding, Subject};
+use crate::model::format;
+use crate::model::health::Health;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::Flag;
+use crate::model::xid::{self, KNOWN};
+use crate::sources::gpu::metrics::{ECC_ERRORS, ENERGY, XID_ERRORS};
+
+/// Registration of the `xid` analyzer.
+pub static REGISTRATION: Registration = Registration {
+    name: "xid",
+    about: "Remembers XID errors that need an operator until the GPU is reset, the node restarts, or they are acknowledged.",
+    options: &[],
+    metrics: metrics::METRICS,
+    check: |_| Vec::new(),
+    build: |_| Box::new(Xids::default()),
+};
+
+/// Most GPUs with an unresolved XID: those of a node, and some that were replaced.
+const MOST: usize = 128;
+
+#[derive(Debug, Default)]
+struct Xids {
+    unresolved: Vec<Unresolved>,
+    /// The events of each GPU and XID that were seen before, by UUID and XID, since the daemon started.
+    seen: BTreeMap<(Label, u32), f64>,
+}
+
+/// The unresolved XIDs of one GPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Unresolved {
+    gpu: Label,
+    uuid: Label,
+    /// In seconds since 1970.
+    since: f64,
+    /// The events of each XID.
+    xids: BTreeMap<u32, f64>,
+    acknowledged: Option<Acknowledgement>,
+    /// What the driver has counted of the GPU since it was loaded, or the GPU reset.
+    energy: f64,
+    uncorrected: f64,
+}
+
+impl Analyzer for Xids {
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        let unix = now.unix().as_secs_f64();
+        self.forget_reset(view);
+        for point in view.points(&XID_ERRORS) {
+            let [gpu, uuid, xid, _] = &*point.labels else { continue };
+            let Some(xid) = xid.as_str().parse().ok().filter(|xid| xid::severity(*xid) == Health::Critical)
+            else {
+                continue;
+            };
+            let seen = self.seen.insert((uuid.clone(), xid), point.value).unwrap_or(0.0);
+            if point.value > seen {
+                self.record((gpu, uuid), xid, point.value - seen, unix);
+            }
+        }
+        for own in &self.unresolved {
+            for xid in own.xids.keys() {
+                let labels = [own.gpu.clone(), own.uuid.clone(), (*xid).into()];
+                out.batch.put(&metrics::UNRESOLVED, &labels, Flag(own.acknowledged.is_none()));
+            }
+            out.findings.push(own.finding(unix));
+        }
+    }
+
+    fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
+        let own =
+            self.unresolved.iter_mut().find(|own| Some(own.gpu.as_str()) == problem.strip_prefix("gpu/"));
+        own.map(|own| own.acknowledged = Some(by.clone())).is_some()
+    }
+
+    fn save(&self) -> Option<SavedState> {
+        let kept = self.unresolved.clone();
+        Some(Box::new(move |out| serde_json::to_writer(out, &kept)))
+    }
+
+    fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
+        // What was reported since the start of the daemon is newer.
+        for own in serde_json::from_str::<Vec<Unresolved>>(saved)? {
+            if self.unresolved.len() < MOST && !self.unresolved.iter().any(|known| known.uuid == own.uuid) {
+                self.unresolved.push(own);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Xids {
+    /// Removes the XIDs of each GPU that was reset since the last tick: its driver counts anew.
+    fn forget_reset(&mut self, view: &View<'_>) {
+        self.unresolved.retain_mut(|own| {
+            let [gpu, uuid] = [&own.gpu, &own.uuid].map(Clone::clone);
+            let errors = [gpu.clone(), uuid.clone(), "uncorrected".into(), "volatile".into()];
+            let energy = view.value(&ENERGY, &[gpu, uuid]);
+            // A value that cannot be read says nothing.
+            let counted =
+                [(&mut own.energy, energy), (&mut own.uncorrected, view.value(&ECC_ERRORS, &errors))];
+            counted
+                .into_iter()
+                .all(|(before, now)| now.is_none_or(|now| std::mem::replace(before, now) <= now))
+        });
+    }
+
+    fn record(&mut self, (gpu, uuid): (&Label, &Label), xid: u32, events: f64, unix: f64) {
+        let place =
+            self.unresolved.iter().position(|own| own.uuid == *uuid && (own.gpu == *gpu || !uuid.is_empty()));
+        let place = place.unwrap_or(self.unresolved.len());
+        if place == MOST {
+            return;
+        }
+        if place == self.unresolved.len() {
+            let (gpu, uuid) = (gpu.clone(), uuid.clone());
+            let (xids, acknowledged) = (BTreeMap::new(), None);
+            self.unresolved.push(Unresolved {
+                gpu,
+                uuid,
+                since: unix,
+                xids,
+                acknowledged,
+                energy: 0.0,
+                uncorrected: 0.0,
+            });
+        }
+        let own = &mut self.unresolved[place];
+        *own.xids.entry(xid).or_default() += events;
+        own.gpu = gpu.clone();
+        own.acknowledged = None;
+    }
+}
+
+impl Unresolved {
+    fn finding(&self, now: f64) -> Finding {
+        let told: Vec<String> =
+            self.xids.keys().map(|xid| format!("XID {xid}: {}", xid::meaning(*xid))).collect();
+        let (severity, state, by) = match &self.acknowledged {
+            None => (Health::Critical, "unresolved", String::new()),
+            Some(Acknowledgement { by, unix_seconds }) => {
+                let at = format::clock(*unix_seconds, now);
+                (Health::Ok, "acknowledged", format!("; acknowledged by {by} at {at}"))
+            }
+        };
+        let known = KNOWN.iter().rfind(|known| self.xids.contains_key(&known.xid));
+        Finding {
+            analyzer: REGISTRATION.name,
+            subject: Subject::gpu(&self.gpu, &self.uuid),
+            state,
+            severity: severity.into(),
+            since_unix_seconds: self.since,
+            summary: format!("GPU {} reported {}{by}.", self.gpu, told.join("; ")),
+            evidence: vec![Evidence { what: "xid_events", value: self.xids.values().sum() }],
+            advice: known.map_or("", |known| known.advice),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::point::Batch;
+    use crate::model::units::{Count, Joules};
+
+    /// One tick in which a GPU has these counts of XIDs, and this energy.
+    fn tick(xids: &mut Xids, second: u64, counts: &[(u32, u64)], energy: f64) -> Analysis {
+        let mut batch = Batch::new();
+        let labels: [Label; 2] = ["0".into(), "GPU-0".into()];
+        for (xid, count) in counts {
+            let [gpu, uuid] = labels.clone();
+            let severity = xid::severity(*xid).word().into();
+            batch.put(&XID_ERRORS, &[gpu, uuid, (*xid).into(), severity], Count(*count));
+        }
+        batch.put_some(&ENERGY, &labels, Joules::new(energy));
+        let mut out = Analysis::default();
+        xids.analyze(&View::new(batch.families()), Timestamp::from_secs(second), &mut out);
+        out
+    }
+
+    fn told(out: &Analysis) -> Vec<(Health, String)> {
+        let of = |finding: &Finding| (finding.severity.into(), finding.summary.clone());
+        out.findings.iter().map(of).collect()
+    }
+
+    fn acknowledgement() -> Acknowledgement {
+        Acknowledgement { by: "alice".to_owned(), unix_seconds: 60.0 }
+    }
+
+    #[test]
+    fn what_needs_an_operator_stays_critical_until_the_gpu_is_reset() {
+        let mut xids = Xids::default();
+        assert!(told(&tick(&mut xids, 1, &[(31, 4), (43, 1), (13, 1), (45, 1), (48, 0)], 10.0)).is_empty());
+        let expected =
+            "GPU 0 reported XID 48: double-bit ECC error in GPU memory, which cannot be corrected.";
+        let critical = vec![(Health::Critical, expected.to_owned())];
+        assert_eq!(told(&tick(&mut xids, 2, &[(48, 1)], 20.0)), critical);
+        let later = tick(&mut xids, 100_000, &[(48, 1)], 30.0);
+        assert_eq!(told(&later), critical);
+        assert_eq!(later.findings[0].advice, "drain the node and reset the GPU");
+        assert!(told(&tick(&mut xids, 100_001, &[(48, 1)], 0.5)).is_empty(), "its driver counts anew");
+        assert!(told(&tick(&mut xids, 100_002, &[(48, 1)], 1.5)).is_empty(), "and the event is an old one");
+    }
+
+    #[test]
+    fn an_acknowledgement_lasts_until_the_next_event_and_over_a_restart() {
+        let mut xids = Xids::default();
+        tick(&mut xids, 1, &[(62, 1)], 10.0);
+        assert!(
+            !xids.acknowledge("gpu/1", &acknowledgement()) && !xids.acknowledge("gpu", &acknowledgement())
+        );
+        assert!(xids.acknowledge("gpu/0", &acknowledgement()));
+        let mut text = Vec::new();
+        xids.save().unwrap()(&mut text).unwrap();
+        let mut after = Xids::default();
+        after.restore(&String::from_utf8(text).unwrap()).unwrap();
+        let out = tick(&mut after, 90, &[(62, 0)], 20.0);
+        let [(health, text)] = &told(&out)[..] else { panic!() };
+        assert!(*health == Health::Ok && text.ends_with("; acknowledged by alice at 00:01 UTC."), "{text}");
+        assert_eq!(out.batch.families()[0].points[0].value, 0.0);
+        let out = tick(&mut after, 91, &[(62, 1), (79, 1)], 21.0);
+        let [(health, text)] = &told(&out)[..] else { panic!() };
+        assert!(*health == Health::Critical && text.contains("; XID 79: "), "{text}");
+        assert_eq!(out.batch.families()[0].points.len(), 2);
+    }
+}

@@ -1,0 +1,120 @@
+//! The meaning of XIDs: the errors of a GPU that its driver reports by a number.
+
+use super::health::Health;
+
+/// The table entry of one XID.
+#[derive(Debug)]
+pub struct Meaning {
+    pub xid: u32,
+    /// Critical where the GPU or the job on it cannot continue without an operator, a warning where work is or will be lost,
+    /// ok for errors of the job and information.
+    pub severity: Health,
+    /// What happened.
+    pub what: &'static str,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+const fn xid(xid: u32, severity: Health, what: &'static str, advice: &'static str) -> Meaning {
+    Meaning { xid, severity, what, advice }
+}
+
+use Health::{Critical, Ok as Info, Warning};
+
+const RESET: &str = "drain the node and reset the GPU";
+const JOB: &str = "check the job first; if several jobs report it, test the GPU";
+const RETURN: &str = "drain the node and reset the GPU; replace the GPU if the error recurs";
+
+const LINK: &str = "check in the kernel log whether it is fatal; if so, drain the node and reset the GPU";
+
+/// The XIDs in the table, sorted; their counters start at zero, so that `increase()` sees the first event.
+pub static KNOWN: &[Meaning] = &[
+    xid(13, Info, "graphics engine exception, such as an out-of-bounds access of a kernel", JOB),
+    xid(31, Info, "GPU memory page fault: a kernel accessed memory that is not mapped", JOB),
+    xid(32, Warning, "invalid or corrupted push buffer stream", JOB),
+    xid(38, Warning, "driver firmware error", "update the driver"),
+    xid(43, Info, "a job's channel was stopped; the GPU continues", JOB),
+    xid(44, Warning, "graphics engine fault during a context switch", RESET),
+    xid(
+        45,
+        Info,
+        "preemptive cleanup of a job's work, mostly because the job ended or was killed",
+        "no action",
+    ),
+    xid(46, Critical, "the GPU stopped processing", RESET),
+    xid(48, Critical, "double-bit ECC error in GPU memory, which cannot be corrected", RESET),
+    xid(54, Critical, "auxiliary power is not connected", "check the power cables"),
+    xid(56, Warning, "display engine error", "update the driver"),
+    xid(57, Warning, "error when programming the memory interface", RETURN),
+    xid(61, Critical, "breakpoint of the GPU's internal microcontroller", RESET),
+    xid(62, Critical, "halt of the GPU's internal microcontroller", RESET),
+    xid(
+        63,
+        Warning,
+        "a page of GPU memory was retired or a row was remapped",
+        "reset the GPU when the job ends",
+    ),
+    xid(64, Critical, "a page of GPU memory could not be retired or a row could not be remapped", RETURN),
+    xid(68, Warning, "video processor exception", JOB),
+    xid(69, Warning, "graphics engine class error", JOB),
+    xid(74, Critical, "NVLink error", "check the XIDs of the peer GPU, reset both GPUs"),
+    xid(
+        79,
+        Critical,
+        "the GPU fell off the bus",
+        "restart the node; check power, temperature and the PCIe slot",
+    ),
+    xid(92, Warning, "high rate of single-bit ECC errors", "monitor the GPU, test it when the job ends"),
+    xid(
+        94,
+        Critical,
+        "contained uncorrectable ECC error: only the job that accessed the memory is affected",
+        "drain the node and reset the GPU; restart the job",
+    ),
+    xid(95, Critical, "uncontained uncorrectable ECC error: other jobs may be affected", RESET),
+    xid(109, Warning, "context switch timeout", RESET),
+    xid(119, Critical, "RPC timeout of the GPU system processor (GSP)", RESET),
+    xid(120, Critical, "error of the GPU system processor (GSP)", RESET),
+    xid(121, Warning, "corrected error on the link to the CPU (C2C)", "monitor the GPU"),
+    xid(140, Critical, "unrecovered uncorrectable ECC error in the GPU's engines", RETURN),
+    xid(143, Critical, "GPU initialization error", RETURN),
+    xid(144, Warning, "NVLink 5: an error in the SAW block", LINK),
+    xid(145, Warning, "NVLink 5: an error in the RLW block", LINK),
+    xid(146, Warning, "NVLink 5: an error in the TLW block", LINK),
+    xid(147, Warning, "NVLink 5: an error in the TREX block", LINK),
+    xid(148, Warning, "NVLink 5: an error in the NVLPW_CTRL block", LINK),
+    xid(149, Warning, "NVLink 5: an error in the NETIR block, such as a link that went down", LINK),
+    xid(150, Warning, "NVLink 5: an error in the MSE block", LINK),
+    xid(
+        154,
+        Warning,
+        "the recovery action that the driver requests has changed",
+        "check the recovery action in nvidia-smi -q",
+    ),
+];
+
+/// The meaning of an XID according to the table.
+pub fn meaning(xid: u32) -> &'static str {
+    KNOWN.iter().find(|known| known.xid == xid).map_or("not in memwarden's table", |known| known.what)
+}
+
+/// The severity of an XID according to the table.
+pub fn severity(xid: u32) -> Health {
+    KNOWN.iter().find(|known| known.xid == xid).map_or(Health::Unknown, |known| known.severity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_complete() {
+        assert!(KNOWN.windows(2).all(|pair| pair[0].xid < pair[1].xid));
+        assert!(KNOWN.iter().all(|known| known.severity != Health::Unknown));
+        assert_eq!(severity(79), Health::Critical);
+        assert_eq!(severity(7), Health::Unknown);
+        assert_eq!(meaning(79), "the GPU fell off the bus");
+        assert_eq!(meaning(7), "not in memwarden's table");
+        assert!([144, 145, 146, 147, 148, 149, 150, 154].iter().all(|xid| severity(*xid) == Health::Warning));
+    }
+}
