@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::model::source::{Failure, SourceError};
@@ -24,14 +24,36 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// Reads a token from a file of the administrator, without surrounding spaces.
 ///
 /// # Errors
-/// As [`read_bounded`], or `InvalidData` for an empty file and for one that is not text.
+/// As [`read_bounded`], `InvalidData` for a token of less than 16 bytes and for one that is not text, and
+/// `PermissionDenied` for a file of another user than root and the daemon's, and for one that other users can read or
+/// write.
 pub fn read_token(path: &Path) -> io::Result<String> {
     /// Tokens have a few dozen bytes.
     const LONGEST: u64 = 4096;
+    /// Who receives a signed request can try all shorter tokens.
+    const SHORTEST: usize = 16;
     let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-    let text = String::from_utf8(read_bounded(path, LONGEST)?).map_err(|_| invalid("it is not text"))?;
+    let file = open_regular(path)?;
+    let status = file.metadata()?;
+    let (uid, mode) = (status.uid(), status.mode() & 0o777);
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(denied(format!("it belongs to user {uid}, and must belong to root")));
+    }
+    if mode & 0o077 != 0 {
+        return Err(denied(format!(
+            "other users can read or write it: its mode is {mode:04o}, and must be 0600"
+        )));
+    }
+    let text = String::from_utf8(bounded(file, LONGEST)?).map_err(|_| invalid("it is not text"))?;
     let token = text.trim();
-    if token.is_empty() { Err(invalid("it is empty")) } else { Ok(token.to_owned()) }
+    if token.len() < SHORTEST {
+        return Err(invalid("its token has less than 16 bytes"));
+    }
+    Ok(token.to_owned())
+}
+
+fn denied(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
 /// Reads a regular file of at most `largest` bytes; links are followed.
@@ -39,11 +61,15 @@ pub fn read_token(path: &Path) -> io::Result<String> {
 /// # Errors
 /// Errors of the operating system, or `InvalidData` for a larger file.
 pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    bounded(open_regular(path)?, largest)
+}
+
+/// Opens a regular file without waiting for anybody.
+fn open_regular(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
         // Opening a FIFO would block, and a device has no end.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    use std::os::unix::fs::OpenOptionsExt as _;
     let calm = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let flags = i32::try_from(calm.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -51,6 +77,10 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
         // Another file has replaced it.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
+    Ok(file)
+}
+
+fn bounded(file: File, largest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > largest {
@@ -68,7 +98,6 @@ pub fn write_atomically(
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> io::Result<()> {
     use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
     let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".new");
     let beside = path.with_file_name(name);

@@ -11,9 +11,6 @@ use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 use crate::protection::types::alert::ReceiveAlerts;
 
-/// Maximum size of the token file in bytes; tokens have a few dozen.
-const LONGEST: u64 = 4096;
-
 /// The receiver of alerts; its guard changes at a reload.
 #[derive(Debug, Default)]
 pub struct AlertReceiver(Mutex<ReceiverState>);
@@ -47,16 +44,10 @@ impl ReceiveAlerts for AlertReceiver {
     fn token(&self) -> Result<Option<String>, String> {
         let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
-        let read = fs::read_bounded(&path, LONGEST)
-            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| std::io::ErrorKind::InvalidData.into()));
-        match read.map(|text| text.trim().to_owned()) {
-            Ok(token) if token.is_empty() => Err("The token file is empty.".to_owned()),
-            Ok(token) => Ok(Some(token)),
-            Err(error) => {
-                tracing::error!(path = %path.display(), %error, "Cannot read the alert token file; alerts are refused.");
-                Err("The token file cannot be read; see the log.".to_owned())
-            }
-        }
+        fs::read_token(&path).map(Some).map_err(|error| {
+            tracing::error!(path = %path.display(), %error, "Cannot use the alert token file; alerts are refused.");
+            "The token file cannot be used; see the log.".to_owned()
+        })
     }
 
     fn receive(&self, labels: BTreeMap<String, String>, fires: bool) -> bool {
@@ -83,6 +74,8 @@ impl ReceiveAlerts for AlertReceiver {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -93,9 +86,11 @@ mod tests {
         assert_eq!(desk.token(), Ok(None));
         desk.hand_over(None, Some(path.clone()));
         assert!(desk.token().is_err());
+        std::fs::write(&path, "a secret that is long\n").unwrap();
+        assert!(desk.token().is_err(), "others can read it");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(desk.token(), Ok(Some("a secret that is long".to_owned())));
         std::fs::write(&path, "one\n").unwrap();
-        assert_eq!(desk.token(), Ok(Some("one".to_owned())));
-        std::fs::write(&path, " \n").unwrap();
         assert!(desk.token().is_err());
         assert!(!desk.receive(BTreeMap::new(), true));
     }

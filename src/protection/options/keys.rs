@@ -31,7 +31,7 @@ opts! {
     MODE: "mode", OptKind::Choice(Mode::WORDS), "observe";
     /// Maximum number of times per hour that protection terminates jobs on this host. Users with jobs share it equally, each with at least one as long as one is left; targets of a user whose share is used up are disarmed until the hour has passed.
     HOST_MAX_KILLS: "max_kills_per_hour", OptKind::Count(0, 100), "5";
-    /// File with the bearer token that `POST /api/v1/alerts` requires (`Authorization: Bearer`). Without it, alerts are accepted only if web.config_file configures users.
+    /// File with the bearer token of at least 16 bytes that `POST /api/v1/alerts` requires (`Authorization: Bearer`), readable and writable by its owner only. Without it, alerts are accepted only if web.config_file configures users.
     ALERT_TOKEN: "alert_token_file", OptKind::Path, "\"\"";
     /// File with the certificates of the authorities that certify the `https://` services of webhooks, PEM; empty uses the distribution's.
     WEBHOOK_TRUST: "webhook_certificate", OptKind::Path, "\"\"";

@@ -29,9 +29,9 @@ opts! {
     URL: "url", OptKind::Text, "\"\"";
     /// Port of the daemons, where the hosts state none.
     PORT: "port", OptKind::Count(1, 65_535), "10636";
-    /// File with the bearer token that the daemons of all nodes share. It must be readable by the daemon's user only, and is read for each request.
+    /// File with the token of at least 16 bytes that the daemons of all nodes share. Requests are signed with it, and it is not sent. The file must be readable and writable by its owner only, and is read for each request.
     TOKEN: "token_file", OptKind::Path, "\"\"";
-    /// Whether the daemons are asked over https. Without it, the token can be read on the network.
+    /// Whether the daemons are asked over https. Without it, requests and answers can be read and answers can be changed on the network.
     TLS: "tls", OptKind::Bool, "false";
     /// File with the certificates of the authorities that certify the daemons, PEM; empty uses the distribution's.
     AUTHORITY: "certificate_authority", OptKind::Path, "\"\"";

@@ -283,6 +283,7 @@ impl Routes {
                 return run_requests::answer(
                     &self.run_requests,
                     run,
+                    parts.uri.path(),
                     known.certificate,
                     &parts.headers,
                     body,
