@@ -26,8 +26,8 @@ use crate::report::{CheckReport, Scope};
   line=$(memwarden check); test $? -ne 1 ||
     scontrol update nodename=$(hostname -s) state=drain reason=\"$line\"")]
 pub(super) struct Args {
-    /// Address of the daemon.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
+    /// Address of the daemon, in place of its socket on this node.
+    #[arg(long, value_name = "URL", default_value_t = fetch::local())]
     url: String,
     /// Whose problems count.
     #[arg(long, value_enum, default_value_t = Whose::Node)]
@@ -107,16 +107,15 @@ impl Args {
 
     /// What the daemon states of its node.
     fn node(&self) -> anyhow::Result<NodeView> {
-        let base = self.url.trim_end_matches('/');
-        let address = fetch::address(&format!("{base}/api/v1/node")).context("--url")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // The limit of the whole request comes first.
-        let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
+        let fetcher = Fetcher::new(&self.url, LARGEST, self.timeout.saturating_mul(2)).context("--url")?;
         let body =
-            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
+            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get("/api/v1/node")).await });
         let body =
             body.map_err(|_| anyhow::anyhow!("no answer within {} s", self.timeout.as_secs_f64()))??;
-        serde_json::from_slice(&body).map_err(|_| anyhow::anyhow!("{address} is not a node of memwarden"))
+        serde_json::from_slice(&body)
+            .map_err(|_| anyhow::anyhow!("{} is not a node of memwarden", fetcher.url))
     }
 }
 

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use http::Uri;
 
 use super::fetch::{self, Fetcher};
 use super::out;
@@ -70,12 +69,11 @@ impl Args {
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let base = self.prometheus.trim_end_matches('/').to_owned();
-        let fetcher = Fetcher::new(&fetch::address(&base)?, LARGEST, PATIENCE)?;
+        let fetcher = Fetcher::new(&self.prometheus, LARGEST, PATIENCE)?;
         let mut screen = Screen::new();
         let mut has_answered = false;
         loop {
-            let cluster = match runtime.block_on(read(&fetcher, &base, self.run.as_deref())) {
+            let cluster = match runtime.block_on(read(&fetcher, self.run.as_deref())) {
                 Ok(cluster) => cluster,
                 // A server that restarts does not end the monitoring.
                 Err(error) if self.monitor && has_answered => {
@@ -90,7 +88,7 @@ impl Args {
             if let Some(path) = &self.plot {
                 let step = (self.range / POINTS).max(SHORTEST_STEP);
                 let drawn = runtime
-                    .block_on(past(&fetcher, &base, &cluster, self.range, step))
+                    .block_on(past(&fetcher, &cluster, self.range, step))
                     .and_then(|past| chart::write_chart(&cluster_chart(&cluster, &past, step), path));
                 match drawn {
                     Err(error) if self.monitor => out::complain(&error),
@@ -115,15 +113,15 @@ impl Args {
     }
 }
 
-/// Asks the server at `base` for its nodes and runs; for one run only, if it is named.
+/// Asks the server for its nodes and runs; for one run only, if it is named.
 ///
 /// # Errors
 /// A query that fails, a server without the recording rules, or no such run.
-pub(super) async fn read(fetcher: &Fetcher, base: &str, run: Option<&str>) -> anyhow::Result<Cluster> {
+pub(super) async fn read(fetcher: &Fetcher, run: Option<&str>) -> anyhow::Result<Cluster> {
+    let base = &fetcher.url;
     let mut answers = Answers::default();
     for (query, answer) in QUERIES.iter().zip(&mut answers) {
-        let uri: Uri = fetch::address(&format!("{base}/api/v1/query?query={}", fetch::encoded(query)))?;
-        let body = fetcher.get(&uri).await?;
+        let body = fetcher.get(&format!("/api/v1/query?query={}", fetch::encoded(query))).await?;
         *answer = cluster::samples(&body).with_context(|| format!("{base}, {query}"))?;
     }
     if answers[0].is_empty() {
@@ -134,8 +132,7 @@ pub(super) async fn read(fetcher: &Fetcher, base: &str, run: Option<&str>) -> an
         );
     }
     // VictoriaMetrics evaluates alerts in a process of its own, and answers nothing or an error here.
-    let uri = fetch::address(&format!("{base}/api/v1/alerts"))?;
-    let body = fetcher.get(&uri).await.ok();
+    let body = fetcher.get("/api/v1/alerts").await.ok();
     let alerts = body.and_then(|body| cluster::alerts(&body, &is_ours).ok());
     let mut cluster = Cluster::new(&answers, alerts);
     if let Some(run) = run {
@@ -148,22 +145,17 @@ pub(super) async fn read(fetcher: &Fetcher, base: &str, run: Option<&str>) -> an
 }
 
 /// Asks for the recent past of the nodes and runs of a cluster: `range` seconds, with points `step` seconds apart.
-async fn past(
-    fetcher: &Fetcher,
-    base: &str,
-    cluster: &Cluster,
-    range: f64,
-    step: f64,
-) -> anyhow::Result<Past> {
+async fn past(fetcher: &Fetcher, cluster: &Cluster, range: f64, step: f64) -> anyhow::Result<Past> {
     // The server's clock: that of this machine may differ by minutes.
-    let body = fetcher.get(&fetch::address(&format!("{base}/api/v1/query?query=time()"))?).await?;
+    let base = &fetcher.url;
+    let body = fetcher.get("/api/v1/query?query=time()").await?;
     let end = cluster::server_time(&body).with_context(|| format!("{base}, time()"))?;
     let start = end - range;
     let mut answers = PastAnswers::default();
     for (query, answer) in PAST_QUERIES.iter().zip(&mut answers) {
         let query_text = fetch::encoded(query);
-        let uri = format!("{base}/api/v1/query_range?query={query_text}&start={start}&end={end}&step={step}");
-        let body = fetcher.get(&fetch::address(&uri)?).await?;
+        let path = format!("/api/v1/query_range?query={query_text}&start={start}&end={end}&step={step}");
+        let body = fetcher.get(&path).await?;
         *answer = cluster::ranges(&body).with_context(|| format!("{base}, {query}"))?;
     }
     Ok(Past::new(cluster, answers, LINES))

@@ -1,4 +1,4 @@
-//! HTTP requests of commands.
+//! HTTP requests of commands: to the daemon of this node over its socket, and to other servers.
 //!
 //! An `https` server must be certified by an authority of the distribution, or one in the file that
 //! `SSL_CERT_FILE` names.
@@ -11,34 +11,57 @@ use http::{Request, Uri, header};
 use http_body_util::Full;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::config;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 
-/// Sends requests to one server over a kept connection.
-pub(super) struct Fetcher(HttpClient);
+/// The URL of the socket of the daemon of this node.
+pub(super) fn local() -> String {
+    format!("{LOCAL}{}", config::default_socket())
+}
+
+/// The beginning of the URL of a socket.
+const LOCAL: &str = "unix:";
+
+/// Sends requests to one server.
+pub(super) struct Fetcher {
+    /// Its URL, without a slash at its end.
+    pub(super) url: String,
+    client: HttpClient,
+}
 
 impl Fetcher {
-    /// Opens the server of `uri`; reads answers of at most `largest` bytes that arrive within `patience`.
+    /// Opens the server at `http://host:port`, `https://host:port`, with or without a path before `/api`, or
+    /// `unix:/path/of/socket`; reads answers of at most `largest` bytes that arrive within `patience`.
     ///
     /// # Errors
-    /// For `https`, authorities that cannot be read.
-    pub(super) fn new(uri: &Uri, largest: usize, patience: Duration) -> anyhow::Result<Self> {
-        let client = HttpClient::new(uri, &Trust::of(None), largest, patience);
-        Ok(Self(client.with_context(|| format!("cannot get {uri}"))?))
+    /// A wrong URL; for `https`, authorities that cannot be read.
+    pub(super) fn new(url: &str, largest: usize, patience: Duration) -> anyhow::Result<Self> {
+        let url = url.trim_end_matches('/').to_owned();
+        let client = match url.strip_prefix(LOCAL) {
+            Some(socket) => HttpClient::local(socket.into(), largest, patience),
+            None => HttpClient::new(&address(&url)?, &Trust::of(None), largest, patience)
+                .with_context(|| format!("cannot get {url}"))?,
+        };
+        Ok(Self { url, client })
     }
 
-    /// The body of a successful answer to GET.
+    /// The body of a successful answer to GET for a path with its query.
     ///
     /// # Errors
     /// No answer in time, a status other than success (with the text of the server), or an answer above the limit.
-    pub(super) async fn get(&self, uri: &Uri) -> anyhow::Result<Bytes> {
-        self.ask(uri).await.with_context(|| format!("cannot get {uri}"))
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
+        self.ask(path).await.with_context(|| format!("cannot get {}{path}", self.url))
     }
 
-    async fn ask(&self, uri: &Uri) -> anyhow::Result<Bytes> {
-        let request =
-            Request::get(uri.clone()).header(header::ACCEPT, "application/json").body(Full::default())?;
-        let answer = self.0.exchange(request).await.map_err(|error| match error {
+    async fn ask(&self, path: &str) -> anyhow::Result<Bytes> {
+        let request = match self.url.strip_prefix(LOCAL) {
+            // The socket has no name, and HTTP requires one.
+            Some(_) => Request::get(path).header(header::HOST, "localhost"),
+            None => Request::get(address(&format!("{}{path}", self.url))?),
+        };
+        let request = request.header(header::ACCEPT, "application/json").body(Full::default())?;
+        let answer = self.client.exchange(request).await.map_err(|error| match error {
             HttpError::Connect(why) => anyhow!("{why} (is it running there?)"),
             HttpError::Certificate(_) => {
                 anyhow!("{error}; SSL_CERT_FILE can name a file with its authority")
@@ -59,7 +82,7 @@ impl Fetcher {
 ///
 /// # Errors
 /// No address, no host, or another scheme than http and https.
-pub(super) fn address(text: &str) -> anyhow::Result<Uri> {
+fn address(text: &str) -> anyhow::Result<Uri> {
     http_client::address(text).map_err(|why| anyhow!("{text} {why}"))
 }
 

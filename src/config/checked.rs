@@ -65,6 +65,8 @@ pub struct Listen(pub SocketAddr);
 pub struct Web {
     /// At least one address.
     pub listen: Vec<Listen>,
+    /// The socket for commands of this node; absent where there is none.
+    pub socket: Option<PathBuf>,
     pub config_file: Option<PathBuf>,
     /// Whether `POST /-/reload` is allowed.
     pub enable_lifecycle: bool,
@@ -272,6 +274,7 @@ fn web(settings: &Settings, complain: &mut dyn FnMut(&str, String)) -> Web {
     let count = |opt| usize::try_from(settings.count(opt)).unwrap_or(usize::MAX);
     let web = Web {
         listen,
+        socket: settings.path(&schema::SOCKET),
         config_file: settings.path(&schema::WEB_CONFIG),
         enable_lifecycle: settings.bool(&schema::LIFECYCLE),
         max_requests: count(&schema::MAX_REQUESTS),

@@ -22,6 +22,11 @@ pub use problem::{ConfigError, Problem};
 pub(crate) use read::parse_section;
 pub use read::{Override, parse, parse_str};
 
+/// The socket of a daemon with the default configuration.
+pub fn default_socket() -> &'static str {
+    schema::SOCKET.default
+}
+
 /// Parses a size with its unit, as in the configuration and the options of commands.
 ///
 /// # Errors

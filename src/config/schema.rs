@@ -111,11 +111,13 @@ opts! {
 
     /// HTTP server.
     WEB: "web", OptKind::Section(&[
-        &LISTEN, &WEB_CONFIG, &LIFECYCLE, &MAX_REQUESTS, &MAX_CONNECTIONS, &HEADER_TIMEOUT, &REQUEST_TIMEOUT,
+        &LISTEN, &SOCKET, &WEB_CONFIG, &LIFECYCLE, &MAX_REQUESTS, &MAX_CONNECTIONS, &HEADER_TIMEOUT, &REQUEST_TIMEOUT,
         &IDLE_TIMEOUT, &OPENMETRICS, &ALLOWED_HOSTS,
     ]), "";
     /// Addresses to listen on, each `host:port`. Loopback by default, because the metrics name users and jobs.
     LISTEN: "listen_addresses", OptKind::Texts, "[\"127.0.0.1:10636\"]";
+    /// Unix socket on which commands of this node ask the daemon, in a folder that only root or the daemon's user can change; empty serves none. Every user can connect and read what the default address shows. Details of a job are for its user and root.
+    SOCKET: "socket", OptKind::Path, "/run/memwarden/api.sock";
     /// Host names accepted in the Host header of requests, in addition to IP addresses, localhost and the host's own name. Empty accepts any name on addresses that other hosts can reach, and no additional name on loopback addresses.
     ALLOWED_HOSTS: "allowed_hosts", OptKind::Texts, "[]";
     /// Prometheus web-config file with TLS, basic authentication and headers; empty uses none.

@@ -1,8 +1,9 @@
-//! The HTTP client of commands and webhooks: `http` and `https`, with limits of response size and time.
+//! The HTTP client of commands and webhooks: `http`, `https` and the socket of the daemon, with limits of response size and
+//! time.
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,19 +13,28 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
 use tokio_rustls::rustls::{self, CertificateError, RootCertStore};
 
+use super::local_socket;
 use super::tls::{self, Trust, TrustError};
 use crate::model::error_chain::error_chain;
 
 /// Sends requests; keeps a connection to each server.
 #[derive(Debug)]
 pub struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    server: Server,
     /// Maximum size of a response, in bytes.
     largest: usize,
     patience: Duration,
+}
+
+#[derive(Debug)]
+enum Server {
+    Net(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+    /// The socket of the daemon of this node.
+    Local(PathBuf),
 }
 
 /// Why a client could not be created or a request failed.
@@ -95,7 +105,12 @@ impl HttpClient {
         let config = tls::client(roots, own).map_err(HttpError::Tls)?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(connector.build());
-        Ok(Self { client, largest, patience })
+        Ok(Self { server: Server::Net(client), largest, patience })
+    }
+
+    /// Creates a client for the socket of the daemon of this node, whose user is checked.
+    pub fn local(socket: PathBuf, largest: usize, patience: Duration) -> Self {
+        Self { server: Server::Local(socket), largest, patience }
     }
 
     /// The status and the body of the response; the body is an error if it is incomplete.
@@ -107,13 +122,16 @@ impl HttpClient {
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, Result<Bytes, HttpError>), HttpError> {
         let response = async {
-            let answer = self.client.request(request).await.map_err(|error| {
-                match (untrusted(&error), error.source()) {
-                    (Some(why), _) => HttpError::Certificate(why),
-                    (None, Some(cause)) if error.is_connect() => HttpError::Connect(error_chain(cause)),
-                    _ => HttpError::Request(error_chain(&error)),
+            let answer = match &self.server {
+                Server::Net(client) => {
+                    client.request(request).await.map_err(|error| match (untrusted(&error), error.source()) {
+                        (Some(why), _) => HttpError::Certificate(why),
+                        (None, Some(cause)) if error.is_connect() => HttpError::Connect(error_chain(cause)),
+                        _ => HttpError::Request(error_chain(&error)),
+                    })
                 }
-            })?;
+                Server::Local(socket) => ask_local(socket, request).await,
+            }?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), self.largest).collect().await;
             let body = body.map(|body| body.to_bytes()).map_err(|error| HttpError::Answer(error.to_string()));
@@ -121,6 +139,26 @@ impl HttpClient {
         };
         tokio::time::timeout(self.patience, response).await.unwrap_or(Err(HttpError::Late(self.patience)))
     }
+}
+
+/// Sends a request to the socket of the daemon of this node, on a connection of its own.
+async fn ask_local(
+    socket: &Path,
+    request: Request<Full<Bytes>>,
+) -> Result<http::Response<hyper::body::Incoming>, HttpError> {
+    let refused = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            HttpError::Connect(format!("nothing listens on {}", socket.display()))
+        }
+        _ => HttpError::Connect(format!("{}: {error}", socket.display())),
+    };
+    let stream = UnixStream::connect(socket).await.map_err(refused)?;
+    local_socket::check_server(&stream, socket).map_err(refused)?;
+    let failed = |error: hyper::Error| HttpError::Request(error_chain(&error));
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(failed)
 }
 
 /// The error in the server's certificate, if that is the cause.

@@ -30,8 +30,9 @@ pub(super) struct Args {
     /// ID of the job; of a job array, the raw ID of the task (SLURM_JOB_ID).
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     job: u32,
-    /// Address of the daemon of a node of the job; for a job of several nodes, once for each.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
+    /// Address of the daemon of a node of the job, in place of the socket of this node; for a job of several nodes, once for
+    /// each.
+    #[arg(long, value_name = "URL", default_values_t = [fetch::local()])]
     url: Vec<String>,
     /// Slurm's name of the node, in place of the host's name; for one node only.
     #[arg(long, value_name = "NAME")]
@@ -94,14 +95,12 @@ impl Args {
     }
 
     fn summary(&self, url: &str) -> anyhow::Result<JobSummary> {
-        let address = format!("{}/api/v1/jobs/{}", url.trim_end_matches('/'), self.job);
-        let address = fetch::address(&address).context("--url")?;
+        let path = format!("/api/v1/jobs/{}", self.job);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let fetcher = Fetcher::new(&address, LARGEST, self.timeout.saturating_mul(2))?;
-        let body =
-            runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&address)).await });
+        let fetcher = Fetcher::new(url, LARGEST, self.timeout.saturating_mul(2)).context("--url")?;
+        let body = runtime.block_on(async { tokio::time::timeout(self.timeout, fetcher.get(&path)).await });
         let body =
             body.map_err(|_| anyhow::anyhow!("no answer of {url} within {} s", self.timeout.as_secs_f64()))??;
-        serde_json::from_slice(&body).with_context(|| format!("{address} is no summary of a job"))
+        serde_json::from_slice(&body).with_context(|| format!("{url}{path} is no summary of a job"))
     }
 }

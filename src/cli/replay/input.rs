@@ -58,18 +58,16 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
         bail!("--since must be longer ago than --until");
     }
     let shown = std::io::stderr().is_terminal();
-    let base = asked.url.trim_end_matches('/');
     let query = fetch::encoded(&asked.query);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fetcher = Fetcher::new(&fetch::address(base)?, LARGEST, PATIENCE)?;
+    let fetcher = Fetcher::new(&asked.url, LARGEST, PATIENCE)?;
     let mut found = Vec::new();
     let mut from = begin;
     while from <= end {
         let to = (from + asked.step * POINTS).min(end);
-        let url =
-            format!("{base}/api/v1/query_range?query={query}&start={from}&end={to}&step={}", asked.step);
-        let body = runtime.block_on(fetcher.get(&fetch::address(&url)?))?;
-        prometheus::join(&mut found, prometheus::read(&body).with_context(|| base.to_owned())?);
+        let path = format!("/api/v1/query_range?query={query}&start={from}&end={to}&step={}", asked.step);
+        let body = runtime.block_on(fetcher.get(&path))?;
+        prometheus::join(&mut found, prometheus::read(&body).with_context(|| fetcher.url.clone())?);
         if shown {
             let done = format::percent(((to - begin) / (end - begin)).min(1.0));
             // Progress is shown on a terminal only.
@@ -82,7 +80,7 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
     }
     found.retain(|series| !series.rows.is_empty());
     if found.is_empty() {
-        bail!("{base} has no value for {} in that time", asked.query);
+        bail!("{} has no value for {} in that time", fetcher.url, asked.query);
     }
     Ok(found)
 }

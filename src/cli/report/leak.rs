@@ -14,7 +14,7 @@ use crate::report::Kind;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden leak --pid 4711 --duration 5m --plot leak.svg
-  memwarden leak --url http://127.0.0.1:10636 --duration 5 --workload slurm-17")]
+  memwarden leak --url unix:/run/memwarden/api.sock --duration 5 --workload slurm-17")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     options: Options,

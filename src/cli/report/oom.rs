@@ -16,7 +16,7 @@ use crate::report::Kind;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden oom --duration 60 --plot oom.svg
-  memwarden oom --url http://127.0.0.1:10636 --duration 5 --threshold 80%
+  memwarden oom --url unix:/run/memwarden/api.sock --duration 5 --threshold 80%
   memwarden oom --pid 4711 --monitor")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]

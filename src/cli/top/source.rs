@@ -1,27 +1,23 @@
 //! Where the data is from: a daemon, an engine of this process, or a Prometheus-compatible server.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::Uri;
 use serde::Deserialize;
 
 use crate::app::serve;
 use crate::cli::cluster;
 use crate::cli::fetch::{self, Fetcher};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::history::recent::Subject;
-use crate::host::clock;
+use crate::host::{clock, local_socket};
 use crate::node_view::events::{Event, Recorder};
 use crate::node_view::{NodeView, Situation};
 use crate::top::{Data, NodeData, Past, Update};
 
-/// Address of a daemon with the default configuration.
-pub(super) const DEFAULT: &str = "http://127.0.0.1:10636";
 /// Largest answer of a daemon that is read, in bytes.
 const LARGEST: usize = 16 << 20;
 /// Time limit of a request to a daemon.
@@ -42,7 +38,6 @@ pub(super) enum Source {
 
 /// A daemon by its address.
 pub(super) struct Daemon {
-    base: String,
     fetcher: Fetcher,
     events: Vec<Event>,
     /// When the events were last asked for, in seconds since 1970.
@@ -59,7 +54,6 @@ pub(super) struct Own {
 
 /// A Prometheus-compatible server.
 pub(super) struct Server {
-    base: String,
     fetcher: Fetcher,
     runtime: tokio::runtime::Runtime,
 }
@@ -76,10 +70,9 @@ struct Series {
     points: Vec<(f64, Option<f64>, Option<f64>)>,
 }
 
-/// Whether something listens at the default address.
+/// Whether something listens on the socket of the daemon of this node.
 pub(super) fn has_daemon() -> bool {
-    let address = DEFAULT.strip_prefix("http://").and_then(|address| address.parse::<SocketAddr>().ok());
-    address.is_some_and(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
+    local_socket::is_served(config::default_socket().as_ref())
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -88,16 +81,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 impl Source {
     pub(super) fn daemon(url: &str) -> anyhow::Result<Self> {
-        let base = url.trim_end_matches('/').to_owned();
-        let uri = fetch::address(&base).context("--url")?;
-        let fetcher = Fetcher::new(&uri, LARGEST, PATIENCE)?;
-        Ok(Self::Daemon(Box::new(Daemon {
-            base,
-            fetcher,
-            events: Vec::new(),
-            asked: None,
-            runtime: runtime()?,
-        })))
+        let fetcher = Fetcher::new(url, LARGEST, PATIENCE).context("--url")?;
+        Ok(Self::Daemon(Box::new(Daemon { fetcher, events: Vec::new(), asked: None, runtime: runtime()? })))
     }
 
     /// An engine in this process.
@@ -109,10 +94,8 @@ impl Source {
 
     /// The server at `url`.
     pub(super) fn cluster(url: &str) -> anyhow::Result<Self> {
-        let base = url.trim_end_matches('/').to_owned();
-        let uri = fetch::address(&base).context("--prometheus")?;
-        let fetcher = Fetcher::new(&uri, cluster::LARGEST, cluster::PATIENCE)?;
-        Ok(Self::Cluster(Box::new(Server { base, fetcher, runtime: runtime()? })))
+        let fetcher = Fetcher::new(url, cluster::LARGEST, cluster::PATIENCE).context("--prometheus")?;
+        Ok(Self::Cluster(Box::new(Server { fetcher, runtime: runtime()? })))
     }
 
     /// The newest data; waits for an answer or a sample.
@@ -121,9 +104,9 @@ impl Source {
             Self::Daemon(daemon) => daemon.next(),
             Self::Own(own) => Ok(own.next()),
             Self::Cluster(server) => {
-                let Server { base, fetcher, runtime } = server.as_ref();
+                let Server { fetcher, runtime } = server.as_ref();
                 runtime
-                    .block_on(cluster::read(fetcher, base, None))
+                    .block_on(cluster::read(fetcher, None))
                     .map(|cluster| Update::Data(Data::Cluster(Box::new(cluster)), Vec::new()))
             }
         };
@@ -149,22 +132,21 @@ impl Own {
 
 impl Daemon {
     fn next(&mut self) -> anyhow::Result<Update> {
-        let Self { base, fetcher, events, asked, runtime } = self;
+        let Self { fetcher, events, asked, runtime } = self;
         runtime.block_on(async {
-            let uri = fetch::address(&format!("{base}/api/v1/node"))?;
-            let body = fetcher.get(&uri).await?;
-            let view: NodeView =
-                serde_json::from_slice(&body).with_context(|| format!("{uri} is not a node of memwarden"))?;
+            let body = fetcher.get("/api/v1/node").await?;
+            let view: NodeView = serde_json::from_slice(&body)
+                .with_context(|| format!("{} is not a node of memwarden", fetcher.url))?;
             let mut pasts = Vec::new();
             let now = clock::now().unix().as_secs_f64();
             if asked.is_none_or(|asked| (now - asked).abs() >= EVENTS) {
                 let is_first = asked.is_none();
                 // A daemon without a sample yet has no history.
-                if let Ok(history) = history(fetcher, base, "subject=node").await {
+                if let Ok(history) = history(fetcher, "subject=node").await {
                     *asked = Some(now);
                     if is_first {
                         pasts.extend(past(Subject::Host, &history));
-                        pasts.extend(all_pasts(fetcher, base, &view).await);
+                        pasts.extend(all_pasts(fetcher, &view).await);
                     }
                     *events = history.events;
                 }
@@ -174,14 +156,13 @@ impl Daemon {
     }
 }
 
-async fn history(fetcher: &Fetcher, base: &str, query: &str) -> anyhow::Result<History> {
-    let uri: Uri = fetch::address(&format!("{base}/api/v1/history?{query}"))?;
-    let body = fetcher.get(&uri).await?;
-    serde_json::from_slice(&body).with_context(|| format!("{uri} is not a history of memwarden"))
+async fn history(fetcher: &Fetcher, query: &str) -> anyhow::Result<History> {
+    let body = fetcher.get(&format!("/api/v1/history?{query}")).await?;
+    serde_json::from_slice(&body).with_context(|| format!("{} has no history of memwarden", fetcher.url))
 }
 
 /// The past of the GPUs and of the first workloads; that of some is not kept.
-async fn all_pasts(fetcher: &Fetcher, base: &str, view: &NodeView) -> Vec<(Subject, Past)> {
+async fn all_pasts(fetcher: &Fetcher, view: &NodeView) -> Vec<(Subject, Past)> {
     let gpus = view.gpus.iter().map(|gpu| {
         let query = format!("subject=gpu&gpu={}", fetch::encoded(&gpu.index));
         (Subject::Gpu(gpu.uuid.as_str().into()), query)
@@ -192,7 +173,7 @@ async fn all_pasts(fetcher: &Fetcher, base: &str, view: &NodeView) -> Vec<(Subje
     });
     let mut all = Vec::new();
     for (subject, query) in gpus.chain(workloads) {
-        if let Ok(history) = history(fetcher, base, &query).await {
+        if let Ok(history) = history(fetcher, &query).await {
             all.extend(past(subject, &history));
         }
     }

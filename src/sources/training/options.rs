@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::compute;
 use crate::flops::peaks::Override;
 use crate::formats::messages;
-use crate::host::job_socket::Access;
+use crate::host::local_socket::Access;
 use crate::model::setting::{Opt, OptKind, Settings};
 
 static SOCKET: Opt = Opt {

@@ -11,7 +11,7 @@ use expect_test::{Expect, expect};
 use super::listener::Listener;
 use super::*;
 use crate::flops::peaks::Override;
-use crate::host::job_socket::Access;
+use crate::host::local_socket::Access;
 use crate::host::process::fixture::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;

@@ -37,6 +37,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn web() -> Web {
     Web {
         listen: vec![Listen(SocketAddr::from(([127, 0, 0, 1], 0)))],
+        socket: None,
         config_file: None,
         enable_lifecycle: true,
         max_requests: 40,
