@@ -52,6 +52,36 @@ pub fn read_token(path: &Path) -> io::Result<String> {
     Ok(token.to_owned())
 }
 
+/// Checks that no other user than root can replace a folder, or a folder or link on its path; where it is to be the
+/// process's own, also that no other user can create files in it. The folder may not exist yet.
+///
+/// # Errors
+/// `PermissionDenied` with the folder that another user can change, or errors of the operating system.
+pub fn check_folder(folder: &Path, is_own: bool) -> io::Result<()> {
+    let whole = std::path::absolute(folder)?;
+    let mut existing = whole.as_path();
+    while let (Err(_), Some(above)) = (std::fs::metadata(existing), existing.parent()) {
+        existing = above;
+    }
+    let resolved = existing.canonicalize()?;
+    for part in existing.ancestors().chain(resolved.ancestors()) {
+        let status = std::fs::symlink_metadata(part)?;
+        if ![0, rustix::process::geteuid().as_raw()].contains(&status.uid()) {
+            let uid = status.uid();
+            return Err(denied(format!("{} belongs to user {uid}, who can change it", part.display())));
+        }
+        let by_group =
+            status.mode() & 0o020 != 0 && ![0, rustix::process::getegid().as_raw()].contains(&status.gid());
+        let by_others = by_group || status.mode() & 0o002 != 0;
+        // In a folder such as /tmp others create files, and replace none.
+        let is_shared = status.mode() & 0o1000 != 0 && !(is_own && part == resolved && whole == existing);
+        if by_others && !is_shared && !status.is_symlink() {
+            return Err(denied(format!("other users can write to {}", part.display())));
+        }
+    }
+    Ok(())
+}
+
 fn denied(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
@@ -238,6 +268,36 @@ mod tests {
         std::fs::create_dir(folder.path().join("d")).unwrap();
         assert!(write_atomically(&folder.path().join("d"), |out| out.write_all(b"x")).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_not_used() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        let mode = |mode| std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+        let check = |path: &Path| [false, true].map(|is_own| check_folder(path, is_own).is_ok());
+        assert_eq!(check(&own), [true, true]);
+        let new = own.join("new/state");
+        assert_eq!(check(&new), [true, true], "a folder that is made later");
+        mode(0o1777);
+        assert_eq!(check(&own), [true, false], "others create files in it, and replace none");
+        mode(0o777);
+        assert_eq!((check(&own), check(&new)), ([false, false], [false, false]));
+        // Links are followed, and whoever can replace one chooses the folder.
+        let link = own.join("link");
+        symlink("/", &link).unwrap();
+        assert_eq!(check(&link), [false, false]);
+        let out = folder.path().join("out");
+        symlink(&own, &out).unwrap();
+        assert_eq!(check(&out), [false, false]);
+        mode(0o755);
+        assert_eq!((check(&link), check(&out)), ([true, true], [true, true]));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(61_001), None).unwrap();
+            assert_eq!(check(&own), [false, false]);
+        }
     }
 
     #[test]
