@@ -32,7 +32,7 @@ pub struct HttpClient {
 
 #[derive(Debug)]
 enum Server {
-    Net(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+    Net(Box<Client<HttpsConnector<HttpConnector>, Full<Bytes>>>),
     /// The socket of the daemon of this node.
     Local(PathBuf),
 }
@@ -105,7 +105,7 @@ impl HttpClient {
         let config = tls::client(roots, own).map_err(HttpError::Tls)?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(connector.build());
-        Ok(Self { server: Server::Net(client), largest, patience })
+        Ok(Self { server: Server::Net(Box::new(client)), largest, patience })
     }
 
     /// Creates a client for the socket of the daemon of this node, whose user is checked.

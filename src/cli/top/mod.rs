@@ -102,7 +102,7 @@ impl Args {
         }
         let interval = self.interval.unwrap_or(1.0);
         let wants_own = self.config_file.is_some() || !self.set.is_empty();
-        let url = self.url.clone().or_else(|| (!wants_own && source::has_daemon()).then(|| fetch::local()));
+        let url = self.url.clone().or_else(|| (!wants_own && source::has_daemon()).then(fetch::local));
         if let Some(url) = url {
             return Ok((Source::daemon(&url)?, State::new(Kind::Node, &url, "The daemon"), interval));
         }
