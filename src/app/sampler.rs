@@ -97,6 +97,8 @@ const LAST_SAVE: Duration = Duration::from_millis(700);
 fn keeper(config: &Config) -> Option<state::Keeper> {
     let given = || std::env::var_os("STATE_DIRECTORY").map(|folder| Path::new(&folder).join("state.json"));
     let path = config.state_file.clone().or_else(given)?;
+    // The records of protection log why a folder is not used.
+    fs::check_folder(path.parent()?, true).ok()?;
     let boot_id = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).ok()?;
     let started = state::Keeper::start(path, boot_id);
     started.inspect_err(|error| tracing::warn!(%error, "No thread to keep the state.")).ok()

@@ -24,8 +24,8 @@ use crate::report::{CheckReport, Scope};
   line=$(memwarden check); test $? -ne 1 ||
     scontrol update nodename=$(hostname -s) state=drain reason=\"$line\"")]
 pub(super) struct Args {
-    /// Address of the daemon.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
+    /// Address of the daemon, in place of its socket on this node.
+    #[arg(long, value_name = "URL", default_value_t = fetch::local())]
     url: String,
     /// Whose problems count.
     #[arg(long, value_enum, default_value_t = Whose::Node)]

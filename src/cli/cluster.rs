@@ -110,12 +110,12 @@ impl Args {
     }
 }
 
-/// Asks the server at `base` for its nodes and runs; for one run only, if it is named.
+/// Asks the server for its nodes and runs; for one run only, if it is named.
 ///
 /// # Errors
 /// A query that fails, a server without the recording rules, or no such run.
 pub(super) async fn read(fetcher: &Fetcher, run: Option<&str>) -> anyhow::Result<Cluster> {
-    let base = &fetcher.base;
+    let base = &fetcher.url;
     let mut answers = Answers::default();
     for (query, answer) in QUERIES.iter().zip(&mut answers) {
         let body = fetcher.get(&format!("/api/v1/query?query={}", fetch::encoded(query))).await?;
@@ -143,7 +143,7 @@ pub(super) async fn read(fetcher: &Fetcher, run: Option<&str>) -> anyhow::Result
 
 /// Asks for the recent past of the nodes and runs of a cluster: `range` seconds, with points `step` seconds apart.
 async fn past(fetcher: &Fetcher, cluster: &Cluster, range: f64, step: f64) -> anyhow::Result<Past> {
-    let base = &fetcher.base;
+    let base = &fetcher.url;
     // The server's clock: that of this machine may differ by minutes.
     let body = fetcher.get("/api/v1/query?query=time()").await?;
     let end = cluster::server_time(&body).with_context(|| format!("{base}, time()"))?;

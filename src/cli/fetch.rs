@@ -1,4 +1,4 @@
-//! HTTP requests of commands.
+//! HTTP requests of commands: to the daemon of this node over its socket, and to other servers.
 //!
 //! An `https` server must be certified by an authority of the distribution, or one in the file that
 //! `SSL_CERT_FILE` names.
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
+use crate::config;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 use crate::node_view::events::Event;
@@ -40,22 +41,35 @@ pub(super) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// Sends requests to one server over a kept connection.
+/// The URL of the socket of the daemon of this node.
+pub(super) fn local() -> String {
+    format!("{LOCAL}{}", config::default_socket())
+}
+
+/// The beginning of the URL of a socket.
+const LOCAL: &str = "unix:";
+
+/// Sends requests to one server.
 pub(super) struct Fetcher {
-    /// Its URL, without a slash at the end.
-    pub(super) base: String,
+    /// Its URL, without a slash at its end.
+    pub(super) url: String,
     client: HttpClient,
 }
 
 impl Fetcher {
-    /// Opens the server at `url`; reads answers of at most `largest` bytes that arrive within `patience`.
+    /// Opens the server at `http://host:port`, `https://host:port`, with or without a path before `/api`, or
+    /// `unix:/path/of/socket`; reads answers of at most `largest` bytes that arrive within `patience`.
     ///
     /// # Errors
-    /// A URL that is not one of a server; for `https`, authorities that cannot be read.
+    /// A wrong URL; for `https`, authorities that cannot be read.
     pub(super) fn new(url: &str, largest: usize, patience: Duration) -> anyhow::Result<Self> {
-        let base = url.trim_end_matches('/').to_owned();
-        let client = HttpClient::new(&address(&base)?, &Trust::of(None), largest, patience);
-        Ok(Self { client: client.with_context(|| format!("cannot get {base}"))?, base })
+        let url = url.trim_end_matches('/').to_owned();
+        let client = match url.strip_prefix(LOCAL) {
+            Some(socket) => HttpClient::local(socket.into(), largest, patience),
+            None => HttpClient::new(&address(&url)?, &Trust::of(None), largest, patience)
+                .with_context(|| format!("cannot get {url}"))?,
+        };
+        Ok(Self { url, client })
     }
 
     /// The body of a successful answer to GET of a path below the URL.
@@ -63,8 +77,7 @@ impl Fetcher {
     /// # Errors
     /// No answer in time, a status other than success (with the text of the server), or an answer above the limit.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
-        let uri = address(&format!("{}{path}", self.base))?;
-        self.ask(&uri).await.with_context(|| format!("cannot get {uri}"))
+        self.ask(path).await.with_context(|| format!("cannot get {}{path}", self.url))
     }
 
     /// The answer of a daemon to GET of a path below its URL.
@@ -74,7 +87,7 @@ impl Fetcher {
     pub(super) async fn json<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.get(path).await?;
         let answer = serde_json::from_slice(&body);
-        answer.map_err(|_| anyhow!("{}{path} does not answer as memwarden does", self.base))
+        answer.map_err(|_| anyhow!("{}{path} does not answer as memwarden does", self.url))
     }
 
     /// What a daemon keeps of the subject, and in the range, that `query` names.
@@ -85,9 +98,13 @@ impl Fetcher {
         self.json(&format!("/api/v1/history?{query}")).await
     }
 
-    async fn ask(&self, uri: &Uri) -> anyhow::Result<Bytes> {
-        let request =
-            Request::get(uri.clone()).header(header::ACCEPT, "application/json").body(Full::default())?;
+    async fn ask(&self, path: &str) -> anyhow::Result<Bytes> {
+        let request = match self.url.strip_prefix(LOCAL) {
+            // The socket has no name, and HTTP requires one.
+            Some(_) => Request::get(path).header(header::HOST, "localhost"),
+            None => Request::get(address(&format!("{}{path}", self.url))?),
+        };
+        let request = request.header(header::ACCEPT, "application/json").body(Full::default())?;
         let answer = self.client.exchange(request).await.map_err(|error| match error {
             HttpError::Connect(why) => anyhow!("{why} (is it running there?)"),
             HttpError::Certificate(_) => {

@@ -67,7 +67,7 @@ enum Command {
     /// does not exist is an error.
     #[command(after_long_help = "Examples:
   memwarden oom --duration 60 --plot oom.svg
-  memwarden oom --url http://127.0.0.1:10636 --duration 5 --threshold 80%
+  memwarden oom --url unix:/run/memwarden/api.sock --duration 5 --threshold 80%
   memwarden oom --pid 4711 --monitor")]
     Oom(report::Options),
     /// Report memory leaks of workloads, their largest processes, and processes on GPUs, with the evidence.
@@ -77,7 +77,7 @@ enum Command {
     /// not respond, so that its state is unknown. A selected GPU that does not exist is an error.
     #[command(after_long_help = "Examples:
   memwarden leak --pid 4711 --duration 5m --plot leak.svg
-  memwarden leak --url http://127.0.0.1:10636 --duration 5 --workload slurm-17")]
+  memwarden leak --url unix:/run/memwarden/api.sock --duration 5 --workload slurm-17")]
     Leak(report::Options),
     /// Report the share of the host's free memory in blocks too small for large requests, and its trend.
     ///

@@ -142,6 +142,10 @@ crate::options! {
     pub struct Web {
         /// Addresses to listen on, each `host:port`. Loopback by default, because the metrics name users and jobs.
         listen_addresses: Vec<String> = ["127.0.0.1:10636"];
+        /// Unix socket on which commands of this node ask the daemon, in a folder that only root or the daemon's user can
+        /// change; empty serves none. Every user can connect and read what the default address shows. Details of a job
+        /// are for its user and root.
+        socket: Option<PathBuf> = "/run/memwarden/api.sock";
         /// Prometheus web-config file with TLS, basic authentication and headers; empty uses none.
         config_file: Option<PathBuf>;
         /// Whether `POST /-/reload` reloads the configuration.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::model::source::{Failure, SourceError};
@@ -24,14 +24,66 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// Reads a token from a file of the administrator, without surrounding spaces.
 ///
 /// # Errors
-/// As [`read_bounded`], or `InvalidData` for an empty file and for one that is not text.
+/// As [`read_bounded`], `InvalidData` for a token of less than 16 bytes and for one that is not text, and
+/// `PermissionDenied` for a file of another user than root and the daemon's, and for one that other users can read or
+/// write.
 pub fn read_token(path: &Path) -> io::Result<String> {
     /// Tokens have a few dozen bytes.
     const LONGEST: u64 = 4096;
+    /// Who receives a signed request can try all shorter tokens.
+    const SHORTEST: usize = 16;
     let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-    let text = String::from_utf8(read_bounded(path, LONGEST)?).map_err(|_| invalid("it is not text"))?;
+    let file = open_regular(path)?;
+    let status = file.metadata()?;
+    let (uid, mode) = (status.uid(), status.mode() & 0o777);
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(denied(format!("it belongs to user {uid}, and must belong to root")));
+    }
+    if mode & 0o077 != 0 {
+        return Err(denied(format!(
+            "other users can read or write it: its mode is {mode:04o}, and must be 0600"
+        )));
+    }
+    let text = String::from_utf8(bounded(file, LONGEST)?).map_err(|_| invalid("it is not text"))?;
     let token = text.trim();
-    if token.is_empty() { Err(invalid("it is empty")) } else { Ok(token.to_owned()) }
+    if token.len() < SHORTEST {
+        return Err(invalid("its token has less than 16 bytes"));
+    }
+    Ok(token.to_owned())
+}
+
+/// Checks that no other user than root can replace a folder, or a folder or link on its path; where it is to be the
+/// process's own, also that no other user can create files in it. The folder may not exist yet.
+///
+/// # Errors
+/// `PermissionDenied` with the folder that another user can change, or errors of the operating system.
+pub fn check_folder(folder: &Path, is_own: bool) -> io::Result<()> {
+    let whole = std::path::absolute(folder)?;
+    let mut existing = whole.as_path();
+    while let (Err(_), Some(above)) = (std::fs::metadata(existing), existing.parent()) {
+        existing = above;
+    }
+    let resolved = existing.canonicalize()?;
+    for part in existing.ancestors().chain(resolved.ancestors()) {
+        let status = std::fs::symlink_metadata(part)?;
+        if ![0, rustix::process::geteuid().as_raw()].contains(&status.uid()) {
+            let uid = status.uid();
+            return Err(denied(format!("{} belongs to user {uid}, who can change it", part.display())));
+        }
+        let by_group =
+            status.mode() & 0o020 != 0 && ![0, rustix::process::getegid().as_raw()].contains(&status.gid());
+        let by_others = by_group || status.mode() & 0o002 != 0;
+        // In a folder such as /tmp others create files, and replace none.
+        let is_shared = status.mode() & 0o1000 != 0 && !(is_own && part == resolved && whole == existing);
+        if by_others && !is_shared && !status.is_symlink() {
+            return Err(denied(format!("other users can write to {}", part.display())));
+        }
+    }
+    Ok(())
+}
+
+fn denied(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
 /// Reads a regular file of at most `largest` bytes; links are followed.
@@ -39,11 +91,15 @@ pub fn read_token(path: &Path) -> io::Result<String> {
 /// # Errors
 /// Errors of the operating system, or `InvalidData` for a larger file.
 pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    bounded(open_regular(path)?, largest)
+}
+
+/// Opens a regular file without waiting for anybody.
+fn open_regular(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
         // Opening a FIFO would block, and a device has no end.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    use std::os::unix::fs::OpenOptionsExt as _;
     let calm = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let flags = i32::try_from(calm.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -51,6 +107,10 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
         // Another file has replaced it.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
+    Ok(file)
+}
+
+fn bounded(file: File, largest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > largest {
@@ -68,7 +128,6 @@ pub fn write_atomically(
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
 ) -> io::Result<()> {
     use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
     let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(".new");
     let beside = path.with_file_name(name);
@@ -209,6 +268,36 @@ mod tests {
         std::fs::create_dir(folder.path().join("d")).unwrap();
         assert!(write_atomically(&folder.path().join("d"), |out| out.write_all(b"x")).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_not_used() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own");
+        std::fs::create_dir(&own).unwrap();
+        let mode = |mode| std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+        let check = |path: &Path| [false, true].map(|is_own| check_folder(path, is_own).is_ok());
+        assert_eq!(check(&own), [true, true]);
+        let new = own.join("new/state");
+        assert_eq!(check(&new), [true, true], "a folder that is made later");
+        mode(0o1777);
+        assert_eq!(check(&own), [true, false], "others create files in it, and replace none");
+        mode(0o777);
+        assert_eq!((check(&own), check(&new)), ([false, false], [false, false]));
+        // Links are followed, and whoever can replace one chooses the folder.
+        let link = own.join("link");
+        symlink("/", &link).unwrap();
+        assert_eq!(check(&link), [false, false]);
+        let out = folder.path().join("out");
+        symlink(&own, &out).unwrap();
+        assert_eq!(check(&out), [false, false]);
+        mode(0o755);
+        assert_eq!((check(&link), check(&out)), ([true, true], [true, true]));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(61_001), None).unwrap();
+            assert_eq!(check(&own), [false, false]);
+        }
     }
 
     #[test]

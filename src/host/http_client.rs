@@ -1,8 +1,9 @@
-//! The HTTP client of commands and webhooks: `http` and `https`, with limits of response size and time.
+//! The HTTP client of commands and webhooks: `http`, `https` and the socket of the daemon, with limits of response size and
+//! time.
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -13,9 +14,11 @@ use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::UnixStream;
 use tokio_rustls::rustls::{self, CertificateError, RootCertStore};
 
+use super::local_socket;
 use super::tls::{self, Trust, TrustError};
 use crate::model::error_chain::error_chain;
 
@@ -33,10 +36,17 @@ pub enum Version {
 /// Sends requests with bodies of `B`.
 #[derive(Debug)]
 pub struct HttpClient<B = Bytes> {
-    client: Client<HttpsConnector<HttpConnector>, Full<B>>,
+    server: Server<B>,
     /// Maximum size of a response, in bytes.
     largest: usize,
     patience: Duration,
+}
+
+#[derive(Debug)]
+enum Server<B> {
+    Net(Box<Client<HttpsConnector<HttpConnector>, Full<B>>>),
+    /// The socket of the daemon of this node.
+    Local(PathBuf),
 }
 
 /// Why a client could not be created or a request failed.
@@ -102,6 +112,11 @@ impl HttpClient {
         Self::of(uri, trust, identity, Version::Http1, largest, patience)
     }
 
+    /// Creates a client for the socket of the daemon of this node, whose user is checked.
+    pub fn local(socket: PathBuf, largest: usize, patience: Duration) -> Self {
+        Self { server: Server::Local(socket), largest, patience }
+    }
+
     /// The status and the body of the response; the body is an error if it is incomplete.
     ///
     /// # Errors
@@ -149,7 +164,7 @@ impl<B: Buf + Send + 'static> HttpClient<B> {
         if version != Version::Http1 {
             client.pool_max_idle_per_host(0);
         }
-        Ok(Self { client: client.build(connector), largest, patience })
+        Ok(Self { server: Server::Net(Box::new(client.build(connector))), largest, patience })
     }
 
     /// The response; its body is an error if it is incomplete.
@@ -161,19 +176,42 @@ impl<B: Buf + Send + 'static> HttpClient<B> {
         request: Request<Full<B>>,
     ) -> Result<(Parts, Result<Collected<Bytes>, HttpError>), HttpError> {
         let response = async {
-            let answer = self.client.request(request).await.map_err(|error| {
-                match (untrusted(&error), error.source()) {
-                    (Some(why), _) => HttpError::Certificate(why),
-                    (None, Some(cause)) if error.is_connect() => HttpError::Connect(error_chain(cause)),
-                    _ => HttpError::Request(error_chain(&error)),
+            let answer = match &self.server {
+                Server::Net(client) => {
+                    client.request(request).await.map_err(|error| match (untrusted(&error), error.source()) {
+                        (Some(why), _) => HttpError::Certificate(why),
+                        (None, Some(cause)) if error.is_connect() => HttpError::Connect(error_chain(cause)),
+                        _ => HttpError::Request(error_chain(&error)),
+                    })
                 }
-            })?;
+                Server::Local(socket) => ask_local(socket, request).await,
+            }?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, self.largest).collect().await;
             Ok((head, body.map_err(|error| HttpError::Answer(error.to_string()))))
         };
         tokio::time::timeout(self.patience, response).await.unwrap_or(Err(HttpError::Late(self.patience)))
     }
+}
+
+/// Sends a request to the socket of the daemon of this node, on a connection of its own.
+async fn ask_local<B: Buf + Send + 'static>(
+    socket: &Path,
+    request: Request<Full<B>>,
+) -> Result<http::Response<hyper::body::Incoming>, HttpError> {
+    let refused = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            HttpError::Connect(format!("nothing listens on {}", socket.display()))
+        }
+        _ => HttpError::Connect(format!("{}: {error}", socket.display())),
+    };
+    let stream = UnixStream::connect(socket).await.map_err(refused)?;
+    local_socket::check_server(&stream, socket).map_err(refused)?;
+    let failed = |error: hyper::Error| HttpError::Request(error_chain(&error));
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(failed)
 }
 
 /// The error in the server's certificate, if that is the cause.

@@ -14,7 +14,7 @@ pub mod connection;
 pub mod fs;
 pub mod http_client;
 pub mod job;
-pub mod job_socket;
+pub mod local_socket;
 pub mod lock;
 pub mod memory;
 pub mod peer;

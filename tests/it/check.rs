@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::harness::{Daemon, fake_nvml, memwarden, wait_for};
+use crate::harness::{Daemon, fake_nvml, memwarden, program, wait_for};
+use crate::skip::skip;
 
 /// Exit code and standard output of one check.
 fn check(url: &str, args: &[&str]) -> (Option<i32>, String) {
@@ -48,6 +49,30 @@ fn a_node_without_forecasts_is_unknown() {
     let (code, json) = check(&url, &["--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &json["health"], &json["exit_code"]), (Some(2), &"unknown".into(), &2.into()));
+}
+
+#[test]
+fn the_socket_of_the_node_is_asked_where_no_url_is_given() {
+    let daemon =
+        Daemon::start(&["--set", "analyzers.exhaustion.enabled=false", "--set", "sources.gpu.enabled=false"]);
+    daemon.metrics();
+    let script =
+        "mount -t tmpfs none /run && mkdir /run/memwarden && mount --bind $0 /run/memwarden && exec $1 $2";
+    for (command, expected) in [("check", "unknown: No forecast is made"), ("job-summary 7", "Job not found")]
+    {
+        let output = program("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .args([daemon.socket_folder().to_str().unwrap(), env!("CARGO_BIN_EXE_memwarden"), command])
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        if text.contains("unshare: ") || text.contains("mount: ") {
+            return skip("no mount namespace can be made here");
+        }
+        assert!(text.contains(expected), "{text}");
+    }
+    let answer = check(&daemon.socket_url(), &[]);
+    assert_eq!(answer, check(&format!("http://{}", daemon.address), &[]));
 }
 
 #[test]

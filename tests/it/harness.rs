@@ -1,15 +1,19 @@
 //! Starts the binary as a user would, and talks to it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-fn job_socket(folder: &tempfile::TempDir) -> String {
-    format!("sources.training.socket={}", folder.path().join("job.sock").display())
+/// Each daemon has its own sockets.
+fn sockets(folder: &tempfile::TempDir) -> [String; 4] {
+    let at = |key, name| format!("{key}={}", folder.path().join(name).display());
+    let set = || "--set".to_owned();
+    [set(), at("sources.training.socket", "job.sock"), set(), at("web.socket", "api.sock")]
 }
 
 /// A running memwarden; killed when dropped.
@@ -17,7 +21,7 @@ pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<String>>,
-    /// Where its job socket is: each daemon has its own.
+    /// Where its sockets are: each daemon has its own.
     jobs: tempfile::TempDir,
 }
 
@@ -75,10 +79,10 @@ impl Daemon {
     /// The same, with more to say of the command.
     pub(crate) fn start_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
         let mut all = vec!["serve", "--web.listen-address", "127.0.0.1:0"];
-        all.extend_from_slice(args);
         let jobs = tempfile::tempdir().unwrap();
-        let socket = job_socket(&jobs);
-        all.extend(["--set", &socket]);
+        let sockets = sockets(&jobs);
+        all.extend(sockets.iter().map(String::as_str));
+        all.extend_from_slice(args);
         let mut command = memwarden(&all);
         prepare(&mut command);
         Self::of(command, jobs)
@@ -87,6 +91,16 @@ impl Daemon {
     /// Where training jobs connect.
     pub(crate) fn job_socket(&self) -> PathBuf {
         self.jobs.path().join("job.sock")
+    }
+
+    /// The folder of the sockets.
+    pub(crate) fn socket_folder(&self) -> &Path {
+        self.jobs.path()
+    }
+
+    /// The URL of its socket for commands.
+    pub(crate) fn socket_url(&self) -> String {
+        format!("unix:{}", self.jobs.path().join("api.sock").display())
     }
 
     /// `memwarden serve`, started by `starter` with the binary and its arguments at the end.
@@ -104,9 +118,7 @@ impl Daemon {
         let mut command = program(starter[0]);
         command.args(&starter[1..]).arg(binary);
         let jobs = tempfile::tempdir().unwrap();
-        command
-            .args(["serve", "--web.listen-address", "127.0.0.1:0", "--set", &job_socket(&jobs)])
-            .args(args);
+        command.args(["serve", "--web.listen-address", "127.0.0.1:0"]).args(sockets(&jobs)).args(args);
         without_otel(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         prepare(&mut command);
@@ -162,6 +174,13 @@ impl Daemon {
     /// `GET path`.
     pub(crate) fn get(&self, path: &str) -> Answer {
         request(self.address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// `GET path` over the socket for commands.
+    pub(crate) fn get_local(&self, path: &str) -> Answer {
+        let stream = UnixStream::connect(self.socket_folder().join("api.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        exchange(stream, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     }
 
     /// The exposition, once a frame is there.
@@ -315,8 +334,12 @@ pub(crate) fn signal(pid: u32, name: &str) {
 
 /// One request on a connection of its own, read to the end.
 pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
-    let mut stream = TcpStream::connect(address).unwrap();
+    let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    exchange(stream, text)
+}
+
+fn exchange(mut stream: impl std::io::Read + std::io::Write, text: &str) -> Answer {
     stream.write_all(text.as_bytes()).unwrap();
     let mut bytes = Vec::new();
     // A reset after the answer is no failure.

@@ -227,7 +227,6 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     (
         "the administrator's configuration, certificates, tokens and hooks",
         &[
-            "protection/guard/alert_receiver.rs",
             "config/read.rs",
             "serve/http/web_config/watched.rs",
             "protection/enforce/hooks/check.rs",
@@ -247,7 +246,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "host/lock.rs",
         ],
     ),
-    ("its own socket, looked at without following links", &["host/job_socket.rs"]),
+    ("its own socket, looked at without following links", &["host/local_socket.rs"]),
     ("a folder of its own, made under a name that did not exist", &["cli/run/instrument.rs"]),
     (
         "what a person names to a command is read with that person's rights, pipes and links included",

@@ -84,11 +84,11 @@ impl Cluster {
         let wrapper = |name: &str, shipped: &Path| {
             let text = format!(
                 "#!/bin/sh\nexport SLURM_CONF={shown}/slurm.conf PATH={shown}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
-                 export MEMWARDEN_PROGRAM={} MEMWARDEN_URL=http://{}\n\
+                 export MEMWARDEN_PROGRAM={} MEMWARDEN_URL={}\n\
                  export MEMWARDEN_GPU_JOBS={} MEMWARDEN_SUMMARIES={shown}/jobs\n\
                  export MEMWARDEN_ADMIN_COMMENT=jobstats\nexec {}\n",
                 env!("CARGO_BIN_EXE_memwarden"),
-                memwarden.address,
+                memwarden.socket_url(),
                 gpus.display(),
                 shipped.display()
             );
@@ -328,7 +328,7 @@ fn started(config: &str, folder: &Path) -> Daemon {
 }
 
 fn summary(daemon: &Daemon, job: &str) -> Option<Value> {
-    let answer = daemon.get(&format!("/api/v1/jobs/{job}"));
+    let answer = daemon.get_local(&format!("/api/v1/jobs/{job}"));
     (answer.code == 200).then(|| serde_json::from_str(&answer.body).unwrap())
 }
 
@@ -460,8 +460,7 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     assert_eq!(memory["limit_bytes"].as_f64(), Some(200.0 * MIB), "{memory}");
 
     // A daemon that does not know a job says so, and the command fails.
-    let url = format!("http://{}", daemon.address);
-    let output = memwarden(&["job-summary", "4711", "--url", &url]).output().unwrap();
+    let output = memwarden(&["job-summary", "4711", "--url", &daemon.socket_url()]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("Job not found"));
 }

@@ -30,8 +30,9 @@ pub(super) struct Args {
     /// ID of the job; of a job array, the raw ID of the task (SLURM_JOB_ID).
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     job: u32,
-    /// Address of the daemon of a node of the job; for a job of several nodes, once for each.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:10636")]
+    /// Address of the daemon of a node of the job, in place of the socket of this node; for a job of several nodes, once for
+    /// each.
+    #[arg(long, value_name = "URL", default_values_t = [fetch::local()])]
     url: Vec<String>,
     /// Slurm's name of the node, in place of the host's name; for one node only.
     #[arg(long, value_name = "NAME")]

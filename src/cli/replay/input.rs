@@ -62,7 +62,7 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
     let query = fetch::encoded(&asked.query);
     let runtime = fetch::runtime()?;
     let fetcher = Fetcher::new(&asked.url, LARGEST, PATIENCE)?;
-    let base = &fetcher.base;
+    let base = &fetcher.url;
     let mut found = Vec::new();
     let mut from = begin;
     while from <= end {
@@ -83,7 +83,7 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
     }
     found.retain(|series| !series.rows.is_empty());
     if found.is_empty() {
-        bail!("{base} has no value for {} in that time", asked.query);
+        bail!("{} has no value for {} in that time", fetcher.url, asked.query);
     }
     Ok(found)
 }

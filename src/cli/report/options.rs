@@ -54,7 +54,7 @@ pub(in crate::cli) struct Options {
     /// File for a chart of the report: .svg or .png.
     #[arg(long, value_name = "FILE", value_parser = crate::cli::picture::drawable)]
     pub(super) plot: Option<PathBuf>,
-    /// URL of a running daemon to query instead of sampling this node, such as http://127.0.0.1:10636. If it is given several
+    /// URL of a running daemon to query instead of sampling this node, such as unix:/run/memwarden/api.sock. If it is given several
     /// times, each node gets its report, and the exit code is the worst; a daemon that does not answer is a node whose state
     /// is unknown.
     #[arg(long, value_name = "URL")]

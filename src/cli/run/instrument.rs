@@ -11,6 +11,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
+use crate::host::fs;
+
 /// The files of the client, by their paths in its package.
 macro_rules! client {
     ($($name:literal)*) => {
@@ -77,6 +81,10 @@ impl Instruments {
         if temporary.as_os_str().as_bytes().contains(&b':') {
             let why = format!("{} has a colon in its name", temporary.display());
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        // Root's Python would import what the owner of the folder puts in its place.
+        if geteuid().is_root() {
+            fs::check_folder(temporary, false)?;
         }
         // From here on it is removed, whatever else fails.
         let instruments = Self { folder: make_folder(temporary, std::process::id())? };

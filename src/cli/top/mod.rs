@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 
 use self::source::Source;
 use self::terminal::Screen;
+use super::fetch;
 use super::report::load;
 use crate::host::clock;
 use crate::top::{Kind, State, Update};
@@ -31,7 +32,7 @@ const LATE: f64 = 5.0;
 
 /// Show the state of this node, or of all nodes, on the terminal until `q` is pressed.
 ///
-/// The data is from the daemon at http://127.0.0.1:10636, or at --url; where no daemon listens there, this command
+/// The data is from the socket of the daemon of this node, or from --url; where no daemon listens there, this command
 /// samples the node itself, which shows no ranks and no protection. With --prometheus, all nodes and training runs that a
 /// Prometheus-compatible server knows are shown. The key `?` shows all keys.
 #[derive(Debug, clap::Args)]
@@ -101,10 +102,7 @@ impl Args {
         }
         let interval = self.interval.unwrap_or(1.0);
         let wants_own = self.config_file.is_some() || !self.set.is_empty();
-        let url = self
-            .url
-            .clone()
-            .or_else(|| (!wants_own && source::has_daemon()).then(|| source::DEFAULT.to_owned()));
+        let url = self.url.clone().or_else(|| (!wants_own && source::has_daemon()).then(fetch::local));
         if let Some(url) = url {
             return Ok((Source::daemon(&url)?, State::new(Kind::Node, &url, "The daemon"), interval));
         }

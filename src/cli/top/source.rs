@@ -1,6 +1,5 @@
 //! Where the data is from: a daemon, an engine of this process, or a Prometheus-compatible server.
 
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,16 +7,14 @@ use anyhow::Context as _;
 use crate::app::serve;
 use crate::cli::cluster;
 use crate::cli::fetch::{self, Fetcher, History};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::engine::Engine;
 use crate::history::recent::Subject;
-use crate::host::clock;
+use crate::host::{clock, local_socket};
 use crate::node_view::events::{Event, Recorder};
 use crate::node_view::{NodeView, Situation};
 use crate::top::{Data, NodeData, Past, Update};
 
-/// Address of a daemon with the default configuration.
-pub(super) const DEFAULT: &str = "http://127.0.0.1:10636";
 /// Largest answer of a daemon that is read, in bytes.
 const LARGEST: usize = 16 << 20;
 /// Time limit of a request to a daemon.
@@ -58,10 +55,9 @@ pub(super) struct Server {
     runtime: tokio::runtime::Runtime,
 }
 
-/// Whether something listens at the default address.
+/// Whether something listens on the socket of the daemon of this node.
 pub(super) fn has_daemon() -> bool {
-    let address = DEFAULT.strip_prefix("http://").and_then(|address| address.parse::<SocketAddr>().ok());
-    address.is_some_and(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
+    local_socket::is_served(config::default_socket().as_ref())
 }
 
 impl Source {

@@ -21,7 +21,7 @@ use crate::host::{clock, fs};
 use crate::model::error_chain::error_chain;
 use crate::model::label::Label;
 use crate::model::printable::escaped;
-use crate::protection::types::run_request::{Peers, RunAnswer, RunCounts, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{Peers, RunAnswer, RunCounts, RunOutcome, RunRequest, sign};
 use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of requests.
@@ -114,8 +114,8 @@ pub enum AskError {
     /// The other nodes of the run could not be determined.
     #[error("cannot find the other nodes of the run")]
     Find(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The token, or the certificate of this node, cannot be used.
-    #[error("cannot read the token {path}")]
+    /// The token cannot be used.
+    #[error("cannot use the token file {path}")]
     Token {
         /// The file.
         path: std::path::PathBuf,
@@ -147,19 +147,21 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
     let trust = Trust::of(peers.authority.clone());
     let identity = peers.identity.as_ref();
     let client = Arc::new(HttpClient::identified(&example, &trust, identity, LARGEST, peers.timeout)?);
-    let run = utf8_percent_encode(query.run.as_str(), NON_ALPHANUMERIC).to_string();
+    let run = utf8_percent_encode(query.run.as_str(), NON_ALPHANUMERIC);
+    let path = format!("/api/v1/runs/{run}/checkpoint");
     let request =
         RunRequest { unix_seconds: clock::now().unix().as_secs(), nonce: nonce(), ..query.request.clone() };
     let body: bytes::Bytes = serde_json::to_vec(&request).unwrap_or_default().into();
+    let signature = token.map(|token| sign(&token, &path, &body));
     let (mut asked, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     for peer in hosts {
         let authority = with_port(&peer, peers.port);
-        let url = format!("{scheme}://{authority}/api/v1/runs/{run}/checkpoint");
+        let url = format!("{scheme}://{authority}{path}");
         let (client, body, places) = (Arc::clone(&client), body.clone(), Arc::clone(&places));
-        let bearer = token.as_ref().map(|token| format!("Bearer {token}"));
+        let signature = signature.clone();
         asked.spawn(async move {
             let _place = places.acquire_owned().await;
-            let (answer, why) = match ask_one(&client, &url, bearer, body).await {
+            let (answer, why) = match ask_one(&client, &url, signature, body).await {
                 Ok(answer) => (answer, String::new()),
                 Err((outcome, why)) => (RunAnswer { outcome, host: peer.clone(), processes: 0 }, why),
             };
@@ -174,15 +176,15 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
 async fn ask_one(
     client: &HttpClient,
     url: &str,
-    bearer: Option<String>,
+    signature: Option<String>,
     body: bytes::Bytes,
 ) -> Result<RunAnswer, (RunOutcome, String)> {
     let none = |why: String| (RunOutcome::NoAnswer, why);
     let mut request = Request::post(url)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::USER_AGENT, concat!("memwarden/", env!("CARGO_PKG_VERSION")));
-    if let Some(bearer) = bearer {
-        request = request.header(header::AUTHORIZATION, bearer);
+    if let Some(signature) = signature {
+        request = request.header(header::AUTHORIZATION, signature);
     }
     let request = request.body(Full::from(body)).map_err(|error| none(error.to_string()))?;
     let (status, body) = client.exchange(request).await.map_err(|error| none(error_chain(&error)))?;

@@ -45,8 +45,8 @@ impl ReceiveAlerts for AlertReceiver {
         let path = lock(&self.0).token.clone();
         let Some(path) = path else { return Ok(None) };
         fs::read_token(&path).map(Some).map_err(|error| {
-            tracing::error!(path = %path.display(), %error, "Cannot read the alert token file; alerts are refused.");
-            "The token file cannot be read; see the log.".to_owned()
+            tracing::error!(path = %path.display(), %error, "Cannot use the alert token file; alerts are refused.");
+            "The token file cannot be used; see the log.".to_owned()
         })
     }
 
@@ -74,6 +74,8 @@ impl ReceiveAlerts for AlertReceiver {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -84,9 +86,11 @@ mod tests {
         assert_eq!(desk.token(), Ok(None));
         desk.hand_over(None, Some(path.clone()));
         assert!(desk.token().is_err());
+        std::fs::write(&path, "a secret that is long\n").unwrap();
+        assert!(desk.token().is_err(), "others can read it");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(desk.token(), Ok(Some("a secret that is long".to_owned())));
         std::fs::write(&path, "one\n").unwrap();
-        assert_eq!(desk.token(), Ok(Some("one".to_owned())));
-        std::fs::write(&path, " \n").unwrap();
         assert!(desk.token().is_err());
         assert!(!desk.receive(BTreeMap::new(), true));
     }

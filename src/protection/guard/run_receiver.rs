@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::run_requests::RunRequests;
 use crate::host::{clock, fs};
 use crate::model::lock::lock;
-use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{
+    Credentials, ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest, is_signed,
+};
 
 /// Time that the guard has to respond; its rounds are at most 1 s apart, and a request wakes it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,17 +43,19 @@ impl RunReceiver {
 }
 
 impl ReceiveRunRequests for RunReceiver {
-    fn authorize(&self, bearer: Option<&str>, certificate: bool) -> Result<(), &'static str> {
+    fn authorize(&self, request: Credentials<'_>) -> Result<(), &'static str> {
+        let Credentials { authorization, path, body, certificate } = request;
         let (token, certificates) = lock(&self.permits).clone();
         if certificate && certificates {
             return Ok(());
         }
+        let signed = |token: &str| authorization.is_some_and(|given| is_signed(given, token, path, body));
         let refusal = match token.as_deref().map(fs::read_token) {
-            Some(Ok(token)) if bearer.is_some_and(|given| is_same(given, &token)) => return Ok(()),
-            Some(Ok(_)) => "Unauthorized.",
+            Some(Ok(token)) if signed(&token) => return Ok(()),
+            Some(Ok(_)) => "Unauthorized: the request is not signed with the token of this node.",
             Some(Err(error)) => {
-                tracing::error!(%error, "Cannot read the file protection.peers.token_file; requests of other nodes are refused.");
-                "The token file cannot be read; see the log."
+                tracing::error!(%error, "Cannot use the file protection.peers.token_file; requests of other nodes are refused.");
+                "The token file cannot be used; see the log."
             }
             None if certificates => {
                 "Unauthorized: a client certificate that web.config_file verifies is required."
@@ -75,39 +79,58 @@ impl ReceiveRunRequests for RunReceiver {
     }
 }
 
-/// Compares in a time that does not depend on the number of equal bytes.
-fn is_same(given: &str, wanted: &str) -> bool {
-    let differs = given.bytes().zip(wanted.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
-    !wanted.is_empty() && given.len() == wanted.len() && differs == 0
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+    use crate::protection::types::run_request::sign;
+
+    const TOKEN: &str = "a token of all nodes";
 
     #[test]
-    fn only_the_token_or_an_accepted_certificate_authorizes() {
+    fn only_a_signature_or_an_accepted_certificate_authorizes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        std::fs::write(&path, "s3cret\n").unwrap();
+        let write = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write(&format!("{TOKEN}\n"), 0o600);
         let receiver = RunReceiver::new(Arc::default());
-        let check = |bearer, certificate| receiver.authorize(bearer, certificate).is_ok();
+        let check = |token: Option<&str>, certificate| {
+            let authorization = token.map(|token| sign(token, "/run", b"{}"));
+            let authorization = authorization.as_deref();
+            let request = Credentials { authorization, path: "/run", body: b"{}", certificate };
+            receiver.authorize(request).is_ok()
+        };
         // Without a configuration nobody is authorized.
-        assert!(!check(None, true) && !check(Some(""), true) && !check(Some("s3cret"), false));
+        assert!(!check(None, true) && !check(Some(""), true) && !check(Some(TOKEN), false));
         receiver.configure(Some(path.clone()), false);
-        assert!(check(Some("s3cret"), false));
-        for wrong in [None, Some(""), Some("s3cre"), Some("s3creT"), Some("s3cret\n"), Some("s3crets")] {
+        assert!(check(Some(TOKEN), false));
+        for wrong in [None, Some(""), Some("a token of all node"), Some("a token of all nodes\n")] {
             assert!(!check(wrong, true), "{wrong:?}");
         }
+        // The token itself is no signature.
+        let bearer = format!("Bearer {TOKEN}");
+        let request =
+            Credentials { authorization: Some(&bearer), path: "/run", body: b"{}", certificate: false };
+        assert!(receiver.authorize(request).is_err());
         receiver.configure(None, true);
         assert!(check(None, true) && !check(None, false));
-        // An empty or missing file authorizes nobody.
-        std::fs::write(&path, " \n").unwrap();
+        // An empty file, one that can be guessed, one that others can read or write, and a missing one authorize nobody.
         receiver.configure(Some(path.clone()), false);
-        assert!(!check(Some(""), false));
+        for (text, mode) in
+            [(" \n", 0o600), ("s3cret", 0o600), (TOKEN, 0o604), (TOKEN, 0o640), (TOKEN, 0o602)]
+        {
+            write(text, mode);
+            assert!(!check(Some(text.trim()), false), "{text} {mode:o}");
+        }
+        write(TOKEN, 0o400);
+        assert!(check(Some(TOKEN), false));
         std::fs::remove_file(&path).unwrap();
-        assert!(!check(Some("s3cret"), false));
+        assert!(!check(Some(TOKEN), false));
         let refused = receiver.requests.received.all().find(|(outcome, _)| *outcome == RunOutcome::Refused);
-        assert_eq!(refused.map(|(_, count)| count), Some(12));
+        assert_eq!(refused.map(|(_, count)| count), Some(15));
     }
 }

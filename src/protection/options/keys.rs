@@ -32,8 +32,9 @@ crate::options! {
         /// equally, each with at least one as long as one is left; targets of a user whose share is used up are disarmed
         /// until the hour has passed.
         max_kills_per_hour: u32 = 5 in 0..=100;
-        /// File with the bearer token that `POST /api/v1/alerts` requires (`Authorization: Bearer`). Without it, alerts
-        /// are accepted only if web.config_file configures users.
+        /// File with the bearer token of at least 16 bytes that `POST /api/v1/alerts` requires (`Authorization: Bearer`),
+        /// readable and writable by its owner only. Without it, alerts are accepted only if web.config_file configures
+        /// users.
         alert_token_file: Option<PathBuf>;
         /// File with the certificates of the authorities that certify the `https://` services of webhooks, PEM; empty
         /// uses the distribution's.

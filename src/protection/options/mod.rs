@@ -47,7 +47,7 @@ pub struct Protection {
     pub alert_token: Option<PathBuf>,
     /// How the daemons of other nodes are found and asked; absent where no node is asked.
     pub peers: Option<Peers>,
-    /// The file with the bearer token that senders of requests for runs need.
+    /// The file with the token that signs requests for runs.
     pub peer_token: Option<PathBuf>,
     /// Whether a client certificate that the web-config file trusts is enough to send them.
     pub peer_certificates: bool,

@@ -22,10 +22,11 @@ crate::options! {
         url: Option<String>;
         /// Port of the daemons, where the hosts state none.
         port: u16 = 10636 in 1..=65535;
-        /// File with the bearer token that the daemons of all nodes share. It must be readable by the daemon's user
-        /// only, and is read for each request.
+        /// File with the token of at least 16 bytes that the daemons of all nodes share. Requests are signed with it, and
+        /// it is not sent. The file must be readable and writable by its owner only, and is read for each request.
         token_file: Option<PathBuf>;
-        /// Whether the daemons are asked over https. Without it, the token can be read on the network.
+        /// Whether the daemons are asked over https. Without it, requests and answers can be read and answers can be
+        /// changed on the network.
         tls: bool = false;
         /// File with the certificates of the authorities that certify the daemons, PEM; empty uses the distribution's.
         certificate_authority: Option<PathBuf>;

@@ -195,7 +195,8 @@ impl fmt::Display for Target {
         }
         if let Some(most) = within(self.limits.alert) {
             let labels = self.alert.iter().map(|(name, value)| format!("{name}={value}"));
-            when.push(format!("the alert {} fires{most}", labels.collect::<Vec<_>>().join(" ")));
+            let whose = if self.alert_all_jobs { " for any job" } else { " for this job" };
+            when.push(format!("the alert {} fires{whose}{most}", labels.collect::<Vec<_>>().join(" ")));
         }
         write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
         write!(f, ". When {}:", when.join(", or "))?;

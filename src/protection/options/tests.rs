@@ -110,6 +110,22 @@ fn a_policy_is_a_sentence() {
       cgroup_headroom: {soft: 2GiB, hard: \"\"}
       host: {soft: \"\"}
       for: 500ms
+    - name: alerted
+      workload: y
+      allow_users: [bob]
+      max_state: checkpoint
+      host: {soft: \"\"}
+      cgroup_headroom: {soft: \"\"}
+      forecast: {max_state: ignore}
+      alert: {labels: {alertname: Leak}}
+    - name: any
+      workload: z
+      allow_users: [bob]
+      max_state: checkpoint
+      host: {soft: \"\"}
+      cgroup_headroom: {soft: \"\"}
+      forecast: {max_state: ignore}
+      alert: {labels: {alertname: Leak}, all_jobs: true}
     - name: gone
       workload: x
       allow_users: [bob]
@@ -120,7 +136,9 @@ fn a_policy_is_a_sentence() {
     let sentences: Vec<String> = protection.targets.iter().map(ToString::to_string).collect();
     expect![[r#"
         train (enforce): workload train-* of ada, 1007. When 5 % of host memory or 10 % of its cgroup's limit is left for 2 s, or exhaustion is predicted within 2 min (up to checkpoint): run /usr/local/bin/save; request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); send SIGTERM, time limit 10 s; send SIGKILL to the whole target, immediately when 2 % of host memory or 3 % of its cgroup's limit is left; at most 3 times per hour.
-        gentle (observe): cgroup /slurm/uid_*/job_* of bob. When 2.0 GiB of its cgroup's limit is left for 500 ms, or exhaustion is predicted within 2 min: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour."#]].assert_eq(&sentences.join("\n"));
+        gentle (observe): cgroup /slurm/uid_*/job_* of bob. When 2.0 GiB of its cgroup's limit is left for 500 ms, or exhaustion is predicted within 2 min: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
+        alerted (enforce): workload y of bob. When the alert alertname=Leak fires for this job: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
+        any (enforce): workload z of bob. When the alert alertname=Leak fires for any job: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour."#]].assert_eq(&sentences.join("\n"));
 }
 
 #[test]

@@ -91,6 +91,19 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
     config.state_file.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(given)
 }
 
+/// The state directory; absent where another user can change it, which is logged.
+fn own_folder(config: &Config) -> Option<PathBuf> {
+    let folder = folder(config)?;
+    let checked = fs::check_folder(&folder, true).inspect_err(|error| {
+        tracing::error!(
+            folder = %folder.display(),
+            %error,
+            "The state directory is not used: incident records and the audit log are kept in memory only."
+        );
+    });
+    checked.is_ok().then_some(folder)
+}
+
 /// The incidents in a state directory.
 pub fn store(folder: &Path) -> Store {
     Store::new(folder.join("incidents"))
@@ -150,8 +163,9 @@ impl Records {
     /// # Errors
     /// If a thread cannot be started.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
-        let hold = folder(config).map_or(Hold::Nothing, |folder| Hold::of(&folder));
-        Self::with(hold, config, events)
+        let folder = own_folder(config);
+        let hold = folder.as_deref().map_or(Hold::Nothing, Hold::of);
+        Self::with(hold, folder, config, events)
     }
 
     /// Starts again after another daemon has ended; absent while it has not.
@@ -159,14 +173,19 @@ impl Records {
     /// # Errors
     /// If a thread cannot be started, or the lock fails for another reason.
     pub fn retry(config: &Config, events: Arc<Events>) -> std::io::Result<Option<Self>> {
-        let Some(folder) = folder(config) else { return Ok(None) };
+        let Some(folder) = own_folder(config) else { return Ok(None) };
         let Some(file) = lock::take(&folder)? else { return Ok(None) };
-        Self::with(Hold::Alone(file), config, events).map(Some)
+        Self::with(Hold::Alone(file), Some(folder), config, events).map(Some)
     }
 
-    fn with(hold: Hold, config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
+    fn with(
+        hold: Hold,
+        folder: Option<PathBuf>,
+        config: &Config,
+        events: Arc<Events>,
+    ) -> std::io::Result<Self> {
         // Two daemons that write into the same files would damage them.
-        let folder = folder(config).filter(|_| !matches!(hold, Hold::OtherDaemon));
+        let folder = folder.filter(|_| !matches!(hold, Hold::OtherDaemon));
         if let Some(folder) = &folder {
             paused::let_go(folder.join("audit.jsonl"), config.paths.cgroup.clone());
         }

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of the texts of a request in bytes.
@@ -131,14 +134,48 @@ impl RunCounts {
     }
 }
 
+/// The scheme of the `Authorization` header that has a signature.
+const SCHEME: &str = "Memwarden-HMAC-SHA256 ";
+
+/// Signs a request: the value of its `Authorization` header, from which the token cannot be computed. The time and the
+/// nonce of the request are in the body.
+pub fn sign(token: &str, path: &str, body: &[u8]) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
+    format!("{SCHEME}{}", STANDARD.encode(hmac::sign(&key, &signed(path, body))))
+}
+
+/// Whether this value of the `Authorization` header signs the request with the token.
+pub fn is_signed(authorization: &str, token: &str, path: &str, body: &[u8]) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
+    let tag = authorization.strip_prefix(SCHEME).and_then(|tag| STANDARD.decode(tag).ok());
+    tag.is_some_and(|tag| hmac::verify(&key, &signed(path, body), &tag).is_ok())
+}
+
+/// The signed content: method, path and body. No path contains a line break.
+fn signed(path: &str, body: &[u8]) -> Vec<u8> {
+    [b"POST ", path.as_bytes(), b"\n", body].concat()
+}
+
+/// What authenticates a received request.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'r> {
+    /// The `Authorization` header.
+    pub authorization: Option<&'r str>,
+    /// The path of the request, as it was received.
+    pub path: &'r str,
+    /// The body of the request.
+    pub body: &'r [u8],
+    /// Whether the client has a certificate that the web-config file trusts.
+    pub certificate: bool,
+}
+
 /// Takes the requests that the HTTP server receives.
 pub trait ReceiveRunRequests: Send + Sync {
-    /// Whether a sender with this bearer token, or with a certificate that the web-config file trusts, may ask. Reads
-    /// the token file; a refusal is counted.
+    /// Whether the sender of a request may ask. Reads the token file; a refusal is counted.
     ///
     /// # Errors
     /// Why not, as a sentence.
-    fn authorize(&self, bearer: Option<&str>, certificate: bool) -> Result<(), &'static str>;
+    fn authorize(&self, request: Credentials<'_>) -> Result<(), &'static str>;
 
     /// Applies a request to the jobs of a run. May block for 2 s.
     fn receive(&self, run: &str, request: RunRequest) -> RunAnswer;
@@ -166,7 +203,7 @@ pub struct Peers {
     pub port: u16,
     /// Whether they are asked over https.
     pub tls: bool,
-    /// The file with the bearer token.
+    /// The file with the token that signs requests.
     pub token: Option<PathBuf>,
     /// The authorities that certify them; without it the distribution's.
     pub authority: Option<PathBuf>,
@@ -203,6 +240,21 @@ mod tests {
             assert!(!wrong.is_sound(), "{wrong:?}");
         }
         assert!(RunRequest { user: String::new(), dry_run: true, ..sound }.is_sound());
+    }
+
+    #[test]
+    fn a_signature_is_of_one_request_and_one_token() {
+        let body = br#"{"nonce":"1"}"#;
+        let signature = sign("a token of all nodes", "/a", body);
+        let check = |token, path, body: &[u8]| is_signed(&signature, token, path, body);
+        assert!(check("a token of all nodes", "/a", body));
+        assert!(!check("a token of all node", "/a", body) && !check("", "/a", body));
+        assert!(!check("a token of all nodes", "/b", body));
+        assert!(!check("a token of all nodes", "/a", br#"{"nonce":"2"}"#));
+        let tag = signature.strip_prefix(SCHEME).unwrap();
+        for wrong in ["", "Bearer a token of all nodes", tag, &signature[..signature.len() - 4], SCHEME] {
+            assert!(!is_signed(wrong, "a token of all nodes", "/a", body), "{wrong}");
+        }
     }
 
     #[test]

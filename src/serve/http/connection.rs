@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,10 +17,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::connections::{Admission, Connections};
+use super::listen::Stream;
 use super::meter::{Meter, Metered, Phase, Times};
 use super::routes::Routes;
 use crate::config::Web;
 use crate::events::{Events, HttpLimit};
+use crate::host::peer::peer;
 
 /// Maximum bytes of the request line and headers of one request. Prometheus sends 400, browsers with cookies 4 KiB.
 const HEADER_BYTES: usize = 16 * 1024;
@@ -46,8 +48,10 @@ impl Limits {
 /// The client of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
-    /// The address of this host that it reached.
+    /// The address of this host that it reached; of loopback for the socket of commands.
     pub(super) local: IpAddr,
+    /// Its user, by the kernel; absent over TCP.
+    pub(super) uid: Option<u32>,
     /// Whether it presented a certificate that was verified by a CA that the web-config file names.
     pub(super) certificate: bool,
 }
@@ -109,6 +113,23 @@ pub(super) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
 
 /// Serves one connection to its end.
 pub(super) async fn serve(
+    stream: Stream,
+    admitted: AdmittedConnection,
+    shared: Arc<Shared>,
+    shutdown: watch::Receiver<bool>,
+) {
+    match stream {
+        Stream::Tcp(stream) => serve_tcp(stream, admitted, shared, shutdown).await,
+        Stream::Local(stream) => {
+            let Ok(peer) = peer(&stream) else { return };
+            let local = Ipv4Addr::LOCALHOST.into();
+            let client = Client { local, uid: Some(peer.uid), certificate: false };
+            plain(stream, client, Arc::clone(&admitted.meter), shared, shutdown).await;
+        }
+    }
+}
+
+async fn serve_tcp(
     stream: TcpStream,
     admitted: AdmittedConnection,
     shared: Arc<Shared>,
@@ -119,7 +140,7 @@ pub(super) async fn serve(
     let meter = Arc::clone(&admitted.meter);
     let Ok(local) = stream.local_addr().map(|address| address.ip()) else { return };
     if !shared.routes.tls_on() {
-        plain(stream, Client { local, certificate: false }, meter, shared, shutdown).await;
+        plain(stream, Client { local, uid: None, certificate: false }, meter, shared, shutdown).await;
         return;
     }
     meter.handshake();
@@ -141,7 +162,7 @@ pub(super) async fn serve(
             return;
         }
     };
-    let client = Client { local, certificate };
+    let client = Client { local, uid: None, certificate };
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         meter.established(false);
         plain(stream, client, meter, shared, shutdown).await;

@@ -1,21 +1,38 @@
 //! `/api/v1/jobs/ID`: what a Slurm job used on this node.
+//!
+//! On the socket of commands a user reads its own jobs, and root all. An address that only this host reaches shows none
+//! without authentication, because it cannot tell users apart; whoever reaches another address reads all jobs.
 
 use http::{StatusCode, header};
 
 use super::answer::Answer;
+use super::connection::Client;
 use crate::job_summary::Ledger;
 
 /// The path before the ID of a job.
 pub(super) const FOLDER: &str = "/api/v1/jobs/";
 
-/// The response for one job.
-pub(super) fn answer(jobs: &Ledger, job: &str) -> Answer {
+/// Whether this user of the node sees the jobs of all users: root, and the daemon's own.
+pub(super) fn sees_all(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// The response for one job; `known` is whether the web-config file authenticates the client.
+pub(super) fn answer(jobs: &Ledger, job: &str, client: Client, known: bool) -> Answer {
+    if client.uid.is_none() && !known && client.local.to_canonical().is_loopback() {
+        let sentence = "This address shows no jobs, because it cannot tell users apart: \
+                        use the socket (web.socket), or users or client certificates in web.config_file.";
+        return Answer::text(StatusCode::FORBIDDEN, sentence);
+    }
     let Some(summary) = jobs.summary(job) else {
         return Answer::text(
             StatusCode::NOT_FOUND,
             "Job not found: it had no process and no GPU on this node, or ended more than a day ago.",
         );
     };
+    if client.uid.is_some_and(|uid| !sees_all(uid) && summary.user_id != Some(uid)) {
+        return Answer::text(StatusCode::FORBIDDEN, "The job belongs to another user.");
+    }
     match serde_json::to_vec(&summary) {
         Ok(bytes) => Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
         Err(error) => {
@@ -40,9 +57,19 @@ mod tests {
         let held = SlurmGpu { job: "7".into(), user: Some(1000), gpu: "0".into(), uuid: "".into() };
         out.facts.slurm_gpus = vec![held];
         jobs.report(Timestamp::from_secs(1), &mut out);
-        assert_eq!(answer(&jobs, "7").code(), 200);
+        let code = |job: &str, local: [u8; 4], uid, known| {
+            let client = Client { local: local.into(), uid, certificate: false };
+            answer(&jobs, job, client, known).code()
+        };
+        let (loopback, network) = ([127, 0, 0, 1], [10, 0, 0, 7]);
+        for allowed in [Some(0), Some(rustix::process::geteuid().as_raw()), Some(1000)] {
+            assert_eq!(code("7", loopback, allowed, false), 200, "{allowed:?}");
+        }
+        assert_eq!(code("7", loopback, Some(1001), false), 403);
+        assert_eq!((code("7", loopback, None, false), code("7", loopback, None, true)), (403, 200));
+        assert_eq!(code("7", network, None, false), 200);
         for unknown in ["8", "", "7/", "07", &"7".repeat(5000)] {
-            assert_eq!(answer(&jobs, unknown).code(), 404, "{unknown}");
+            assert_eq!(code(unknown, loopback, Some(0), false), 404, "{unknown}");
         }
     }
 }

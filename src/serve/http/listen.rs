@@ -1,4 +1,4 @@
-//! Listening sockets.
+//! Listening sockets, of TCP and of commands on this node.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::connection;
+use crate::host::local_socket::{self, Access, Bound, Problem};
 
 /// Time between two attempts to bind an address that is in use.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,6 +29,40 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// A connection of a client.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Local(tokio::net::UnixStream),
+}
+
+/// A socket on which clients connect.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Local(tokio::net::UnixListener),
+}
+
+impl Listener {
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
+            Self::Local(listener) => listener.accept().await.map(|(stream, _)| Stream::Local(stream)),
+        }
+    }
+}
+
+/// The socket of commands on this node; its file is removed when it is dropped. All users may connect.
+pub(super) fn bind_local(path: &Path) -> Result<Bound, Problem> {
+    let bound = local_socket::bind(path, Access { mode: 0o666, owner: None })?;
+    rustix::net::listen(&bound.listener, BACKLOG).map_err(|error| Problem::System {
+        what: "listen on",
+        path: path.to_owned(),
+        error: error.into(),
+    })?;
+    Ok(bound)
 }
 
 /// The user whose socket listens on the port of `address`; absent where it is not found.

@@ -15,6 +15,7 @@ mod incidents;
 mod jobs;
 mod listen;
 mod meter;
+mod route;
 mod routes;
 mod run_requests;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -39,11 +41,13 @@ pub use web_config::{WebConfigError, check_web_config};
 use crate::config::{Compatibility, Web};
 use crate::engine::Frames;
 use crate::events::Events;
+use crate::host::local_socket::Bound;
 use crate::job_summary::Ledger;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
 use crate::protection::types::run_request::ReceiveRunRequests;
 use connection::{Limits, Shared};
+use listen::Listener;
 use routes::Routes;
 use web_config::WebConfig;
 
@@ -126,6 +130,8 @@ pub struct Server {
     listeners: Vec<std::net::TcpListener>,
     /// The addresses that are in use and bound later.
     in_use: Vec<SocketAddr>,
+    /// The socket of commands on this node, and its listener if it could be created.
+    local: Option<(PathBuf, Option<Bound>)>,
     shared: Arc<Shared>,
     frames: Frames,
 }
@@ -161,12 +167,21 @@ impl Server {
                 Err(source) => return Err(ServeError::Listen { address, source }),
             }
         }
+        let local = setup.web.socket.clone().map(|path| {
+            let bound = listen::bind_local(&path).inspect_err(|error| {
+                tracing::warn!(
+                    "Commands on this node cannot reach the daemon by its socket, web.socket: {error}. It is tried every {} s.",
+                    listen::RETRY_INTERVAL.as_secs()
+                );
+            });
+            (path, bound.ok())
+        });
         let frames = setup.frames.clone();
         let limits = Limits::of(&setup.web);
         let connections = connections::Connections::new(setup.web.max_connections);
         let events = Arc::clone(&setup.events);
         let shared = Shared { limits, connections, events, routes: Routes::new(setup, web_config) };
-        Ok(Self { listeners, in_use, shared: Arc::new(shared), frames })
+        Ok(Self { listeners, in_use, local, shared: Arc::new(shared), frames })
     }
 
     /// The bound addresses, with the actual port in place of port 0.
@@ -177,18 +192,21 @@ impl Server {
     /// Serves until `shutdown` is true or its sender is dropped; then requests in flight have less than 2 s to
     /// finish.
     pub async fn run(self, shutdown: watch::Receiver<bool>) {
-        let Self { listeners, in_use, shared, mut frames } = self;
+        let Self { listeners, in_use, local, shared, mut frames } = self;
         let mut acceptors = JoinSet::new();
         for listener in listeners {
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => {
-                    acceptors.spawn(accept(listener, Arc::clone(&shared), shutdown.clone()));
+                    acceptors.spawn(accept(Listener::Tcp(listener), Arc::clone(&shared), shutdown.clone()));
                 }
                 Err(error) => tracing::error!(error = %error, "A listening socket cannot be used."),
             }
         }
         for address in in_use {
             acceptors.spawn(accept_later(address, Arc::clone(&shared), shutdown.clone()));
+        }
+        if let Some((path, bound)) = local {
+            acceptors.spawn(accept_local(path, bound, Arc::clone(&shared), shutdown));
         }
         let watch = async {
             loop {
@@ -218,20 +236,52 @@ async fn accept_later(address: SocketAddr, shared: Arc<Shared>, mut shutdown: wa
         let bound = listen::bind(address).and_then(tokio::net::TcpListener::from_std);
         if let Ok(listener) = bound {
             tracing::info!(%address, "The address is free: memwarden is serving on it.");
-            return accept(listener, shared, shutdown).await;
+            return accept(Listener::Tcp(listener), shared, shutdown).await;
         }
     }
 }
 
+/// Accepts on the socket of commands until the shutdown; creates it again where it could not be created or was removed.
+async fn accept_local(
+    path: PathBuf,
+    mut bound: Option<Bound>,
+    shared: Arc<Shared>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    loop {
+        let listener = bound.as_ref().and_then(|bound| bound.listener.try_clone().ok());
+        if let (Some(bound), Some(listener)) =
+            (&bound, listener.and_then(|own| UnixListener::from_std(own).ok()))
+        {
+            let removed = async {
+                while bound.in_place() {
+                    tokio::time::sleep(listen::RETRY_INTERVAL).await;
+                }
+            };
+            tokio::select! {
+                () = accept(Listener::Local(listener), Arc::clone(&shared), shutdown.clone()) => return,
+                () = removed => {}
+            }
+        } else {
+            tokio::select! {
+                () = tokio::time::sleep(listen::RETRY_INTERVAL) => {}
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            }
+        }
+        // The old one has been removed, or there is none.
+        bound = listen::bind_local(&path).ok();
+    }
+}
+
 /// Accepts on one socket until the shutdown, then waits for its connections.
-async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
+async fn accept(listener: Listener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
     /// Long enough for a descriptor to be released, short enough for a scrape to wait.
     const PAUSE: Duration = Duration::from_millis(50);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     if let Some(admitted) = shared.admit() {
                         connections.spawn(connection::serve(stream, admitted, Arc::clone(&shared), shutdown.clone()));
                     }

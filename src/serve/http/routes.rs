@@ -22,9 +22,10 @@ use super::auth::Verdict;
 use super::connection::Client;
 use super::freshness::Freshness;
 use super::gate::Gate;
-use super::incidents::{self, Wanted};
+use super::incidents;
 use super::jobs;
 use super::meter;
+use super::route::Route;
 use super::run_requests;
 use super::views::{self, Asked, Now, Views};
 use super::web_config::WebConfig;
@@ -89,66 +90,6 @@ impl Known {
     /// Whether the web-config file authenticates the client.
     const fn client(self) -> bool {
         self.user || self.certificate
-    }
-}
-
-enum Route {
-    Page(View),
-    /// A constant part of the pages: its type and its text.
-    Part(&'static str, &'static str),
-    Node,
-    History,
-    Metrics,
-    Frame,
-    Findings,
-    Timeline,
-    Incidents(Wanted),
-    Job(String),
-    Healthy,
-    Ready,
-    Reload,
-    Alerts,
-    RunCheckpoint(String),
-}
-
-impl Route {
-    fn of(path: &str, query: &str) -> Option<Self> {
-        Some(match path {
-            page::SCRIPT_PATH => Self::Part("text/javascript; charset=utf-8", page::SCRIPT),
-            "/icon.svg" => Self::Part("image/svg+xml", page::ICON),
-            "/api/v1/node" => Self::Node,
-            "/api/v1/history" => Self::History,
-            "/metrics" => Self::Metrics,
-            "/api/v1/frame" => Self::Frame,
-            "/api/v1/findings" => Self::Findings,
-            "/api/v1/timeline" => Self::Timeline,
-            "/-/healthy" => Self::Healthy,
-            "/-/ready" => Self::Ready,
-            "/-/reload" => Self::Reload,
-            "/api/v1/alerts" => Self::Alerts,
-            path => {
-                let job = path.strip_prefix(jobs::FOLDER).map(|job| Self::Job(job.to_owned()));
-                job.or_else(|| run_requests::run(path).map(Self::RunCheckpoint))
-                    .or_else(|| Wanted::of(path).map(Self::Incidents))
-                    .or_else(|| View::of(path, query).map(Self::Page))?
-            }
-        })
-    }
-
-    const fn allow(&self) -> &'static str {
-        match self {
-            Self::Reload => "POST, PUT",
-            Self::Alerts | Self::RunCheckpoint(_) => "POST",
-            _ => "GET, HEAD",
-        }
-    }
-
-    fn allows(&self, method: &Method) -> bool {
-        match self {
-            Self::Reload => matches!(*method, Method::POST | Method::PUT),
-            Self::Alerts | Self::RunCheckpoint(_) => *method == Method::POST,
-            _ => matches!(*method, Method::GET | Method::HEAD),
-        }
     }
 }
 
@@ -241,9 +182,18 @@ impl Routes {
         if let Some(refusal) = self.gate.refusal(&parts, client.local) {
             return refusal;
         }
-        let known = Known { user: rules.users.anybody(), certificate: client.certificate && rules.verifies };
-        let mut answer = match rules.users.check(&parts.headers, open).await {
-            Verdict::Welcome => self.routed(parts, body, open, known).await,
+        let listed = rules.users.anybody();
+        // Root reads over the socket without a password, and is no listed user.
+        let local_root = client.uid.is_some_and(jobs::sees_all);
+        let user = listed && !local_root;
+        let known = Known { user, certificate: client.certificate && rules.verifies };
+        let verdict = match client.uid {
+            Some(_) if local_root => Verdict::Welcome,
+            Some(_) if rules.verifies && !listed => Verdict::Stranger,
+            _ => rules.users.check(&parts.headers, open).await,
+        };
+        let mut answer = match verdict {
+            Verdict::Welcome => self.routed(parts, body, open, client, known).await,
             Verdict::Stranger => Answer::text(StatusCode::UNAUTHORIZED, "Unauthorized.")
                 .with(header::WWW_AUTHENTICATE, "Basic realm=\"memwarden\", charset=\"UTF-8\"")
                 .closing(),
@@ -260,7 +210,14 @@ impl Routes {
         Answer::text(StatusCode::TOO_MANY_REQUESTS, "Too many requests.").closing()
     }
 
-    async fn routed(&self, parts: Parts, body: Incoming, open: &meter::Request, known: Known) -> Answer {
+    async fn routed(
+        &self,
+        parts: Parts,
+        body: Incoming,
+        open: &meter::Request,
+        client: Client,
+        known: Known,
+    ) -> Answer {
         let route = Route::of(parts.uri.path(), parts.uri.query().unwrap_or_default());
         let wanted = matches!(route, Some(Route::Alerts)) && parts.method == Method::POST;
         let body = match self.read(body, open, if wanted { alerts::BODY } else { BODY }).await {
@@ -283,6 +240,7 @@ impl Routes {
                 return run_requests::answer(
                     &self.run_requests,
                     run,
+                    parts.uri.path(),
                     known.certificate,
                     &parts.headers,
                     body,
@@ -317,7 +275,7 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
-            Route::Job(job) => jobs::answer(&self.jobs, &job),
+            Route::Job(job) => jobs::answer(&self.jobs, &job, client, known.client()),
             Route::Incidents(wanted) => {
                 let store = self.incidents.borrow().clone();
                 incidents::answer(store, wanted, known.client()).await

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode, header};
 use percent_encoding::percent_decode_str;
 
-use super::alerts::{bearer, json};
+use super::alerts::json;
 use super::answer::Answer;
-use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{
+    Credentials, ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest,
+};
 
 /// The run in a path; absent where the path is another one.
 pub(super) fn run(path: &str) -> Option<String> {
@@ -20,6 +22,7 @@ pub(super) fn run(path: &str) -> Option<String> {
 pub(super) async fn answer(
     receiver: &Arc<dyn ReceiveRunRequests>,
     run: String,
+    path: &str,
     certificate: bool,
     headers: &HeaderMap,
     body: Vec<u8>,
@@ -28,12 +31,16 @@ pub(super) async fn answer(
         let why = "The Content-Type of a request must be application/json.";
         return Answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).closing();
     }
-    let bearer = headers.get(header::AUTHORIZATION).and_then(bearer);
-    let receiver = Arc::clone(receiver);
+    let authorization =
+        headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (receiver, path) = (Arc::clone(receiver), path.to_owned());
     // The token is in a file, whose file system may hang, and the guard is waited for.
     let answered = tokio::task::spawn_blocking(move || {
-        if let Err(why) = receiver.authorize(bearer.as_deref(), certificate) {
-            let status = if bearer.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
+        let authorization = authorization.as_deref();
+        let request = Credentials { authorization, path: &path, body: &body, certificate };
+        if let Err(why) = receiver.authorize(request) {
+            let status =
+                if authorization.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::FORBIDDEN };
             return Answer::text(status, why).closing();
         }
         match serde_json::from_slice::<RunRequest>(&body) {

@@ -26,7 +26,7 @@ use super::lines::{LineLimits, Lines};
 use super::options::Options;
 use super::queue::{self, Read, Ready};
 use crate::host::clock;
-use crate::host::job_socket::{self, Bound};
+use crate::host::local_socket::{self, Bound};
 use crate::host::peer;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::fair::{Room, Table};
@@ -244,9 +244,9 @@ impl Listener {
             self.bound = None;
         }
         self.quiet = (self.clock)();
-        let bound = job_socket::bind(&self.path, self.options.access()).and_then(|bound| {
+        let bound = local_socket::bind(&self.path, self.options.access()).and_then(|bound| {
             epoll::add(&self.epoll, &bound.listener, EventData::new_u64(LISTENER), EventFlags::IN).map_err(
-                |error| job_socket::Problem::System {
+                |error| local_socket::Problem::System {
                     what: "wait for connections at",
                     path: self.path.clone(),
                     error: error.into(),

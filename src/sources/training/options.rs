@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::flops::peaks::Override;
-use crate::host::job_socket::Access;
+use crate::host::local_socket::Access;
 use crate::model::setting::{OptKind, Setting, Value};
 use crate::model::units::Bytes;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::people::ALICE;
+use super::people::{ALICE, MALLORY, as_user};
 use crate::harness::{Daemon, memwarden, wait_for};
 use crate::skip::skip;
 use crate::training_job::{hello, say, step};
@@ -383,4 +383,49 @@ fn no_log_page_or_answer_has_terminal_escapes() {
         is_printable(path, &daemon.get(path).body);
     }
     assert!(daemon.get("/api/v1/frame").body.contains("\\u202e"), "JSON has it escaped");
+}
+
+#[test]
+fn a_state_folder_that_others_can_write_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::set_permissions(&state, Permissions::from_mode(0o777)).unwrap();
+    // As another user would place them.
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::write(&elsewhere, "mine").unwrap();
+    for name in ["state.json", "audit.jsonl", "protection.jsonl", "incidents"] {
+        symlink(&elsewhere, state.join(name)).unwrap();
+    }
+    let set = format!("state.file={}", state.join("state.json").display());
+    let mut daemon = Daemon::start(&["--set", &set]);
+    daemon.wait_frames(2.0);
+    assert_eq!(daemon.logged(&["The state directory is not used", "other users can write to"]).len(), 1);
+    daemon.signal("TERM");
+    assert!(daemon.wait(SOON).success());
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
+    let left = std::fs::read_dir(&state).unwrap().flatten();
+    assert!(left.into_iter().all(|entry| entry.path().is_symlink()), "nothing was written");
+}
+
+#[test]
+fn root_runs_no_code_in_a_folder_of_another_user() {
+    if as_user(MALLORY, "true").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let theirs = folder.path().join("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    chown(&theirs, Some(MALLORY), Some(MALLORY)).unwrap();
+    let run = |folder: &Path| {
+        let args = ["run", "--quiet", "--", "sh", "-c", "echo \"$PYTHONPATH\""];
+        let output = memwarden(&args).env("TMPDIR", folder).env_remove("PYTHONPATH").output().unwrap();
+        assert!(output.status.success());
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (path, why) = run(&theirs);
+    assert_eq!(path, "\n", "{why}");
+    assert!(why.contains("are not instrumented") && why.contains("belongs to user 61002"), "{why}");
+    let (path, why) = run(folder.path());
+    assert!(path.starts_with(folder.path().to_str().unwrap()), "{path}{why}");
 }

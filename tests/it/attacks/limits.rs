@@ -321,3 +321,22 @@ fn users_who_hold_every_connection_for_pushes_leave_one_for_another() {
         page.sum("memwarden_limit_left_out", &[("limit", "otlp_connections")]) >= 2.0
     });
 }
+
+#[test]
+fn a_client_that_sends_control_frames_only_is_closed() {
+    let port = crate::harness::free_port();
+    let listen = format!("sources.otlp.listen=127.0.0.1:{port}");
+    let daemon = Daemon::start(&["--set", "sources.otlp.enabled=true", "--set", &listen]);
+    daemon.wait_value("memwarden_source_up{source=\"otlp\"}", |up| up == 1.0);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(100);
+    let mut reader = stream.try_clone().unwrap();
+    let answers = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    // Without a limit all are accepted and answered.
+    wait_for("the end of the connection", SOON, || stream.write_all(&settings).is_err().then_some(()));
+    // The connection has ended, with or without an error.
+    let _ = answers.join().unwrap();
+    assert_eq!(daemon.get("/-/healthy").code, 200);
+}

@@ -2,12 +2,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::harness::{Daemon, memwarden, now, request, wait_for};
+use crate::harness::{Daemon, memwarden, now, program, request, tool, wait_for};
+use crate::skip::skip;
 
-use super::people::{MALLORY, as_user};
+use super::people::{ALICE, MALLORY, as_user};
 
 /// Generous: the machine may be busy with other tests.
 const SOON: Duration = Duration::from_secs(60);
@@ -80,9 +82,11 @@ fn a_user_who_holds_the_port_keeps_no_protection_from_starting() {
     );
     std::fs::write(&file, text).unwrap();
     let jobs = format!("sources.training.socket={}", folder.path().join("job.sock").display());
+    let api = format!("web.socket={}", folder.path().join("api.sock").display());
     let listen = address.to_string();
+    let file = file.to_str().unwrap();
     let args =
-        ["serve", "--web.listen-address", &listen, "--config.file", file.to_str().unwrap(), "--set", &jobs];
+        ["serve", "--web.listen-address", &listen, "--config.file", file, "--set", &jobs, "--set", &api];
     let log = folder.path().join("log");
     let output = std::fs::File::create(&log).unwrap();
     let mut daemon = memwarden(&args).stderr(output).stdout(Stdio::null()).spawn().unwrap();
@@ -118,4 +122,119 @@ fn reloads_that_anybody_may_request_are_seconds_apart() {
         assert_eq!(request(daemon.address, &post).code, 200);
     }
     assert!(begun.elapsed() >= Duration::from_secs(5));
+}
+
+/// A false daemon on the default port: prints a line for each connection.
+const FALSE_PORT: &str = "import socket; own = socket.socket(); own.bind(('127.0.0.1', 10636)); own.listen(); \
+                          print('listens', flush=True)\nwhile True: own.accept()[0].close(); print('asked', flush=True)";
+
+#[test]
+fn a_user_who_holds_the_port_of_a_daemon_that_is_not_running_is_not_asked() {
+    if tool("unshare").and(tool("ip")).and(tool("setpriv")).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    // A network and a /run of their own, in which nothing else listens.
+    let script = "export PATH=/usr/sbin:/usr/bin:/sbin:/bin; mount -t tmpfs none /run && ip link set lo up || exit 77\n\
+                  setpriv --reuid 61002 --clear-groups python3 -c \"$2\" >$0 & false=$!\n\
+                  while ! [ -s $0 ]; do kill -0 $false && sleep 0.05 || exit 76; done\n\
+                  $1 check; echo \"exit $?\"; $1 oom --url http://127.0.0.1:10636 >&2; kill $false";
+    let output = program("unshare")
+        .args(["--mount", "--net", "sh", "-c", script])
+        .args([said.as_os_str(), env!("CARGO_BIN_EXE_memwarden").as_ref(), FALSE_PORT.as_ref()])
+        .output()
+        .unwrap();
+    if matches!(output.status.code(), Some(1 | 77)) && output.stdout.is_empty() {
+        return skip("no mount and network namespace can be made here");
+    }
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, "unknown: nothing listens on /run/memwarden/api.sock (is it running there?)\nexit 2\n");
+    // Only the command that names the port asks it.
+    assert_eq!(std::fs::read_to_string(&said).unwrap(), "listens\nasked\n");
+}
+
+/// A false daemon on a socket: prints what it was sent.
+const FALSE_SOCKET: &str = "import socket, sys; own = socket.socket(socket.AF_UNIX); own.bind(sys.argv[1]); own.listen(); \
+                            print('listens', flush=True); print(own.accept()[0].recv(4096), flush=True)";
+
+#[test]
+fn a_socket_that_another_user_serves_is_not_asked() {
+    let Some(mut command) = as_user(MALLORY, "python3") else { return };
+    // As a folder in which everybody can create files.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let path = folder.path().join("api.sock");
+    let mut server = command.args(["-c", FALSE_SOCKET]).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "listens");
+    let url = format!("unix:{}", path.display());
+    let output = memwarden(&["check", "--url", &url, "--format", "json"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let why = format!("served by user {MALLORY}, and not by root or the owner of its folder");
+    assert!(output.status.code() == Some(2) && text.contains(&why), "{text}");
+    assert_eq!(said.next().unwrap().unwrap(), "b''", "nothing was sent");
+    server.wait().unwrap();
+    // Nor does a daemon replace this socket: the folder is one in which others have files.
+    let daemon = Daemon::start(&["--set", &format!("web.socket={}", path.display())]);
+    wait_for("the reason", SOON, || daemon.logged(&["web.socket", "is not a socket of memwarden"]).pop());
+}
+
+/// Prints the status of a path, asked over a socket.
+const LOCAL_CLIENT: &str = "import socket, sys; own = socket.socket(socket.AF_UNIX); own.connect(sys.argv[1]); \
+                            own.sendall(f'GET {sys.argv[2]} HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'.encode()); \
+                            print(own.recv(4096).split()[1].decode())";
+
+/// The status that this user gets over the socket of the daemon.
+fn status_of(user: u32, daemon: &Daemon, path: &str) -> Option<String> {
+    let output = as_user(user, "python3")?
+        .args(["-c", LOCAL_CLIENT])
+        .args([daemon.socket_folder().join("api.sock").as_os_str(), path.as_ref()])
+        .output()
+        .unwrap();
+    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
+/// A daemon with these arguments, whose sockets all users reach.
+fn open_to_all(args: &[&str]) -> Daemon {
+    let daemon = Daemon::start(args);
+    std::fs::set_permissions(daemon.socket_folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    daemon.metrics();
+    daemon
+}
+
+#[test]
+fn a_user_of_the_node_reads_only_its_own_jobs() {
+    let jobs = tempfile::tempdir().unwrap();
+    std::fs::write(jobs.path().join("0"), format!("4711 {ALICE}\n")).unwrap();
+    let daemon = open_to_all(&["--set", &format!("sources.slurm.gpu_jobs={}", jobs.path().display())]);
+    let job = "/api/v1/jobs/4711";
+    wait_for("the job", SOON, || (daemon.get_local(job).code == 200).then_some(()));
+    for (user, code) in [(ALICE, "200"), (MALLORY, "403")] {
+        let Some(found) = status_of(user, &daemon, job) else { return };
+        assert_eq!(found, code, "{user}");
+        assert_eq!(status_of(user, &daemon, "/api/v1/node").unwrap(), "200");
+        for private in ["/api/v1/incidents", "/api/v1/incidents/x/report.md"] {
+            assert_eq!(status_of(user, &daemon, private).unwrap(), "403");
+        }
+    }
+    // The port cannot tell users apart.
+    assert_eq!(daemon.get(job).code, 403);
+}
+
+#[test]
+fn only_root_passes_the_socket_without_the_password_of_the_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let web = folder.path().join("web.yml");
+    // The hash of an empty password.
+    let hash = "$2y$04$kbZTPcvyJQOwMIlNzqVDgOQFEIhGUaGiqGXyqbHRYKDqpkAoBT8mG";
+    std::fs::write(&web, format!("basic_auth_users: {{alice: '{hash}'}}\n")).unwrap();
+    let daemon = Daemon::start(&["--web.config.file", web.to_str().unwrap()]);
+    std::fs::set_permissions(daemon.socket_folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    wait_for("a sample", SOON, || (daemon.get_local("/metrics").code == 200).then_some(()));
+    assert_eq!(daemon.get("/metrics").code, 401);
+    let Some(found) = status_of(MALLORY, &daemon, "/metrics") else { return };
+    assert_eq!(found, "401");
+    // Root is no listed user: what is for those stays with them.
+    assert_eq!(daemon.get_local("/api/v1/incidents").code, 403);
 }

@@ -30,8 +30,7 @@ fn post_for(daemon: &Daemon, token: Option<&str>, status: &str, name: &str, labe
 fn an_alert_of_who_is_known_asks_for_a_checkpoint_and_no_more() {
     let room = Room::staged();
     let mut job = Job::start(&room, &witness());
-    let token = room.path("token");
-    std::fs::write(&token, "a long secret\n").unwrap();
+    let token = room.secret("token", "a secret that is long\n");
     let keys = "host: {soft: 5%}, checkpoint: {grace: 100ms}, term_grace: 100ms, \
                 alert: {labels: {alertname: Node*}}";
     let protection = format!("mode: enforce, alert_token_file: {}", token.display());
@@ -39,11 +38,12 @@ fn an_alert_of_who_is_known_asks_for_a_checkpoint_and_no_more() {
     let daemon = room.start();
     room.wait_members(&daemon, "train", 1.0);
     assert_eq!(post(&daemon, None, "firing", "NodeMemoryLow"), 401);
-    assert_eq!(post(&daemon, Some("a long guess!"), "firing", "NodeMemoryLow"), 401);
-    assert_eq!(post(&daemon, Some("a long secret"), "firing", "SomethingElse"), 200);
+    assert_eq!(post(&daemon, Some("a guess which is long"), "firing", "NodeMemoryLow"), 401);
+    assert_eq!(post(&daemon, Some("a secret that is long"), "firing", "SomethingElse"), 200);
     daemon.wait_frames(3.0);
     assert_eq!(job.said(), ["up"], "nobody was asked for who is not known, or for what is for others");
-    let told = |status, labels| post_for(&daemon, Some("a long secret"), status, "NodeMemoryLow", labels);
+    let told =
+        |status, labels| post_for(&daemon, Some("a secret that is long"), status, "NodeMemoryLow", labels);
     assert_eq!(told("firing", r#","workload":"other""#), 200);
     daemon.wait_frames(3.0);
     assert!(room.audit().moves("train").is_empty(), "the alert is for another job");
@@ -131,8 +131,7 @@ impl Drop for Alertmanager {
 fn alerts_of_the_real_alertmanager_are_accepted() {
     let room = Room::staged();
     let mut job = Job::start(&room, &witness());
-    let token = room.path("token");
-    std::fs::write(&token, "a long secret").unwrap();
+    let token = room.secret("token", "a secret that is long");
     let keys = "host: {soft: 5%}, checkpoint: {grace: 60s}, \
                 alert: {labels: {alertname: Node*}, all_jobs: true}";
     let protection = format!("mode: enforce, alert_token_file: {}", token.display());

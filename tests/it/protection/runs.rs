@@ -20,8 +20,7 @@ fn configure(room: &Room, mode: &str, peers: &[String], keys: &str) -> PathBuf {
 
 /// Configures a node of the run `alpha` with these keys of `peers` beside the token.
 pub(super) fn configure_peers(room: &Room, mode: &str, peers: &str, keys: &str) -> PathBuf {
-    let token = room.path("token");
-    std::fs::write(&token, TOKEN).unwrap();
+    let token = room.secret("token", TOKEN);
     let protection = format!("mode: {mode}, peers: {{{peers}, token_file: {}}}", token.display());
     let keys = format!("host: {{soft: 20%, hard: \"\"}}, max_state: checkpoint, {keys}");
     let file = room.configure(&protection, &[room.target("train", &keys)], "");

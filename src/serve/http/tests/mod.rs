@@ -26,7 +26,9 @@ use crate::model::frame::Frame;
 use crate::model::point::Batch;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
-use crate::protection::types::run_request::{ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest};
+use crate::protection::types::run_request::{
+    Credentials, ReceiveRunRequests, RunAnswer, RunOutcome, RunRequest,
+};
 
 /// Long for a machine under load, short for a test that waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,6 +37,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn web() -> Web {
     Web {
         listen_addresses: vec!["127.0.0.1:0".to_owned()],
+        socket: None,
         enable_lifecycle: true,
         header_timeout: PATIENCE,
         request_timeout: PATIENCE,
@@ -71,8 +74,12 @@ impl ReceiveAlerts for Deaf {
 }
 
 impl ReceiveRunRequests for Deaf {
-    fn authorize(&self, bearer: Option<&str>, certificate: bool) -> Result<(), &'static str> {
-        if certificate || bearer == Some("s3cret") { Ok(()) } else { Err("Unauthorized.") }
+    fn authorize(&self, request: Credentials<'_>) -> Result<(), &'static str> {
+        if request.certificate || request.authorization == Some("s3cret") {
+            Ok(())
+        } else {
+            Err("Unauthorized.")
+        }
     }
 
     fn receive(&self, run: &str, _request: RunRequest) -> RunAnswer {

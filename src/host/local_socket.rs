@@ -1,11 +1,12 @@
-//! Creates the job socket; a socket file that a terminated daemon left is replaced, one of a running daemon never.
+//! Creates the sockets of the daemon, for jobs and for commands, and connects to them; a socket file that a terminated
+//! daemon left is replaced, one of a running daemon never.
 //!
 //! The folder must be one that no other user can change, which is checked on an open descriptor
 //! of it; all operations on the file are relative to that descriptor and follow no link.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use rustix::fs::{self as rfs, AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{getegid, geteuid};
 
+use super::peer;
 use crate::model::source::Failure;
 
 /// Why the socket could not be created.
@@ -200,6 +202,27 @@ fn clear(path: &Path, place: &Place, access: Access) -> Result<(), Problem> {
         Err(rustix::io::Errno::NOENT) => Ok(()),
         Err(error) => Err(failed("check for a listener on", error)),
     }
+}
+
+/// Whether a process listens on the socket.
+pub fn is_served(path: &Path) -> bool {
+    // A full queue of waiting clients means that it does.
+    matches!(probe(path), Ok(()) | Err(rustix::io::Errno::AGAIN))
+}
+
+/// Checks that a connected socket is served by root, or by the owner of its folder: who else can create it could answer
+/// in place of the daemon.
+///
+/// # Errors
+/// Another user, as the end of a sentence, or an error of the operating system.
+pub fn check_server(stream: impl AsFd, path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (server, owner) = (peer::peer(stream)?.uid, rfs::stat(folder)?.st_uid);
+    if server == 0 || server == owner {
+        return Ok(());
+    }
+    let why = format!("it is served by user {server}, and not by root or the owner of its folder");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Connects without blocking.
