@@ -225,7 +225,6 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     (
         "the administrator's configuration, certificates, tokens and hooks",
         &[
-            "protection/guard/alert_receiver.rs",
             "config/read.rs",
             "serve/http/web_config/watched.rs",
             "protection/enforce/hooks/check.rs",
