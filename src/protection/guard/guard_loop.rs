@@ -8,9 +8,10 @@ mod run_scope;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::follow_up::record_step;
 use super::input::{GuardInput, JobInput, SLOTS};
 use super::job_state::{JobState, oldest, reading_with_rates};
-use super::journal::{CompletedStep, JobTransition, Journal};
+use super::journal::{JobTransition, Journal};
 use super::mailbox::Mailbox;
 use super::notification;
 use super::run_requests::RunRequests;
@@ -25,9 +26,7 @@ use crate::protection::policy::{
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
-use crate::protection::types::step::{
-    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Work,
-};
+use crate::protection::types::step::{Executor, Finished, Outcome, Step, StepDone, TargetId, Work};
 
 /// Limits of the time between two rounds.
 pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -469,30 +468,6 @@ impl GuardLoop {
         let nearest = seconds.fold(longest.as_secs_f64(), f64::min);
         Duration::from_secs_f64(nearest.max(0.0)).clamp(SHORTEST_INTERVAL, longest)
     }
-}
-
-/// Carries out a step, and records it before and after. Returns its result, and when that was known; adds the time that it
-/// took to `spent`.
-fn record_step(
-    journal: &mut dyn Journal,
-    executor: &mut dyn Executor,
-    moved: &JobTransition,
-    step: &Step,
-    spent: &mut Duration,
-    clock: &dyn Fn() -> Timestamp,
-) -> (Result<StepDone, StepError>, Timestamp) {
-    let begun = clock();
-    let number = journal.before(begun, step);
-    let result = executor.perform(step);
-    let at = clock();
-    let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
-    journal.after(
-        at,
-        moved,
-        &CompletedStep { number, step, result: &result, micros, touched: executor.touched() },
-    );
-    *spent += at.since(begun);
-    (result, at)
 }
 
 impl Executors {

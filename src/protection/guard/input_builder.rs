@@ -335,7 +335,7 @@ impl InputBuilder {
             _ => victim::common_group(processes).map(Label::from),
         };
         let common = common.as_ref().map(Label::as_str);
-        let meter = self.meter(job, common.or_else(|| root(processes)));
+        let meter = self.meter(job, common.or_else(|| victim::root_group(processes)));
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
         let gpus = facts.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
@@ -492,12 +492,6 @@ fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, facts: &Facts) -> Jo
     }
     let workload = of_workload.map(|workload| workload.name.clone()).unwrap_or_default();
     JobNames { workload, owner }
-}
-
-/// The root of the hierarchy, where the processes' cgroups have no other common ancestor: inside a container it has a
-/// limit.
-fn root(processes: &[ProcessInfo]) -> Option<&'static str> {
-    (!processes.is_empty() && processes.iter().all(|process| process.group.is_some())).then_some("/")
 }
 
 #[cfg(test)]

@@ -188,6 +188,12 @@ pub fn common_group(processes: &[ProcessInfo]) -> Option<&str> {
     Some(&first[..shared]).filter(|group| !group.is_empty())
 }
 
+/// The root of the hierarchy, where the processes' cgroups have no other common ancestor: inside a container it has a
+/// limit.
+pub fn root_group(processes: &[ProcessInfo]) -> Option<&'static str> {
+    (!processes.is_empty() && processes.iter().all(|process| process.group.is_some())).then_some("/")
+}
+
 /// The deepest cgroup that holds all members, where it holds no other process.
 pub fn own_group<'o>(processes: &[ProcessInfo], mut others: impl Iterator<Item = &'o str>) -> Option<Label> {
     let group = common_group(processes)?;

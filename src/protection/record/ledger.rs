@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::audit::AuditLog;
-use super::recorder::{Id, Recorder};
+use super::recorder::Recorder;
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -26,6 +26,26 @@ const NAME: usize = 96;
 const SPILL: usize = 256 * 1024;
 /// Maximum number of pending steps.
 const MAX_PENDING: usize = 1024;
+
+/// The id of an incident, stored inline; ids have less than 96 bytes of ASCII.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Id {
+    bytes: [u8; 96],
+    length: usize,
+}
+
+impl Id {
+    pub(super) fn of(id: &str) -> Self {
+        let mut bytes = [0; 96];
+        let length = id.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&id.as_bytes()[..length]);
+        Self { bytes, length }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
 
 /// A step that was carried out, and its result.
 #[derive(Clone, Copy, Debug)]

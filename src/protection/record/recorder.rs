@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::SharedFlight;
 use super::audit::AuditLog;
-use super::ledger::LoggedTransition;
+use super::ledger::{Id, LoggedTransition};
 use super::oom_kills::{VICTIM, add_kill};
 use super::report::{chart, csv, of_incident, report};
 use super::retention::KeptRecords;
@@ -42,26 +42,6 @@ const VICTIMS: usize = 64;
 /// Size of the chart in pixels.
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 600;
-
-/// The id of an incident, stored inline; ids have less than 96 bytes of ASCII.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Id {
-    bytes: [u8; 96],
-    length: usize,
-}
-
-impl Id {
-    pub(super) fn of(id: &str) -> Self {
-        let mut bytes = [0; 96];
-        let length = id.len().min(bytes.len());
-        bytes[..length].copy_from_slice(&id.as_bytes()[..length]);
-        Self { bytes, length }
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
-    }
-}
 
 #[derive(Debug)]
 enum Message {

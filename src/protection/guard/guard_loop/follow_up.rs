@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::job_state::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
-use super::super::journal::JobTransition;
+use super::super::journal::{CompletedStep, JobTransition, Journal};
 use super::super::notification;
 use super::{GuardLoop, id};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Ack, Rung, State};
-use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Work};
+use crate::protection::types::step::{Executor, Finished, Outcome, Step, StepDone, StepError, Work};
 
 /// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -136,4 +136,28 @@ impl GuardLoop {
         let work = Work::Webhook { url: Arc::clone(url), body };
         self.perform_pending(slot, State::At(Rung::Kill), work, clock);
     }
+}
+
+/// Carries out a step, and records it before and after. Returns its result, and when that was known; adds the time that it
+/// took to `spent`.
+pub(super) fn record_step(
+    journal: &mut dyn Journal,
+    executor: &mut dyn Executor,
+    moved: &JobTransition,
+    step: &Step,
+    spent: &mut Duration,
+    clock: &dyn Fn() -> Timestamp,
+) -> (Result<StepDone, StepError>, Timestamp) {
+    let begun = clock();
+    let number = journal.before(begun, step);
+    let result = executor.perform(step);
+    let at = clock();
+    let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
+    journal.after(
+        at,
+        moved,
+        &CompletedStep { number, step, result: &result, micros, touched: executor.touched() },
+    );
+    *spent += at.since(begun);
+    (result, at)
 }
