@@ -28,7 +28,7 @@ use crate::perf_log::summary::Summary;
 use crate::perf_log::{Row, table, tensorboard, text};
 
 /// The interval at which the newest frame is read.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval at which the summary is rewritten.
 const SUMMARY: f64 = 10.0;
 /// A workload without a row for this many seconds has ended: its next row begins new files.
@@ -101,7 +101,7 @@ impl PerfLog {
         let thread = apart::spawn("perf-log", move || {
             let mut writer = Writer { folder, config, owners, runs: Table::new(MOST) };
             loop {
-                let wait = stopped.recv_timeout(LOOK);
+                let wait = stopped.recv_timeout(POLL_INTERVAL);
                 let newest = frames.borrow_and_update().clone();
                 if let Some(frame) = newest {
                     writer.take(&rows::workload_rows(&frame), frame.at.unix().as_secs_f64());

@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 /// The daemon looks twice a second, and answers after its next sample.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
@@ -43,7 +43,7 @@ impl Args {
             .with_context(|| format!("cannot write {}", path.display()))?;
         let begun = clock::now();
         while path.exists() {
-            if clock::now().since(begun) > PATIENCE {
+            if clock::now().since(begun) > ANSWER_TIMEOUT {
                 // It must not be found later.
                 let _ = std::fs::remove_file(&path);
                 bail!("no daemon with the state file {} has answered", self.state.display());

@@ -56,7 +56,7 @@ pub(super) struct Args {
 /// Largest answer that is read, in bytes: several times the series of 10,000 nodes.
 pub(super) const LARGEST: usize = 64 << 20;
 /// Time limit of one query.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of points of a line in the chart, and the shortest time between two, in seconds.
 const POINTS: f64 = 240.0;
 const SHORTEST_STEP: f64 = 15.0;
@@ -66,7 +66,7 @@ const LINES: usize = 8;
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let runtime = fetch::runtime()?;
-        let fetcher = Fetcher::new(&self.prometheus, LARGEST, PATIENCE)?;
+        let fetcher = Fetcher::new(&self.prometheus, LARGEST, QUERY_TIMEOUT)?;
         let mut screen = Screen::new();
         let mut has_answered = false;
         loop {

@@ -37,7 +37,7 @@ enum Action {
 }
 
 /// A worker that hangs in the driver is killed after 2 s; one that cannot be killed stays.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WORKER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
@@ -47,7 +47,7 @@ impl Args {
         if self.action == Action::Release {
             let begun = clock::now();
             while self.peers()?.iter().any(|peer| peer.parent == pid && peer.command == "gpu-worker") {
-                if clock::now().since(begun) > PATIENCE {
+                if clock::now().since(begun) > WORKER_TIMEOUT {
                     bail!("the GPU worker of {pid} still runs; it hangs in the driver");
                 }
                 std::thread::sleep(Duration::from_millis(20));

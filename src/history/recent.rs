@@ -9,7 +9,7 @@ use crate::model::label::Label;
 /// Maximum number of series: 2 MiB after a day ([`Rings::BOUND`] each).
 pub const MOST_SERIES: usize = 208;
 /// Seconds for which the history of a subject that no longer exists is kept, where there is room.
-const KEPT: f64 = 86_400.0;
+const RETENTION_SECONDS: f64 = 86_400.0;
 
 /// What a series is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,7 +124,7 @@ impl Recent {
 
     /// Removes series that ended long ago, and those that ended first where there is no room.
     fn forget(&mut self, now: f64) {
-        self.series.retain(|_, kept| now - kept.seen <= KEPT);
+        self.series.retain(|_, kept| now - kept.seen <= RETENTION_SECONDS);
         if self.series.len() <= MOST_SERIES {
             return;
         }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(recent.len(), MOST_SERIES);
         assert!(recent.rings(&Subject::Workload(0.into()), Quantity::Used).is_none(), "it ended first");
         assert!(recent.rings(&Subject::Workload(1.into()), Quantity::Used).is_some());
-        recent.record(KEPT + 3.0, &[]);
+        recent.record(RETENTION_SECONDS + 3.0, &[]);
         assert!(recent.is_empty());
     }
 

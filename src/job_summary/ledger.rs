@@ -17,7 +17,7 @@ use crate::model::time::Timestamp;
 /// Jobs kept at once. A record has about 1 KiB; the oldest ended one makes room.
 const MOST: usize = 1024;
 /// Time for which an ended job is kept.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+const RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// A job that is seen again after a longer time without processes and GPUs was requeued: it begins anew.
 const REQUEUED: Duration = Duration::from_secs(60);
 
@@ -78,7 +78,7 @@ impl Book {
                 record.end();
             }
         }
-        self.jobs.retain(|_, record| at.since(record.last) <= KEPT);
+        self.jobs.retain(|_, record| at.since(record.last) <= RETENTION);
         for (job, sample) in now.jobs {
             let ended = |record: &Record| record.summary.state == JobState::Ended;
             if self.jobs.get(&job).is_some_and(|known| ended(known) && at.since(known.last) > REQUEUED) {

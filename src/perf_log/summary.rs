@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{GIB, Row, TERA, stamp};
 
 /// Number of the newest steps that are listed.
-const KEPT: usize = 1_000;
+const LISTED_STEPS: usize = 1_000;
 
 /// The values that are summarized while a run continues.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Summary {
                 figure.add(value);
             }
         }
-        if self.rows.len() == KEPT {
+        if self.rows.len() == LISTED_STEPS {
             self.rows.pop_front();
         }
         self.rows.push_back(row.clone());
@@ -161,7 +161,7 @@ mod tests {
         }
         let document: serde_json::Value = serde_json::from_slice(&summary.json().unwrap()).unwrap();
         assert_eq!(document["session_info"]["total_iterations"], 1_500);
-        assert_eq!(document["iteration_logs"].as_array().unwrap().len(), KEPT);
+        assert_eq!(document["iteration_logs"].as_array().unwrap().len(), LISTED_STEPS);
         assert_eq!(document["iteration_logs"][0]["iteration"], 500);
         let step_time = &document["statistics"]["step_time_ms"];
         let near = |key: &str, wanted: f64| (step_time[key].as_f64().unwrap() - wanted).abs() < 1e-6;

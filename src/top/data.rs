@@ -8,7 +8,7 @@ use crate::node_view::NodeView;
 use crate::node_view::events::Event;
 
 /// Seconds of the recent past that are kept.
-pub(super) const KEPT: f64 = 600.0;
+pub(super) const RETENTION_SECONDS: f64 = 600.0;
 /// Two samples that are at most this far apart, in seconds, have no gap between them: twice the longest interval, and a
 /// late answer.
 const CONNECTED: f64 = 25.0;
@@ -69,7 +69,7 @@ impl Trails {
                 }
             }
         }
-        self.0.retain(|_, trail| trail.back().is_some_and(|(last, _)| at - last <= KEPT));
+        self.0.retain(|_, trail| trail.back().is_some_and(|(last, _)| at - last <= RETENTION_SECONDS));
     }
 
     fn push(&mut self, subject: Subject, at: f64, value: Option<f64>) {
@@ -81,7 +81,9 @@ impl Trails {
             return;
         }
         trail.push_back((at, value));
-        while trail.len() > MOST_POINTS || trail.front().is_some_and(|(first, _)| at - first > KEPT) {
+        while trail.len() > MOST_POINTS
+            || trail.front().is_some_and(|(first, _)| at - first > RETENTION_SECONDS)
+        {
             trail.pop_front();
         }
     }
@@ -112,10 +114,11 @@ impl Trails {
             clippy::cast_sign_loss,
             reason = "between 0 and the number of columns"
         )]
-        let column = |at: f64| (((1.0 - (now - at) / KEPT) * count).max(0.0) as usize).min(columns - 1);
+        let column =
+            |at: f64| (((1.0 - (now - at) / RETENTION_SECONDS) * count).max(0.0) as usize).min(columns - 1);
         let mut before = None;
         for (at, value) in self.0.get(subject).into_iter().flatten() {
-            if *at > now || now - at > KEPT {
+            if *at > now || now - at > RETENTION_SECONDS {
                 continue;
             }
             let place = column(*at);

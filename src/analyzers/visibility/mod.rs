@@ -18,7 +18,7 @@ use crate::model::source::Status;
 use crate::model::time::Timestamp;
 
 /// Seconds before a condition that may be temporary is reported.
-const PATIENCE: f64 = 10.0;
+const REPORTED_AFTER: f64 = 10.0;
 /// The source whose failures may be caused by single GPUs.
 const GPU_SOURCE: &str = "gpu";
 
@@ -72,7 +72,7 @@ impl Analyzer for Visibility {
             if since.state != state {
                 *since = first;
             }
-            if !sure && at - since.at < PATIENCE {
+            if !sure && at - since.at < REPORTED_AFTER {
                 continue;
             }
             let evidence = age.map(|value| Evidence { what: "sample_age_seconds", value });

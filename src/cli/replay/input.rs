@@ -47,7 +47,7 @@ pub(super) struct PrometheusRange {
 /// A month of a series at 15 s has 7 MB.
 const LARGEST: usize = 256 << 20;
 /// Time limit of a query.
-const PATIENCE: Duration = Duration::from_secs(120);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The series that answer a query, in several requests within the limit of points per request.
 pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
@@ -61,7 +61,7 @@ pub(super) fn server(asked: &PrometheusRange) -> anyhow::Result<Vec<Series>> {
     let shown = std::io::stderr().is_terminal();
     let query = fetch::encoded(&asked.query);
     let runtime = fetch::runtime()?;
-    let fetcher = Fetcher::new(&asked.url, LARGEST, PATIENCE)?;
+    let fetcher = Fetcher::new(&asked.url, LARGEST, QUERY_TIMEOUT)?;
     let base = &fetcher.url;
     let mut found = Vec::new();
     let mut from = begin;

@@ -15,7 +15,7 @@ use crate::plot::report::Named;
 use crate::report::{self, Focus};
 
 /// Time limit of a request to a daemon.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) enum FrameSource {
     Own(Box<Engine>),
@@ -26,7 +26,7 @@ impl FrameSource {
     /// Opens the daemon at `url`, or an engine for this node, and returns the selection of the report.
     pub(super) fn open(options: &Options, url: Option<&str>) -> anyhow::Result<(Self, Focus)> {
         if let Some(url) = url {
-            let daemon = Fetcher::new(url, LARGEST_NODE, PATIENCE).context("--url")?;
+            let daemon = Fetcher::new(url, LARGEST_NODE, REQUEST_TIMEOUT).context("--url")?;
             return Ok((Self::Daemon(Box::new(daemon)), options.focus(&[])));
         }
         let (config, trees) = options.config()?;

@@ -30,7 +30,7 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// costs no more.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The end of the command waits this long for a terminal that accepts no output, as after Ctrl-S.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TERMINAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Seconds without a sample, beyond three intervals, after which the line says so.
 const LATE: f64 = 10.0;
 /// Terminals with fewer columns or rows have no room for the line.
@@ -73,7 +73,7 @@ impl ProgressLine {
         // An eventfd whose counter is 0 accepts a write.
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         // Elapsed: the terminal accepts no output. Disconnected: the thread has ended by a defect.
-        let _ = self.ended.recv_timeout(PATIENCE);
+        let _ = self.ended.recv_timeout(TERMINAL_TIMEOUT);
     }
 }
 

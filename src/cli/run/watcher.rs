@@ -13,7 +13,7 @@ use crate::host::clock;
 use crate::report::{self, Focus, Recorder, RunProgress};
 
 /// The time that the end of the command waits for a sample that hangs.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Sampling is dense at first, so that short commands and short-lived children are seen: until when, in
 /// seconds, and how often. No step is more than eight times the one before, which would count as a gap.
 const PACE: [(f64, f64); 3] = [(2.0, 0.05), (120.0, 0.2), (f64::INFINITY, 1.0)];
@@ -56,7 +56,7 @@ impl Watcher {
     pub(super) fn stop(self) -> anyhow::Result<Recorder> {
         // If the thread has panicked, the join below reports it.
         let _ = self.stop.send(());
-        self.done.recv_timeout(PATIENCE).map_err(|error| match error {
+        self.done.recv_timeout(SAMPLE_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("the sampler hangs"),
             RecvTimeoutError::Disconnected => anyhow!("the sampler has ended by a defect"),
         })

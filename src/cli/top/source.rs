@@ -18,7 +18,7 @@ use crate::top::{Data, NodeData, Past, Update};
 /// Largest answer of a daemon that is read, in bytes.
 const LARGEST: usize = 16 << 20;
 /// Time limit of a request to a daemon.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Seconds between two requests of the events.
 const EVENTS: f64 = 5.0;
 /// Maximum number of workloads whose past is asked for at the start.
@@ -62,7 +62,7 @@ pub(super) fn has_daemon() -> bool {
 
 impl Source {
     pub(super) fn daemon(url: &str) -> anyhow::Result<Self> {
-        let fetcher = Fetcher::new(url, LARGEST, PATIENCE).context("--url")?;
+        let fetcher = Fetcher::new(url, LARGEST, REQUEST_TIMEOUT).context("--url")?;
         let runtime = fetch::runtime()?;
         Ok(Self::Daemon(Box::new(Daemon { fetcher, events: Vec::new(), asked: None, runtime })))
     }
@@ -75,7 +75,7 @@ impl Source {
 
     /// The server at `url`.
     pub(super) fn cluster(url: &str) -> anyhow::Result<Self> {
-        let fetcher = Fetcher::new(url, cluster::LARGEST, cluster::PATIENCE).context("--prometheus")?;
+        let fetcher = Fetcher::new(url, cluster::LARGEST, cluster::QUERY_TIMEOUT).context("--prometheus")?;
         Ok(Self::Cluster(Box::new(Server { fetcher, runtime: fetch::runtime()? })))
     }
 

@@ -242,7 +242,7 @@ fn ended_jobs_are_kept_in_bounded_memory() {
     report(&ledger, 101, &mut batch(&[Job { id: "5000", ..JOB }]));
     assert_eq!(lock(&ledger.book).jobs.len(), MOST, "an ended one made room");
     assert!(ledger.summary("5000").is_some());
-    report(&ledger, 101 + KEPT.as_secs() + 1, &mut batch(&[]));
+    report(&ledger, 101 + RETENTION.as_secs() + 1, &mut batch(&[]));
     assert!(lock(&ledger.book).jobs.is_empty());
 }
 

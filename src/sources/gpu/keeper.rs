@@ -17,7 +17,7 @@ use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
 /// Interval between two checks of the worker.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// If two checks are further apart than this, the daemon itself was stopped, and the silence is not the worker's.
 const PAUSED: Duration = Duration::from_millis(1_500);
@@ -165,10 +165,10 @@ impl Keeping {
                 if self.supervisor.released() {
                     return;
                 }
-                std::thread::sleep(LOOK / 25);
+                std::thread::sleep(CHECK_INTERVAL / 25);
                 continue;
             }
-            match requests.recv_timeout(LOOK) {
+            match requests.recv_timeout(CHECK_INTERVAL) {
                 Ok(driver_use) => self.supervisor.want(driver_use == DriverUse::Acquire),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {

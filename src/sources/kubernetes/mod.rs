@@ -41,7 +41,7 @@ crate::options! {
 }
 
 /// Longest wait for the kubelet's answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The source of the names of pods and containers.
 pub static REGISTRATION: Registration = Registration {
@@ -124,7 +124,7 @@ impl Watcher {
         thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
             let mut own = World::default();
             loop {
-                own.turn(&options, PATIENCE);
+                own.turn(&options, ANSWER_TIMEOUT);
                 (*lock(&shared)).clone_from(&own);
                 if stopped.recv_timeout(options.interval) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -165,7 +165,7 @@ fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Resu
         &[],
         age.map(|age| Seconds::from_micros(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))),
     );
-    if age.is_some_and(|age| age <= interval.saturating_mul(3).max(PATIENCE * 3)) {
+    if age.is_some_and(|age| age <= interval.saturating_mul(3).max(ANSWER_TIMEOUT * 3)) {
         for labels in &*world.gpus {
             out.put(&metrics::POD_GPU, labels, Flag(true));
         }

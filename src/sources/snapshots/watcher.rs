@@ -17,7 +17,7 @@ use crate::model::source::Failure;
 use crate::model::units::Bytes;
 
 /// Maximum time to read a snapshot.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of the reader's output.
 const LONGEST: usize = 1 << 20;
 
@@ -89,7 +89,7 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
         let request = Request { file: file.to_owned(), owner: Some(user), max_memory, proc: proc.clone() };
         let document = serde_json::to_string(&request).map_err(std::io::Error::from);
         let output = document
-            .and_then(|document| child::read_output(&command, &[document.into()], LONGEST, PATIENCE))
+            .and_then(|document| child::read_output(&command, &[document.into()], LONGEST, READ_TIMEOUT))
             .map_err(|error| error.to_string())?;
         serde_json::from_slice::<Result<Digest, String>>(&output).unwrap_or_else(|_| {
             Err("the reader process ended without a result; it may have run out of memory".to_owned())

@@ -6,7 +6,7 @@ use super::counts::Wrong;
 use crate::model::time::Timestamp;
 
 /// How long a line may stay incomplete.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The incomplete line of one stream.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Lines {
 
     /// Whether the incomplete line has taken too long; it is discarded in that case.
     pub fn stalled(&mut self, now: Timestamp) -> bool {
-        let stalled = self.since.is_some_and(|since| now.since(since) >= PATIENCE);
+        let stalled = self.since.is_some_and(|since| now.since(since) >= LINE_TIMEOUT);
         if stalled {
             self.skip();
         }

@@ -15,7 +15,7 @@ use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Sample, Trouble};
 
 /// Interval between two checks for XIDs if samples are further apart.
-const LOOK: Duration = Duration::from_secs(1);
+const XID_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens the GPU with this index and samples it until the worker exits; a lost GPU is opened again.
 pub(super) fn run(shared: &Shared, nvml: &'static Nvml, gpu: u32, options: &Options) {
@@ -72,11 +72,11 @@ fn sample(
             if left.is_zero() {
                 break;
             }
-            if now.since(looked) >= LOOK {
+            if now.since(looked) >= XID_INTERVAL {
                 looked = now;
                 events.look(device, shared);
             }
-            shared.rest(left.min(LOOK));
+            shared.rest(left.min(XID_INTERVAL));
         }
     }
     None
