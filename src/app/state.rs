@@ -72,7 +72,7 @@ pub(crate) const REQUEST: &str = "acknowledge";
 /// A request that was refused.
 pub(crate) const REFUSED: &str = "acknowledge.refused";
 /// Time between two looks for a request.
-const LOOK: Duration = Duration::from_millis(500);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A request to acknowledge a problem.
 #[derive(Debug, Deserialize, serde::Serialize)]
@@ -156,7 +156,7 @@ fn keep_all(
     let mut failing = false;
     loop {
         pass_on(path, ask);
-        let keepsakes = match inbox.recv_timeout(LOOK) {
+        let keepsakes = match inbox.recv_timeout(REQUEST_INTERVAL) {
             Ok(keepsakes) => keepsakes,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,

@@ -43,7 +43,7 @@ pub(super) fn runtime() -> anyhow::Result<Runtime> {
 
 /// The URL of the socket of the daemon of this node.
 pub(super) fn local() -> String {
-    format!("{LOCAL}{}", config::default_socket())
+    format!("{LOCAL}{}", config::default_socket().display())
 }
 
 /// The beginning of the URL of a socket.

@@ -23,6 +23,6 @@ pub use schema::{
 pub use crate::model::setting::{duration, size};
 
 /// The socket of a daemon with the default configuration.
-pub fn default_socket() -> &'static str {
-    Web::OPTIONS.iter().find(|opt| opt.key == "socket").map_or("", |opt| opt.default)
+pub fn default_socket() -> std::path::PathBuf {
+    Web::default().socket.unwrap_or_default()
 }

@@ -57,7 +57,7 @@ pub(super) struct Server {
 
 /// Whether something listens on the socket of the daemon of this node.
 pub(super) fn has_daemon() -> bool {
-    local_socket::is_served(config::default_socket().as_ref())
+    local_socket::is_served(&config::default_socket())
 }
 
 impl Source {

@@ -43,7 +43,7 @@ fn without_a_writable_folder_the_job_is_protected_and_the_failure_reported() {
 }
 
 /// A place of 64 KiB that is full, for the daemon alone.
-const FULL: &str = "mkdir -p \"$0\" && mount -t tmpfs -o size=64k tmpfs \"$0\" || exit 1; \
+const FULL: &str = "mkdir -p \"$0\" && mount -t tmpfs -o size=64k,mode=755 tmpfs \"$0\" || exit 1; \
                     head -c 65536 /dev/zero > \"$0/filler\"; exec \"$@\"";
 
 #[test]
