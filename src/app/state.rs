@@ -133,8 +133,9 @@ impl Keeper {
     /// Queues the last state, and waits for the write at most this long.
     pub(super) fn finish(self, saved: SavedStates, deadline: Duration) {
         self.keep(saved);
-        let Self { jobs, thread, .. } = self;
-        drop(jobs);
+        let Self { jobs, thread, asked, .. } = self;
+        // Without a receiver, a request that waits is refused at once.
+        drop((jobs, asked));
         let begun = clock::now();
         while !thread.is_finished() && clock::now().since(begun) < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -179,7 +180,12 @@ fn pass_on(state: &Path, ask: &Sender<Asked>) {
     let Ok(of) = std::fs::symlink_metadata(&path) else { return };
     let is_own = of.is_file() && of.uid() == rustix::process::geteuid().as_raw();
     let read = fs::read_bounded(&path, 4096).ok().filter(|_| is_own);
-    let request = read.and_then(|bytes| serde_json::from_slice::<Request>(&bytes).ok());
+    // Nobody waits for the answer to an old request, which may be about an earlier problem.
+    let is_new = |request: &Request| {
+        let age = clock::now().unix().as_secs_f64() - request.acknowledgement.unix_seconds;
+        (0.0..EVERY.as_secs_f64()).contains(&age)
+    };
+    let request = read.and_then(|bytes| serde_json::from_slice::<Request>(&bytes).ok()).filter(is_new);
     let known = request.is_some_and(|request| {
         let shown = format!("{request:?}");
         let (answer, answered) = sync_channel(1);

@@ -38,6 +38,11 @@ impl Args {
         let by = self.by.or_else(|| std::env::var("SUDO_USER").ok()).unwrap_or_else(|| "root".to_owned());
         let by = printable::escaped(&by).into_owned();
         let acknowledgement = Acknowledgement { by, unix_seconds: clock::now().unix().as_secs_f64() };
+        if path.exists() {
+            bail!("another request waits for the daemon: {}", path.display());
+        }
+        // The answer to an earlier request that was not waited for.
+        let _ = std::fs::remove_file(&refused);
         let request = serde_json::to_vec(&Request { problem: self.problem, acknowledgement })?;
         fs::write_atomically(&path, |out| out.write_all(&request))
             .with_context(|| format!("cannot write {}", path.display()))?;

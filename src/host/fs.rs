@@ -73,8 +73,8 @@ pub fn check_folder(folder: &Path, is_own: bool) -> io::Result<()> {
         let by_group =
             status.mode() & 0o020 != 0 && ![0, rustix::process::getegid().as_raw()].contains(&status.gid());
         let by_others = by_group || status.mode() & 0o002 != 0;
-        // In a folder such as /tmp others create files, and replace none.
-        let is_shared = status.mode() & 0o1000 != 0 && !(is_own && part == resolved && whole == existing);
+        // In a folder such as /tmp others create files, and replace none; one that does not exist yet could become theirs.
+        let is_shared = status.mode() & 0o1000 != 0 && !(is_own && part == resolved);
         if by_others && !is_shared && !status.is_symlink() {
             return Err(denied(format!("other users can write to {}", part.display())));
         }

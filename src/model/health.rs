@@ -121,6 +121,11 @@ const LIKELY: f64 = 0.5;
 /// an allocator that reserves memory at its start has not grown.
 pub const GROWTH_COUNTS: f64 = 900.0;
 
+/// Whether this share of a limit is nearly all of it.
+pub fn is_nearly_full(used: f64) -> bool {
+    used >= NEARLY_FULL
+}
+
 /// Why a resource has its health: the most severe rule that holds, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -190,10 +195,10 @@ impl Rule {
             (used >= FULL && !on_purpose, Self::Full),
             (used >= FULL && grew, Self::FullAfterGrowth),
             (likely(within_15_minutes), Self::ExhaustionWithin15Minutes),
-            (used >= NEARLY_FULL && grows, Self::NearlyFullAndGrows),
+            (is_nearly_full(used) && grows, Self::NearlyFullAndGrows),
             (likely(within_hour), Self::ExhaustionWithinHour),
             (leaks, Self::Leaks),
-            (used >= NEARLY_FULL && !on_purpose, Self::NearlyFull),
+            (is_nearly_full(used) && !on_purpose, Self::NearlyFull),
             (used >= FULL, Self::FullWithoutGrowth),
             (within_hour.is_some(), Self::None),
         ];

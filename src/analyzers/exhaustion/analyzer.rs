@@ -14,7 +14,7 @@ use crate::analyzers::latch::Latch;
 use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::Subject;
-use crate::model::health::{GROWTH_COUNTS, Judged, Rule};
+use crate::model::health::{self, GROWTH_COUNTS, Judged, Rule};
 use crate::model::outlook::{Conclusion, Forecast, HORIZONS, LeakState, Peaks, Tte};
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
@@ -64,6 +64,9 @@ impl Analyzer for Exhaustion {
             let Some(dated) = &followed.latest else { continue };
             if dated.assessment.leak >= LeakState::Growing {
                 self.grew.insert(resource.subject.clone(), at);
+            } else if !health::is_nearly_full(resource.sample.used / resource.limit) {
+                // What grew was freed.
+                self.grew.remove(&resource.subject);
             }
             let grew = self.grew.contains_key(&resource.subject);
             let rule = rule(&resource, &dated.assessment, grew);

@@ -21,6 +21,7 @@ use crate::model::finding::{Evidence, Finding, Subject};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::label::Label;
+use crate::model::point::Point;
 use crate::model::time::Timestamp;
 use crate::model::units::Flag;
 use crate::model::xid::{self, KNOWN};
@@ -42,8 +43,9 @@ const MOST: usize = 128;
 #[derive(Debug, Default)]
 struct Xids {
     unresolved: Vec<Unresolved>,
-    /// The events of each GPU and XID that were seen before, by UUID and XID, since the daemon started.
-    seen: BTreeMap<(Label, u32), f64>,
+    /// The events of each GPU and XID that were seen before, by UUID, or index of a GPU without one, and XID, since the daemon
+    /// started.
+    seen: BTreeMap<(Label, Label, u32), f64>,
 }
 
 /// The unresolved XIDs of one GPU.
@@ -71,7 +73,9 @@ impl Analyzer for Xids {
             else {
                 continue;
             };
-            let seen = self.seen.insert((uuid.clone(), xid), point.value).unwrap_or(0.0);
+            self.identify(gpu, uuid);
+            let index = if uuid.is_empty() { gpu.clone() } else { Label::default() };
+            let seen = self.seen.insert((index, uuid.clone(), xid), point.value).unwrap_or(0.0);
             if point.value > seen {
                 self.record((gpu, uuid), xid, point.value - seen, unix);
             }
@@ -86,9 +90,9 @@ impl Analyzer for Xids {
     }
 
     fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
-        let own =
-            self.unresolved.iter_mut().find(|own| Some(own.gpu.as_str()) == problem.strip_prefix("gpu/"));
-        own.map(|own| own.acknowledged = Some(by.clone())).is_some()
+        // A GPU that was replaced has the index of the new one.
+        let named = |own: &&mut Unresolved| Some(own.gpu.as_str()) == problem.strip_prefix("gpu/");
+        self.unresolved.iter_mut().filter(named).map(|own| own.acknowledged = Some(by.clone())).count() > 0
     }
 
     fn save(&self) -> Option<SavedState> {
@@ -111,16 +115,43 @@ impl Xids {
     /// Removes the XIDs of each GPU that was reset since the last tick: its driver counts anew.
     fn forget_reset(&mut self, view: &View<'_>) {
         self.unresolved.retain_mut(|own| {
-            let [gpu, uuid] = [&own.gpu, &own.uuid].map(Clone::clone);
-            let errors = [gpu.clone(), uuid.clone(), "uncorrected".into(), "volatile".into()];
-            let energy = view.value(&ENERGY, &[gpu, uuid]);
+            // The driver may give it another index after the reset.
+            let value = |points: &[Point], more: &[&str]| {
+                let is_its = |point: &&Point| {
+                    let [gpu, uuid, rest @ ..] = &*point.labels else { return false };
+                    *uuid == own.uuid
+                        && (!uuid.is_empty() || *gpu == own.gpu)
+                        && rest.iter().map(Label::as_str).eq(more.iter().copied())
+                };
+                points.iter().find(is_its).map(|point| point.value)
+            };
+            let energy = value(view.points(&ENERGY), &[]);
+            let uncorrected = value(view.points(&ECC_ERRORS), &["uncorrected", "volatile"]);
             // A value that cannot be read says nothing.
-            let counted =
-                [(&mut own.energy, energy), (&mut own.uncorrected, view.value(&ECC_ERRORS, &errors))];
+            let counted = [(&mut own.energy, energy), (&mut own.uncorrected, uncorrected)];
             counted
                 .into_iter()
                 .all(|(before, now)| now.is_none_or(|now| std::mem::replace(before, now) <= now))
         });
+    }
+
+    /// A GPU that had no UUID yet is the one that has it now at its index.
+    fn identify(&mut self, gpu: &Label, uuid: &Label) {
+        let nameless = Label::default();
+        if *uuid == nameless {
+            return;
+        }
+        for own in self.unresolved.iter_mut().filter(|own| own.gpu == *gpu && own.uuid == nameless) {
+            own.uuid = uuid.clone();
+        }
+        let of_gpu = |(key, events): (&(Label, Label, u32), &f64)| {
+            (key.0 == *gpu && key.1 == nameless).then_some((key.2, *events))
+        };
+        let before: Vec<(u32, f64)> = self.seen.iter().filter_map(of_gpu).collect();
+        for (xid, events) in before {
+            self.seen.remove(&(gpu.clone(), nameless.clone(), xid));
+            self.seen.insert((nameless.clone(), uuid.clone(), xid), events);
+        }
     }
 
     fn record(&mut self, (gpu, uuid): (&Label, &Label), xid: u32, events: f64, unix: f64) {
@@ -183,14 +214,24 @@ mod tests {
 
     /// One tick in which a GPU has these counts of XIDs, and this energy.
     fn tick(xids: &mut Xids, second: u64, counts: &[(u32, u64)], energy: f64) -> Analysis {
+        tick_of(xids, second, &[("0", "GPU-0", counts, energy)])
+    }
+
+    /// A GPU: index, UUID, counts of XIDs, energy.
+    type Gpu<'a> = (&'a str, &'a str, &'a [(u32, u64)], f64);
+
+    /// One tick with these GPUs.
+    fn tick_of(xids: &mut Xids, second: u64, gpus: &[Gpu<'_>]) -> Analysis {
         let mut batch = Batch::new();
-        let labels: [Label; 2] = ["0".into(), "GPU-0".into()];
-        for (xid, count) in counts {
-            let [gpu, uuid] = labels.clone();
-            let severity = xid::severity(*xid).word().into();
-            batch.put(&XID_ERRORS, &[gpu, uuid, (*xid).into(), severity], Count(*count));
+        for (gpu, uuid, counts, energy) in gpus {
+            let labels: [Label; 2] = [(*gpu).into(), (*uuid).into()];
+            for (xid, count) in *counts {
+                let [gpu, uuid] = labels.clone();
+                let severity = xid::severity(*xid).word().into();
+                batch.put(&XID_ERRORS, &[gpu, uuid, (*xid).into(), severity], Count(*count));
+            }
+            batch.put_some(&ENERGY, &labels, Joules::new(*energy));
         }
-        batch.put_some(&ENERGY, &labels, Joules::new(energy));
         let mut out = Analysis::default();
         xids.analyze(&View::new(batch.families()), Timestamp::from_secs(second), &mut out);
         out
@@ -240,5 +281,21 @@ mod tests {
         let [(health, text)] = &told(&out)[..] else { panic!() };
         assert!(*health == Health::Critical && text.contains("; XID 79: "), "{text}");
         assert_eq!(out.batch.families()[0].points.len(), 2);
+    }
+
+    #[test]
+    fn gpus_without_a_uuid_are_apart_and_keep_their_xids_when_they_have_one() {
+        let mut xids = Xids::default();
+        for second in 1..4 {
+            let out = tick_of(&mut xids, second, &[("0", "", &[(79, 1)], 1.0), ("1", "", &[(79, 0)], 1.0)]);
+            assert_eq!(told(&out).len(), 1);
+            assert_eq!(out.findings[0].evidence[0].value, 1.0, "it is the same event in each tick");
+        }
+        assert!(xids.acknowledge("gpu/0", &acknowledgement()));
+        let out = tick_of(&mut xids, 4, &[("0", "GPU-a", &[(79, 1)], 1.0), ("1", "GPU-b", &[(79, 0)], 1.0)]);
+        assert_eq!(told(&out).len(), 1, "it is not told again of the GPU that is identified now");
+        assert!(told(&out)[0].0 < Health::Critical, "and the acknowledgement stays");
+        // After a reset the driver counts anew, at another index.
+        assert!(told(&tick_of(&mut xids, 5, &[("1", "GPU-a", &[(79, 1)], 0.1)])).is_empty());
     }
 }

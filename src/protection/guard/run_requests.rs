@@ -114,13 +114,14 @@ impl RunRequests {
         if now.unix().as_secs().abs_diff(request.unix_seconds) > CLOCK_WINDOW.as_secs() {
             return Err(RunOutcome::Clock);
         }
-        let jobs = self.admit(run, &request, now)?;
         let (reply, answer) = sync_channel(1);
         {
+            // A request that is refused because the queue is full is not kept as one that was seen.
             let mut pending = lock(&self.pending);
             if pending.len() >= QUEUE {
                 return Err(RunOutcome::Busy);
             }
+            let jobs = self.admit(run, &request, now)?;
             pending.push(Pending { request: Arc::new(request), jobs, reply });
         }
         if let Some(guard) = &*lock(&self.guard) {
