@@ -1,7 +1,7 @@
 //! How something is, in four words, and which rule says so of the memory of a resource.
 //!
-//! The only place that decides a severity: [`Rule::of`] judges a resource, [`Rule::health`] says how severe each rule
-//! is. Findings, metrics, alerts, pages, reports and exit codes take the health from here.
+//! The only place that decides a severity of the memory of a resource: [`Rule::of`] judges a resource, [`Rule::health`]
+//! says how severe each rule is. Findings, metrics, alerts, pages, reports and exit codes take this health from here.
 
 use forecast::LeakState;
 use serde::{Deserialize, Serialize};

@@ -47,7 +47,7 @@ use verdict::Shown as _;
 use super::plot::report::{self as plotted, Clock};
 use crate::model::format;
 
-/// Name and version of the JSON; the version is incremented when a key changes its meaning or is removed.
+/// Name and version of the JSON; `docs/api.md` says what a version promises.
 pub const SCHEMA: &str = "memwarden.report/1";
 
 /// Name and version of the JSON of the reports of several nodes: `nodes` has a report, or `daemon` and `error`, for each.
