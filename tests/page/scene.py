@@ -146,13 +146,6 @@ class Scene:
         self.targets.append({"name": "slurm-jobs", "workload": "slurm/*", "allow_users": ["7001", "7002"],
                              "gpu": {"soft": "10%", "hard": "2%"}, "checkpoint": {"signal": "USR1"}})
 
-    def make_chain(self):
-        """A GPU whose memory runs full ten minutes later, and one that can hang."""
-        for _ in range(2):
-            self.device()
-        self.rank("slurm/4711", "alice", Rank("llama70b", 0, 0, 58 * GIB, growth=0.028 * GIB))
-        self.rank("slurm/4720", "bob", Rank("vit-h-finetune", 0, 1, 41 * GIB))
-
     def make_hang(self):
         for _ in range(4):
             self.device()
