@@ -25,7 +25,7 @@ use crate::model::time::Timestamp;
 use crate::perf_log::files::Rotating;
 use crate::perf_log::rows::{self, Follower, WorkloadRow};
 use crate::perf_log::summary::Summary;
-use crate::perf_log::{Row, table, tensorboard, text};
+use crate::perf_log::{StepRow, table, tensorboard, text};
 
 /// The interval at which the newest frame is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -215,7 +215,7 @@ impl Run {
         }
     }
 
-    fn write(&mut self, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
+    fn write(&mut self, row: &StepRow, config: &PerfLogs) -> std::io::Result<()> {
         let folder = self.folder()?;
         if config.formats.text {
             self.text.write(&folder, String::new, text::line(row).as_bytes())?;
@@ -275,7 +275,7 @@ impl Run {
 }
 
 impl Events {
-    fn write(&mut self, folder: &Folder, row: &Row, config: &PerfLogs) -> std::io::Result<()> {
+    fn write(&mut self, folder: &Folder, row: &StepRow, config: &PerfLogs) -> std::io::Result<()> {
         let mut bytes = tensorboard::scalars(row.unix_seconds, row.step, &scalars(row));
         if self.files.is_empty() || self.bytes + bytes.len() as u64 > config.max_size.get() {
             let unique = clock::now().unix();
@@ -300,7 +300,7 @@ impl Events {
     }
 }
 
-fn scalars(row: &Row) -> Vec<(&'static str, f64)> {
+fn scalars(row: &StepRow) -> Vec<(&'static str, f64)> {
     let all = [
         ("train/loss", row.loss),
         ("perf/step_time_seconds", row.step_seconds),

@@ -60,15 +60,15 @@ fn markdown() -> String {
 
 fn json() -> serde_json::Result<String> {
     #[derive(serde::Serialize)]
-    struct Row<'a> {
+    struct MetricLine<'a> {
         #[serde(flatten)]
         desc: &'a Desc,
         help: &'a str,
         otlp_name: String,
     }
-    let rows: Vec<Row<'_>> = sorted()
+    let rows: Vec<MetricLine<'_>> = sorted()
         .into_iter()
-        .map(|desc| Row { desc, help: desc.help(), otlp_name: desc.otlp_name() })
+        .map(|desc| MetricLine { desc, help: desc.help(), otlp_name: desc.otlp_name() })
         .collect();
     output::pretty(&rows)
 }

@@ -60,7 +60,7 @@ pub enum AnswerError {
 }
 
 #[derive(Deserialize)]
-struct Answer<D> {
+struct PrometheusAnswer<D> {
     data: Option<D>,
     #[serde(default)]
     error: String,
@@ -99,7 +99,7 @@ struct RawAlert {
 }
 
 fn data<'j, D: Deserialize<'j>>(json: &'j [u8]) -> Result<D, AnswerError> {
-    let answer: Answer<D> = serde_json::from_slice(json)?;
+    let answer: PrometheusAnswer<D> = serde_json::from_slice(json)?;
     answer.data.ok_or(AnswerError::Server(answer.error))
 }
 

@@ -95,7 +95,7 @@ crate::options! {
         /// Paths of the kernel's files; other values are for containers and tests.
         paths: Paths;
         /// State that is kept over a restart of the daemon.
-        state: State;
+        state: StateOptions;
         /// HTTP server.
         web: Web;
         /// Names of other exporters, for dashboards and alerts that already exist.
@@ -132,7 +132,7 @@ crate::options! {
     }
 
     /// State that is kept over a restart.
-    pub struct State {
+    pub struct StateOptions {
         /// File in which the analyzers keep their state over a restart of the daemon; read only when the daemon starts.
         /// Empty means state.json in systemd's StateDirectory=, and no file without one.
         file: Option<PathBuf>;

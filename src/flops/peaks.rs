@@ -35,7 +35,7 @@ pub struct Override {
     pub flops: f64,
 }
 
-struct Row {
+struct PeakRow {
     /// The word that names the product.
     product: &'static str,
     /// If not empty, one of these words must be in the name too.
@@ -52,8 +52,8 @@ const fn row(
     form: &'static [&'static str],
     may: &'static [&'static str],
     both: f64,
-) -> Row {
-    Row { product, form, may, bf16: Some(both), fp16: Some(both) }
+) -> PeakRow {
+    PeakRow { product, form, may, bf16: Some(both), fp16: Some(both) }
 }
 
 const fn half(
@@ -61,8 +61,8 @@ const fn half(
     form: &'static [&'static str],
     may: &'static [&'static str],
     fp16: f64,
-) -> Row {
-    Row { product, form, may, bf16: None, fp16: Some(fp16) }
+) -> PeakRow {
+    PeakRow { product, form, may, bf16: None, fp16: Some(fp16) }
 }
 
 /// Words without influence on the peak.
@@ -72,7 +72,7 @@ const HOPPER: &[&str] = &["64gb", "80gb", "94gb", "96gb", "141gb", "hbm3", "hbm3
 const AMPERE: &[&str] = &["40gb", "80gb", "sxm", "sxm4", "pcie", "pg509", "pg506"];
 
 /// Dense peaks; the first matching row applies.
-const ROWS: &[Row] = &[
+const ROWS: &[PeakRow] = &[
     // torchtitan, torchtitan/tools/utils.py, get_peak_flops: H100 by its form, after NVIDIA's data sheet.
     row("h100", &["pcie", "hbm2e"], HOPPER, 756.0),
     row("h100", &["nvl"], HOPPER, 835.0),
@@ -134,7 +134,7 @@ pub fn peak(name: &str, precision: Precision, overrides: &[Override]) -> Option<
     .map(|tera| tera * 1e12)
 }
 
-impl Row {
+impl PeakRow {
     fn fits(&self, words: &[&str]) -> bool {
         words.contains(&self.product)
             && (self.form.is_empty() || words.iter().any(|word| self.form.contains(word)))

@@ -74,7 +74,7 @@ pub struct Bound {
     /// The listener, which is non-blocking.
     pub listener: UnixListener,
     path: PathBuf,
-    place: Place,
+    place: SocketFolder,
     /// Device and inode: the file may have been replaced when it is to be removed.
     identity: (u64, u64),
 }
@@ -97,14 +97,14 @@ impl Drop for Bound {
 
 /// A name in a folder that is kept open.
 #[derive(Debug)]
-struct Place {
+struct SocketFolder {
     folder: OwnedFd,
     name: OsString,
     /// Whether others may have files in the folder, with which they cannot replace the socket.
     shared: bool,
 }
 
-impl Place {
+impl SocketFolder {
     /// Opens the folder, creates it if it does not exist, and checks that no other user can change the daemon's files
     /// in it.
     fn open(path: &Path) -> Result<Self, Problem> {
@@ -152,7 +152,7 @@ impl Place {
 /// # Errors
 /// The failed operation and its error.
 pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
-    let place = Place::open(path)?;
+    let place = SocketFolder::open(path)?;
     clear(path, &place, access)?;
     let failed = |what| move |error: io::Error| Problem::System { what, path: path.to_path_buf(), error };
     let listener = UnixListener::bind(path).map_err(failed("listen on"))?;
@@ -164,7 +164,7 @@ pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
         return Err(Problem::NoSocket(path.to_path_buf()));
     }
     let bound = Bound { listener, path: path.to_path_buf(), place, identity: identity(&status) };
-    let Place { folder, name, .. } = &bound.place;
+    let SocketFolder { folder, name, .. } = &bound.place;
     if let Some((user, group)) = access.owner {
         let (user, group) = (Some(Uid::from_raw(user)), group.map(Gid::from_raw));
         rfs::chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
@@ -181,7 +181,7 @@ pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
 }
 
 /// Removes the socket file that a terminated daemon left.
-fn clear(path: &Path, place: &Place, access: Access) -> Result<(), Problem> {
+fn clear(path: &Path, place: &SocketFolder, access: Access) -> Result<(), Problem> {
     let failed = |what, error: rustix::io::Errno| Problem::System {
         what,
         path: path.to_path_buf(),
@@ -329,7 +329,7 @@ mod tests {
         assert!(matches!(bind(&folder.path().join("dangling"), ALL).unwrap_err(), Problem::NoSocket(_)));
         assert!(!folder.path().join("nothing").exists());
         // The same check by the step itself, as if the link had been created after the socket.
-        let place = Place::open(&path).unwrap();
+        let place = SocketFolder::open(&path).unwrap();
         let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
         assert!(fchmodat(&place.folder, "job.sock", mode, FchmodatFlags::NoFollowSymlink).is_err());
         assert_eq!(std::fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);

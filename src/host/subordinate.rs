@@ -19,11 +19,11 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub struct Subordinates {
     /// The password file, in whose folder `subuid` is; absent if no ids are to be mapped.
     passwd: Option<PathBuf>,
-    known: Mutex<Known>,
+    known: Mutex<SubordinateIds>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct SubordinateIds {
     read: Option<Timestamp>,
     /// First id, count, and user of each range.
     ranges: Vec<(u32, u32, u32)>,

@@ -8,7 +8,7 @@ use super::label::Label;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum EntryKind {
     /// A rank reported itself.
     Start,
     /// The rank finished its first step.
@@ -30,7 +30,7 @@ pub struct Entry {
     pub sequence: u64,
     /// Time in seconds since 1970, as the job reported it or when it was received.
     pub unix_seconds: f64,
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The workload; empty where the process belongs to none.
     pub workload: Label,
     pub rank: Label,

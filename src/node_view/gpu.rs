@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::events::LastHolders;
 use super::forecast::{self, Forecast, Forecasts};
-use super::lookup::{Lookup, Row};
+use super::lookup::{Lookup, MetricRow};
 use super::owner::Owner;
 use super::workload::Workload;
 use crate::catalog::gpu;
@@ -184,7 +184,7 @@ fn figures() -> [(&'static Desc, Field); 10] {
 /// GPUs by index and UUID.
 type All<'f> = BTreeMap<(u32, &'f str, &'f str), Gpu>;
 
-fn entry<'a, 'f>(all: &'a mut All<'f>, row: &Row<'f>) -> &'a mut Gpu {
+fn entry<'a, 'f>(all: &'a mut All<'f>, row: &MetricRow<'f>) -> &'a mut Gpu {
     let (index, uuid) = (row.label("gpu"), row.label("uuid"));
     all.entry((index.parse().unwrap_or(u32::MAX), index, uuid)).or_insert_with(|| Gpu {
         index: index.to_owned(),

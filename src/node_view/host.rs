@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
-use super::lookup::{Lookup, Row};
+use super::lookup::{Lookup, MetricRow};
 use crate::catalog::{buddyinfo, memory, process, vmstat};
 use crate::model::finding::Subject;
 use crate::model::format;
@@ -132,7 +132,7 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
 
 fn zones(lookup: &Lookup<'_>) -> Vec<Zone> {
     let mut all = BTreeMap::<(&str, &str), Zone>::new();
-    let key = |row: &Row<'_>| Zone {
+    let key = |row: &MetricRow<'_>| Zone {
         node: row.label("node").to_owned(),
         zone: row.label("zone").to_owned(),
         ..Zone::default()

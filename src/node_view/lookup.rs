@@ -13,12 +13,12 @@ pub(super) struct Lookup<'f>(HashMap<&'static str, &'f Family>);
 
 /// One series.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'f> {
+pub(super) struct MetricRow<'f> {
     names: &'static [&'static str],
     point: &'f Point,
 }
 
-impl<'f> Row<'f> {
+impl<'f> MetricRow<'f> {
     /// A label's value; empty where there is none.
     pub(super) fn label(&self, name: &str) -> &'f str {
         self.get(name).map_or("", |label| label.as_str())
@@ -45,15 +45,15 @@ impl<'f> Lookup<'f> {
     }
 
     /// Every series of a metric.
-    pub(super) fn rows(&self, desc: &Desc) -> impl Iterator<Item = Row<'f>> + use<'f> {
+    pub(super) fn rows(&self, desc: &Desc) -> impl Iterator<Item = MetricRow<'f>> + use<'f> {
         let family = self.0.get(desc.name).copied();
-        family
-            .into_iter()
-            .flat_map(|family| family.points.iter().map(|point| Row { names: family.desc.labels, point }))
+        family.into_iter().flat_map(|family| {
+            family.points.iter().map(|point| MetricRow { names: family.desc.labels, point })
+        })
     }
 
     /// Every series of a metric whose value is above 0: those that say what is so now.
-    pub(super) fn current(&self, desc: &Desc) -> impl Iterator<Item = Row<'f>> + use<'f> {
+    pub(super) fn current(&self, desc: &Desc) -> impl Iterator<Item = MetricRow<'f>> + use<'f> {
         self.rows(desc).filter(|row| row.value() > 0.0)
     }
 

@@ -10,7 +10,7 @@ use crate::model::health::Health;
 
 /// What a column contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CellKind {
     /// Text, aligned to the left.
     Text,
     /// Numbers, aligned to the right.
@@ -27,7 +27,7 @@ pub struct Column {
     /// Its title.
     pub title: &'static str,
     /// What it contains.
-    pub kind: Kind,
+    pub kind: CellKind,
     /// Where there is less room, columns with a larger weight are left out first; 0 never.
     pub weight: u8,
 }
@@ -139,7 +139,7 @@ impl Row {
         Self { link: Some(link), ..self }
     }
 
-    fn with(mut self, title: &'static str, kind: Kind, weight: u8, cell: Cell) -> Self {
+    fn with(mut self, title: &'static str, kind: CellKind, weight: u8, cell: Cell) -> Self {
         self.columns.push(Column { title, kind, weight });
         self.cells.push(cell);
         self
@@ -148,13 +148,13 @@ impl Row {
     /// Adds a cell of text.
     #[must_use]
     pub fn text(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
-        self.with(title, Kind::Text, weight, cell.into())
+        self.with(title, CellKind::Text, weight, cell.into())
     }
 
     /// Adds a cell of a column of numbers.
     #[must_use]
     pub fn number(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
-        self.with(title, Kind::Number, weight, cell.into())
+        self.with(title, CellKind::Number, weight, cell.into())
     }
 
     /// Adds a number; absent where it is not known.
@@ -184,14 +184,14 @@ impl Row {
     /// Adds the last cell, of sentences.
     #[must_use]
     pub fn prose(self, title: &'static str, cell: impl Into<Cell>) -> Self {
-        self.with(title, Kind::Prose, 0, cell.into())
+        self.with(title, CellKind::Prose, 0, cell.into())
     }
 
     /// Adds a small chart of the last minutes; `limit` is in bytes.
     #[must_use]
     pub fn trail(self, subject: Subject, quantity: Quantity, limit: Option<f64>) -> Self {
         let cell = Cell { trail: Some(Trail { subject, quantity, limit }), ..Cell::default() };
-        self.with("last 10 min", Kind::Trail, 3, cell)
+        self.with("last 10 min", CellKind::Trail, 3, cell)
     }
 }
 
@@ -231,7 +231,7 @@ impl Table {
     /// The table without the small charts, which only a page draws.
     #[must_use]
     pub fn without_trails(mut self) -> Self {
-        let is_kept: Vec<bool> = self.columns.iter().map(|column| column.kind != Kind::Trail).collect();
+        let is_kept: Vec<bool> = self.columns.iter().map(|column| column.kind != CellKind::Trail).collect();
         let mut kept = is_kept.iter();
         self.columns.retain(|_| *kept.next().unwrap_or(&true));
         for row in &mut self.rows {
@@ -259,7 +259,7 @@ impl Table {
     /// Sorts the rows: the largest numbers first, text in alphabetical order; what is not known comes last.
     pub fn sort(&mut self, sort: Sort) {
         let turned = |order: Ordering| if sort.is_reversed { order.reverse() } else { order };
-        let is_number = self.columns.get(sort.column).is_some_and(|column| column.kind == Kind::Number);
+        let is_number = self.columns.get(sort.column).is_some_and(|column| column.kind == CellKind::Number);
         self.rows.sort_by(|one, next| {
             let (Some(one), Some(next)) = (one.cells.get(sort.column), next.cells.get(sort.column)) else {
                 return Ordering::Equal;

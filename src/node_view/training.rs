@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::forecast::{Forecast, Forecasts, Growth};
-use super::lookup::{Lookup, Row};
+use super::lookup::{Lookup, MetricRow};
 use crate::catalog::{fragmentation, training};
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
-use crate::model::timeline::Kind;
+use crate::model::timeline::EntryKind;
 
 /// Maximum number of events that a view has.
 const MOST_EVENTS: usize = 100;
@@ -307,7 +307,7 @@ fn phases() -> [OfPhase; 3] {
 }
 
 /// Passes each series of a metric to its rank.
-fn each(all: &mut Ranks, lookup: &Lookup<'_>, desc: &Desc, mut take: impl FnMut(&mut Rank, Row<'_>)) {
+fn each(all: &mut Ranks, lookup: &Lookup<'_>, desc: &Desc, mut take: impl FnMut(&mut Rank, MetricRow<'_>)) {
     for row in lookup.rows(desc) {
         let key = (row.label("workload").to_owned(), row.label("rank").to_owned());
         // A rank that reported no hello has no identity: its name is its number.
@@ -327,7 +327,7 @@ impl Rank {
         &mut self.phases[place]
     }
 
-    fn allocator(&mut self, row: &Row<'_>) -> &mut Allocator {
+    fn allocator(&mut self, row: &MetricRow<'_>) -> &mut Allocator {
         let (device, gpu) = (row.label("device"), row.label("gpu"));
         let known = self.allocators.iter().position(|own| own.device == device && own.gpu == gpu);
         let place = known.unwrap_or_else(|| {
@@ -360,16 +360,16 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
         let step = entry.step.map_or_else(String::new, |step| format!(" at step {step}"));
         let name = entry.name.as_str();
         let snapshot = match entry.kind {
-            Kind::Oom => snapshot(entry.detail.as_deref()),
+            EntryKind::Oom => snapshot(entry.detail.as_deref()),
             _ => String::new(),
         };
         let (what, failed) = match entry.kind {
-            Kind::Start => ("started".to_owned(), false),
-            Kind::FirstStep => ("finished its first step".to_owned(), false),
-            Kind::Event => (format!("event \u{201c}{name}\u{201d}"), false),
-            Kind::Oom => ("ran out of memory".to_owned(), true),
-            Kind::Checkpoint => (format!("checkpoint {name}"), name == "failed"),
-            Kind::End => ("ended".to_owned(), false),
+            EntryKind::Start => ("started".to_owned(), false),
+            EntryKind::FirstStep => ("finished its first step".to_owned(), false),
+            EntryKind::Event => (format!("event \u{201c}{name}\u{201d}"), false),
+            EntryKind::Oom => ("ran out of memory".to_owned(), true),
+            EntryKind::Checkpoint => (format!("checkpoint {name}"), name == "failed"),
+            EntryKind::End => ("ended".to_owned(), false),
         };
         JobEvent {
             unix_seconds: entry.unix_seconds,

@@ -19,7 +19,7 @@ pub(super) struct Client(HttpClient<Body>);
 
 /// A whole response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct PushAnswer {
     pub(super) head: http::response::Parts,
     pub(super) body: Bytes,
     pub(super) trailers: HeaderMap,
@@ -41,10 +41,10 @@ impl Client {
     }
 
     /// Sends a request and reads the whole response, within the time limit of an export.
-    pub(super) async fn exchange(&self, request: Request<Full<Body>>) -> Result<Answer, String> {
+    pub(super) async fn exchange(&self, request: Request<Full<Body>>) -> Result<PushAnswer, String> {
         let (head, body) = self.0.answer(request).await.map_err(|error| error.to_string())?;
         let body = body.map_err(|error| error.to_string())?;
         let trailers = body.trailers().cloned().unwrap_or_default();
-        Ok(Answer { head, body: body.to_bytes(), trailers })
+        Ok(PushAnswer { head, body: body.to_bytes(), trailers })
     }
 }

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::answer;
 use super::body::Body;
-use super::client::Answer;
+use super::client::PushAnswer;
 use super::resolve::Resolved;
 use crate::config::OtlpProtocol;
 
@@ -107,7 +107,7 @@ async fn gzip(mut body: Body) -> io::Result<Bytes> {
 }
 
 /// Interprets the response.
-pub(super) fn judge(protocol: OtlpProtocol, answer: &Answer) -> Verdict {
+pub(super) fn judge(protocol: OtlpProtocol, answer: &PushAnswer) -> Verdict {
     let status = answer.head.status;
     match protocol {
         OtlpProtocol::HttpProtobuf if status.is_success() => success(&answer.body, status.as_str()),
@@ -183,16 +183,16 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Answer {
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> PushAnswer {
         let mut response = http::Response::builder().status(status);
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
         let (head, ()) = response.body(()).unwrap().into_parts();
-        Answer { head, body: Bytes::copy_from_slice(body), trailers: HeaderMap::new() }
+        PushAnswer { head, body: Bytes::copy_from_slice(body), trailers: HeaderMap::new() }
     }
 
-    fn again(protocol: OtlpProtocol, answer: &Answer) -> Option<Duration> {
+    fn again(protocol: OtlpProtocol, answer: &PushAnswer) -> Option<Duration> {
         match judge(protocol, answer) {
             Verdict::Refused { again, .. } => again,
             other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! Performance logs of training jobs: files for people and tools that read files.
 //!
-//! A [`Row`] is one step of a job. [`table`] and [`text`] write it as a line, [`summary`] collects all rows as JSON,
+//! A [`StepRow`] is one step of a job. [`table`] and [`text`] write it as a line, [`summary`] collects all rows as JSON,
 //! [`tensorboard`] writes event files, and [`files`] rotates files. The table and the names in the summary are those of
 //! FlagScale's performance monitor (xiaodouzi666/FlagScale-new-feature, flagscale/train/perf_monitor/perf_logger.py),
 //! so that programs that read its files can read these.
@@ -16,7 +16,7 @@ use time::UtcDateTime;
 
 /// One step of a job. Unknown values are absent, in every format.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Row {
+pub struct StepRow {
     /// Seconds since 1970.
     pub unix_seconds: f64,
     pub step: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Row;
+use super::StepRow;
 use crate::catalog::training;
 use crate::model::frame::Frame;
 use crate::model::label::Label;
@@ -28,7 +28,7 @@ const CONVENTIONS: [&str; 2] = ["full", "6n"];
 /// The values of all ranks of a workload in one frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadRow {
-    row: Row,
+    row: StepRow,
     /// Of all ranks since their processes began.
     samples: Option<f64>,
 }
@@ -123,7 +123,7 @@ pub struct Follower {
 
 impl Follower {
     /// Returns a row if the job is `every` steps further than at the last row, or has restarted.
-    pub fn row(&mut self, values: &WorkloadRow, every: u64) -> Option<Row> {
+    pub fn row(&mut self, values: &WorkloadRow, every: u64) -> Option<StepRow> {
         let Some(last) = &self.last else {
             // The first step may be anywhere in a run; rates need two.
             self.last = Some(values.clone());
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn values(step: u64, at: f64, samples: f64) -> WorkloadRow {
-        WorkloadRow { row: Row { step, unix_seconds: at, ..Row::default() }, samples: Some(samples) }
+        WorkloadRow { row: StepRow { step, unix_seconds: at, ..StepRow::default() }, samples: Some(samples) }
     }
 
     #[test]

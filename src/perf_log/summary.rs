@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
-use super::{GIB, Row, TERA, stamp};
+use super::{GIB, StepRow, TERA, stamp};
 
 /// Number of the newest steps that are listed.
 const LISTED_STEPS: usize = 1_000;
@@ -14,12 +14,12 @@ const LISTED_STEPS: usize = 1_000;
 pub struct Summary {
     workload: String,
     started: f64,
-    rows: VecDeque<Row>,
+    rows: VecDeque<StepRow>,
     steps: u64,
     figures: [Figure; FIGURES.len()],
 }
 
-type Read = fn(&Row) -> Option<f64>;
+type Read = fn(&StepRow) -> Option<f64>;
 
 /// The statistics: their key, and the figure.
 const FIGURES: [(&str, Read); 8] = [
@@ -90,7 +90,7 @@ impl Summary {
         }
     }
 
-    pub fn add(&mut self, row: &Row) {
+    pub fn add(&mut self, row: &StepRow) {
         self.steps += 1;
         for (figure, (_, read)) in self.figures.iter_mut().zip(FIGURES) {
             if let Some(value) = read(row).filter(|value| value.is_finite()) {
@@ -130,7 +130,7 @@ impl Summary {
     }
 }
 
-fn entry(row: &Row) -> serde_json::Map<String, serde_json::Value> {
+fn entry(row: &StepRow) -> serde_json::Map<String, serde_json::Value> {
     let mut entry = serde_json::Map::new();
     entry.insert("iteration".to_owned(), row.step.into());
     entry.insert("timestamp".to_owned(), stamp(row.unix_seconds).into());
@@ -151,12 +151,12 @@ mod tests {
     fn statistics_are_of_all_steps_and_the_newest_are_kept() {
         let mut summary = Summary::new("sft", 1_750_764_420.0);
         for step in 0..1_500_u32 {
-            summary.add(&Row {
+            summary.add(&StepRow {
                 unix_seconds: 1_750_764_420.0 + f64::from(step),
                 step: step.into(),
                 step_seconds: Some(0.1 + 0.001 * f64::from(step % 2)),
                 loss: (step < 3).then_some(if step == 1 { f64::NAN } else { 2.0 }),
-                ..Row::default()
+                ..StepRow::default()
             });
         }
         let document: serde_json::Value = serde_json::from_slice(&summary.json().unwrap()).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Unknown values are `nan`, where that tool wrote 0.
 
-use super::{GIB, Row, TERA, stamp};
+use super::{GIB, StepRow, TERA, stamp};
 
 /// The lines at the top of a file.
 pub fn header(started: f64) -> String {
@@ -23,7 +23,7 @@ pub fn header(started: f64) -> String {
     )
 }
 
-pub fn line(row: &Row) -> String {
+pub fn line(row: &StepRow) -> String {
     let number = |value: Option<f64>, scale: f64, digits: usize| {
         value.map_or_else(|| "nan".to_owned(), |value| format!("{:.digits$}", value / scale))
     };
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn columns_are_those_of_the_older_tool() {
-        let full = Row {
+        let full = StepRow {
             unix_seconds: 1_750_764_440.0,
             step: 10,
             step_seconds: Some(0.2355),
@@ -57,9 +57,9 @@ mod tests {
             flops: Some(802e12),
             flops_per_gpu: Some(100.25e12),
             allocated: Some(12.5 * GIB),
-            ..Row::default()
+            ..StepRow::default()
         };
-        let bare = Row { unix_seconds: 1_750_764_460.0, step: 20, ..Row::default() };
+        let bare = StepRow { unix_seconds: 1_750_764_460.0, step: 20, ..StepRow::default() };
         let text = format!("{}{}{}", header(1_750_764_420.0), line(&full), line(&bare));
         let shown: Vec<&str> = text.lines().map(str::trim_end).collect();
         expect![[r#"

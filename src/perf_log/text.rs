@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{GIB, Row, TERA, stamp};
+use super::{GIB, StepRow, TERA, stamp};
 
 /// One line, without unknown values.
-pub fn line(row: &Row) -> String {
+pub fn line(row: &StepRow) -> String {
     let mut out = format!("[{} UTC] step {}", stamp(row.unix_seconds), row.step);
     let mut add = |name: &str, value: Option<f64>, scale: f64, digits: usize, unit: &str| {
         if let Some(value) = value {
@@ -33,19 +33,19 @@ mod tests {
 
     #[test]
     fn known_values_are_written() {
-        let row = Row {
+        let row = StepRow {
             unix_seconds: 1_750_764_440.0,
             step: 10,
             step_seconds: Some(0.5),
             tokens_per_second: Some(8_192.4),
             mfu: Some(0.412),
             loss: Some(2.317_2),
-            ..Row::default()
+            ..StepRow::default()
         };
         expect![[r#"
             [2025-06-24 11:27:20 UTC] step 10 | step time 500.0 ms | throughput 8192 tokens/s | MFU 41.2 % | loss 2.3172
         "#]]
         .assert_eq(&line(&row));
-        assert_eq!(line(&Row::default()), "[1970-01-01 00:00:00 UTC] step 0\n");
+        assert_eq!(line(&StepRow::default()), "[1970-01-01 00:00:00 UTC] step 0\n");
     }
 }

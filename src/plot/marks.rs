@@ -6,7 +6,7 @@ use super::labels::Labels;
 use super::panel::{Frame, SMALL};
 use super::picture::{Layer, Point, Rect, Stroke, Text};
 use super::range::{Cut, Range};
-use super::strip::{Place, Wanted, arrange};
+use super::strip::{StripPlace, Wanted, arrange};
 use super::{text, times};
 
 /// Height of a row of event labels in pixels.
@@ -22,7 +22,7 @@ pub(super) struct Marked<'a> {
     /// The loudest first.
     pub(super) marks: &'a [Mark<'a>],
     /// As many as there are marks.
-    pub(super) places: &'a [Option<Place>],
+    pub(super) places: &'a [Option<StripPlace>],
 }
 
 /// A label of a band or an event with its moment.
@@ -55,7 +55,7 @@ pub(super) fn places(
     left: f64,
     width: f64,
     rows: usize,
-) -> Vec<Option<Place>> {
+) -> Vec<Option<StripPlace>> {
     let (texts, silent): (Vec<_>, Vec<_>) =
         marks.iter().enumerate().partition(|(_, mark)| !mark.text.is_empty());
     let wanted: Vec<Wanted> = texts

@@ -10,7 +10,7 @@ pub(super) struct Wanted {
 
 /// Where a label begins, and in which row, counted from the plot up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct StripPlace {
     /// Its left edge in pixels.
     pub(super) left: f64,
     /// 0 is next to the plot.
@@ -23,7 +23,7 @@ const BESIDE: f64 = 3.0;
 const APART: f64 = 8.0;
 
 /// A place for each label, or none where all rows are full; the first ones are served first.
-pub(super) fn arrange(wanted: &[Wanted], from: f64, to: f64, rows: usize) -> Vec<Option<Place>> {
+pub(super) fn arrange(wanted: &[Wanted], from: f64, to: f64, rows: usize) -> Vec<Option<StripPlace>> {
     let mut taken: Vec<Vec<(f64, f64)>> = vec![Vec::new(); rows];
     wanted
         .iter()
@@ -39,7 +39,7 @@ pub(super) fn arrange(wanted: &[Wanted], from: f64, to: f64, rows: usize) -> Vec
                             .iter()
                             .any(|(begin, end)| left - APART < *end && *begin < right + APART)
                 };
-                sides.into_iter().find(fits).map(|left| Place { left, row })
+                sides.into_iter().find(fits).map(|left| StripPlace { left, row })
             })?;
             taken[place.row].push((place.left, place.left + label.width));
             Some(place)
@@ -56,7 +56,7 @@ mod tests {
         let wanted = [0.0, 10.0, 95.0, 12.0, 14.0].map(|x| Wanted { x, width: 40.0 });
         let places = arrange(&wanted, 0.0, 100.0, 3);
         let expected =
-            [(3.0, 0), (13.0, 1), (52.0, 0), (15.0, 2)].map(|(left, row)| Some(Place { left, row }));
+            [(3.0, 0), (13.0, 1), (52.0, 0), (15.0, 2)].map(|(left, row)| Some(StripPlace { left, row }));
         assert_eq!(places[..4], expected);
         assert_eq!(places[4], None);
     }

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::columns;
-use super::error::{Place as _, RecordingError};
+use super::error::{InFile as _, RecordingError};
 use crate::files::older_logs::{self, Clock, Quantity, Recording};
 use crate::plot::report::{self, clock};
 use crate::plot::{Chart, Event, Limit, Line, Panel, TimeAxis, Unit, duration};

@@ -55,12 +55,12 @@ pub(crate) enum RecordingError {
 }
 
 /// Adds the location to an error.
-pub(super) trait Place<T> {
+pub(super) trait InFile<T> {
     /// Adds `place`, a file or a position in it, to the error.
     fn at(self, place: impl FnOnce() -> String) -> Result<T, RecordingError>;
 }
 
-impl<T, E: Into<RecordingError>> Place<T> for Result<T, E> {
+impl<T, E: Into<RecordingError>> InFile<T> for Result<T, E> {
     fn at(self, place: impl FnOnce() -> String) -> Result<T, RecordingError> {
         self.map_err(|error| RecordingError::At { place: place(), source: Box::new(error.into()) })
     }

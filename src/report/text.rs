@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use super::verdict::Shown as _;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::table::{Cell, Column, Kind, Row, Table};
+use crate::node_view::table::{Cell, CellKind, Column, Row, Table};
 
 /// Whether words may be colored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ const BELOW: usize = 6;
 pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
     let mut layout = Layout::new(table, page);
     let Some(last) = layout.columns.len().checked_sub(1) else { return };
-    let has_prose = layout.columns[last].kind == Kind::Prose;
+    let has_prose = layout.columns[last].kind == CellKind::Prose;
     let others = if has_prose { last } else { last + 1 };
     let name = layout.widths[0];
     let room =
@@ -126,7 +126,7 @@ struct Layout {
 impl Layout {
     fn new(table: &Table, page: Page) -> Self {
         let places: Vec<usize> =
-            (0..table.columns.len()).filter(|place| table.columns[*place].kind != Kind::Trail).collect();
+            (0..table.columns.len()).filter(|place| table.columns[*place].kind != CellKind::Trail).collect();
         let columns: Vec<Column> = places.iter().map(|place| table.columns[*place]).collect();
         // On a terminal, a symbol says what the color of a word says that does not name its health.
         let is_marked = |health: Health, text: &str| {
@@ -180,7 +180,7 @@ impl Layout {
         let pad = " ".repeat(width.saturating_sub(cell.width()));
         let shown = health.map_or_else(|| cell.clone(), |health| health.painted(&cell, page));
         line.push_str(&" ".repeat(GAP));
-        let is_number = self.columns[column].kind == Kind::Number;
+        let is_number = self.columns[column].kind == CellKind::Number;
         let parts = if is_number { [&pad, &shown] } else { [&shown, &pad] };
         parts.into_iter().for_each(|part| line.push_str(part));
     }

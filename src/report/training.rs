@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::focus::Focus;
 use super::text::{self, Page};
 use crate::model::format::{self, bytes, duration, percent};
-use crate::model::timeline::{Kind, Timeline};
+use crate::model::timeline::{EntryKind, Timeline};
 use crate::node_view::NodeView;
 use crate::node_view::table::Row;
 
@@ -129,7 +129,7 @@ impl Training {
     /// Adds the last step of each ended rank; returns whether all ranks have ended.
     pub(super) fn ended(&mut self, timeline: &Timeline) -> bool {
         let mut left = self.ranks.len();
-        for entry in timeline.entries.iter().filter(|entry| entry.kind == Kind::End) {
+        for entry in timeline.entries.iter().filter(|entry| entry.kind == EntryKind::End) {
             if let Some(rank) = self.ranks.get_mut(entry.rank.as_str()) {
                 left = left.saturating_sub(1);
                 if let Some(step) = entry.step {
@@ -341,7 +341,7 @@ mod tests {
         let entry = Entry {
             sequence: 1,
             unix_seconds: 0.0,
-            kind: Kind::End,
+            kind: EntryKind::End,
             workload: "run".into(),
             rank: "0".into(),
             pid: 7,

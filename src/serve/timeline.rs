@@ -85,7 +85,7 @@ struct Selected<'a> {
 mod tests {
     use super::*;
     use crate::model::time::Timestamp;
-    use crate::model::timeline::{Kind, Timeline};
+    use crate::model::timeline::{EntryKind, Timeline};
     use expect_test::expect;
     use std::sync::Arc;
 
@@ -104,9 +104,9 @@ mod tests {
             })
         };
         let entries = vec![
-            entry(1, Kind::Start, "0", None),
-            entry(2, Kind::FirstStep, "1", None),
-            entry(3, Kind::Event, "0", Some(r#"{"note": "a"}"#)),
+            entry(1, EntryKind::Start, "0", None),
+            entry(2, EntryKind::FirstStep, "1", None),
+            entry(3, EntryKind::Event, "0", Some(r#"{"note": "a"}"#)),
         ];
         Frame {
             sequence: 9,

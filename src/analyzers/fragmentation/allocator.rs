@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{REGISTRATION, State, metrics};
+use super::{FragmentationState, REGISTRATION, metrics};
 use crate::analyzers::ranks;
 use crate::model::analyzer::{Analysis, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -22,16 +22,16 @@ const RECENT: f64 = 600.0;
 /// State of the allocators, by workload, rank, device and GPU.
 #[derive(Debug, Default)]
 pub(super) struct Allocators {
-    known: BTreeMap<Arc<[Label]>, Known>,
+    known: BTreeMap<Arc<[Label]>, AllocatorMemory>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct AllocatorMemory {
     /// Sum of retries and failures, as last reported.
     tries: Option<f64>,
     /// When that sum last increased, in seconds on the monotonic clock.
     failed: Option<f64>,
-    state: State,
+    state: FragmentationState,
     since_unix: f64,
     seen: f64,
 }
@@ -69,15 +69,15 @@ impl Figures {
         })
     }
 
-    fn judge(&self, failed: bool) -> State {
+    fn judge(&self, failed: bool) -> FragmentationState {
         if self.reserved <= 0.0 || self.unreleasable < WORTH * self.reserved {
-            State::Fine
+            FragmentationState::Fine
         } else if failed {
-            State::Fragmented
+            FragmentationState::Fragmented
         } else if self.device_free.is_some_and(|free| free < self.unreleasable) {
-            State::Fragmenting
+            FragmentationState::Fragmenting
         } else {
-            State::Fine
+            FragmentationState::Fine
         }
     }
 }
@@ -90,7 +90,13 @@ impl Allocators {
         for point in view.points(&training::RESERVED) {
             let labels = &point.labels;
             let Some(figures) = Figures::of(view, labels) else { continue };
-            let new = || Known { tries: None, failed: None, state: State::Fine, since_unix: unix, seen: at };
+            let new = || AllocatorMemory {
+                tries: None,
+                failed: None,
+                state: FragmentationState::Fine,
+                since_unix: unix,
+                seen: at,
+            };
             let known = self.known.entry(labels.clone()).or_insert_with(new);
             known.seen = at;
             let tries = view.value(&training::RETRIES, labels).into_iter();
@@ -106,7 +112,7 @@ impl Allocators {
             }
             put(&figures, labels, state, out);
             let [workload, rank, _, gpu] = &**labels else { continue };
-            if state != State::Fine {
+            if state != FragmentationState::Fine {
                 let pid = pids.get(&[workload, rank]).copied().cloned().unwrap_or_default();
                 let subject = Subject::allocator(workload, &pid, gpu);
                 out.findings.push(finding(&figures, subject, rank, state, known.since_unix));
@@ -116,7 +122,7 @@ impl Allocators {
     }
 }
 
-fn put(figures: &Figures, labels: &[Label], state: State, out: &mut Analysis) {
+fn put(figures: &Figures, labels: &[Label], state: FragmentationState, out: &mut Analysis) {
     let share = |part: f64, of: f64| if of > 0.0 { Ratio::new((part / of).min(1.0)) } else { None };
     out.batch.put(&metrics::UNRELEASABLE, labels, Bytes::of(figures.unreleasable));
     out.batch.put_some(&metrics::UNRELEASABLE_RATIO, labels, share(figures.unreleasable, figures.reserved));
@@ -124,16 +130,22 @@ fn put(figures: &Figures, labels: &[Label], state: State, out: &mut Analysis) {
     let beyond =
         figures.largest_free.and_then(|largest| share((figures.free - largest).max(0.0), figures.free));
     out.batch.put_some(&metrics::BEYOND_LARGEST, labels, beyond);
-    for each in State::ALL {
+    for each in FragmentationState::ALL {
         let labels: Vec<Label> = labels.iter().cloned().chain([each.word().into()]).collect();
         out.batch.put(&metrics::ALLOCATOR_STATE, &labels, Flag(each == state));
     }
 }
 
-fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, since: f64) -> Finding {
+fn finding(
+    figures: &Figures,
+    subject: Subject,
+    rank: &Label,
+    state: FragmentationState,
+    since: f64,
+) -> Finding {
     let share = format::percent(figures.unreleasable / figures.reserved);
     let why = match state {
-        State::Fragmented => "allocations were retried or failed within the last 10 minutes",
+        FragmentationState::Fragmented => "allocations were retried or failed within the last 10 minutes",
         _ => "the device has less free memory than that",
     };
     let mut evidence = vec![
@@ -146,7 +158,7 @@ fn finding(figures: &Figures, subject: Subject, rank: &Label, state: State, sinc
         analyzer: REGISTRATION.name,
         subject,
         state: state.word(),
-        severity: if state == State::Fragmented { Severity::Warning } else { Severity::Info },
+        severity: if state == FragmentationState::Fragmented { Severity::Warning } else { Severity::Info },
         since_unix_seconds: since,
         summary: format!(
             "The allocator of rank {rank} has {} ({share} of its reserved memory) free that it cannot release, and {why}.",

@@ -83,18 +83,18 @@ struct Zone {
     /// Seconds on the monotonic clock.
     born: f64,
     seen: f64,
-    state: State,
+    state: FragmentationState,
     since_unix: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FragmentationState {
     Fine,
     Fragmenting,
     Fragmented,
 }
 
-impl State {
+impl FragmentationState {
     const ALL: [Self; 3] = [Self::Fine, Self::Fragmenting, Self::Fragmented];
 
     const fn word(self) -> &'static str {
@@ -121,7 +121,7 @@ impl Analyzer for Fragmentation {
                 slow: point.value,
                 born: at,
                 seen: at,
-                state: State::Fine,
+                state: FragmentationState::Fine,
                 since_unix: unix,
             };
             let known = self.zones.entry((node.clone(), zone.clone())).or_insert_with(new);
@@ -136,11 +136,11 @@ impl Analyzer for Fragmentation {
             let labels = [node.clone(), zone.clone(), order.clone()];
             out.batch.put_some(&metrics::UNUSABLE, &labels, Ratio::new(known.fast));
             out.batch.put_some(&metrics::CHANGE, &labels, Ratio::new(known.fast - known.slow));
-            for each in State::ALL {
+            for each in FragmentationState::ALL {
                 let labels = [node.clone(), zone.clone(), each.word().into()];
                 out.batch.put(&metrics::STATE, &labels, Flag(each == state));
             }
-            if state != State::Fine {
+            if state != FragmentationState::Fine {
                 out.findings.push(known.finding(node, zone));
             }
         }
@@ -176,13 +176,13 @@ impl Zone {
         }
     }
 
-    fn judge(&self, refused: bool) -> State {
+    fn judge(&self, refused: bool) -> FragmentationState {
         if self.fast > NEARLY_ALL && refused {
-            State::Fragmented
+            FragmentationState::Fragmented
         } else if self.fast > HALF && self.fast - self.slow >= RISE {
-            State::Fragmenting
+            FragmentationState::Fragmenting
         } else {
-            State::Fine
+            FragmentationState::Fine
         }
     }
 
@@ -192,7 +192,11 @@ impl Zone {
             analyzer: REGISTRATION.name,
             subject: Subject::zone(node, zone),
             state: self.state.word(),
-            severity: if self.state == State::Fragmented { Severity::Warning } else { Severity::Info },
+            severity: if self.state == FragmentationState::Fragmented {
+                Severity::Warning
+            } else {
+                Severity::Info
+            },
             since_unix_seconds: self.since_unix,
             summary: format!(
                 "{share} of the free memory of node {node}, zone {zone}, is in blocks too small for a huge page."

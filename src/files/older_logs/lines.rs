@@ -147,7 +147,7 @@ fn gpu(line: &str) -> Option<LogLine<'_>> {
 }
 
 fn step(line: &str) -> Option<LogLine<'_>> {
-    let flagscale::Row { flops, seconds, bytes, .. } = flagscale::row(line)?;
+    let flagscale::FlagscaleRow { flops, seconds, bytes, .. } = flagscale::row(line)?;
     Some(LogLine::Step { flops, seconds, bytes })
 }
 

@@ -119,7 +119,7 @@ pub fn difference(dtype: Dtype, before: &[u8], after: &[u8]) -> Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::parameters::Place;
+    use crate::files::parameters::StoredAt;
 
     fn tensor(dtype: Dtype, shape: &[u64]) -> Tensor {
         Tensor {
@@ -128,7 +128,7 @@ mod tests {
             shape: shape.to_vec(),
             elements: 1,
             bytes: 4,
-            place: Place::Dense { offset: 0 },
+            place: StoredAt::Dense { offset: 0 },
             row_major: true,
             parameter: None,
             requires_grad: None,

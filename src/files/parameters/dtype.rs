@@ -30,9 +30,9 @@ pub enum Dtype {
 }
 
 /// Type, bits of an element, name in safetensors (crate 0.8), PyTorch's name, PyTorch's typed storage.
-type Row = (Dtype, u64, &'static str, &'static str, &'static str);
+type DtypeRow = (Dtype, u64, &'static str, &'static str, &'static str);
 
-const TABLE: &[Row] = &[
+const TABLE: &[DtypeRow] = &[
     (Dtype::Bool, 8, "BOOL", "bool", "BoolStorage"),
     (Dtype::F4E2M1, 4, "F4", "", ""),
     (Dtype::F6E2M3, 6, "F6_E2M3", "", ""),
@@ -75,7 +75,7 @@ impl Dtype {
         TABLE.iter().find(|row| !row.4.is_empty() && row.4.as_bytes() == class).map(|row| row.0)
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static DtypeRow {
         TABLE.iter().find(|row| row.0 == self).expect("a test finds every type in the table")
     }
 

@@ -51,7 +51,7 @@ pub struct Tensor {
     /// The bytes of its elements.
     pub bytes: u64,
     /// Their location.
-    pub place: Place,
+    pub place: StoredAt,
     /// Whether they are in the order of the shape, the last dimension first; a `.pt` file may have another.
     pub row_major: bool,
     /// Whether it was saved as a parameter; absent where the format does not store it.
@@ -62,7 +62,7 @@ pub struct Tensor {
 
 /// Location of a tensor's elements in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum StoredAt {
     /// Contiguous from this byte on, little-endian; not necessarily in the order of the shape.
     Dense {
         /// In bytes from the start of the file.

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::bytes::{ReadAt, read};
 use super::dtype::{Dtype, elements};
 use super::error::{ParameterError, shortened};
-use super::{Part, Place, Tensor};
+use super::{Part, StoredAt, Tensor};
 
 /// The largest header, in bytes, that the safetensors crate writes or reads.
 pub const HEADER_BYTES: u64 = 100_000_000;
@@ -80,7 +80,7 @@ pub fn read_header(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError
             shape,
             elements: count,
             bytes: end - begin,
-            place: Place::Dense { offset: start + begin },
+            place: StoredAt::Dense { offset: start + begin },
             row_major: true,
             parameter: None,
             requires_grad: None,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::scan::ScanResult;
-use super::{Dtype, Group, Place, Tensor, group_of};
+use super::{Dtype, Group, StoredAt, Tensor, group_of};
 use crate::model::units::{Bytes, Ratio};
 
 /// One tensor of a checkpoint.
@@ -128,7 +128,7 @@ pub fn summarize<'a>(items: &[Item<'a>], options: &Options) -> Summary<'a> {
     let mut places = HashSet::new();
     let (once, tied): (Vec<&Item<'a>>, Vec<&Item<'a>>) = items.iter().partition(|item| {
         item.tensor.bytes == 0
-            || matches!(item.tensor.place, Place::Elsewhere { .. })
+            || matches!(item.tensor.place, StoredAt::Elsewhere { .. })
             || places.insert((item.file, item.tensor.place, item.tensor.bytes))
     });
     let bytes: Bytes = once.iter().map(|item| Bytes::new(item.tensor.bytes)).sum();
@@ -193,7 +193,7 @@ fn values<'a>(items: &[&Item<'a>], top: usize) -> Option<Values<'a>> {
         items.iter().filter_map(|item| Some((*item, item.found?))).collect();
     let mut not_scanned = BTreeMap::new();
     for item in items.iter().filter(|item| item.found.is_none()) {
-        let Place::Elsewhere { why } = item.tensor.place else { return None };
+        let StoredAt::Elsewhere { why } = item.tensor.place else { return None };
         *not_scanned.entry(why).or_insert(0) += 1;
     }
     let mut bad: Vec<&(&Item<'a>, ScanResult)> =
@@ -253,7 +253,7 @@ mod tests {
             shape: vec![len],
             elements: len,
             bytes: len * 4,
-            place: Place::Dense { offset },
+            place: StoredAt::Dense { offset },
             row_major: true,
             parameter: None,
             requires_grad,

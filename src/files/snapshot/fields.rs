@@ -82,7 +82,7 @@ impl<'r, 'a> Fields<'r, 'a> {
             Value::Text(text) => format!("{:?}", shortened(text)),
             other => other.kind().to_owned(),
         };
-        SnapshotError::Kind { path: path.to_string(), expected, found }
+        SnapshotError::SegmentKind { path: path.to_string(), expected, found }
     }
 }
 

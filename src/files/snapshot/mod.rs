@@ -85,7 +85,7 @@ pub struct Segment {
     /// The stream it belongs to, as the driver's handle; 0 is the default stream.
     pub stream: i64,
     /// Its pool.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// The private pool, as CUDA graphs have; (0, 0) is the default pool.
     pub pool: (i64, i64),
     /// Whether it can grow and shrink in place.
@@ -97,7 +97,7 @@ pub struct Segment {
 /// One of the allocator's two pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum SegmentKind {
     /// The small pool, for requests below 1 MiB.
     Small,
     /// The large pool, for requests of 1 MiB and more.
@@ -113,7 +113,7 @@ pub struct Block {
     pub size: u64,
     /// The requested size, in bytes; equal to the size where the release does not write it. 0 for free blocks.
     pub requested: u64,
-    pub state: State,
+    pub state: BlockState,
     /// The stack that allocated it.
     pub stack: StackId,
 }
@@ -121,7 +121,7 @@ pub struct Block {
 /// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum BlockState {
     /// Allocated by the job.
     Allocated,
     /// Freed by the job, and possibly still in use by another stream.

@@ -3,7 +3,7 @@
 use super::error::{Path, SnapshotError};
 use super::fields::Fields;
 use super::stacks::{Collector, StackId};
-use super::{Block, Kind, Segment, Snapshot, State};
+use super::{Block, BlockState, Segment, SegmentKind, Snapshot};
 use crate::files::pickle::{Budget, Id};
 
 /// Appends one segment and its blocks.
@@ -26,8 +26,8 @@ pub(super) fn segment<'a>(
             b"segment_type" => {
                 let path = Path::Key(path, "segment_type");
                 kind = match fields.text(value, &path)? {
-                    b"small" => Some(Kind::Small),
-                    b"large" => Some(Kind::Large),
+                    b"small" => Some(SegmentKind::Small),
+                    b"large" => Some(SegmentKind::Large),
                     _ => return Err(fields.kind(value, &path, "small or large")),
                 };
             }
@@ -56,7 +56,7 @@ pub(super) fn segment<'a>(
         snapshot.note(|| format!("{path}: its blocks have {sum} bytes, and it has {size}"));
     }
     // Releases before 1.6 write no type; only a small segment has exactly 2 MiB.
-    let kind = kind.unwrap_or(if size <= 2 << 20 { Kind::Small } else { Kind::Large });
+    let kind = kind.unwrap_or(if size <= 2 << 20 { SegmentKind::Small } else { SegmentKind::Large });
     let blocks = (first, index(snapshot.blocks.len(), &place)?);
     let segment = Segment { device, address, size, stream, kind, pool, expandable, blocks };
     budget.push(&mut snapshot.segments, segment).map_err(|source| path.over(source))
@@ -82,10 +82,10 @@ fn block<'a>(
             b"state" => {
                 let path = Path::Key(path, "state");
                 state = Some(match fields.text(value, &path)? {
-                    b"active_allocated" => State::Allocated,
+                    b"active_allocated" => BlockState::Allocated,
                     // PyTorch's documentation uses the second spelling, its code the first.
-                    b"active_pending_free" | b"active_awaiting_free" => State::PendingFree,
-                    b"inactive" => State::Free,
+                    b"active_pending_free" | b"active_awaiting_free" => BlockState::PendingFree,
+                    b"inactive" => BlockState::Free,
                     _ => return Err(fields.kind(value, &path, "a block's state")),
                 });
             }
@@ -97,7 +97,7 @@ fn block<'a>(
     let missing = |key| SnapshotError::Missing(Path::Key(path, key).to_string());
     let size = size.ok_or_else(|| missing("size"))?;
     let state = state.ok_or_else(|| missing("state"))?;
-    if state == State::Free {
+    if state == BlockState::Free {
         return Ok(Block { address, size, requested: 0, state, stack: StackId::UNKNOWN });
     }
     let mut stack = StackId::UNKNOWN;

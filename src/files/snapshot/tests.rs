@@ -239,7 +239,7 @@ fn a_snapshot_of_the_oldest_release_is_read() {
     let segment = dict([("address", 0x1000.into()), ("total_size", (2 * MIB).into()), ("blocks", blocks)]);
     both(&list([segment]), |snapshot, analysis| {
         assert_eq!(analysis.totals.requested_bytes, Bytes::new(900));
-        assert_eq!(analysis.segments[0].pool, Kind::Small);
+        assert_eq!(analysis.segments[0].pool, SegmentKind::Small);
         assert_eq!(snapshot.blocks[1].address, 0x1000 + 1024);
         assert_eq!(analysis.stacks[0].stack.frames, ["forward (/job/net.py)"]);
         assert!(analysis.allocator_settings.is_none() && analysis.traces.is_empty());

@@ -11,7 +11,7 @@ const GIB: f64 = 1_073_741_824.0;
 
 /// A row of FlagScale's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub struct FlagscaleRow {
     /// The iteration.
     pub step: u64,
     /// 10^12 operations per second and GPU, as computed by the tool.
@@ -22,7 +22,7 @@ pub struct Row {
 }
 
 /// Date, time, step, TFLOPS/GPU, TFLOPS, samples/s, tokens/s, ms, GB (xiaodouzi666/FlagScale-new-feature).
-pub fn row(line: &str) -> Option<Row> {
+pub fn row(line: &str) -> Option<FlagscaleRow> {
     let mut cells = line.split_whitespace();
     let (date, clock, step) = (cells.next()?, cells.next()?, cells.next()?);
     if date.len() != 10 || clock.len() != 8 || step.bytes().any(|byte| !byte.is_ascii_digit()) {
@@ -31,7 +31,7 @@ pub fn row(line: &str) -> Option<Row> {
     stamp::find(line)?;
     let numbers: Vec<f64> = cells.map(|cell| cell.parse().ok()).collect::<Option<_>>()?;
     let [flops, _, _, _, millis, gigabytes] = numbers[..] else { return None };
-    Some(Row { step: step.parse().ok()?, flops, seconds: millis / 1000.0, bytes: gigabytes * GIB })
+    Some(FlagscaleRow { step: step.parse().ok()?, flops, seconds: millis / 1000.0, bytes: gigabytes * GIB })
 }
 
 pub(super) fn read(line: &str) -> Option<Reading> {

@@ -103,7 +103,7 @@ struct Running {
 }
 
 #[derive(Default)]
-struct State {
+struct ReaderState {
     /// By user, in the order of requests.
     waiting: BTreeMap<u32, VecDeque<Job>>,
     /// By the number of the thread.
@@ -125,7 +125,7 @@ struct State {
 /// The pool of threads. Nothing waits for the threads to end, not even the shutdown of the daemon.
 pub struct Pool {
     pace: Pace,
-    state: Mutex<State>,
+    state: Mutex<ReaderState>,
     call: Condvar,
     answered: Condvar,
 }
@@ -142,7 +142,7 @@ pub fn shared() -> Arc<Pool> {
     Arc::clone(SHARED.get_or_init(|| Arc::new(Pool::new(Pace::DAEMON))))
 }
 
-impl State {
+impl ReaderState {
     fn slow<'s>(&'s self, now: Timestamp, pace: &'s Pace) -> impl Iterator<Item = &'s Running> {
         self.running.values().filter(move |running| now.since(running.since) >= pace.slow)
     }
@@ -219,7 +219,7 @@ impl Pool {
         Self { pace, state: Mutex::default(), call: Condvar::new(), answered: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReaderState> {
         // No code under the lock panics halfway through a change.
         lock(&self.state)
     }
@@ -256,7 +256,7 @@ impl Pool {
     }
 
     /// Makes sure that a thread makes progress if there is work.
-    fn hire(self: &Arc<Self>, state: &mut State, now: Timestamp) {
+    fn hire(self: &Arc<Self>, state: &mut ReaderState, now: Timestamp) {
         if state.moves(now, &self.pace) || state.turn(now, &self.pace).is_none() {
             return;
         }
@@ -308,7 +308,7 @@ impl Pool {
                 return;
             }
             state.free += 1;
-            let called = |state: &mut State| state.called == 0;
+            let called = |state: &mut ReaderState| state.called == 0;
             state = self.call.wait_while(state, called).unwrap_or_else(PoisonError::into_inner);
         }
     }

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use self::file::Gentle;
-use super::error::{Place as _, RecordingError};
+use super::error::{InFile as _, RecordingError};
 use crate::files::parameters::adapter::{Adapter, read_config};
 use crate::files::parameters::index::{Index, read_index};
-use crate::files::parameters::{Group, Part, Place, ReadAt as _, Tensor, group_of, safetensors, torch};
+use crate::files::parameters::{Group, Part, ReadAt as _, StoredAt, Tensor, group_of, safetensors, torch};
 use crate::host::fs::read_bounded;
 
 /// Maximum size of an index or a configuration, in bytes.
@@ -41,16 +41,16 @@ pub(crate) struct Shard {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Safetensors,
     Torch,
 }
 
 /// The format according to the name of the file.
-fn promised(path: &Path) -> Option<Kind> {
+fn promised(path: &Path) -> Option<FileKind> {
     match path.extension()?.to_str()? {
-        "safetensors" => Some(Kind::Safetensors),
-        "pt" | "pth" | "bin" | "ckpt" => Some(Kind::Torch),
+        "safetensors" => Some(FileKind::Safetensors),
+        "pt" | "pth" | "bin" | "ckpt" => Some(FileKind::Torch),
         _ => None,
     }
 }
@@ -110,7 +110,7 @@ impl Checkpoint {
         }
         let of =
             |kind| -> Vec<&PathBuf> { paths.iter().filter(|path| promised(path) == Some(kind)).collect() };
-        let (safetensors, torch) = (of(Kind::Safetensors), of(Kind::Torch));
+        let (safetensors, torch) = (of(FileKind::Safetensors), of(FileKind::Torch));
         let adapter: Vec<&PathBuf> = safetensors
             .iter()
             .chain(&torch)
@@ -175,7 +175,7 @@ impl Checkpoint {
     pub(crate) fn elements(&self) -> u64 {
         let mut places = std::collections::HashSet::new();
         let counted = self.tensors().filter(|(file, tensor)| {
-            let own = matches!(tensor.place, Place::Elsewhere { .. })
+            let own = matches!(tensor.place, StoredAt::Elsewhere { .. })
                 || places.insert((*file, tensor.place, tensor.bytes));
             group_of(&tensor.name) != Group::Optimizer && own
         });
@@ -202,13 +202,13 @@ fn read(path: &Path, file: &Gentle, options: &torch::Options) -> Result<Part, Re
     let known = usize::try_from(file.size()).unwrap_or(usize::MAX).min(start.len());
     file.read_exact_at(&mut start[..known], 0)?;
     let kind = match start {
-        [b'P', b'K', 3, 4, ..] => Some(Kind::Torch),
-        [.., b'{'] => Some(Kind::Safetensors),
+        [b'P', b'K', 3, 4, ..] => Some(FileKind::Torch),
+        [.., b'{'] => Some(FileKind::Safetensors),
         _ => promised(path),
     };
     match kind {
-        Some(Kind::Safetensors) => Ok(safetensors::read_header(file)?),
-        Some(Kind::Torch) => Ok(torch::read_archive(file, options)?),
+        Some(FileKind::Safetensors) => Ok(safetensors::read_header(file)?),
+        Some(FileKind::Torch) => Ok(torch::read_archive(file, options)?),
         None => Err(RecordingError::UnknownFormat),
     }
 }

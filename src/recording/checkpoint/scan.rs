@@ -11,11 +11,11 @@ use super::file::{COLD, Gentle};
 use super::{Checkpoint, Shard};
 use crate::files::parameters::compare::{Difference, difference};
 use crate::files::parameters::scan::{ScanResult, scan};
-use crate::files::parameters::{Place, ReadAt as _, Tensor};
+use crate::files::parameters::{ReadAt as _, StoredAt, Tensor};
 use crate::host::clock;
 use crate::model::lock::lock;
 use crate::model::units::Bytes;
-use crate::recording::error::{Place as _, RecordingError};
+use crate::recording::error::{InFile as _, RecordingError};
 
 /// Size of the segment that one thread reads at once, in bytes; a multiple of every element's size.
 const SEGMENT: u64 = 16 << 20;
@@ -86,8 +86,8 @@ pub(crate) fn scan_all(
 ) -> Result<(Vec<Option<ScanResult>>, Speed), RecordingError> {
     let tensors: Vec<(usize, &Tensor)> = checkpoint.tensors().collect();
     let place = |tensor: &Tensor| match tensor.place {
-        Place::Dense { offset } => Some(offset),
-        Place::Elsewhere { .. } => None,
+        StoredAt::Dense { offset } => Some(offset),
+        StoredAt::Elsewhere { .. } => None,
     };
     let sizes = tensors.iter().map(|(_, tensor)| place(tensor).map_or(0, |_| tensor.bytes));
     let segments = segments(sizes.enumerate());
@@ -136,7 +136,7 @@ pub(crate) fn compare_all(
     let places: Vec<Option<[u64; 2]>> = pairs
         .iter()
         .map(|[before, after]| match (before.1.place, after.1.place) {
-            (Place::Dense { offset: old }, Place::Dense { offset: new })
+            (StoredAt::Dense { offset: old }, StoredAt::Dense { offset: new })
                 if before.1.row_major && after.1.row_major =>
             {
                 Some([old, new])

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::files::snapshot::analysis::{
     Analysis, Comparison, Gap, Group, Holder, Leaks, Neighbor, Origin, Request, Totals, TraceReport, Windows,
 };
-use crate::files::snapshot::{Kind, Settings};
+use crate::files::snapshot::{SegmentKind, Settings};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
@@ -92,8 +92,8 @@ fn groups(title: &str, groups: &[Group], page: Page, out: &mut String) {
         }
         if let Some(pool) = group.pool {
             name.push_str(match pool {
-                Kind::Small => ", small",
-                Kind::Large => ", large",
+                SegmentKind::Small => ", small",
+                SegmentKind::Large => ", large",
             });
         }
         if let Some((first, second)) = group.private_pool.filter(|pool| *pool != (0, 0)) {

@@ -45,13 +45,13 @@ pub(super) enum Phase {
 /// One connection's phase.
 #[derive(Debug)]
 pub(super) struct Meter {
-    state: Mutex<State>,
+    state: Mutex<MeterState>,
     times: Times,
     evicted: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct MeterState {
     /// Never `Waiting`, which is derived: all open requests wait.
     phase: Phase,
     since: Instant,
@@ -63,7 +63,7 @@ struct State {
 
 impl Meter {
     pub(super) fn new(times: Times) -> Self {
-        let state = State { phase: Phase::Idle, since: Instant::now(), waiting: 0, bytes_begin: true };
+        let state = MeterState { phase: Phase::Idle, since: Instant::now(), waiting: 0, bytes_begin: true };
         Self { state: Mutex::new(state), times, evicted: Notify::new() }
     }
 
@@ -139,7 +139,7 @@ impl Meter {
         (state.phase, state.since) = (phase, Instant::now());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MeterState> {
         lock(&self.state)
     }
 }

@@ -9,7 +9,7 @@ use super::chart::Chart;
 use crate::model::format;
 use crate::model::printable::escaped;
 use crate::node_view::sheet::{ChartOf, Facts, Item, Section, Sheet, Stack};
-use crate::node_view::table::{Cell, Column, Kind, Row, Table};
+use crate::node_view::table::{Cell, CellKind, Column, Row, Table};
 use crate::node_view::{Health, Link, Owner, Problem};
 
 /// Text of any origin.
@@ -66,10 +66,10 @@ fn owner(owner: &Owner) -> Markup {
 /// From which width on a column is shown, and how it is aligned.
 const fn class(column: &Column) -> Option<&'static str> {
     match (column.kind, column.weight) {
-        (Kind::Prose, _) => Some("text"),
-        (Kind::Number, 0..=2) => Some("number"),
-        (Kind::Number, 3..=4) => Some("number wide"),
-        (Kind::Number, _) => Some("number widest"),
+        (CellKind::Prose, _) => Some("text"),
+        (CellKind::Number, 0..=2) => Some("number"),
+        (CellKind::Number, 3..=4) => Some("number wide"),
+        (CellKind::Number, _) => Some("number widest"),
         (_, 0..=2) => None,
         (_, 3..=4) => Some("wide"),
         _ => Some("widest"),

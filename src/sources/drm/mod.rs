@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::vendor::Vendor;
-use self::watch::{Sample, Setup, State, Watcher};
+use self::watch::{DeviceState, Sample, Setup, Watcher};
 use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -88,7 +88,7 @@ impl Source for Drm {
         // Held only while pointers are copied: the threads hold no lock while they read.
         let (searched, error, gpus) = {
             let world = lock(&watcher.shared.world);
-            let states: Vec<State> = world.gpus.iter().map(|state| lock(state).clone()).collect();
+            let states: Vec<DeviceState> = world.gpus.iter().map(|state| lock(state).clone()).collect();
             (world.searched, world.error.clone(), states)
         };
         let stale = (self.setup.interval * STALE).max(SHORTEST_STALE);
@@ -116,7 +116,7 @@ impl Source for Drm {
 }
 
 /// The status of a GPU, as of the source `gpu`.
-fn condition(gpu: &State, at: Timestamp, stale: Duration) -> &'static str {
+fn condition(gpu: &DeviceState, at: Timestamp, stale: Duration) -> &'static str {
     if gpu.lost {
         return "lost";
     }
@@ -130,11 +130,11 @@ fn condition(gpu: &State, at: Timestamp, stale: Duration) -> &'static str {
 }
 
 /// Time since its newest complete read, or since it was found.
-fn age(gpu: &State, at: Timestamp) -> Duration {
+fn age(gpu: &DeviceState, at: Timestamp) -> Duration {
     at.since(gpu.sampled.unwrap_or(gpu.since))
 }
 
-fn put(gpu: &State, condition: &'static str, at: Timestamp, stale: Duration, out: &mut Batch) {
+fn put(gpu: &DeviceState, condition: &'static str, at: Timestamp, stale: Duration, out: &mut Batch) {
     let labels = &gpu.card.labels;
     let with = |label: &str| [labels[0].clone(), labels[1].clone(), label.into()];
     for possible in ["ok", "lost", "hung", "unknown_error", "unobserved"] {

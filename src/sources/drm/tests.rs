@@ -13,7 +13,7 @@ use super::clients::{Accounts, Finder, Holder, Of, Usages};
 use super::fdinfo::Client;
 use super::files::Files;
 use super::vendor::Report;
-use super::watch::{Setup, State};
+use super::watch::{DeviceState, Setup};
 use super::{Drm, REGISTRATION, VENDORS, amd, intel};
 use crate::host::clock;
 use crate::host::process::fixture::{Process, Tree};
@@ -96,7 +96,7 @@ fn read(root: &Root, processes: &[(u32, u64, u32)], out: &mut Batch) {
         let mut files = Files::new(&folder, card.vendor.hwmon, &ignore as Report<'_>);
         let sample = super::watch::sample(&setup, &card, Some(&holders), &mut accounts, &mut files);
         let at = Timestamp::from_secs(7);
-        let state = State {
+        let state = DeviceState {
             card: Arc::new(card),
             sample: Some(Arc::new(sample)),
             sampled: Some(at),

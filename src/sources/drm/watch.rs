@@ -50,7 +50,7 @@ pub struct Sample {
 
 /// What is known of a GPU.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct DeviceState {
     pub card: Arc<Card>,
     /// The newest complete read.
     pub sample: Option<Arc<Sample>>,
@@ -70,7 +70,7 @@ pub struct World {
     pub searched: bool,
     /// Why they could not be.
     pub error: Option<String>,
-    pub gpus: Vec<Arc<Mutex<State>>>,
+    pub gpus: Vec<Arc<Mutex<DeviceState>>>,
 }
 
 /// Data that the sampler and the threads exchange.
@@ -106,7 +106,7 @@ impl Watcher {
 }
 
 fn find(setup: &Setup, shared: &Arc<Shared>, stopped: &Receiver<()>) {
-    let mut threads: Vec<(Arc<Mutex<State>>, Sender<()>)> = Vec::new();
+    let mut threads: Vec<(Arc<Mutex<DeviceState>>, Sender<()>)> = Vec::new();
     let mut finder = Finder::default();
     for round in 0_u32.. {
         if round % SEARCH == 0 || threads.is_empty() {
@@ -126,7 +126,7 @@ fn find(setup: &Setup, shared: &Arc<Shared>, stopped: &Receiver<()>) {
 }
 
 /// Starts a thread for each new GPU, and ends those of GPUs that have disappeared.
-fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<State>>, Sender<()>)>) {
+fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<DeviceState>>, Sender<()>)>) {
     let cards = match card::find(&setup.sys, setup.vendors) {
         Ok(cards) => cards,
         Err(error) => {
@@ -146,7 +146,7 @@ fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<Stat
             continue;
         }
         let card = Arc::new(card);
-        let state = State {
+        let state = DeviceState {
             card: Arc::clone(&card),
             sample: None,
             sampled: None,
@@ -164,13 +164,13 @@ fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<Stat
         }
     }
     let mut world = lock(&shared.world);
-    let current = |state: &Arc<Mutex<State>>| threads.iter().any(|(own, _)| Arc::ptr_eq(own, state));
+    let current = |state: &Arc<Mutex<DeviceState>>| threads.iter().any(|(own, _)| Arc::ptr_eq(own, state));
     // A GPU that was found again is not lost.
-    let back = |state: &Arc<Mutex<State>>| {
+    let back = |state: &Arc<Mutex<DeviceState>>| {
         let uuid = lock(state).card.labels[1].clone();
         threads.iter().any(|(own, _)| lock(own).card.labels[1] == uuid)
     };
-    let mut gpus: Vec<Arc<Mutex<State>>> =
+    let mut gpus: Vec<Arc<Mutex<DeviceState>>> =
         world.gpus.drain(..).filter(|gpu| !current(gpu) && !back(gpu)).collect();
     let surplus = gpus.len().saturating_sub(MOST_LOST);
     gpus.drain(..surplus);
@@ -179,7 +179,7 @@ fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<Stat
 }
 
 /// Reads one GPU until the source is dropped.
-fn read(setup: &Setup, shared: &Shared, state: &Mutex<State>, card: &Card, stopped: &Receiver<()>) {
+fn read(setup: &Setup, shared: &Shared, state: &Mutex<DeviceState>, card: &Card, stopped: &Receiver<()>) {
     let mut accounts = Accounts::default();
     let report = |file: &str| lock(state).reading = Some(file.into());
     let mut files = Files::new(&card.folder, card.vendor.hwmon, &report as Report<'_>);

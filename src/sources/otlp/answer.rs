@@ -278,7 +278,7 @@ fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> 
 /// Decompresses, weighs, decodes and applies arbitrary bytes.
 #[cfg(any(fuzzing, test))]
 pub(super) fn fuzz(bytes: &[u8]) {
-    use super::senders::{PushSender, RequestOrigin, Shared};
+    use super::senders::{PushSender, RequestOrigin, SendersShared};
     use crate::model::time::Timestamp;
     let _ = unzip(bytes);
     if weigh::weigh(bytes).is_err() {
@@ -291,7 +291,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
         max_ranks: 4,
         stale_after: Duration::from_secs(60),
     };
-    let shared = Shared::new("/".into(), crate::host::subordinate::Subordinates::default(), &options);
+    let shared = SendersShared::new("/".into(), crate::host::subordinate::Subordinates::default(), &options);
     for second in [1, 2] {
         let now = Timestamp::from_secs(second);
         let tally = shared.receive(

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::intake::Tally;
-use super::senders::{PushSender, RequestOrigin, Shared};
+use super::senders::{PushSender, RequestOrigin, SendersShared};
 use crate::host::clock;
 use crate::host::connection::{self, Socket};
 use crate::model::ids::ProcessKey;
@@ -41,7 +41,7 @@ pub(super) async fn rest(begun: Timestamp) {
 /// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SendersShared>,
     /// Permits to read the body of a request.
     places: Arc<Semaphore>,
     /// Permits of each connected user.
@@ -52,7 +52,7 @@ pub(super) struct ConnectionContext {
 
 impl ConnectionContext {
     /// State without connections.
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SendersShared>) -> Self {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         Self { shared, places, own_places: Arc::default(), intake_lock: Arc::default() }
     }
@@ -73,7 +73,7 @@ impl ConnectionContext {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SendersShared>,
     context: ConnectionContext,
     own_places: Arc<Semaphore>,
     socket: Option<Socket>,

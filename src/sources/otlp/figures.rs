@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::counts::Outcome;
-use super::names::Known;
+use super::names::KnownName;
 use crate::model::desc::{Desc, Kind};
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
@@ -96,7 +96,7 @@ impl Figures {
     /// Applies a number point.
     pub(super) fn number(
         &mut self,
-        known: &Known,
+        known: &KnownName,
         extra: Label,
         value: f64,
         temporality: Temporality,

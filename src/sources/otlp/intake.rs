@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 
 use super::counts::Outcome;
 use super::figures::{Counted, Figures, Temporality, Times};
-use super::names::{self, Extra, Known};
+use super::names::{self, Extra, KnownName};
 use crate::model::desc::Kind;
 use crate::model::label::Label;
 
@@ -108,7 +108,7 @@ pub(super) fn take(request: &ExportMetricsServiceRequest, ranks: &mut impl Figur
 
 fn take_metric(
     metric: &Metric,
-    known: &Known,
+    known: &KnownName,
     reported: &RankAttributes,
     ranks: &mut impl FiguresByRank,
     tally: &mut Tally,
@@ -188,7 +188,7 @@ fn take_metric(
 
 fn take_number(
     figures: &mut Figures,
-    known: &Known,
+    known: &KnownName,
     reported: &RankAttributes,
     extra: Label,
     point: &NumberDataPoint,
@@ -212,7 +212,7 @@ fn take_number(
 /// The rank of a point, and the value of its last label.
 fn place(
     attributes: &[KeyValue],
-    known: &Known,
+    known: &KnownName,
     reported: &RankAttributes,
 ) -> Result<(RankAttributes, Label), Outcome> {
     let understood = |key: &str| RANK.contains(&key) || LOCAL_RANK.contains(&key) || LABELS.contains(&key);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use options::Options;
 use receiver::Hold;
-use senders::{PushSender, Rank, Shared};
+use senders::{PushSender, Rank, SendersShared};
 
 use crate::host::subordinate::Subordinates;
 use crate::model::desc::{Desc, Metric as _};
@@ -67,7 +67,7 @@ struct Otlp {
     proc: PathBuf,
     passwd: PathBuf,
     /// Started by the first sample.
-    thread: Option<(Arc<Shared>, Option<Hold>)>,
+    thread: Option<(Arc<SendersShared>, Option<Hold>)>,
 }
 
 impl Otlp {
@@ -75,11 +75,12 @@ impl Otlp {
         Self { options, proc, passwd, thread: None }
     }
 
-    fn shared(&mut self) -> Result<Arc<Shared>, SourceError> {
+    fn shared(&mut self) -> Result<Arc<SendersShared>, SourceError> {
         if let Some((shared, _)) = &self.thread {
             return Ok(Arc::clone(shared));
         }
-        let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.options));
+        let shared =
+            Arc::new(SendersShared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.options));
         let hold = receiver::start(&self.options, Arc::clone(&shared)).map_err(|error| {
             SourceError::failed(
                 Failure::of(&error),
@@ -116,7 +117,7 @@ fn put_peers(metric: &'static crate::model::desc::Gauge<Count>, known: u64, unkn
 }
 
 /// Puts every rank that pushes, except those that also report over the job socket.
-fn put_ranks(shared: &Shared, at: Timestamp, out: &mut Batch) {
+fn put_ranks(shared: &SendersShared, at: Timestamp, out: &mut Batch) {
     let facts = std::mem::take(&mut out.facts);
     let table = facts.processes.clone();
     let is_running = |key: ProcessKey| {

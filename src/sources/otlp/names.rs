@@ -23,7 +23,7 @@ pub(super) enum Extra {
 
 /// The mapping of a pushed metric.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownName {
     /// Our metric.
     pub(super) desc: &'static Desc,
     /// The factor by which a pushed value is multiplied.
@@ -41,7 +41,7 @@ pub(super) struct Known {
     pub(super) whole: bool,
 }
 
-impl Known {
+impl KnownName {
     fn new(desc: &'static Desc) -> Self {
         let extra = match desc.labels {
             [_, _, "device", "gpu"] => Extra::Device,
@@ -58,7 +58,7 @@ impl Known {
 }
 
 /// The mapping of a name and unit; nothing for metrics that are not known.
-pub(super) fn known(name: &str, unit: &str) -> Option<Known> {
+pub(super) fn known(name: &str, unit: &str) -> Option<KnownName> {
     if let Some(name) = name.strip_prefix("megatron.training.") {
         return megatron(name, unit);
     }
@@ -66,26 +66,29 @@ pub(super) fn known(name: &str, unit: &str) -> Option<Known> {
     fits(known.desc.ucum, unit).then_some(*known)
 }
 
-fn megatron(name: &str, unit: &str) -> Option<Known> {
-    let (known, units): (Known, &[&str]) = match name {
+fn megatron(name: &str, unit: &str) -> Option<KnownName> {
+    let (known, units): (KnownName, &[&str]) = match name {
         // The mean of the steps since the last push.
-        "step_duration_ms" => (Known { factor: 1e-3, ..Known::new(&m::STEP_DURATION.desc) }, &["ms", ""]),
-        "loss" => (Known::new(&m::LOSS.desc), &["", "1"]),
-        "grad_norm" => (Known::new(&m::GRAD_NORM.desc), &["", "1"]),
-        "learning_rate" => (Known::new(&m::LEARNING_RATE.desc), &["", "1"]),
-        "skipped_iters" => (Known::new(&m::SKIPPED.desc), &["", "1"]),
+        "step_duration_ms" => {
+            (KnownName { factor: 1e-3, ..KnownName::new(&m::STEP_DURATION.desc) }, &["ms", ""])
+        }
+        "loss" => (KnownName::new(&m::LOSS.desc), &["", "1"]),
+        "grad_norm" => (KnownName::new(&m::GRAD_NORM.desc), &["", "1"]),
+        "learning_rate" => (KnownName::new(&m::LEARNING_RATE.desc), &["", "1"]),
+        "skipped_iters" => (KnownName::new(&m::SKIPPED.desc), &["", "1"]),
         // Of one GPU; its formula counts half of the attention's square, because of the causal mask.
         "throughput_tflops" => (
-            Known { factor: 1e12, fixed: Some("causal"), ..Known::new(&m::FLOPS.desc) },
+            KnownName { factor: 1e12, fixed: Some("causal"), ..KnownName::new(&m::FLOPS.desc) },
             &["", "TFLOP/s", "TFLOP/s/GPU"],
         ),
         // Sequence length times global batch.
-        "tokens_per_sec" => {
-            (Known { of_all: true, ..Known::new(&m::TOKEN_RATE.desc) }, &["", "tokens/s", "{token}/s"])
-        }
+        "tokens_per_sec" => (
+            KnownName { of_all: true, ..KnownName::new(&m::TOKEN_RATE.desc) },
+            &["", "tokens/s", "{token}/s"],
+        ),
         // `torch.cuda.max_memory_allocated() / 1024 ** 3`, despite the name.
         "memory_allocated_gb" => (
-            Known { factor: 1_073_741_824.0, ..Known::new(&m::ALLOCATED_PEAK.desc) },
+            KnownName { factor: 1_073_741_824.0, ..KnownName::new(&m::ALLOCATED_PEAK.desc) },
             &["", "GB", "GBy", "GiBy"],
         ),
         _ => return None,
@@ -94,8 +97,8 @@ fn megatron(name: &str, unit: &str) -> Option<Known> {
 }
 
 /// Our own names of those metrics that a job can report.
-fn own() -> &'static HashMap<String, Known> {
-    static OWN: OnceLock<HashMap<String, Known>> = OnceLock::new();
+fn own() -> &'static HashMap<String, KnownName> {
+    static OWN: OnceLock<HashMap<String, KnownName>> = OnceLock::new();
     OWN.get_or_init(|| {
         // Metrics that the daemon itself measures or computes for a rank.
         let computed = [
@@ -115,7 +118,7 @@ fn own() -> &'static HashMap<String, Known> {
                 && matches!(labels, [] | ["le"] | ["device", "gpu"] | ["phase"] | ["convention"])
                 && !computed.iter().any(|other| other.name == desc.name)
         };
-        m::METRICS.iter().filter(tellable).map(|desc| (desc.otlp_name(), Known::new(desc))).collect()
+        m::METRICS.iter().filter(tellable).map(|desc| (desc.otlp_name(), KnownName::new(desc))).collect()
     })
 }
 

@@ -23,7 +23,7 @@ use super::answer;
 use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Options;
-use super::senders::{Limit, Shared, State};
+use super::senders::{Limit, ListenState, SendersShared};
 use crate::host::{clock, process};
 use crate::model::fair::{Room, Table};
 use crate::model::lock::lock;
@@ -70,7 +70,7 @@ struct Callers {
 ///
 /// # Errors
 /// The operating system's error if no thread or descriptor can be created.
-pub(super) fn start(options: &Options, shared: Arc<Shared>) -> std::io::Result<Hold> {
+pub(super) fn start(options: &Options, shared: Arc<SendersShared>) -> std::io::Result<Hold> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
     let (end, ended) = std::sync::mpsc::channel();
@@ -89,7 +89,7 @@ pub(super) fn places(options: &Options) -> usize {
     options.max_connections.min((process::descriptor_limit() / 8).max(2))
 }
 
-async fn receive(options: &Options, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn receive(options: &Options, shared: Arc<SendersShared>, mut stopped: watch::Receiver<bool>) {
     let context = ConnectionContext::new(shared);
     let callers = Arc::new(Callers::default());
     let most = places(options);
@@ -107,12 +107,12 @@ async fn listen(address: SocketAddr, most: usize, context: ConnectionContext, ca
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
-                context.shared.set_state(&name, State::Listening(bound));
+                context.shared.set_state(&name, ListenState::Listening(bound));
                 accept(&listener, most, &context, &callers).await
             }
             Err(error) => {
                 let why = format!("cannot listen for OTLP on {address}: {error}");
-                context.shared.set_state(&name, State::Failed(Failure::of(&error), why));
+                context.shared.set_state(&name, ListenState::Failed(Failure::of(&error), why));
                 sleep(AGAIN).await;
             }
         }
@@ -151,7 +151,7 @@ async fn accept(
 
 impl Callers {
     /// Admits a connection, if necessary by closing one of a user with more connections.
-    fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &Shared) -> Result<(), Closed> {
+    fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &SendersShared) -> Result<(), Closed> {
         let user = caller.payer();
         let mut here = lock(&self.here);
         // Who pays for a connection can become known after it was admitted.
@@ -177,14 +177,14 @@ impl Callers {
         Ok(())
     }
 
-    fn add(&self, caller: &Arc<Caller>, shared: &Shared) {
+    fn add(&self, caller: &Arc<Caller>, shared: &SendersShared) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.here).insert(number, Arc::downgrade(caller));
         self.update_counts(shared);
     }
 
     /// Removes ended connections and publishes the number of open ones.
-    fn update_counts(&self, shared: &Shared) {
+    fn update_counts(&self, shared: &SendersShared) {
         let mut callers = lock(&self.here);
         callers.retain(|_, caller| caller.strong_count() > 0);
         let known =

@@ -69,7 +69,7 @@ pub(super) type Ranks = Table<Option<u32>, (PushSender, u64), Rank>;
 
 /// The state of listening on one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ListenState {
     /// Listening on this address, in which port 0 is replaced by the actual port.
     Listening(SocketAddr),
     /// Listening failed; it is retried.
@@ -78,7 +78,7 @@ pub(super) enum State {
 
 /// State shared by the receiver's thread and the sampler.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SendersShared {
     pub(super) counts: Counts,
     /// The procfs in which processes are looked up.
     pub(super) proc: PathBuf,
@@ -86,7 +86,7 @@ pub(super) struct Shared {
     ranks: Mutex<Ranks>,
     members: Mutex<Arc<[ProcessKey]>>,
     /// State by configured address.
-    states: Mutex<HashMap<String, State>>,
+    states: Mutex<HashMap<String, ListenState>>,
     /// Number of connections whose process is known, and of all connections.
     connections: Mutex<(u64, u64)>,
     /// Users who reached a [`Limit`], with the value of the limit.
@@ -94,7 +94,7 @@ pub(super) struct Shared {
     subordinates: Subordinates,
 }
 
-impl Shared {
+impl SendersShared {
     /// State without connections.
     pub(super) fn new(proc: PathBuf, subordinates: Subordinates, options: &Options) -> Self {
         Self {
@@ -142,15 +142,15 @@ impl Shared {
     }
 
     /// Sets the state of listening on an address.
-    pub(super) fn set_state(&self, address: &str, state: State) {
+    pub(super) fn set_state(&self, address: &str, state: ListenState) {
         lock(&self.states).insert(address.to_owned(), state);
     }
 
     #[cfg(test)]
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        let listening = |state: &State| match state {
-            State::Listening(address) => Some(*address),
-            State::Failed(..) => None,
+        let listening = |state: &ListenState| match state {
+            ListenState::Listening(address) => Some(*address),
+            ListenState::Failed(..) => None,
         };
         lock(&self.states).values().filter_map(listening).collect()
     }
@@ -161,8 +161,8 @@ impl Shared {
         let mut failed: Vec<_> = states
             .values()
             .filter_map(|state| match state {
-                State::Listening(_) => None,
-                State::Failed(kind, why) => Some((*kind, why.clone())),
+                ListenState::Listening(_) => None,
+                ListenState::Failed(kind, why) => Some((*kind, why.clone())),
             })
             .collect();
         failed.sort_by(|one, other| one.1.cmp(&other.1));
@@ -174,7 +174,7 @@ impl Shared {
         *lock(&self.connections) = (of_processes, all);
     }
 
-    /// The numbers set by [`Shared::set_connections`].
+    /// The numbers set by [`SendersShared::set_connections`].
     pub(super) fn connections(&self) -> (u64, u64) {
         *lock(&self.connections)
     }

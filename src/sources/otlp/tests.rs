@@ -407,7 +407,7 @@ fn ranks_are_bounded() {
 
 #[test]
 fn one_user_leaves_places_for_anothers_ranks() {
-    let shared = Shared::new("proc".into(), Subordinates::default(), &options(8, 16));
+    let shared = SendersShared::new("proc".into(), Subordinates::default(), &options(8, 16));
     let push = |user, process, rank| {
         let sender = PushSender::Process(ProcessKey { pid: process, start: 1 });
         let origin = RequestOrigin { user: Some(user), sender, previous_sender: None };

@@ -33,7 +33,7 @@ pub(super) enum Heavy {
 
 /// The message types in a request.
 #[derive(Clone, Copy)]
-enum Kind {
+enum NumberKind {
     Request,
     ResourceMetrics,
     Resource,
@@ -57,7 +57,7 @@ enum Kind {
     Small,
 }
 
-impl Kind {
+impl NumberKind {
     /// The type of a field of this message, if the field can contain further messages.
     const fn field(self, number: u64) -> Option<Self> {
         Some(match (self, number) {
@@ -108,11 +108,11 @@ impl Kind {
 /// [`Heavy`], if it exceeds the limit or cannot be determined.
 pub(super) fn weigh(request: &[u8]) -> Result<usize, Heavy> {
     let mut weight = request.len();
-    walk(request, Kind::Request, DEEPEST, &mut weight)?;
+    walk(request, NumberKind::Request, DEEPEST, &mut weight)?;
     Ok(weight)
 }
 
-fn walk(mut rest: &[u8], kind: Kind, deeper: u32, weight: &mut usize) -> Result<(), Heavy> {
+fn walk(mut rest: &[u8], kind: NumberKind, deeper: u32, weight: &mut usize) -> Result<(), Heavy> {
     while !rest.is_empty() {
         let key = varint(&mut rest)?;
         let (number, wire) = (key >> 3, key & 7);
@@ -135,7 +135,7 @@ fn walk(mut rest: &[u8], kind: Kind, deeper: u32, weight: &mut usize) -> Result<
             continue;
         }
         match kind.field(number) {
-            Some(Kind::Small) => add(weight, MESSAGE.saturating_add(field.len().saturating_mul(32)))?,
+            Some(NumberKind::Small) => add(weight, MESSAGE.saturating_add(field.len().saturating_mul(32)))?,
             Some(inner) => {
                 add(weight, inner.size())?;
                 let deeper = deeper.checked_sub(1).ok_or(Heavy::Depth)?;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::watcher::Request;
-use self::watcher::{Known, Owners, Watch, Watcher};
+use self::watcher::{Owners, SnapshotFile, Watch, Watcher};
 use crate::formats::snapshot_digest::{Device, Digest};
 use crate::host::child::WorkerCommand;
 use crate::model::facts::{Facts, ReportedRank};
@@ -161,7 +161,7 @@ fn owners(facts: &Facts) -> Owners {
     owners
 }
 
-fn put(watch: Label, known: &Known, out: &mut Batch) {
+fn put(watch: Label, known: &SnapshotFile, out: &mut Batch) {
     out.put(&metrics::READ, std::slice::from_ref(&watch), Count(known.read));
     out.put(&metrics::ERRORS, std::slice::from_ref(&watch), Count(known.errors));
     out.put(&metrics::OF_OTHERS, std::slice::from_ref(&watch), Count(known.of_others));

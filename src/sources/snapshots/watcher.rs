@@ -37,12 +37,12 @@ pub(super) struct World {
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) name: Label,
-    pub(super) known: Known,
+    pub(super) known: SnapshotFile,
 }
 
 /// The files of a folder.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SnapshotFile {
     pub(super) read: u64,
     pub(super) errors: u64,
     /// Why the folder cannot be listed.
@@ -152,7 +152,7 @@ struct Round {
     owners: Owners,
     seen: BTreeMap<String, Newest>,
     read: BTreeMap<String, (Stamp, File)>,
-    known: Known,
+    known: SnapshotFile,
 }
 
 impl Round {

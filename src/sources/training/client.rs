@@ -18,7 +18,7 @@ use crate::model::source::Failure;
 use crate::model::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ClientState {
     Opening,
     Listening,
     /// It cannot be opened; opening is retried.
@@ -102,7 +102,7 @@ pub struct Shared {
     pub counts: Counts,
     proc: PathBuf,
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
     /// In the order of connecting; ended ones stay until the sampler has read them.
     clients: Mutex<Vec<Arc<Client>>>,
     /// The users whose connections were refused or closed.
@@ -117,7 +117,7 @@ impl Shared {
             counts: Counts::default(),
             proc,
             most,
-            state: Mutex::new(State::Opening),
+            state: Mutex::new(ClientState::Opening),
             clients: Mutex::default(),
             refusals: Mutex::new(Refusals::new("job_connections")),
             subordinates,
@@ -144,11 +144,11 @@ impl Shared {
         lock(&self.refusals).shortages(self.most, now).collect()
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ClientState {
         lock(&self.state).clone()
     }
 
-    pub(super) fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: ClientState) {
         *lock(&self.state) = state;
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-use super::client::{Client, Shared, State};
+use super::client::{Client, ClientState, Shared};
 use super::counts::{Refused, Wrong};
 use super::lines::{LineLimits, Lines};
 use super::options::Options;
@@ -208,8 +208,10 @@ impl Listener {
         });
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
-            self.shared
-                .set_state(State::Failed(Failure::Io, "cannot wait for events of the job socket".to_owned()));
+            self.shared.set_state(ClientState::Failed(
+                Failure::Io,
+                "cannot wait for events of the job socket".to_owned(),
+            ));
             return None;
         }
         let begun = (self.clock)();
@@ -258,9 +260,9 @@ impl Listener {
             Ok(bound) => {
                 self.bound = Some(bound);
                 self.without = None;
-                self.shared.set_state(State::Listening);
+                self.shared.set_state(ClientState::Listening);
             }
-            Err(problem) => self.shared.set_state(State::Failed(problem.kind(), problem.to_string())),
+            Err(problem) => self.shared.set_state(ClientState::Failed(problem.kind(), problem.to_string())),
         }
     }
 

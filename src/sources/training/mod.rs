@@ -33,7 +33,7 @@ pub use options::Options;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use client::{Client, Shared, State};
+use client::{Client, ClientState, Shared};
 use energy::{Effort, Energy};
 use listener::Hold;
 use rank::Rank;
@@ -52,7 +52,7 @@ use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::timeline::{Entry, Kind};
+use crate::model::timeline::{Entry, EntryKind};
 use crate::model::units::{Bytes, Count};
 use crate::sources::Registration;
 
@@ -220,7 +220,7 @@ impl Training {
             let why = rank.bye.as_ref().filter(|why| !why.is_empty());
             let event = rank::ReportedEvent {
                 unix_seconds,
-                kind: Kind::End,
+                kind: EntryKind::End,
                 name: name.into(),
                 step: rank.step,
                 detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
@@ -321,8 +321,8 @@ impl Source for Training {
         out.put(&metrics::CLIENTS, &[], Count(connected));
         put_counts(&shared, out);
         match shared.state() {
-            State::Opening | State::Listening => Ok(()),
-            State::Failed(kind, why) => Err(SourceError::failed(kind, why)),
+            ClientState::Opening | ClientState::Listening => Ok(()),
+            ClientState::Failed(kind, why) => Err(SourceError::failed(kind, why)),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::formats::messages::{
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::timeline::Kind;
+use crate::model::timeline::EntryKind;
 
 /// Step times from 2 ms to 512 s.
 pub type Durations = Buckets<-9, 19>;
@@ -35,7 +35,7 @@ const BELIEVED: f64 = 86_400.0;
 pub struct ReportedEvent {
     /// Seconds since 1970.
     pub unix_seconds: f64,
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The name that the sender gave it.
     pub name: Label,
     pub step: Option<u64>,
@@ -164,7 +164,7 @@ impl Rank {
                 "framework_version": hello.framework_version,
                 "precision": hello.precision,
             });
-            self.add_event(at, Kind::Start, "hello", None, to_raw_value(&detail).ok())?;
+            self.add_event(at, EntryKind::Start, "hello", None, to_raw_value(&detail).ok())?;
         }
         if before != Some(rank) {
             self.since = Some(now);
@@ -210,7 +210,7 @@ impl Rank {
         if self.step.replace(number) != Some(number) {
             self.stepped = Some(now);
         }
-        if first { self.add_event(at, Kind::FirstStep, "step", Some(number), None) } else { Ok(()) }
+        if first { self.add_event(at, EntryKind::FirstStep, "step", Some(number), None) } else { Ok(()) }
     }
 
     fn mem(&mut self, mem: Mem, decreased: &mut Decreased) {
@@ -255,7 +255,7 @@ impl Rank {
     fn event(&mut self, event: Event, at: f64) -> Result<(), (Wrong, String)> {
         let name = event.name.unwrap_or_default();
         let detail = event.detail.and_then(|text| RawValue::from_string(text).ok());
-        self.add_event(at, Kind::Event, &name, event.step.or(self.step), detail)
+        self.add_event(at, EntryKind::Event, &name, event.step.or(self.step), detail)
     }
 
     fn oom(&mut self, oom: &Oom, at: f64) -> Result<(), (Wrong, String)> {
@@ -269,7 +269,7 @@ impl Rank {
             "total": oom.total,
             "snapshot": oom.snapshot,
         });
-        self.add_event(at, Kind::Oom, "oom", self.step, to_raw_value(&detail).ok())
+        self.add_event(at, EntryKind::Oom, "oom", self.step, to_raw_value(&detail).ok())
     }
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint, at: f64) -> Result<(), (Wrong, String)> {
@@ -282,13 +282,13 @@ impl Rank {
         let known: BTreeMap<_, _> =
             known.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?))).collect();
         let detail = if known.is_empty() { None } else { to_raw_value(&known).ok() };
-        self.add_event(at, Kind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
+        self.add_event(at, EntryKind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
     }
 
     fn add_event(
         &mut self,
         unix_seconds: f64,
-        kind: Kind,
+        kind: EntryKind,
         name: &str,
         step: Option<u64>,
         detail: Option<Box<RawValue>>,

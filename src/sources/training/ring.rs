@@ -86,13 +86,13 @@ fn size(entry: &Entry) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::timeline::Kind;
+    use crate::model::timeline::EntryKind;
 
     fn entry(workload: &str, bytes: usize) -> Entry {
         Entry {
             sequence: 0,
             unix_seconds: 1.0,
-            kind: Kind::Event,
+            kind: EntryKind::Event,
             workload: workload.into(),
             rank: "0".into(),
             pid: 1,

@@ -386,7 +386,7 @@ fn the_reason_of_an_end_is_reported() {
     world.turn();
     let timeline = world.sample().1;
     let end = timeline.entries.last().unwrap();
-    assert_eq!((end.kind, end.name.as_str()), (Kind::End, "bye"));
+    assert_eq!((end.kind, end.name.as_str()), (EntryKind::End, "bye"));
     assert_eq!(end.detail.as_ref().unwrap().get(), r#"{"reason":"ValueError"}"#);
 }
 
@@ -629,13 +629,13 @@ fn a_socket_in_use_is_reported_and_opened_when_it_is_free() {
             .unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
     let taken = format!("another process listens on {}", path.display());
-    assert_eq!(shared.state(), State::Failed(Failure::Io, taken));
-    assert_eq!(world.shared.state(), State::Listening);
+    assert_eq!(shared.state(), ClientState::Failed(Failure::Io, taken));
+    assert_eq!(world.shared.state(), ClientState::Listening);
     drop(world.listener);
     // The folder is unchanged: the first one removed its file.
     assert!(!path.exists());
     second.turn(Some(Duration::ZERO)).unwrap();
-    assert_eq!(shared.state(), State::Listening);
+    assert_eq!(shared.state(), ClientState::Listening);
     assert!(path.exists());
 }
 
@@ -650,7 +650,7 @@ fn a_removed_socket_file_is_created_again_and_connections_stay_open() {
     assert!(!path.exists(), "it is not looked for all the time");
     pass(5);
     world.turn();
-    assert_eq!(world.shared.state(), State::Listening);
+    assert_eq!(world.shared.state(), ClientState::Listening);
     let mut after = world.connect();
     world.send(&mut after, HELLO);
     world.send(&mut before, "{\"type\":\"step\",\"step\":3}\n");
@@ -669,7 +669,7 @@ fn the_thread_reads_and_ends() {
             std::thread::yield_now()
         }
     };
-    wait(&|| shared.state() == State::Listening);
+    wait(&|| shared.state() == ClientState::Listening);
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(HELLO.as_bytes()).unwrap();
     wait(&|| shared.clients().iter().any(|(client, _)| lock(&client.rank).hello.is_some()));

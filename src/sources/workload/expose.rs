@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Workloads;
-use super::identity::Kind;
+use super::identity::WorkloadKind;
 use super::metrics;
 use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
@@ -120,14 +120,15 @@ fn put_info(
     out: &mut Batch,
 ) {
     let identity = &workload.identity;
-    let part = |kinds: &[Kind]| {
+    let part = |kinds: &[WorkloadKind]| {
         let has = kinds.contains(&identity.kind);
         if has { workload.part.clone() } else { Label::default() }
     };
-    let container = part(&[Kind::Pod, Kind::Container]);
+    let container = part(&[WorkloadKind::Pod, WorkloadKind::Container]);
     // A container's names are those of its own log: the pod's name alone says nothing of its containers.
     let of_pod = || pods.pods.get(&identity.pod_uid);
-    let names = pods.containers.get(&container).filter(|_| identity.kind == Kind::Pod).or_else(of_pod);
+    let names =
+        pods.containers.get(&container).filter(|_| identity.kind == WorkloadKind::Pod).or_else(of_pod);
     let pod = names.cloned().unwrap_or_default();
     let (cgroup, slurm_job_id) = (identity.cgroup.clone(), identity.slurm_job.clone());
     let names = WorkloadNames { user, cgroup, slurm_job_id, pod, run };
@@ -137,7 +138,7 @@ fn put_info(
         names.user.clone(),
         names.cgroup.clone(),
         names.slurm_job_id.clone(),
-        part(&[Kind::Slurm]),
+        part(&[WorkloadKind::Slurm]),
         job.account.clone(),
         job.partition.clone(),
         names.pod.namespace.clone(),

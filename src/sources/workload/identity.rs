@@ -12,7 +12,7 @@ use crate::model::pattern;
 
 /// How a workload was found, in order of precedence: a process that could be in several is in the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum WorkloadKind {
     Matcher,
     Slurm,
     Pod,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Job,
 }
 
-impl Kind {
+impl WorkloadKind {
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Matcher => "matcher",
@@ -39,7 +39,7 @@ impl Kind {
 /// The identity of a workload, which never changes. Labels that do not apply are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    pub(super) kind: Kind,
+    pub(super) kind: WorkloadKind,
     pub(super) key: WorkloadKey,
     /// Its name, before a suffix that distinguishes it from others is added.
     pub(super) plain: Label,
@@ -52,7 +52,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    fn new(kind: Kind, key: WorkloadKey, plain: Label, cgroup: &str) -> Self {
+    fn new(kind: WorkloadKind, key: WorkloadKey, plain: Label, cgroup: &str) -> Self {
         let empty = Label::default();
         let (slurm_job, pod_uid, unit) = (empty.clone(), empty.clone(), empty);
         Self { kind, key, plain, cgroup: cgroup.into(), slurm_job, pod_uid, unit, run: None }
@@ -62,11 +62,11 @@ impl Identity {
     /// users are members.
     pub(super) fn of_rule(name: &Label, run: Option<&Label>, user: Option<u32>, first: &ProcessRow) -> Self {
         let key = WorkloadKey { anchor: Anchor::Rule(name.clone()), user };
-        Self { run: run.cloned(), ..Self::new(Kind::Matcher, key, name.clone(), charged(first)) }
+        Self { run: run.cloned(), ..Self::new(WorkloadKind::Matcher, key, name.clone(), charged(first)) }
     }
 
     /// The identity of the process tree below `root`, which uses a GPU or reports as a rank.
-    pub(super) fn of_tree(kind: Kind, root: &ProcessRow, options: &Options) -> Self {
+    pub(super) fn of_tree(kind: WorkloadKind, root: &ProcessRow, options: &Options) -> Self {
         let key = WorkloadKey { anchor: Anchor::Tree(root.key), user: Some(root.uid) };
         // A process can have any name: the name is changed if it looks like one from the host's managers or
         // the configuration.
@@ -76,7 +76,7 @@ impl Identity {
     }
 
     /// The identity of a cgroup at `path`; `key` is the part of the path that identifies it.
-    fn of_group(kind: Kind, path: &str, key: &str, plain: String) -> Self {
+    fn of_group(kind: WorkloadKind, path: &str, key: &str, plain: String) -> Self {
         let key = WorkloadKey { anchor: Anchor::Group(key.into()), user: None };
         Self::new(kind, key, plain.into(), path)
     }
@@ -161,7 +161,7 @@ fn of_user(named: Named, folder: &str, user: u32) -> Option<Named> {
     let Named { identity, part } = named;
     let mut identity = Arc::unwrap_or_clone(identity);
     let own = matches!(&identity.key.anchor, Anchor::Group(path) if path.len() > folder.len());
-    if !own || !matches!(identity.kind, Kind::Container | Kind::Unit) {
+    if !own || !matches!(identity.kind, WorkloadKind::Container | WorkloadKind::Unit) {
         return None;
     }
     identity.key.user = Some(user);
@@ -173,7 +173,8 @@ fn by_path(path: &str, options: &Options) -> Option<Named> {
     let empty = Label::default;
     let (identity, part) = match cgroup_path::place(path) {
         Place::Slurm { job, step, path } if options.slurm => {
-            let of_job = |name: &str| Identity::of_group(Kind::Slurm, path, path, format!("slurm-{name}"));
+            let of_job =
+                |name: &str| Identity::of_group(WorkloadKind::Slurm, path, path, format!("slurm-{name}"));
             let identity = match job {
                 SlurmJob::Id(id) => Identity { slurm_job: id.into(), ..of_job(id) },
                 // The job's id is found by `slurm`.
@@ -185,17 +186,17 @@ fn by_path(path: &str, options: &Options) -> Option<Named> {
             // containerd's cgroupfs layout has the container in the name of the same folder.
             let folder = path.rfind('/').unwrap_or(0);
             let pod = path[folder..].find(':').map_or(path, |colon| &path[..folder + colon]);
-            let identity = Identity::of_group(Kind::Pod, path, pod, format!("pod-{uid}"));
+            let identity = Identity::of_group(WorkloadKind::Pod, path, pod, format!("pod-{uid}"));
             (Identity { pod_uid: uid.into(), ..identity }, container.unwrap_or_default().into())
         }
         Place::Container { id, path } if options.containers => {
             let short = id.get(..12).unwrap_or(id);
-            (Identity::of_group(Kind::Container, path, path, format!("container-{short}")), id.into())
+            (Identity::of_group(WorkloadKind::Container, path, path, format!("container-{short}")), id.into())
         }
         _ => {
             let wanted = |unit: &str| options.units.iter().any(|wanted| pattern::fits(wanted, unit));
             let (unit, path) = cgroup_path::units(path).find(|(unit, _)| wanted(unit))?;
-            let identity = Identity::of_group(Kind::Unit, path, path, format!("unit-{unit}"));
+            let identity = Identity::of_group(WorkloadKind::Unit, path, path, format!("unit-{unit}"));
             (Identity { unit: unit.into(), ..identity }, empty())
         }
     };

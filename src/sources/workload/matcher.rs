@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::texts::{Answer, Budget, LONGEST};
+use super::texts::{Budget, LONGEST, TextAnswer};
 use super::users::Users;
 use crate::host::process::{ProcRoot, has_exited, status};
 use crate::model::facts::ProcessRow;
@@ -115,16 +115,16 @@ pub(super) fn compare(
     (pid, uid): (u32, u32),
     mut unreadable: bool,
     budget: &Budget,
-) -> Answer {
+) -> TextAnswer {
     let mut buffer = Vec::new();
     // Reading these texts takes the lock of the process's memory, so a process with a pending signal is not read.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| status(text).signalled);
-    let mut read = |name: &str| -> Result<Vec<u8>, Answer> {
+    let mut read = |name: &str| -> Result<Vec<u8>, TextAnswer> {
         if signalled {
-            return Err(Answer::Busy);
+            return Err(TextAnswer::Busy);
         }
         if !budget.allows(uid) {
-            return Err(Answer::Deferred);
+            return Err(TextAnswer::Deferred);
         }
         let text = root.read_memory(pid, name, &mut buffer, LONGEST).map(<[u8]>::to_vec);
         if let Ok(text) = &text {
@@ -132,7 +132,7 @@ pub(super) fn compare(
         }
         match text {
             Ok(text) => Ok(text),
-            Err(error) if interrupted(&error) => Err(Answer::Busy),
+            Err(error) if interrupted(&error) => Err(TextAnswer::Busy),
             Err(error) => {
                 unreadable |= !has_exited(&error);
                 Ok(Vec::new())
@@ -171,7 +171,7 @@ pub(super) fn compare(
         found = Some(*place);
         break;
     }
-    Answer::Read { found, unreadable }
+    TextAnswer::Read { found, unreadable }
 }
 
 /// Whether the kernel interrupted the read, which is not a property of the process.

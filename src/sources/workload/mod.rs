@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use exits::Exits;
-use identity::{Identity, Kind, Names};
+use identity::{Identity, Names, WorkloadKind};
 use member::{Files, Member};
 use options::Options;
 use ranks::Ranks;
@@ -179,14 +179,14 @@ impl Workloads {
             })
         };
         let mut settled = settle(workload_table, &direct);
-        let on_gpus = gpu_processes.iter().map(|process| (Kind::Gpu, process.pid, None));
+        let on_gpus = gpu_processes.iter().map(|process| (WorkloadKind::Gpu, process.pid, None));
         let on_gpus = on_gpus.filter(|_| self.options.gpu_trees);
-        let reporters = reporting.iter().map(|key| (Kind::Job, key.pid, Some(*key)));
+        let reporters = reporting.iter().map(|key| (WorkloadKind::Job, key.pid, Some(*key)));
         let reporters = reporters.filter(|_| self.options.job_trees);
         for (kind, pid, key) in on_gpus.chain(reporters) {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
-            if let Some(assignment) = settled[place].filter(|_| kind == Kind::Gpu) {
+            if let Some(assignment) = settled[place].filter(|_| kind == WorkloadKind::Gpu) {
                 workload_table.uses_gpu(assignment);
             }
             if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {

@@ -55,13 +55,13 @@ fn hash(path: &str) -> u32 {
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::identity::Kind;
+    use super::super::identity::WorkloadKind;
     use super::*;
     use crate::model::ids::WorkloadKey;
 
     fn identity(anchor: Anchor, user: Option<u32>, plain: &str) -> Identity {
         let empty = Label::default;
-        let (kind, key, plain) = (Kind::Matcher, WorkloadKey { anchor, user }, plain.into());
+        let (kind, key, plain) = (WorkloadKind::Matcher, WorkloadKey { anchor, user }, plain.into());
         Identity {
             kind,
             key,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::identity::{Identity, Kind};
+use super::identity::{Identity, WorkloadKind};
 use super::seen::Seen;
 use super::texts::{Budget, LONGEST};
 use super::workload_table::WorkloadTable;
@@ -81,7 +81,7 @@ impl Ranks {
         for (place, (seen, row)) in seen.iter().zip(&table.rows).enumerate() {
             let Some(assignment) = seen.assignment else { continue };
             let workload = workload_table.workloads.get(&assignment.id).filter(|workload| workload.watched);
-            if workload.is_some_and(|workload| workload.identity.kind != Kind::Unit) {
+            if workload.is_some_and(|workload| workload.identity.kind != WorkloadKind::Unit) {
                 let inherits = self.is_below_a_rank(place, table, parents);
                 self.read(row, inherits, root, at);
             }

@@ -6,13 +6,13 @@
 //! member, and an orphan stays in its workload when init becomes its parent. In a
 //! workload of one user, a process of another user gets the corresponding workload of its own user.
 
-use super::identity::Kind;
+use super::identity::WorkloadKind;
 use crate::model::facts::{ProcessRow, ProcessTable};
 
 /// A workload that a process may be assigned to: its number, with the precedence of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Assignment {
-    pub(super) kind: Kind,
+    pub(super) kind: WorkloadKind,
     pub(super) id: u32,
     /// If set, the only user whose processes it takes, besides root's.
     pub(super) user: Option<u32>,
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    fn assignment(kind: Kind, id: u32) -> Option<Assignment> {
+    fn assignment(kind: WorkloadKind, id: u32) -> Option<Assignment> {
         Some(Assignment { kind, id, user: None })
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn children_follow_and_orphans_stay() {
         let rows =
             [(1, 0, "init"), (10, 1, "a"), (11, 10, "b"), (12, 11, "c"), (13, 1, "orphan"), (14, 13, "d")];
-        let slurm = assignment(Kind::Slurm, 7);
+        let slurm = assignment(WorkloadKind::Slurm, 7);
         check(&rows, &[None, slurm, None, None, None, None], &[None; 6], "- 7 7 7 - -");
         check(&rows, &[None; 6], &[None, None, None, None, slurm, None], "- - - - 7 7");
     }
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn precedence_then_own_then_remembered_then_inherited() {
         let rows = [(1, 0, "init"), (10, 1, "a"), (11, 10, "b")];
-        let (matcher, other) = (assignment(Kind::Matcher, 1), assignment(Kind::Matcher, 2));
-        let (slurm, gpu) = (assignment(Kind::Slurm, 3), assignment(Kind::Gpu, 4));
+        let (matcher, other) = (assignment(WorkloadKind::Matcher, 1), assignment(WorkloadKind::Matcher, 2));
+        let (slurm, gpu) = (assignment(WorkloadKind::Slurm, 3), assignment(WorkloadKind::Gpu, 4));
         check(&rows, &[None, matcher, slurm], &[None; 3], "- 1 1");
         check(&rows, &[None, slurm, matcher], &[None; 3], "- 3 1");
         check(&rows, &[None, matcher, other], &[None, None, matcher], "- 1 2");
@@ -205,7 +205,7 @@ mod tests {
         for (place, uid) in [(0, 0), (1, 0), (2, 1001), (3, 1002), (4, 0)] {
             table.rows[place].uid = uid;
         }
-        let of = |user: u32| Some(Assignment { kind: Kind::Matcher, id: user, user: Some(user) });
+        let of = |user: u32| Some(Assignment { kind: WorkloadKind::Matcher, id: user, user: Some(user) });
         let counterpart = |assignment: Assignment, uid| Assignment { id: uid, user: Some(uid), ..assignment };
         let parents = parents(&table);
         let settled = settle(&table, &parents, &[None, of(0), None, None, None], &[None; 5], counterpart);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn cyclic_and_younger_parents_are_ignored() {
-        let slurm = assignment(Kind::Slurm, 7);
+        let slurm = assignment(WorkloadKind::Slurm, 7);
         let mut circle = table(&[(10, 11, "a"), (11, 10, "b")]);
         circle.rows[1].key.start = 10;
         circle.rows.iter_mut().for_each(|row| row.session = 10);
@@ -287,7 +287,7 @@ mod tests {
             let table = ProcessTable { rows, boot: None };
             let parents = parents(&table);
             let mut direct = vec![None; 12];
-            direct[assigned] = assignment(Kind::Slurm, 1);
+            direct[assigned] = assignment(WorkloadKind::Slurm, 1);
             let settled = settle(&table, &parents, &direct, &[None; 12], |assignment, _| assignment);
             proptest::prop_assert_eq!(settled[assigned], direct[assigned]);
             for place in 0..12 {

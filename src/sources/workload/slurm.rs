@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::identity::{Identity, Kind};
+use super::identity::{Identity, WorkloadKind};
 use super::seen::Seen;
 use super::texts::{Budget, LONGEST};
 use super::workload_table::WorkloadTable;
@@ -64,7 +64,7 @@ impl Attempts {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum SlurmAnswer {
     Id(Label),
     Names { account: Label, partition: Label },
     Nothing,
@@ -72,7 +72,7 @@ enum Answer {
 
 /// The jobs that have processes.
 pub(super) struct SlurmJobs {
-    requests: ReadRequests<Answer>,
+    requests: ReadRequests<SlurmAnswer>,
     budget: Arc<Budget>,
     jobs: foldhash::HashMap<WorkloadKey, SlurmJob>,
     unknown: SlurmJob,
@@ -135,11 +135,11 @@ impl SlurmJobs {
             let named = place_of(key).and_then(|place| seen[place].named.as_ref());
             let Some(job) = named.and_then(|named| self.jobs.get_mut(&named.identity.key)) else { continue };
             match answer {
-                Some(Answer::Id(id)) => job.id = id,
-                Some(Answer::Names { account, partition }) => {
+                Some(SlurmAnswer::Id(id)) => job.id = id,
+                Some(SlurmAnswer::Names { account, partition }) => {
                     (job.account, job.partition, job.environment_read) = (account, partition, true);
                 }
-                Some(Answer::Nothing) | None => {}
+                Some(SlurmAnswer::Nothing) | None => {}
             }
         }
     }
@@ -165,7 +165,7 @@ fn rows<'s>(
 ) -> impl Iterator<Item = (usize, (&'s ProcessRow, &'s Identity))> {
     seen.iter().zip(&table.rows).enumerate().filter_map(|(place, (seen, row))| {
         let identity = &*seen.named.as_ref()?.identity;
-        (identity.kind == Kind::Slurm).then_some((place, (row, identity)))
+        (identity.kind == WorkloadKind::Slurm).then_some((place, (row, identity)))
     })
 }
 
@@ -174,21 +174,21 @@ fn target(row: &ProcessRow, what: &'static str) -> ReadTarget {
 }
 
 /// The job's id in the title of the slurmstepd with this pid, if the process is in the cgroup at `path`.
-fn title(root: &ProcRoot, pid: u32, path: &str) -> Answer {
+fn title(root: &ProcRoot, pid: u32, path: &str) -> SlurmAnswer {
     let mut buffer = Vec::new();
-    let Ok(status) = root.read(pid, "status", &mut buffer) else { return Answer::Nothing };
+    let Ok(status) = root.read(pid, "status", &mut buffer) else { return SlurmAnswer::Nothing };
     let roots = process::users(status) == Some([0, 0]) && !process::status(status).signalled;
     let executable = root.link(pid, "exe").unwrap_or_default();
     // The suffix is the kernel's, for the time after an update of Slurm.
     let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
     if !roots || !executable.rsplit('/').next().is_some_and(|name| EXECUTABLES.contains(&name)) {
-        return Answer::Nothing;
+        return SlurmAnswer::Nothing;
     }
     let text = root.open(pid, "cmdline").and_then(|file| {
         Ok(String::from_utf8_lossy(file.read_first(&mut buffer, LONGEST_TITLE)?).into_owned())
     });
     let id = text.ok().and_then(|text| job_in(&text)).filter(|_| is_in(root, pid, path));
-    id.map_or(Answer::Nothing, Answer::Id)
+    id.map_or(SlurmAnswer::Nothing, SlurmAnswer::Id)
 }
 
 /// The job's id in a title such as `slurmstepd: [77.0]`, `[77.batch]`.
@@ -199,15 +199,15 @@ fn job_in(title: &str) -> Option<Label> {
 }
 
 /// Account and partition in the environment of a process, if it is in the cgroup at `path`.
-fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Budget) -> Answer {
+fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Budget) -> SlurmAnswer {
     let mut buffer = Vec::new();
     // The read takes the lock of the process's memory, so a process with a pending signal is not read.
     let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| process::status(text).signalled);
     if signalled || !budget.allows(uid) {
-        return Answer::Nothing;
+        return SlurmAnswer::Nothing;
     }
     let text = root.read_memory(pid, "environ", &mut buffer, LONGEST).map(<[u8]>::to_vec);
-    let Ok(text) = text else { return Answer::Nothing };
+    let Ok(text) = text else { return SlurmAnswer::Nothing };
     budget.spend(uid, text.len());
     let value = |name: &[u8]| {
         let mut entries = text.split(|byte| *byte == 0);
@@ -217,9 +217,9 @@ fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Bud
     let (account, partition) = (value(b"SLURM_JOB_ACCOUNT"), value(b"SLURM_JOB_PARTITION"));
     // Between fork and exec, a process has the environment of slurmstepd, which has neither.
     if (account.is_empty() && partition.is_empty()) || !is_in(root, pid, path) {
-        return Answer::Nothing;
+        return SlurmAnswer::Nothing;
     }
-    Answer::Names { account, partition }
+    SlurmAnswer::Names { account, partition }
 }
 
 /// The name of an account or a partition; nothing for an invalid name.

@@ -62,7 +62,7 @@ impl Budget {
 
 /// The result of one comparison.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum TextAnswer {
     /// Index of the first matcher that holds, and whether one could not be evaluated.
     Read { found: Option<usize>, unreadable: bool },
     /// The user's share is used up.
@@ -73,7 +73,7 @@ pub(super) enum Answer {
 
 /// The requested comparisons, and counts of those without a result.
 pub(super) struct Texts {
-    requests: ReadRequests<Answer>,
+    requests: ReadRequests<TextAnswer>,
     matchers: Arc<[Matcher]>,
     pub(super) budget: Arc<Budget>,
     turned: Option<Timestamp>,
@@ -131,19 +131,19 @@ impl Texts {
             let Some(place) = place_of(seen, key) else { continue };
             let seen = &mut seen[place];
             match answer {
-                Some(Answer::Read { found, unreadable }) => {
+                Some(TextAnswer::Read { found, unreadable }) => {
                     self.unreadable += u64::from(unreadable);
                     if let Some(found) = found {
                         seen.meet(found, &table.rows[place], root);
                     }
                 }
-                Some(Answer::Deferred) => {
+                Some(TextAnswer::Deferred) => {
                     self.deferred += 1;
                     seen.defer();
                 }
                 // It counts as a comparison, so that a process with a permanently pending signal is tried
                 // about every ten seconds.
-                Some(Answer::Busy) => {
+                Some(TextAnswer::Busy) => {
                     self.deferred += 1;
                     seen.to_match = true;
                     assign_otherwise(seen, &table.rows[place], root);

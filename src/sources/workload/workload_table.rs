@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::identity::{Identity, Kind};
+use super::identity::{Identity, WorkloadKind};
 use super::member::{Counted, Member};
 use super::naming;
 use super::settle::Assignment;
@@ -98,16 +98,16 @@ impl WorkloadTable {
     /// Changes the kind of a workload that was found as a job tree and that uses a GPU, as if the GPU had
     /// been seen first.
     pub(super) fn uses_gpu(&mut self, assignment: Assignment) {
-        let from_socket = |workload: &&mut Workload| workload.identity.kind == Kind::Job;
+        let from_socket = |workload: &&mut Workload| workload.identity.kind == WorkloadKind::Job;
         if let Some(workload) = self.workloads.get_mut(&assignment.id).filter(from_socket) {
-            workload.identity.kind = Kind::Gpu;
+            workload.identity.kind = WorkloadKind::Gpu;
         }
     }
 
     /// Sets the id of a Slurm job whose cgroup does not contain it. The workload is named again, for its id.
     pub(super) fn set_slurm_job(&mut self, assignment: Assignment, job: &Label) {
         let unknown = |workload: &&mut Workload| {
-            workload.identity.kind == Kind::Slurm && workload.identity.slurm_job.is_empty()
+            workload.identity.kind == WorkloadKind::Slurm && workload.identity.slurm_job.is_empty()
         };
         let Some(workload) = self.workloads.get_mut(&assignment.id).filter(unknown) else { return };
         workload.identity.slurm_job = job.clone();
@@ -116,7 +116,9 @@ impl WorkloadTable {
 
     /// Names the workloads of pods for namespace and pod, where these are known.
     pub(super) fn name_pods(&mut self, pods: &PodNames) {
-        for workload in self.workloads.values_mut().filter(|workload| workload.identity.kind == Kind::Pod) {
+        for workload in
+            self.workloads.values_mut().filter(|workload| workload.identity.kind == WorkloadKind::Pod)
+        {
             if let Some(name) = pods.pods.get(&workload.identity.pod_uid) {
                 let plain = Label::from(format!("{}/{}", name.namespace, name.pod));
                 if workload.identity.plain != plain {
@@ -189,7 +191,7 @@ impl WorkloadTable {
             .collect();
         order.sort_unstable();
         // Any process can report over the job socket: workloads found only by it may use at most half of the limit.
-        let from_socket = |kind: Kind| kind == Kind::Job;
+        let from_socket = |kind: WorkloadKind| kind == WorkloadKind::Job;
         let jobs: Vec<u32> =
             order.iter().filter(|(_, kind, ..)| from_socket(*kind)).map(|(.., user)| *user).collect();
         let mut jobs = fair::divide(&jobs, most.div_ceil(2)).into_iter();

@@ -7,7 +7,7 @@ use super::canvas::{Canvas, Tone};
 use crate::model::format::UNKNOWN;
 use crate::model::printable::escaped;
 use crate::node_view::Health;
-use crate::node_view::table::{Kind, Sort, Table};
+use crate::node_view::table::{CellKind, Sort, Table};
 use crate::report::text::wrap;
 use crate::top::state::Hit;
 
@@ -30,11 +30,11 @@ fn shown(health: Health, is_stale: bool) -> Health {
 }
 
 /// Maximum width of a column before the last one.
-const fn most(kind: Kind) -> usize {
+const fn most(kind: CellKind) -> usize {
     match kind {
-        Kind::Number | Kind::Trail => 24,
-        Kind::Text => 40,
-        Kind::Prose => 400,
+        CellKind::Number | CellKind::Trail => 24,
+        CellKind::Text => 40,
+        CellKind::Prose => 400,
     }
 }
 
@@ -51,7 +51,7 @@ fn layout(table: &Table, rows: std::ops::Range<usize>, width: u16) -> Vec<(usize
         (0..table.columns.len()).map(|column| (column, natural(column))).collect();
     let total = |kept: &[(usize, usize)]| kept.iter().map(|(_, width)| width + GAP).sum::<usize>();
     let last = table.columns.len().saturating_sub(1);
-    let is_prose = table.columns.get(last).is_some_and(|column| column.kind != Kind::Number);
+    let is_prose = table.columns.get(last).is_some_and(|column| column.kind != CellKind::Number);
     // Prose is cut; its first words are enough to keep the columns beside it.
     let least = |kept: &[(usize, usize)]| {
         let prose =
@@ -71,7 +71,7 @@ fn layout(table: &Table, rows: std::ops::Range<usize>, width: u16) -> Vec<(usize
     while least(&kept) > room {
         let widest = kept
             .iter_mut()
-            .filter(|(column, width)| table.columns[*column].kind != Kind::Number && *width > 8)
+            .filter(|(column, width)| table.columns[*column].kind != CellKind::Number && *width > 8)
             .max_by_key(|(_, width)| *width);
         match widest {
             Some((_, width)) => *width -= 1,
@@ -107,7 +107,8 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
             _ => "",
         };
         let title = format!("{}{mark}", about.title);
-        let indent = if about.kind == Kind::Number { width.saturating_sub(columns_of(&title)) } else { 0 };
+        let indent =
+            if about.kind == CellKind::Number { width.saturating_sub(columns_of(&title)) } else { 0 };
         canvas.put(
             x + indent,
             area.y,
@@ -139,9 +140,10 @@ pub(super) fn write(canvas: &mut Canvas<'_>, area: Rect, table: &Table, view: Vi
                 (false, 0, Health::Warning | Health::Critical) => Tone::Health(health),
                 _ => Tone::Plain,
             };
-            let indent = if about.kind == Kind::Number { width.saturating_sub(columns_of(&text)) } else { 0 };
+            let indent =
+                if about.kind == CellKind::Number { width.saturating_sub(columns_of(&text)) } else { 0 };
             let room = width.saturating_sub(indent).min(right.saturating_sub(x + indent));
-            if about.kind == Kind::Prose {
+            if about.kind == CellKind::Prose {
                 canvas.put(x, y, room, &text, tone);
             } else {
                 canvas.name(x + indent, y, room, &text, tone);

@@ -10,7 +10,7 @@ use super::Storages;
 use crate::files::parameters::bytes::ReadAt;
 use crate::files::parameters::dtype::{Dtype, elements};
 use crate::files::parameters::error::ParameterError;
-use crate::files::parameters::{Place, Tensor};
+use crate::files::parameters::{StoredAt, Tensor};
 use crate::files::pickle::{Arena, Id, Made, Value};
 
 /// Maximum number of dimensions, as in PyTorch.
@@ -185,12 +185,12 @@ impl Call<'_> {
             return Err(self.fail(format!("ends at byte {end} of its storage, which has {has}")));
         }
         let place = match (count == 0 || span == count && is_dense(&shape, &strides), storages.big) {
-            (true, false) => Place::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) },
+            (true, false) => StoredAt::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) },
             (true, true) if dtype.bits() <= 8 => {
-                Place::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) }
+                StoredAt::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) }
             }
-            (true, true) => Place::Elsewhere { why: "written by a big-endian machine" },
-            (false, _) => Place::Elsewhere { why: "a view with gaps or repetitions" },
+            (true, true) => StoredAt::Elsewhere { why: "written by a big-endian machine" },
+            (false, _) => StoredAt::Elsewhere { why: "a view with gaps or repetitions" },
         };
         let row_major = is_row_major(&shape, &strides);
         Ok(Tensor {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::stacks::StackReport;
 use super::totals::{Totals, survey};
-use crate::files::snapshot::{Frame, Snapshot, SnapshotError, StackId, State};
+use crate::files::snapshot::{BlockState, Frame, Snapshot, SnapshotError, StackId};
 use crate::model::units::Bytes;
 
 /// The differences of two snapshots.
@@ -51,7 +51,7 @@ pub fn compare(before: &Snapshot<'_>, after: &Snapshot<'_>, top: usize) -> Resul
     let mut held: BTreeMap<Vec<Frame<'_>>, Held> = BTreeMap::new();
     for (second, snapshot) in [(false, before), (true, after)] {
         let mut sums = vec![(0u64, 0u64); snapshot.stacks.len()];
-        for block in snapshot.blocks.iter().filter(|block| block.state != State::Free) {
+        for block in snapshot.blocks.iter().filter(|block| block.state != BlockState::Free) {
             let (bytes, blocks) = &mut sums[block.stack.index()];
             *bytes = bytes.saturating_add(block.requested);
             *blocks += 1;

@@ -2,7 +2,7 @@
 
 use super::stacks::StackReport;
 use super::totals::Survey;
-use crate::files::snapshot::{Block, Snapshot, State};
+use crate::files::snapshot::{Block, BlockState, Snapshot};
 use crate::model::units::Bytes;
 
 /// A free range between active blocks.
@@ -24,7 +24,7 @@ pub struct Gap {
 pub struct Neighbor {
     pub size_bytes: Bytes,
     pub requested_bytes: Bytes,
-    pub state: State,
+    pub state: BlockState,
     /// The stack that allocated it.
     pub stack: StackReport,
 }

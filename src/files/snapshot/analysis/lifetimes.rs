@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use crate::files::snapshot::{Action, Snapshot, StackId, State, Trace};
+use crate::files::snapshot::{Action, BlockState, Snapshot, StackId, Trace};
 
 /// One allocation.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Lifetimes {
             }
         }
         for segment in snapshot.segments.iter().filter(|segment| segment.device == trace.device) {
-            for block in snapshot.blocks(segment).iter().filter(|block| block.state != State::Free) {
+            for block in snapshot.blocks(segment).iter().filter(|block| block.state != BlockState::Free) {
                 if let Some(life) = open.remove(&block.address) {
                     // The block's stack is the same one, and is kept when the trace was recorded without stacks.
                     let life = &mut lifetimes.all[life as usize];

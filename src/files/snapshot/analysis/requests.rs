@@ -6,7 +6,7 @@
 //! larger one from the large pool (c10/core/AllocatorConfig.h, `kSmallSize`).
 
 use super::totals::Survey;
-use crate::files::snapshot::{Action, Kind, Snapshot, State};
+use crate::files::snapshot::{Action, BlockState, SegmentKind, Snapshot};
 use crate::model::units::Bytes;
 
 /// The largest request that the small pool serves, and what sizes are rounded up to, in bytes.
@@ -55,7 +55,7 @@ pub(super) fn requests(snapshot: &Snapshot<'_>, survey: &Survey, given: Option<B
     let mut sizes: Vec<u64> = traced.map(|event| event.size).filter(|size| *size > SMALL).collect();
     let (mut p99, mut max) = (Origin::TraceP99, Origin::TraceMax);
     if sizes.is_empty() {
-        let live = snapshot.blocks.iter().filter(|block| block.state != State::Free);
+        let live = snapshot.blocks.iter().filter(|block| block.state != BlockState::Free);
         sizes = live.map(|block| block.requested).filter(|size| *size > SMALL).collect();
         (p99, max) = (Origin::LiveP99, Origin::LiveMax);
     }
@@ -74,7 +74,7 @@ pub(super) fn requests(snapshot: &Snapshot<'_>, survey: &Survey, given: Option<B
 
 fn judge(snapshot: &Snapshot<'_>, survey: &Survey, origin: Origin, size: u64) -> Request {
     let size = size.max(1).checked_next_multiple_of(ROUND).unwrap_or(size);
-    let pool = if size <= SMALL { Kind::Small } else { Kind::Large };
+    let pool = if size <= SMALL { SegmentKind::Small } else { SegmentKind::Large };
     let (mut free, mut unusable, mut lost, mut fits) = (0u64, 0u64, 0u64, false);
     for run in survey.runs.iter().filter(|run| snapshot.segments[run.segment as usize].kind == pool) {
         free = free.saturating_add(run.size);

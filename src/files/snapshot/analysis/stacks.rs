@@ -1,6 +1,6 @@
 //! Memory by stack.
 
-use crate::files::snapshot::{Frame, Snapshot, StackId, Stacks, State};
+use crate::files::snapshot::{BlockState, Frame, Snapshot, StackId, Stacks};
 use crate::model::printable::escaped;
 use crate::model::units::Bytes;
 
@@ -131,7 +131,7 @@ impl Tally {
 /// The stacks with the most live memory.
 pub(super) fn holders(snapshot: &Snapshot<'_>, top: usize) -> Vec<Holder> {
     let mut tally = Tally::new(&snapshot.stacks);
-    for block in snapshot.blocks.iter().filter(|block| block.state != State::Free) {
+    for block in snapshot.blocks.iter().filter(|block| block.state != BlockState::Free) {
         tally.add(block.stack, block.requested);
     }
     tally.top(&snapshot.stacks, top)

@@ -1,6 +1,6 @@
 //! Totals of segments, by segment and by group.
 
-use crate::files::snapshot::{Kind, Segment, Snapshot, State};
+use crate::files::snapshot::{BlockState, Segment, SegmentKind, Snapshot};
 use crate::model::units::Bytes;
 
 /// Totals of some segments.
@@ -66,7 +66,7 @@ pub struct Group {
     pub stream: Option<i64>,
     /// The pool, in a list by pool.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<Kind>,
+    pub pool: Option<SegmentKind>,
     /// The private pool, in a list by pool; (0, 0) is the default one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_pool: Option<(i64, i64)>,
@@ -74,7 +74,7 @@ pub struct Group {
     pub totals: Totals,
 }
 
-type Key = (i64, Option<i64>, Option<Kind>, Option<(i64, i64)>);
+type Key = (i64, Option<i64>, Option<SegmentKind>, Option<(i64, i64)>);
 
 impl Group {
     pub(super) fn device(segment: &SegmentReport) -> Key {
@@ -98,7 +98,7 @@ pub struct SegmentReport {
     pub device: i64,
     /// The stream's handle.
     pub stream: i64,
-    pub pool: Kind,
+    pub pool: SegmentKind,
     /// The private pool; (0, 0) is the default one.
     pub private_pool: (i64, i64),
     /// Whether it can grow and shrink in place.
@@ -154,7 +154,7 @@ fn one(snapshot: &Snapshot<'_>, number: u32, segment: &Segment, runs: &mut Vec<R
     let mut totals = Totals { segments: 1, reserved_bytes: Bytes::new(segment.size), ..Totals::default() };
     for (place, block) in (segment.blocks.0..).zip(snapshot.blocks(segment)) {
         let size = Bytes::new(block.size);
-        if block.state == State::Free {
+        if block.state == BlockState::Free {
             totals.free_blocks += 1;
             totals.free_bytes = totals.free_bytes.saturating_add(size);
             match runs.last_mut().filter(|run| run.segment == number && run.blocks.1 == place) {
@@ -174,7 +174,7 @@ fn one(snapshot: &Snapshot<'_>, number: u32, segment: &Segment, runs: &mut Vec<R
         totals.active_blocks += 1;
         totals.active_bytes = totals.active_bytes.saturating_add(size);
         totals.requested_bytes = totals.requested_bytes.saturating_add(Bytes::new(block.requested));
-        if block.state == State::Allocated {
+        if block.state == BlockState::Allocated {
             totals.allocated_bytes = totals.allocated_bytes.saturating_add(size);
         }
     }
@@ -205,8 +205,8 @@ fn one(snapshot: &Snapshot<'_>, number: u32, segment: &Segment, runs: &mut Vec<R
 /// `kSmallBuffer` or `kLargeBuffer` long (c10/core/AllocatorConfig.h), and a mapped range starts with one.
 fn pages(segment: &Segment, start: u64, size: u64) -> u64 {
     let page = match segment.kind {
-        Kind::Small => 2 << 20,
-        Kind::Large => 20 << 20,
+        SegmentKind::Small => 2 << 20,
+        SegmentKind::Large => 20 << 20,
     };
     let end = start.saturating_add(size) / page * page;
     end.saturating_sub(start.div_ceil(page).saturating_mul(page))

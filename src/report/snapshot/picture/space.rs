@@ -1,7 +1,7 @@
 //! The address space: segments one after the other, wrapped like text.
 
 use super::{LEFT, MARGIN, RIGHT, THEME, heading, legend, real};
-use crate::files::snapshot::{Kind, Segment, Snapshot, State};
+use crate::files::snapshot::{BlockState, Segment, SegmentKind, Snapshot};
 use crate::model::units::Bytes;
 use crate::plot::{Color, Layer, Rect};
 
@@ -60,11 +60,11 @@ fn title(snapshot: &Snapshot<'_>, segment: &Segment) -> String {
     let live: u64 = snapshot
         .blocks(segment)
         .iter()
-        .filter(|block| block.state != State::Free)
+        .filter(|block| block.state != BlockState::Free)
         .fold(0, |sum, block| sum.saturating_add(block.size));
     let pool = match segment.kind {
-        Kind::Small => "small",
-        Kind::Large => "large",
+        SegmentKind::Small => "small",
+        SegmentKind::Large => "large",
     };
     format!(
         "{:#x}: {} ({pool} pool, stream {:#x}{}), {} in use",
@@ -88,15 +88,15 @@ struct Space {
 impl Space {
     fn segment(&mut self, layer: &mut Layer, snapshot: &Snapshot<'_>, segment: &Segment) {
         let blocks = snapshot.blocks(segment);
-        let whole = blocks.iter().all(|block| block.state == State::Free);
+        let whole = blocks.iter().all(|block| block.state == BlockState::Free);
         let start = self.at;
         let (mut size, mut from, mut last) = (0u64, start, None);
         for block in blocks {
             let color = match block.state {
-                State::Allocated => LIVE,
-                State::PendingFree => PENDING,
-                State::Free if whole => IDLE,
-                State::Free => UNRELEASABLE,
+                BlockState::Allocated => LIVE,
+                BlockState::PendingFree => PENDING,
+                BlockState::Free if whole => IDLE,
+                BlockState::Free => UNRELEASABLE,
             };
             let place = start + real(size) * self.scale;
             // What is narrower than half a pixel goes with what is next to it.

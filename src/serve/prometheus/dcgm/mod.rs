@@ -10,7 +10,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use self::table::{Row, TABLE};
+use self::table::{DcgmRow, TABLE};
 use super::encode::{Format, escape, number};
 use crate::catalog::{gpu, kubernetes};
 use crate::model::desc::{Desc, Kind};
@@ -112,7 +112,7 @@ impl Labels<'_> {
 }
 
 /// OpenMetrics requires `_total` at the end of a counter's name, so that there the type of a counter is unknown.
-fn header(row: &Row, format: Format, out: &mut String) {
+fn header(row: &DcgmRow, format: Format, out: &mut String) {
     let kind = match (row.kind, format) {
         (Kind::Counter, Format::OpenMetrics) => "unknown",
         (Kind::Counter, Format::Text) => "counter",
@@ -121,7 +121,7 @@ fn header(row: &Row, format: Format, out: &mut String) {
     let _ = writeln!(out, "# HELP {} {}\n# TYPE {} {kind}", row.name, row.help, row.name);
 }
 
-fn chosen(row: &Row, point: &Point) -> bool {
+fn chosen(row: &DcgmRow, point: &Point) -> bool {
     row.with.iter().all(|(label, wanted)| value(row.from, point, label) == *wanted)
 }
 

@@ -36,7 +36,7 @@ impl Conversion {
 
 /// One metric of dcgm-exporter.
 #[derive(Debug)]
-pub struct Row {
+pub struct DcgmRow {
     /// Its name.
     pub name: &'static str,
     /// Its type there.
@@ -54,7 +54,7 @@ pub struct Row {
 macro_rules! rows {
     ($($name:ident $kind:ident $conversion:ident $from:ident {$($label:ident = $value:literal),*} $help:literal;)+) => {
         /// Every metric of dcgm-exporter that is exposed.
-        pub static TABLE: &[Row] = &[$(Row {
+        pub static TABLE: &[DcgmRow] = &[$(DcgmRow {
             name: stringify!($name),
             kind: Kind::$kind,
             help: $help,

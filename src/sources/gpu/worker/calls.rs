@@ -8,7 +8,7 @@ use crate::sources::gpu::protocol::Lasting;
 
 /// The current call of one thread.
 #[derive(Debug, Default)]
-struct Place {
+struct CallSlot {
     gpu: Option<u32>,
     /// The NVML function in progress.
     function: Option<&'static str>,
@@ -18,20 +18,20 @@ struct Place {
     looked: u64,
 }
 
-type Shared = Arc<Mutex<Place>>;
+type CallsShared = Arc<Mutex<CallSlot>>;
 
 thread_local! {
-    static HERE: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<CallsShared>> = const { RefCell::new(None) };
 }
 
 /// The threads that call NVML.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Mutex<Vec<Shared>>);
+pub(super) struct Calls(Mutex<Vec<CallsShared>>);
 
 impl Calls {
     /// Records the calls of this thread from now on, as calls for this GPU, if they are for one.
     pub(super) fn enter(&self, gpu: Option<u32>) {
-        let place = Shared::default();
+        let place = CallsShared::default();
         lock(&place).gpu = gpu;
         HERE.with_borrow_mut(|here| *here = Some(Arc::clone(&place)));
         let mut threads = lock(&self.0);

@@ -9,7 +9,7 @@ use nvml_wrapper::{Device, Nvml};
 use super::calls::call;
 use super::events::Events;
 use super::sweep::Sweeper;
-use super::{Shared, problem};
+use super::{WorkerShared, problem};
 use crate::host::clock;
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Sample, Trouble};
@@ -18,7 +18,7 @@ use crate::sources::gpu::protocol::{Identity, Line, Reason, Refusal, Sample, Tro
 const XID_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens the GPU with this index and samples it until the worker exits; a lost GPU is opened again.
-pub(super) fn run(shared: &Shared, nvml: &'static Nvml, gpu: u32, options: &Options) {
+pub(super) fn run(shared: &WorkerShared, nvml: &'static Nvml, gpu: u32, options: &Options) {
     shared.calls.enter(Some(gpu));
     let mut events = Events::new(gpu);
     while !shared.leaving() {
@@ -39,7 +39,7 @@ pub(super) fn run(shared: &Shared, nvml: &'static Nvml, gpu: u32, options: &Opti
 
 /// Samples one GPU until a call fails for the whole GPU.
 fn sample(
-    shared: &Shared,
+    shared: &WorkerShared,
     device: &Arc<Device<'static>>,
     gpu: u32,
     events: &mut Events,

@@ -8,7 +8,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::calls::call;
-use super::{Shared, problem, raw};
+use super::{WorkerShared, problem, raw};
 use crate::sources::gpu::protocol::{Line, Reason, Refusal, Xid};
 
 /// Most events reported per check, so that an event storm does not delay samples.
@@ -67,7 +67,7 @@ impl Events {
     }
 
     /// Reports the XIDs that have arrived.
-    pub(super) fn look(&mut self, device: &Device<'_>, shared: &Shared) {
+    pub(super) fn look(&mut self, device: &Device<'_>, shared: &WorkerShared) {
         let Some(set) = &self.set else { return };
         for _ in 0..ROUND {
             match call("nvmlEventSetWait_v2", || raw::wait(device.nvml(), set, 0)) {

@@ -46,7 +46,7 @@ const STACK: usize = 512 * 1024;
 
 /// State shared by the worker's threads.
 #[derive(Debug, Default)]
-struct Shared {
+struct WorkerShared {
     /// Whether the threads should exit.
     leaving: Mutex<bool>,
     /// Notified when the threads should exit.
@@ -61,7 +61,7 @@ struct Shared {
     peaks: MemoryPeaks,
 }
 
-impl Shared {
+impl WorkerShared {
     /// Writes one message; no caller is inside NVML at this time.
     fn send(&self, line: &Line) {
         let bytes = line.write();
@@ -113,7 +113,7 @@ enum Request {
 /// Runs until the parent requests an exit or closes the input.
 pub fn run(options: &Options) -> ExitCode {
     child::die_with_parent();
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(WorkerShared::default());
     let wanted = options.clone();
     shared.spawn("nvml".to_owned(), move |shared| session::run(shared, &wanted));
     loop {
@@ -143,7 +143,7 @@ fn listen(timeout: Duration) -> Request {
 }
 
 /// Shuts NVML down unless a thread hangs in it, and exits.
-fn exit_worker(shared: &Shared) -> ExitCode {
+fn exit_worker(shared: &WorkerShared) -> ExitCode {
     const STEP: Duration = Duration::from_millis(10);
     shared.dismiss();
     let mut left = EXIT_TIMEOUT;
@@ -163,7 +163,7 @@ fn exit_worker(shared: &Shared) -> ExitCode {
 }
 
 /// Reports that NVML cannot be used and makes the worker exit.
-fn give_up(shared: &Shared, state: State) {
+fn give_up(shared: &WorkerShared, state: State) {
     shared.send(&Line::State(state));
     shared.gone.store(true, Ordering::Release);
 }

@@ -12,7 +12,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::pace::{Budget, Pace};
-use super::{Shared, calls, sweep};
+use super::{WorkerShared, calls, sweep};
 use crate::host::clock;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
@@ -119,19 +119,19 @@ impl MemoryPeaks {
 }
 
 /// Starts the thread that reads the memory; one that was started before ends after its read.
-pub(super) fn start(shared: &Arc<Shared>) {
+pub(super) fn start(shared: &Arc<WorkerShared>) {
     let thread = shared.peaks.threads.fetch_add(1, Ordering::AcqRel) + 1;
     shared.spawn("gpu-peaks".to_owned(), move |shared| run(shared, thread));
 }
 
 /// Replaces the thread if it is in a read that does not return.
-pub(super) fn watch(shared: &Arc<Shared>) {
+pub(super) fn watch(shared: &Arc<WorkerShared>) {
     if shared.peaks.hangs(clock::now()) {
         start(shared);
     }
 }
 
-fn run(shared: &Shared, thread: u64) {
+fn run(shared: &WorkerShared, thread: u64) {
     let peaks = &shared.peaks;
     shared.calls.enter(None);
     let mut budget = Budget::new(clock::now());

@@ -8,7 +8,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use super::calls::call;
-use super::{Shared, device, give_up, peaks, problem};
+use super::{WorkerShared, device, give_up, peaks, problem};
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
 
@@ -29,7 +29,7 @@ const FOLDERS: [&str; 6] = [
 const RECOUNT: Duration = Duration::from_secs(30);
 
 /// Initializes NVML, starts a thread for each GPU, then watches the number of GPUs.
-pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
+pub(super) fn run(shared: &Arc<WorkerShared>, options: &Options) {
     shared.calls.enter(None);
     let nvml = match start(options) {
         Ok(nvml) => *shared.nvml.get_or_init(|| nvml),
@@ -69,7 +69,7 @@ pub(super) fn run(shared: &Arc<Shared>, options: &Options) {
 }
 
 /// Makes the worker exit once the number of GPUs has changed, so that a new worker starts from the current state.
-fn watch(shared: &Shared, nvml: &Nvml, gpus: u32) {
+fn watch(shared: &WorkerShared, nvml: &Nvml, gpus: u32) {
     loop {
         shared.rest(RECOUNT);
         if shared.leaving() {
