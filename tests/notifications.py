@@ -38,7 +38,7 @@ from scene import GIB, PEOPLE, Rank, Scene  # noqa: E402
 CGROUP = "/slurm.slice/job_90"
 # What each event leads to, and which labels name its owner; the first minute of the trial is without events.
 EXPECTED = {
-    "leak": {"MemoryExhaustionLikely", "MemoryExhaustionImminent", "MemoryLeak", "RunMemoryExhaustionSoon"},
+    "leak": {"MemoryExhaustionImminent", "MemoryLeak", "RunMemoryExhaustionSoon"},
     "hang": {"GpuHung"},
     "loss": {"GpuLost"},
     "xid": {"GpuXidCritical"},
