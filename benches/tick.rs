@@ -74,11 +74,11 @@ fn ticks(count: u32) -> anyhow::Result<()> {
 }
 
 /// A failing source would make a tick cheap. Logs and snapshots are unavailable because the configuration names none;
-/// Kubernetes and Slurm until their threads have looked for a kubelet and a slurmstepd.
+/// Kubernetes, Slurm and drm until their threads have looked for a kubelet, a slurmstepd and GPUs.
 fn check(frame: &Frame) -> anyhow::Result<()> {
     for report in &frame.sources {
         let why = report.why.as_deref().unwrap_or_default();
-        let unused = ["logs", "snapshots", "kubernetes", "slurm"].contains(&report.source)
+        let unused = ["logs", "snapshots", "kubernetes", "slurm", "drm"].contains(&report.source)
             && report.status == Status::Unavailable;
         ensure!(unused || report.status == Status::Ok, "{} is {:?}: {why}", report.source, report.status);
     }
