@@ -190,7 +190,7 @@ fn pass_on(state: &Path, ask: &Sender<Asked>) {
         let shown = format!("{request:?}");
         let (answer, answered) = sync_channel(1);
         let known = ask.send((request, answer)).is_ok() && answered.recv_timeout(EVERY).unwrap_or(false);
-        tracing::info!(request = shown, known, "An operator acknowledged a problem.");
+        tracing::info!(request = shown, known, "Answered a request to acknowledge a problem.");
         known
     });
     let done = if known {
