@@ -9,11 +9,12 @@ use crate::model::time::Timestamp;
 /// Time constant of the means, and minimum duration of an imbalance.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// When each condition began to hold, by workload (empty for the node) and type of imbalance.
+/// When each condition began to hold, by workload and run (empty for the node and where GPUs are compared) and type of
+/// imbalance.
 #[derive(Debug, Default)]
 pub(super) struct Lasting {
-    before: BTreeMap<(Label, &'static str), Timestamp>,
-    still: BTreeMap<(Label, &'static str), Timestamp>,
+    before: BTreeMap<([Label; 2], &'static str), Timestamp>,
+    still: BTreeMap<([Label; 2], &'static str), Timestamp>,
 }
 
 impl Lasting {
@@ -25,7 +26,7 @@ impl Lasting {
     /// When a condition that `holds` now began, in seconds since 1970; absent until it has held for a minute.
     pub(super) fn since(
         &mut self,
-        workload: &Label,
+        group: &[Label; 2],
         what: &'static str,
         holds: bool,
         now: Timestamp,
@@ -33,7 +34,7 @@ impl Lasting {
         if !holds {
             return None;
         }
-        let key = (workload.clone(), what);
+        let key = (group.clone(), what);
         let began = self.before.get(&key).copied().unwrap_or(now);
         self.still.insert(key, began);
         (now.since(began) >= MINUTE).then(|| began.unix().as_secs_f64())

@@ -15,16 +15,16 @@ crate::metrics! {
     pub STRAGGLER: Gauge<Flag> = "memwarden_imbalance_straggler_info" {workload, gpu, uuid};
     /// Resident memory of the workload as a share of the resident memory of all workloads of the node, 0 to 1.
     pub SHARE: Gauge<Ratio> = "memwarden_imbalance_workload_memory_share_ratio" {workload};
-    /// Step time of the workload's slowest rank above the mean of its ranks, as a share of the mean, averaged over 1 minute; absent for fewer than two ranks and while any rank reports no step time.
-    pub STEP_SPREAD: Gauge<Ratio> = "memwarden_imbalance_step_time_spread_ratio" {workload};
-    /// Rank of the workload with the longest step time; always 1, absent for fewer than two ranks and while any rank reports no step time.
-    pub SLOWEST: Gauge<Flag> = "memwarden_imbalance_slowest_rank_info" {workload, rank};
-    /// Largest minus smallest share of time that the workload's ranks wait for the data loader, averaged over 1 minute.
-    pub LOADER_SPREAD: Gauge<Ratio> = "memwarden_imbalance_loader_wait_spread_ratio" {workload};
-    /// Optimizer steps between the workload's most and least advanced rank, by the last report of each.
-    pub BEHIND: Gauge<Count> = "memwarden_imbalance_steps_behind" {workload}.counting("{step}");
-    /// Allocated memory of the workload's fullest rank above the mean of its ranks, as a share of the mean.
-    pub RANK_SPREAD: Gauge<Ratio> = "memwarden_imbalance_rank_memory_spread_ratio" {workload};
-    /// Rank of the workload with the most allocated memory; always 1, absent while there is no comparison of the ranks' memory.
-    pub FULLEST_RANK: Gauge<Flag> = "memwarden_imbalance_fullest_rank_info" {workload, rank};
+    /// Step time of the slowest rank of a run above the mean of its ranks on this node, as a share of the mean, averaged over 1 minute; absent for fewer than two ranks and while any rank reports no step time.
+    pub STEP_SPREAD: Gauge<Ratio> = "memwarden_imbalance_step_time_spread_ratio" {workload, run};
+    /// Rank of a run with the longest step time on this node; always 1, absent for fewer than two ranks and while any rank reports no step time.
+    pub SLOWEST: Gauge<Flag> = "memwarden_imbalance_slowest_rank_info" {workload, run, rank};
+    /// Largest minus smallest share of time that the ranks of a run wait for the data loader, averaged over 1 minute.
+    pub LOADER_SPREAD: Gauge<Ratio> = "memwarden_imbalance_loader_wait_spread_ratio" {workload, run};
+    /// Optimizer steps between the most and the least advanced rank of a run on this node, by the last report of each.
+    pub BEHIND: Gauge<Count> = "memwarden_imbalance_steps_behind" {workload, run}.counting("{step}");
+    /// Allocated memory of the fullest rank of a run above the mean of its ranks on this node, as a share of the mean.
+    pub RANK_SPREAD: Gauge<Ratio> = "memwarden_imbalance_rank_memory_spread_ratio" {workload, run};
+    /// Rank of a run with the most allocated memory on this node; always 1, absent while there is no comparison of the ranks' memory.
+    pub FULLEST_RANK: Gauge<Flag> = "memwarden_imbalance_fullest_rank_info" {workload, run, rank};
 }

@@ -3,8 +3,8 @@
 //! # What it says
 //! For each workload on two or more GPUs, and for the node: how far the fullest GPU is above the mean and which one
 //! it is, how much memory of the others remains unused when it is full, how far the least utilized GPU is below the
-//! mean and which one it is. For each workload, its share of the node's resident memory. For each workload with two
-//! or more ranks that report steps: the slowest rank and by how much, the differences in waiting for data, how many
+//! mean and which one it is. For each workload, its share of the node's resident memory. For each run with two or
+//! more ranks on the node that report steps: the slowest rank and by how much, the differences in waiting for data, how many
 //! steps the last rank is behind, and the rank with the most allocated memory.
 //!
 //! # Method
@@ -16,7 +16,7 @@
 //!
 //! # When it stays silent
 //! On one GPU; where the driver does not attribute memory; for the lag, while the GPUs idle (mean utilization below 5
-//! %).
+//! %). A workload whose processes train independently (several runs, or each a world of one rank) is not compared.
 //!
 //! # False alarms
 //! Pipeline stages are uneven by design: such a finding is information until the fullest GPU is at 90 %. The driver
@@ -106,7 +106,9 @@ impl Analyzer for Imbalance {
         });
         groups.insert(Label::default(), node.collect());
         self.uneven.begin();
-        for (name, uses) in groups.iter().filter(|(_, uses)| uses.len() > 1) {
+        let independent = super::ranks::independent(view);
+        let compared = |name: &Label, uses: &[GpuUse]| uses.len() > 1 && !independent.contains(name);
+        for (name, uses) in groups.iter().filter(|(name, uses)| compared(name, uses)) {
             self.memory(name, uses, &devices, now, out);
             self.utilization(name, uses, now, out);
         }
@@ -151,7 +153,7 @@ impl Imbalance {
         out.batch.put(&metrics::STRANDED, label, Bytes::of(stranded));
         // The jobs of a node are independent: one that fills its GPU does not limit the others.
         let uneven = spread.above >= UNEVEN && !name.is_empty();
-        let Some(since) = self.uneven.since(name, "memory", uneven, now) else { return };
+        let Some(since) = self.uneven.since(&whole(name), "memory", uneven, now) else { return };
         let share = full.used / (full.used + full.free).max(1.0);
         let subject = subject(name);
         let full = self.full.update(&subject, share >= FULL, now).0;
@@ -190,7 +192,7 @@ impl Imbalance {
         out.batch.put_some(&metrics::IDLEST, std::slice::from_ref(name), Ratio::new(spread.below));
         out.batch.put(&metrics::STRAGGLER, &place(name, idlest), Flag(true));
         let lags = spread.below >= LAGS && !name.is_empty();
-        let Some(since) = self.uneven.since(name, "utilization", lags, now) else { return };
+        let Some(since) = self.uneven.since(&whole(name), "utilization", lags, now) else { return };
         let mut subject = subject(name);
         (subject.gpu, subject.uuid) = (idlest.gpu.clone(), idlest.uuid.clone());
         out.findings.push(Finding {
@@ -212,6 +214,11 @@ impl Imbalance {
             advice: "Check the input pipeline and the CPU affinity of its rank.",
         });
     }
+}
+
+/// A workload, with all of its runs.
+fn whole(name: &Label) -> [Label; 2] {
+    [name.clone(), Label::default()]
 }
 
 fn subject(name: &Label) -> Subject {
@@ -254,6 +261,11 @@ mod tests {
 
     /// Ninety seconds of two GPUs with these used GiB and utilizations, both of one workload.
     fn say(used: [u64; 2], busy: [f64; 2]) -> (Vec<String>, Vec<String>) {
+        say_of(used, busy, "2")
+    }
+
+    /// The same of two ranks of a world of this size.
+    fn say_of(used: [u64; 2], busy: [f64; 2], world: &str) -> (Vec<String>, Vec<String>) {
         let mut analyzer = Imbalance::default();
         let mut last = Analysis::default();
         for second in 0..90 {
@@ -265,6 +277,7 @@ mod tests {
                 batch.put_some(&gpu::metrics::UTILIZATION, &labels, Ratio::new(busy));
                 let labels = ["train".into(), labels[0].clone(), labels[1].clone()];
                 batch.put(&workload::metrics::GPU_MEMORY, &labels, Bytes::new(used << 30));
+                ranks::tests::meet(&mut batch, &[labels[0].clone(), labels[1].clone()], "sweep", world);
             }
             batch.put(&workload::metrics::RSS, &["train".into()], Bytes::new(1 << 30));
             last = Analysis::default();
@@ -308,6 +321,13 @@ mod tests {
             bottleneck: GPU 1 uses 43 % more memory than the mean of the GPUs of train.
             straggler: GPU 1 is 50 % less utilized than the mean of the GPUs of train."#]]
         .assert_eq(&findings.join("\n"));
+    }
+
+    #[test]
+    fn the_gpus_of_independent_processes_are_not_compared() {
+        let (shown, findings) = say_of([30, 75], [0.9, 0.3], "1");
+        assert!(findings.is_empty(), "{findings:?}");
+        assert!(!shown.iter().any(|line| line.contains("spread") && line.contains("train")), "{shown:?}");
     }
 
     #[test]

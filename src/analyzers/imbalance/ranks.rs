@@ -67,16 +67,17 @@ struct RankValues {
 }
 
 impl Ranks {
-    /// Assesses each workload with two or more ranks; adds its metrics and findings.
+    /// Compares the ranks of each run of a workload; adds metrics and findings.
     pub(super) fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let at = now.monotonic().as_secs_f64();
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
         let groups = self.members(view, passed);
         let pids = ranks::pids(view);
         self.uneven.begin();
-        for (workload, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
-            let mut found = self.steps(workload, members, now, out);
-            found.extend(self.memory(workload, members, now, out));
+        for (group, members) in groups.iter().filter(|(_, members)| members.len() > 1) {
+            let workload = &group[0];
+            let mut found = self.steps(group, members, now, out);
+            found.extend(self.memory(group, members, now, out));
             // A rank that is slow for several reasons gets one finding, for the first of them.
             let mut reported: Vec<Label> = Vec::new();
             for RankFinding { rank, state, severity, since, summary, evidence, advice } in found {
@@ -99,7 +100,9 @@ impl Ranks {
         }
     }
 
-    fn members(&mut self, view: &View<'_>, passed: f64) -> BTreeMap<Label, Vec<RankValues>> {
+    /// The ranks that train together, by workload and run.
+    fn members(&mut self, view: &View<'_>, passed: f64) -> BTreeMap<[Label; 2], Vec<RankValues>> {
+        let runs = ranks::runs(view);
         let mut found: BTreeMap<[Label; 2], RankValues> = BTreeMap::new();
         let key = |point: &Point| [point.labels[0].clone(), point.labels[1].clone()];
         for point in view.points(&STEP) {
@@ -117,26 +120,29 @@ impl Ranks {
             member.allocated = Some(member.allocated.map_or(point.value, |known| known.max(point.value)));
         }
         self.known.retain(|key, _| found.contains_key(key));
-        let mut groups: BTreeMap<Label, Vec<RankValues>> = BTreeMap::new();
+        let mut groups: BTreeMap<[Label; 2], Vec<RankValues>> = BTreeMap::new();
         for ([workload, rank], mut member) in found {
+            let run = runs.get(&[&workload, &rank]).copied().cloned();
             let known = self.known.entry([workload.clone(), rank.clone()]).or_default();
             member.step_seconds = known.follow_steps(member.step_seconds, passed);
             member.loader = known.follow_loader(member.loader, passed);
             member.rank = rank;
-            groups.entry(workload).or_default().push(member);
+            if let Some(run) = run {
+                groups.entry([workload, run]).or_default().push(member);
+            }
         }
         groups
     }
 
     fn steps(
         &mut self,
-        workload: &Label,
+        group: &[Label; 2],
         members: &[RankValues],
         now: Timestamp,
         out: &mut Analysis,
     ) -> Vec<RankFinding> {
         let mut found = Vec::new();
-        let label = std::slice::from_ref(workload);
+        let [workload, run] = group;
         // Only if every rank has a value: a rank without one could be the slowest.
         let each = |of: fn(&RankValues) -> Option<f64>| {
             let all: Option<Vec<f64>> = members.iter().map(of).collect();
@@ -144,9 +150,9 @@ impl Ranks {
         };
         if let Some((spread, _)) = each(|member| member.step_seconds) {
             let slowest = &members[spread.largest].rank;
-            out.batch.put_some(&metrics::STEP_SPREAD, label, Ratio::new(spread.above));
-            out.batch.put(&metrics::SLOWEST, &[workload.clone(), slowest.clone()], Flag(true));
-            if let Some(since) = self.uneven.since(workload, "slow", spread.above >= SLOW, now) {
+            out.batch.put_some(&metrics::STEP_SPREAD, group, Ratio::new(spread.above));
+            out.batch.put(&metrics::SLOWEST, &[workload.clone(), run.clone(), slowest.clone()], Flag(true));
+            if let Some(since) = self.uneven.since(group, "slow", spread.above >= SLOW, now) {
                 let how = format!("takes {} longer per step than the mean", format::percent(spread.above));
                 let evidence = vec![
                     Evidence { what: "step_spread_ratio", value: spread.above },
@@ -159,18 +165,18 @@ impl Ranks {
         if let Some((spread, waits)) = each(|member| member.loader) {
             let most = waits[spread.largest];
             let apart = most - waits[spread.least];
-            out.batch.put_some(&metrics::LOADER_SPREAD, label, Ratio::new(apart));
-            if let Some(since) = self.uneven.since(workload, "loader", apart >= SLOW, now) {
+            out.batch.put_some(&metrics::LOADER_SPREAD, group, Ratio::new(apart));
+            if let Some(since) = self.uneven.since(group, "loader", apart >= SLOW, now) {
                 let how = format!("waits {} of its time for data", format::percent(most));
                 let evidence = vec![Evidence { what: "loader_spread_ratio", value: apart }];
                 found.push(straggler(workload, &members[spread.largest].rank, &how, since, evidence));
             }
         }
         if let Some((behind, last)) = behind(members) {
-            out.batch.put(&metrics::BEHIND, label, Count(whole(behind)));
+            out.batch.put(&metrics::BEHIND, group, Count(whole(behind)));
             let seconds = last.step_seconds.map(|seconds| behind * seconds);
             let late = behind >= STEPS_BEHIND && seconds.is_some_and(|seconds| seconds >= BEHIND);
-            if let Some(since) = self.uneven.since(workload, "behind", late, now) {
+            if let Some(since) = self.uneven.since(group, "behind", late, now) {
                 let how = format!("is {behind:.0} steps behind the most advanced rank");
                 let evidence = vec![Evidence { what: "behind_steps", value: behind }];
                 found.push(straggler(workload, &last.rank, &how, since, evidence));
@@ -181,7 +187,7 @@ impl Ranks {
 
     fn memory(
         &mut self,
-        workload: &Label,
+        group: &[Label; 2],
         members: &[RankValues],
         now: Timestamp,
         out: &mut Analysis,
@@ -189,9 +195,10 @@ impl Ranks {
         let used: Vec<f64> = members.iter().map(|member| member.allocated).collect::<Option<_>>()?;
         let spread = Spread::of(&used)?;
         let fullest = &members[spread.largest].rank;
-        out.batch.put_some(&metrics::RANK_SPREAD, std::slice::from_ref(workload), Ratio::new(spread.above));
-        out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), fullest.clone()], Flag(true));
-        let since = self.uneven.since(workload, "memory", spread.above >= UNEVEN, now)?;
+        let [workload, run] = group;
+        out.batch.put_some(&metrics::RANK_SPREAD, group, Ratio::new(spread.above));
+        out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), run.clone(), fullest.clone()], Flag(true));
+        let since = self.uneven.since(group, "memory", spread.above >= UNEVEN, now)?;
         let share = format::percent(spread.above);
         Some(RankFinding {
             rank: fullest.clone(),
@@ -259,23 +266,48 @@ fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Ve
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::desc::Metric;
     use crate::model::point::Batch;
     use crate::model::units::{Bytes, Seconds};
+    use crate::sources::training::metrics::INFO;
 
     /// One rank: steps a second, seconds of waiting for data a second, GiB.
     type Rank = (f64, f64, u64);
 
-    /// Two minutes of ranks; the findings and the values of the last second.
+    /// Three minutes of the ranks of one run; the findings and the values of the last second.
     fn say(ranks: &[Rank]) -> (Vec<String>, Vec<String>) {
+        let world = ranks.len().to_string();
+        say_of(&ranks.iter().map(|rank| (*rank, "r", world.as_str())).collect::<Vec<_>>())
+    }
+
+    /// The information of a rank of a run with this world size.
+    pub(in crate::analyzers::imbalance) fn meet(
+        batch: &mut Batch,
+        labels: &[Label; 2],
+        run: &str,
+        world: &str,
+    ) {
+        let label = |name: &&str| match *name {
+            "workload" => labels[0].clone(),
+            "rank" => labels[1].clone(),
+            "run" => run.into(),
+            "world" => world.into(),
+            _ => Label::default(),
+        };
+        batch.put(&INFO, &INFO.desc.labels.iter().map(label).collect::<Vec<_>>(), Flag(true));
+    }
+
+    /// The same of ranks with the run and the world size of each.
+    fn say_of(ranks: &[(Rank, &str, &str)]) -> (Vec<String>, Vec<String>) {
         let mut analyzer = Ranks::default();
         let mut last = Analysis::default();
         for second in 0..180_u32 {
             let mut batch = Batch::new();
-            for (rank, (pace, loader, allocated)) in ranks.iter().enumerate() {
+            for (rank, ((pace, loader, allocated), run, world)) in ranks.iter().enumerate() {
                 let labels: [Label; 2] = ["sft".into(), rank.to_string().as_str().into()];
+                meet(&mut batch, &labels, run, world);
                 batch.put(&STEP, &labels, Count(whole(f64::from(second) * pace)));
                 batch.put_some(&STEP_LAST, &labels, Seconds::new(1.0 / pace));
                 let waited = Seconds::new(f64::from(second) * loader);
@@ -309,10 +341,27 @@ mod tests {
     }
 
     #[test]
+    fn ranks_are_compared_within_their_run() {
+        // A sweep: three processes of one workload, each a world of its own, under one name or several.
+        for names in [["r"; 3], ["a", "b", "c"]] {
+            let sweep = [(5.0, 0.02, 70), (2.0, 0.4, 30), (1.0, 0.02, 10)];
+            let sweep: Vec<_> = sweep.into_iter().zip(names).map(|(rank, name)| (rank, name, "1")).collect();
+            let (findings, shown) = say_of(&sweep);
+            assert!(findings.is_empty() && shown.is_empty(), "{findings:?} {shown:?}");
+        }
+        let (slow, fast) = ((1.0, 0.02, 10), (5.0, 0.02, 70));
+        let (findings, shown) =
+            say_of(&[(slow, "a", "2"), (slow, "a", "2"), (fast, "b", "2"), (fast, "b", "2")]);
+        assert!(findings.is_empty(), "{findings:?}");
+        assert!(shown.contains(&"steps_behind a 0.00".to_owned()), "{shown:?}");
+        assert!(shown.contains(&"steps_behind b 0.00".to_owned()), "{shown:?}");
+    }
+
+    #[test]
     fn the_slowest_the_one_that_waits_and_the_fullest_are_named() {
         let (findings, shown) = say(&[(2.0, 0.02, 40), (2.0, 0.02, 40), (1.6, 0.02, 40)]);
         assert_eq!(findings, ["straggler: Rank 2 of sft takes 15 % longer per step than the mean."]);
-        assert!(shown.contains(&"steps_behind sft 72.00".to_owned()), "{shown:?}");
+        assert!(shown.contains(&"steps_behind r 72.00".to_owned()), "{shown:?}");
         let (findings, _) = say(&[(2.0, 0.02, 40), (2.0, 0.4, 40)]);
         assert_eq!(findings, ["straggler: Rank 1 of sft waits 40 % of its time for data."]);
         let (findings, _) = say(&[(2.0, 0.02, 70), (2.0, 0.02, 30)]);
@@ -330,6 +379,7 @@ mod tests {
             let mut batch = Batch::new();
             for rank in ["0", "1"] {
                 let labels: [Label; 2] = ["sft".into(), rank.into()];
+                meet(&mut batch, &labels, "r", "2");
                 let step = if rank == "1" { second.min(100) } else { second };
                 batch.put(&STEP, &labels, Count(whole(step.into())));
                 batch.put_some(&STEP_LAST, &labels, Seconds::new(1.0));
