@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::finding::Finding;
+use super::fit::{Answer, RankPredictions};
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
 use super::shortage::Shortage;
@@ -53,6 +54,10 @@ pub struct Facts {
     pub ranks: Vec<ReportedRank>,
     /// Reported statistics of the allocators of jobs, by the sources `training`, `otlp` and `logs`.
     pub allocators: Vec<Allocator>,
+    /// What connected ranks predict of their next phases, by the `training` source; without ranks that predict nothing.
+    pub predictions: Vec<RankPredictions>,
+    /// What the analyzers answered in the previous tick to ranks, by the engine; the `training` source sends it.
+    pub answers: Vec<Answer>,
     /// Recent events of training jobs, by the `training` source.
     pub timeline: Arc<Timeline>,
     /// The users of the exposed cgroups that are not root's, by the label of the cgroup, by the `cgroup` source.

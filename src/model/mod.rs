@@ -10,6 +10,7 @@ pub mod error_chain;
 pub mod facts;
 pub mod fair;
 pub mod finding;
+pub mod fit;
 pub mod format;
 pub mod frame;
 pub mod health;

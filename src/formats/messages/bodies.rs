@@ -1,9 +1,11 @@
 //! The message types. Keys that a sender left out are absent.
 
+use super::Problem;
 use super::values::{
-    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, measure, name, object, path, plain,
-    positive, real, whole, words,
+    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, measure, name, object, ordinal, path,
+    plain, positive, real, whole, word, words,
 };
+use crate::model::fit::{Certainty, Medium, Phase as FitPhase, SizeUnit};
 
 /// The content of a message, by its `type`.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +26,8 @@ pub enum Body {
     Checkpoint(Checkpoint),
     /// The parameters of the model.
     Params(Box<Params>),
+    /// The memory that a phase will take.
+    Prediction(Box<Prediction>),
     /// A clean end.
     Bye(Bye),
     Unknown,
@@ -31,8 +35,19 @@ pub enum Body {
 
 impl Body {
     /// Every type, so that their counters start at zero.
-    pub const TYPES: [&'static str; 10] =
-        ["hello", "step", "mem", "phase", "event", "oom", "checkpoint", "params", "bye", "unknown"];
+    pub const TYPES: [&'static str; 11] = [
+        "hello",
+        "step",
+        "mem",
+        "phase",
+        "event",
+        "oom",
+        "checkpoint",
+        "params",
+        "prediction",
+        "bye",
+        "unknown",
+    ];
 
     /// The name of the type in the protocol, `unknown` for any other.
     pub const fn kind(&self) -> &'static str {
@@ -50,8 +65,9 @@ impl Body {
             Self::Oom(_) => 5,
             Self::Checkpoint(_) => 6,
             Self::Params(_) => 7,
-            Self::Bye(_) => 8,
-            Self::Unknown => 9,
+            Self::Prediction(_) => 8,
+            Self::Bye(_) => 9,
+            Self::Unknown => 10,
         }
     }
 }
@@ -272,6 +288,85 @@ body! {
         nan: u64 = "whole",
         /// Tensors with an infinity.
         inf: u64 = "whole",
+    }
+}
+
+body! {
+    /// The memory that a phase will take on one resource.
+    Prediction {
+        phase: FitPhase = "word",
+        resource: Medium = "word",
+        /// The ordinal of the GPU, where the resource is one.
+        device: u16 = "ordinal",
+        certainty: Certainty = "word",
+        /// The highest memory that the process holds in the phase, in bytes; for shm and disk, what the phase adds.
+        peak: u64 = "whole",
+        /// The same, exceeded with a probability of 10 %; the median where it is left out.
+        peak_p90: u64 = "whole",
+        /// What the process holds when it predicts, in the same terms.
+        held: u64 = "whole",
+        /// The highest memory in the phase so far, in the same terms.
+        measured: u64 = "whole",
+        /// The last optimizer step; 0 where it is left out.
+        step: u64 = "whole",
+        /// The step at which the phase is expected.
+        due_step: u64 = "whole",
+        /// What the peak depends on.
+        size: Size = "object",
+        /// What the prediction was computed from.
+        basis: String = "words",
+    }
+}
+
+impl Prediction {
+    /// The key that is missing, or that contradicts another.
+    pub(super) fn defect(&self) -> Option<Problem> {
+        let wrong = |key: &str, why: &str| Some(Problem::Key { key: key.to_owned(), why: why.to_owned() });
+        if self.phase.is_none() {
+            return wrong("phase", "is missing");
+        }
+        match self.resource {
+            None => return wrong("resource", "is missing"),
+            Some(Medium::Device) if self.device.is_none() => return wrong("device", "is missing"),
+            Some(Medium::Device) => {}
+            Some(_) if self.device.is_some() => return wrong("device", "is not the resource"),
+            Some(_) => {}
+        }
+        match self.certainty {
+            None => wrong("certainty", "is missing"),
+            Some(Certainty::Unknown) if self.peak.is_some() => {
+                wrong("peak", "is stated although it is unknown")
+            }
+            Some(Certainty::Exact | Certainty::Estimated) if self.peak.is_none() => {
+                wrong("peak", "is missing")
+            }
+            Some(_) if self.peak_p90 < self.peak && self.peak_p90.is_some() => {
+                wrong("peak_p90", "is below `peak`")
+            }
+            Some(_) if self.peak.is_none() && self.peak_p90.is_some() => wrong("peak", "is missing"),
+            Some(_) if self.size.as_ref().is_some_and(|size| size.unit.is_none()) => {
+                wrong("size.unit", "is missing")
+            }
+            Some(_) if self.size.as_ref().is_some_and(|size| size.units.is_none()) => {
+                wrong("size.units", "is missing")
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+body! {
+    /// What a peak depends on: fixed + `per_unit` × units + `per_square` × units × length, in bytes.
+    Size {
+        unit: SizeUnit = "word",
+        /// The size that the prediction is made for.
+        units: u64 = "whole",
+        samples: u64 = "whole",
+        /// Tokens of each sample.
+        length: u64 = "whole",
+        fixed: f64 = "positive",
+        per_unit: f64 = "positive",
+        per_square: f64 = "positive",
     }
 }
 

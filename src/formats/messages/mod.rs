@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use values::{object, plain, real, whole};
 
 pub use bodies::{
-    Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Hello, Mem, Model, Oom, Params, Phase, Step,
+    Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Hello, Mem, Model, Oom, Params, Phase,
+    Prediction, Size, Step,
 };
 pub use values::{Measure, Recompute, SaveState, Turn};
 
@@ -90,6 +91,7 @@ pub fn parse(line: &[u8]) -> Result<Message, Problem> {
         Some("oom") => Body::Oom(read(text)?),
         Some("checkpoint") => Body::Checkpoint(read(text)?),
         Some("params") => Body::Params(read(text)?),
+        Some("prediction") => Body::Prediction(read(text)?),
         Some("bye") => Body::Bye(read(text)?),
         Some(_) => Body::Unknown,
     };
@@ -100,6 +102,10 @@ pub fn parse(line: &[u8]) -> Result<Message, Problem> {
         Body::Phase(phase) if phase.state.is_none() => Err(missing("state")),
         Body::Event(event) if event.name.is_none() => Err(missing("name")),
         Body::Checkpoint(checkpoint) if checkpoint.state.is_none() => Err(missing("state")),
+        Body::Prediction(prediction) => match prediction.defect() {
+            Some(problem) => Err(problem),
+            None => Ok(Message { t, dropped, body }),
+        },
         _ => Ok(Message { t, dropped, body }),
     }
 }

@@ -155,6 +155,48 @@ fn errors_name_the_key() {
 }
 
 #[test]
+fn a_prediction_is_complete_and_consistent() {
+    let key = |rest: &str| {
+        let line = format!(r#"{{"type":"prediction"{rest}}}"#);
+        match parse(line.as_bytes()) {
+            Err(Problem::Key { key, why }) => format!("{key} {why}"),
+            other => format!("{:?}", other.map(|message| message.body.kind())),
+        }
+    };
+    let step = r#","phase":"step","resource":"host""#;
+    for (rest, expected) in [
+        ("", "phase is missing"),
+        (r#","phase":"step""#, "resource is missing"),
+        (step, "certainty is missing"),
+        (r#","phase":"step","resource":"device","certainty":"unknown""#, "device is missing"),
+        (&format!(r#"{step},"device":"0","certainty":"unknown""#), "device is not the resource"),
+        (&format!(r#"{step},"certainty":"exact""#), "peak is missing"),
+        (&format!(r#"{step},"certainty":"unknown","peak":5"#), "peak is stated although it is unknown"),
+        (&format!(r#"{step},"certainty":"unknown","peak_p90":5"#), "peak is missing"),
+        (&format!(r#"{step},"certainty":"exact","peak":5,"peak_p90":4"#), "peak_p90 is below `peak`"),
+        (&format!(r#"{step},"certainty":"exact","peak":5,"size":{{}}"#), "size.unit is missing"),
+        (
+            &format!(r#"{step},"certainty":"exact","peak":5,"size":{{"unit":"tokens"}}"#),
+            "size.units is missing",
+        ),
+        (&format!(r#"{step},"certainty":"unknown","basis":"LBFGS""#), r#"Ok("prediction")"#),
+        (&format!(r#"{step},"certainty":"exact","peak":5"#), r#"Ok("prediction")"#),
+    ] {
+        assert_eq!(key(rest), expected, "{rest}");
+    }
+    check(
+        r#"{"type":"prediction","phase":"sleep","resource":"host","certainty":"exact","peak":1}"#,
+        expect![[
+            r#"key: `phase` invalid value: string "sleep", expected one of `optimizer` `step` `evaluation` `generation` `save`"#
+        ]],
+    );
+    check(
+        r#"{"type":"prediction","phase":"step","resource":"device","device":"+1","certainty":"exact","peak":1}"#,
+        expect![[r#"key: `device` invalid value: string "+1", expected the ordinal of a device as text"#]],
+    );
+}
+
+#[test]
 fn an_error_is_short_and_has_no_control_characters() {
     let line = format!(r#"{{"type":"step","step":"{}\n"}}"#, "é".repeat(10_000));
     let error = parse(line.as_bytes()).unwrap_err().to_string();

@@ -9,6 +9,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde_json::value::RawValue;
 
+use crate::model::fit::Word;
+
 /// Maximum length of the name of a phase, an event, a data type or a group, in bytes.
 const NAME: usize = 64;
 /// Maximum length of other texts, in bytes.
@@ -211,6 +213,27 @@ pub(super) fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
     text(from, PATH)
 }
 
+/// One of the words of `T`.
+pub(super) fn word<'de, D: Deserializer<'de>, T: Word>(from: D) -> Result<Option<T>, D::Error> {
+    let known: Vec<String> = T::ALL.iter().map(|each| format!("`{}`", each.word())).collect();
+    scalar(from, format_args!("one of {}", known.join(" ")), |found| match found {
+        Scalar::Text(text) => T::ALL.iter().copied().find(|each| each.word() == text),
+        _ => None,
+    })
+}
+
+/// The ordinal of a device, as text.
+pub(super) fn ordinal<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
+    scalar(from, format_args!("the ordinal of a device as text"), |found| match found {
+        Scalar::Text(text) => as_ordinal(text),
+        _ => None,
+    })
+}
+
+fn as_ordinal(text: &str) -> Option<u16> {
+    text.parse::<u16>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// `true` or `false`, or text that has no limit of its own.
 pub(super) fn plain<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
@@ -297,8 +320,8 @@ where
     let Some(found) = entries::<D, Device<T>>(from)? else { return Ok(None) };
     let mut devices: Vec<(u16, T)> = Vec::new();
     for (key, device) in found {
-        let ordinal = key.parse::<u16>().ok().filter(|_| key.bytes().all(|byte| byte.is_ascii_digit()));
-        let ordinal = ordinal.ok_or_else(|| D::Error::custom("has a key that is not a device ordinal"))?;
+        let ordinal =
+            as_ordinal(&key).ok_or_else(|| D::Error::custom("has a key that is not a device ordinal"))?;
         devices.retain(|(other, _)| *other != ordinal);
         devices.extend(device.0.map(|device| (ordinal, device)));
     }

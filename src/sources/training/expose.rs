@@ -40,6 +40,7 @@ pub(super) fn put(
     if let Some(params) = &rank.params {
         put_params(params, &labels, out);
     }
+    rank.predictions.put(hello, identity, out);
     if let Some((state, step)) = rank.checkpoint {
         for each in SaveState::ALL {
             out.put(&m::CHECKPOINT, &and(&labels, each.word().into()), Flag(*each == state));

@@ -104,6 +104,11 @@ crate::metrics! {
     /// Parameter tensors of the rank that contain non-finite values, by kind: nan or inf.
     pub NONFINITE: Gauge<Count> = "memwarden_training_nonfinite_tensors" {workload, rank, kind}.counting("{tensor}");
 
+    /// Highest memory that the rank predicts to hold in a phase (optimizer, step, evaluation, generation or save) on a resource (device, host, shm or disk; for shm and disk, what the phase adds), as quantiles (estimate p50 or p90); absent where it cannot be predicted.
+    pub PREDICTED_PEAK: Gauge<Bytes> = "memwarden_fit_predicted_peak_bytes" {workload, rank, phase, resource, device, gpu, estimate}.budget(SEVERAL);
+    /// Highest memory that the rank has measured in a phase on a resource, to be compared with its prediction; absent before the phase has occurred.
+    pub PREDICTION_MEASURED: Gauge<Bytes> = "memwarden_fit_measured_peak_bytes" {workload, rank, phase, resource, device, gpu}.budget(SEVERAL);
+
     /// Out-of-memory errors of the workload's allocators, as reported when they occurred; kept for an hour after the workload's last rank ended.
     pub OOMS: Counter<Count> = "memwarden_training_ooms_total" {workload}.counting("{failure}");
     /// State of the rank's last checkpoint: 1 for the current state (saving, saved or failed), 0 for the others.

@@ -14,6 +14,7 @@ pub mod lines;
 pub mod listener;
 pub mod metrics;
 mod options;
+mod predictions;
 mod queue;
 pub mod rank;
 mod rank_identity;
@@ -255,6 +256,7 @@ impl Training {
         let Some(hello) = &rank.hello else { return };
         expose::put(&rank, hello, identity, client.pid, at, out);
         expose::report_allocators(&rank, identity, client.key, at, out);
+        rank.predictions.report(hello, identity, client.key, out);
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
         compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
         strive(efforts, &rank, hello, identity, client.pid, at);

@@ -6,6 +6,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::counts::Wrong;
+use super::predictions::Predictions;
 use super::rate::Rate;
 use crate::formats::messages::{
     Body, Checkpoint, DeviceMemory, Event, Hello, Measure, Mem, Message, Oom, Params, Phase, SaveState, Step,
@@ -95,6 +96,8 @@ pub struct Rank {
     pub pinned: Option<u64>,
     /// Parameters, gradients and optimizer states of the model.
     pub params: Option<Box<Params>>,
+    /// What it predicts of its next phases.
+    pub predictions: Predictions,
     /// State and step of its last checkpoint.
     pub checkpoint: Option<(SaveState, Option<u64>)>,
     /// When it last saved a checkpoint, in seconds since 1970.
@@ -134,6 +137,7 @@ impl Rank {
             Body::Oom(oom) => self.oom(&oom, at)?,
             Body::Checkpoint(checkpoint) => self.checkpoint(&checkpoint, at)?,
             Body::Params(params) => self.params = Some(params),
+            Body::Prediction(prediction) => self.predictions.add(*prediction, now)?,
             Body::Bye(bye) => self.bye = Some(bye.reason.unwrap_or_default()),
             Body::Unknown => {}
         }

@@ -30,6 +30,11 @@ impl RankIdentity {
 
     /// The index of the GPU that the process calls `ordinal`; nothing if the driver does not confirm it.
     pub(super) fn gpu(&self, hello: &Hello, ordinal: u16) -> Option<&Label> {
+        self.gpu_and_uuid(hello, ordinal).map(|(gpu, _)| gpu)
+    }
+
+    /// The index and the UUID of that GPU.
+    pub(super) fn gpu_and_uuid(&self, hello: &Hello, ordinal: u16) -> Option<&(Label, Label)> {
         let devices = hello.devices.as_deref().unwrap_or_default();
         let device = devices.iter().find(|(other, _)| *other == ordinal);
         if let Some(uuid) = device.and_then(|(_, device)| device.uuid.as_deref()) {
@@ -38,10 +43,10 @@ impl RankIdentity {
                 let other = other.as_str();
                 other == uuid || other.strip_prefix("GPU-") == Some(uuid)
             };
-            return self.gpus.iter().find(|(_, other)| same(other)).map(|(gpu, _)| gpu);
+            return self.gpus.iter().find(|(_, other)| same(other));
         }
         match &self.gpus[..] {
-            [(gpu, _)] if devices.len() <= 1 => Some(gpu),
+            [only] if devices.len() <= 1 => Some(only),
             _ => None,
         }
     }

@@ -243,6 +243,11 @@ fn the_examples_become_series_until_the_connection_closes() {
             memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="mlp"} 9663676416
             memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="attention"} 5368709120
             memwarden_training_parameters_group_bytes{workload="slurm/17",rank="3",group="lora"} 83886080
+            memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="optimizer",resource="device",device="0",gpu="2",estimate="p50"} 48318382080
+            memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="optimizer",resource="device",device="0",gpu="2",estimate="p90"} 48318382080
+            memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="step",resource="device",device="0",gpu="2",estimate="p50"} 89120571392
+            memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="step",resource="device",device="0",gpu="2",estimate="p90"} 90194313216
+            memwarden_fit_measured_peak_bytes{workload="slurm/17",rank="3",phase="step",resource="device",device="0",gpu="2"} 76450627584
             memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saving"} 0
             memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saved"} 0
             memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="failed"} 1

@@ -1,0 +1,254 @@
+//! What a job predicts of the memory of its next phases, and what the daemon answers.
+//!
+//! A prediction comes from the job itself: it may be wrong, and a hostile job may state anything. It concerns only the
+//! rank that made it. The analyzers compare it with what is free.
+
+use std::fmt;
+
+use super::ids::{ProcessKey, WorkloadKey};
+use super::label::Label;
+use super::time::Timestamp;
+use super::units::{Bytes, real};
+
+/// Maximum number of predictions of one rank: every phase on a few resources. A prediction replaces the earlier one of
+/// the same phase and resource.
+pub const MOST_PREDICTIONS: usize = 32;
+
+/// A value that the protocol of training processes names by a word.
+pub trait Word: Copy + PartialEq + 'static {
+    /// Every value.
+    const ALL: &'static [Self];
+
+    /// Its name in the protocol, and as the value of a label.
+    fn word(self) -> &'static str;
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $word:literal),+ $(,)?}) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name {
+            $($(#[$each])* $variant),+
+        }
+
+        impl Word for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    };
+}
+
+words! {
+    /// A part of a run that takes memory which it has not taken before.
+    Phase {
+        /// The first step of the optimizer: gradients that are still to come, its state, and its temporary tensors.
+        Optimizer = "optimizer",
+        /// The largest step that is still to come, with the optimizer's state.
+        Step = "step",
+        /// An evaluation.
+        Evaluation = "evaluation",
+        /// Generation of text.
+        Generation = "generation",
+        /// The save of a checkpoint.
+        Save = "save",
+    }
+}
+
+words! {
+    /// The kind of a resource that a prediction concerns.
+    Medium {
+        /// Memory of a GPU, as its allocator has allocated it; see [`Prediction::device`].
+        Device = "device",
+        /// Resident memory of the process.
+        Host = "host",
+        /// Files in `/dev/shm`.
+        Shm = "shm",
+        /// Disk space of the folder of checkpoints.
+        Disk = "disk",
+    }
+}
+
+words! {
+    /// How a prediction was made.
+    Certainty {
+        /// It follows from shapes and types, or from a step of the same shape.
+        Exact = "exact",
+        /// It is a model of measurements.
+        Estimated = "estimated",
+        /// It cannot be predicted; it has no bytes, and the basis says why.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// What the size of a phase is counted in.
+    SizeUnit {
+        /// Tokens of one micro-batch, padding included.
+        Tokens = "tokens",
+        /// Samples of one micro-batch.
+        Samples = "samples",
+        /// Batches of an evaluation whose outputs are kept at the same time.
+        Batches = "batches",
+    }
+}
+
+words! {
+    /// Whether a prediction fits what is free, from the mildest to the most severe.
+    Verdict {
+        /// It fits.
+        Fits = "fits",
+        /// It is not known whether it fits.
+        Unknown = "unknown",
+        /// It fits only within the uncertainty of the prediction.
+        Tight = "tight",
+        /// It does not fit.
+        WillNotFit = "will_not_fit",
+    }
+}
+
+/// The highest memory of a phase, as quantiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// The median.
+    pub p50: Bytes,
+    /// It is exceeded with a probability of 10 %; never below the median.
+    pub p90: Bytes,
+}
+
+/// How the peak depends on the size of the phase: `fixed + per_unit × units + per_square × units × length` bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Size {
+    /// What the size is counted in.
+    pub unit: SizeUnit,
+    /// The size that the prediction is made for.
+    pub units: u64,
+    /// The samples of that size; absent where they are unknown.
+    pub samples: Option<u64>,
+    /// The length of each of its samples, in tokens; absent where it is unknown.
+    pub length: Option<u64>,
+    /// Bytes that do not depend on the size.
+    pub fixed: f64,
+    /// Bytes for each unit.
+    pub per_unit: f64,
+    /// Bytes for each unit and token of length, as attention that keeps its scores needs; 0 where the peak is linear.
+    pub per_square: f64,
+}
+
+impl Size {
+    /// The peak of the median for another size, in bytes.
+    pub fn peak(&self, units: u64, length: u64) -> Bytes {
+        Bytes::of(self.fixed + real(units) * (self.per_unit + self.per_square * real(length)))
+    }
+}
+
+/// What a rank predicts of one phase on one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The phase.
+    pub phase: Phase,
+    /// The kind of the resource.
+    pub medium: Medium,
+    /// The ordinal of the GPU in the process; present where the medium is a device, and only there.
+    pub device: Option<u16>,
+    /// The UUID of that GPU; absent where the driver does not confirm it. Filled in by the `training` source.
+    pub uuid: Option<Label>,
+    /// The index of that GPU on the node; absent as the UUID is.
+    pub gpu: Option<Label>,
+    /// How it was made.
+    pub certainty: Certainty,
+    /// The highest memory that the rank holds on the resource in the phase, in the terms of [`Medium`]: with everything
+    /// that it holds before. Absent where it is unknown. For `shm` and `disk`: what the phase adds.
+    pub peak: Option<Peak>,
+    /// What it held in the same terms when it made the prediction; the rest of the peak must be free. 0 for `shm` and
+    /// `disk`.
+    pub held: Option<Bytes>,
+    /// The highest memory that was measured in this phase so far, in the same terms; absent before the phase has
+    /// occurred. For `optimizer`, the state is allocated then, and does not come again.
+    pub measured: Option<Bytes>,
+    /// The last optimizer step when it was made; 0 before the first one has ended.
+    pub step: u64,
+    /// The step at which the phase is expected; absent where that is unknown.
+    pub due_step: Option<u64>,
+    /// How the peak depends on the size of the phase; absent where it does not, or where that is unknown.
+    pub size: Option<Size>,
+    /// What it was computed from, for people: one sentence part of at most [`super::label::LONGEST`] bytes without control
+    /// characters.
+    pub basis: Label,
+    /// When it was received.
+    pub received: Timestamp,
+}
+
+impl Prediction {
+    /// What must be free on the resource for the phase, for a peak of the prediction.
+    pub fn additional(&self, peak: Bytes) -> Bytes {
+        peak.saturating_sub(self.held.unwrap_or(Bytes::ZERO))
+    }
+}
+
+/// The predictions of one connected rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankPredictions {
+    /// Its process; absent where it could not be identified.
+    pub process: Option<ProcessKey>,
+    /// The workload of that process; absent where it belongs to none.
+    pub key: Option<WorkloadKey>,
+    /// The labels `workload` and `rank` of its series.
+    pub workload: Label,
+    /// The label of the rank.
+    pub rank: Label,
+    /// The name of the run; empty where it is unknown.
+    pub run: Label,
+    /// At most [`MOST_PREDICTIONS`], by phase, medium and device.
+    pub predictions: Vec<Prediction>,
+}
+
+/// What the daemon tells the client of a rank, which shows it to the user of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The process of the rank.
+    pub process: ProcessKey,
+    /// The worst verdict of its predictions.
+    pub verdict: Verdict,
+    /// One line for people, without the name of the program, at most 1,024 bytes.
+    pub text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_follows_the_size() {
+        let size = Size {
+            unit: SizeUnit::Tokens,
+            units: 4_096,
+            samples: Some(2),
+            length: Some(2_048),
+            fixed: 1_000.0,
+            per_unit: 10.0,
+            per_square: 0.5,
+        };
+        assert_eq!(size.peak(0, 0), Bytes::new(1_000));
+        assert_eq!(size.peak(100, 10), Bytes::new(1_000 + 1_000 + 500));
+    }
+
+    #[test]
+    fn verdicts_are_ordered_by_severity() {
+        let worst = [Verdict::Tight, Verdict::Fits, Verdict::WillNotFit, Verdict::Unknown].into_iter().max();
+        assert_eq!(worst, Some(Verdict::WillNotFit));
+        let words: Vec<&str> = Phase::ALL.iter().map(|phase| phase.word()).collect();
+        assert_eq!(words, ["optimizer", "step", "evaluation", "generation", "save"]);
+    }
+}
