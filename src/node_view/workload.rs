@@ -10,7 +10,7 @@ use super::lookup::Lookup;
 use super::owner::Owner;
 use super::problem::{Link, Problem};
 use super::training::Rank;
-use crate::catalog::{gpu, workload};
+use crate::catalog::{cgroup, gpu, workload};
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
 use crate::model::format;
@@ -55,6 +55,9 @@ pub struct Workload {
     /// The largest resident memory that one of those had.
     #[serde(default)]
     pub exited_peak: Option<f64>,
+    /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created.
+    #[serde(default)]
+    pub oom_kills: Option<f64>,
     /// Memory on all GPUs.
     pub gpu_memory: Option<f64>,
     /// Memory by GPU: its index, and the amount where the driver reports it.
@@ -185,9 +188,12 @@ pub(super) fn workloads(
         all.entry(name).or_default();
     }
     let mut processes = processes(lookup);
+    let kills = lookup.rows(&cgroup::EVENTS.desc).filter(|row| row.label("event") == "oom_kill");
+    let kills: HashMap<&str, f64> = kills.map(|row| (row.label("cgroup"), row.value())).collect();
     let rows = all.into_iter().map(|(name, mut own)| {
         name.clone_into(&mut own.name);
         let subject = Subject::workload(&name.into());
+        own.oom_kills = kills.get(own.cgroup.as_str()).copied();
         own.growth = forecasts.growth(&subject);
         own.forecast = forecasts.forecast(&subject);
         own.ranks = ranks.remove(name).unwrap_or_default();

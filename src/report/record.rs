@@ -8,7 +8,9 @@ use super::curve::{Curve, Statistics};
 use super::focus::Focus;
 use super::subjects::Subjects;
 use super::training::Training;
+use crate::model::format;
 use crate::model::timeline::Timeline;
+use crate::model::units::whole;
 use crate::node_view::{Gpu, Host, NodeView, Workload};
 use crate::plot::report::Mark;
 
@@ -124,11 +126,18 @@ impl Recorder {
         self.processes(&view);
         self.training.take(&view, &self.focus, self.now);
         self.marks.extend(self.subjects.take(&view, &self.focus, self.now, begun));
-        let kills = view.host.oom_kills;
+        // Kills of other jobs are no alarm of the selected workloads.
+        let kills = if self.focus.is_narrow() {
+            let own = view.workloads.iter().filter(|own| self.focus.has_workload(&own.name));
+            own.filter_map(|own| own.oom_kills).reduce(|one, next| one + next)
+        } else {
+            view.host.oom_kills
+        };
         if let (Some(before), Some(now)) = (self.kills, kills)
             && now > before
         {
-            self.marks.push(Mark { t_s: self.now, text: "OOM kill by the kernel".to_owned(), alarm: true });
+            let text = format!("{} by the kernel", format::counted(whole(now - before), "OOM kill"));
+            self.marks.push(Mark { t_s: self.now, text, alarm: true });
         }
         self.kills = kills.or(self.kills);
         self.marks.truncate(MOST_MARKS);

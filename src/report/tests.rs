@@ -187,7 +187,7 @@ fn leak() {
               workload run: leaking, +57.2 MiB/min, since 22:13 UTC.
                 Evidence: a rise of 57.2 MiB in 60 s; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
                 What grows: anonymous memory.
-                Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches.
+                Check what the program keeps across steps or requests: lists and caches that grow, and losses that retain the autograd graph.
             GPUs: not visible: no NVIDIA driver.
         "#]],
     );
@@ -240,7 +240,7 @@ fn run() {
           workload run: leaking, +57.2 MiB/min, since 22:13 UTC.
             Evidence: a rise of 57.2 MiB in 60 s; slopes in standard errors: floor 9.5, center 9.0, peak 8.2.
             What grows: anonymous memory.
-            Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches.
+            Check what the program keeps across steps or requests: lists and caches that grow, and losses that retain the autograd graph.
     "#]]
     .assert_eq(&report.text);
     assert_eq!(report.json["exit_code"], 3);
@@ -465,4 +465,22 @@ fn the_progress_of_a_run_is_that_of_its_workload() {
     // GPU memory that is no longer measured is not shown as current.
     let end = "(peak 528.0 MiB)  host runs out in 2 min (2 to 4)";
     assert!(line(&recorder).ends_with(end), "{}", line(&recorder));
+}
+
+#[test]
+fn oom_kills_of_other_jobs_are_no_alarm_of_the_selected_ones() {
+    let marks = |focus: Focus, own: [f64; 2]| {
+        let mut recorder = Recorder::new(focus);
+        for (second, own) in (0..2).zip(own) {
+            let mut view = frame(second, 100.0, &[]);
+            view.host.oom_kills = Some(f64::from(second) * 3.0);
+            view.workloads[0].oom_kills = Some(own);
+            recorder.take(view);
+        }
+        recorder.marks.iter().map(|mark| mark.text.clone()).collect::<Vec<_>>()
+    };
+    let run = || Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
+    assert_eq!(marks(Focus::default(), [0.0; 2]), ["3 OOM kills by the kernel"]);
+    assert!(marks(run(), [5.0; 2]).is_empty());
+    assert_eq!(marks(run(), [5.0, 6.0]), ["1 OOM kill by the kernel"]);
 }
