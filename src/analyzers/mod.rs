@@ -6,6 +6,7 @@
 
 pub(crate) mod conclusions;
 pub mod exhaustion;
+pub mod fit;
 pub mod fragmentation;
 mod gpus;
 mod identities;
@@ -35,6 +36,7 @@ pub static REGISTRY: &[&Registration] = &[
     &idle::REGISTRATION,
     &visibility::REGISTRATION,
     &xid::REGISTRATION,
+    &fit::REGISTRATION,
 ];
 
 /// Registration of an analyzer.

@@ -12,8 +12,8 @@ use super::printable::escaped;
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `limit`,
-    /// `source`.
+    /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `shm`, `disk`,
+    /// `limit`, `source`.
     pub resource: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub cgroup: Label,
@@ -40,7 +40,7 @@ pub struct Subject {
 }
 
 /// The types of subjects; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [&str; 11] = [
+const RESOURCES: [&str; 13] = [
     "host",
     "zone",
     "cgroup",
@@ -50,6 +50,8 @@ const RESOURCES: [&str; 11] = [
     "gpu_process",
     "rank",
     "allocator",
+    "shm",
+    "disk",
     "limit",
     "source",
 ];
@@ -65,6 +67,11 @@ impl Subject {
     /// The host itself.
     pub fn host() -> Self {
         Self { resource: resource("host"), ..Self::default() }
+    }
+
+    /// A resource of this type of which no more is known.
+    pub fn place(name: &'static str) -> Self {
+        Self { resource: resource(name), ..Self::default() }
     }
 
     /// A zone of the host's memory.

@@ -11,6 +11,7 @@ pub mod facts;
 pub mod fair;
 pub mod finding;
 pub mod fit;
+pub mod fits;
 pub mod format;
 pub mod frame;
 pub mod health;

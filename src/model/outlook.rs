@@ -9,6 +9,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Subject;
+use super::fits::Fit;
 use super::health::{Health, Rule};
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
@@ -27,6 +28,8 @@ const WORTH_STATING: f64 = 0.1;
 pub struct Outlook {
     /// Every assessed resource, each once.
     pub conclusions: Vec<Conclusion>,
+    /// Whether the phases that ranks predict fit.
+    pub fits: Vec<Fit>,
     /// Whether an analyzer forecasts: false where it is disabled, or failed in this tick.
     pub has_forecasts: bool,
     /// Whether an analyzer detects leaks.
@@ -217,7 +220,7 @@ impl GrowingMemory {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Anonymous => {
-                "Check for objects that are kept across steps: losses that retain the autograd graph, growing lists and caches."
+                "Check what the program keeps across steps or requests: lists and caches that grow, and losses that retain the autograd graph."
             }
             Self::Shared => {
                 "Check for tensors in /dev/shm that are never freed: data-loader workers, queues, shared caches."
@@ -379,6 +382,7 @@ impl Outlook {
     pub fn absorb(&mut self, other: Self) {
         self.has_forecasts |= other.has_forecasts;
         self.has_leaks |= other.has_leaks;
+        self.fits.extend(other.fits);
         if self.conclusions.is_empty() {
             self.conclusions = other.conclusions;
             return;
@@ -412,9 +416,19 @@ mod tests {
         let forecast = Conclusion { forecast: Some(Forecast::default()), ..of("a") };
         let growth = Conclusion { growth: Some(Growth::default()), ..of("a") };
         let mut outlook = Outlook::default();
-        outlook.absorb(Outlook { conclusions: vec![forecast], has_forecasts: true, has_leaks: false });
+        outlook.absorb(Outlook {
+            conclusions: vec![forecast],
+            has_forecasts: true,
+            has_leaks: false,
+            ..Outlook::default()
+        });
         assert!(outlook.forecasts().is_some() && outlook.growths().is_none(), "missing differs from empty");
-        outlook.absorb(Outlook { conclusions: vec![growth, of("b")], has_forecasts: false, has_leaks: true });
+        outlook.absorb(Outlook {
+            conclusions: vec![growth, of("b")],
+            has_forecasts: false,
+            has_leaks: true,
+            ..Outlook::default()
+        });
         let [a, b] = &*outlook.conclusions else { panic!("{outlook:?}") };
         assert!(a.forecast.is_some() && a.growth.is_some() && b.subject.workload.as_str() == "b");
     }

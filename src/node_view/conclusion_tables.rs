@@ -1,8 +1,11 @@
-//! The tables of conclusions: when memory runs out, and what grows.
+//! The tables of conclusions: when memory runs out, what grows, and what will fit.
 
 use super::table::{Cell, Row, Table};
 use crate::model::finding::Subject;
+use crate::model::fit::Word as _;
+use crate::model::fits::Fit;
 use crate::model::format;
+use crate::model::health::Health;
 use crate::model::outlook::{Forecast, Growth};
 
 /// When the memory of each resource runs out.
@@ -49,4 +52,85 @@ pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now:
             .value("window", 4, seen.map(|seen| seen.window_seconds), format::duration)
     });
     Table::new("Growth", rows, "No workload was found.")
+}
+
+/// Whether the phases that are still to come fit, the worst first.
+pub fn fit_table<'a>(of: impl IntoIterator<Item = &'a Fit>) -> Table {
+    let mut all: Vec<_> = of.into_iter().collect();
+    all.sort_by(|one, next| next.verdict.cmp(&one.verdict));
+    let rows = all.into_iter().map(|fit| {
+        let health = Health::from(fit.verdict);
+        let how = if fit.advice.is_empty() { fit.basis.as_str() } else { &fit.advice };
+        Row::new(format!("{}\0{}\0{}\0{}", fit.workload, fit.rank, fit.phase, fit.resource), health)
+            .number("rank", 1, Cell::index(fit.rank.as_str()))
+            .text("phase", 0, &*fit.title)
+            .text("resource", 1, fit.resource.to_string())
+            .bytes("needs", 0, fit.peak_bytes.map(|peak| peak[0]))
+            .bytes("of", 2, fit.capacity_bytes)
+            .value("left", 3, fit.headroom_bytes(), format::bytes)
+            .value("P(too much)", 4, fit.exhaustion_probability, format::percent)
+            .text("prediction", 5, fit.certainty.word())
+            .text("verdict", 0, Cell::text(fit.verdict.word().replace('_', " ")).of(health))
+            .prose("", how)
+    });
+    Table::new("Will it fit?", rows, "No rank predicts a phase that is still to come.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fit::{Certainty, Phase, Verdict};
+
+    fn fit(phase: Phase, verdict: Verdict, capacity: f64) -> Fit {
+        Fit {
+            workload: "sft".into(),
+            rank: "0".into(),
+            run: "r".into(),
+            pid: "7".into(),
+            phase,
+            resource: Subject::host(),
+            certainty: Certainty::Estimated,
+            verdict,
+            peak_bytes: (verdict != Verdict::Unknown).then_some([2_147_483_648.0; 2]),
+            capacity_bytes: Some(capacity),
+            exhaustion_probability: None,
+            due_step: None,
+            title: phase.to_string(),
+            basis: "text of the job".into(),
+            advice: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_phase_that_will_not_fit_comes_first() {
+        let fits = [
+            fit(Phase::Step, Verdict::Fits, 4_294_967_296.0),
+            fit(Phase::Generation, Verdict::Unknown, 4_294_967_296.0),
+            fit(Phase::Save, Verdict::WillNotFit, 1_073_741_824.0),
+        ];
+        let table = fit_table(&fits);
+        let rows: Vec<(Health, String)> = table
+            .rows
+            .iter()
+            .map(|row| (row.health, row.cells.iter().map(|cell| &*cell.text).collect::<Vec<_>>().join("|")))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                (
+                    Health::Critical,
+                    "0|save|host|2.0 GiB|1.0 GiB|−1.0 GiB|–|estimated|will not fit|text of the job"
+                        .to_owned()
+                ),
+                (
+                    Health::Unknown,
+                    "0|generation|host|–|4.0 GiB|–|–|estimated|unknown|text of the job".to_owned()
+                ),
+                (
+                    Health::Ok,
+                    "0|step|host|2.0 GiB|4.0 GiB|2.0 GiB|–|estimated|fits|text of the job".to_owned()
+                ),
+            ]
+        );
+    }
 }

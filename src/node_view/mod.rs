@@ -38,6 +38,7 @@ pub use verdict::{TOO_FEW, Verdict};
 pub use workload::{Process, Workload};
 
 use crate::model::finding::{Finding, Subject};
+use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::frame::Frame;
 use crate::model::outlook::Conclusion;
@@ -91,6 +92,9 @@ pub struct NodeView {
     /// What the analyzers conclude of each resource, also of those that no other table has: cgroups, processes.
     #[serde(default)]
     pub conclusions: Vec<Conclusion>,
+    /// Whether the phases that ranks predict fit the memory that is there.
+    #[serde(default)]
+    pub fits: Vec<Fit>,
     /// What the analyzers find, in sentences.
     #[serde(default)]
     pub findings: Vec<Stated>,
@@ -161,6 +165,7 @@ impl NodeView {
             sources: host::sources(frame),
             job_events: training::events(frame),
             conclusions: frame.outlook.conclusions.clone(),
+            fits: frame.outlook.fits.clone(),
             analyzed: Analyzed { forecasts: frame.outlook.has_forecasts, leaks: frame.outlook.has_leaks },
             ..Self::default()
         };

@@ -1,5 +1,6 @@
 //! Sheets: all that is shown of one thing, in sections. The page and the terminal render them.
 
+use super::conclusion_tables::fit_table;
 use super::events::Event;
 use super::forecast::{Forecast, Growth, time_left};
 use super::problem::{Link, Problem};
@@ -9,6 +10,7 @@ use super::training::{Allocator, Rank};
 use super::workload::{Process, Workload};
 use super::{Gpu, NodeView};
 use crate::history::recent::{Quantity, Subject};
+use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::health::Health;
 
@@ -197,6 +199,12 @@ impl NodeView {
         (!problems.is_empty()).then(|| Section::new("problems", "Problems", vec![Item::Problems(problems)]))
     }
 
+    /// What ranks predict, and whether it fits; none where nothing is predicted.
+    fn fit_section(&self, wanted: impl Fn(&Fit) -> bool) -> Option<Section> {
+        let table = fit_table(self.fits.iter().filter(|fit| wanted(fit)));
+        (!table.rows.is_empty()).then(|| Section::table("fit", table))
+    }
+
     /// The memory of the host.
     pub fn host_section(&self) -> Section {
         let host = &self.host;
@@ -321,6 +329,7 @@ impl NodeView {
         if !ranks.rows.is_empty() {
             sections.push(Section::table("ranks", ranks));
         }
+        sections.extend(self.fit_section(|fit| fit.workload.as_str() == own.name));
         if !own.processes.is_empty() {
             let table = process_table(&own.processes, own.rss, own.other_processes);
             sections.push(Section::table("processes", table));
@@ -360,6 +369,9 @@ impl NodeView {
             .future(rank.forecast.as_ref(), rank.growth.as_ref(), now);
         let items = vec![Item::Chart(Box::new(chart)), Item::Facts(facts)];
         let mut sections = vec![Section::new("rank", "Training", items)];
+        sections.extend(
+            self.fit_section(|fit| fit.workload.as_str() == own.name && fit.rank.as_str() == rank.rank),
+        );
         sections.extend(rank.allocators.iter().map(|own| allocator(rank, own)));
         let process: Vec<Process> =
             own.processes.iter().filter(|process| process.pid == rank.pid).cloned().collect();

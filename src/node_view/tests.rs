@@ -161,7 +161,12 @@ impl Node {
             families,
             sources: self.sources,
             findings: self.findings,
-            outlook: Outlook { conclusions: self.conclusions, has_forecasts: true, has_leaks: true },
+            outlook: Outlook {
+                conclusions: self.conclusions,
+                has_forecasts: true,
+                has_leaks: true,
+                ..Outlook::default()
+            },
             timeline: Arc::default(),
         }
     }

@@ -234,7 +234,7 @@ mod tests {
         let leaking = all.iter().cloned().chain([Resource::Process(process(66))]).map(leaks);
         let conclusions =
             leaking.chain(all.iter().cloned().map(|resource| foreseen(resource, 3.0))).collect();
-        let outlook = Outlook { conclusions, has_forecasts: true, has_leaks: true };
+        let outlook = Outlook { conclusions, has_forecasts: true, has_leaks: true, ..Outlook::default() };
         let own = Traits {
             members: [process(55)].into_iter().collect(),
             allocator: true,
@@ -262,7 +262,7 @@ mod tests {
             foreseen(Resource::Workload(job.clone()), 9.0),
             foreseen(Resource::Cgroup("/jobs".into()), 8.0),
         ];
-        let outlook = Outlook { conclusions, has_forecasts: true, has_leaks: false };
+        let outlook = Outlook { conclusions, has_forecasts: true, has_leaks: false, ..Outlook::default() };
         let own = Traits {
             workloads: [&job].into_iter().collect(),
             group: Some("/jobs/a"),
@@ -278,7 +278,7 @@ mod tests {
     fn a_leak_on_a_gpu_is_a_leak_of_the_job_whose_process_it_is() {
         let resource = Resource::GpuProcess { process: process(5), uuid: "GPU-a".into() };
         let conclusions = vec![leaks(resource)];
-        let outlook = Outlook { conclusions, has_forecasts: false, has_leaks: true };
+        let outlook = Outlook { conclusions, has_forecasts: false, has_leaks: true, ..Outlook::default() };
         let leaks = |pid| {
             let members = [process(pid)].into_iter().collect();
             Traits { members, ..Traits::default() }.leak(&outlook)
@@ -292,7 +292,8 @@ mod tests {
         assert_eq!((own.forecast(&Outlook::default()), own.leak(&Outlook::default())), (None, None));
         let forecast = Some(outlook::Forecast::default());
         let calm = Conclusion { forecast, ..foreseen(Resource::Host, 1.0) };
-        let outlook = Outlook { conclusions: vec![calm], has_forecasts: true, has_leaks: true };
+        let outlook =
+            Outlook { conclusions: vec![calm], has_forecasts: true, has_leaks: true, ..Outlook::default() };
         assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (Some(None), Some(false)));
     }
 }

@@ -1,0 +1,182 @@
+//! What each rank holds, and what is free for it, in this tick.
+
+use std::collections::HashMap;
+
+use super::Asked;
+use crate::model::analyzer::View;
+use crate::model::facts::Facts;
+use crate::model::finding::Subject;
+use crate::model::fit::{Medium, Prediction, RankPredictions};
+use crate::model::point::Point;
+use crate::model::units::real;
+use crate::sources::cgroup::metrics::{HEADROOM, LIMIT, WORKING_SET};
+use crate::sources::memory::metrics::AVAILABLE;
+use crate::sources::training::metrics::{ALLOCATED, RESERVED};
+
+/// The allocator of a rank on one device: workload, rank, ordinal of the device.
+type Allocator<'v> = (&'v str, &'v str, u16);
+
+/// The free memory of one tick.
+#[derive(Debug)]
+pub(super) struct Free<'v> {
+    facts: Option<&'v Facts>,
+    host: Option<f64>,
+    allocated: HashMap<Allocator<'v>, f64>,
+    reserved: HashMap<Allocator<'v>, f64>,
+    /// The room of each cgroup to its own limit.
+    room: HashMap<&'v str, f64>,
+    /// The room of each cgroup on its whole path, as the source computes it.
+    path_room: HashMap<&'v str, f64>,
+}
+
+/// A place that a phase takes memory from.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) subject: Subject,
+    /// What the rank holds there and what is free; absent where that is not known.
+    pub(super) capacity: Option<f64>,
+    /// The other process that holds the most of it; absent for the host, and where there is none.
+    pub(super) neighbour: Option<Neighbour>,
+}
+
+/// Another process on a GPU.
+#[derive(Clone, Debug)]
+pub(super) struct Neighbour {
+    pub(super) pid: u32,
+    /// The bytes that it holds there.
+    pub(super) held: f64,
+    /// Its user by name, or by number where it has none; absent where the process is not known.
+    pub(super) user: Option<String>,
+}
+
+fn by_rank<'v>(points: &'v [Point]) -> HashMap<Allocator<'v>, f64> {
+    let of = |point: &'v Point| {
+        let [workload, rank, device, _] = &*point.labels else { return None };
+        Some(((workload.as_str(), rank.as_str(), device.as_str().parse().ok()?), point.value))
+    };
+    points.iter().filter_map(of).collect()
+}
+
+fn by_cgroup(points: &[Point]) -> HashMap<&str, f64> {
+    points.iter().filter_map(|point| Some((point.labels.first()?.as_str(), point.value))).collect()
+}
+
+/// A cgroup and the ones above it.
+fn path(cgroup: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(cgroup), |path| {
+        let parent = path.rsplit_once('/')?.0;
+        (!path.is_empty() && *path != "/").then_some(if parent.is_empty() { "/" } else { parent })
+    })
+}
+
+impl<'v> Free<'v> {
+    pub(super) fn of(view: &View<'v>, ranks: &[RankPredictions]) -> Self {
+        let on =
+            |medium: Medium| ranks.iter().flat_map(|rank| &rank.predictions).any(|own| own.medium == medium);
+        let used = by_cgroup(view.points(&WORKING_SET));
+        let limits = by_cgroup(view.points(&LIMIT)).into_iter();
+        let room = limits.filter_map(|(cgroup, limit)| Some((cgroup, (limit - used.get(cgroup)?).max(0.0))));
+        Self {
+            facts: view.facts(),
+            host: view.value(&AVAILABLE, &[]),
+            allocated: if on(Medium::Device) { by_rank(view.points(&ALLOCATED)) } else { HashMap::new() },
+            reserved: if on(Medium::Device) { by_rank(view.points(&RESERVED)) } else { HashMap::new() },
+            room: room.collect(),
+            path_room: by_cgroup(view.points(&HEADROOM)),
+        }
+    }
+
+    /// The memory that the rank holds in the terms of the prediction now; absent where it is not known.
+    pub(super) fn holds(&self, rank: &RankPredictions, prediction: &Prediction) -> Option<f64> {
+        match prediction.medium {
+            Medium::Device => {
+                let key = (rank.workload.as_str(), rank.rank.as_str(), prediction.device?);
+                self.allocated.get(&key).copied()
+            }
+            Medium::Host => {
+                let process = rank.process?;
+                let row =
+                    self.facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)?;
+                Some(real(row.rss.get()))
+            }
+            Medium::Shm | Medium::Disk => Some(0.0),
+        }
+    }
+
+    /// The places from which the phase takes memory; the one with the least room decides.
+    pub(super) fn places(&self, rank: &RankPredictions, prediction: &Prediction) -> Vec<Place> {
+        match prediction.medium {
+            Medium::Device => self.gpu(rank, prediction).into_iter().collect(),
+            Medium::Host => {
+                let holds = self.holds(rank, prediction);
+                let with = |free: Option<f64>| holds.zip(free).map(|(holds, free)| holds + free);
+                let host = Place { subject: Subject::host(), capacity: with(self.host), neighbour: None };
+                let cgroup = self.cgroup(rank).map(|(path, room)| Place {
+                    subject: Subject::cgroup(&path.into()),
+                    capacity: with(Some(room)),
+                    neighbour: None,
+                });
+                std::iter::once(host).chain(cgroup).collect()
+            }
+            // What is free there is seen by the job only.
+            Medium::Shm | Medium::Disk => Vec::new(),
+        }
+    }
+
+    fn gpu(&self, rank: &RankPredictions, prediction: &Prediction) -> Option<Place> {
+        let (facts, uuid) = (self.facts?, prediction.uuid.as_ref()?);
+        let key = (rank.workload.as_str(), rank.rank.as_str(), prediction.device?);
+        let memory = facts.gpu_memory.iter().find(|memory| memory.uuid == *uuid);
+        let (allocated, reserved) = (self.allocated.get(&key), self.reserved.get(&key));
+        // Without the reserved memory, what the allocator can use again is not known.
+        let capacity = memory
+            .zip(allocated.zip(reserved))
+            .map(|(memory, (allocated, reserved))| real(memory.free.get()) + reserved.max(*allocated));
+        let others = facts.gpu_processes.iter().filter(|other| {
+            other.uuid == *uuid && rank.process.is_none_or(|process| process.pid != other.pid)
+        });
+        let held = others.filter_map(|other| Some((other.pid, real(other.memory?.get()))));
+        let most = held.max_by(|(_, one), (_, other)| one.total_cmp(other));
+        let neighbour = most.map(|(pid, held)| Neighbour { pid, held, user: self.user(pid) });
+        let subject = Subject::gpu(prediction.gpu.as_ref()?, uuid);
+        Some(Place { subject, capacity, neighbour })
+    }
+
+    /// The cgroup on the path of the rank that has the least room, and that room; absent where no limit is known.
+    fn cgroup(&self, rank: &RankPredictions) -> Option<(String, f64)> {
+        let process = rank.process?;
+        let row = self.facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)?;
+        let own = row.cgroup.as_ref()?.as_str();
+        let least = path(own)
+            .filter_map(|path| Some((path, *self.room.get(path)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1));
+        // A limit above those that are exposed.
+        let above = path(own).find_map(|path| Some((path, *self.path_room.get(path)?)));
+        let least = least.into_iter().chain(above).min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some((least.0.to_owned(), least.1))
+    }
+
+    /// Whether a prediction takes memory from a place.
+    pub(super) fn takes_from(&self, other: &Asked<'_>, place: &Place) -> bool {
+        match other.prediction.medium {
+            Medium::Device => other.prediction.uuid.as_ref() == Some(&place.subject.uuid),
+            Medium::Host if place.subject.cgroup.is_empty() => true,
+            Medium::Host => {
+                let row = other.rank.process.and_then(|process| {
+                    self.facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)
+                });
+                let within = row.and_then(|row| row.cgroup.as_ref());
+                within.is_some_and(|own| path(own.as_str()).any(|path| path == place.subject.cgroup.as_str()))
+            }
+            Medium::Shm | Medium::Disk => false,
+        }
+    }
+
+    /// The user of a process by name, or by number where it has none.
+    fn user(&self, pid: u32) -> Option<String> {
+        let facts = self.facts?;
+        let row = facts.processes.as_ref()?.get(pid)?;
+        let named = facts.member(row.key).and_then(|workload| facts.names_of(&workload.key));
+        Some(named.map_or_else(|| format!("user {}", row.uid), |names| names.user.to_string()))
+    }
+}

@@ -1,0 +1,307 @@
+use super::*;
+use crate::model::facts::{Facts, GpuMemory, GpuProcess, Membership, ProcessRow, ProcessTable};
+use crate::model::fit::{Size, SizeUnit};
+use crate::model::ids::ProcessKey;
+use crate::model::point::Batch;
+use crate::sources::{cgroup, memory, training};
+
+const GIB: f64 = 1_073_741_824.0;
+
+fn gib(amount: f64) -> Bytes {
+    Bytes::of(amount * GIB)
+}
+
+/// A node: available memory of the host, the cgroup `/job` with its limit and use, and one GPU with its free memory.
+struct Node {
+    facts: Facts,
+    batch: Batch,
+}
+
+impl Node {
+    fn new(host: f64) -> Self {
+        let mut batch = Batch::new();
+        batch.put(&memory::metrics::AVAILABLE, &[], gib(host));
+        Self { facts: Facts::default(), batch }
+    }
+
+    fn limited(mut self, limit: f64, used: f64) -> Self {
+        self.batch.put(&cgroup::metrics::LIMIT, &["/job".into()], gib(limit));
+        self.batch.put(&cgroup::metrics::WORKING_SET, &["/job".into()], gib(used));
+        self.batch.put(&cgroup::metrics::HEADROOM, &["/job/step".into()], gib(limit - used));
+        self
+    }
+
+    fn gpu(mut self, used: f64, free: f64) -> Self {
+        self.facts.gpu_memory.push(GpuMemory { uuid: "GPU-a".into(), used: gib(used), free: gib(free) });
+        self
+    }
+
+    /// A rank with this resident memory and these predictions; its allocator holds 10 GiB of 12 reserved on GPU 0.
+    fn rank(mut self, workload: &str, pid: u32, rss: f64, predictions: Vec<Prediction>) -> Self {
+        let process = ProcessKey { pid, start: 1 };
+        let row = ProcessRow {
+            key: process,
+            parent: 1,
+            session: pid,
+            terminal: 0,
+            uid: 1000 + pid,
+            comm: "python".into(),
+            state: b'R',
+            kernel: false,
+            rss: gib(rss),
+            cpu_ticks: 0,
+            threads: 1,
+            major_faults: 0,
+            cgroup: Some("/job/step".into()),
+            naming_cgroup: None,
+        };
+        let mut rows = self.facts.processes.take().map_or_else(Vec::new, |table| table.rows.clone());
+        rows.push(row);
+        self.facts.processes = Some(ProcessTable { rows, boot: None }.into());
+        let member = Membership::named(process, workload);
+        let rank = Label::from(u64::from(pid));
+        for (metric, amount) in [(&training::metrics::ALLOCATED, 10.0), (&training::metrics::RESERVED, 12.0)]
+        {
+            self.batch.put(metric, &[workload.into(), rank.clone(), "0".into(), "0".into()], gib(amount));
+        }
+        self.facts.predictions.push(RankPredictions {
+            process: Some(process),
+            key: Some(member.workload.key.clone()),
+            workload: workload.into(),
+            rank,
+            run: "run".into(),
+            predictions,
+        });
+        self.facts.members.push(member);
+        self
+    }
+
+    fn foreign(mut self, pid: u32, holds: f64) -> Self {
+        let memory = Some(gib(holds));
+        self.facts.gpu_processes.push(GpuProcess { pid, gpu: "0".into(), uuid: "GPU-a".into(), memory });
+        self
+    }
+
+    /// The analysis of one tick.
+    fn analyzed(self) -> Analysis {
+        let mut out = Analysis::default();
+        let view = View::new(self.batch.families()).with_facts(&self.facts);
+        Fits::default().analyze(&view, Timestamp::from_secs(1), &mut out);
+        out
+    }
+
+    fn verdicts(self) -> Vec<String> {
+        let out = self.analyzed();
+        let shown = out.outlook.fits.iter().map(|fit| {
+            let left =
+                fit.headroom_bytes().map_or_else(|| "?".to_owned(), |left| format!("{:.1}", left / GIB));
+            format!("{} {} on {}: {} {left}", fit.rank, fit.phase, fit.resource, fit.verdict)
+        });
+        shown.collect()
+    }
+}
+
+fn predicted(phase: Phase, medium: Medium, p50: f64, p90: f64) -> Prediction {
+    let device = (medium == Medium::Device).then_some(0);
+    Prediction {
+        phase,
+        medium,
+        device,
+        uuid: device.map(|_| "GPU-a".into()),
+        gpu: device.map(|_| "0".into()),
+        certainty: if p50 < p90 { Certainty::Estimated } else { Certainty::Exact },
+        peak: Some(Peak { p50: gib(p50), p90: gib(p90) }),
+        held: Some(Bytes::ZERO),
+        measured: None,
+        step: 0,
+        due_step: None,
+        size: None,
+        basis: Label::default(),
+        received: Timestamp::from_secs(0),
+    }
+}
+
+#[test]
+fn a_gpu_has_what_the_allocator_has_and_what_is_free() {
+    // 12 GiB are reserved, 8 are free: 20 for the allocator.
+    let of = |peak: f64| {
+        let prediction = predicted(Phase::Optimizer, Medium::Device, peak, peak);
+        Node::new(100.0).gpu(72.0, 8.0).rank("sft", 7, 1.0, vec![prediction]).verdicts()
+    };
+    assert_eq!(of(19.0), ["7 optimizer on gpu 0: fits 1.0"]);
+    assert_eq!(of(19.5), ["7 optimizer on gpu 0: tight 0.5"]);
+    assert_eq!(of(20.5), ["7 optimizer on gpu 0: will_not_fit -0.5"]);
+}
+
+#[test]
+fn of_the_host_and_the_cgroups_the_one_with_the_least_room_counts() {
+    let save = || vec![predicted(Phase::Save, Medium::Host, 50.0, 50.0)];
+    assert_eq!(Node::new(100.0).rank("sft", 7, 2.0, save()).verdicts(), ["7 save on host: fits 52.0"]);
+    assert_eq!(
+        Node::new(100.0).limited(64.0, 33.0).rank("sft", 7, 2.0, save()).verdicts(),
+        ["7 save on cgroup /job: will_not_fit -17.0"]
+    );
+}
+
+#[test]
+fn an_estimate_fails_only_where_it_is_sure() {
+    let of = |p50: f64| {
+        let step = predicted(Phase::Step, Medium::Host, p50, p50 + 1.0);
+        Node::new(10.0).rank("sft", 7, 10.0, vec![step]).analyzed().outlook.fits.remove(0)
+    };
+    assert_eq!(of(18.0).verdict, Verdict::Fits);
+    assert_eq!(of(19.5).verdict, Verdict::Tight);
+    assert_eq!(of(20.5).verdict, Verdict::Tight);
+    assert_eq!(of(21.5).verdict, Verdict::WillNotFit);
+    let half = of(20.0).exhaustion_probability.unwrap();
+    assert!((half - 0.5).abs() < 1e-6, "{half}");
+}
+
+#[test]
+fn ranks_of_a_run_take_memory_in_the_same_phase() {
+    let optimizer = || vec![predicted(Phase::Optimizer, Medium::Host, 12.0, 12.0)];
+    // Each holds 2 and needs 10 more; 16 are free.
+    let two = Node::new(16.0).rank("sft", 7, 2.0, optimizer()).rank("sft", 8, 2.0, optimizer());
+    assert_eq!(
+        two.verdicts(),
+        ["7 optimizer on host: will_not_fit -4.0", "8 optimizer on host: will_not_fit -4.0"]
+    );
+    // What another workload predicts makes it tight, whatever that is.
+    let other = Node::new(16.0).rank("sft", 7, 2.0, optimizer()).rank(
+        "bad",
+        8,
+        2.0,
+        vec![predicted(Phase::Save, Medium::Host, 1e6, 1e6)],
+    );
+    assert_eq!(
+        other.verdicts(),
+        ["7 optimizer on host: tight 6.0", "8 save on host: will_not_fit -999982.0"]
+    );
+}
+
+#[test]
+fn unknown_is_unknown() {
+    let unknown = || Prediction {
+        certainty: Certainty::Unknown,
+        peak: None,
+        ..predicted(Phase::Generation, Medium::Device, 0.0, 0.0)
+    };
+    let node = Node::new(10.0).gpu(1.0, 70.0).rank("sft", 7, 1.0, vec![unknown()]);
+    assert_eq!(node.verdicts(), ["7 generation on gpu 0: unknown ?"]);
+    // The driver does not confirm the GPU, or reports no memory.
+    let step = predicted(Phase::Step, Medium::Device, 1.0, 1.0);
+    let node =
+        Node::new(10.0).rank("sft", 7, 1.0, vec![Prediction { uuid: None, gpu: None, ..step.clone() }]);
+    assert_eq!(node.verdicts(), ["7 step on gpu: unknown ?"]);
+    assert_eq!(Node::new(10.0).rank("sft", 7, 1.0, vec![step]).verdicts(), ["7 step on gpu 0: unknown ?"]);
+    let disk = predicted(Phase::Save, Medium::Disk, 1.0, 1.0);
+    assert_eq!(Node::new(10.0).rank("sft", 7, 1.0, vec![disk]).verdicts(), ["7 save on disk: unknown ?"]);
+}
+
+#[test]
+fn a_measured_optimizer_is_not_to_come() {
+    let optimizer = predicted(Phase::Optimizer, Medium::Host, 50.0, 50.0);
+    let node =
+        Node::new(1.0).rank("sft", 7, 1.0, vec![Prediction { measured: Some(gib(50.0)), ..optimizer }]);
+    assert!(node.analyzed().outlook.fits.is_empty());
+}
+
+/// A micro-batch of 8 samples of 4,096 tokens: 10 GiB and 2 GiB for each sample.
+fn step_of_samples() -> Prediction {
+    let per_unit = 2.0 * GIB / 4_096.0;
+    let size = Size {
+        unit: SizeUnit::Tokens,
+        units: 8 * 4_096,
+        samples: Some(8),
+        length: Some(4_096),
+        fixed: 10.0 * GIB,
+        per_unit,
+        per_square: 0.0,
+    };
+    let due_step = Some(262);
+    Prediction { size: Some(size), due_step, ..predicted(Phase::Step, Medium::Device, 26.0, 26.1) }
+}
+
+#[test]
+fn the_advice_has_the_size_that_fits() {
+    let out = Node::new(10.0).gpu(60.0, 11.0).rank("sft", 7, 1.0, vec![step_of_samples()]).analyzed();
+    assert_eq!(
+        out.findings[0].summary,
+        "Rank 7 of sft: the largest step (8 samples of 4096 tokens, expected at step 262) needs 26.0 GiB and will not \
+         fit: 23.0 GiB are there on GPU 0; a micro-batch of 6 of 8 samples fits."
+    );
+    assert_eq!(out.answers[0].verdict, Verdict::WillNotFit);
+    assert!(out.answers[0].text.ends_with("a micro-batch of 6 of 8 samples fits"), "{}", out.answers[0].text);
+    // One sample of a length that is too long.
+    let one = |capacity: f64| {
+        let step = step_of_samples();
+        let size = Size { units: 4_096, samples: Some(1), ..step.size.clone().unwrap() };
+        let step =
+            Prediction { size: Some(size), peak: Some(Peak { p50: gib(12.0), p90: gib(12.0) }), ..step };
+        let free = capacity - 12.0;
+        Node::new(10.0).gpu(60.0, free.max(0.0)).rank("sft", 7, 1.0, vec![step]).analyzed()
+    };
+    assert!(one(12.0).findings.is_empty());
+    let step = step_of_samples();
+    let size = Size { units: 4_096, samples: Some(1), fixed: 11.5 * GIB, ..step.size.clone().unwrap() };
+    let step = Prediction { size: Some(size), peak: Some(Peak { p50: gib(13.5), p90: gib(13.5) }), ..step };
+    let out = Node::new(10.0).gpu(60.0, 1.0).rank("sft", 7, 1.0, vec![step]).analyzed();
+    assert!(
+        out.findings[0].summary.ends_with("4096 tokens do not fit, 3072 do."),
+        "{}",
+        out.findings[0].summary
+    );
+    // Batches that an evaluation keeps.
+    let size = Size {
+        unit: SizeUnit::Batches,
+        units: 100,
+        samples: None,
+        length: None,
+        fixed: 10.0 * GIB,
+        per_unit: 0.3 * GIB,
+        per_square: 0.0,
+    };
+    let evaluation =
+        Prediction { size: Some(size), ..predicted(Phase::Evaluation, Medium::Device, 40.0, 40.0) };
+    let out = Node::new(10.0).gpu(60.0, 3.0).rank("sft", 7, 1.0, vec![evaluation]).analyzed();
+    assert!(
+        out.findings[0].summary.ends_with("eval_accumulation_steps=16 fits."),
+        "{}",
+        out.findings[0].summary
+    );
+}
+
+#[test]
+fn a_neighbour_that_stands_in_the_way_is_named() {
+    let optimizer = predicted(Phase::Optimizer, Medium::Device, 60.0, 60.0);
+    let node = Node::new(10.0).gpu(71.0, 8.0).foreign(7, 13.0).foreign(99, 58.0);
+    let out = node.rank("sft", 7, 1.0, vec![optimizer]).rank("old", 99, 1.0, Vec::new()).analyzed();
+    assert_eq!(
+        out.findings[0].summary,
+        "Rank 7 of sft: the first optimizer step needs 60.0 GiB and will not fit: 20.0 GiB are there on GPU 0; it fits \
+         alone: PID 99 of user 1099 holds 58.0 GiB there."
+    );
+}
+
+#[test]
+fn hostile_numbers_and_names_stay_in_their_row() {
+    let huge = Prediction {
+        peak: Some(Peak { p50: Bytes::new(u64::MAX), p90: Bytes::new(u64::MAX) }),
+        size: Some(Size {
+            unit: SizeUnit::Tokens,
+            units: u64::MAX,
+            samples: Some(u64::MAX),
+            length: Some(u64::MAX),
+            fixed: -1e300,
+            per_unit: f64::MAX,
+            per_square: f64::MAX,
+        }),
+        basis: "\u{1b}[31m".into(),
+        ..predicted(Phase::Step, Medium::Host, 1.0, 1.0)
+    };
+    let fair = predicted(Phase::Step, Medium::Host, 2.0, 2.0);
+    let out = Node::new(10.0).rank("a\nb", 7, 1.0, vec![huge]).rank("sft", 8, 1.0, vec![fair]).analyzed();
+    assert_eq!(out.outlook.fits[1].verdict, Verdict::Tight);
+    let shown = format!("{}{}", out.findings[0].summary, out.answers[0].text);
+    assert!(!shown.contains(['\n', '\u{1b}']) && out.answers[0].text.len() <= 1_024, "{shown}");
+}

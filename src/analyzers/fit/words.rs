@@ -1,0 +1,175 @@
+//! The sentences of a verdict.
+
+use super::free::{Neighbour, Place};
+use crate::model::fit::{Phase, Prediction, Size, SizeUnit, Verdict};
+use crate::model::fits::Fit;
+use crate::model::format;
+use crate::model::printable;
+use crate::model::units::real;
+
+/// The longest text of an answer, in bytes.
+const LONGEST: usize = 1_000;
+/// Lengths of samples are advised in steps of this many tokens.
+const LENGTHS: u64 = 64;
+
+/// The phase in words, with its size where that is known.
+pub(super) fn title(prediction: &Prediction) -> String {
+    let due = prediction.due_step.map(|step| format!("expected at step {step}"));
+    let size = prediction.size.as_ref().map(|size| {
+        let each = size.samples.zip(size.length).filter(|(samples, _)| *samples > 1);
+        match (size.unit, each) {
+            (_, Some((samples, length))) => format!("{samples} samples of {length} tokens"),
+            (SizeUnit::Batches, _) => format!("outputs of {} kept", format::counted(size.units, "batch")),
+            (unit, _) => format!("{} {unit}", size.units),
+        }
+    });
+    let name = match prediction.phase {
+        Phase::Optimizer => "the first optimizer step",
+        Phase::Step => "the largest step",
+        Phase::Evaluation => "evaluation",
+        Phase::Generation => "generation",
+        Phase::Save => "the save",
+    };
+    let more: Vec<String> = size.into_iter().chain(due).collect();
+    if more.is_empty() { name.to_owned() } else { format!("{name} ({})", more.join(", ")) }
+}
+
+/// Which size of the phase fits; absent where none does, or where the peak does not depend on the size.
+fn fitting(size: &Size, capacity: f64) -> Option<String> {
+    let fits = |units: u64, length: u64| real(size.peak(units, length).get()) <= capacity;
+    let length = size.length.unwrap_or(0);
+    match (size.unit, size.samples) {
+        (SizeUnit::Batches, _) => largest(size.units, |batches| fits(batches, length))
+            .map(|count| format!("eval_accumulation_steps={count} fits")),
+        (SizeUnit::Samples, _) => largest(size.units, |samples| fits(samples, length))
+            .map(|count| format!("a micro-batch of {count} of {} samples fits", size.units)),
+        (SizeUnit::Tokens, Some(samples)) if samples > 1 && length > 0 => {
+            largest(samples, |count| fits(count.saturating_mul(length), length))
+                .map(|count| format!("a micro-batch of {count} of {samples} samples fits"))
+                .or_else(|| shorter(length, |length| fits(length, length)))
+        }
+        (SizeUnit::Tokens, _) => shorter(size.units, |tokens| fits(tokens, tokens)),
+    }
+}
+
+/// The largest count below `most` that fits; absent where not even 1 does. The peak rises with the count.
+fn largest(most: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut below, mut above) = (0, most);
+    while above.saturating_sub(below) > 1 {
+        let middle = below + (above - below) / 2;
+        if fits(middle) { below = middle } else { above = middle }
+    }
+    (below > 0).then_some(below)
+}
+
+/// The longest length that fits.
+fn shorter(length: u64, fits: impl Fn(u64) -> bool) -> Option<String> {
+    let count = largest(length.div_ceil(LENGTHS), |count| fits(count * LENGTHS))?;
+    Some(format!("{length} tokens do not fit, {} do", count * LENGTHS))
+}
+
+/// Who stands in the way, and which size fits.
+pub(super) fn advice(fit: &Fit, prediction: &Prediction, place: &Place, foreign: f64) -> String {
+    let (Some(capacity), Some([peak, _])) = (fit.capacity_bytes, fit.peak_bytes) else {
+        return String::new();
+    };
+    let mut parts = Vec::new();
+    if fit.verdict == Verdict::WillNotFit {
+        if let Some(Neighbour { pid, held, user }) = &place.neighbour
+            && capacity + held >= peak
+        {
+            let user =
+                user.as_ref().map_or_else(String::new, |user| format!(" of {}", printable::escaped(user)));
+            parts.push(format!("it fits alone: PID {pid}{user} holds {} there", format::bytes(*held)));
+        }
+        parts.extend(prediction.size.as_ref().and_then(|size| fitting(size, capacity)));
+    }
+    if fit.verdict == Verdict::Tight && foreign > 0.0 && capacity - foreign < peak {
+        parts.push(format!("other workloads there predict {} more", format::bytes(foreign)));
+    }
+    parts.join("; ")
+}
+
+/// The place of a verdict.
+fn of_place(fit: &Fit) -> String {
+    match fit.resource.resource.as_str() {
+        "host" => " of host memory".to_owned(),
+        "cgroup" => format!(" in the cgroup {}", printable::escaped(fit.resource.cgroup.as_str())),
+        _ if !fit.resource.gpu.is_empty() => format!(" on GPU {}", fit.resource.gpu),
+        _ => String::new(),
+    }
+}
+
+fn more(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("; {text}") }
+}
+
+/// The finding in one sentence.
+pub(super) fn summary(fit: &Fit) -> String {
+    let (peak, capacity) = (fit.peak_bytes.map(|peak| peak[0]), fit.capacity_bytes);
+    format!(
+        "Rank {} of {}: {} needs {} and will not fit: {} are there{}{}.",
+        printable::escaped(fit.rank.as_str()),
+        printable::escaped(format::or_unknown(fit.workload.as_str())),
+        fit.title,
+        format::shown(peak, format::bytes),
+        format::shown(capacity, format::bytes),
+        of_place(fit),
+        more(&fit.advice),
+    )
+}
+
+/// What can be done about a phase that will not fit.
+pub(super) const fn way_out(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Optimizer => {
+            "Shard the optimizer's state (FSDP, ZeRO), keep it in 8 bits or offload it, or train fewer parameters."
+        }
+        Phase::Step => "Reduce the micro-batch or the maximum length, or use activation checkpointing.",
+        Phase::Evaluation => {
+            "Set eval_accumulation_steps, reduce the evaluation batch, or return predictions instead of logits."
+        }
+        Phase::Generation => "Reduce the batch or the maximum length of generation.",
+        Phase::Save => "Save a sharded state dict, or give the job more host memory.",
+    }
+}
+
+/// What a rank is told: the phases that are still to come, each with its verdict.
+pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
+    let parts = fits.map(|fit| {
+        let both = fit.peak_bytes.map(|peak| peak[0]).zip(fit.capacity_bytes);
+        match (fit.verdict, both) {
+            (Verdict::Fits, Some((peak, capacity))) => {
+                format!(
+                    "{} fits ({} of {}{})",
+                    fit.title,
+                    format::bytes(peak),
+                    format::bytes(capacity),
+                    of_place(fit)
+                )
+            }
+            (Verdict::Tight, Some((peak, capacity))) => format!(
+                "{} may not fit ({} of {}{}{})",
+                fit.title,
+                format::bytes(peak),
+                format::bytes(capacity),
+                of_place(fit),
+                more(&fit.advice)
+            ),
+            (Verdict::WillNotFit, Some((peak, capacity))) => format!(
+                "{} needs {} and will not fit: {} are there{}{}",
+                fit.title,
+                format::bytes(peak),
+                format::bytes(capacity),
+                of_place(fit),
+                more(&fit.advice)
+            ),
+            (_, Some((peak, _))) => {
+                format!("{} needs {}; what is free for it is not known", fit.title, format::bytes(peak))
+            }
+            (_, None) => format!("{} is unknown ({})", fit.title, printable::escaped(fit.basis.as_str())),
+        }
+    });
+    let text = parts.collect::<Vec<_>>().join("; ");
+    format::short(&text, LONGEST)
+}
