@@ -198,6 +198,7 @@ impl Engine {
             workload_of: std::mem::take(&mut self.facts.workload_of),
             ranks: std::mem::take(&mut self.facts.ranks),
         };
+        batch.facts.answers = std::mem::take(&mut self.facts.answers);
         batch.facts.reporting = batch.facts.before.ranks.iter().filter_map(|rank| rank.key).collect();
         let mut reports = Vec::with_capacity(self.sources.len());
         for running in &mut self.sources {

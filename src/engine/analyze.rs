@@ -125,7 +125,7 @@ impl Analyzers {
         sources: &[SourceReport],
     ) -> (Vec<Finding>, Outlook) {
         let (mut results, mut findings, mut outlook) = (Batch::new(), Vec::new(), Outlook::default());
-        let mut shortages = Vec::new();
+        let (mut shortages, mut answers) = (Vec::new(), Vec::new());
         for running in &mut self.running {
             let name = running.registration.name;
             let begun = clock::now();
@@ -149,10 +149,12 @@ impl Analyzers {
             results.absorb(analysis.batch);
             findings.extend(analysis.findings);
             shortages.extend(analysis.shortages);
+            answers.extend(analysis.answers);
             outlook.absorb(analysis.outlook);
         }
         batch.absorb(results);
         batch.facts.shortages.append(&mut shortages);
+        batch.facts.answers = answers;
         (findings, outlook)
     }
 }

@@ -5,6 +5,7 @@
 use super::desc::Metric;
 use super::facts::Facts;
 use super::finding::Finding;
+use super::fit::Answer;
 use super::frame::SourceReport;
 use super::label::Label;
 use super::outlook::Outlook;
@@ -112,4 +113,6 @@ pub struct Analysis {
     pub shortages: Vec<Shortage>,
     /// Forecasts and leaks as data.
     pub outlook: Outlook,
+    /// What ranks are told of their predictions, at most one for each process. An answer is sent when it changes.
+    pub answers: Vec<Answer>,
 }

@@ -56,7 +56,7 @@ pub struct Facts {
     pub allocators: Vec<Allocator>,
     /// What connected ranks predict of their next phases, by the `training` source; without ranks that predict nothing.
     pub predictions: Vec<RankPredictions>,
-    /// What the analyzers answered in the previous tick to ranks, by the engine; the `training` source sends it.
+    /// What the analyzers answered to ranks in the previous tick, by the engine; the `training` source sends it.
     pub answers: Vec<Answer>,
     /// Recent events of training jobs, by the `training` source.
     pub timeline: Arc<Timeline>,
