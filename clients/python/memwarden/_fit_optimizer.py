@@ -13,7 +13,8 @@ import copy
 import weakref
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from ._base import _hide
+from ._base import _hide, _log
+from ._models import _STATES
 from ._process import _local, _torch
 
 # Different parameters (shape, type, options) whose step is tried; a larger model is not predicted.
@@ -72,6 +73,15 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
     return Foreseen({place: Needs(*total) for place, total in sums.items()}, exact, ", ".join(sorted(set(words))))
 
 
+def places_of(optimizers: List[Any]) -> List[Optional[int]]:
+    """Where their parameters are: the ordinals of devices, and None for the host."""
+    each = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+    try:
+        return sorted({_place(_local(parameter)) for parameter in each}, key=lambda place: -1 if place is None else place)
+    except _Unpredictable:
+        return []
+
+
 class _Unpredictable(Exception):
     """The message says why."""
 
@@ -79,7 +89,7 @@ class _Unpredictable(Exception):
 def _of_one(optimizer: Any, gradients_exist: bool) -> Tuple[Dict[Optional[int], Needs], bool]:
     known: Dict[Any, Tuple[int, int, int]] = {}
     sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
-    package = type(optimizer).__module__.split(".")[0]
+    package, by_table = type(optimizer).__module__.split(".")[0], False
     if type(optimizer).__name__ == "LBFGS":
         raise _Unpredictable("its state grows with its history")
     for index, group in enumerate(optimizer.param_groups):
@@ -104,10 +114,14 @@ def _of_one(optimizer: Any, gradients_exist: bool) -> Tuple[Dict[Optional[int], 
             if signature not in known:
                 if len(known) == MOST_SHAPES:
                     raise _Unpredictable("more than %d different parameters" % MOST_SHAPES)
-                if package in _OPAQUE:
+                if package not in _OPAQUE and not by_table:
+                    try:
+                        known[signature] = _by_trial(optimizer, group, local, own, place)
+                    except Exception as error:
+                        _log.debug("memwarden: a step of %r cannot be tried: %r", type(optimizer), error)
+                if signature not in known:
+                    by_table = True
                     known[signature] = _by_table(optimizer, group, local, held)
-                else:
-                    known[signature] = _by_trial(optimizer, group, local, own, place)
             whole, still, temporary = known[signature]
             sums[place][1] += still
             sums[place][2] += whole
@@ -115,7 +129,7 @@ def _of_one(optimizer: Any, gradients_exist: bool) -> Tuple[Dict[Optional[int], 
             together[place] = together[place] + temporary if lists else max(together[place], temporary)
         for place, temporary in together.items():
             sums[place][3] = max(sums[place][3], temporary)
-    return {place: Needs(*total) for place, total in sums.items()}, package in _OPAQUE
+    return {place: Needs(*total) for place, total in sums.items()}, by_table
 
 
 def _place(tensor: Any) -> Optional[int]:
@@ -162,14 +176,11 @@ def _by_trial(optimizer: Any, group: Any, local: Any, own: Any, place: Optional[
     while hasattr(step, "hooked") and hasattr(step, "__wrapped__"):
         step = step.__wrapped__
     meta.grad = torch.empty(local.shape, dtype=local.dtype, device="meta")
-    try:
-        with _trial() as live, torch.no_grad():
-            kept = {key: _as_meta(value) for key, value in own.items()}
-            if kept:
-                clone.state[meta] = dict(kept)
-            step(clone)
-    except Exception as error:
-        raise _Unpredictable("its step cannot be tried (%s)" % type(error).__name__) from error
+    with _trial() as live, torch.no_grad():
+        kept = {key: _as_meta(value) for key, value in own.items()}
+        if kept:
+            clone.state[meta] = dict(kept)
+        step(clone)
     state = clone.state[meta]
     whole, before = (sum(_size(value, place) for value in each.values()) for each in (state, kept))
     fused = place is not None and (group.get("fused") or group.get("capturable"))
@@ -272,15 +283,19 @@ _EIGHT_BIT_FROM, _EIGHT_BIT_SHARE = 4096, 256
 
 def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int, int]:
     kind, place = type(optimizer).__name__.lower(), _place(local)
-    states = next((many for name, many in _EIGHT_BIT.items() if name in kind), None)
-    if not type(optimizer).__module__.startswith("bitsandbytes") or states is None:
-        raise _Unpredictable("its state is not known")
+    eight_bit = type(optimizer).__module__.startswith("bitsandbytes")
+    table = _EIGHT_BIT if eight_bit else _STATES
+    states = next((many for name, many in table.items() if (name in kind if eight_bit else name == kind)), None)
+    if states is None:
+        raise _Unpredictable("its step cannot be tried, and its state is not known")
+    if kind == "sgd" and not eight_bit:
+        states = 1 if group.get("momentum") else 0
     bits = group.get("optim_bits") or getattr(getattr(optimizer, "args", None), "optim_bits", 32)
     elements = int(local.numel())
     if bits == 8 and elements >= _EIGHT_BIT_FROM:
         size = _rounded(elements, place) + _rounded(-(-elements // _EIGHT_BIT_SHARE) * 4, place)
     else:
-        size = _rounded(elements * 4, place)
+        size = _rounded(elements * (4 if eight_bit else int(local.element_size())), place)
     before = sum(_size(value, place) for _, value in held)
     return states * size, max(0, states * size - before), 0
 

@@ -36,42 +36,29 @@ class Curve(NamedTuple):
 
 
 class Sizes:
-    """The highest memory of micro-batches of each size, in bytes.
-
-    Memory that the process keeps after a large batch makes a smaller one later look larger than it is: for a fit, the
-    batches that were the largest until then count, and of each other size the least.
-    """
+    """Bytes of micro-batches, by their size."""
 
     def __init__(self) -> None:
-        self._least: Dict[Batch, float] = {}
         self._most: Dict[Batch, float] = {}
-        self._records: Dict[Batch, float] = {}
-        self._largest = -1
-        self.count = 0
 
-    def add(self, batch: Batch, peak: float) -> None:
-        self.count += 1
-        if batch not in self._least and len(self._least) == MOST_SIZES:
-            smallest = min(self._least, key=lambda each: each.units)
-            for table in (self._least, self._most, self._records):
-                table.pop(smallest, None)
-        self._least[batch] = min(peak, self._least.get(batch, peak))
-        self._most[batch] = max(peak, self._most.get(batch, peak))
-        if batch.units >= self._largest:
-            self._largest = batch.units
-            self._records[batch] = self._least[batch]
+    def add(self, batch: Batch, value: float) -> None:
+        if batch not in self._most and len(self._most) == MOST_SIZES:
+            del self._most[min(self._most, key=lambda each: each.units)]
+        self._most[batch] = max(value, self._most.get(batch, value))
 
     def __len__(self) -> int:
-        return len(self._least)
+        return len(self._most)
 
     def seen(self, batch: Batch) -> Optional[float]:
-        """The highest peak of exactly this size."""
+        """The most of exactly this size."""
         return self._most.get(batch)
+
+    def most(self) -> Optional[int]:
+        return int(max(self._most.values())) if self._most else None
 
     def curve(self, fixed: Optional[float] = None) -> Optional[Curve]:
         """The fit. Of one size, the line from `fixed`, the memory of a batch of no size."""
-        table = self._records if len({each.units for each in self._records}) >= 3 else self._least
-        points = sorted((batch, peak) for batch, peak in table.items())
+        points = sorted(self._most.items(), key=lambda point: point[0].units)
         if not points:
             return None
         slopes = [
@@ -99,19 +86,18 @@ class Sizes:
         reach = max(batch.length or 0 for batch, _ in points) or 1
         rows = [(1.0, batch.units / scale, batch.units * (batch.length or 0) / scale / reach) for batch, _ in points]
         solved = _least_squares(rows, [peak for _, peak in points])
-        if solved is None or min(solved) < 0.0:
+        if solved is None or solved[1] < 0.0 or solved[2] <= 0.0:
             return None
-        bent = _with_error(solved[0], solved[1] / scale, solved[2] / scale / reach, points)
+        bent = _with_error(max(0.0, solved[0]), solved[1] / scale, solved[2] / scale / reach, points)
         return bent if bent.error <= _HELPS * line.error else None
 
 
-def predicted(sizes: Sizes, curve: Curve, batch: Batch) -> Tuple[float, float]:
-    """The median and the 90th percentile of the peak of a batch that is at least as large as those before."""
-    peak = max(curve.at(batch), sizes.seen(batch) or 0.0)
-    if batch in sizes._least:
-        return peak, peak
-    doubt = _EXTRAPOLATION * (peak - curve.fixed) + _P90 * _DEVIATION * curve.error
-    return peak, peak + doubt
+def predicted(curve: Curve, batch: Batch, exact: Optional[float]) -> Tuple[float, float]:
+    """The median and the 90th percentile of the peak; `exact` is the peak of a batch of the same size."""
+    if exact is not None:
+        return exact, exact
+    peak = curve.at(batch)
+    return peak, peak + _EXTRAPOLATION * (peak - curve.fixed) + _P90 * _DEVIATION * curve.error
 
 
 def _with_error(fixed: float, slope: float, square: float, points: List[Tuple[Batch, float]]) -> Curve:
