@@ -6,7 +6,7 @@ import collections
 import functools
 import gc
 import weakref
-from typing import Any, List, Mapping
+from typing import Any, List, Mapping, Optional, Tuple
 
 from ._base import _dtype, _guarded, _hide, _number
 from ._models import _unwrap
@@ -28,17 +28,21 @@ class _Watch:
         self.searches = 0
         self._forward: Any = None
         self._optimizer: Any = None
+        self.fit = monitor._fit
 
     # Hooks of the optimizer: a process may have several, and the one with the most steps counts.
 
     @_guarded()
-    def before_step(self, *_: Any) -> None:
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        if not _tracing():
+            self.fit.before_step(optimizer)
         self._optimizer = self.monitor._phases.begin("optimizer")
 
     @_guarded()
     def after_step(self, optimizer: Any, *_: Any) -> None:
         self.monitor._phases.end("optimizer", self._optimizer)
         self._optimizer = None
+        self.fit.after_step(optimizer)
         # A call that raised has not reset it.
         self.depth = 0
         count = self.counts.get(optimizer, 0) + 1
@@ -64,6 +68,7 @@ class _Watch:
         @functools.wraps(original)
         def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
+            self.fit.made(optimizer)
             if self.searches == 0:
                 self.search(optimizer)
                 save_by_trainers(self.monitor)
@@ -101,6 +106,7 @@ class _Watch:
         module.register_forward_pre_hook(self.before_forward, with_kwargs=True)
         module.register_forward_hook(self.after_forward)
         self.followed.append(weakref.ref(module))
+        self.fit.plan.model(module, lambda: list(self.fit._optimizers))
 
     def before_forward(self, module: Any, inputs: Any, kwargs: Any) -> None:
         if _tracing():
@@ -109,21 +115,32 @@ class _Watch:
             self.depth += 1
             if self.depth == 1 and module.training and _torch().is_grad_enabled():
                 self.calls += 1
-                self._count(inputs, kwargs)
+                samples, length = self._count(inputs, kwargs)
+                if samples:
+                    self.fit.forward_begins(samples, length)
                 self._forward = self.monitor._phases.begin("forward")
+            elif self.depth == 1 and not module.training:
+                self.fit.evaluation_begins()
         except Exception as error:
             _hide(error, "forward")
 
-    def after_forward(self, *_: Any) -> None:
+    def after_forward(self, module: Any, inputs: Any, output: Any) -> None:
         if _tracing():
             return
         self.depth = max(0, self.depth - 1)
         if self.depth == 0 and self._forward is not None:
             begun, self._forward = self._forward, None
             self.monitor._phases.end("forward", begun)
+            try:
+                self.fit.forward_ends(output)
+            except Exception as error:
+                _hide(error, "forward")
 
-    def _count(self, inputs: Any, kwargs: Any) -> None:
-        """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples."""
+    def _count(self, inputs: Any, kwargs: Any) -> Tuple[int, Optional[int]]:
+        """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples.
+
+        Returns the samples, and the length of each where it is known.
+        """
         given = kwargs.get("input_ids")
         if given is None:
             given = kwargs.get("inputs_embeds")
@@ -132,7 +149,7 @@ class _Watch:
         if given is None:
             given = next((each for each in (*inputs, *kwargs.values()) if hasattr(each, "is_floating_point")), None)
         if given is None or not len(given.shape):
-            return
+            return 0, None
         self.samples += int(given.shape[0])
         embedded = given is kwargs.get("inputs_embeds")
         if len(given.shape) == 2 and not given.is_floating_point() or embedded and len(given.shape) == 3:
@@ -140,6 +157,8 @@ class _Watch:
             facts = self.monitor._identity.facts
             if facts["sequence_length"] is None:
                 facts["sequence_length"] = int(given.shape[1])
+            return int(given.shape[0]), int(given.shape[1])
+        return int(given.shape[0]), None
 
     # Backward and the loader have no hooks.
 
@@ -152,10 +171,29 @@ class _Watch:
             if _tracing():
                 return original(*args, **kwargs)
             begun = monitor._phases.begin(phase)
+            if phase == "loader":
+                monitor._fit.plan.loading(args[0])
             try:
                 return original(*args, **kwargs)
             finally:
                 monitor._phases.end(phase, begun)
+
+        setattr(owner, name, wrapped)
+
+
+    def wrap_saves(self, owner: Any, name: str) -> None:
+        """A function that writes a file with tensors; its memory is measured."""
+        original, fit = getattr(owner, name, None), self.fit
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            fit.save_begins()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                fit.save_ends()
 
         setattr(owner, name, wrapped)
 

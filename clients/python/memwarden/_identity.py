@@ -38,7 +38,7 @@ class _Identity:
         except Exception as error:
             _hide(error, "rank")
         hello: JSON = {"type": "hello", "v": PROTOCOL, "client": "memwarden.py " + __version__}
-        hello.update(rank=rank, local_rank=local_rank, world=world)
+        hello.update(rank=rank, local_rank=local_rank, world=world, verdicts=True)
         if torch is not None:
             hello["framework"] = "torch"
             hello["framework_version"] = str(getattr(torch, "__version__", ""))

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable, Deque, List, Optional, Sequence, Tuple
 
-from ._base import DEFAULT_SOCKET, FIRST_RETRY, LAST_RETRY, MOST_KEPT, SEND_FLAGS, _getpid
+from ._base import DEFAULT_SOCKET, FIRST_RETRY, LAST_RETRY, LONGEST_LINE, MOST_KEPT, SEND_FLAGS, _getpid
 
 
 class _Link:
@@ -26,12 +26,14 @@ class _Link:
         self._greeting = greeting
         self._pid = _getpid()
         self._socket: Optional[socket.socket] = None
+        # Gets each line that the daemon sends.
+        self.receiver: Optional[Callable[[bytes], None]] = None
         self._reset()
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._queue: Deque[Tuple[bytes, bool]] = collections.deque()
-        self._rest = b""
+        self._rest = self._received = b""
         self._retry_after = FIRST_RETRY
         self._retry_at = 0.0
 
@@ -128,7 +130,7 @@ class _Link:
         return False
 
     def _lose(self) -> None:
-        lost, self._socket = self._socket, None
+        lost, self._socket, self._received = self._socket, None, b""
         # The rest of an incomplete line has no meaning for the next connection.
         self.dropped += 1 if self._rest else 0
         self._rest = b""
@@ -161,8 +163,23 @@ class _Link:
         self.drain()
         return self._socket is not None
 
+    def receive(self) -> None:
+        """Reads what the daemon has sent; never waits. From one thread at a time."""
+        current = self._socket
+        if current is None or self.receiver is None:
+            return
+        try:
+            self._received += current.recv(LONGEST_LINE, socket.MSG_DONTWAIT)
+        except OSError:
+            return  # Nothing, or the connection ended, which `keep_up` detects.
+        *lines, self._received = self._received.split(b"\n")
+        self._received = self._received[:LONGEST_LINE]
+        for line in lines:
+            self.receiver(line)
+
     def keep_up(self) -> None:
         """Called at intervals: detects the daemon's exit, connects again, sends the rest of incomplete lines."""
+        self.receive()
         current = self._socket
         if current is not None:
             poll = select.poll()
@@ -196,6 +213,19 @@ class _Links:
 
     def __init__(self, paths: Sequence[str], greeting: Callable[[], List[bytes]]) -> None:
         self.links = [_Link(path, greeting) for path in paths]
+
+    @property
+    def receiver(self) -> Optional[Callable[[bytes], None]]:
+        return self.links[0].receiver
+
+    @receiver.setter
+    def receiver(self, receiver: Optional[Callable[[bytes], None]]) -> None:
+        for link in self.links:
+            link.receiver = receiver
+
+    def receive(self) -> None:
+        for link in self.links:
+            link.receive()
 
     @property
     def dropped(self) -> int:

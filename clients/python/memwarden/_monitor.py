@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Unio
 from ._allocator import _Allocator
 from ._base import DEFAULT_SOCKET, DEFAULT_URL, JSON, _getpid, _guarded, _hide, _text, _write_json
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
+from ._fit import _Fit
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
 from ._process import _devices
@@ -79,6 +80,7 @@ class Monitor:
         self._allocator = _Allocator(session, self._identity, self._timeline, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
         self._risks = _Risks(session, url)
+        self._fit = _Fit(session, self._steps, self._identity)
         self._interval = interval
         self._worker = _Worker(session, "memwarden", self._loop)
         _monitors.add(self)
@@ -121,12 +123,12 @@ class Monitor:
     def _forked(self) -> None:
         """In a child process, whose totals begin at zero."""
         self._session.forked()
-        for part in (self._identity, self._steps, self._phases, self._snapshots, self._checkpoints):
+        for part in (self._identity, self._steps, self._phases, self._snapshots, self._checkpoints, self._fit):
             part.reset()
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
-        lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines()]
+        lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines(), *self._fit.lines()]
         return [line for line in lines if line]
 
     def _flush(self) -> None:
@@ -147,6 +149,7 @@ class Monitor:
             self._flush,
             self._phases.send_open,
             self._checkpoints.watch,
+            self._fit.refresh,
             session.log.write,
         )
         while not ends.wait(self._interval):
@@ -200,6 +203,7 @@ class Monitor:
                     return
                 self.start()
             n = self._steps.add(n, tokens, samples, loss, learning_rate, grad_norm, seconds, skipped)
+            self._fit.step_ended()
             checkpoints = self._checkpoints
             if checkpoints.agreement is not None and checkpoints.step_is_boundary:
                 checkpoints.boundary(n)
@@ -260,6 +264,7 @@ class Monitor:
             self.describe(model)
             watch.follow(model)
         if optimizer is not None:
+            watch.fit.made(optimizer)
             optimizer.register_step_pre_hook(watch.before_step)
             optimizer.register_step_post_hook(watch.after_step)
 
@@ -395,11 +400,13 @@ class Monitor:
     @_guarded()
     def checkpoint_saving(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
         """Reports that a checkpoint is being written: protection then waits for it."""
+        self._fit.save_begins()
         self._checkpoints.report("saving", path, step)
 
     @_guarded()
     def checkpoint_saved(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
         """Reports that the checkpoint is complete and on its disk: protection may continue."""
+        self._fit.save_ends()
         self._checkpoints.report("saved", path, step)
 
     @_guarded()

@@ -54,12 +54,14 @@ def save_by_trainers(monitor: Monitor) -> int:
         from ._huggingface import _HuggingFaceSaver
 
         for trainer in transformers:
+            monitor._fit.plan.trainer(trainer)
             if not any(isinstance(each, _HuggingFaceSaver) for each in trainer.callback_handler.callbacks):
                 trainer.add_callback(_HuggingFaceSaver(monitor))
     if lightning:
         from ._lightning import _LightningSaver
 
         for trainer in lightning:
+            monitor._fit.plan.trainer(trainer, lightning=True)
             if not any(isinstance(each, _LightningSaver) for each in trainer.callbacks):
                 trainer.callbacks.append(_LightningSaver(monitor))
     found = len(transformers) + len(lightning)

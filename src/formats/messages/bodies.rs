@@ -111,6 +111,8 @@ body! {
         precision: String = "words",
         /// Activation recomputation.
         recompute: Recompute = "Recompute::read",
+        /// Whether the sender reads the verdicts of its predictions.
+        verdicts: bool = "plain",
         /// The GPUs, by the ordinal the process counts them with.
         devices: Vec<(u16, DeviceName)> = "by_device",
         model: Model = "object",

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::answers::Answers;
 use super::counts::{Counts, Wrong};
 use super::rank::Rank;
 use crate::formats::messages::{self, Body, Problem, SaveState};
 use crate::host::peer::Peer;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{CheckpointState, Checkpoints};
+use crate::model::fit::Answer;
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
 use crate::model::shortage::{Refusals, Shortage};
@@ -39,6 +41,7 @@ pub struct Client {
     pub key: Option<ProcessKey>,
     pub rank: Mutex<Rank>,
     ended: AtomicBool,
+    answers: Answers,
 }
 
 impl Client {
@@ -76,6 +79,14 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Sends the verdict of its predictions, where the client reads verdicts and this is not the last one.
+    pub(super) fn answer(&self, answer: &Answer) {
+        let reads = lock(&self.rank).hello.as_ref().is_some_and(|hello| hello.verdicts == Some(true));
+        if reads && !self.ended() {
+            self.answers.send(answer);
+        }
     }
 
     /// Marks the connection as ended.
@@ -158,7 +169,7 @@ impl Shared {
         number: u64,
         peer: Peer,
         payer: u32,
-        stream: &UnixStream,
+        stream: &Arc<UnixStream>,
         quiet: Timestamp,
     ) -> Arc<Client> {
         let key = peer.process(stream, &self.proc, quiet);
@@ -167,7 +178,7 @@ impl Shared {
         }
         let rank = Mutex::default();
         let (pid, uid) = (key.map(|key| key.pid), peer.uid);
-        let client = Arc::new(Client { number, pid, uid, payer, key, rank, ended: AtomicBool::new(false) });
+        let client = Arc::new(Client { number, pid, uid, payer, key, rank, ended: AtomicBool::new(false), answers: Answers::new(stream) });
         let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
             // The sampler has not run for long: clients that ended meanwhile are not reported.

@@ -119,7 +119,8 @@ pub fn start(
 }
 
 struct Connection {
-    stream: UnixStream,
+    /// The last strong reference: the descriptor is closed with the connection.
+    stream: Arc<UnixStream>,
     client: Arc<Client>,
     lines: Lines,
     /// Messages that may be received now; negative after too many.
@@ -326,6 +327,7 @@ impl Listener {
         epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN)
             .map_err(|_| Refused::System)?;
         self.next += 1;
+        let stream = Arc::new(stream);
         let client = self.shared.greet(number, peer, payer, &stream, self.quiet);
         let connection = Connection {
             stream,
@@ -352,7 +354,7 @@ impl Listener {
         let Some(connection) = self.connections.get_mut(&number) else { return nothing };
         self.reads += 1;
         connection.last_read = self.reads;
-        let read = match connection.stream.read(&mut self.buffer) {
+        let read = match (&*connection.stream).read(&mut self.buffer) {
             Ok(read) => read,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return nothing;

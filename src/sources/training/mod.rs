@@ -3,8 +3,10 @@
 //! A thread receives them; a sample exposes the newest state, with the workload and the GPUs that the kernel and
 //! the driver give for the process. The end of a connection, or of its process, ends its series. The identity of a
 //! job is never taken from its messages: pid and user are the kernel's. Messages are read at most at the permitted
-//! rate, incomplete lines are kept only within the user's share, and nothing is ever written to the socket.
+//! rate, and incomplete lines are kept only within the user's share. Only the verdicts of a job's predictions are written to
+//! the socket, to clients that state that they read them, and without waiting.
 
+mod answers;
 pub mod client;
 mod compute;
 pub mod counts;
@@ -299,6 +301,11 @@ impl Source for Training {
             let before = out.over_budget();
             self.show(client, identity, at, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
+        }
+        for answer in std::mem::take(&mut out.facts.answers) {
+            // A process with several connections gets it on each.
+            let own = clients.iter().filter(|(client, ended)| !ended && client.key == Some(answer.process));
+            own.for_each(|(client, _)| client.answer(&answer));
         }
         put_unconnected(&clients, &mut identities, out);
         cut.retain(|_, left_out| *left_out > 0);

@@ -574,6 +574,7 @@ fn too_many_clients_are_refused() {
 fn one_user_with_many_series_leaves_places_for_anothers() {
     let mut world = World::new();
     let (own, _other) = UnixStream::pair().unwrap();
+    let own = Arc::new(own);
     let phases: String = (0..32)
         .map(|phase| format!("{{\"type\":\"phase\",\"name\":\"p{phase}\",\"state\":\"end\",\"count\":1}}\n"))
         .collect();

@@ -1,0 +1,253 @@
+"""What is known of phases that have not occurred: the longest batch, evaluations and saves."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+from ._base import _hide, _size
+from ._fit_size import Batch
+from ._identity import _Identity
+from ._process import _bytes, _local
+
+# Samples of a plain list whose lengths are read.
+MOST_SAMPLES = 200_000
+# Copies of the logits of one batch that are alive in the loss: in fp32, shifted, and the logarithms.
+_LOSS_COPIES = 3
+# The largest file that transformers writes of a model, in bytes, before it starts another.
+_LARGEST_FILE = 50 * 10**9
+
+Place = Optional[int]
+
+
+class Phase(NamedTuple):
+    """One prediction; `place` is an ordinal, None for the host, `shm` or `disk`."""
+
+    phase: str
+    place: Union[Place, str]
+    peak: Optional[float]
+    p90: Optional[float]
+    exact: bool
+    size: Optional[Dict[str, Any]]
+    basis: str
+
+
+class Plan:
+    """Fed by hooks and callbacks; `examine` and `phases` do the work."""
+
+    def __init__(self) -> None:
+        self.stale = False
+        # Bytes of the logits of one token (of one sample, where there are no tokens).
+        self.logits: Optional[float] = None
+        self._loader: Any = None
+        self._trainer: Any = None
+        self._lightning = False
+        self._model: Any = None
+        self._optimizers: Callable[[], List[Any]] = list
+        self._longest: Optional[Tuple[int, str]] = None
+        self._longest_first = False
+        self._same: Optional[Batch] = None
+        self._differ = False
+
+    # -- facts
+
+    def loading(self, loader: Any) -> None:
+        """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
+        if self._loader is None:
+            self._loader = loader
+
+    def model(self, model: Any, optimizers: Callable[[], List[Any]]) -> None:
+        self._model, self._optimizers = weakref.ref(model), optimizers
+
+    def trainer(self, trainer: Any, lightning: bool = False) -> None:
+        self._trainer, self._lightning, self.stale = weakref.ref(trainer), lightning, True
+
+    def output(self, output: Any, batch: Optional[Batch]) -> None:
+        """What the model returned for a micro-batch of training."""
+        if batch is not None:
+            self._differ = self._differ or (self._same is not None and self._same != batch)
+            self._same = batch
+        if self.logits is not None or batch is None or not batch.units:
+            return
+        logits: Any = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+        if hasattr(logits, "element_size"):
+            # Trainers convert them to fp32.
+            per = logits.numel() * max(4, logits.element_size())
+            self.logits = per / batch.units
+
+    # -- the longest batch
+
+    def examine(self) -> None:
+        """Reads the lengths of the data, where that is cheap; in the monitor's thread."""
+        self.stale = False
+        try:
+            if self._loader is not None and self._longest is None:
+                self._longest = self._lengths(self._loader)
+        except Exception as error:
+            _hide(error, "lengths of the data")
+
+    def _lengths(self, loader: Any) -> Optional[Tuple[int, str]]:
+        sampler = getattr(loader, "_index_sampler", None)
+        for each in (sampler, getattr(sampler, "sampler", None)):
+            lengths = getattr(each, "lengths", None)
+            if isinstance(lengths, (list, tuple)) and lengths:
+                self._longest_first = "LengthGrouped" in type(each).__name__
+                return int(max(lengths)), "the longest sample by the sampler's lengths"
+        dataset = getattr(loader, "_dataset", None)
+        longest = _longest(dataset)
+        if longest is None:
+            return None
+        collate = getattr(loader, "_collate_fn", None)
+        collate = getattr(collate, "data_collator", collate)
+        multiple = getattr(collate, "pad_to_multiple_of", None)
+        if isinstance(multiple, int) and multiple > 0:
+            longest = -(-longest // multiple) * multiple
+        return longest, "the longest sample of the data"
+
+    def largest(self, seen: Batch, batches: int) -> Tuple[Batch, str]:
+        """The largest micro-batch that is still to come, and how that is known."""
+        if self._longest is not None and seen.length and seen.samples:
+            longest, source = self._longest
+            if longest > seen.length or seen.samples * longest > seen.units:
+                return Batch(seen.samples * longest, seen.samples, longest), source
+            return seen, "the largest batch, by " + source
+        if not self._differ and batches > 1:
+            return seen, "all %d batches have the same size" % batches
+        chance = 100.0 / (batches + 1)
+        return seen, "the largest of %d batches; a larger one comes with probability %.1f %% per batch" % (batches, chance)
+
+    def due_step(self, last: int) -> Optional[int]:
+        return last + 1 if self._longest_first and last < 1 else None
+
+    # -- evaluation, generation and save
+
+    def phases(
+        self, places: List[Place], held: Callable[[Place], Optional[int]], identity: _Identity
+    ) -> Iterator[Phase]:
+        model = self._model() if self._model is not None else None
+        trainer = self._trainer() if self._trainer is not None else None
+        if trainer is not None and places:
+            yield from self._evaluation(trainer, places, held)
+        if model is not None:
+            yield from self._save(model, trainer, places, held, identity)
+
+    def _evaluation(self, trainer: Any, places: List[Place], held: Callable[[Place], Optional[int]]) -> Iterator[Phase]:
+        place = places[0]
+        now = held(place)
+        if now is None:
+            return
+        if self._lightning:
+            if self.logits is None or self._same is None:
+                yield Phase("evaluation", place, None, None, False, None, "what the validation keeps is not known")
+            return
+        args = trainer.args
+        strategy = str(getattr(args, "eval_strategy", getattr(args, "evaluation_strategy", "no")))
+        if strategy.rsplit(".", 1)[-1].lower() == "no" or getattr(trainer, "eval_dataset", None) is None:
+            return
+        if getattr(args, "predict_with_generate", False):
+            yield Phase("generation", place, None, None, False, None, "the length of generated texts is not known")
+            yield Phase("evaluation", place, None, None, False, None, "it generates texts, whose length is not known")
+            return
+        if self.logits is None or self._same is None:
+            yield Phase("evaluation", place, None, None, False, None, "the model returns no logits")
+            return
+        samples = int(args.per_device_eval_batch_size)
+        length = self._same.length
+        longest = _longest(trainer.eval_dataset) if length else None
+        length = longest or (self._longest[0] if self._longest and length else length)
+        one = self.logits * samples * (length or 1)
+        basis = "logits of %d x %s tokens, %s a batch" % (samples, length or "?", _size(one))
+        keeps = getattr(trainer, "compute_metrics", None) is not None and not args.prediction_loss_only
+        if not keeps:
+            fixed = now + one * _LOSS_COPIES
+            yield Phase("evaluation", place, fixed, fixed + one, False, None, basis + "; none are kept")
+            return
+        count = _batches(trainer.eval_dataset, samples, args)
+        steps = args.eval_accumulation_steps
+        if getattr(trainer, "preprocess_logits_for_metrics", None) is not None:
+            yield Phase("evaluation", place, None, None, False, None, "the logits are processed before they are kept")
+            return
+        if count is None:
+            yield Phase("evaluation", place, None, None, False, None, "the number of batches is not known")
+            return
+        # On the host, moving to it saves nothing.
+        kept = count if place is None or not steps else min(count, int(steps))
+        # A concatenation holds what was kept before beside its result.
+        twice = 2 if getattr(args, "eval_do_concat_batches", True) else 1
+        fixed = now + one * _LOSS_COPIES
+        size = {"unit": "batches", "units": kept, "samples": samples, "fixed": int(fixed), "per_unit": one * twice}
+        peak = fixed + one * twice * kept
+        basis += ", %d of %d batches kept" % (kept, count)
+        yield Phase("evaluation", place, peak, peak + one, False, size, basis)
+
+    def _save(
+        self, model: Any, trainer: Any, places: List[Place], held: Callable[[Place], Optional[int]], identity: _Identity
+    ) -> Iterator[Phase]:
+        parameters = [*model.parameters(), *(each for _, each in model.named_buffers())]
+        # Of a distributed tensor, `numel` is that of the whole; the ranks write it once, or the first rank gathers it.
+        whole = sum(int(each.numel()) * int(each.element_size()) for each in parameters)
+        local = sum(_bytes(each) for each in parameters)
+        tensor = max((int(each.numel()) * int(each.element_size()) for each in parameters), default=0)
+        state, largest = 0, 0
+        for optimizer in self._optimizers():
+            for each in (getattr(optimizer, "state", None) or {}).values():
+                sizes = [_bytes(value) for value in each.values() if hasattr(value, "element_size")]
+                state += sum(sizes)
+                largest = max([largest, *sizes])
+        only_model = bool(getattr(getattr(trainer, "args", None), "save_only_model", False))
+        files = whole + (0 if only_model else state)
+        sharded = local < whole
+        first = identity.hello()["rank"] == 0
+        host = held(None)
+        if host is not None:
+            # Serialization copies one file of the model, from a device all of it tensor by tensor.
+            gathered = whole if sharded and first else 0
+            copy = min(whole, _LARGEST_FILE) if any(place is not None for place in places) or gathered else 0
+            basis = "state dict of %s" % _size(whole)
+            if gathered:
+                basis += ", gathered on this rank"
+            peak = host + max(gathered, copy) + max(tensor, largest)
+            yield Phase("save", None, peak, peak + (whole if sharded else tensor), False, None, basis)
+        folder = str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
+        medium = "shm" if folder.startswith("/dev/shm") else "disk"
+        if first or sharded:
+            basis = "model %s, optimizer %s" % (_size(whole), _size(files - whole))
+            yield Phase("save", medium, files, files * 1.01 + (1 << 20), False, None, basis)
+
+
+def _batches(dataset: Any, samples: int, args: Any) -> Optional[int]:
+    try:
+        ranks = max(1, int(getattr(args, "world_size", 1)))
+        return -(-len(dataset) // (samples * ranks))
+    except Exception:
+        return None
+
+
+def _longest(dataset: Any) -> Optional[int]:
+    longest = _longest_of_table(dataset)
+    return _longest_of_list(dataset) if longest is None and isinstance(dataset, (list, tuple)) else longest
+
+
+def _longest_of_table(dataset: Any) -> Optional[int]:
+    """The longest `input_ids` of a table of datasets, from the offsets of its lists."""
+    compute = sys.modules.get("pyarrow.compute")
+    table = getattr(dataset, "data", None)
+    if compute is None or table is None or not hasattr(table, "column_names"):
+        return None
+    if "length" in table.column_names:
+        return int(compute.max(table.column("length")).as_py())
+    if "input_ids" not in table.column_names:
+        return None
+    return int(compute.max(compute.list_value_length(table.column("input_ids"))).as_py())
+
+
+def _longest_of_list(dataset: Any) -> Optional[int]:
+    longest = 0
+    for each in itertools.islice(dataset, MOST_SAMPLES):
+        ids = each.get("input_ids") if isinstance(each, dict) else None
+        if not isinstance(ids, (list, tuple)) and not hasattr(ids, "shape"):
+            return None
+        longest = max(longest, len(ids) if isinstance(ids, (list, tuple)) else int(_local(ids).shape[-1]))
+    return longest if len(dataset) <= MOST_SAMPLES else None

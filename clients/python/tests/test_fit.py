@@ -1,0 +1,258 @@
+"""Predictions of the next phases, with a torch whose allocator the test moves."""
+
+import json
+import socket
+import threading
+import time
+
+import memwarden
+import pytest
+from conftest import PATIENCE
+from memwarden import _fit
+from memwarden._fit_size import Batch, Curve, Sizes, predicted
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def prediction(daemon, phase, **wanted):
+    """The last prediction of a phase that has these values."""
+
+    def found(daemon):
+        each = [message for message in daemon.of("prediction") if message["phase"] == phase]
+        return [message for message in each if all(message.get(key) == value for key, value in wanted.items())]
+
+    daemon.wait(found)
+    return found(daemon)[-1]
+
+
+class Program:
+    """A model on the fake GPU: each step allocates 1 MiB a token until the end of forward, and half as much above it."""
+
+    def __init__(self, torch, monitor):
+        torch.cuda.initialize()
+        self.torch, self.fit = torch, monitor._fit
+        self.monitor = monitor
+        weight = torch.Tensor([0.0], (1024, 1024), device="cuda:0", requires_grad=True)
+        frozen = torch.Tensor([0.0], (1024, 1024), device="cuda:0")
+        self.optimizer = torch.optim.AdamW([weight, frozen])
+        self.static, self.n = 2 * GIB, 0
+        torch.cuda.allocated = torch.cuda.peak = self.static
+        monitor._fit.made(self.optimizer)
+        torch.optim.optimizer.register_optimizer_step_pre_hook(lambda optimizer, *_: self.fit.before_step(optimizer))
+        torch.optim.optimizer.register_optimizer_step_post_hook(lambda optimizer, *_: self.fit.after_step(optimizer))
+        self.weight = weight
+
+    def step(self, samples, length):
+        cuda, tokens = self.torch.cuda, samples * length
+        cuda.allocated = self.static
+        self.fit.forward_begins(samples, length)
+        cuda.allocated = self.static + tokens * MIB
+        cuda.peak = max(cuda.peak, cuda.allocated)
+        self.fit.forward_ends(None)
+        cuda.peak = max(cuda.peak, self.static + tokens * MIB * 3 // 2)
+        cuda.allocated = self.static
+        self.weight.grad = self.torch.Tensor([0.0], (1024, 1024), device="cuda:0")
+        self.optimizer.step()
+        if not self.optimizer.state:
+            self.optimizer.state[self.weight] = {
+                name: self.torch.Tensor([0.0], (1024, 1024), device="cuda:0") for name in ("exp_avg", "exp_avg_sq")
+            }
+            self.static += 8 * MIB
+            self.fit._stepped.add(self.optimizer)
+            self.fit._needs.clear()
+        self.n += 1
+        self.monitor.step(self.n, tokens=tokens)
+        self.monitor._fit.refresh()
+
+
+def test_the_optimizers_state_is_predicted_before_the_first_forward_and_before_the_first_step(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    monitor.start()
+    program.fit.forward_begins(2, 8)
+    early = prediction(daemon, "optimizer", device="0")
+    # The fake has no meta tensors: the table of names, so that it is an estimate.
+    assert (early["certainty"], early["held"], early["due_step"]) == ("estimated", 2 * GIB, 1)
+    assert early["peak"] - early["held"] == 4 * MIB + 8 * MIB
+    program.weight.grad = torch.Tensor([0.0], (1024, 1024), device="cuda:0")
+    torch.cuda.allocated += 4 * MIB
+    program.fit.before_step(program.optimizer)
+    late = prediction(daemon, "optimizer", held=2 * GIB + 4 * MIB)
+    assert late["peak"] - late["held"] == 8 * MIB, "the gradients are there"
+
+
+def test_the_largest_batch_is_predicted_from_smaller_ones(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.fit.plan._longest = (512, "the longest sample of the data")
+    for length in (16, 16, 32, 24, 40, 16, 64):
+        program.step(4, length)
+    found = prediction(daemon, "step", step=7)
+    assert (found["certainty"], found["size"]["units"], found["size"]["length"]) == ("estimated", 2048, 512)
+    truth = program.static + 2048 * MIB * 3 // 2
+    assert abs(found["peak"] - truth) <= 0.02 * truth and found["peak_p90"] >= found["peak"]
+    assert "longest sample of the data" in found["basis"]
+
+
+def test_batches_of_the_same_size_are_exact_although_the_peak_is_never_reset(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    for _ in range(4):
+        program.step(4, 16)
+    daemon.wait(lambda daemon: any("same size" in message["basis"] for message in daemon.of("prediction")))
+    found = prediction(daemon, "step", certainty="exact")
+    assert found["peak"] == found["peak_p90"] == program.static + 64 * MIB * 3 // 2
+    assert "same size" in found["basis"]
+
+
+def test_a_prediction_that_does_not_change_is_sent_once(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    for _ in range(20):
+        program.step(4, 16)
+    monitor.stop()
+    daemon.wait_end()
+    assert len([message for message in daemon.of("prediction") if message["phase"] == "step"]) <= 3
+
+
+def test_a_daemon_that_starts_later_receives_the_predictions(path, monitor, torch, daemon):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    daemon.wait_for("prediction")
+    daemon.stop()
+    daemon.restart()
+
+    def again(daemon):
+        monitor._session.link._retry_at = 0.0
+        monitor._session.link.keep_up()
+        fresh = daemon.connections[1:]
+        return any(b'"optimizer"' in line and b"prediction" in line for each in fresh for line in each.lines)
+
+    until = time.monotonic() + PATIENCE
+    while not again(daemon):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_off_it_predicts_nothing(daemon, torch, monkeypatch):
+    monkeypatch.setenv("MEMWARDEN_FIT", "off")
+    monitor = memwarden.Monitor(interval=0, min_interval=0)
+    Program(torch, monitor).step(4, 16)
+    monitor.stop()
+    daemon.wait_end()
+    assert daemon.of("step") and daemon.of("prediction") == []
+
+
+def answer(daemon, verdict, text):
+    daemon.wait_for("prediction")
+    line = json.dumps({"type": "verdict", "verdict": verdict, "text": text}) + "\n"
+    daemon.connections[-1].socket.sendall(line.encode())
+
+
+def test_the_verdict_is_printed_once_and_again_when_it_becomes_worse(daemon, monitor, torch, capsys):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    answer(daemon, "fits", "peak 2.1 of 79.1 GiB; all fits\u001b[2J")
+    monitor._session.link.receive()
+    monitor._fit.refresh()
+    monitor._fit.refresh()
+    assert capsys.readouterr().err == "memwarden: peak 2.1 of 79.1 GiB; all fits?[2J\n"
+    answer(daemon, "fits", "another number")
+    monitor._session.link.receive()
+    assert capsys.readouterr().err == ""
+    answer(daemon, "will_not_fit", "the longest batch needs 83 GiB")
+    monitor._session.link.receive()
+    assert capsys.readouterr().err == "memwarden: the longest batch needs 83 GiB\n"
+    assert daemon.wait_for("hello")[-1]["verdicts"] is True
+
+
+def test_without_a_verdict_the_sizes_are_printed(daemon, monitor, torch, capsys, monkeypatch):
+    monkeypatch.setattr(_fit, "LINE_WAIT", -1.0)
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    shown = capsys.readouterr().err
+    assert shown.startswith("memwarden: optimizer needs") and "step needs 2.1 GiB on GPU 0" in shown, shown
+
+
+@pytest.mark.parametrize("line", [b"\xff", b"[]", b'{"type":"verdict","verdict":[1]}', b"{" * 100000, b'{"type":3}'])
+def test_a_line_that_is_not_a_verdict_is_ignored(daemon, monitor, torch, line, monkeypatch):
+    monkeypatch.setattr("memwarden._base.DEBUG", False)
+    Program(torch, monitor).step(4, 16)
+    monitor._fit.received(line)
+    assert not (monitor._fit.verdict or {}).get("verdict") == "will_not_fit"
+
+
+def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, torch, monkeypatch, capsys):
+    monkeypatch.setenv("MEMWARDEN_FIT", "abort")
+    monitor = memwarden.Monitor(interval=0, min_interval=0)
+    monitor.start()
+    program = Program(torch, monitor)
+
+    def judge():
+        daemon.wait_for("prediction")
+        answer(daemon, "will_not_fit", "the optimizer needs 120 GiB")
+
+    judge = threading.Thread(target=judge)
+    judge.start()
+    monkeypatch.setattr(_fit, "VERDICT_WAIT", PATIENCE)
+    with pytest.raises(SystemExit) as ended:
+        program.step(4, 16)
+    judge.join()
+    assert ended.value.code == 80 and not program.optimizer.state
+    assert capsys.readouterr().err == "memwarden: the optimizer needs 120 GiB\n"
+    monitor.stop()
+
+
+def test_without_a_daemon_abort_waits_for_nobody(torch, monkeypatch):
+    monkeypatch.setenv("MEMWARDEN_FIT", "abort")
+    monkeypatch.setattr(_fit, "VERDICT_WAIT", 10 * PATIENCE)
+    monitor = memwarden.Monitor(interval=0, min_interval=0)
+    begun = time.monotonic()
+    Program(torch, monitor).step(4, 16)
+    assert time.monotonic() - begun < PATIENCE
+    monitor.stop()
+
+
+def test_a_line_that_comes_in_pieces_is_one_line(monitor, daemon, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    daemon.wait_for("prediction")
+    accepted = daemon.connections[-1].socket
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+    for piece in (b'{"type":"verdict","ver', b'dict":"tight","text":"close"}\n{"type'):
+        accepted.sendall(piece)
+        monitor._session.link.receive()
+    assert monitor._fit.verdict["verdict"] == "tight"
+
+
+# -- the curve
+
+
+def test_a_line_is_found_through_noise_and_a_square_only_where_it_helps():
+    straight, bent = Sizes(), Sizes()
+    for place, length in enumerate((64, 128, 200, 256, 300, 400, 500)):
+        batch = Batch(4 * length, 4, length)
+        straight.add(batch, 1000.0 * batch.units + (7919 * place % 11 - 5) * 2000.0)
+        bent.add(batch, 1000.0 * batch.units + 3.0 * batch.units * length)
+    line = straight.curve(0.0)
+    assert line.per_square == 0.0 and abs(line.at(Batch(8000, 4, 2000)) / 8e6 - 1) < 0.05
+    curve = bent.curve(0.0)
+    assert abs(curve.per_square - 3.0) < 0.01
+    assert abs(curve.at(Batch(8000, 4, 2000)) / (8e6 + 3.0 * 8000 * 2000) - 1) < 0.01
+
+
+def test_one_size_gives_the_line_from_nothing():
+    sizes = Sizes()
+    sizes.add(Batch(64, 4, 16), 640.0)
+    assert sizes.curve(0.0) == Curve(0.0, 10.0, 0.0, 0.0)
+    assert Sizes().curve(0.0) is None
+
+
+def test_the_kept_sizes_are_bounded_and_the_largest_stay():
+    sizes = Sizes()
+    for units in range(1000):
+        sizes.add(Batch(units), float(units))
+    assert len(sizes) == 256 and sizes.seen(Batch(999)) == 999.0 and sizes.seen(Batch(0)) is None
+
+
+def test_a_size_that_was_seen_has_no_doubt():
+    assert predicted(Curve(100.0, 1.0, 0.0, 5.0), Batch(50), 151.0) == (151.0, 151.0)
+    p50, p90 = predicted(Curve(100.0, 1.0, 0.0, 5.0), Batch(50), None)
+    assert p50 == 150.0 < p90

@@ -1,0 +1,132 @@
+//! Verdicts that the daemon sends to a client.
+//!
+//! The sampler writes them, without waiting: what the socket has no room for is not sent. A client that does not read
+//! costs a small buffer of the kernel.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::net::{SendFlags, send, sockopt};
+
+use crate::model::fit::{Answer, Verdict, Word as _};
+use crate::model::lock::lock;
+
+/// Size of the socket's send buffer, in bytes: a few verdicts.
+const BUFFER: usize = 8 << 10;
+/// Maximum length of the text of a verdict, in bytes.
+const TEXT: usize = 1_024;
+
+/// The way back to one client.
+#[derive(Debug)]
+pub(super) struct Answers {
+    /// The listener closes the stream.
+    stream: Weak<UnixStream>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    New,
+    /// The last verdict and its text.
+    Sent(Verdict, String),
+    /// Only a part of a line was sent: what follows could not be understood.
+    Torn,
+}
+
+impl Answers {
+    pub(super) fn new(stream: &Arc<UnixStream>) -> Self {
+        Self { stream: Arc::downgrade(stream), state: Mutex::new(State::New) }
+    }
+
+    /// Sends an answer that differs from the last one.
+    pub(super) fn send(&self, answer: &Answer) {
+        let mut state = lock(&self.state);
+        let Some(stream) = self.stream.upgrade() else { return };
+        match &*state {
+            State::Torn => return,
+            State::Sent(verdict, text) if *verdict == answer.verdict && *text == answer.text => return,
+            State::Sent(..) => {}
+            State::New => {
+                // A buffer that stays larger costs memory only.
+                let _ = sockopt::set_socket_send_buffer_size(&*stream, BUFFER);
+            }
+        }
+        let line = line(answer);
+        *state = match send(&*stream, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) if sent < line.len() => State::Torn,
+            Ok(_) => State::Sent(answer.verdict, answer.text.clone()),
+            // There is no room, or the client has gone: the next tick tries again.
+            Err(_) => return,
+        };
+    }
+}
+
+/// The message `verdict` of the protocol.
+fn line(answer: &Answer) -> String {
+    let mut text = answer.text.as_str();
+    while text.len() > TEXT {
+        text = text.char_indices().next_back().map_or("", |(last, _)| &text[..last]);
+    }
+    let message = serde_json::json!({"type": "verdict", "verdict": answer.verdict.word(), "text": text});
+    format!("{message}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+    use crate::model::ids::ProcessKey;
+
+    fn answer(verdict: Verdict, text: &str) -> Answer {
+        Answer { process: ProcessKey { pid: 1, start: 1 }, verdict, text: text.to_owned() }
+    }
+
+    fn received(stream: &mut UnixStream) -> String {
+        let mut bytes = vec![0; 1 << 20];
+        let read = stream.read(&mut bytes).unwrap_or(0);
+        String::from_utf8(bytes[..read].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_sent_once_until_it_changes() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let ours = Arc::new(ours);
+        let answers = Answers::new(&ours);
+        answers.send(&answer(Verdict::Fits, "all fits"));
+        answers.send(&answer(Verdict::Fits, "all fits"));
+        assert_eq!(
+            received(&mut theirs),
+            "{\"text\":\"all fits\",\"type\":\"verdict\",\"verdict\":\"fits\"}\n"
+        );
+        answers.send(&answer(Verdict::WillNotFit, &"é".repeat(2_000)));
+        let line = received(&mut theirs);
+        assert!(line.contains("will_not_fit") && line.ends_with("é\",\"type\":\"verdict\",\"verdict\":\"will_not_fit\"}\n"));
+        assert!(line.len() < 1_100, "{}", line.len());
+        drop(ours);
+        answers.send(&answer(Verdict::Tight, "later"));
+        assert_eq!(received(&mut theirs), "");
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_never_waited_for() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let ours = Arc::new(ours);
+        let answers = Answers::new(&ours);
+        // The calls return although nobody reads; what is received are whole lines, and few.
+        for round in 0..2_000 {
+            answers.send(&answer(Verdict::Tight, &format!("{round} {}", "x".repeat(900))));
+        }
+        let (mut all, mut piece) = (String::new(), received(&mut theirs));
+        while !piece.is_empty() {
+            all += &piece;
+            piece = received(&mut theirs);
+        }
+        assert!(all.ends_with('\n') && all.lines().all(|line| line.ends_with('}')));
+        assert!((1..100).contains(&all.lines().count()), "{}", all.lines().count());
+        answers.send(&answer(Verdict::Fits, "again"));
+        assert!(received(&mut theirs).contains("again"), "room again");
+    }
+}
