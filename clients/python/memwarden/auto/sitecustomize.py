@@ -94,12 +94,14 @@ def _package() -> None:
 
 
 def _chain() -> None:
-    """Runs the sitecustomize that this file hides."""
-    here = __file__.rpartition("/")[0]
-    path = [entry for entry in sys.path if entry.rstrip("/") != here]
+    """Runs the next sitecustomize that this file hides; each folder once, also where others chain or copies of this do."""
+    passed = sys.__dict__.setdefault("memwarden_passed", set())
+    passed.add(__file__.rpartition("/")[0])
+    path = [entry for entry in sys.path if entry.rstrip("/") not in passed]
     spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec("sitecustomize", path)
-    if spec is None or spec.loader is None or spec.origin == __file__:
+    if spec is None or spec.loader is None:
         return
+    passed.add(spec.origin.rpartition("/")[0])
     module = sys.modules["_frozen_importlib"].module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
