@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 from . import __version__
 from ._base import JSON, PROTOCOL, _encode, _hide, _short
@@ -18,6 +18,8 @@ class _Identity:
         self._session, self.facts = session, facts
         self.params: Optional[JSON] = None
         self._model: Optional[JSON] = None
+        # Whether this process saves on request.
+        self.saving: Callable[[], JSON] = dict
         self.reset()
 
     def reset(self) -> None:
@@ -51,6 +53,7 @@ class _Identity:
             hello["devices"] = devices
         if self._model:
             hello["model"] = self._model
+        hello.update(self.saving())
         return hello
 
     def update(self) -> None:
@@ -58,6 +61,12 @@ class _Identity:
         if self._session.link.connected and self.hello() != self.sent:
             self.sent = self.hello()
             self._session.send(self.sent)
+
+    def watch(self) -> None:
+        """In the thread of the monitor: sends `hello` again once it has changed whether this process saves on request."""
+        said = self.sent or {}
+        if any(said.get(key) != value for key, value in self.saving().items()):
+            self.update()
 
     def describe(self, model: Any, facts: JSON) -> None:
         unknown = set(facts) - set(self.facts)

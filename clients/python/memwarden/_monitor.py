@@ -78,6 +78,7 @@ class Monitor:
         self._timeline = _Timeline(session, self._steps, self._snapshots)
         self._allocator = _Allocator(session, self._identity, self._timeline, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
+        self._identity.saving = self._checkpoints.saving
         self._risks = _Risks(session, url)
         self._interval = interval
         self._worker = _Worker(session, "memwarden", self._loop)
@@ -147,6 +148,7 @@ class Monitor:
             self._flush,
             self._phases.send_open,
             self._checkpoints.watch,
+            self._identity.watch,
             session.log.write,
         )
         while not ends.wait(self._interval):
@@ -370,10 +372,10 @@ class Monitor:
     def on_checkpoint_signal(self, *signals: int) -> bool:
         """Handles signals (without any, SIGUSR1) by requesting a checkpoint, and nothing else.
 
-        A handler that was there is called afterwards. Only the main thread may; False where it could not be done.
+        A handler that was there, or that the program sets later, is called afterwards. False where it could not be done:
+        only the main thread can, and not where the handler is not Python's, such as that of `faulthandler.register`.
         """
-        self._checkpoints.handle(signals or (signal.SIGUSR1,))
-        return True
+        return self._checkpoints.handle(signals or (signal.SIGUSR1,))
 
     @_guarded(False)
     def on_checkpoint(self, save: Saver, *signals: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import threading
 from typing import Any, List, Optional
 
 from ._base import _guarded
@@ -44,7 +43,7 @@ def _trainers(*modules: str) -> List[Any]:
 
 @_guarded(0)
 def save_by_trainers(monitor: Monitor) -> int:
-    """Adds a callback that saves to each Trainer; handles SIGUSR1 if the program does not. Returns their number.
+    """Adds a callback that saves to each Trainer; handles SIGUSR1, beside the program's own handler. Returns their number.
 
     The steps and tokens of the program are reported by the hooks of torch.
     """
@@ -65,7 +64,9 @@ def save_by_trainers(monitor: Monitor) -> int:
     found = len(transformers) + len(lightning)
     if found:
         monitor._checkpoints.take_part_in_trainer()
-    if found and threading.current_thread() is threading.main_thread():
-        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            monitor.on_checkpoint_signal()
+    if found:
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN:
+            monitor._checkpoints.handlers.refuse(signal.SIGUSR1, "the program ignores SIGUSR1")
+        else:
+            monitor._checkpoints.handle([signal.SIGUSR1])
     return found

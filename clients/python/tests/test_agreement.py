@@ -436,12 +436,15 @@ def test_trainers_of_a_program_without_a_line_of_ours_save(daemon, monitor, monk
 
     before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     try:
+        theirs = []
+        signal.signal(signal.SIGUSR1, lambda *_: theirs.append(1))
         assert save_by_trainers(monitor) == 1 and save_by_trainers(monitor) == 1
         assert len(hugging_face.callbacks) == 1
         control = types.SimpleNamespace(should_save=False)
         arguments, state = types.SimpleNamespace(output_dir="/o"), types.SimpleNamespace(global_step=9)
         monitor.step(1)
         signal.raise_signal(signal.SIGUSR1)
+        assert theirs == [1], "the program's own handler is called once"
         monitor.step(2)
         (callback,) = hugging_face.callbacks
         callback.on_step_begin(arguments, state, control)

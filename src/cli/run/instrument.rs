@@ -24,7 +24,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 24] = client! {
+const PACKAGE: [(&str, &str); 25] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -43,6 +43,7 @@ const PACKAGE: [(&str, &str); 24] = client! {
     "_process.py"
     "_risks.py"
     "_session.py"
+    "_signals.py"
     "_snapshots.py"
     "_steps.py"
     "_timeline.py"
