@@ -85,7 +85,7 @@ class _Identity:
         found = analyze_model(model, optimizer, check_values)
         self._model = describe_model(model)
         keys = ("parameters", "trainable", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "by_dtype")
-        self.params = {"type": "params", **{key: found[key] for key in (*keys, "by_group", "lora")}}
+        self.params = {"type": "params", **{key: found[key] for key in (*keys, "by_group", "lora") if found[key] is not None}}
         if check_values:
             self.params.update(nan=len(found["nan"]), inf=len(found["inf"]))
         if self._session.ready:
