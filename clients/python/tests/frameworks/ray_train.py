@@ -36,7 +36,7 @@ def train(arguments):
 
 
 here = os.path.dirname(os.path.abspath(__file__))
-ray.init(num_cpus=3, include_dashboard=False, log_to_driver=True, _temp_dir=truth.FOLDER + "/r")
+ray.init(num_cpus=3, include_dashboard=False, log_to_driver=True)
 scaling = ray.train.ScalingConfig(num_workers=2, use_gpu=False)
 run = ray.train.RunConfig(storage_path=truth.FOLDER)
 arguments = {"last": truth.LAST, "here": here, "folder": truth.FOLDER}

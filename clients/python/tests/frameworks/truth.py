@@ -5,7 +5,8 @@ import os
 import sys
 
 FOLDER = sys.argv[1] if len(sys.argv) > 1 else "."
-LAST = int(sys.argv[2]) if len(sys.argv) > 2 else 8
+# A worker of Ray has other arguments.
+LAST = int(sys.argv[2]) if sys.argv[2:] and sys.argv[2].isdigit() else 8
 # Without an end, until somebody asks it to save.
 ENDLESS = LAST >= 10**6
 
