@@ -12,8 +12,19 @@ use crate::protection::plan::victim::ProcessInfo;
 /// Most reasons of one job: it chooses their text.
 const REASONS: usize = 4;
 
-/// Number of these processes that report it, by the reason that they give.
-pub(super) fn reported(processes: &[ProcessInfo], facts: &Facts) -> Vec<(Label, u32)> {
+/// Number of these processes that report it, by the reason that they give. Logs each reason of a job once.
+pub(super) fn logged(
+    job: &mut JobSlot,
+    targets: &[Target],
+    processes: &[ProcessInfo],
+    facts: &Facts,
+) -> Vec<(Label, u32)> {
+    let reasons = reported(processes, facts);
+    log(job, targets, &reasons);
+    reasons
+}
+
+fn reported(processes: &[ProcessInfo], facts: &Facts) -> Vec<(Label, u32)> {
     let mut reasons = BTreeMap::<&Label, u32>::new();
     for rank in &facts.ranks {
         let Some(reason) = &rank.cannot_save else { continue };
@@ -25,8 +36,7 @@ pub(super) fn reported(processes: &[ProcessInfo], facts: &Facts) -> Vec<(Label, 
     reasons.into_iter().map(|(reason, count)| (reason.clone(), count)).collect()
 }
 
-/// Logs each reason of a job once.
-pub(super) fn log(job: &mut JobSlot, targets: &[Target], reasons: &[(Label, u32)]) {
+fn log(job: &mut JobSlot, targets: &[Target], reasons: &[(Label, u32)]) {
     for (reason, processes) in reasons {
         if job.cannot_save.len() < REASONS && job.cannot_save.insert(reason.clone()) {
             tracing::warn!(

@@ -156,8 +156,7 @@ impl InputBuilder {
             let rows = found.remove(&place).unwrap_or_default();
             let crowd = self.crowd(&job, &rows, facts);
             self.whys.insert(place, crowd.whys.clone());
-            let cannot_save = cannot_save::reported(&crowd.processes, facts);
-            cannot_save::log(&mut job, &self.targets, &cannot_save);
+            let cannot_save = cannot_save::logged(&mut job, &self.targets, &crowd.processes, facts);
             self.names.slots[place] = Some(Name {
                 serial: job.serial,
                 workload: self.shown(&job),
