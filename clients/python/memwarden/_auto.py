@@ -20,6 +20,7 @@ def start_auto() -> None:
         ):
             return
         monitor = _monitor.Monitor(phase_memory=mode != "steps")
+        monitor._session.quiet = True
         # Workers that only import torch are not reported; evaluation and inference have loaders too.
         monitor._phases.starting = ("forward", "optimizer")
         watch = watch_all(monitor, mode != "steps")

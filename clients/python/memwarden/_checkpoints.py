@@ -8,7 +8,7 @@ import threading
 from typing import Any, Callable, List, Optional, Sequence
 
 from ._agreement import _Agreement, default_store
-from ._base import JSON, _guarded, _hide, _now, _short
+from ._base import JSON, Path, _guarded, _hide, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
 from ._signals import _Handlers
@@ -166,7 +166,7 @@ def _any_rank_asked(asked: bool) -> bool:
 class _Checkpoint:
     """`with monitor.checkpoint(path):`"""
 
-    def __init__(self, monitor: Any, path: Optional[str], step: Optional[int]) -> None:
+    def __init__(self, monitor: Any, path: Optional[Path], step: Optional[int]) -> None:
         self._monitor, self._about = monitor, (path, step)
 
     def __enter__(self) -> None:

@@ -11,7 +11,8 @@ from ._process import launcher_rank
 from ._trainers import _Callback
 
 if TYPE_CHECKING:
-    _Base = object
+    # Any subclass of it is a callback for a type checker, with and without the framework.
+    _Base: Any = object
 else:
     try:
         from transformers import TrainerCallback as _Base
@@ -20,7 +21,7 @@ else:
         _Base = object
 
 
-class HuggingFaceCallback(_Callback, _Base):
+class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
     """Reports the steps, loss and checkpoints of a Trainer: `Trainer(callbacks=[memwarden.HuggingFaceCallback()])`.
 
     Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.

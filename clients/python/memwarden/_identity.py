@@ -44,6 +44,10 @@ class _Identity:
         if torch is not None:
             hello["framework"] = "torch"
             hello["framework_version"] = str(getattr(torch, "__version__", ""))
+        else:
+            name = next((each for each in ("jax", "tensorflow") if each in sys.modules), None)
+            if name is not None:
+                hello.update(framework=name, framework_version=str(getattr(sys.modules[name], "__version__", "")))
         for key, value in self.facts.items():
             if value is not None:
                 hello[key] = _short(value) if isinstance(value, str) else value
@@ -77,6 +81,11 @@ class _Identity:
             from ._models import describe_model  # Imported here: few programs need it.
 
             self._model = describe_model(model)
+        self.update()
+
+    def shape(self, shape: JSON) -> None:
+        """The shape of the model, under the protocol's names."""
+        self._model = shape
         self.update()
 
     def analyze(self, model: Any, optimizer: Any, check_values: bool) -> JSON:

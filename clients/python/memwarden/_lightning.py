@@ -24,12 +24,13 @@ def _callback_class() -> Any:
 
 
 if TYPE_CHECKING:
-    _Base = object
+    # Any subclass of it is a callback for a type checker, with and without the framework.
+    _Base: Any = object
 else:
     _Base = _callback_class()
 
 
-class LightningCallback(_Callback, _Base):
+class LightningCallback(_Callback, _Base):  # type: ignore[misc]
     """Reports the steps, loss and checkpoints of a Trainer: `Trainer(callbacks=[memwarden.LightningCallback()])`.
 
     Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.

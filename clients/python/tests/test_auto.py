@@ -217,3 +217,19 @@ def test_a_folder_named_memwarden_is_not_the_package(daemon, python, tmp_path):
     python(TRAIN, folder=str(tmp_path))
     daemon.wait_end()
     assert daemon.of("step")[-1]["step"] == 3
+
+
+def test_a_framework_that_is_not_instrumented_is_named_once(python, tmp_path):
+    for name in ("jax", "tensorflow"):
+        (tmp_path / (name + ".py")).touch()
+    check = "import subprocess, sys\nshown = subprocess.run([sys.executable, '-c', sys.argv[1]], stderr=-1)\n"
+    check += "print(shown.returncode, shown.stderr.decode())"
+    text = "memwarden: no training figures: jax is not instrumented without a line in the program"
+    both = "import jax, tensorflow"
+    # The last one that was imported is at the end first.
+    shown = python(check, both, paths=[tmp_path], fake=False).strip()
+    assert shown in ("0 " + text, "0 " + text.replace("jax", "tensorflow"))
+    assert python(check, "import jax", paths=[tmp_path], fake=False).strip() == "0 " + text
+    for quiet in ("import importlib.util as u; u.find_spec('jax')", "import jax, torch", "import jax, memwarden as m; m.Monitor"):
+        assert python(check, quiet, paths=[tmp_path, CLIENT]).strip() == "0", quiet
+    assert python(check, "import jax", auto="0", paths=[tmp_path], fake=False).strip() == "0"

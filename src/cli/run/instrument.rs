@@ -24,7 +24,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 27] = client! {
+const PACKAGE: [(&str, &str); 29] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -35,6 +35,8 @@ const PACKAGE: [(&str, &str); 27] = client! {
     "_hooks.py"
     "_huggingface.py"
     "_identity.py"
+    "_jax.py"
+    "_keras.py"
     "_layout.py"
     "_lightning.py"
     "_link.py"

@@ -24,12 +24,31 @@ def _arm() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+# Frameworks that are not instrumented without a line in the program.
+_OTHERS = ("jax", "tensorflow", "mxnet", "paddle", "mindspore")
+
+
+def _note(name: str) -> None:
+    """At the end of a program that imported another framework and has no monitor, says once that nothing was reported."""
+    import atexit
+
+    def end() -> None:
+        if name in sys.modules and "memwarden._monitor" not in sys.modules and not hasattr(sys, "memwarden_noted"):
+            sys.__dict__["memwarden_noted"] = True
+            text = "memwarden: no training figures: %s is not instrumented without a line in the program" % name
+            print(text, file=sys.stderr)
+
+    atexit.register(end)
+
+
 class _Finder:
     """Waits for `import torch`, and is removed afterwards."""
 
     awaits_torch_for_memwarden = True
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if name in _OTHERS:
+            _note(name)
         if name != "torch":
             return None
         for finder in list(sys.meta_path):
