@@ -4,16 +4,19 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::app::{self, serve};
+use crate::cli::fetch::{self, Fetcher, LARGEST_NODE};
+use crate::cli::out;
 use crate::cli::report::standard_output_page;
-use crate::cli::{fetch, out};
 use crate::config;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::table::{Cell, Row, Table};
+use crate::node_view::{NodeView, Target};
 use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
@@ -22,12 +25,16 @@ use crate::report::Page;
 use crate::report::text::{table, wrapped};
 use crate::report::verdict::Shown as _;
 
+/// How long the daemon of this node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Test every protection step of a target with signal 0, and print the steps in order.
 ///
 /// With signal 0, the kernel checks whether a signal could be sent and sends none. No process is signalled, no hook is
 /// started and no record is written. Needs no running daemon, except with --run: then the daemons of the run's nodes report
 /// what they would do. Exit codes: 0 every step would work, 1 a step would fail or
-/// would reach no process.
+/// would reach no process. If the daemon of this node answers, the drill also shows which processes report that they do not
+/// save a checkpoint on request.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Example:\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --target train\n  memwarden drill --config.file /etc/memwarden/memwarden.yaml --run llama"
@@ -61,6 +68,7 @@ impl Args {
         let mut text = String::new();
         writeln!(text, "{}", escaped(&target.to_string()))?;
         let mut well = false;
+        let reported = reported(name);
         for job in &drill.jobs {
             let name = if job.name.is_empty() { "no process now" } else { &job.name };
             let members = if job.members == 1 { "process" } else { "processes" };
@@ -71,6 +79,10 @@ impl Args {
             if let Some(unfit) = job.unfit {
                 let refusal = format!("nothing would be done: {unfit}");
                 writeln!(text, "  {}", Health::Critical.marked(&refusal, page))?;
+            }
+            let own = reported.iter().filter(|own| own.workload == job.name);
+            for line in own.flat_map(Target::cannot_save_text) {
+                writeln!(text, "  {}", Health::Warning.marked(&escaped(&line), page))?;
             }
             let mut before = None;
             let rows = job.steps.iter().map(|step| {
@@ -92,6 +104,19 @@ impl Args {
         out::colored_text(&wrapped(&text, page))?;
         Ok(if well && !fails { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// The target as the daemon of this node shows it, for each of its jobs: only the daemon knows what jobs report. Nothing
+/// where none answers.
+fn reported(name: &str) -> Vec<Target> {
+    let view = || -> anyhow::Result<NodeView> {
+        let daemon = Fetcher::new(&fetch::local(), LARGEST_NODE, PATIENCE)?;
+        let runtime = fetch::runtime()?;
+        runtime.block_on(daemon.json("/api/v1/node"))
+    };
+    let mut targets = view().map(|view| view.protection.targets).unwrap_or_default();
+    targets.retain(|target| target.target == name);
+    targets
 }
 
 /// How a node's answer is judged: it would ask, it has no job of the run, or it cannot ask.

@@ -87,6 +87,9 @@ pub struct Target {
     pub members: Option<f64>,
     /// Processes that may not be signalled.
     pub left_out: Option<f64>,
+    /// Number of processes that report that they do not save a checkpoint on request, by the reason that they give.
+    #[serde(default)]
+    pub cannot_save: Vec<(String, f64)>,
     /// Terminations left in the current hour.
     pub terminations_left: Option<f64>,
     /// Age of the oldest reading of the last decision, in seconds.
@@ -127,6 +130,10 @@ pub(super) fn protection(lookup: &Lookup<'_>) -> Protection {
     for row in lookup.rows(&protection::HEADROOM.desc) {
         let own = all.entry((row.label("target"), row.label("workload"))).or_default();
         own.headroom.push((row.label("resource").to_owned(), row.value()));
+    }
+    for row in lookup.rows(&protection::CANNOT_SAVE.desc) {
+        let own = all.entry((row.label("target"), row.label("workload"))).or_default();
+        own.cannot_save.push((row.label("reason").to_owned(), row.value()));
     }
     let figures: [(_, Field); 3] = [
         (&protection::MEMBERS.desc, |own| &mut own.members),
@@ -249,10 +256,20 @@ impl Target {
                 "It may signal none of its processes; {left_out} are of users not in allow_users."
             ));
         }
+        why.extend(self.cannot_save_text());
         if !enforces {
             why.push("Mode observe: decisions are recorded, and nothing is done.".to_owned());
         }
         self.why = why;
+    }
+
+    /// The processes that do not save a checkpoint on request, in a sentence for each reason.
+    pub fn cannot_save_text(&self) -> impl Iterator<Item = String> + '_ {
+        self.cannot_save.iter().map(|(reason, processes)| {
+            let plural = if *processes == 1.0 { "process does" } else { "processes do" };
+            let reason = if reason.is_empty() { "without a reason" } else { reason };
+            format!("{processes} {plural} not save a checkpoint on request, as the job reports: {reason}.")
+        })
     }
 
     /// The memory left of each watched resource as text.

@@ -340,6 +340,20 @@ fn a_fragmented_allocator_says_how_much_is_lost() {
 }
 
 #[test]
+fn a_target_states_which_processes_do_not_save_on_request() {
+    let mut node = Node::new();
+    node.batch.put(&protection::MODE, &["jobs".into(), "enforce".into()], Flag(true));
+    let and = |last: &str| ["jobs".into(), "slurm/17".into(), Label::from(last)];
+    node.batch.put(&protection::STATE, &and("ok"), Flag(true));
+    node.batch.put(&protection::CANNOT_SAVE, &and(""), Count(1));
+    node.batch.put(&protection::CANNOT_SAVE, &and("faulthandler"), Count(2));
+    let target = &node.view().protection.targets[0];
+    let why = "1 process does not save a checkpoint on request, as the job reports: without a reason. \
+               2 processes do not save a checkpoint on request, as the job reports: faulthandler.";
+    assert!(target.why.join(" ").ends_with(why), "{}", target.why.join(" "));
+}
+
+#[test]
 fn a_target_states_why_it_does_not_act() {
     let why = |mode: &str, state: &str, met: &[&str], not_met: &[&str], reason: Option<&str>| {
         let mut node = Node::new();

@@ -18,6 +18,8 @@ crate::metrics! {
     pub MEMBERS: Gauge<Count> = "memwarden_protection_members" {target, workload}.counting("{process}");
     /// Processes of the target that protection may not act on: their user is not allowed, or they belong to the kernel or to memwarden.
     pub LEFT_OUT: Gauge<Count> = "memwarden_protection_members_left_out" {target, workload}.counting("{process}");
+    /// Processes of the target that reported that a checkpoint signal does not lead to a checkpoint, by the reason that they gave; absent where none did.
+    pub CANNOT_SAVE: Gauge<Count> = "memwarden_protection_members_cannot_save" {target, workload, reason}.counting("{process}");
     /// Age of the oldest reading that the last decision of the target's policy was based on.
     pub DECISION_AGE: Gauge<Seconds> = "memwarden_protection_decision_age_seconds" {target, workload};
     /// Whether killed processes still exist, or their memory is not free, after protection.targets[].verify_timeout.

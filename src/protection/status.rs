@@ -198,6 +198,8 @@ pub struct Name {
     pub members: u32,
     /// Number of its processes that may not be signalled.
     pub left_out: u32,
+    /// Number of its processes that do not save a checkpoint on request, by the reason that they reported.
+    pub cannot_save: Vec<(Label, u32)>,
 }
 
 /// Puts a report into a frame.
@@ -210,13 +212,18 @@ pub fn put(report: &Report, names: &Names, at: Timestamp, out: &mut Batch) {
     }
     let mut disarmed = Vec::new();
     for (slot, known) in report.slots.iter().zip(&names.slots) {
-        if let (Some(slot), Some(Name { serial, workload, members, left_out, user })) = (slot, known)
+        if let (Some(slot), Some(Name { serial, workload, members, left_out, user, cannot_save })) =
+            (slot, known)
             && slot.serial == *serial
             && let Some((target, _)) = names.targets.get(slot.target)
         {
             let labels = [target.clone(), workload.clone()];
             out.put(&m::MEMBERS, &labels, Count(u64::from(*members)));
             out.put(&m::LEFT_OUT, &labels, Count(u64::from(*left_out)));
+            for (reason, count) in cannot_save {
+                let labels = [target.clone(), workload.clone(), reason.clone()];
+                out.put(&m::CANNOT_SAVE, &labels, Count(u64::from(*count)));
+            }
             put_slot(&labels, slot, out);
             let limited = slot.unfit.is_none() && slot.conditions.get(Condition::RateLeft) == Truth::NotMet;
             if limited && slot.state == State::Disarmed {
@@ -335,7 +342,8 @@ mod tests {
                 used_up: *used_up,
             });
             let workload = format!("job-{place}").into();
-            names.slots.push(Some(Name { serial: 1, workload, user: Some(*user), members: 1, left_out: 0 }));
+            let (user, cannot_save) = (Some(*user), Vec::new());
+            names.slots.push(Some(Name { serial: 1, workload, user, members: 1, left_out: 0, cannot_save }));
         }
         let mut out = Batch::new();
         put(&report, &names, Timestamp::from_secs(1), &mut out);

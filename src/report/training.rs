@@ -34,8 +34,8 @@ struct Rank {
     allocated_peak: Option<f64>,
     reserved_peak: Option<f64>,
     /// By convention.
-    flops: BTreeMap<String, Mean>,
-    mfu: BTreeMap<String, Mean>,
+    flops: BTreeMap<String, Paced>,
+    mfu: BTreeMap<String, Paced>,
     phases: BTreeMap<String, Phase>,
 }
 
@@ -77,6 +77,27 @@ impl Mean {
     }
 }
 
+/// A rate that is proportional to tokens per second, with those at the same times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Paced {
+    rate: Mean,
+    tokens: Mean,
+}
+
+impl Paced {
+    fn take(&mut self, value: f64, tokens: Option<f64>) {
+        self.rate.take(value);
+        tokens.into_iter().for_each(|tokens| self.tokens.take(tokens));
+    }
+
+    /// The rate at the mean tokens per second of the report, which is not the mean of what samples show: their windows
+    /// also cover the time before training.
+    fn value(self, tokens: Option<f64>) -> Option<f64> {
+        let share = tokens.zip(self.tokens.value().filter(|mean| *mean > 0.0));
+        self.rate.value().map(|rate| rate * share.map_or(1.0, |(tokens, mean)| tokens / mean))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Phase {
     seconds: f64,
@@ -106,10 +127,10 @@ impl Training {
                 at.reserved_peak.into_iter().for_each(|peak| higher(&mut rank.reserved_peak, peak));
             }
             for (convention, flops) in &own.flops {
-                rank.flops.entry(convention.clone()).or_default().take(*flops);
+                rank.flops.entry(convention.clone()).or_default().take(*flops, own.tokens_per_second);
             }
             for (convention, mfu) in &own.mfus {
-                rank.mfu.entry(convention.clone()).or_default().take(*mfu);
+                rank.mfu.entry(convention.clone()).or_default().take(*mfu, own.tokens_per_second);
             }
             for phase in &own.phases {
                 if rank.phases.len() < MOST_PHASES || rank.phases.contains_key(&phase.name) {
@@ -238,8 +259,11 @@ impl Training {
     /// FLOP/s of all ranks, by convention.
     fn flops(&self) -> BTreeMap<&str, f64> {
         let mut sums = BTreeMap::new();
-        for (convention, mean) in self.ranks.values().flat_map(|rank| &rank.flops) {
-            *sums.entry(convention.as_str()).or_default() += mean.value().unwrap_or_default();
+        for rank in self.ranks.values() {
+            for (convention, paced) in &rank.flops {
+                let own = paced.value(rank.tokens.rate()).unwrap_or_default();
+                *sums.entry(convention.as_str()).or_default() += own;
+            }
         }
         sums
     }
@@ -247,9 +271,11 @@ impl Training {
     /// Mean MFU over the ranks, by convention.
     fn mfu(&self) -> BTreeMap<&str, f64> {
         let mut means: BTreeMap<&str, Mean> = BTreeMap::new();
-        for (convention, mean) in self.ranks.values().flat_map(|rank| &rank.mfu) {
-            if let Some(value) = mean.value() {
-                means.entry(convention).or_default().take(value);
+        for rank in self.ranks.values() {
+            for (convention, paced) in &rank.mfu {
+                if let Some(value) = paced.value(rank.tokens.rate()) {
+                    means.entry(convention).or_default().take(value);
+                }
             }
         }
         means.into_iter().filter_map(|(convention, mean)| Some((convention, mean.value()?))).collect()
@@ -353,6 +379,27 @@ mod tests {
         assert!(training.ended(&Timeline { entries: vec![entry.into()], forgotten: 0 }));
         assert_eq!(training.json()["step"], 53.0);
         assert_eq!(training.json()["flops_per_second"]["full"], 2e12);
+    }
+
+    #[test]
+    fn operations_and_tokens_of_a_report_agree() {
+        let mut training = Training::default();
+        // The window of the first samples begins before training.
+        for (second, shown) in [(1_u32, 500.0), (2, 900.0), (3, 1000.0)] {
+            let mut view = after(second);
+            let rank = &mut view.workloads[0].ranks[0];
+            rank.tokens_per_second = Some(shown);
+            (rank.flops, rank.mfus) =
+                (vec![("full".to_owned(), shown * 6e9)], vec![("full".to_owned(), shown * 4e-4)]);
+            training.take(&view, &Focus::default(), f64::from(second));
+        }
+        assert_eq!(training.json()["tokens_per_second"], 1000.0);
+        let close = |key: &str, expected: f64| {
+            let found = training.json()[key]["full"].as_f64().unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-9, "{key}: {found}");
+        };
+        close("flops_per_second", 6e12);
+        close("mfu_ratio", 0.4);
     }
 
     #[test]

@@ -20,6 +20,8 @@ its module when it is first used (PEP 562), a callback together with its framewo
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._huggingface import HuggingFaceCallback
+    from ._jax import JaxCallback
+    from ._keras import KerasCallback
     from ._lightning import LightningCallback
     from ._models import (
         analyze_model,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "HuggingFaceCallback",
+    "JaxCallback",
+    "KerasCallback",
     "LightningCallback",
     "Monitor",
     "analyze_model",
@@ -46,6 +50,8 @@ __all__ = [
 
 _MODULES = {
     "HuggingFaceCallback": "_huggingface",
+    "JaxCallback": "_jax",
+    "KerasCallback": "_keras",
     "LightningCallback": "_lightning",
     "Monitor": "_monitor",
     "analyze_model": "_models",

@@ -20,14 +20,18 @@ from typing import Any, Callable, Deque, Optional, Tuple
 
 from ._base import JSON, _clock, _hide
 
-# Seconds between two looks of the thread at this rank, and at the store while nothing and while something is decided.
-TICK = 0.25
-POLL = 1.0
-POLL_OPEN = 0.1
+# Seconds between two looks of the thread at the store while nothing and while something is decided.
+POLL = 0.1
+POLL_OPEN = 0.02
+# Seconds until the thread calls a store again that has failed.
+RETRY = 1.0
 # A store serves one call at a time: no more than this many polls a second from all ranks together.
 MOST_POLLS = 2000
-# Seconds until the proposed step: every rank polls twice, and confirms.
-LEAD = 3.0
+# Polls until the proposed step: every rank polls twice, and confirms. Each round takes twice as long as the one before,
+# since a rank may be slow.
+LEAD_POLLS = 5
+# Seconds for which a request waits until the time of a step is known.
+RATE_WAIT = 2.0
 # Seconds that a call of the store may take.
 STORE_TIMEOUT = 10.0
 # Seconds after which a proposal does not wait for members that have not come yet.
@@ -75,7 +79,9 @@ class _Agreement:
         self._round = 1
         self._world = 1
         self._error = ""
-        self._ended = False
+        # Held while nobody asks; a lock, since a handler of a signal may interrupt itself.
+        self._quiet = threading.Lock()
+        self._quiet.acquire()
 
     # -- the training thread
 
@@ -100,6 +106,11 @@ class _Agreement:
         """A checkpoint is requested of this rank. Takes no lock: signal handlers call it."""
         if self._asked_at is None:
             self._asked_at = _clock()
+            try:
+                self._quiet.release()
+            except RuntimeError:
+                # The thread has not seen the request before it.
+                pass
 
     @property
     def asked(self) -> bool:
@@ -114,13 +125,16 @@ class _Agreement:
 
     def run(self, wake: threading.Event) -> None:
         """Until `wake` is set."""
-        while not wake.wait(max(POLL_OPEN, 4 * self._world / MOST_POLLS) if self._open() else TICK):
+        while not wake.is_set():
+            self._quiet.acquire(timeout=max(POLL_OPEN, 4 * self._world / MOST_POLLS) if self._open() else POLL)
+            if wake.is_set():
+                break
             try:
                 self.tick()
             except Exception as error:
                 self._error = "the store failed: %s" % (str(error).split("\n")[0][:200] or type(error).__name__)
                 self._store = None
-                self._next = _clock() + POLL
+                self._next = _clock() + RETRY
         self.leave()
 
     def _open(self) -> bool:
@@ -147,11 +161,18 @@ class _Agreement:
             if steps > 0:
                 self._rates.append(steps / seconds)
 
+    def _rate(self, now: float) -> float:
+        """The highest rate of the last half minute, or that of the time that is not complete yet; 0 where there is none."""
+        if self._rates or self._last is None:
+            return max(self._rates, default=0.0)
+        seconds, steps = now - self._last[0], self.reached - self._last[1]
+        return steps / seconds if seconds >= POLL else 0.0
+
     def tick(self) -> None:
         """What the thread does each time."""
         now = _clock()
         self._measure(now)
-        if not (self._open() or self.asked) and now < self._next:
+        if now < self._next and not (self._store is not None and (self._open() or self.asked)):
             return
         interval = max(POLL, self._world / MOST_POLLS)
         self._next = now + interval * random.uniform(0.8, 1.2)
@@ -254,10 +275,10 @@ class _Agreement:
             return
         if members <= 1:
             return self._alone("no other rank of %d runs the client" % self._world)
-        if not self._rates and now - asked < 2 * POLL:
+        rate = self._rate(now)
+        if rate == 0.0 and now - asked < RATE_WAIT:
             return
-        rate = max(self._rates) if self._rates else 0.0
-        ahead = max(2, math.ceil((LEAD + 2.5 * (interval - POLL)) * rate))
+        ahead = max(2, math.ceil(LEAD_POLLS * interval * 2**self._rounds * rate))
         at = self._first("at", max(self.reached, self._floor) + ahead)
         if at:
             self._join(at)

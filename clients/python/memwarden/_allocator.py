@@ -6,7 +6,7 @@ import os
 import weakref
 from typing import Optional
 
-from ._base import JSON, _getpid, _guarded, _hide, _now, _plain
+from ._base import JSON, Path, _getpid, _guarded, _hide, _now, _plain
 from ._identity import _Identity
 from ._process import _devices, _pinned, _torch
 from ._session import _Session
@@ -16,7 +16,7 @@ from ._timeline import _Timeline
 class _Allocator:
     """Sends the figures of the allocator, and reports when it fails, with a snapshot in `folder` if there is one."""
 
-    def __init__(self, session: _Session, identity: _Identity, timeline: _Timeline, folder: Optional[str]) -> None:
+    def __init__(self, session: _Session, identity: _Identity, timeline: _Timeline, folder: Optional[Path]) -> None:
         self._session, self._identity, self._timeline = session, identity, timeline
         self._folder = folder
         self._observed = False

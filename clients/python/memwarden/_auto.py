@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from . import _monitor
 from ._base import _hide
-from ._hooks import _Watch
+from ._hooks import watch_all
 from ._process import _torch
 
 
@@ -22,20 +21,13 @@ def start_auto() -> None:
         ):
             return
         monitor = _monitor.Monitor(phase_memory=mode != "steps")
+        monitor._session.quiet = True
         # Workers that only import torch are not reported; evaluation and inference have loaders too.
         monitor._phases.starting = ("forward", "optimizer")
-        watch = _Watch(monitor)
-        # `torch.optim` deletes the name of its own module.
-        optimizer = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
-        optimizer.register_optimizer_step_post_hook(watch.after_step)
+        watch = watch_all(monitor, mode != "steps")
         if mode != "steps":
-            optimizer.register_optimizer_step_pre_hook(watch.before_step)
-            watch.await_optimizer(optimizer.Optimizer)
-            watch.wrap(_torch().autograd, "backward", "backward")
+            watch.await_optimizer(__import__("torch.optim.optimizer", fromlist=["Optimizer"]).Optimizer)
             watch.wrap_saves(_torch(), "save")
-            loader = sys.modules.get("torch.utils.data.dataloader")
-            if loader is not None and hasattr(loader, "_BaseDataLoaderIter"):
-                watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")
         _monitor._automatic = monitor
         monitor._run()
     except Exception as error:

@@ -7,8 +7,9 @@ import json
 import logging
 import os
 import socket
+import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, TypeVar, Union
 
 PROTOCOL = 1
 DEFAULT_SOCKET = "/run/memwarden/job.sock"
@@ -32,6 +33,7 @@ _log = logging.getLogger("memwarden")
 _log.addHandler(logging.NullHandler())
 
 JSON = Dict[str, Any]
+Path = Union[str, "os.PathLike[str]"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _getpid, _now, _clock = os.getpid, time.time, time.perf_counter
 
@@ -43,6 +45,20 @@ def _hide(error: BaseException, where: str) -> None:
     try:
         _log.debug("memwarden: %s: %r", where, error)
     except Exception:  # A user's own log handler may do anything.
+        pass
+
+
+_said: Set[str] = set()
+
+
+def _say(text: str) -> None:
+    """A line on standard error, once: for what the user has asked for and does not get."""
+    if text in _said or len(_said) >= 16:
+        return
+    _said.add(text)
+    try:
+        print("memwarden: " + text, file=sys.stderr)
+    except Exception:  # Standard error may be closed.
         pass
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from typing import Any, Callable, List, Optional, Sequence
 
 from ._agreement import _Agreement, default_store
-from ._base import JSON, _guarded, _hide, _now, _short
+from ._base import JSON, Path, _guarded, _hide, _now, _short
 from ._process import _torch
 from ._session import _Session, _Worker
+from ._signals import _Handlers
 from ._steps import _Steps
 
 # Seconds that the end of training waits for a call of the store that is under way.
@@ -29,6 +29,7 @@ class _Checkpoints:
     def __init__(self, session: _Session, steps: _Steps, agree_every: int) -> None:
         self._session, self._steps, self._agree_every = session, steps, agree_every
         self.savers: List[Saver] = []
+        self.handlers = _Handlers(self._ask)
         self.agreement: Optional[_Agreement] = None
         # Whether `step` is the boundary between steps; otherwise the callback of a Trainer calls `boundary`.
         self.step_is_boundary = True
@@ -94,6 +95,7 @@ class _Checkpoints:
         agreement = self.agreement
         if agreement is None:
             return False
+        self.handlers.keep()
         if agreement.boundary(n):
             self._due = True
         elif self._agree_every > 0 and n % self._agree_every == 0 and _any_rank_asked(agreement.asked):
@@ -113,19 +115,22 @@ class _Checkpoints:
             return _hide(error, "callback of on_checkpoint")
         self.report("saved", path if isinstance(path, (str, os.PathLike)) else None, n)
 
-    def handle(self, signals: Sequence[int]) -> None:
-        """Handles signals by requesting a checkpoint."""
-        agreement = self.take_part()
-        for number in signals:
-            before = signal.getsignal(number)
+    def handle(self, signals: Sequence[int]) -> bool:
+        """Handles signals by requesting a checkpoint; whether all of them can be."""
+        self.take_part()
+        return self.handlers.install(signals) is None
 
-            def handler(number: int, frame: Any, before: Any = before) -> None:
-                # After a fork there is another agreement.
-                (self.agreement or agreement).ask()
-                if callable(before) and before is not signal.default_int_handler:
-                    before(number, frame)
+    def _ask(self) -> None:
+        # After a fork there is another agreement.
+        if self.agreement is not None:
+            self.agreement.ask()
 
-            signal.signal(number, handler)
+    def saving(self) -> JSON:
+        """What `hello` says of requests: whether the signal leads to a checkpoint, where that is known."""
+        if not self.handlers.wanted:
+            return {}
+        problem = self.handlers.problem()
+        return {"saves": True} if problem is None else {"saves": False, "saves_reason": _short(problem)}
 
     def report(self, state: str, path: Optional[Any], step: Optional[int], reason: Optional[str] = None) -> None:
         """Acknowledges a checkpoint; one that is saved or has failed answers the request."""
@@ -161,7 +166,7 @@ def _any_rank_asked(asked: bool) -> bool:
 class _Checkpoint:
     """`with monitor.checkpoint(path):`"""
 
-    def __init__(self, monitor: Any, path: Optional[str], step: Optional[int]) -> None:
+    def __init__(self, monitor: Any, path: Optional[Path], step: Optional[int]) -> None:
         self._monitor, self._about = monitor, (path, step)
 
     def __enter__(self) -> None:

@@ -6,12 +6,15 @@ import collections
 import functools
 import gc
 import weakref
-from typing import Any, List, Mapping, Optional, Tuple
+import sys
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
-from ._base import _dtype, _guarded, _hide, _number
+from ._base import _clock, _dtype, _guarded, _hide, _now, _number
+from ._layout import data_parallel, engine_of
 from ._models import _unwrap
 from ._monitor import Monitor
 from ._process import _torch
+from ._tokens import _Tokens
 from ._trainers import save_by_trainers
 
 
@@ -23,40 +26,108 @@ class _Watch:
         self.counts: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.before: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.highest = 0
-        self.tokens = self.samples = self.calls = self.depth = 0
+        self.samples = self.calls = self.depth = 0
+        self._tokens = _Tokens()
         self.followed: List[Any] = []
         self.searches = 0
+        # Whether the callback of a Trainer reports the steps: hooks only count then.
+        self.only_counts = False
+        # Whether the parameters are reported after the first step.
+        self.analyzes = True
+        self.learning_rate: Optional[float] = None
+        # Calls of optimizers that were not skipped.
+        self.ran = 0
+        self._engine: Any = None
         self._forward: Any = None
         self._optimizer: Any = None
-        self.fit = monitor._fit
+        # Seconds that an optimizer spent in closures: those have the forward and the backward pass.
+        self._closures = 0.0
+
+    @property
+    def fit(self) -> Any:
+        """What the monitor predicts; the monitor may be replaced by that of a callback."""
+        return self.monitor._fit
 
     # Hooks of the optimizer: a process may have several, and the one with the most steps counts.
 
     @_guarded()
-    def before_step(self, optimizer: Any, *_: Any) -> None:
+    def before_step(self, optimizer: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Returns other arguments where the closure among them is to be measured."""
         if not _tracing():
-            self.fit.before_step(optimizer)
+            self.monitor._fit.before_step(optimizer)
+        self._closures = 0.0
         self._optimizer = self.monitor._phases.begin("optimizer")
+        if kwargs and callable(kwargs.get("closure")):
+            return args, dict(kwargs, closure=self._measured(kwargs["closure"]))
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._measured(args[1]), *args[2:]), kwargs
+        return None
+
+    def _measured(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        @functools.wraps(closure, updated=())
+        def measured() -> Any:
+            begun = _clock()
+            try:
+                return closure()
+            finally:
+                self._closures += _clock() - begun
+
+        return measured
 
     @_guarded()
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.monitor._phases.end("optimizer", self._optimizer)
+        self.monitor._phases.end("optimizer", self._optimizer, self._closures)
         self._optimizer = None
-        self.fit.after_step(optimizer)
+        self.monitor._fit.after_step(optimizer)
+        self.ran += 1
         # A call that raised has not reset it.
         self.depth = 0
         count = self.counts.get(optimizer, 0) + 1
         if count == 1:
             self.before[optimizer] = _steps_before(optimizer)
+        if self._engine is not None:
+            # DeepSpeed calls the optimizer once for each group of parameters.
+            count = int(self._engine.global_steps) + 1
         self.counts[optimizer] = count
         if count <= self.highest:
             return
         self.highest = count
-        tokens, samples = self.tokens, self.samples
-        self.tokens = self.samples = 0
-        self.monitor.step(self.before.get(optimizer, 0) + count, tokens=tokens or None, samples=samples or None)
+        groups = getattr(optimizer, "param_groups", None)
+        self.learning_rate = _number(groups[0].get("lr")) if groups else None
+        if self._engine is not None:
+            self.monitor._steps.skip(int(getattr(self._engine, "skipped_steps", 0)))
+        if not self.only_counts:
+            tokens, samples = self.take()
+            number = count + (0 if self._engine is not None else self.before.get(optimizer, 0))
+            self.monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate)
         if self.searches == 1:
             self._after_first(optimizer)
+
+    def take(self) -> Tuple[Optional[int], Optional[int]]:
+        """The tokens and samples since the last call; None where none were counted."""
+        samples, self.samples = self.samples, 0
+        return self._tokens.take() or None, samples or None
+
+    def watch_scaler(self) -> None:
+        """Steps that a GradScaler skips: it does not call the optimizer."""
+        module = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
+        kind = getattr(module, "GradScaler", None)
+        if kind is None:
+            return
+        original = kind.step
+
+        @functools.wraps(original)
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            ran = self.ran
+            result = original(scaler, optimizer, *args, **kwargs)
+            try:
+                if self.ran == ran and scaler.is_enabled() and self.counts.get(optimizer, 0) >= self.highest:
+                    self.monitor._steps.skip()
+            except Exception as error:
+                _hide(error, "scaler")
+            return result
+
+        kind.step = step
 
     # The model: the modules that hold most of the parameters that the optimizer trains. Of nested modules the outermost
     # counts. The hooks are those of the modules: global hooks would make torch.compile warn, and cost time in each
@@ -91,18 +162,25 @@ class _Watch:
         if not modules:
             return
         facts = self.monitor._identity.facts
-        wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
-        if facts["data_parallel"] is None and any(type(module).__name__ in wrappers for module in modules):
-            facts["data_parallel"] = self.monitor._identity.hello()["world"]
+        self._engine = engine_of(modules[0])
+        if facts["data_parallel"] is None:
+            facts["data_parallel"], reason = data_parallel(modules[0])
+            if reason is not None:
+                message = {"type": "event", "t": _now(), "name": "no FLOP/s of this rank", "detail": {"reason": reason}}
+                self.monitor._session.send(message, keep=True)
         if facts["precision"] is None:
             weights = (each for each in modules[0].parameters() if each.is_floating_point())
             found = collections.Counter(_dtype(each.dtype) for each in weights)
             if found:
                 facts["precision"] = found.most_common(1)[0][0]
         configured = (module for module in modules if hasattr(_unwrap(module), "config"))
-        self.monitor.describe(next(configured, modules[0]))
+        described = next(configured, modules[0])
+        if self.analyzes:
+            self.monitor._identity.analyze(described, optimizer, check_values=False)
+        self.monitor.describe(described)
 
     def follow(self, module: Any) -> None:
+        """Counts the tokens and measures the forward pass of a module."""
         module.register_forward_pre_hook(self.before_forward, with_kwargs=True)
         module.register_forward_hook(self.after_forward)
         self.followed.append(weakref.ref(module))
@@ -153,7 +231,8 @@ class _Watch:
         self.samples += int(given.shape[0])
         embedded = given is kwargs.get("inputs_embeds")
         if len(given.shape) == 2 and not given.is_floating_point() or embedded and len(given.shape) == 3:
-            self.tokens += int(given.shape[0]) * int(given.shape[1])
+            named = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else kwargs
+            self._tokens.add(int(given.shape[0]), int(given.shape[1]), named.get("attention_mask"))
             facts = self.monitor._identity.facts
             if facts["sequence_length"] is None:
                 facts["sequence_length"] = int(given.shape[1])
@@ -164,31 +243,32 @@ class _Watch:
 
     def wrap(self, owner: Any, name: str, phase: str) -> None:
         original = getattr(owner, name)
-        monitor = self.monitor
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if _tracing():
                 return original(*args, **kwargs)
-            begun = monitor._phases.begin(phase)
+            # The monitor may be replaced by that of a callback.
+            phases = self.monitor._phases
+            begun = phases.begin(phase)
             if phase == "loader":
-                monitor._fit.plan.loading(args[0])
+                self.monitor._fit.plan.loading(args[0])
             try:
                 return original(*args, **kwargs)
             finally:
-                monitor._phases.end(phase, begun)
+                phases.end(phase, begun)
 
         setattr(owner, name, wrapped)
 
-
     def wrap_saves(self, owner: Any, name: str) -> None:
         """A function that writes a file with tensors; its memory is measured."""
-        original, fit = getattr(owner, name, None), self.fit
+        original = getattr(owner, name, None)
         if original is None:
             return
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            fit = self.monitor._fit
             fit.save_begins()
             try:
                 return original(*args, **kwargs)
@@ -196,6 +276,30 @@ class _Watch:
                 fit.save_ends()
 
         setattr(owner, name, wrapped)
+
+
+# The hooks of all optimizers, of which a process has one set.
+_global: Optional[_Watch] = None
+
+
+def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
+    """Hooks of all optimizers, of backward and of loaders, for this monitor; those of an earlier monitor are taken over."""
+    global _global
+    if _global is not None:
+        _global.monitor = monitor
+        return _global
+    _global = watch = _Watch(monitor)
+    # `torch.optim` deletes the name of its own module.
+    optimizer = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
+    optimizer.register_optimizer_step_post_hook(watch.after_step)
+    if phases:
+        optimizer.register_optimizer_step_pre_hook(watch.before_step)
+        watch.wrap(_torch().autograd, "backward", "backward")
+        loader = sys.modules.get("torch.utils.data.dataloader")
+        if loader is not None and hasattr(loader, "_BaseDataLoaderIter"):
+            watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")
+    watch.watch_scaler()
+    return watch
 
 
 def _owners(optimizer: Any) -> List[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
 
 from ._base import JSON, _clock, _guarded, _log
 from ._monitor import Monitor
@@ -11,7 +11,8 @@ from ._process import launcher_rank
 from ._trainers import _Callback
 
 if TYPE_CHECKING:
-    _Base = object
+    # Any subclass of it is a callback for a type checker, with and without the framework.
+    _Base: Any = object
 else:
     try:
         from transformers import TrainerCallback as _Base
@@ -20,32 +21,7 @@ else:
         _Base = object
 
 
-class _HuggingFaceSaver(_Callback, _Base):
-    """Only saves when asked; the steps are reported in another way."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            # Events that this class does not handle, where it has no base class that does.
-            if name.startswith("on_"):
-                return _ignore
-            raise AttributeError(name)
-
-    @_guarded()
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Saves a checkpoint if one is requested."""
-        if self.monitor._checkpoints.boundary(int(state.global_step)) and control is not None:
-            self.monitor.checkpoint_saving(step=state.global_step)
-            control.should_save = True
-
-    @_guarded()
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Reports that the checkpoint is complete."""
-        path = os.path.join(args.output_dir, "checkpoint-%d" % state.global_step)
-        self.monitor.checkpoint_saved(path, state.global_step)
-
-
-class HuggingFaceCallback(_HuggingFaceSaver):
+class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
     """Reports the steps, loss and checkpoints of a Trainer: `Trainer(callbacks=[memwarden.HuggingFaceCallback()])`.
 
     Saves a checkpoint when one is requested (see `Monitor.on_checkpoint_signal`), and acknowledges what was saved.
@@ -58,6 +34,14 @@ class HuggingFaceCallback(_HuggingFaceSaver):
         self._waiting: Optional[JSON] = None
         self._seen, self._ended = 0, _clock()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            # Events that this class does not handle, where it has no base class that does.
+            if name.startswith("on_"):
+                return _ignore
+            raise AttributeError(name)
+
     @_guarded()
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Describes the run and the model, and starts the monitor."""
@@ -66,31 +50,46 @@ class HuggingFaceCallback(_HuggingFaceSaver):
         if getattr(args, "gradient_checkpointing", False):
             self.monitor.describe(recompute="full")
         self._begin(kwargs.get("model"), kwargs.get("optimizer"))
-        self._seen, self._ended = self._tokens(state) or 0, _clock()
+        self._seen, self._ended = self._total(state) or 0, _clock()
 
     def _report(self, **logged: Any) -> None:
         """The Trainer logs the loss of a step after its end: the step waits for it, until the next one begins."""
         step, self._waiting = self._waiting, None
         if step is not None:
+            # The logged rate may be that of the next step.
+            logged.update((key, step.pop(key)) for key in ("learning_rate",) if key in step)
             self.monitor.step(step.pop("n"), **step, **logged)
 
+    def _counted(self, args: Any, state: Any) -> Tuple[Optional[int], Optional[int]]:
+        """Tokens and samples of this rank in the last step."""
+        tokens, samples = (None, None) if self._watch is None else self._watch.take()
+        if tokens is None:
+            # The Trainer counts the tokens of all ranks, where it is configured to.
+            total = self._total(state)
+            tokens, self._seen = (total - self._seen, total) if total is not None else (None, self._seen)
+        if samples is None:
+            samples = getattr(args, "per_device_train_batch_size", 0) * getattr(args, "gradient_accumulation_steps", 1)
+        return tokens, samples or None
+
     @staticmethod
-    def _tokens(state: Any) -> Optional[int]:
-        """Of this rank: the Trainer counts the tokens of all ranks, where it is configured to count them."""
+    def _total(state: Any) -> Optional[int]:
         total = getattr(state, "num_input_tokens_seen", None)
         return int(total) // max(1, launcher_rank()[2]) if total else None
 
     @_guarded()
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keeps the step until its loss is logged, and saves a checkpoint if one is requested."""
-        total = self._tokens(state)
-        tokens, self._seen = (total - self._seen, total) if total is not None else (None, self._seen)
-        samples = getattr(args, "per_device_train_batch_size", 0) * getattr(args, "gradient_accumulation_steps", 1)
         self._report()
-        begun, self._ended = self._ended, _clock()
-        self._waiting = {"n": state.global_step, "tokens": tokens, "samples": samples or None}
-        self._waiting["seconds"] = self._ended - begun
-        super().on_step_end(args, state, control)
+        if self._ends or self._watch is not None:
+            tokens, samples = self._counted(args, state)
+            begun, self._ended = self._ended, _clock()
+            self._waiting = {"n": state.global_step, "tokens": tokens, "samples": samples}
+            self._waiting["seconds"] = self._ended - begun
+            if self._watch is not None and self._watch.learning_rate is not None:
+                self._waiting["learning_rate"] = self._watch.learning_rate
+        if self.monitor._checkpoints.boundary(int(state.global_step)) and control is not None:
+            self.monitor.checkpoint_saving(step=state.global_step)
+            control.should_save = True
 
     @_guarded()
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -107,7 +106,8 @@ class HuggingFaceCallback(_HuggingFaceSaver):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Reports that the checkpoint is complete."""
         self._report()
-        super().on_save(args, state, control)
+        path = os.path.join(args.output_dir, "checkpoint-%d" % state.global_step)
+        self.monitor.checkpoint_saved(path, state.global_step)
 
     @_guarded()
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -118,7 +118,16 @@ class HuggingFaceCallback(_HuggingFaceSaver):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Reports the last step and ends the series of this rank."""
         self._report()
-        self.monitor.stop()
+        self._end()
+
+
+class _AutomaticHuggingFace(HuggingFaceCallback):
+    """In a program that is instrumented without a change: training is not the end of it."""
+
+    _ends = False
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor, analyze=False)
 
 
 def _ignore(*_: Any, **__: Any) -> None:

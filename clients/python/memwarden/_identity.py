@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 from . import __version__
 from ._base import JSON, PROTOCOL, _encode, _hide, _short
@@ -18,6 +18,8 @@ class _Identity:
         self._session, self.facts = session, facts
         self.params: Optional[JSON] = None
         self._model: Optional[JSON] = None
+        # Whether this process saves on request.
+        self.saving: Callable[[], JSON] = dict
         self.reset()
 
     def reset(self) -> None:
@@ -42,6 +44,10 @@ class _Identity:
         if torch is not None:
             hello["framework"] = "torch"
             hello["framework_version"] = str(getattr(torch, "__version__", ""))
+        else:
+            name = next((each for each in ("jax", "tensorflow") if each in sys.modules), None)
+            if name is not None:
+                hello.update(framework=name, framework_version=str(getattr(sys.modules[name], "__version__", "")))
         for key, value in self.facts.items():
             if value is not None:
                 hello[key] = _short(value) if isinstance(value, str) else value
@@ -51,6 +57,7 @@ class _Identity:
             hello["devices"] = devices
         if self._model:
             hello["model"] = self._model
+        hello.update(self.saving())
         return hello
 
     def update(self) -> None:
@@ -58,6 +65,12 @@ class _Identity:
         if self._session.link.connected and self.hello() != self.sent:
             self.sent = self.hello()
             self._session.send(self.sent)
+
+    def watch(self) -> None:
+        """In the thread of the monitor: sends `hello` again once it has changed whether this process saves on request."""
+        said = self.sent or {}
+        if any(said.get(key) != value for key, value in self.saving().items()):
+            self.update()
 
     def describe(self, model: Any, facts: JSON) -> None:
         unknown = set(facts) - set(self.facts)
@@ -70,13 +83,18 @@ class _Identity:
             self._model = describe_model(model)
         self.update()
 
+    def shape(self, shape: JSON) -> None:
+        """The shape of the model, under the protocol's names."""
+        self._model = shape
+        self.update()
+
     def analyze(self, model: Any, optimizer: Any, check_values: bool) -> JSON:
         from ._models import analyze_model, describe_model
 
         found = analyze_model(model, optimizer, check_values)
         self._model = describe_model(model)
         keys = ("parameters", "trainable", "parameter_bytes", "gradient_bytes", "optimizer_bytes", "by_dtype")
-        self.params = {"type": "params", **{key: found[key] for key in (*keys, "by_group", "lora")}}
+        self.params = {"type": "params", **{key: found[key] for key in (*keys, "by_group", "lora") if found[key] is not None}}
         if check_values:
             self.params.update(nan=len(found["nan"]), inf=len(found["inf"]))
         if self._session.ready:

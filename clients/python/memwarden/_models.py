@@ -52,14 +52,14 @@ def _unwrap(model: Any) -> Any:
 def analyze_model(model: Any, optimizer: Any = None, check_values: bool = True) -> JSON:
     """The parameters and the memory of a model; parameters shared between modules count once.
 
-    With `check_values`, the names of parameters and gradients (`NAME.grad`) that hold NaN or infinity: one reduction
+    Gradients and the state of the optimizer are None before the first step. With `check_values`, the names of parameters and gradients (`NAME.grad`) that hold NaN or infinity: one reduction
     a tensor and one synchronization in all; only where a NaN is found does it look again for infinity beside it.
     """
     parameters = list(model.named_parameters())
     by_dtype: Dict[str, int] = collections.defaultdict(int)
     by_device: Dict[str, int] = collections.defaultdict(int)
     by_group: Dict[str, int] = collections.defaultdict(int)
-    count = trainable = lora = weight_bytes = gradient_bytes = optimizer_bytes = 0
+    count = trainable = lora = weight_bytes = gradient_bytes = optimizer_bytes = gradients = 0
     state = getattr(optimizer, "state", None) or {}
     for name, parameter in parameters:
         elements, size = _elements(parameter), _bytes(parameter)
@@ -72,9 +72,14 @@ def analyze_model(model: Any, optimizer: Any = None, check_values: bool = True) 
         lora += elements if _group(name) == "lora" else 0
         if parameter.grad is not None:
             gradient_bytes += _bytes(parameter.grad)
+            gradients += 1
         # Absent keys stay absent: an optimizer's state is a defaultdict.
         for value in (state[parameter] if parameter in state else {}).values():
             optimizer_bytes += _bytes(value) if hasattr(value, "element_size") else 0
+    estimate = estimate_training_memory(model, optimizer)
+    # Before the first step there are none yet, which says nothing of training.
+    known_gradients = gradient_bytes if gradients else None
+    known_optimizer = optimizer_bytes if state or estimate["optimizer_bytes"] == 0 else None
     largest = sorted(parameters, key=lambda pair: _bytes(pair[1]), reverse=True)[:10]
     found: JSON = {
         "parameters": count,
@@ -82,8 +87,8 @@ def analyze_model(model: Any, optimizer: Any = None, check_values: bool = True) 
         "frozen": count - trainable,
         "trainable_ratio": trainable / count if count else None,
         "parameter_bytes": weight_bytes,
-        "gradient_bytes": gradient_bytes,
-        "optimizer_bytes": optimizer_bytes,
+        "gradient_bytes": known_gradients,
+        "optimizer_bytes": known_optimizer,
         "buffer_bytes": sum(_bytes(buffer) for _, buffer in model.named_buffers()),
         "by_dtype": dict(by_dtype),
         "by_device": dict(by_device),
@@ -95,7 +100,7 @@ def analyze_model(model: Any, optimizer: Any = None, check_values: bool = True) 
     if check_values:
         tensors = parameters + [(name + ".grad", each.grad) for name, each in parameters if each.grad is not None]
         found["nan"], found["inf"], found["unchecked"] = _not_finite(tensors)
-    found["estimate"] = estimate_training_memory(model, optimizer)
+    found["estimate"] = estimate
     found["measured_bytes"] = weight_bytes + gradient_bytes + optimizer_bytes + found["buffer_bytes"]
     return found
 

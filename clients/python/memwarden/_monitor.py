@@ -11,7 +11,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from ._allocator import _Allocator
-from ._base import DEFAULT_SOCKET, DEFAULT_URL, JSON, _getpid, _guarded, _hide, _text, _write_json
+from ._base import DEFAULT_SOCKET, DEFAULT_URL, JSON, Path, _getpid, _guarded, _hide, _say, _text, _write_json
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
 from ._fit import _Fit
 from ._identity import _Identity
@@ -56,12 +56,12 @@ class Monitor:
         interval: float = 1.0,
         min_interval: float = 0.01,
         phase_memory: bool = True,
-        socket_path: Optional[str] = None,
+        socket_path: Optional[Path] = None,
         url: Optional[str] = None,
-        log_file: Optional[str] = None,
+        log_file: Optional[Path] = None,
         log_bytes: int = 10 << 20,
         log_files: int = 10,
-        oom_snapshot: Optional[str] = None,
+        oom_snapshot: Optional[Path] = None,
         agree_every: int = 0,
     ) -> None:
         env = os.environ
@@ -79,6 +79,7 @@ class Monitor:
         self._timeline = _Timeline(session, self._steps, self._snapshots)
         self._allocator = _Allocator(session, self._identity, self._timeline, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
+        self._identity.saving = self._checkpoints.saving
         self._risks = _Risks(session, url)
         self._fit = _Fit(session, self._steps, self._identity)
         self._interval = interval
@@ -150,6 +151,7 @@ class Monitor:
             self._phases.send_open,
             self._checkpoints.watch,
             self._fit.refresh,
+            self._identity.watch,
             session.log.write,
         )
         while not ends.wait(self._interval):
@@ -334,7 +336,7 @@ class Monitor:
         return self._timeline.report(self._identity.hello()["rank"], self.phases())
 
     @_guarded(False)
-    def export_json(self, path: str) -> bool:
+    def export_json(self, path: Path) -> bool:
         """Writes everything recorded to a file, completely or not at all. The names contain the units."""
         steps, identity = self._steps, self._identity
         everything = {
@@ -375,10 +377,13 @@ class Monitor:
     def on_checkpoint_signal(self, *signals: int) -> bool:
         """Handles signals (without any, SIGUSR1) by requesting a checkpoint, and nothing else.
 
-        A handler that was there is called afterwards. Only the main thread may; False where it could not be done.
+        A handler that was there, or that the program sets later, is called afterwards. False where it could not be done:
+        only the main thread can, and not where the handler is not Python's, such as that of `faulthandler.register`.
         """
-        self._checkpoints.handle(signals or (signal.SIGUSR1,))
-        return True
+        handled = self._checkpoints.handle(signals or (signal.SIGUSR1,))
+        if not handled:
+            _say("no checkpoint can be requested: %s" % self._checkpoints.handlers.problem())
+        return handled
 
     @_guarded(False)
     def on_checkpoint(self, save: Saver, *signals: int) -> bool:
@@ -398,25 +403,25 @@ class Monitor:
         self._checkpoints.take_part().ask()
 
     @_guarded()
-    def checkpoint_saving(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
+    def checkpoint_saving(self, path: Optional[Path] = None, step: Optional[int] = None) -> None:
         """Reports that a checkpoint is being written: protection then waits for it."""
         self._fit.save_begins()
         self._checkpoints.report("saving", path, step)
 
     @_guarded()
-    def checkpoint_saved(self, path: Optional[str] = None, step: Optional[int] = None) -> None:
+    def checkpoint_saved(self, path: Optional[Path] = None, step: Optional[int] = None) -> None:
         """Reports that the checkpoint is complete and on its disk: protection may continue."""
         self._fit.save_ends()
         self._checkpoints.report("saved", path, step)
 
     @_guarded()
     def checkpoint_failed(
-        self, path: Optional[str] = None, step: Optional[int] = None, reason: Optional[str] = None
+        self, path: Optional[Path] = None, step: Optional[int] = None, reason: Optional[str] = None
     ) -> None:
         """Reports that the checkpoint could not be written, and why."""
         self._checkpoints.report("failed", path, step, reason)
 
-    def checkpoint(self, path: Optional[str] = None, step: Optional[int] = None) -> _Checkpoint:
+    def checkpoint(self, path: Optional[Path] = None, step: Optional[int] = None) -> _Checkpoint:
         """`with monitor.checkpoint(path): torch.save(...)`: saving, then saved, or failed if it raises."""
         return _Checkpoint(self, path, step)
 

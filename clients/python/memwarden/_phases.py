@@ -69,14 +69,15 @@ class _Phases:
         except Exception as error:
             _hide(error, "phase")
 
-    def end(self, name: str, begun: Any) -> None:
+    def end(self, name: str, begun: Any, less: float = 0.0) -> None:
+        """Ends what `begin` began; `less` are seconds in it that do not count."""
         if begun is None or self._session.off:
             return
         try:
             total = self.totals.get(name)
             if total is None:
                 return
-            total.seconds += _clock() - begun[0]
+            total.seconds += max(0.0, _clock() - begun[0] - less)
             total.count += 1
             total.changed, total.open_since = True, None
             if begun[1] is not None:

@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any, Callable, Dict, List, Set, Tuple
 
-from ._base import JSON, _getpid, _hide
+from ._base import JSON, _getpid, _hide, _say
 from ._identity import _device_names
 from ._process import _cgroup_memory
 from ._session import _Session, _Worker
@@ -24,6 +24,8 @@ class _Risks:
 
     def add(self, level: str, callback: Callable[[JSON], Any], everything: bool, interval: float) -> None:
         """Adds a callback, with the arguments of `Monitor.on_risk`, and starts the thread."""
+        if level not in _LEVELS:
+            return _say("on_risk: there is no level %r; levels: %s" % (level, ", ".join(_LEVELS)))
         self._callbacks.append((_LEVELS[level], callback, everything, {}))
         self._interval = max(0.05, interval)
         if not self._session.off:

@@ -7,15 +7,16 @@ import os
 import threading
 from typing import Any, Callable, Deque, List, Optional
 
-from ._base import JSON, MOST_ENTRIES, _encode, _getpid, _now, _short
+from ._base import JSON, MOST_ENTRIES, Path, _encode, _getpid, _now, _say, _short
 from ._link import _link
 
 
 class _Log:
     """A file that receives every sent line; the older files beside it are `PATH.1`, `PATH.2` and so on."""
 
-    def __init__(self, path: Optional[str], most_bytes: int, files: int) -> None:
-        self.path, self._most_bytes, self._files = path, most_bytes, files
+    def __init__(self, path: Optional[Path], most_bytes: int, files: int) -> None:
+        self.path = None if path is None else os.fspath(path)
+        self._most_bytes, self._files = most_bytes, files
         self.clear()
 
     def clear(self) -> None:
@@ -27,17 +28,23 @@ class _Log:
         """Appends the lines to the file, and starts a new file when it is full."""
         if self.path is None or not self.lines:
             return
+        try:
+            self._append(self.path)
+        except OSError as error:
+            _say("cannot write the log file %s: %s" % (self.path, error.strerror or error))
+
+    def _append(self, path: str) -> None:
         with self._lock:
             lines = [self.lines.popleft() for _ in range(len(self.lines))]
             files = max(1, self._files)
-            if os.path.exists(self.path) and os.path.getsize(self.path) >= max(4096, self._most_bytes):
+            if os.path.exists(path) and os.path.getsize(path) >= max(4096, self._most_bytes):
                 for number in range(files - 1, 0, -1):
-                    older = self.path if number == 1 else "%s.%d" % (self.path, number - 1)
+                    older = path if number == 1 else "%s.%d" % (path, number - 1)
                     if os.path.exists(older):
-                        os.replace(older, "%s.%d" % (self.path, number))
+                        os.replace(older, "%s.%d" % (path, number))
                 if files == 1:
-                    os.remove(self.path)
-            with open(self.path, "ab") as file:
+                    os.remove(path)
+            with open(path, "ab") as file:
                 file.write(b"".join(lines))
 
 
@@ -51,6 +58,9 @@ class _Session:
         self, start: Callable[[], Any], paths: str, greeting: Callable[[], List[bytes]], log: _Log
     ) -> None:
         self.start, self.log, self.link = start, log, _link(paths, greeting)
+        self._paths = paths
+        # Whether nothing is said: the program was instrumented without a line in it.
+        self.quiet = False
         self.off = os.environ.get("MEMWARDEN_DISABLE", "") not in ("", "0")
         self.ready = self.stopped = False
         self._begin()
@@ -67,7 +77,8 @@ class _Session:
 
     def open(self) -> None:
         self.ready, self.stopped = True, False
-        self.link.connect()
+        if not self.link.connect() and not self.quiet and self.log.path is None:
+            _say("no daemon listens at %s: nothing is reported until one does" % self._paths)
 
     def send(self, message: JSON, keep: bool = False) -> None:
         """Sends a message; one with `keep` waits for the next connection if there is none."""

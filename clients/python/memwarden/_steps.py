@@ -88,6 +88,10 @@ class _Steps:
                     self._identity.update()
         return number
 
+    def skip(self, total: Optional[int] = None) -> None:
+        """A step was skipped because gradients overflowed; or so many have been, in total."""
+        self._skipped = self._skipped + 1 if total is None else max(self._skipped, total)
+
     def flush(self) -> None:
         """Sends the last step if it came too early to be sent."""
         if self._held:

@@ -1,6 +1,6 @@
 """What the callbacks of Hugging Face's and Lightning's Trainers share.
 
-In a program that is instrumented without a change, Trainers get a callback that saves when asked.
+In a program that is instrumented without a change, Trainers get such a callback.
 """
 
 from __future__ import annotations
@@ -8,19 +8,25 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import threading
-from typing import Any, List, Optional
+from typing import TYPE_CHECKING, Any, List, Optional
 
 from ._base import _guarded
 from ._monitor import Monitor
+
+if TYPE_CHECKING:
+    from ._hooks import _Watch
 
 
 class _Callback:
     """Without a `monitor`, creates one when it is first used, so that an unused callback can be pickled."""
 
+    # Whether the end of training is the end of the rank.
+    _ends = True
+
     def __init__(self, monitor: Optional[Monitor] = None, analyze: bool = True) -> None:
         super().__init__()
         self._monitor, self._analyze = monitor, analyze
+        self._watch: Optional[_Watch] = None
 
     @property
     def monitor(self) -> Monitor:
@@ -30,10 +36,33 @@ class _Callback:
         return self._monitor
 
     def _begin(self, model: Any, optimizer: Any = None) -> None:
+        """Training begins: hooks count tokens and measure phases, and this callback reports the steps."""
         self.monitor._checkpoints.take_part_in_trainer()
+        if sys.modules.get("torch") is not None and model is not None:
+            self._count(model, optimizer)
         self.monitor.start()
         if model is not None and self._analyze:
             self.monitor.analyze_model(model, optimizer, check_values=False)
+
+    @_guarded()
+    def _count(self, model: Any, optimizer: Any) -> None:
+        from ._hooks import watch_all
+
+        self._watch = watch = watch_all(self.monitor)
+        watch.only_counts, watch.analyzes = True, self._analyze or not self._ends
+        if watch.searches == 0:
+            # Trainers wrap the optimizer.
+            watch.search(getattr(optimizer, "optimizer", optimizer))
+        if not watch.followed:
+            watch.follow(model)
+            watch.searches = 1
+
+    def _end(self, reason: str = "finished") -> None:
+        """Training has ended."""
+        if self._watch is not None:
+            self._watch.only_counts = False
+        if self._ends:
+            self.monitor.stop(reason)
 
 
 def _trainers(*modules: str) -> List[Any]:
@@ -44,30 +73,29 @@ def _trainers(*modules: str) -> List[Any]:
 
 @_guarded(0)
 def save_by_trainers(monitor: Monitor) -> int:
-    """Adds a callback that saves to each Trainer; handles SIGUSR1 if the program does not. Returns their number.
-
-    The steps and tokens of the program are reported by the hooks of torch.
-    """
+    """Adds a callback to each Trainer; handles SIGUSR1, beside the program's own handler. Returns their number."""
     transformers = _trainers("transformers.trainer")
     lightning = _trainers("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
     if transformers:
-        from ._huggingface import _HuggingFaceSaver
+        from ._huggingface import HuggingFaceCallback, _AutomaticHuggingFace
 
         for trainer in transformers:
             monitor._fit.plan.trainer(trainer)
-            if not any(isinstance(each, _HuggingFaceSaver) for each in trainer.callback_handler.callbacks):
-                trainer.add_callback(_HuggingFaceSaver(monitor))
+            if not any(isinstance(each, HuggingFaceCallback) for each in trainer.callback_handler.callbacks):
+                trainer.add_callback(_AutomaticHuggingFace(monitor))
     if lightning:
-        from ._lightning import _LightningSaver
+        from ._lightning import LightningCallback, _AutomaticLightning
 
         for trainer in lightning:
             monitor._fit.plan.trainer(trainer, lightning=True)
-            if not any(isinstance(each, _LightningSaver) for each in trainer.callbacks):
-                trainer.callbacks.append(_LightningSaver(monitor))
+            if not any(isinstance(each, LightningCallback) for each in trainer.callbacks):
+                trainer.callbacks.append(_AutomaticLightning(monitor))
     found = len(transformers) + len(lightning)
     if found:
         monitor._checkpoints.take_part_in_trainer()
-    if found and threading.current_thread() is threading.main_thread():
-        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            monitor.on_checkpoint_signal()
+    if found:
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN:
+            monitor._checkpoints.handlers.refuse(signal.SIGUSR1, "the program ignores SIGUSR1")
+        else:
+            monitor._checkpoints.handle([signal.SIGUSR1])
     return found

@@ -70,6 +70,7 @@ def ranks(monkeypatch, store):
     """Four, whose threads are the test itself; steps of 10 ms, so that a proposal is 300 steps ahead."""
     monkeypatch.setattr(_agreement, "default_store", lambda: (store, 4))
     monkeypatch.setattr(_agreement, "DECISION_WAIT", 0.01)
+    monkeypatch.setattr(_agreement, "LEAD_POLLS", 30)
     made = [Rank() for _ in range(4)]
     for rank in made:
         steady(rank).agreement.boundary(100)
@@ -128,6 +129,35 @@ def test_a_later_request_is_another_save(ranks):
     assert [rank.saved for rank in ranks] == [[400, 800]] * 4
 
 
+def test_ranks_of_one_node_agree_within_a_second(monkeypatch, store):
+    """With their threads: two ranks with steps of 10 ms."""
+    monkeypatch.setattr(_agreement, "default_store", lambda: (store, 2))
+    ranks, ends = [Rank(), Rank()], threading.Event()
+    threads = [threading.Thread(target=rank.agreement.run, args=(ends,), daemon=True) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    taken = []
+    try:
+        step, deadline = 0, time.monotonic() + PATIENCE
+        # The best of several, since the machine may be busy.
+        while min(taken, default=9) > 0.9 and time.monotonic() < deadline:
+            asked, before = time.monotonic(), len(ranks[0].saved)
+            ranks[1].agreement.ask()
+            while len(ranks[0].saved) == before and ranks[1].agreement.asked and time.monotonic() < deadline:
+                step += 1
+                for rank in ranks:
+                    rank.step(step)
+                time.sleep(0.01)
+            if len(ranks[0].saved) > before:
+                taken.append(time.monotonic() - asked)
+    finally:
+        ends.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert min(taken) <= 0.9, taken
+    assert ranks[0].saved == ranks[1].saved
+
+
 def test_a_rank_that_is_past_the_step_makes_a_later_one(ranks):
     ranks[0].agreement.ask()
     tick(ranks[:3])
@@ -135,9 +165,10 @@ def test_a_rank_that_is_past_the_step_makes_a_later_one(ranks):
     tick(ranks)
     run(ranks[:3], 101, 600)
     tick(ranks)
-    assert {rank.agreement.at for rank in ranks} == {900}
-    run(ranks, 601, 1000)
-    assert [rank.saved for rank in ranks] == [[900]] * 4
+    # Twice as far ahead as in the first round.
+    assert {rank.agreement.at for rank in ranks} == {1200}
+    run(ranks, 601, 1300)
+    assert [rank.saved for rank in ranks] == [[1200]] * 4
 
 
 def test_a_rank_that_does_not_confirm_before_the_step_makes_none_save(ranks):
@@ -147,16 +178,16 @@ def test_a_rank_that_does_not_confirm_before_the_step_makes_none_save(ranks):
     run(ranks, 101, 500)
     assert [rank.saved for rank in ranks] == [[]] * 4
     tick(ranks)
-    assert {rank.agreement.at for rank in ranks} == {800}, "the next round"
-    run(ranks, 501, 900)
-    assert [rank.saved for rank in ranks] == [[800]] * 4
+    assert {rank.agreement.at for rank in ranks} == {1100}, "the next round"
+    run(ranks, 501, 1200)
+    assert [rank.saved for rank in ranks] == [[1100]] * 4
 
 
 def test_after_several_rounds_in_vain_the_request_has_failed(ranks):
     ranks[0].agreement.ask()
     for round in range(1, 6):
         tick(ranks[:3], 1)
-        run(ranks, round * 1000, round * 1000 + 500)
+        run(ranks, round * 10000, round * 10000 + 5000)
         tick(ranks[:3], 1)
     failed = [detail["reason"] for what, detail in ranks[0].told if what == "failed"]
     assert failed == ["a rank was past the agreed step in each of 4 rounds"]
@@ -436,12 +467,15 @@ def test_trainers_of_a_program_without_a_line_of_ours_save(daemon, monitor, monk
 
     before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     try:
+        theirs = []
+        signal.signal(signal.SIGUSR1, lambda *_: theirs.append(1))
         assert save_by_trainers(monitor) == 1 and save_by_trainers(monitor) == 1
         assert len(hugging_face.callbacks) == 1
         control = types.SimpleNamespace(should_save=False)
         arguments, state = types.SimpleNamespace(output_dir="/o"), types.SimpleNamespace(global_step=9)
         monitor.step(1)
         signal.raise_signal(signal.SIGUSR1)
+        assert theirs == [1], "the program's own handler is called once"
         monitor.step(2)
         (callback,) = hugging_face.callbacks
         callback.on_step_begin(arguments, state, control)

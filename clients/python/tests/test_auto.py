@@ -1,6 +1,7 @@
 """Zero code: what sitecustomize does, and what it leaves alone."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -128,6 +129,39 @@ def test_another_sitecustomize_runs_as_well(daemon, python, tmp_path):
     assert daemon.of("step")
 
 
+def test_copies_of_ours_run_the_next_one_once(daemon, python, tmp_path):
+    """As under `memwarden run` within itself or within a task prolog of Slurm, each of which adds a copy."""
+    copy, link, theirs = tmp_path / "copy", tmp_path / "link", tmp_path / "theirs"
+    shutil.copytree(CLIENT / "memwarden/auto", copy)
+    link.symlink_to(copy)
+    theirs.mkdir()
+    (theirs / "sitecustomize.py").write_text("import builtins\nbuiltins.ran = getattr(builtins, 'ran', 0) + 1\n")
+    program = "import builtins, sitecustomize\nprint(builtins.ran, sitecustomize.__file__)\n"
+    shown = python(program + TRAIN, paths=[copy, link, theirs, copy])
+    assert shown.split() == ["1", str(theirs / "sitecustomize.py")]
+    daemon.wait_end()
+    assert len(daemon.connections) == 1 and daemon.of("step")[-1]["step"] == 3
+
+
+CHAINING = """
+import builtins, os, sys
+builtins.ran = getattr(builtins, "ran", 0) + 1
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["sitecustomize"]
+import sitecustomize
+"""
+
+
+def test_another_tool_that_chains_as_well_does_not_come_back(python, tmp_path):
+    tool, theirs = tmp_path / "tool", tmp_path / "theirs"
+    tool.mkdir()
+    theirs.mkdir()
+    (tool / "sitecustomize.py").write_text(CHAINING)
+    (theirs / "sitecustomize.py").write_text("import builtins\nbuiltins.theirs = getattr(builtins, 'theirs', 0) + 1\n")
+    program = "import builtins, sitecustomize\nprint(builtins.ran, builtins.theirs)\n"
+    assert python(program, paths=[tool, theirs]).split() == ["1", "1"]
+
+
 def test_children_are_instrumented_and_importers_stay_unseen(daemon, python):
     program = """
 import subprocess, sys, torch
@@ -183,3 +217,19 @@ def test_a_folder_named_memwarden_is_not_the_package(daemon, python, tmp_path):
     python(TRAIN, folder=str(tmp_path))
     daemon.wait_end()
     assert daemon.of("step")[-1]["step"] == 3
+
+
+def test_a_framework_that_is_not_instrumented_is_named_once(python, tmp_path):
+    for name in ("jax", "tensorflow"):
+        (tmp_path / (name + ".py")).touch()
+    check = "import subprocess, sys\nshown = subprocess.run([sys.executable, '-c', sys.argv[1]], stderr=-1)\n"
+    check += "print(shown.returncode, shown.stderr.decode())"
+    text = "memwarden: no training figures: jax is not instrumented without a line in the program"
+    both = "import jax, tensorflow"
+    # The last one that was imported is at the end first.
+    shown = python(check, both, paths=[tmp_path], fake=False).strip()
+    assert shown in ("0 " + text, "0 " + text.replace("jax", "tensorflow"))
+    assert python(check, "import jax", paths=[tmp_path], fake=False).strip() == "0 " + text
+    for quiet in ("import importlib.util as u; u.find_spec('jax')", "import jax, torch", "import jax, memwarden as m; m.Monitor"):
+        assert python(check, quiet, paths=[tmp_path, CLIENT]).strip() == "0", quiet
+    assert python(check, "import jax", auto="0", paths=[tmp_path], fake=False).strip() == "0"

@@ -40,16 +40,17 @@ def test_hugging_face_steps_get_the_loss_that_is_logged_after_them(daemon, monit
 
 def test_lightning_counts_accumulated_batches_as_one_step(daemon, monitor, torch):
     callback = memwarden.LightningCallback(monitor, analyze=False)
-    trainer = types.SimpleNamespace(global_step=0, world_size=2)
+    trainer = types.SimpleNamespace(global_step=0, world_size=2, accumulate_grad_batches=2, save_checkpoint=None)
     batch = {"input_ids": torch.Tensor([1] * 6, (2, 3), torch.int64)}
     callback.on_train_start(trainer, None)
-    callback.on_train_batch_end(trainer, None, {"loss": 9.0}, batch, 0)
+    # The Trainer has divided both losses by the number of batches.
+    callback.on_train_batch_end(trainer, None, {"loss": 4.5}, batch, 0)
     trainer.global_step = 1
-    callback.on_train_batch_end(trainer, None, {"loss": 1.5}, batch, 1)
+    callback.on_train_batch_end(trainer, None, {"loss": 0.75}, batch, 1)
     callback.on_exception(trainer, None, KeyError())
     daemon.wait_end()
     (step,) = daemon.of("step")
-    assert (step["step"], step["tokens"], step["samples"], step["loss"]) == (1, 12, 4, 1.5)
+    assert (step["step"], step["tokens"], step["samples"], step["loss"]) == (1, 12, 4, 5.25)
     assert daemon.of("hello")[-1]["data_parallel"] == 2
     assert daemon.of("bye")[-1]["reason"] == "KeyError"
 

@@ -500,3 +500,28 @@ LAUNCHERS = [
 @pytest.mark.parametrize("environment, expected", LAUNCHERS)
 def test_the_launcher_says_the_rank(environment, expected):
     assert memwarden.launcher_rank(environment) == expected
+
+
+def test_what_is_asked_for_and_does_not_work_is_said_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_base, "_said", set())
+    missing = tmp_path / "no" / "folder"
+    for _ in range(2):
+        monitor = memwarden.Monitor(interval=0, socket_path=missing)
+        monitor.step(1)
+        assert monitor.on_risk("nosuch", print) is None
+        logging = memwarden.Monitor(interval=0, log_file=missing / "run.jsonl", socket_path=missing)
+        logging.step(1)
+        logging.stop()
+        monitor.stop()
+    assert capsys.readouterr().err.splitlines() == [
+        "memwarden: no daemon listens at %s: nothing is reported until one does" % missing,
+        "memwarden: on_risk: there is no level 'nosuch'; levels: info, warning, critical",
+        "memwarden: cannot write the log file %s: No such file or directory" % (missing / "run.jsonl"),
+    ]
+
+
+def test_a_daemon_that_listens_is_not_spoken_of(daemon, monitor, capsys, monkeypatch):
+    monkeypatch.setattr(_base, "_said", set())
+    monitor.step(1)
+    daemon.wait_for("step")
+    assert capsys.readouterr().err == ""

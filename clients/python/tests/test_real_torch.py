@@ -142,6 +142,89 @@ def test_compiled_models_are_followed(daemon, python):
     assert daemon.of("hello")[-1]["model"]["kind"] == "sequential"
 
 
+STEPS = """
+import torch
+model = torch.nn.Sequential(torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+ids = torch.zeros(2, 4, dtype=torch.long)
+"""
+CLOSURE = """
+import time
+def closure():
+    optimizer.zero_grad()
+    loss = model(ids).sum()
+    loss.backward()
+    time.sleep(0.1)
+    return loss
+for n in range(5):
+    optimizer.step(closure) if n % 2 else optimizer.step(closure=closure)
+"""
+
+
+def test_the_optimizer_phase_is_without_its_closure(daemon, python):
+    python(STEPS + CLOSURE, fake=False)
+    daemon.wait_end()
+    phases = {phase["name"]: phase for phase in daemon.of("phase")}
+    assert phases["optimizer"]["count"] == phases["forward"]["count"] == 5
+    # Of the half second that the closures took; generous where the machine is busy.
+    assert phases["optimizer"]["seconds"] < 0.3
+    assert daemon.of("step")[-1]["learning_rate"] == 0.5
+
+
+SCALED = """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+for n in range(4):
+    loss = model(ids).sum()
+    scaler.scale(loss * float("inf") if n == 1 else loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+
+def test_steps_that_a_scaler_skips_are_counted(daemon, python):
+    import torch
+
+    if not hasattr(getattr(torch, "amp", None), "GradScaler"):
+        pytest.skip("this PyTorch has no GradScaler for CPUs")
+    python(STEPS + SCALED, fake=False)
+    daemon.wait_end()
+    last = daemon.of("step")[-1]
+    assert (last["step"], last["skipped"]) == (3, 1)
+    assert last["tokens"] == 4 * 8, "those of a skipped step were trained on as well"
+
+
+def test_masks_on_a_device_are_added_up_there():
+    import torch
+    from memwarden._tokens import _OnDevice, _Tokens
+
+    tokens = _Tokens()
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    for kind in (torch.long, torch.bool, torch.float):
+        tokens.add(2, 3, mask.to(kind))
+        assert tokens.take() == 3
+    # Of another shape: that of attention itself.
+    tokens.add(2, 3, mask[:, None])
+    tokens.add(2, 3, None)
+    assert tokens.take() == 12
+    counter = _OnDevice("cpu", torch.zeros((), dtype=torch.int64))
+    tokens._devices["a device"] = counter
+    counter.add(mask)
+    counter.add(mask.bool())
+    assert (tokens.take(), tokens.take()) == (6, 0)
+
+
+def test_before_the_first_step_gradients_and_states_are_unknown():
+    import torch
+
+    model = torch.nn.Linear(4, 4)
+    found = memwarden.analyze_model(model, torch.optim.AdamW(model.parameters()))
+    assert (found["gradient_bytes"], found["optimizer_bytes"]) == (None, None)
+    assert found["measured_bytes"] == found["parameter_bytes"] == 80
+    plain = memwarden.analyze_model(model, torch.optim.SGD(model.parameters()))
+    assert plain["optimizer_bytes"] == 0, "it has none"
+
+
 DISTRIBUTED = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")

@@ -24,7 +24,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 28] = client! {
+const PACKAGE: [(&str, &str); 33] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -39,6 +39,9 @@ const PACKAGE: [(&str, &str); 28] = client! {
     "_hooks.py"
     "_huggingface.py"
     "_identity.py"
+    "_jax.py"
+    "_keras.py"
+    "_layout.py"
     "_lightning.py"
     "_link.py"
     "_models.py"
@@ -47,9 +50,11 @@ const PACKAGE: [(&str, &str); 28] = client! {
     "_process.py"
     "_risks.py"
     "_session.py"
+    "_signals.py"
     "_snapshots.py"
     "_steps.py"
     "_timeline.py"
+    "_tokens.py"
     "_trainers.py"
     "auto/__init__.py"
     "auto/sitecustomize.py"

@@ -116,6 +116,10 @@ body! {
         /// The GPUs, by the ordinal the process counts them with.
         devices: Vec<(u16, DeviceName)> = "by_device",
         model: Model = "object",
+        /// Whether a checkpoint signal leads to a checkpoint; absent where that is unknown.
+        saves: bool = "plain",
+        /// Why it does not.
+        saves_reason: String = "words",
     }
 }
 

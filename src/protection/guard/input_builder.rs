@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::alerts::Alerts;
+use super::cannot_save;
 use super::foresight::Traits;
 use super::input::{GuardInput, JobInput, JobNames, SamplerReadings};
 use super::job_slots::{JobIdentity, JobSlot, JobSlots, NamedJob};
@@ -155,12 +156,14 @@ impl InputBuilder {
             let rows = found.remove(&place).unwrap_or_default();
             let crowd = self.crowd(&job, &rows, facts);
             self.whys.insert(place, crowd.whys.clone());
+            let cannot_save = cannot_save::logged(&mut job, &self.targets, &crowd.processes, facts);
             self.names.slots[place] = Some(Name {
                 serial: job.serial,
                 workload: self.shown(&job),
                 user: job.claim.user,
                 members: u32::try_from(crowd.processes.len()).unwrap_or(u32::MAX),
                 left_out: crowd.left_out,
+                cannot_save,
             });
             let mut facts = self.facts(&mut job, &crowd, (now, outlook, facts, table), alerts);
             if known.is_none() {

@@ -1,6 +1,6 @@
 //! Assignment of jobs to slots: each job that a target names keeps its slot, and users share the slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(super) struct JobSlot {
     pub(super) group: Option<Group>,
     /// The names that the guard was given.
     pub(super) names: Arc<JobNames>,
+    /// The logged reasons why its processes do not save a checkpoint on request.
+    pub(super) cannot_save: BTreeSet<Label>,
 }
 
 /// All slots.
@@ -172,6 +174,7 @@ impl JobSlots {
             scope: None,
             group: None,
             names: Arc::default(),
+            cannot_save: BTreeSet::new(),
         });
         job.seen = now;
     }

@@ -6,6 +6,7 @@
 
 pub mod alert_receiver;
 pub mod alerts;
+mod cannot_save;
 pub mod drill;
 mod foresight;
 mod guard_log;

@@ -317,7 +317,12 @@ fn the_sdk_pushes_by_grpc() {
 fn the_job_socket_and_the_first_process_take_precedence() {
     let mut world = World::new();
     world.push(&fixture::megatron(5));
-    let reported = |key, rank: &str| ReportedRank { key, workload: "slurm/17".into(), rank: rank.into() };
+    let reported = |key, rank: &str| ReportedRank {
+        key,
+        workload: "slurm/17".into(),
+        rank: rank.into(),
+        cannot_save: None,
+    };
     let shown = |world: &mut World| world.sample(Duration::ZERO).contains("memwarden_training_loss{");
     assert!(shown(&mut world));
     world.by_socket = vec![reported(None, "5")];

@@ -39,7 +39,7 @@ use serde_json::value::to_raw_value;
 use client::{Client, ClientState, Shared};
 use energy::{Effort, Energy};
 use listener::Hold;
-use rank::Rank;
+use rank::{Rank, printable};
 use rank_identity::{RankIdentities, RankIdentity};
 use ring::Ring;
 
@@ -180,6 +180,7 @@ impl Training {
                 key: Some(key),
                 workload: Label::default(),
                 rank: Label::default(),
+                cannot_save: None,
             });
             return None;
         }
@@ -239,7 +240,9 @@ impl Training {
         }
         if current.is_some() {
             let RankIdentity { workload, rank, .. } = identity.clone();
-            out.facts.ranks.push(ReportedRank { key: client.key, workload, rank });
+            let cannot_save = (hello.saves == Some(false))
+                .then(|| hello.saves_reason.as_deref().map(printable).unwrap_or_default());
+            out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, cannot_save });
         }
         self.known.insert(client.number, (identity, rank.ooms));
         current

@@ -199,7 +199,7 @@ fn the_examples_become_series_until_the_connection_closes() {
     check(
         &shown,
         expect![[r#"
-            memwarden_rank_info{workload="slurm/17",rank="3",local_rank="3",world="8",pid="PID",gpu="2",uuid="GPU-5f1d2a7c-0a3b-4c8e-9d55-0d9b6a1f0e11",run="llama-sft",client="memwarden.py 0.1",framework="torch",framework_version="2.9.1",precision="bf16",recompute="none"} 1
+            memwarden_rank_info{workload="slurm/17",rank="3",local_rank="0",world="8",pid="PID",gpu="2",uuid="GPU-5f1d2a7c-0a3b-4c8e-9d55-0d9b6a1f0e11"} 1
             memwarden_training_message_age_seconds{workload="slurm/17",rank="3"} 0
             memwarden_training_step{workload="slurm/17",rank="3"} 120
             memwarden_training_step_age_seconds{workload="slurm/17",rank="3"} 0
@@ -404,6 +404,18 @@ fn a_checkpoint_is_requested_without_waiting() {
     let found = world.checkpoints.of(world.own).unwrap();
     assert_eq!(found.state, crate::model::checkpoint::CheckpointState::Saving);
     assert_eq!(found.heard_nanos, START * 1_000_000_000);
+    let ranks = |world: &mut World| -> Vec<Option<String>> {
+        let ranks = world.sample_facts().ranks;
+        ranks.iter().map(|rank| rank.cannot_save.as_ref().map(ToString::to_string)).collect()
+    };
+    assert_eq!(ranks(&mut world), [None]);
+    world.send(
+        &mut stream,
+        &HELLO.replace("\"v\":1", "\"v\":1,\"saves\":false,\"saves_reason\":\"a\\u001bb\""),
+    );
+    assert_eq!(ranks(&mut world), [Some("a?b".to_owned())]);
+    world.send(&mut stream, &HELLO.replace("\"v\":1", "\"v\":1,\"saves\":true"));
+    assert_eq!(ranks(&mut world), [None]);
     drop(stream);
     world.turn();
     assert!(!world.checkpoints_has_own());

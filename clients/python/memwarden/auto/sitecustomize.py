@@ -24,12 +24,31 @@ def _arm() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+# Frameworks that are not instrumented without a line in the program.
+_OTHERS = ("jax", "tensorflow", "mxnet", "paddle", "mindspore")
+
+
+def _note(name: str) -> None:
+    """At the end of a program that imported another framework and has no monitor, says once that nothing was reported."""
+    import atexit
+
+    def end() -> None:
+        if name in sys.modules and "memwarden._monitor" not in sys.modules and not hasattr(sys, "memwarden_noted"):
+            sys.__dict__["memwarden_noted"] = True
+            text = "memwarden: no training figures: %s is not instrumented without a line in the program" % name
+            print(text, file=sys.stderr)
+
+    atexit.register(end)
+
+
 class _Finder:
     """Waits for `import torch`, and is removed afterwards."""
 
     awaits_torch_for_memwarden = True
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if name in _OTHERS:
+            _note(name)
         if name != "torch":
             return None
         for finder in list(sys.meta_path):
@@ -94,12 +113,14 @@ def _package() -> None:
 
 
 def _chain() -> None:
-    """Runs the sitecustomize that this file hides."""
-    here = __file__.rpartition("/")[0]
-    path = [entry for entry in sys.path if entry.rstrip("/") != here]
+    """Runs the next sitecustomize that this file hides; each folder once, also where others chain or copies of this do."""
+    passed = sys.__dict__.setdefault("memwarden_passed", set())
+    passed.add(__file__.rpartition("/")[0])
+    path = [entry for entry in sys.path if entry.rstrip("/") not in passed]
     spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec("sitecustomize", path)
-    if spec is None or spec.loader is None or spec.origin == __file__:
+    if spec is None or spec.loader is None:
         return
+    passed.add(spec.origin.rpartition("/")[0])
     module = sys.modules["_frozen_importlib"].module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
