@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use super::input::SampledReading;
 use crate::model::facts::{Allocator, Facts};
+use crate::model::fit::{Medium, Phase};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
-use crate::model::units::Bytes;
-use crate::protection::policy::Reading;
+use crate::model::units::{Bytes, real};
+use crate::protection::policy::{Reading, Resource};
 use crate::protection::types::scope::within;
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The memory that a save takes, by the place of the resource; absent where nothing is predicted.
+pub(super) type SaveCosts = [Option<Bytes>; 4];
 
 /// The identity of a job, for the search.
 #[derive(Debug, Default)]
@@ -39,6 +43,17 @@ pub(super) struct Traits<'f> {
 /// The reading with the smaller headroom.
 fn tighter(one: Option<(Bytes, Bytes)>, other: (Bytes, Bytes)) -> Option<(Bytes, Bytes)> {
     Some(one.filter(|one| one.0 <= other.0).unwrap_or(other))
+}
+
+/// The resource of the policy that a forecast is about.
+const fn place(resource: &outlook::Resource) -> Resource {
+    use outlook::Resource as Of;
+    match resource {
+        Of::Host => Resource::Host,
+        Of::Cgroup(_) | Of::Workload(_) | Of::Process(_) => Resource::Cgroup,
+        Of::Gpu { .. } | Of::GpuProcess { .. } => Resource::Gpu,
+        Of::Allocator { .. } => Resource::Allocator,
+    }
 }
 
 fn reading((headroom, total): (Bytes, Bytes)) -> SampledReading {
@@ -71,11 +86,41 @@ impl Traits<'_> {
         }
     }
 
-    /// The soonest predicted exhaustion; the outer option is absent where no analyzer observes the job.
-    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Tte>> {
+    /// The memory that saving a checkpoint takes beyond what its processes hold, as they predict, by the place of the
+    /// resource: of all ranks together on the host, of the largest on GPUs. What a job predicts concerns it alone.
+    pub(super) fn save(&self, facts: &Facts) -> SaveCosts {
+        let mut costs: SaveCosts = [None; 4];
+        let ranks = facts.predictions.iter();
+        let ours = ranks.filter(|rank| rank.process.is_some_and(|process| self.members.contains(&process)));
+        for prediction in ours.flat_map(|rank| &rank.predictions).filter(|own| own.phase == Phase::Save) {
+            let Some(peak) = prediction.peak else { continue };
+            let takes = prediction.additional(peak.p50);
+            let (places, whole) = match prediction.medium {
+                Medium::Host => ([Resource::Host, Resource::Cgroup], true),
+                Medium::Device => ([Resource::Gpu, Resource::Allocator], false),
+                Medium::Shm | Medium::Disk => continue,
+            };
+            for cost in places.map(Resource::place) {
+                let known = costs[cost].unwrap_or(Bytes::ZERO);
+                costs[cost] = Some(if whole { known.saturating_add(takes) } else { known.max(takes) });
+            }
+        }
+        costs
+    }
+
+    /// The soonest predicted exhaustion, or the time after which a save no longer fits where that is sooner; the outer option
+    /// is absent where no analyzer observes the job.
+    pub(super) fn forecast(&self, outlook: &Outlook, save: &SaveCosts) -> Option<Option<Tte>> {
         let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
         let soonest = about
-            .filter_map(|(_, forecast)| forecast.time_to_exhaustion)
+            .filter_map(|(resource, forecast)| {
+                let tte = forecast.time_to_exhaustion?;
+                let share = save[place(resource).place()]
+                    .map_or(0.0, |takes| real(takes.get()) / forecast.headroom_bytes().max(1.0));
+                // A save that does not fit now does not make a request more urgent.
+                let left = if share < 1.0 { 1.0 - share } else { 1.0 };
+                Some(Tte { p10: tte.p10 * left, p50: tte.p50 * left, p90: tte.p90.map(|p90| p90 * left) })
+            })
             .min_by(|one, other| one.p50.total_cmp(&other.p50));
         // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
         (soonest.is_some() || !self.mixed).then_some(soonest)
@@ -133,7 +178,10 @@ impl Traits<'_> {
 mod tests {
     use super::*;
     use crate::model::facts::{GpuMemory, Membership};
+    use crate::model::fit::{Certainty, Peak, Prediction, RankPredictions};
+    use crate::model::label::Label;
     use crate::model::outlook::{Conclusion, Growth, LeakState, Resource};
+    use crate::model::time::Timestamp;
 
     const fn process(pid: u32) -> ProcessKey {
         ProcessKey { pid, start: 1 }
@@ -241,14 +289,14 @@ mod tests {
             mixed: true,
             ..Traits::default()
         };
-        assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (None, None), "it is not known");
+        assert_eq!((own.forecast(&outlook, &[None; 4]), own.leak(&outlook)), (None, None), "it is not known");
         // The same pid in another life is another process.
         let reused = ProcessKey { pid: 66, start: 2 };
         let reused = Traits { members: [reused].into_iter().collect(), ..own };
-        assert_eq!((reused.forecast(&outlook), reused.leak(&outlook)), (None, None));
+        assert_eq!((reused.forecast(&outlook, &[None; 4]), reused.leak(&outlook)), (None, None));
         let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
         let soon = Some(Some(Tte { p10: 3.0, p50: 4.0, p90: None }));
-        assert_eq!((forged.forecast(&outlook), forged.leak(&outlook)), (soon, Some(true)));
+        assert_eq!((forged.forecast(&outlook, &[None; 4]), forged.leak(&outlook)), (soon, Some(true)));
     }
 
     #[test]
@@ -269,7 +317,7 @@ mod tests {
             gpus: ["GPU-a"].into_iter().collect(),
             ..Traits::default()
         };
-        let soonest = |traits: &Traits<'_>| traits.forecast(&outlook).unwrap().unwrap().p10;
+        let soonest = |traits: &Traits<'_>| traits.forecast(&outlook, &[None; 4]).unwrap().unwrap().p10;
         assert!((soonest(&own) - 8.0).abs() < 1e-9, "its own, and the group that it is in");
         assert!((soonest(&Traits { gpu: true, ..own }) - 2.0).abs() < 1e-9);
     }
@@ -289,11 +337,76 @@ mod tests {
     #[test]
     fn a_missing_forecast_differs_from_a_forecast_of_nothing() {
         let own = Traits { host: true, ..Traits::default() };
-        assert_eq!((own.forecast(&Outlook::default()), own.leak(&Outlook::default())), (None, None));
+        assert_eq!(
+            (own.forecast(&Outlook::default(), &[None; 4]), own.leak(&Outlook::default())),
+            (None, None)
+        );
         let forecast = Some(outlook::Forecast::default());
         let calm = Conclusion { forecast, ..foreseen(Resource::Host, 1.0) };
         let outlook =
             Outlook { conclusions: vec![calm], has_forecasts: true, has_leaks: true, ..Outlook::default() };
-        assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (Some(None), Some(false)));
+        assert_eq!((own.forecast(&outlook, &[None; 4]), own.leak(&outlook)), (Some(None), Some(false)));
+    }
+
+    #[test]
+    fn a_save_that_takes_memory_is_due_earlier() {
+        let own = Traits { members: [process(7)].into(), host: true, ..Traits::default() };
+        let forecast = outlook::Forecast {
+            used_bytes: 20.0,
+            limit_bytes: 100.0,
+            time_to_exhaustion: Some(Tte { p10: 80.0, p50: 160.0, p90: None }),
+            ..outlook::Forecast::default()
+        };
+        let conclusions = vec![Conclusion {
+            identity: Some(Resource::Host),
+            forecast: Some(forecast),
+            ..Conclusion::default()
+        }];
+        let outlook = Outlook { conclusions, has_forecasts: true, ..Outlook::default() };
+        let due = |takes: Option<u64>| {
+            let save = [takes.map(Bytes::new), None, None, None];
+            own.forecast(&outlook, &save).unwrap().unwrap().p50
+        };
+        // 80 are left: after half of the time, 40 are.
+        assert_eq!([due(None), due(Some(0)), due(Some(40)), due(Some(60))], [160.0, 160.0, 80.0, 40.0]);
+        assert_eq!(due(Some(80)), 160.0, "it does not fit now: a request is not more urgent");
+    }
+
+    #[test]
+    fn the_ranks_of_a_job_save_together_and_others_do_not_count() {
+        let save = |pid: u32, medium: Medium, takes: u64| RankPredictions {
+            process: Some(process(pid)),
+            key: None,
+            workload: Label::default(),
+            rank: Label::default(),
+            run: Label::default(),
+            predictions: vec![Prediction {
+                phase: Phase::Save,
+                medium,
+                device: None,
+                uuid: None,
+                gpu: None,
+                certainty: Certainty::Exact,
+                peak: Some(Peak { p50: Bytes::new(100 + takes), p90: Bytes::new(100 + takes) }),
+                held: Some(Bytes::new(100)),
+                measured: None,
+                step: 0,
+                due_step: None,
+                size: None,
+                basis: Label::default(),
+                received: Timestamp::from_secs(0),
+            }],
+        };
+        let predictions = vec![
+            save(7, Medium::Host, 5),
+            save(8, Medium::Host, 6),
+            save(9, Medium::Host, 1 << 40),
+            save(7, Medium::Device, 3),
+            save(8, Medium::Device, 4),
+        ];
+        let facts = Facts { predictions, ..Facts::default() };
+        let own = Traits { members: [process(7), process(8)].into(), ..Traits::default() };
+        let [host, together, one] = [11, 11, 4].map(|bytes| Some(Bytes::new(bytes)));
+        assert_eq!(own.save(&facts), [host, together, one, one]);
     }
 }

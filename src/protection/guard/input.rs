@@ -8,6 +8,7 @@ use crate::model::facts::WorkloadNames;
 use crate::model::label::Label;
 use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
@@ -90,8 +91,10 @@ pub struct SamplerReadings {
     pub gpu: SampledReading,
     /// The memory of its allocator.
     pub allocator: SampledReading,
-    /// The forecast; absent where no analyzer observes the job.
+    /// The forecast, until memory is exhausted or a save no longer fits; absent where no analyzer observes the job.
     pub forecast: Option<Option<Tte>>,
+    /// The memory that saving a checkpoint takes, as the job predicts, by resource.
+    pub save: [Option<Bytes>; 4],
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
     /// The alert that fires for it.

@@ -354,6 +354,7 @@ impl InputBuilder {
             gpu: watched(Resource::Gpu),
             allocator: watched(Resource::Allocator),
         };
+        let save = traits.save(facts);
         let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
         let begins = !std::mem::replace(&mut job.begun, true);
         let names = names(job, &traits.workloads, facts);
@@ -378,7 +379,8 @@ impl InputBuilder {
                 members: Some(Members { count, catching: None }),
                 gpu: traits.gpu_left(facts),
                 allocator: traits.allocator_left(facts),
-                forecast: traits.forecast(outlook),
+                forecast: traits.forecast(outlook, &save),
+                save,
                 leak: traits.leak(outlook),
                 alert: alerts.firing(target, &job.names),
                 unfit,

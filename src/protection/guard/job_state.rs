@@ -123,7 +123,7 @@ impl JobState {
     ) -> Observed {
         let own =
             |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let SamplerReadings { members, gpu, allocator, forecast, leak, alert, unfit } = self.sampled;
+        let SamplerReadings { members, gpu, allocator, forecast, save, leak, alert, unfit } = self.sampled;
         let age = now.since(self.sampled_at);
         let catching = self.checkpoint.catching;
         Observed {
@@ -135,6 +135,7 @@ impl JobState {
                 allocator == SampledReading::Absent,
             ],
             groups: self.cgroup.groups(),
+            save,
             forecast: forecast.map(|forecast| Aged::of(forecast, age)),
             leak: leak.map(|leak| Aged::of(leak, age)),
             // Its age is that of the newest notification.

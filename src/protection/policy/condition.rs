@@ -112,6 +112,8 @@ conditions! {
     Catches: "catches_checkpoint";
     /// No checkpoint was requested within `request_interval`.
     MayAsk: "may_ask";
+    /// The memory that a checkpoint takes while it is saved, as the job predicts it, leaves more than the hard levels.
+    SaveFits: "save_fits";
     /// The job reports that it is saving a checkpoint.
     Saving: "saving";
     /// The job reports that its checkpoint is saved.

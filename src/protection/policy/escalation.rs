@@ -38,6 +38,8 @@ struct Incident {
     counted: bool,
     /// Whether it was reported that the victims, or their memory, exceed the time limit.
     overdue: bool,
+    /// Whether it was reported that a checkpoint is not requested, because saving it needs more memory than is left.
+    refused: bool,
     /// The resource that began it, where it was one.
     resource: Option<Resource>,
     /// The limited cgroups of the job when it was last sent SIGTERM or SIGKILL.
@@ -252,7 +254,7 @@ impl Escalation {
         }
     }
 
-    fn soft(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
+    fn soft(&mut self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if empty || self.back_for(now, self.limits.for_time) {
             // With max_state soft, the cooldown keeps the hook from being started repeatedly. Otherwise a job that
             // grows again at once must have the time for a checkpoint request.
@@ -265,6 +267,15 @@ impl Escalation {
         }
         if let Some(kill) = self.no_time(judged) {
             return Some(kill);
+        }
+        if !self.save_fits() {
+            // A request would make the job run out of memory. It is made as soon as the save fits.
+            if self.is_short(now) && judged.push.0 >= Some(Rung::Term) {
+                return Some((State::At(Rung::Term), Reason::SaveTooLarge));
+            }
+            let incident = self.incident.as_mut().filter(|incident| !incident.refused)?;
+            incident.refused = true;
+            return Some((State::At(Rung::Soft), Reason::SaveTooLarge));
         }
         let over = now.since(self.since) >= self.limits.hook_wait;
         let reason = if self.limits.hook_wait.is_zero() { judged.push.1 } else { Reason::HookWait };
@@ -442,6 +453,11 @@ impl Escalation {
     /// Whether the time to exhaustion is below `kill_margin` for longer than a burst stays in the rate.
     fn is_short(&self, now: Timestamp) -> bool {
         self.short.is_some_and(|since| now.since(since) >= BURST)
+    }
+
+    /// Whether a checkpoint can be saved in the memory that is left; true where the job predicts nothing.
+    fn save_fits(&self) -> bool {
+        self.conditions.get(Condition::SaveFits) != Truth::NotMet
     }
 
     fn held(&self, now: Timestamp) -> bool {

@@ -9,6 +9,7 @@ use super::gate::Gate;
 use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
 use super::transition::{Mode, Reason};
+use crate::model::units::Bytes;
 use crate::protection::types::rung::Rung;
 
 /// Memory that is freed faster than this, in bytes per second, belongs to the victim: a teardown frees over 1 GiB per
@@ -46,6 +47,8 @@ struct Level {
     hard: bool,
     near: bool,
     returning: bool,
+    /// Memory left above the hard level.
+    above_hard: Bytes,
     /// Seconds at the faster and at the slower rate.
     fast: Option<f64>,
     slow: Option<f64>,
@@ -68,6 +71,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let (mut fresh, mut seen) = (true, false);
     let mut waits = false;
     let mut slow: Option<f64> = None;
+    let mut save_fits = None;
     let present = limits.watched().filter(|(resource, _)| !observed.absent[resource.place()]);
     judged.blind = present.clone().next().is_some();
     for (resource, levels) in present {
@@ -79,6 +83,8 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             continue;
         };
         seen = true;
+        let taken = observed.save[resource.place()].map(|taken| level.above_hard >= taken);
+        save_fits = save_fits.into_iter().chain(taken).reduce(|one, other| one && other);
         let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
         if level.hard && !held_up && judged.hard.is_none() {
@@ -121,6 +127,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     conditions.set(Condition::AloneOnHost, Truth::of(!waits));
     conditions.set(Condition::RateLeft, Truth::of(gate.left > 0));
     let catching = members.and_then(|members| members.catching);
+    conditions.set(Condition::SaveFits, save_fits.map_or(Truth::Unasked, Truth::of));
     conditions.set(Condition::Catches, Truth::known(catching.map(|count| count > 0)));
     conditions.set(Condition::VictimsGone, Truth::known(observed.alive.map(|alive| alive == 0)));
     conditions.set(Condition::Recovered, Truth::of(judged.back));
@@ -214,6 +221,7 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
         soft: headroom <= soft,
         hard: hard.is_some_and(|hard| headroom <= hard),
         near: headroom < near || headroom <= soft,
+        above_hard: headroom.saturating_sub(hard.unwrap_or(Bytes::ZERO)),
         returning: fast.is_some_and(|rate| rate <= -RETURNING),
         fast: until(fast),
         slow: until(slow),

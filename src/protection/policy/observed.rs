@@ -102,6 +102,9 @@ pub struct Observed {
     pub readings: [Option<Aged<Reading>>; 4],
     /// By [`Resource::place`]: whether the target does not have the resource, so that a missing reading is expected.
     pub absent: [bool; 4],
+    /// By [`Resource::place`]: the memory that saving a checkpoint takes, as the job predicts; absent where it predicts
+    /// none.
+    pub save: [Option<Bytes>; 4],
     /// The groups whose limits the reading of the cgroup is about.
     pub groups: LimitedGroups,
     /// The soonest time to exhaustion of the target's resources; the value is absent where no exhaustion is predicted.

@@ -59,6 +59,8 @@ pub enum Reason {
     HookWait,
     /// The time to exhaustion is below `kill_margin`.
     NoTimeLeft,
+    /// No checkpoint is requested, because saving it needs more memory than is left.
+    SaveTooLarge,
     /// The time limit of the checkpoint is over.
     GraceOver,
     /// The job reports that its checkpoint is complete.
@@ -113,6 +115,7 @@ impl Reason {
             Self::RunRequest => ("run_request", "another node of the run asks for a checkpoint"),
             Self::HookWait => ("hook_wait_over", "the waiting time of the hook is over"),
             Self::NoTimeLeft => ("no_time_left", "time to exhaustion is below kill_margin"),
+            Self::SaveTooLarge => ("save_too_large", "saving a checkpoint needs more memory than is left"),
             Self::GraceOver => ("grace_over", "the time limit of the checkpoint is over"),
             Self::Saved => ("saved", "the checkpoint is complete"),
             Self::NobodyCatches => ("nobody_catches", "no process has a handler for the checkpoint signal"),
@@ -159,8 +162,8 @@ pub struct Transition {
     pub at: Timestamp,
     /// The state before.
     pub from: State,
-    /// The state after; the same as before where the transition only reports ([`Reason::Unkillable`],
-    /// [`Reason::Withheld`]).
+    /// The state after; the same as before where the transition only reports ([`Reason::SaveTooLarge`],
+    /// [`Reason::Unkillable`], [`Reason::Withheld`]).
     pub to: State,
     /// Why.
     pub reason: Reason,

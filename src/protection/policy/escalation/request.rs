@@ -14,7 +14,8 @@ impl Escalation {
     /// it, or a checkpoint was requested shortly before.
     pub fn request(&mut self, now: Timestamp, observed: &Observed) -> Option<Transition> {
         let quiet = matches!(self.state, State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown);
-        let allowed = self.limits.max_state >= Some(Rung::Checkpoint) && self.may_ask(now);
+        let allowed =
+            self.limits.max_state >= Some(Rung::Checkpoint) && self.may_ask(now) && self.save_fits();
         if !quiet || !allowed || !observed.fit {
             return None;
         }

@@ -37,10 +37,12 @@ fn observed() -> impl Strategy<Value = Observed> {
     let alive = proptest::option::of(0_u32..3);
     let busy = prop_oneof![9 => Just(false), 1 => Just(true)];
     let fit = prop_oneof![30 => Just(true), 1 => Just(false)];
-    ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, busy, fit).prop_map(
-        |(readings, forecast, (leak, alert), ack, members, alive, busy, fit)| Observed {
+    let save = proptest::option::of((0_u64..10 * GIB).prop_map(Bytes::new));
+    ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, busy, fit, save).prop_map(
+        |(readings, forecast, (leak, alert), ack, members, alive, busy, fit, save)| Observed {
             readings: [readings[0], readings[1], None, None],
             absent: [false; 4],
+            save: [save, save, None, None],
             groups: LimitedGroups::default(),
             forecast: forecast
                 .map(|(p50, age)| Aged::of(p50.map(|p50| Tte { p10: p50 / 2.0, p50, p90: None }), secs(age))),
@@ -137,6 +139,28 @@ proptest! {
             }
         });
         prop_assert_eq!(twice, None);
+    }
+
+    #[test]
+    fn no_checkpoint_is_requested_that_the_memory_left_cannot_take(history in history()) {
+        let limits = || eager(Mode::Enforce, Some(Rung::Kill));
+        let of = limits();
+        let mut wrong = None;
+        run([limits(), limits()], &history, |_, observed, before, moved| {
+            let asks = moved.is_some_and(|moved| moved.to == State::At(Rung::Checkpoint) && moved.acts());
+            let too_large = of.watched().any(|(resource, levels)| {
+                observed.reading(resource).zip(observed.save[resource.place()]).is_some_and(|(reading, takes)| {
+                    let Reading { headroom, total, .. } = reading.value;
+                    let hard = levels.hard.map_or(Bytes::ZERO, |hard| hard.of(total));
+                    let known = reading.age <= levels.max_age && headroom <= total;
+                    known && headroom < hard.saturating_add(takes)
+                })
+            });
+            if asks && too_large {
+                wrong = Some((before, moved));
+            }
+        });
+        prop_assert_eq!(wrong, None);
     }
 
     #[test]

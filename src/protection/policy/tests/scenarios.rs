@@ -414,3 +414,43 @@ fn a_process_that_may_not_be_killed_is_reported() {
     "#]],
     );
 }
+
+#[test]
+fn no_checkpoint_is_requested_where_its_save_would_exhaust_the_memory() {
+    // It takes 1.4 GiB, which are there above the hard level again when the job has freed some.
+    let takes = |time: f64| match time {
+        t if t < 85.0 => 50.0 * MIB,
+        t if (100.0..110.0).contains(&t) => -8.0 * MIB,
+        _ => 0.0,
+    };
+    let save = Some(1434 << 20);
+    check(
+        limits(),
+        &Job { takes, save, ..Job::default() },
+        130,
+        expect![[r#"
+        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+    "#]],
+    );
+}
+
+#[test]
+fn a_job_whose_save_never_fits_is_ended_by_the_hard_level_only() {
+    let save = Some(6 << 30);
+    check(
+        limits(),
+        &Job { takes: ramp, save, ..Job::default() },
+        150,
+        expect![[r#"
+        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+        at 112.6 s  0.50 GiB left: soft → kill: the hard level of cgroup memory is crossed, killed
+        at 112.7 s  0.49 GiB left: kill → verify: the kill was carried out
+        at 113.6 s  2.88 GiB left: verify → cooldown: the shortage is over
+        at 128.6 s  8.00 GiB left: cooldown → ok: the cooldown is over
+    "#]],
+    );
+}

@@ -41,6 +41,8 @@ pub(super) struct Job {
     pub(super) alert: std::ops::Range<f64>,
     /// What the analyzers foresee.
     pub(super) foreseen: fn(f64) -> Option<f64>,
+    /// The bytes that a save takes, as the job predicts.
+    pub(super) save: Option<u64>,
 }
 
 impl Default for Job {
@@ -57,6 +59,7 @@ impl Default for Job {
             blind: 0.0..0.0,
             alert: 0.0..0.0,
             foreseen: |_| None,
+            save: None,
         }
     }
 }
@@ -114,6 +117,7 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         let mut observed = Observed { fit: true, ..Observed::default() };
         observed.readings[Resource::Cgroup.place()] =
             last.map(|(at, reading)| Aged::of(reading, now.since(at)));
+        observed.save[Resource::Cgroup.place()] = job.save.map(Bytes::new);
         let foreseen = (job.foreseen)(time).map(|p50| Tte { p10: p50 / 2.0, p50, p90: None });
         observed.forecast = Some(Aged::now(foreseen));
         observed.alert = job.alert.contains(&time).then_some(Aged::now(Some(Some(Rung::Kill))));
