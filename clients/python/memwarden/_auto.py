@@ -32,7 +32,7 @@ def start_auto() -> None:
             optimizer.register_optimizer_step_pre_hook(watch.before_step)
             watch.await_optimizer(optimizer.Optimizer)
             watch.wrap(_torch().autograd, "backward", "backward")
-            watch.wrap_saves(_torch(), "save")
+            monitor._fit.wrap_saves(_torch(), "save")
             loader = sys.modules.get("torch.utils.data.dataloader")
             if loader is not None and hasattr(loader, "_BaseDataLoaderIter"):
                 watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")

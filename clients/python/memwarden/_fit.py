@@ -7,6 +7,7 @@ allocated. Without one, the memory of the model is that of the host: the residen
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -357,6 +358,24 @@ class _Fit:
         self._saving = {place: held for place in self._save_places() for held in [_held(place)] if held is not None}
         _take_host_peak()
 
+    @_guarded()
+    def wrap_saves(self, owner: Any, name: str) -> None:
+        """A function that writes a file with tensors is measured from now on."""
+        original = getattr(owner, name, None)
+        if original is None or self.off or hasattr(original, "_memwarden"):
+            return
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self.save_begins()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.save_ends()
+
+        wrapped._memwarden = True  # type: ignore[attr-defined]
+        setattr(owner, name, wrapped)
+
     def _save_places(self) -> List[Place]:
         return [None, *(place for place in self._places if place is not None)]
 
@@ -399,7 +418,8 @@ class _Fit:
         if self.plan.stale:
             self.plan.examine()
             self._dirty = True
-            self.plan_phases()
+            if self._steps_seen:
+                self.plan_phases()
         if self._steps_seen and self._dirty:
             self._dirty = False
             self._predict_step()

@@ -181,23 +181,6 @@ class _Watch:
         setattr(owner, name, wrapped)
 
 
-    def wrap_saves(self, owner: Any, name: str) -> None:
-        """A function that writes a file with tensors; its memory is measured."""
-        original, fit = getattr(owner, name, None), self.fit
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            fit.save_begins()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                fit.save_ends()
-
-        setattr(owner, name, wrapped)
-
-
 def _owners(optimizer: Any) -> List[Any]:
     """The modules that hold at least half of an optimizer's parameters, the outermost first. Takes about 0.1 s."""
     kind = _torch().nn.Module

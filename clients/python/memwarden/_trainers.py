@@ -51,6 +51,7 @@ def save_by_trainers(monitor: Monitor) -> int:
     transformers = _trainers("transformers.trainer")
     lightning = _trainers("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
     if transformers:
+        monitor._fit.wrap_saves(sys.modules.get("transformers.modeling_utils"), "safe_save_file")
         from ._huggingface import _HuggingFaceSaver
 
         for trainer in transformers:
