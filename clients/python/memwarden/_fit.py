@@ -27,7 +27,7 @@ from ._session import _Session
 from ._steps import _Steps
 
 # The first steps are all measured; after them one of so many, and each that is larger than those before.
-MEASURED_FIRST, MEASURED_EVERY = 16, 32
+MEASURED_FIRST, MEASURED_EVERY = 16, 64
 # Steps whose peak rose that are kept: those with the most activations.
 RATIOS = 5
 # Seconds that `MEMWARDEN_FIT=abort` waits for a verdict, once, before the first step of the optimizer.
@@ -120,7 +120,8 @@ class _Fit:
             basis = "gradients %s, state of %s %s" % (_size(needs.gradients), foreseen.why, _size(needs.state))
             if needs.temporary:
                 basis += ", temporary tensors %s" % _size(needs.temporary)
-            about: JSON = {"exact": foreseen.exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
+            exact = foreseen.exact and (p90 is None or p90 - peak <= _SAME * p90)
+            about: JSON = {"exact": exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
             self._state("optimizer", place, peak, p90=p90, **about)
 
     def _count_trained(self) -> int:
@@ -136,7 +137,8 @@ class _Fit:
             first = optimizer not in self._stepped
             if first:
                 self.made(optimizer)
-                self._begin(True)
+                # A step with a closure computes the gradients itself.
+                self._begin(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
             if self._measuring or first:
                 self._pending = True
                 self._observe()
@@ -424,10 +426,12 @@ class _Fit:
             self._dirty = False
             self._predict_step()
             if self._trained and self._count_trained() != self._trained:
-                # Parameters were added or unfrozen.
+                # Parameters were added or unfrozen: the next step makes their state.
+                self._stepped.clear()
                 self._begin(False)
         if self._first_step_at is not None and self._said is None:
-            if self.verdict is not None or time.monotonic() - self._first_step_at > LINE_WAIT:
+            waits = self._session.link.connected
+            if self.verdict is not None or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
                 self.say()
 
     # -- messages

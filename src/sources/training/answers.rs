@@ -102,7 +102,10 @@ mod tests {
         );
         answers.send(&answer(Verdict::WillNotFit, &"é".repeat(2_000)));
         let line = received(&mut theirs);
-        assert!(line.contains("will_not_fit") && line.ends_with("é\",\"type\":\"verdict\",\"verdict\":\"will_not_fit\"}\n"));
+        assert!(
+            line.contains("will_not_fit")
+                && line.ends_with("é\",\"type\":\"verdict\",\"verdict\":\"will_not_fit\"}\n")
+        );
         assert!(line.len() < 1_100, "{}", line.len());
         drop(ours);
         answers.send(&answer(Verdict::Tight, "later"));

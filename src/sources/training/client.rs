@@ -178,7 +178,16 @@ impl Shared {
         }
         let rank = Mutex::default();
         let (pid, uid) = (key.map(|key| key.pid), peer.uid);
-        let client = Arc::new(Client { number, pid, uid, payer, key, rank, ended: AtomicBool::new(false), answers: Answers::new(stream) });
+        let client = Arc::new(Client {
+            number,
+            pid,
+            uid,
+            payer,
+            key,
+            rank,
+            ended: AtomicBool::new(false),
+            answers: Answers::new(stream),
+        });
         let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
             // The sampler has not run for long: clients that ended meanwhile are not reported.
