@@ -6,6 +6,7 @@ import os
 
 from . import _monitor
 from ._base import _hide
+from ._fit import wrap_saves
 from ._hooks import watch_all
 from ._process import _torch
 
@@ -27,7 +28,7 @@ def start_auto() -> None:
         watch = watch_all(monitor, mode != "steps")
         if mode != "steps":
             watch.await_optimizer(__import__("torch.optim.optimizer", fromlist=["Optimizer"]).Optimizer)
-            watch.wrap_saves(_torch(), "save")
+            wrap_saves(lambda: watch.fit, _torch(), "save")
         _monitor._automatic = monitor
         monitor._run()
     except Exception as error:

@@ -7,6 +7,7 @@ allocated. Without one, the memory of the model is that of the host: the residen
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, places_of, try_foresee
@@ -26,7 +27,7 @@ from ._session import _Session
 from ._steps import _Steps
 
 # The first steps are all measured; after them one of so many, and each that is larger than those before.
-MEASURED_FIRST, MEASURED_EVERY = 16, 32
+MEASURED_FIRST, MEASURED_EVERY = 16, 64
 # Steps whose peak rose that are kept: those with the most activations.
 RATIOS = 5
 # Seconds that `MEMWARDEN_FIT=abort` waits for a verdict, once, before the first step of the optimizer.
@@ -119,7 +120,8 @@ class _Fit:
             basis = "gradients %s, state of %s %s" % (_size(needs.gradients), foreseen.why, _size(needs.state))
             if needs.temporary:
                 basis += ", temporary tensors %s" % _size(needs.temporary)
-            about: JSON = {"exact": foreseen.exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
+            exact = foreseen.exact and (p90 is None or p90 - peak <= _SAME * p90)
+            about: JSON = {"exact": exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
             self._state("optimizer", place, peak, p90=p90, **about)
 
     def _count_trained(self) -> int:
@@ -135,7 +137,8 @@ class _Fit:
             first = optimizer not in self._stepped
             if first:
                 self.made(optimizer)
-                self._begin(True)
+                # A step with a closure computes the gradients itself.
+                self._begin(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
             if self._measuring or first:
                 self._pending = True
                 self._observe()
@@ -357,6 +360,7 @@ class _Fit:
         self._saving = {place: held for place in self._save_places() for held in [_held(place)] if held is not None}
         _take_host_peak()
 
+    @_guarded()
     def _save_places(self) -> List[Place]:
         return [None, *(place for place in self._places if place is not None)]
 
@@ -399,15 +403,18 @@ class _Fit:
         if self.plan.stale:
             self.plan.examine()
             self._dirty = True
-            self.plan_phases()
+            if self._steps_seen:
+                self.plan_phases()
         if self._steps_seen and self._dirty:
             self._dirty = False
             self._predict_step()
             if self._trained and self._count_trained() != self._trained:
-                # Parameters were added or unfrozen.
+                # Parameters were added or unfrozen: the next step makes their state.
+                self._stepped.clear()
                 self._begin(False)
         if self._first_step_at is not None and self._said is None:
-            if self.verdict is not None or time.monotonic() - self._first_step_at > LINE_WAIT:
+            waits = self._session.link.connected
+            if self.verdict is not None or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
                 self.say()
 
     # -- messages
@@ -537,3 +544,22 @@ def _has_state(optimizer: Any) -> bool:
 
 def _uses_state(group: Any) -> bool:
     return "betas" in group or "alpha" in group or bool(group.get("momentum"))
+
+
+def wrap_saves(of: Callable[[], _Fit], owner: Any, name: str) -> None:
+    """A function that writes a file with tensors is measured from now on; the monitor may be replaced meanwhile."""
+    original = getattr(owner, name, None)
+    if original is None or of().off or hasattr(original, "_memwarden"):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        fit = of()
+        fit.save_begins()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            fit.save_ends()
+
+    wrapped._memwarden = True  # type: ignore[attr-defined]
+    setattr(owner, name, wrapped)

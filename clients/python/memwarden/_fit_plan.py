@@ -59,7 +59,11 @@ class Plan:
             self._loader = loader
 
     def model(self, model: Any, optimizers: Callable[[], List[Any]]) -> None:
-        self._model, self._optimizers = weakref.ref(model), optimizers
+        """Of modules within each other the one with the most parameters, and of these the first."""
+        known = self._model() if self._model is not None else None
+        count = sum(1 for _ in model.parameters())
+        if known is None or count > sum(1 for _ in known.parameters()):
+            self._model, self._optimizers = weakref.ref(model), optimizers
 
     def trainer(self, trainer: Any, lightning: bool = False) -> None:
         self._trainer, self._lightning, self.stale = weakref.ref(trainer), lightning, True
@@ -202,14 +206,16 @@ class Plan:
         first = identity.hello()["rank"] == 0
         host = held(None)
         if host is not None:
-            # Serialization copies one file of the model, from a device all of it tensor by tensor.
+            # safetensors copies the tensors of a file from a device, torch.save one after another.
             gathered = whole if sharded and first else 0
-            copy = min(whole, _LARGEST_FILE) if any(place is not None for place in places) or gathered else 0
+            # From the host, tensors are written as they are.
+            copied = any(place is not None for place in places)
+            copy = min(whole, _LARGEST_FILE) + max(tensor, largest) if copied else 0
             basis = "state dict of %s" % _size(whole)
             if gathered:
                 basis += ", gathered on this rank"
-            peak = host + max(gathered, copy) + max(tensor, largest)
-            yield Phase("save", None, peak, peak + (whole if sharded else tensor), False, None, basis)
+            peak = host + max(gathered, copy)
+            yield Phase("save", None, peak, peak + (whole if sharded else max(tensor, largest)), False, None, basis)
         folder = str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
         medium = "shm" if folder.startswith("/dev/shm") else "disk"
         if first or sharded:

@@ -260,23 +260,6 @@ class _Watch:
 
         setattr(owner, name, wrapped)
 
-    def wrap_saves(self, owner: Any, name: str) -> None:
-        """A function that writes a file with tensors; its memory is measured."""
-        original = getattr(owner, name, None)
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            fit = self.monitor._fit
-            fit.save_begins()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                fit.save_ends()
-
-        setattr(owner, name, wrapped)
-
 
 # The hooks of all optimizers, of which a process has one set.
 _global: Optional[_Watch] = None
@@ -300,6 +283,7 @@ def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
             watch.wrap(loader._BaseDataLoaderIter, "__next__", "loader")
     watch.watch_scaler()
     return watch
+
 
 
 def _owners(optimizer: Any) -> List[Any]:

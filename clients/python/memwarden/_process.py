@@ -117,18 +117,9 @@ def _device_total(module: Any, index: int) -> Optional[int]:
 
 
 def _allocated() -> Optional[Tuple[int, int]]:
-    """Bytes allocated now and at most since the process began, on all devices; about 20 us per device."""
+    """Bytes allocated now and at most since the process began, on the current device; about 20 us."""
     module = _accelerator()
-    if module is None:
-        return None
-    current = getattr(module, "current_device", lambda: 0)()
-    torch = _torch()
-    fast = getattr(getattr(torch, "_C", None), "_cuda_memoryStats", None)
-    if fast is not None and module is torch.cuda:
-        figures = fast(current)["allocated_bytes"]["all"]
-        return int(figures["current"]), int(figures["peak"])
-    stats = module.memory_stats(current)
-    return int(stats.get("allocated_bytes.all.current", 0)), int(stats.get("allocated_bytes.all.peak", 0))
+    return None if module is None else _allocated_on(getattr(module, "current_device", lambda: 0)())
 
 
 def _allocated_on(index: int) -> Optional[Tuple[int, int]]:
@@ -136,6 +127,11 @@ def _allocated_on(index: int) -> Optional[Tuple[int, int]]:
     module = _accelerator()
     if module is None:
         return None
+    torch = _torch()
+    fast = getattr(getattr(torch, "_C", None), "_cuda_memoryStats", None)
+    if fast is not None and module is torch.cuda:
+        figures = fast(index)["allocated_bytes"]["all"]
+        return int(figures["current"]), int(figures["peak"])
     stats = module.memory_stats(index)
     return int(stats.get("allocated_bytes.all.current", 0)), int(stats.get("allocated_bytes.all.peak", 0))
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, List, Optional
 
 from ._base import _guarded
+from ._fit import wrap_saves
 from ._monitor import Monitor
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def save_by_trainers(monitor: Monitor) -> int:
     transformers = _trainers("transformers.trainer")
     lightning = _trainers("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
     if transformers:
+        wrap_saves(lambda: monitor._fit, sys.modules.get("transformers.modeling_utils"), "safe_save_file")
         from ._huggingface import HuggingFaceCallback, _AutomaticHuggingFace
 
         for trainer in transformers:

@@ -59,8 +59,6 @@ class Program:
                 name: self.torch.Tensor([0.0], (1024, 1024), device="cuda:0") for name in ("exp_avg", "exp_avg_sq")
             }
             self.static += 8 * MIB
-            self.fit._stepped.add(self.optimizer)
-            self.fit._needs.clear()
         self.n += 1
         self.monitor.step(self.n, tokens=tokens)
         self.monitor._fit.refresh()
@@ -256,3 +254,62 @@ def test_a_size_that_was_seen_has_no_doubt():
     assert predicted(Curve(100.0, 1.0, 0.0, 5.0), Batch(50), 151.0) == (151.0, 151.0)
     p50, p90 = predicted(Curve(100.0, 1.0, 0.0, 5.0), Batch(50), None)
     assert p50 == 150.0 < p90
+
+
+def test_a_step_with_a_closure_has_its_gradients_still_to_come(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    monitor.start()
+    program.fit.before_step(program.optimizer)
+    found = prediction(daemon, "optimizer")
+    assert found["peak"] - found["held"] == 4 * MIB + 8 * MIB
+
+
+def test_an_optimizer_that_is_made_later_is_predicted_before_its_own_first_step(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    weight = torch.Tensor([0.0], (2048, 1024), device="cuda:0", requires_grad=True)
+    weight.grad = torch.Tensor([0.0], (2048, 1024), device="cuda:0")
+    later = torch.optim.AdamW([weight])
+    later.step()
+    found = prediction(daemon, "optimizer", step=1)
+    assert found["peak"] - found["held"] == 2 * 8 * MIB
+
+
+def test_parameters_that_are_unfrozen_are_predicted_again(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    frozen = program.optimizer.param_groups[0]["params"][1]
+    frozen.requires_grad = True
+    program.fit._dirty = True
+    program.fit.refresh()
+    found = prediction(daemon, "optimizer", step=1, measured=None)
+    assert found["peak"] - found["held"] == 4 * MIB + 8 * MIB and "measured" not in found
+
+
+def test_a_model_on_two_devices_has_a_prediction_for_each(daemon, monitor, torch):
+    torch.cuda.initialize()
+    each = [torch.Tensor([0.0], (256, 1024), device="cuda:%d" % place, requires_grad=True) for place in (0, 1)]
+    optimizer = torch.optim.AdamW(each)
+    monitor.start()
+    monitor._fit.made(optimizer)
+    monitor._fit.forward_begins(1, 8)
+    for place in "01":
+        found = prediction(daemon, "optimizer", device=place)
+        assert found["peak"] - found["held"] == 3 * MIB
+
+
+def test_a_save_is_predicted_and_learned(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    model = torch.nn.Module(weight=program.weight)
+    program.fit.plan.model(model, lambda: [program.optimizer])
+    program.step(4, 16)
+    disk = prediction(daemon, "save", resource="disk")
+    assert disk["held"] == 0 and disk["peak"] == 4 * MIB + 8 * MIB
+    # From a device, safetensors copies all, and torch.save one tensor.
+    host = prediction(daemon, "save", resource="host")
+    assert abs(host["peak"] - host["held"] - 8 * MIB) <= MIB
+    with monitor.checkpoint("/tmp/x", 1):
+        pass
+    learned = prediction(daemon, "save", resource="host", step=1, certainty="estimated")
+    daemon.wait(lambda daemon: any("measured" in each for each in daemon.of("prediction") if each["phase"] == "save"))
+    assert learned["resource"] == "host"

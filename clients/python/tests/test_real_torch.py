@@ -26,7 +26,8 @@ def train(*arguments, **environment):
 def finish(process):
     shown, _ = process.communicate(timeout=PATIENCE * 5)
     assert process.returncode == 0, shown
-    return shown
+    # What is predicted is on standard error.
+    return "".join(line for line in shown.splitlines(True) if not line.startswith("memwarden: "))
 
 
 def test_the_example_is_instrumented_without_a_line_of_ours(daemon):

@@ -78,7 +78,7 @@ fn keys_of_a_step_are_optional() {
     check(
         r#"{"type":"hello","v":9,"rank":2.0}"#,
         expect![
-            "Hello(Hello { v: Some(9), client: None, rank: Some(2), local_rank: None, world: None, run: None, framework: None, framework_version: None, data_parallel: None, sequence_length: None, global_batch: None, precision: None, recompute: None, devices: None, model: None, saves: None, saves_reason: None })"
+            "Hello(Hello { v: Some(9), client: None, rank: Some(2), local_rank: None, world: None, run: None, framework: None, framework_version: None, data_parallel: None, sequence_length: None, global_batch: None, precision: None, recompute: None, verdicts: None, devices: None, model: None, saves: None, saves_reason: None })"
         ],
     );
 }
