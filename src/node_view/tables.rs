@@ -112,7 +112,7 @@ impl NodeView {
     pub fn problem_table(&self) -> Table {
         let rows = self.problems.iter().enumerate().map(|(place, problem)| {
             let what = problem.what.split(" in ").next().unwrap_or_default();
-            Row::new(format!("{what}\0{:?}\0{place}", problem.link), problem.health)
+            Row::new(format!("{what}\0{:?}\0{place}", problem.link), problem.counted())
                 .to(Link::Problem(place))
                 .value("since", 1, problem.since, |since| format::clock(since, self.unix_seconds))
                 .prose("problem", problem.sentence().trim_end_matches('.'))

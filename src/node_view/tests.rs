@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::events::Recorder;
 use super::*;
 use crate::catalog::{fragmentation, gpu, memory, protection, training, workload as jobs};
+use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::frame::SourceReport;
 use crate::model::health::Rule;
@@ -163,6 +164,7 @@ impl Node {
             findings: self.findings,
             outlook: Outlook { conclusions: self.conclusions, has_forecasts: true, has_leaks: true },
             timeline: Arc::default(),
+            acknowledged: Arc::default(),
         }
     }
 
@@ -545,4 +547,34 @@ fn a_view_survives_json_and_its_printable_form_has_no_control_characters() {
     let shown = view.printable();
     assert_eq!(shown.workloads[0].run, "llama\\x1b[2J\\n");
     assert!(!serde_json::to_string(&shown).unwrap().contains("\\u001b"));
+}
+
+#[test]
+fn an_acknowledged_problem_stays_listed_and_does_not_count_until_it_is_worse() {
+    let frame = |known: Health| {
+        let mut node = Node::new();
+        node.gpu(0, 72, "ok");
+        node.job("slurm/4711", "alice", "llama70b", 0, Some(71));
+        node.leak();
+        let mut frame = node.frame();
+        let [gpu, uuid] = gpu_labels(0);
+        let acknowledgement = Acknowledgement { by: "bob".to_owned(), unix_seconds: began() };
+        let id = ProblemId::new("memory", Subject::gpu(&gpu, &uuid));
+        Arc::make_mut(&mut frame.acknowledged).add(id, known, acknowledgement);
+        frame
+    };
+    let worse = view(&frame(Health::Warning), 0.5, None);
+    assert_eq!(worse.verdict.health, Health::Critical);
+    let [problem] = &worse.problems[..] else { panic!("{:?}", worse.problems) };
+    assert_eq!(problem.acknowledging().unwrap(), "memwarden acknowledge memory/gpu/0");
+    let known = view(&frame(Health::Critical), 0.5, None);
+    assert_eq!(known.verdict.health, Health::Ok);
+    let [problem] = &known.problems[..] else { panic!("{:?}", known.problems) };
+    assert_eq!(
+        (problem.health, problem.counted(), problem.acknowledging()),
+        (Health::Critical, Health::Ok, None)
+    );
+    let said = &known.verdict.sentence;
+    assert!(said.starts_with("Every known problem is acknowledged. GPU 0 ("), "{said}");
+    assert!(said.contains(", acknowledged by bob at "), "{said}");
 }
