@@ -578,3 +578,47 @@ fn an_acknowledged_problem_stays_listed_and_does_not_count_until_it_is_worse() {
     assert!(said.starts_with("Every known problem is acknowledged. GPU 0 ("), "{said}");
     assert!(said.contains(", acknowledged by bob at "), "{said}");
 }
+
+#[test]
+fn the_largest_cgroups_are_those_that_say_more_than_their_parents() {
+    let mut node = Node::new();
+    for (path, gib, limit) in [
+        ("/", 20, None),
+        ("/user.slice", 12, None),
+        ("/user.slice/user-1000.slice", 11, Some(16)),
+        ("/system.slice", 8, None),
+        ("/system.slice/a.service", 3, None),
+        ("/system.slice/b.service", 3, Some(4)),
+    ] {
+        node.batch.put(&crate::catalog::cgroup::USAGE, &[path.into()], Bytes::new(gib * GIB));
+        let limit = limit.map(|gib: u64| Bytes::new(gib * GIB));
+        node.batch.put_some(&crate::catalog::cgroup::LIMIT, &[path.into()], limit);
+    }
+    let table = node.view().cgroup_table();
+    let rows: Vec<Vec<String>> =
+        table.rows.iter().map(|row| row.cells.iter().map(|cell| cell.text.clone()).collect()).collect();
+    expect_test::expect![[r#"
+        [
+            [
+                "/user.slice/user-1000.slice",
+                "11.0 GiB",
+                "16.0 GiB",
+            ],
+            [
+                "/system.slice",
+                "8.0 GiB",
+                "–",
+            ],
+            [
+                "/system.slice/a.service",
+                "3.0 GiB",
+                "–",
+            ],
+            [
+                "/system.slice/b.service",
+                "3.0 GiB",
+                "4.0 GiB",
+            ],
+        ]
+    "#]].assert_debug_eq(&rows);
+}
