@@ -620,5 +620,6 @@ fn the_largest_cgroups_are_those_that_say_more_than_their_parents() {
                 "4.0 GiB",
             ],
         ]
-    "#]].assert_debug_eq(&rows);
+    "#]]
+    .assert_debug_eq(&rows);
 }
