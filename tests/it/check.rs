@@ -190,3 +190,39 @@ fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
         assert!(line.len() <= 81 && line.lines().count() == 1, "{line}");
     }
 }
+
+#[test]
+fn the_documented_script_mails_each_change_of_the_health_once() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/alerts.md")).unwrap();
+    let (_, block) = page.split_once("<!-- script, run by a test -->\n\n```sh\n").unwrap();
+    let (script, _) = block.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [line, mails] = ["line", "mails"].map(|name| folder.path().join(name));
+    let program = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("memwarden", &format!("cat {}; exit 1", line.display()));
+    program("mail", &format!("[ $1 = -s ] && cat >> {}", mails.display()));
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut sent = Vec::new();
+    let lines = [
+        "ok: no problem is known",
+        "warning: W",
+        "warning: X",
+        "critical: C",
+        "critical: C",
+        "ok: no problem is known",
+    ];
+    for stated in lines {
+        std::fs::write(&line, format!("{stated}\n")).unwrap();
+        let mut sh = std::process::Command::new("sh");
+        sh.args(["-c", script]).env("PATH", &path).env("STATE_DIRECTORY", folder.path());
+        sh.status().unwrap();
+        sent.push(std::fs::read_to_string(&mails).unwrap_or_default().lines().count());
+    }
+    assert_eq!(sent, [0, 1, 1, 2, 2, 3]);
+}
