@@ -14,7 +14,8 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::history::peaks::Peaks;
 use crate::host::clock;
-use crate::model::analyzer::{Acknowledgement, SavedState};
+use crate::model::acknowledged::Acknowledged;
+use crate::model::analyzer::SavedState;
 use crate::model::facts::{Before, Facts};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
@@ -57,6 +58,9 @@ pub fn all_metrics() -> impl Iterator<Item = &'static crate::model::desc::Desc> 
     METRICS.iter().chain(analyze::METRICS).chain(limits::METRICS).copied()
 }
 
+/// The name of the acknowledged problems in the saved state, which is no name of an analyzer.
+const ACKNOWLEDGED: &str = "acknowledged";
+
 /// The available sources and analyzers.
 #[derive(Clone, Copy, Debug)]
 pub struct Registries<'a> {
@@ -88,6 +92,7 @@ pub struct Engine {
     reporters: Vec<Arc<dyn Reporter>>,
     /// The operator's last request; sources that are built later receive it too.
     control: Option<Control>,
+    acknowledged: Arc<Acknowledged>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -124,6 +129,7 @@ impl Engine {
             facts: Facts::default(),
             reporters: Vec::new(),
             control: None,
+            acknowledged: Arc::default(),
         };
         engine.configure(registries, config);
         engine
@@ -167,19 +173,30 @@ impl Engine {
         &self.facts
     }
 
-    /// The state to keep across a restart, by analyzer.
+    /// The state to keep across a restart, by analyzer, and the acknowledged problems.
     pub fn save(&self) -> Vec<(&'static str, SavedState)> {
-        self.analyzers.save()
+        let mut saved = self.analyzers.save();
+        let acknowledged = Arc::clone(&self.acknowledged);
+        saved.push((ACKNOWLEDGED, Box::new(move |out| serde_json::to_writer(out, &*acknowledged))));
+        saved
     }
 
     /// Restores the state that [`Engine::save`] returned in an earlier run.
-    pub fn restore(&mut self, saved: analyze::Kept) {
+    pub fn restore(&mut self, mut saved: analyze::Kept) {
+        if let Some(known) = saved.remove(ACKNOWLEDGED) {
+            match serde_json::from_str(known.get()) {
+                Ok(known) => self.acknowledged = Arc::new(known),
+                Err(error) => {
+                    tracing::warn!(%error, "The saved acknowledgements are invalid and were discarded.");
+                }
+            }
+        }
         self.analyzers.restore(saved);
     }
 
-    /// Acknowledges a problem by its name; false where there is none of this name.
-    pub fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
-        self.analyzers.acknowledge(problem, by)
+    /// The acknowledged problems, which the next frame has.
+    pub fn acknowledged(&mut self) -> &mut Acknowledged {
+        Arc::make_mut(&mut self.acknowledged)
     }
 
     /// Passes an operator's request to every source.
@@ -206,7 +223,7 @@ impl Engine {
             reports.push(report);
         }
         self.events.step("analyzers", clock::now());
-        let (mut findings, outlook) = self.analyzers.run(at, &mut batch, &reports);
+        let (mut findings, outlook) = self.analyzers.run(at, &mut batch, &reports, &mut self.acknowledged);
         self.remember_peaks(at, &mut batch);
         self.sequence += 1;
         self.events.step("reporters", clock::now());
@@ -223,7 +240,10 @@ impl Engine {
         }
         let (sequence, timeline) = (self.sequence, Arc::clone(&facts.timeline));
         self.facts = facts;
-        let frame = Arc::new(Frame { sequence, at, families, sources: reports, findings, outlook, timeline });
+        let acknowledged = Arc::clone(&self.acknowledged);
+        let sources = reports;
+        let frame =
+            Arc::new(Frame { sequence, at, families, sources, findings, outlook, timeline, acknowledged });
         self.last = Some(Arc::clone(&frame));
         frame
     }

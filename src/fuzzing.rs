@@ -245,7 +245,7 @@ targets! {
     /// A recorded series, and all that is said of it.
     series_csv(bytes) {
         if let Ok(series) = csv::read("fuzz", bytes) {
-            let options = replay::Options { limit: None, horizons: vec![60.0], every: 3 };
+            let options = replay::Options { limit: None, horizons: vec![60.0], every: 3, gpu: false };
             for replayed in replay::replay(&series, &options) {
                 let numbers = replayed.assessment.p_exhaustion.into_iter().flatten();
                 let times = replayed.assessment.tte.map(|tte| tte.p50);

@@ -5,6 +5,11 @@ Needs a build of the workspace (cargo build --profile dist --workspace), prometh
 
     tests/soak.py --minutes 10
     tests/soak.py --minutes 1 --build debug     # what tests/run does
+    tests/soak.py --minutes 40 --storm          # memory under storms; as root, with cgroups and OOM kills
+
+With --storm, 200 processes a second of 5 s each start for 30 s of each minute, 5 cgroups a second are made and removed, an OOM
+kill happens every 10 s, and three ranks at a time report on the job socket for 20 s each; the memory of the daemon is
+printed every 10 s.
 
 Fails where a scrape failed, promtool complains, a series of something gone is left,
 the GPUs beside the hung one went stale, the alert on it did not fire (from two minutes on),
@@ -21,6 +26,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -49,6 +55,92 @@ def rss(pid):
     return 0.0
 
 
+def rollup(pid):
+    """Resident memory, and the anonymous part of it, in MiB."""
+    sizes = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return [int(sizes[name].split()[0]) / 1024 for name in ("Rss", "Anonymous")]
+
+
+def memory_cgroups():
+    """The folder below which cgroups with a memory limit can be made, and the file of the limit; None where there is none."""
+    for folder, limit in ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max")):
+        own = folder / f"memwarden-soak-{os.getpid()}"
+        try:
+            own.mkdir()
+            if (own / limit).exists():
+                return own, limit
+            own.rmdir()
+        except OSError:
+            continue
+    return None
+
+
+RANK = """
+import json, os, socket, sys, time
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect(sys.argv[1])
+    say = lambda **line: s.sendall(json.dumps(line).encode() + b"\\n")
+    say(type="hello", v=1, rank=int(sys.argv[2]), world=3, run="soak")
+    for step in range(200):
+        say(type="step", step=step, seconds=0.1, tokens=step * 1000, loss=2.0)
+        time.sleep(0.1)
+"""
+HOG = "import mmap; m = mmap.mmap(-1, 1 << 27); [m.__setitem__(at, 1) for at in range(0, 1 << 27, 4096)]"
+
+
+def storm(stop, job_socket, counts):
+    """Starts and ends what a busy node starts and ends, until `stop` is set."""
+    place = memory_cgroups()
+    if place is None:
+        print("no cgroups with a memory limit can be made: no cgroups and no OOM kills", flush=True)
+    begun, cgroups, ranks, short, number = time.monotonic(), [], [], [], 0
+
+    def start_in(cgroup, command):
+        # The process is in the cgroup before it runs.
+        return subprocess.Popen(["sh", "-c", f"echo $$ > {cgroup}/cgroup.procs; exec \"$@\"", "sh", *command],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def end(cgroup, process):
+        process.kill()
+        process.wait()
+        cgroup.rmdir()
+
+    while not stop.wait(0.1):
+        number += 1
+        if (time.monotonic() - begun) % 60 < 30:
+            short += [subprocess.Popen(["sleep", "5"]) for _ in range(20)]
+            counts["processes"] += 20
+        # Five seconds at this rate: the sampler sees each of them.
+        while len(short) > 1000 or (short and short[0].poll() is not None):
+            short.pop(0).wait()
+        if place is not None and number % 2 == 0:
+            cgroup = place[0] / f"job-{number}"
+            cgroup.mkdir()
+            cgroups.append((cgroup, start_in(cgroup, ["sleep", "60"])))
+            counts["cgroups"] += 1
+            if len(cgroups) > 25:
+                end(*cgroups.pop(0))
+        if place is not None and number % 100 == 0:
+            cgroup = place[0] / f"small-{number}"
+            cgroup.mkdir()
+            (cgroup / place[1]).write_text(str(32 << 20))
+            hog = start_in(cgroup, [sys.executable, "-c", HOG])
+            counts["OOM kills"] += hog.wait() == -9
+            cgroup.rmdir()
+        ranks = [rank for rank in ranks if rank.poll() is None]
+        while len(ranks) < 3:
+            counts["ranks"] += 1
+            ranks.append(subprocess.Popen([sys.executable, "-c", RANK, job_socket, str(counts["ranks"] % 3)],
+                                          stderr=subprocess.DEVNULL))
+    for cgroup, process in cgroups:
+        end(cgroup, process)
+    for process in ranks + short:
+        process.kill()
+        process.wait()
+    if place is not None:
+        place[0].rmdir()
+
+
 def children(pid):
     return [int(word) for task in Path(f"/proc/{pid}/task").glob("*/children") for word in task.read_text().split()]
 
@@ -72,6 +164,7 @@ def write(scenario, pids, hung):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--storm", action="store_true", help="also storms of processes, cgroups, OOM kills and ranks")
     parser.add_argument("--build", choices=("dist", "release", "debug"), default="dist")
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60
@@ -105,9 +198,13 @@ def main():
         prometheus = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
              f"--web.listen-address=127.0.0.1:{web}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stop, counts = threading.Event(), dict.fromkeys(("processes", "cgroups", "OOM kills", "ranks"), 0)
+        storming = threading.Thread(target=storm, args=(stop, f"{folder}/job.sock", counts))
         try:
-            ended, sizes, begun = [], [], time.monotonic()
+            ended, sizes, begun, shown = [], [], time.monotonic(), 0
             hung = False
+            if arguments.storm:
+                storming.start()
             while (elapsed := time.monotonic() - begun) < seconds:
                 for _ in range(10):
                     old = jobs.pop(random.randrange(len(jobs)))
@@ -120,6 +217,10 @@ def main():
                     hung = now_hung
                     print(f"{elapsed:6.0f} s: GPU {HUNG} {'hangs' if hung else 'answers again'}", flush=True)
                 write(scenario, [job.pid for job in jobs], hung)
+                if arguments.storm and elapsed >= shown:
+                    resident, anonymous = rollup(daemon.pid)
+                    print(f"{elapsed:6.0f} s: RSS {resident:.1f} MiB, of it anonymous {anonymous:.1f} MiB", flush=True)
+                    shown += 10
                 if elapsed > min(60, seconds / 4):
                     workers = children(daemon.pid)
                     sizes.append((rss(daemon.pid), sum(map(rss, workers))))
@@ -131,6 +232,11 @@ def main():
                     if stale or ages.get(str(HUNG), 0) < 10:
                         wrong.append(f"at {elapsed:.0f} s the sample ages are {ages}")
                 time.sleep(1)
+
+            if arguments.storm:
+                stop.set()
+                storming.join()
+                print(", ".join(f"{count} {name}" for name, count in counts.items()), flush=True)
 
             def query(text):
                 url = f"http://127.0.0.1:{web}/api/v1/query?" + urllib.parse.urlencode({"query": text})
@@ -161,6 +267,9 @@ def main():
                 if last > first * 1.1 + 1:
                     wrong.append(f"the {name} grew from {first:.1f} to {last:.1f} MiB")
         finally:
+            stop.set()
+            if storming.ident:
+                storming.join()
             for child in [prometheus, daemon, *jobs]:
                 child.terminate()
             for child in [prometheus, daemon, *jobs]:

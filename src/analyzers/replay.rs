@@ -1,13 +1,14 @@
 //! Feeds a recorded series to a tracker as the daemon would have done.
 
+use std::time::Duration;
+
 use forecast::tracker::{Assessment, Sample, Tracker};
 
-use crate::model::health::{Judged, Rule};
-use crate::model::outlook::LeakState;
+use super::exhaustion::rules::{Level, RULES, Rules};
+use crate::model::finding::Subject;
+use crate::model::health::Rule;
 use crate::model::series::{Row, Series};
-
-/// The horizons that the rules of a health use, in seconds.
-const RULES: [f64; 2] = [900.0, 3600.0];
+use crate::model::time::Timestamp;
 
 /// How a series is replayed.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Options {
     pub horizons: Vec<f64>,
     /// Samples from one assessment to the next, at least 1.
     pub every: usize,
+    /// Whether it is the memory of a GPU, all of which an allocator may have reserved on purpose.
+    pub gpu: bool,
 }
 
 /// An assessment at one time.
@@ -38,7 +41,9 @@ pub struct ReplayedAssessment {
 pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
     let every = options.every.max(1);
     let horizons: Vec<f64> = options.horizons.iter().copied().chain(RULES).collect();
-    let mut tracker = Tracker::new();
+    let (mut tracker, mut rules) = (Tracker::new(), Rules::default());
+    let subject = if options.gpu { Subject::gpu(&"".into(), &"".into()) } else { Subject::host() };
+    let begin = series.rows.first().map_or(0.0, |row| row.at);
     let mut assessments = Vec::with_capacity(series.rows.len() / every + 1);
     for (i, row) in series.rows.iter().enumerate() {
         tracker.push(row.at, sample(row));
@@ -46,17 +51,13 @@ pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
             let limit = options.limit.or(row.limit);
             let mut assessment = tracker.assess(limit, &horizons);
             let known = assessment.p_exhaustion.split_off(options.horizons.len());
+            let since_begin = Duration::try_from_secs_f64(row.at - begin).unwrap_or_default();
+            let now = Timestamp::new(since_begin, since_begin);
+            rules.begin(now);
             let rule = limit.map(|limit| {
-                Rule::of(&Judged {
-                    used: row.used / limit,
-                    grows: assessment.leak >= LeakState::Growing,
-                    leaks: assessment.leak == LeakState::Leaking,
-                    // What the series is about is not known, such as a GPU.
-                    grew: false,
-                    may_be_reserved: false,
-                    within_15_minutes: known[0],
-                    within_hour: known[1],
-                })
+                let used = row.used / limit;
+                let level = Level { used, occupied: used };
+                rules.update(&subject, level, &assessment, [known[0], known[1]], now).0
             });
             assessments.push(ReplayedAssessment { at: row.at, limit, assessment, rule });
         }

@@ -6,6 +6,7 @@
 pub mod log;
 pub mod notify;
 mod perf_log;
+mod problems;
 pub mod push;
 pub mod sampler;
 pub mod serve;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use crate::config::Config;
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
 use crate::host::{clock, fs};
+use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::frame::Frame;
+use crate::model::health::Health;
 use crate::model::source::{Control, Reporter};
 use crate::protection::guard::supervisor::FeedHandle;
 use crate::sources::Context;
@@ -25,6 +27,10 @@ pub enum Request {
     Configure(Box<Config>, Context),
     /// Pass this to every source.
     Control(Control),
+    /// Acknowledge a problem that is as bad as this.
+    Acknowledge(ProblemId, Health, Acknowledgement),
+    /// Forget the acknowledgements of these problems.
+    Forget(Vec<ProblemId>),
     Stop,
 }
 
@@ -35,7 +41,7 @@ pub struct Sampler {
     thread: JoinHandle<()>,
 }
 
-/// Starts sampling; frames appear in `frames`.
+/// Starts sampling; frames appear in `frames`. `requests` are handled between ticks.
 ///
 /// # Errors
 /// The operating system's, where the thread could not be started.
@@ -46,8 +52,8 @@ pub fn start(
     frames: watch::Sender<Option<Arc<Frame>>>,
     feed: Arc<FeedHandle>,
     reporters: impl IntoIterator<Item = Arc<dyn Reporter>> + Send + 'static,
+    (requests, inbox): (Sender<Request>, Receiver<Request>),
 ) -> std::io::Result<Sampler> {
-    let (requests, inbox) = channel();
     let config = config.clone();
     let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
         let interval = config.sampling.interval;
@@ -118,14 +124,6 @@ fn run(
         if let Some(kept) = keeping.and_then(state::Keeper::loaded) {
             engine.restore(kept);
         }
-        while let Some((request, answer)) = keeping.and_then(state::Keeper::asked) {
-            let known = engine.acknowledge(&request.problem, &request.acknowledgement);
-            if known && let Some(keeping) = keeping {
-                keeping.keep(engine.save());
-            }
-            // The thread that asked may have stopped waiting.
-            let _ = answer.send(known);
-        }
         let now = clock::now();
         let frame = engine.tick(now);
         events.step("publish", clock::now());
@@ -153,6 +151,13 @@ fn run(
                     engine.reconfigure(EVERYTHING, &config, context);
                 }
                 Ok(Request::Control(request)) => engine.control(request),
+                Ok(Request::Acknowledge(id, health, acknowledgement)) => {
+                    engine.acknowledged().add(id, health, acknowledgement);
+                    if let Some(keeping) = keeping {
+                        keeping.keep(engine.save());
+                    }
+                }
+                Ok(Request::Forget(ids)) => ids.iter().for_each(|id| engine.acknowledged().remove(id)),
                 Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => break,
             }

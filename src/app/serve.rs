@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::perf_log::{Owners, PerfLog};
+use super::problems::{self, Operators};
 use super::sampler::{self, Request, Sampler};
 use super::{log, notify, schema};
 use crate::config::{self, Config, Override, Paths};
@@ -126,12 +127,14 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         GuardSupervisor::new(|| own_command("hook-helper"), Arc::clone(&records), Arc::clone(&checkpoints));
     let host_name = sysinfo::System::host_name();
     let jobs = Arc::new(Ledger::new(host_name.as_deref()));
+    let (requests, inbox) = std::sync::mpsc::channel();
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
         compatibility: config.compatibility,
         frames: frames.clone(),
         events: Arc::clone(&events),
         reload: Box::new(ReloadRequests(reload)),
+        acknowledge: Box::new(Operators(requests.clone())),
         alerts: Arc::clone(guard.alert_receiver()) as _,
         run_requests: Arc::clone(guard.run_receiver()) as _,
         host_name,
@@ -151,7 +154,9 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let feed = Arc::clone(guard.feed());
     let owners = Arc::new(Owners::new(&config.paths.passwd));
     let reporters: [Arc<dyn Reporter>; 2] = [Arc::clone(&owners) as _, jobs as _];
-    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, feed, reporters)
+    tokio::spawn(problems::follow(frames.clone(), requests.clone()));
+    let requests = (requests, inbox);
+    let sampler = sampler::start(&config, context, Arc::clone(&events), publish, feed, reporters, requests)
         .context("cannot start the sampler")?;
     let perf_log = perf_log(&config, &frames, &owners);
     let recording = Recording {

@@ -1,13 +1,12 @@
-//! The state of the analyzers, saved across restarts of the daemon.
+//! The state of the analyzers and the acknowledged problems, saved across restarts of the daemon.
 //!
 //! One JSON file, replaced as a whole. A file that is damaged, of another boot or of another version is ignored
 //! with a warning: the state only saves the analyzers some minutes of observation. A separate thread serializes the
 //! state, and reads and writes the file; nothing waits for it.
 
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use serde::Deserialize;
 
 use crate::engine::analyze::Kept;
 use crate::host::{clock, fs};
-use crate::model::analyzer::{Acknowledgement, SavedState};
+use crate::model::analyzer::SavedState;
 
 /// Time between two saves while the daemon runs.
 pub(super) const EVERY: Duration = Duration::from_secs(60);
@@ -66,29 +65,10 @@ fn load(path: &Path, boot_id: &str) -> Option<Kept> {
     Some(file.analyzers)
 }
 
-/// The file beside the state in which `memwarden acknowledge` asks to acknowledge a problem. The daemon removes it, or gives
-/// it the name [`REFUSED`] where it does not know the problem.
-pub(crate) const REQUEST: &str = "acknowledge";
-/// A request that was refused.
-pub(crate) const REFUSED: &str = "acknowledge.refused";
-/// Time between two looks for a request.
-const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A request to acknowledge a problem.
-#[derive(Debug, Deserialize, serde::Serialize)]
-pub(crate) struct Request {
-    pub(crate) problem: String,
-    pub(crate) acknowledgement: Acknowledgement,
-}
-
-/// A request, and where the answer goes: whether the problem is known.
-pub(super) type Asked = (Request, SyncSender<bool>);
-
-/// The thread that reads the file once and writes it at intervals, and passes on acknowledgements.
+/// The thread that reads the file once and writes it at intervals.
 pub(super) struct Keeper {
     jobs: SyncSender<SavedStates>,
     loaded: Receiver<Kept>,
-    asked: Receiver<Asked>,
     thread: JoinHandle<()>,
 }
 
@@ -106,20 +86,14 @@ impl Keeper {
     pub(super) fn start(path: PathBuf, boot_id: String) -> io::Result<Self> {
         let (jobs, inbox) = sync_channel(1);
         let (found, loaded) = channel();
-        let (ask, asked) = channel();
-        let run = move || keep_all(&path, &boot_id, &found, &inbox, &ask);
+        let run = move || keep_all(&path, &boot_id, &found, &inbox);
         let thread = std::thread::Builder::new().name("state".to_owned()).spawn(run)?;
-        Ok(Self { jobs, loaded, asked, thread })
+        Ok(Self { jobs, loaded, thread })
     }
 
     /// The state of an earlier run, returned once, as soon as it was read.
     pub(super) fn loaded(&self) -> Option<Kept> {
         self.loaded.try_recv().ok()
-    }
-
-    /// A request of an operator, if there is one.
-    pub(super) fn asked(&self) -> Option<Asked> {
-        self.asked.try_recv().ok()
     }
 
     /// Queues `saved` for writing; while a write is in progress, later states are dropped.
@@ -133,9 +107,8 @@ impl Keeper {
     /// Queues the last state, and waits for the write at most this long.
     pub(super) fn finish(self, saved: SavedStates, deadline: Duration) {
         self.keep(saved);
-        let Self { jobs, thread, asked, .. } = self;
-        // Without a receiver, a request that waits is refused at once.
-        drop((jobs, asked));
+        let Self { jobs, thread, .. } = self;
+        drop(jobs);
         let begun = clock::now();
         while !thread.is_finished() && clock::now().since(begun) < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -143,25 +116,13 @@ impl Keeper {
     }
 }
 
-fn keep_all(
-    path: &Path,
-    boot_id: &str,
-    found: &Sender<Kept>,
-    inbox: &Receiver<SavedStates>,
-    ask: &Sender<Asked>,
-) {
+fn keep_all(path: &Path, boot_id: &str, found: &Sender<Kept>, inbox: &Receiver<SavedStates>) {
     if let Some(kept) = load(path, boot_id) {
         // The sampler may have ended meanwhile.
         let _ = found.send(kept);
     }
     let mut failing = false;
-    loop {
-        pass_on(path, ask);
-        let keepsakes = match inbox.recv_timeout(REQUEST_INTERVAL) {
-            Ok(keepsakes) => keepsakes,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
+    while let Ok(keepsakes) = inbox.recv() {
         match fs::write_atomically(path, |out| write(out, boot_id, keepsakes)) {
             Ok(()) if std::mem::take(&mut failing) => tracing::info!("The state can be written again."),
             Ok(()) => {}
@@ -171,35 +132,6 @@ fn keep_all(
                 }
             }
         }
-    }
-}
-
-/// Passes a request to the sampler, and answers it. Only the user of the daemon can write one.
-fn pass_on(state: &Path, ask: &Sender<Asked>) {
-    let path = state.with_file_name(REQUEST);
-    let Ok(of) = std::fs::symlink_metadata(&path) else { return };
-    let is_own = of.is_file() && of.uid() == rustix::process::geteuid().as_raw();
-    let read = fs::read_bounded(&path, 4096).ok().filter(|_| is_own);
-    // Nobody waits for the answer to an old request, which may be about an earlier problem.
-    let is_new = |request: &Request| {
-        let age = clock::now().unix().as_secs_f64() - request.acknowledgement.unix_seconds;
-        (0.0..EVERY.as_secs_f64()).contains(&age)
-    };
-    let request = read.and_then(|bytes| serde_json::from_slice::<Request>(&bytes).ok()).filter(is_new);
-    let known = request.is_some_and(|request| {
-        let shown = format!("{request:?}");
-        let (answer, answered) = sync_channel(1);
-        let known = ask.send((request, answer)).is_ok() && answered.recv_timeout(EVERY).unwrap_or(false);
-        tracing::info!(request = shown, known, "Answered a request to acknowledge a problem.");
-        known
-    });
-    let done = if known {
-        std::fs::remove_file(&path)
-    } else {
-        std::fs::rename(&path, state.with_file_name(REFUSED))
-    };
-    if let Err(error) = done {
-        tracing::warn!(path = %path.display(), %error, "The request cannot be answered.");
     }
 }
 

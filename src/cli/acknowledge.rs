@@ -1,63 +1,41 @@
-//! `memwarden acknowledge`: acknowledges a problem of the node that stays until something was done about it.
+//! `memwarden acknowledge`: says that somebody looks after a problem.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use super::fetch::{self, Fetcher};
+use crate::serve::http::Acknowledging;
 
-use crate::app::state::{REFUSED, REQUEST, Request};
-use crate::host::{clock, fs};
-use crate::model::analyzer::Acknowledgement;
-use crate::model::printable;
-
-/// Acknowledge a problem of this node: an XID error of a GPU that needs an operator.
+/// Acknowledge a problem of this node.
 ///
-/// It is shown as acknowledged from then on, no longer counts as critical, and its alert ends. It is a problem again when the GPU
-/// reports another such XID. Only the user of the daemon, root, can do it: the request is a file in the daemon's state folder,
-/// and the state has who did it and when. Exit codes: 0 success, 1 an error, such as a problem that does not exist.
+/// It stays in the list of problems as acknowledged, with who did it and when, and no longer counts for the health of the node
+/// and the exit code of `memwarden check`. It counts again when it gets worse or, for an XID error, happens again. The
+/// acknowledgement is forgotten two minutes after the problem has ended, and at a restart of the node, not at one of the daemon.
+/// The alert on an XID error ends; silence other alerts in Alertmanager. Only root can do it, over the socket of the daemon. Exit
+/// codes: 0 success, 1 an error, such as a problem that does not exist.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Example:\n  memwarden acknowledge gpu/3 --by alice")]
+#[command(after_long_help = "Example:\n  memwarden acknowledge xid/gpu/3 --by alice")]
 pub(super) struct Args {
-    /// Name of the problem, as its advice on the page and in `top` has it.
+    /// Name of the problem, as the page, `top` and /api/v1/node have it.
     problem: String,
     /// Who acknowledges it [default: the user who called sudo, else root].
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
-    /// State file of the daemon.
-    #[arg(long, value_name = "FILE", default_value = "/var/lib/memwarden/state.json")]
-    state: PathBuf,
+    /// Socket of the daemon, unix:/PATH.
+    #[arg(long, value_name = "URL", default_value_t = fetch::local())]
+    url: String,
 }
 
-/// The daemon looks twice a second, and answers after its next sample.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The daemon answers at once.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const LARGEST: usize = 64 << 10;
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let [path, refused] = [REQUEST, REFUSED].map(|name| self.state.with_file_name(name));
         let by = self.by.or_else(|| std::env::var("SUDO_USER").ok()).unwrap_or_else(|| "root".to_owned());
-        let by = printable::escaped(&by).into_owned();
-        let acknowledgement = Acknowledgement { by, unix_seconds: clock::now().unix().as_secs_f64() };
-        if path.exists() {
-            bail!("another request waits for the daemon: {}", path.display());
-        }
-        // The answer to an earlier request that was not waited for.
-        let _ = std::fs::remove_file(&refused);
-        let request = serde_json::to_vec(&Request { problem: self.problem, acknowledgement })?;
-        fs::write_atomically(&path, |out| out.write_all(&request))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        let begun = clock::now();
-        while path.exists() {
-            if clock::now().since(begun) > ANSWER_TIMEOUT {
-                // It must not be found later.
-                let _ = std::fs::remove_file(&path);
-                bail!("no daemon with the state file {} has answered", self.state.display());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        if std::fs::remove_file(refused).is_ok() {
-            bail!("the daemon has no such problem");
-        }
+        let request = serde_json::to_vec(&Acknowledging { problem: self.problem, by })?;
+        let fetcher = Fetcher::new(&self.url, LARGEST, ANSWER_TIMEOUT)?;
+        fetch::runtime()?.block_on(fetcher.post("/api/v1/acknowledge", request))?;
         Ok(ExitCode::SUCCESS)
     }
 }

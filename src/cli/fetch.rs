@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
-use http::{Request, Uri, header};
+use http::{Method, Request, Uri, header};
 use http_body_util::Full;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -77,7 +77,15 @@ impl Fetcher {
     /// # Errors
     /// No answer in time, a status other than success (with the text of the server), or an answer above the limit.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
-        self.ask(path).await.with_context(|| format!("cannot get {}{path}", self.url))
+        self.ask(path, None).await.with_context(|| format!("cannot get {}{path}", self.url))
+    }
+
+    /// The body of a successful answer to POST of JSON to a path below the URL.
+    ///
+    /// # Errors
+    /// As [`Fetcher::get`].
+    pub(super) async fn post(&self, path: &str, json: Vec<u8>) -> anyhow::Result<Bytes> {
+        self.ask(path, Some(json)).await.with_context(|| format!("cannot post to {}{path}", self.url))
     }
 
     /// The answer of a daemon to GET of a path below its URL.
@@ -98,13 +106,18 @@ impl Fetcher {
         self.json(&format!("/api/v1/history?{query}")).await
     }
 
-    async fn ask(&self, path: &str) -> anyhow::Result<Bytes> {
+    async fn ask(&self, path: &str, json: Option<Vec<u8>>) -> anyhow::Result<Bytes> {
         let request = match self.url.strip_prefix(LOCAL) {
             // The socket has no name, and HTTP requires one.
-            Some(_) => Request::get(path).header(header::HOST, "localhost"),
-            None => Request::get(address(&format!("{}{path}", self.url))?),
+            Some(_) => Request::builder().uri(path).header(header::HOST, "localhost"),
+            None => Request::builder().uri(address(&format!("{}{path}", self.url))?),
         };
-        let request = request.header(header::ACCEPT, "application/json").body(Full::default())?;
+        let request = match &json {
+            Some(_) => request.method(Method::POST).header(header::CONTENT_TYPE, "application/json"),
+            None => request,
+        };
+        let body = json.map_or_else(Full::default, Full::from);
+        let request = request.header(header::ACCEPT, "application/json").body(body)?;
         let answer = self.client.exchange(request).await.map_err(|error| match error {
             HttpError::Connect(why) => anyhow!("{why} (is it running there?)"),
             HttpError::Certificate(_) => {

@@ -1,6 +1,7 @@
 //! Runs the analyzers, isolated from each other's failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
@@ -8,7 +9,8 @@ use super::message;
 use crate::analyzers::Registration;
 use crate::config::Config;
 use crate::host::clock;
-use crate::model::analyzer::{Acknowledgement, Analysis, Analyzer, SavedState, View};
+use crate::model::acknowledged::Acknowledged;
+use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::finding::{Finding, Severity};
 use crate::model::frame::SourceReport;
 use crate::model::outlook::Outlook;
@@ -103,11 +105,6 @@ impl Analyzers {
         }
     }
 
-    /// Acknowledges a problem; false where no analyzer has it.
-    pub(super) fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
-        self.running.iter_mut().any(|running| running.analyzer.acknowledge(problem, by))
-    }
-
     /// The state to keep across a restart.
     pub(super) fn save(&self) -> Vec<(&'static str, SavedState)> {
         let saved = self.running.iter().filter_map(|running| {
@@ -117,12 +114,14 @@ impl Analyzers {
         saved.collect()
     }
 
-    /// Runs each analyzer over the points in `batch`, adds its gauges, and returns the findings and the outlook.
+    /// Runs each analyzer over the points in `batch`, adds its gauges, forgets the acknowledgements that end, and returns the
+    /// findings and the outlook.
     pub(super) fn run(
         &mut self,
         at: Timestamp,
         batch: &mut Batch,
         sources: &[SourceReport],
+        acknowledged: &mut Arc<Acknowledged>,
     ) -> (Vec<Finding>, Outlook) {
         let (mut results, mut findings, mut outlook) = (Batch::new(), Vec::new(), Outlook::default());
         let (mut shortages, mut answers) = (Vec::new(), Vec::new());
@@ -130,6 +129,7 @@ impl Analyzers {
             let name = running.registration.name;
             let begun = clock::now();
             let view = View::new(batch.families()).with_sources(sources).with_facts(&batch.facts);
+            let view = view.with_acknowledged(acknowledged);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let mut analysis = Analysis::default();
                 running.analyzer.analyze(&view, at, &mut analysis);
@@ -151,6 +151,9 @@ impl Analyzers {
             shortages.extend(analysis.shortages);
             answers.extend(analysis.answers);
             outlook.absorb(analysis.outlook);
+            for id in &analysis.unacknowledged {
+                Arc::make_mut(acknowledged).remove(id);
+            }
         }
         batch.absorb(results);
         batch.facts.shortages.append(&mut shortages);

@@ -2,11 +2,13 @@
 
 #![warn(missing_docs)]
 
+use super::acknowledged::{Acknowledged, ProblemId};
 use super::desc::Metric;
 use super::facts::Facts;
 use super::finding::Finding;
 use super::fit::Answer;
 use super::frame::SourceReport;
+use super::health::Health;
 use super::label::Label;
 use super::outlook::Outlook;
 use super::point::{Batch, Family, Point};
@@ -21,11 +23,6 @@ use super::time::Timestamp;
 pub trait Analyzer: Send {
     /// Evaluates one tick.
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis);
-
-    /// Acknowledges a problem by its name; false where the analyzer has none of this name.
-    fn acknowledge(&mut self, _problem: &str, _by: &Acknowledgement) -> bool {
-        false
-    }
 
     /// The state to keep across a restart of the daemon; absent where there is none.
     ///
@@ -43,15 +40,6 @@ pub trait Analyzer: Send {
     }
 }
 
-/// Who has acknowledged a problem, and when.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Acknowledgement {
-    /// The name of the operator.
-    pub by: String,
-    /// In seconds since 1970.
-    pub unix_seconds: f64,
-}
-
 /// A copy of an analyzer's state, which serializes itself as JSON when called.
 pub type SavedState = Box<dyn FnOnce(&mut dyn std::io::Write) -> Result<(), serde_json::Error> + Send>;
 
@@ -61,12 +49,13 @@ pub struct View<'a> {
     families: &'a [Family],
     sources: &'a [SourceReport],
     facts: Option<&'a Facts>,
+    acknowledged: Option<&'a Acknowledged>,
 }
 
 impl<'a> View<'a> {
     /// A view of these families.
     pub const fn new(families: &'a [Family]) -> Self {
-        Self { families, sources: &[], facts: None }
+        Self { families, sources: &[], facts: None, acknowledged: None }
     }
 
     /// The same view with the reports of the sources.
@@ -77,6 +66,16 @@ impl<'a> View<'a> {
     /// The same view with the facts of the sources.
     pub const fn with_facts(self, facts: &'a Facts) -> Self {
         Self { facts: Some(facts), ..self }
+    }
+
+    /// The same view with the acknowledged problems.
+    pub const fn with_acknowledged(self, acknowledged: &'a Acknowledged) -> Self {
+        Self { acknowledged: Some(acknowledged), ..self }
+    }
+
+    /// Whether a problem that is as bad as `health` is acknowledged.
+    pub fn acknowledged(&self, id: &ProblemId, health: Health) -> bool {
+        self.acknowledged.is_some_and(|known| known.of(id, health).is_some())
     }
 
     /// The facts of this tick; absent where only points are evaluated.
@@ -115,4 +114,6 @@ pub struct Analysis {
     pub outlook: Outlook,
     /// What ranks are told of their predictions, at most one for each process. An answer is sent when it changes.
     pub answers: Vec<Answer>,
+    /// Problems whose acknowledgements end: they are resolved, or something happened again that their severity does not show.
+    pub unacknowledged: Vec<ProblemId>,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::acknowledged::Acknowledged;
 use super::finding::Finding;
 use super::outlook::Outlook;
 use super::point::Family;
@@ -25,6 +26,8 @@ pub struct Frame {
     pub outlook: Outlook,
     /// Recent events of training jobs.
     pub timeline: Arc<Timeline>,
+    /// The problems that operators have acknowledged.
+    pub acknowledged: Arc<Acknowledged>,
 }
 
 #[derive(Clone, Debug, serde::Serialize)]

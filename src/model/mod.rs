@@ -2,6 +2,7 @@
 //!
 //! Pure data. Nothing here reads a clock, a file or a socket, and nothing here imports another module.
 
+pub mod acknowledged;
 pub mod analyzer;
 pub mod attention;
 pub mod checkpoint;

@@ -291,9 +291,9 @@ mod tests {
 
     fn frame(batch: Batch) -> Arc<Frame> {
         let (families, ..) = batch.seal();
-        let (sources, findings, outlook, timeline) = Default::default();
+        let (sources, findings, outlook, timeline, acknowledged) = Default::default();
         let at = crate::model::time::Timestamp::from_secs(1);
-        Arc::new(Frame { sequence: 1, at, families, sources, findings, outlook, timeline })
+        Arc::new(Frame { sequence: 1, at, families, sources, findings, outlook, timeline, acknowledged })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forecast::{Forecast, Forecasts};
 use super::lookup::{Lookup, MetricRow};
-use crate::catalog::{buddyinfo, memory, process, vmstat};
+use crate::catalog::{buddyinfo, cgroup, memory, process, vmstat};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::frame::Frame;
@@ -46,9 +46,49 @@ pub struct Host {
     pub forecast: Option<Forecast>,
     /// The largest processes in no workload.
     pub processes: Vec<super::Process>,
+    /// The cgroups with the most memory, without those whose memory is mostly that of one below them.
+    #[serde(default)]
+    pub cgroups: Vec<Cgroup>,
     /// Free memory by NUMA node and zone.
     #[serde(default)]
     pub zones: Vec<Zone>,
+}
+
+/// Maximum number of cgroups.
+const MOST_CGROUPS: usize = 10;
+
+/// The memory of a cgroup in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cgroup {
+    pub path: String,
+    /// Charged memory, with file cache.
+    pub used: f64,
+    /// Its own limit; absent where it has none.
+    pub limit: Option<f64>,
+}
+
+/// The largest of the cgroups that are measured.
+fn cgroups(lookup: &Lookup<'_>) -> Vec<Cgroup> {
+    let limits: BTreeMap<&str, f64> =
+        lookup.rows(&cgroup::LIMIT.desc).map(|row| (row.label("cgroup"), row.value())).collect();
+    let mut all: Vec<(&str, f64)> =
+        lookup.rows(&cgroup::USAGE.desc).map(|row| (row.label("cgroup"), row.value())).collect();
+    all.sort_by(|one, next| next.1.total_cmp(&one.1).then_with(|| one.0.cmp(next.0)));
+    let is_below = |path: &str, above: &str| {
+        path.strip_prefix(above.trim_end_matches('/'))
+            .is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+    };
+    let says_more = |(path, used): &&(&str, f64)| {
+        !all.iter().any(|(below, part)| is_below(below, path) && *part > used / 2.0)
+    };
+    let shown = all.iter().filter(says_more).take(MOST_CGROUPS);
+    shown
+        .map(|(path, used)| Cgroup {
+            path: (*path).to_owned(),
+            used: *used,
+            limit: limits.get(path).copied(),
+        })
+        .collect()
 }
 
 /// Free memory of a zone of the kernel.
@@ -123,6 +163,7 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
         swap_used: lookup.value(&memory::SWAP_USED.desc),
         swap_total: lookup.value(&memory::SWAP_TOTAL.desc),
         oom_kills: lookup.value(&vmstat::OOM_KILLS.desc),
+        cgroups: cgroups(lookup),
         limited: lookup.value(&process::LIMITED.desc).is_some_and(|limited| limited > 0.0),
         forecast,
         processes: super::workload::processes_of(lookup, ""),

@@ -14,6 +14,7 @@ mod host;
 mod lookup;
 mod owner;
 mod problem;
+mod problems;
 mod protection;
 pub mod sheet;
 pub mod table;
@@ -174,7 +175,7 @@ impl NodeView {
             (name, _) => name.to_owned(),
         };
         std::mem::swap(&mut view.workloads, &mut workloads);
-        view.problems = problem::problems(&view, frame, &forecasts);
+        view.problems = problems::problems(&view, frame, &forecasts);
         view.take_problems();
         view.is_stalled = situation.age_seconds > situation.stale_after;
         view.verdict = verdict::verdict(&view, &forecasts, situation);
@@ -203,11 +204,11 @@ impl NodeView {
         }
         for problem in &self.problems {
             if let Some(gpu) = self.gpus.iter_mut().find(|gpu| Some(&gpu.index) == problem.gpu.as_ref()) {
-                gpu.health = gpu.health.max(problem.health);
+                gpu.health = gpu.health.max(problem.counted());
             }
             let named = problem.workload.as_ref();
             if let Some(workload) = self.workloads.iter_mut().find(|workload| Some(&workload.name) == named) {
-                workload.health = workload.health.max(problem.health);
+                workload.health = workload.health.max(problem.counted());
             }
         }
         self.workloads.sort_by(|one, next| {

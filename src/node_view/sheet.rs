@@ -393,7 +393,7 @@ impl NodeView {
         let is_elsewhere = problem.link != Link::Node;
         Some(Sheet {
             title: "Problem".to_owned(),
-            health: problem.health,
+            health: problem.counted(),
             leads_to: is_elsewhere.then(|| ("where more is shown", problem.link.clone())),
             sections: vec![Section::new("problems", "", vec![Item::Problems(vec![problem.clone()])])],
             ..Sheet::default()

@@ -2,6 +2,7 @@
 
 use super::events::Event;
 use super::forecast::time_left;
+use super::host::Cgroup;
 use super::problem::Link;
 use super::table::{Cell, Row, Table};
 use super::training::{Allocator, Rank};
@@ -85,7 +86,7 @@ impl NodeView {
                 .count("processes", 8, own.process_count)
         };
         let empty = "No workload is running: a job of Slurm, a container, processes with GPU memory, or what sources.workload.matchers and \
-             units name.";
+             units name (docs/configuration.md, section Workloads).";
         let mut table = Table::new("Workloads", self.workloads.iter().map(row), empty);
         if self.workloads_omitted > 0 {
             table.rest = format!(
@@ -112,7 +113,7 @@ impl NodeView {
     pub fn problem_table(&self) -> Table {
         let rows = self.problems.iter().enumerate().map(|(place, problem)| {
             let what = problem.what.split(" in ").next().unwrap_or_default();
-            Row::new(format!("{what}\0{:?}\0{place}", problem.link), problem.health)
+            Row::new(format!("{what}\0{:?}\0{place}", problem.link), problem.counted())
                 .to(Link::Problem(place))
                 .value("since", 1, problem.since, |since| format::clock(since, self.unix_seconds))
                 .prose("problem", problem.sentence().trim_end_matches('.'))
@@ -160,6 +161,18 @@ impl NodeView {
     /// The largest processes that belong to no workload.
     pub fn process_table(&self) -> Table {
         process_table(&self.host.processes, self.host.used, None)
+    }
+
+    /// The largest cgroups, where there is no workload.
+    pub fn cgroup_table(&self) -> Table {
+        let row = |own: &Cgroup| {
+            let used = Cell::number(Some(own.used), format::bytes);
+            Row::new(&*own.path, Health::Ok)
+                .text("cgroup", 0, &own.path)
+                .number("memory", 0, used.share(format::share(Some(own.used), own.limit.or(self.host.total))))
+                .bytes("limit", 1, own.limit)
+        };
+        Table::new("Cgroups", self.host.cgroups.iter().map(row), "No cgroup is measured.")
     }
 
     /// The sources of samples.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::events::Recorder;
 use super::*;
 use crate::catalog::{fragmentation, gpu, memory, protection, training, workload as jobs};
+use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::frame::SourceReport;
 use crate::model::health::Rule;
@@ -168,6 +169,7 @@ impl Node {
                 ..Outlook::default()
             },
             timeline: Arc::default(),
+            acknowledged: Arc::default(),
         }
     }
 
@@ -564,4 +566,79 @@ fn a_view_survives_json_and_its_printable_form_has_no_control_characters() {
     let shown = view.printable();
     assert_eq!(shown.workloads[0].run, "llama\\x1b[2J\\n");
     assert!(!serde_json::to_string(&shown).unwrap().contains("\\u001b"));
+}
+
+#[test]
+fn an_acknowledged_problem_stays_listed_and_does_not_count_until_it_is_worse() {
+    let frame = |known: Health| {
+        let mut node = Node::new();
+        node.gpu(0, 72, "ok");
+        node.job("slurm/4711", "alice", "llama70b", 0, Some(71));
+        node.leak();
+        let mut frame = node.frame();
+        let [gpu, uuid] = gpu_labels(0);
+        let acknowledgement = Acknowledgement { by: "bob".to_owned(), unix_seconds: began() };
+        let id = ProblemId::new("memory", Subject::gpu(&gpu, &uuid));
+        Arc::make_mut(&mut frame.acknowledged).add(id, known, acknowledgement);
+        frame
+    };
+    let worse = view(&frame(Health::Warning), 0.5, None);
+    assert_eq!(worse.verdict.health, Health::Critical);
+    let [problem] = &worse.problems[..] else { panic!("{:?}", worse.problems) };
+    assert_eq!(problem.acknowledging().unwrap(), "memwarden acknowledge memory/gpu/0");
+    let known = view(&frame(Health::Critical), 0.5, None);
+    assert_eq!(known.verdict.health, Health::Ok);
+    let [problem] = &known.problems[..] else { panic!("{:?}", known.problems) };
+    assert_eq!(
+        (problem.health, problem.counted(), problem.acknowledging()),
+        (Health::Critical, Health::Ok, None)
+    );
+    let said = &known.verdict.sentence;
+    assert!(said.starts_with("Every known problem is acknowledged. GPU 0 ("), "{said}");
+    assert!(said.contains(", acknowledged by bob at "), "{said}");
+}
+
+#[test]
+fn the_largest_cgroups_are_those_that_say_more_than_their_parents() {
+    let mut node = Node::new();
+    for (path, gib, limit) in [
+        ("/", 20, None),
+        ("/user.slice", 12, None),
+        ("/user.slice/user-1000.slice", 11, Some(16)),
+        ("/system.slice", 8, None),
+        ("/system.slice/a.service", 3, None),
+        ("/system.slice/b.service", 3, Some(4)),
+    ] {
+        node.batch.put(&crate::catalog::cgroup::USAGE, &[path.into()], Bytes::new(gib * GIB));
+        let limit = limit.map(|gib: u64| Bytes::new(gib * GIB));
+        node.batch.put_some(&crate::catalog::cgroup::LIMIT, &[path.into()], limit);
+    }
+    let table = node.view().cgroup_table();
+    let rows: Vec<Vec<String>> =
+        table.rows.iter().map(|row| row.cells.iter().map(|cell| cell.text.clone()).collect()).collect();
+    expect_test::expect![[r#"
+        [
+            [
+                "/user.slice/user-1000.slice",
+                "11.0 GiB",
+                "16.0 GiB",
+            ],
+            [
+                "/system.slice",
+                "8.0 GiB",
+                "–",
+            ],
+            [
+                "/system.slice/a.service",
+                "3.0 GiB",
+                "–",
+            ],
+            [
+                "/system.slice/b.service",
+                "3.0 GiB",
+                "4.0 GiB",
+            ],
+        ]
+    "#]]
+    .assert_debug_eq(&rows);
 }

@@ -40,9 +40,8 @@ pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Si
             more: view.problems.len(),
         };
     }
-    // What is acknowledged is ok.
-    let problems = view.problems.partition_point(|problem| problem.health > Health::Ok);
-    if let Some((worst, others)) = view.problems[..problems].split_first() {
+    let counted = view.problems.partition_point(|problem| problem.counted() > Health::Ok);
+    if let Some((worst, others)) = view.problems[..counted].split_first() {
         return Verdict { health: worst.health, sentence: worst.sentence(), more: others.len() };
     }
     if !view.analyzed.forecasts {
@@ -50,6 +49,10 @@ pub(super) fn verdict(view: &NodeView, forecasts: &Forecasts<'_>, situation: &Si
     }
     if outlook::overall(forecasts.all()) == Health::Unknown {
         return Verdict::unknown(TOO_FEW);
+    }
+    if let Some((worst, others)) = view.problems.split_first() {
+        let sentence = format!("Every known problem is acknowledged. {}", worst.sentence());
+        return Verdict { health: Health::Ok, sentence, more: others.len() };
     }
     let fullest = view
         .gpus

@@ -11,6 +11,7 @@ use super::owner::Owner;
 use super::problem::{Link, Problem};
 use super::training::Rank;
 use crate::catalog::{cgroup, gpu, workload};
+use crate::model::acknowledged::ProblemId;
 use crate::model::desc::Desc;
 use crate::model::finding::Subject;
 use crate::model::format;
@@ -98,6 +99,7 @@ impl Workload {
             since: Some(now - shortest),
             workload: Some(self.name.clone()),
             link: Link::Workload(self.name.clone()),
+            id: ProblemId::new("steps", Subject::workload(&self.name.as_str().into())),
             ..Problem::default()
         })
     }

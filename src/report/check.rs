@@ -44,10 +44,14 @@ impl CheckReport {
         }
         let is_selected = |problem: &&Problem| scope == Scope::All || problem.is_of_node;
         let stated = node.problems.iter().filter(is_selected);
-        let mut problems: Vec<_> = stated.map(|problem| (problem.health, problem.sentence())).collect();
+        let mut problems: Vec<_> = stated
+            .filter(|problem| problem.acknowledged.is_none())
+            .map(|problem| (problem.health, problem.sentence()))
+            .collect();
         // With no problem stated, the verdict says whether that means that there is none.
         let verdict = &node.verdict;
-        if node.problems.is_empty() && verdict.health == Health::Unknown && !verdict.sentence.is_empty() {
+        let none_counts = node.problems.iter().all(|problem| problem.acknowledged.is_some());
+        if none_counts && verdict.health == Health::Unknown && !verdict.sentence.is_empty() {
             problems.push((Health::Unknown, verdict.sentence.clone()));
         } else if problems.is_empty()
             && node.host.forecast.as_ref().is_some_and(|forecast| !forecast.is_ready())
@@ -153,6 +157,16 @@ mod tests {
         assert_eq!(check(&node, Scope::Node, Health::Critical), (0, "warning: W".to_owned()));
         assert_eq!(check(&node, Scope::Node, Health::Warning), (1, "warning: W".to_owned()));
         assert_eq!(check(&node, Scope::All, Health::Critical).0, 1);
+    }
+
+    #[test]
+    fn an_acknowledged_problem_does_not_count() {
+        let mut node = node(&[(Health::Critical, true, "C"), (Health::Unknown, true, "U")]);
+        let by = crate::model::acknowledged::Acknowledgement::default();
+        node.problems[0].acknowledged = Some(by.clone());
+        assert_eq!(check(&node, Scope::Node, Health::Warning), (2, "unknown: U".to_owned()));
+        node.problems[1].acknowledged = Some(by);
+        assert_eq!(check(&node, Scope::All, Health::Warning), (0, "ok: no problem is known".to_owned()));
     }
 
     #[test]

@@ -200,6 +200,7 @@ mod tests {
             findings: Vec::new(),
             outlook: crate::model::outlook::Outlook::default(),
             timeline: std::sync::Arc::default(),
+            acknowledged: std::sync::Arc::default(),
         };
         let text = String::from_utf8(encode(&frame)).unwrap();
         expect![[r#"{"schema_version":1,"sequence":7,"unix_seconds":1.0,"sources":[],"findings":[],"conclusions":[],"metrics":[{"name":"memwarden_small_ratio","unit":"1","kind":"gauge","help":"Small.","series":[{"labels":{"a":"x","b":"\"\n\u0001"},"value":0.1}]}]}"#]]

@@ -116,6 +116,7 @@ mod tests {
             findings: Vec::new(),
             outlook: crate::model::outlook::Outlook::default(),
             timeline: Arc::new(Timeline { entries, forgotten: 4 }),
+            acknowledged: Arc::default(),
         }
     }
 

@@ -1,3 +1,4 @@
 //! Tests of what several modules must agree on.
 
+mod series;
 mod severity;

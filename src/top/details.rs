@@ -85,9 +85,12 @@ impl Detail {
             }
             Item::Problems(problems) => {
                 for problem in problems {
-                    self.text(Some(problem.health), &problem.sentence());
+                    self.text(Some(problem.counted()), &problem.sentence());
                     if !problem.advice.is_empty() {
                         self.text(None, &problem.advice);
+                    }
+                    if let Some(command) = problem.acknowledging() {
+                        self.text(None, &command);
                     }
                 }
             }

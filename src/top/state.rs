@@ -239,6 +239,9 @@ impl State {
                 Tab::Events => node.view.event_table(&node.events, |_| true),
                 Tab::Protection => node.view.protection.target_table(None),
                 Tab::Sources => node.view.source_table(),
+                _ if node.view.workloads.is_empty() && !node.view.host.cgroups.is_empty() => {
+                    node.view.cgroup_table()
+                }
                 _ => node.view.workload_table(),
             },
             Some(Data::Cluster(cluster)) => match tab {

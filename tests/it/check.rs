@@ -103,9 +103,12 @@ fn an_xid_that_needs_an_operator_is_a_problem_of_the_node_until_it_is_acknowledg
     let sets =
         [&sets[..], &["--set", "analyzers.exhaustion.enabled=false", "--set", "sources.gpu.interval=200ms"]]
             .concat();
-    let daemon = Daemon::start_with(&sets, |command| {
-        command.env("FAKE_NVML_SCENARIO", &file);
-    });
+    let start = || {
+        Daemon::start_with(&sets, |command| {
+            command.env("FAKE_NVML_SCENARIO", &file);
+        })
+    };
+    let daemon = start();
     daemon.wait_value("memwarden_gpu_sample_age_seconds{gpu=\"0\"", |_| true);
     // One of an application comes first, so that its absence means something.
     std::fs::write(&file, r#"{"devices": [{"xids": [{"xid": 31}, {"xid": 43}, {"xid": 48}]}]}"#).unwrap();
@@ -114,26 +117,50 @@ fn an_xid_that_needs_an_operator_is_a_problem_of_the_node_until_it_is_acknowledg
     let line = wait_for("a problem", Duration::from_secs(60), critical);
     assert!(line.starts_with("critical: GPU 0 reported XID 48: double-bit ECC error"), "{line}");
     let node = daemon.get("/api/v1/node").body;
-    assert!(
-        !node.contains("GPU 0 reported XID 31") && node.contains("memwarden acknowledge gpu/0"),
-        "{node}"
-    );
-    assert!(daemon.get("/").body.contains("GPU 0 reported XID 48"));
+    assert!(!node.contains("GPU 0 reported XID 31") && node.contains("\"name\":\"xid/gpu/0\""), "{node}");
+    let page = daemon.get("/").body;
+    assert!(page.contains("GPU 0 reported XID 48") && page.contains("memwarden acknowledge xid/gpu/0"));
     let acknowledge = |problem: &str| {
-        let args = ["acknowledge", problem, "--by", "alice", "--state", state.to_str().unwrap()];
+        let socket = daemon.socket_url();
+        let args = ["acknowledge", problem, "--by", "alice", "--url", &socket];
         memwarden(&args).output().unwrap()
     };
-    let unknown = acknowledge("gpu/7");
+    let unknown = acknowledge("xid/gpu/7");
     let err = String::from_utf8(unknown.stderr).unwrap();
-    assert!(unknown.status.code() == Some(1) && err.contains("the daemon has no such problem"), "{err}");
+    assert!(unknown.status.code() == Some(1) && err.contains("The node has no such problem"), "{err}");
     assert!(critical().is_some(), "it was not that one");
-    assert!(acknowledge("gpu/0").status.success());
+    // Others cannot: over TCP nobody is known, and on the socket only root is allowed.
+    let request = r#"{"problem": "xid/gpu/0", "by": "mallory"}"#;
+    let post = |more: &[&str]| {
+        let json = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Content-Type: application/json"];
+        let curl = std::process::Command::new("curl").args(json).args(["-d", request]).args(more).output();
+        curl.map(|output| String::from_utf8(output.stdout).unwrap())
+    };
+    match post(&[&format!("{url}/api/v1/acknowledge")]) {
+        Ok(code) => assert_eq!(code, "403"),
+        Err(_) => skip("curl is not installed"),
+    }
+    assert!(acknowledge("xid/gpu/0").status.success());
     wait_for("no problem", Duration::from_secs(60), || critical().is_none().then_some(()));
     let node = daemon.get("/api/v1/node").body;
-    assert!(node.contains("; acknowledged by alice at "), "{node}");
+    assert!(
+        node.contains(", acknowledged by alice at ") || node.contains("\"acknowledged by alice at "),
+        "{node}"
+    );
+    assert!(node.contains("\"acknowledged\":{\"by\":\"alice\""), "{node}");
+    daemon.wait_value("memwarden_gpu_xid_unresolved{gpu=\"0\"", |value| value == 0.0);
     wait_for("the state", Duration::from_secs(60), || {
         std::fs::read_to_string(&state).ok().filter(|text| text.contains("\"by\":\"alice\""))
     });
+    // It outlasts a restart of the daemon.
+    std::fs::write(&file, r#"{"devices": [{}]}"#).unwrap();
+    drop(daemon);
+    let daemon = start();
+    wait_for("the acknowledged problem", Duration::from_secs(60), || {
+        Some(daemon.get("/api/v1/node").body)
+            .filter(|node| node.contains("\"acknowledged\":{\"by\":\"alice\""))
+    });
+    assert_eq!(check(&format!("http://{}", daemon.address), &[]).0, Some(2), "forecasts are disabled");
 }
 
 #[test]
@@ -162,4 +189,40 @@ fn a_daemon_that_is_not_ready_or_not_there_is_unknown() {
         assert!(line.starts_with("unknown: ") && line.contains(part), "{line}");
         assert!(line.len() <= 81 && line.lines().count() == 1, "{line}");
     }
+}
+
+#[test]
+fn the_documented_script_mails_each_change_of_the_health_once() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/alerts.md")).unwrap();
+    let (_, block) = page.split_once("<!-- script, run by a test -->\n\n```sh\n").unwrap();
+    let (script, _) = block.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let [line, mails] = ["line", "mails"].map(|name| folder.path().join(name));
+    let program = |name: &str, text: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("memwarden", &format!("cat {}; exit 1", line.display()));
+    program("mail", &format!("[ $1 = -s ] && cat >> {}", mails.display()));
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut sent = Vec::new();
+    let lines = [
+        "ok: no problem is known",
+        "warning: W",
+        "warning: X",
+        "critical: C",
+        "critical: C",
+        "ok: no problem is known",
+    ];
+    for stated in lines {
+        std::fs::write(&line, format!("{stated}\n")).unwrap();
+        let mut sh = std::process::Command::new("sh");
+        sh.args(["-c", script]).env("PATH", &path).env("STATE_DIRECTORY", folder.path());
+        sh.status().unwrap();
+        sent.push(std::fs::read_to_string(&mails).unwrap_or_default().lines().count());
+    }
+    assert_eq!(sent, [0, 1, 1, 2, 2, 3]);
 }

@@ -126,9 +126,9 @@ fn a_mistake_on_the_command_line_says_what_is_wrong() {
         (&["serve", "--set", "samplng.interval=1s"], 1, "did you mean `sampling`?"),
         (&["serve", "--set", "sources.gpuu.interval=1s"], 1, "did you mean `gpu`?"),
         (
-            &["acknowledge", "gpu/0", "--state", "/nonexistent/state.json"],
+            &["acknowledge", "xid/gpu/0", "--url", "unix:/nonexistent/api.sock"],
             1,
-            "cannot write /nonexistent/acknowledge",
+            "nothing listens on /nonexistent/",
         ),
     ] {
         let done = memwarden(args).output().unwrap();

@@ -1,21 +1,15 @@
 //! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
-use std::collections::BTreeMap;
-
-use forecast::tracker::Assessment;
-
 use super::phases::Phases;
 use super::resources::PhasesOf;
+use super::rules::{Level, RULES, Rules};
 use super::{metrics, resources};
 use crate::analyzers::Registration;
 use crate::analyzers::conclusions;
 use crate::analyzers::identities::Identities;
-use crate::analyzers::latch::Latch;
 use crate::analyzers::subjects::{self, DatedAssessment, SubjectSample, Subjects};
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::finding::Subject;
-use crate::model::health::{self, GROWTH_COUNTS, Judged, Rule};
-use crate::model::outlook::{Conclusion, Forecast, HORIZONS, LeakState, Peaks, Tte};
+use crate::model::outlook::{Conclusion, Forecast, HORIZONS, Peaks, Tte};
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
 
@@ -27,17 +21,15 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     check: |_| Vec::new(),
     build: |settings| {
-        let (rules, phases, grew) = (Latch::default(), Phases::default(), BTreeMap::new());
-        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases, grew })
+        let (rules, phases) = (Rules::default(), Phases::default());
+        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases })
     },
 };
 
 struct Exhaustion {
     subjects: Subjects,
-    rules: Latch<Rule>,
+    rules: Rules,
     phases: Phases,
-    /// When each subject grew last, in seconds on the monotonic clock, if that counts.
-    grew: BTreeMap<Subject, f64>,
 }
 
 impl Analyzer for Exhaustion {
@@ -47,8 +39,7 @@ impl Analyzer for Exhaustion {
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.rules.begin(now);
         let identities = Identities::of(view);
-        let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());
-        self.grew.retain(|_, grew| at - *grew < GROWTH_COUNTS);
+        let unix = now.unix().as_secs_f64();
         for resource in resources {
             let fed = SubjectSample {
                 subject: &resource.subject,
@@ -62,15 +53,15 @@ impl Analyzer for Exhaustion {
             };
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
             let Some(dated) = &followed.latest else { continue };
-            if dated.assessment.leak >= LeakState::Growing {
-                self.grew.insert(resource.subject.clone(), at);
-            } else if !health::is_nearly_full(resource.sample.used / resource.limit) {
-                // What grew was freed.
-                self.grew.remove(&resource.subject);
-            }
-            let grew = self.grew.contains_key(&resource.subject);
-            let rule = rule(&resource, &dated.assessment, grew);
-            let (rule, since) = self.rules.update(&resource.subject, rule, now);
+            let level = Level {
+                used: resource.sample.used / resource.limit,
+                occupied: resource.occupied / resource.limit,
+            };
+            let within = RULES.map(|horizon| {
+                let place = HORIZONS.iter().position(|known| *known >= horizon)?;
+                dated.assessment.p_exhaustion.get(place).copied().flatten()
+            });
+            let (rule, since) = self.rules.update(&resource.subject, level, &dated.assessment, within, now);
             let conclusion = Conclusion {
                 identity: identities.resource(&resource.subject),
                 forecast: Some(Forecast {
@@ -124,21 +115,4 @@ fn forecast(resource: &resources::Resource, dated: &DatedAssessment, now: Timest
         peaks,
         ..Forecast::default()
     }
-}
-
-/// The rule that holds for a resource now.
-fn rule(resource: &resources::Resource, assessment: &Assessment, grew: bool) -> Rule {
-    let within = |horizon: f64| {
-        let place = HORIZONS.iter().position(|known| *known >= horizon)?;
-        assessment.p_exhaustion.get(place).copied().flatten()
-    };
-    Rule::of(&Judged {
-        used: resource.occupied / resource.limit,
-        grows: assessment.leak >= LeakState::Growing,
-        leaks: assessment.leak == LeakState::Leaking,
-        grew,
-        may_be_reserved: resource.subject.resource.as_str() == "gpu",
-        within_15_minutes: within(900.0),
-        within_hour: within(3600.0),
-    })
 }

@@ -8,5 +8,6 @@ mod analyzer;
 pub mod metrics;
 mod phases;
 mod resources;
+pub(super) mod rules;
 
 pub use analyzer::REGISTRATION;

@@ -6,8 +6,8 @@
 //!
 //! # When it ends
 //! When the GPU was reset: its driver has begun to count its energy or its uncorrected ECC errors anew. When the node was
-//! restarted: the state of the analyzers is of one boot. An acknowledgement changes the severity to info, until the GPU reports
-//! another such XID.
+//! restarted: the state of the analyzers is of one boot. An acknowledgement changes the severity to info; it ends when the GPU
+//! reports another such XID.
 
 pub mod metrics;
 
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Registration;
-use crate::model::analyzer::{Acknowledgement, Analysis, Analyzer, SavedState, View};
-use crate::model::finding::{Evidence, Finding, Subject};
-use crate::model::format;
+use crate::model::acknowledged::ProblemId;
+use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
+use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::health::Health;
 use crate::model::label::Label;
 use crate::model::point::Point;
@@ -57,7 +57,6 @@ struct Unresolved {
     since: f64,
     /// The events of each XID.
     xids: BTreeMap<u32, f64>,
-    acknowledged: Option<Acknowledgement>,
     /// What the driver has counted of the GPU since it was loaded, or the GPU reset.
     energy: f64,
     uncorrected: f64,
@@ -66,7 +65,7 @@ struct Unresolved {
 impl Analyzer for Xids {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         let unix = now.unix().as_secs_f64();
-        self.forget_reset(view);
+        self.forget_reset(view, &mut out.unacknowledged);
         for point in view.points(&XID_ERRORS) {
             let [gpu, uuid, xid, _] = &*point.labels else { continue };
             let Some(xid) = xid.as_str().parse().ok().filter(|xid| xid::severity(*xid) == Health::Critical)
@@ -77,22 +76,18 @@ impl Analyzer for Xids {
             let index = if uuid.is_empty() { gpu.clone() } else { Label::default() };
             let seen = self.seen.insert((index, uuid.clone(), xid), point.value).unwrap_or(0.0);
             if point.value > seen {
-                self.record((gpu, uuid), xid, point.value - seen, unix);
+                out.unacknowledged.extend(self.record((gpu, uuid), xid, point.value - seen, unix));
             }
         }
         for own in &self.unresolved {
+            let id = own.id();
+            let acknowledged = view.acknowledged(&id, Health::Critical) && !out.unacknowledged.contains(&id);
             for xid in own.xids.keys() {
                 let labels = [own.gpu.clone(), own.uuid.clone(), (*xid).into()];
-                out.batch.put(&metrics::UNRESOLVED, &labels, Flag(own.acknowledged.is_none()));
+                out.batch.put(&metrics::UNRESOLVED, &labels, Flag(!acknowledged));
             }
-            out.findings.push(own.finding(unix));
+            out.findings.push(own.finding(acknowledged));
         }
-    }
-
-    fn acknowledge(&mut self, problem: &str, by: &Acknowledgement) -> bool {
-        // A GPU that was replaced has the index of the new one.
-        let named = |own: &&mut Unresolved| Some(own.gpu.as_str()) == problem.strip_prefix("gpu/");
-        self.unresolved.iter_mut().filter(named).map(|own| own.acknowledged = Some(by.clone())).count() > 0
     }
 
     fn save(&self) -> Option<SavedState> {
@@ -113,7 +108,7 @@ impl Analyzer for Xids {
 
 impl Xids {
     /// Removes the XIDs of each GPU that was reset since the last tick: its driver counts anew.
-    fn forget_reset(&mut self, view: &View<'_>) {
+    fn forget_reset(&mut self, view: &View<'_>, forgotten: &mut Vec<ProblemId>) {
         self.unresolved.retain_mut(|own| {
             // The driver may give it another index after the reset.
             let value = |points: &[Point], more: &[&str]| {
@@ -129,9 +124,13 @@ impl Xids {
             let uncorrected = value(view.points(&ECC_ERRORS), &["uncorrected", "volatile"]);
             // A value that cannot be read says nothing.
             let counted = [(&mut own.energy, energy), (&mut own.uncorrected, uncorrected)];
-            counted
+            let goes_on = counted
                 .into_iter()
-                .all(|(before, now)| now.is_none_or(|now| std::mem::replace(before, now) <= now))
+                .all(|(before, now)| now.is_none_or(|now| std::mem::replace(before, now) <= now));
+            if !goes_on {
+                forgotten.push(own.id());
+            }
+            goes_on
         });
     }
 
@@ -154,52 +153,50 @@ impl Xids {
         }
     }
 
-    fn record(&mut self, (gpu, uuid): (&Label, &Label), xid: u32, events: f64, unix: f64) {
+    /// Records events; returns whose they are, unless there are too many GPUs.
+    fn record(
+        &mut self,
+        (gpu, uuid): (&Label, &Label),
+        xid: u32,
+        events: f64,
+        unix: f64,
+    ) -> Option<ProblemId> {
         let place =
             self.unresolved.iter().position(|own| own.uuid == *uuid && (own.gpu == *gpu || !uuid.is_empty()));
         let place = place.unwrap_or(self.unresolved.len());
         if place == MOST {
-            return;
+            return None;
         }
         if place == self.unresolved.len() {
             let (gpu, uuid) = (gpu.clone(), uuid.clone());
-            let (xids, acknowledged) = (BTreeMap::new(), None);
-            self.unresolved.push(Unresolved {
-                gpu,
-                uuid,
-                since: unix,
-                xids,
-                acknowledged,
-                energy: 0.0,
-                uncorrected: 0.0,
-            });
+            let xids = BTreeMap::new();
+            self.unresolved.push(Unresolved { gpu, uuid, since: unix, xids, energy: 0.0, uncorrected: 0.0 });
         }
         let own = &mut self.unresolved[place];
         *own.xids.entry(xid).or_default() += events;
         own.gpu = gpu.clone();
-        own.acknowledged = None;
+        Some(own.id())
     }
 }
 
 impl Unresolved {
-    fn finding(&self, now: f64) -> Finding {
+    fn id(&self) -> ProblemId {
+        ProblemId::new(REGISTRATION.name, Subject::gpu(&self.gpu, &self.uuid))
+    }
+
+    fn finding(&self, acknowledged: bool) -> Finding {
         let told: Vec<String> =
             self.xids.keys().map(|xid| format!("XID {xid}: {}", xid::meaning(*xid))).collect();
-        let (severity, state, by) = match &self.acknowledged {
-            None => (Health::Critical, "unresolved", String::new()),
-            Some(Acknowledgement { by, unix_seconds }) => {
-                let at = format::clock(*unix_seconds, now);
-                (Health::Ok, "acknowledged", format!("; acknowledged by {by} at {at}"))
-            }
-        };
+        let (severity, state) =
+            if acknowledged { (Severity::Info, "acknowledged") } else { (Severity::Critical, "unresolved") };
         let known = KNOWN.iter().rfind(|known| self.xids.contains_key(&known.xid));
         Finding {
             analyzer: REGISTRATION.name,
             subject: Subject::gpu(&self.gpu, &self.uuid),
             state,
-            severity: severity.into(),
+            severity,
             since_unix_seconds: self.since,
-            summary: format!("GPU {} reported {}{by}.", self.gpu, told.join("; ")),
+            summary: format!("GPU {} reported {}.", self.gpu, told.join("; ")),
             evidence: vec![Evidence { what: "xid_events", value: self.xids.values().sum() }],
             advice: known.map_or("", |known| known.advice),
         }
@@ -209,6 +206,7 @@ impl Unresolved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::acknowledged::{Acknowledged, Acknowledgement};
     use crate::model::point::Batch;
     use crate::model::units::{Count, Joules};
 
@@ -222,6 +220,11 @@ mod tests {
 
     /// One tick with these GPUs.
     fn tick_of(xids: &mut Xids, second: u64, gpus: &[Gpu<'_>]) -> Analysis {
+        acknowledged_tick(xids, second, gpus, &Acknowledged::default())
+    }
+
+    /// One tick with these GPUs and acknowledged problems.
+    fn acknowledged_tick(xids: &mut Xids, second: u64, gpus: &[Gpu<'_>], known: &Acknowledged) -> Analysis {
         let mut batch = Batch::new();
         for (gpu, uuid, counts, energy) in gpus {
             let labels: [Label; 2] = [(*gpu).into(), (*uuid).into()];
@@ -233,7 +236,8 @@ mod tests {
             batch.put_some(&ENERGY, &labels, Joules::new(*energy));
         }
         let mut out = Analysis::default();
-        xids.analyze(&View::new(batch.families()), Timestamp::from_secs(second), &mut out);
+        let view = View::new(batch.families()).with_acknowledged(known);
+        xids.analyze(&view, Timestamp::from_secs(second), &mut out);
         out
     }
 
@@ -242,8 +246,11 @@ mod tests {
         out.findings.iter().map(of).collect()
     }
 
-    fn acknowledgement() -> Acknowledgement {
-        Acknowledgement { by: "alice".to_owned(), unix_seconds: 60.0 }
+    fn acknowledged(gpu: &str, uuid: &str) -> Acknowledged {
+        let id = ProblemId::new("xid", Subject::gpu(&gpu.into(), &uuid.into()));
+        let mut known = Acknowledged::default();
+        known.add(id, Health::Critical, Acknowledgement::default());
+        known
     }
 
     #[test]
@@ -265,22 +272,25 @@ mod tests {
     fn an_acknowledgement_lasts_until_the_next_event_and_over_a_restart() {
         let mut xids = Xids::default();
         tick(&mut xids, 1, &[(62, 1)], 10.0);
-        assert!(
-            !xids.acknowledge("gpu/1", &acknowledgement()) && !xids.acknowledge("gpu", &acknowledgement())
-        );
-        assert!(xids.acknowledge("gpu/0", &acknowledgement()));
         let mut text = Vec::new();
         xids.save().unwrap()(&mut text).unwrap();
         let mut after = Xids::default();
         after.restore(&String::from_utf8(text).unwrap()).unwrap();
-        let out = tick(&mut after, 90, &[(62, 0)], 20.0);
-        let [(health, text)] = &told(&out)[..] else { panic!() };
-        assert!(*health == Health::Ok && text.ends_with("; acknowledged by alice at 00:01 UTC."), "{text}");
+        let mut tick = |second, counts: &[(u32, u64)], known: &Acknowledged| {
+            acknowledged_tick(&mut after, second, &[("0", "GPU-0", counts, 20.0)], known)
+        };
+        let (of_it, of_another) = (acknowledged("0", "GPU-0"), acknowledged("0", "GPU-1"));
+        let out = tick(90, &[(62, 0)], &of_another);
+        assert_eq!(out.findings[0].severity, Severity::Critical, "it is not that one");
+        let out = tick(91, &[(62, 0)], &of_it);
+        assert_eq!((out.findings[0].severity, out.findings[0].state), (Severity::Info, "acknowledged"));
         assert_eq!(out.batch.families()[0].points[0].value, 0.0);
-        let out = tick(&mut after, 91, &[(62, 1), (79, 1)], 21.0);
+        assert!(out.unacknowledged.is_empty());
+        let out = tick(92, &[(62, 1), (79, 1)], &of_it);
         let [(health, text)] = &told(&out)[..] else { panic!() };
         assert!(*health == Health::Critical && text.contains("; XID 79: "), "{text}");
-        assert_eq!(out.batch.families()[0].points.len(), 2);
+        assert!(out.batch.families()[0].points.iter().map(|point| point.value).eq([1.0, 1.0]));
+        assert!(of_it.ids().eq([&out.unacknowledged[0]]));
     }
 
     #[test]
@@ -291,11 +301,13 @@ mod tests {
             assert_eq!(told(&out).len(), 1);
             assert_eq!(out.findings[0].evidence[0].value, 1.0, "it is the same event in each tick");
         }
-        assert!(xids.acknowledge("gpu/0", &acknowledgement()));
-        let out = tick_of(&mut xids, 4, &[("0", "GPU-a", &[(79, 1)], 1.0), ("1", "GPU-b", &[(79, 0)], 1.0)]);
+        let known = acknowledged("0", "");
+        let gpus: [Gpu<'_>; 2] = [("0", "GPU-a", &[(79, 1)], 1.0), ("1", "GPU-b", &[(79, 0)], 1.0)];
+        let out = acknowledged_tick(&mut xids, 4, &gpus, &known);
         assert_eq!(told(&out).len(), 1, "it is not told again of the GPU that is identified now");
         assert!(told(&out)[0].0 < Health::Critical, "and the acknowledgement stays");
         // After a reset the driver counts anew, at another index.
-        assert!(told(&tick_of(&mut xids, 5, &[("1", "GPU-a", &[(79, 1)], 0.1)])).is_empty());
+        let out = acknowledged_tick(&mut xids, 5, &[("1", "GPU-a", &[(79, 1)], 0.1)], &known);
+        assert!(told(&out).is_empty() && !out.unacknowledged.is_empty());
     }
 }

@@ -27,7 +27,7 @@ use crate::report::replay::{self as replay_report, picture};
   memwarden replay run.csv --limit 16GiB
   memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --output assessments.csv
   memwarden replay run.csv --limit 16GiB --plot run.svg
-  memwarden replay --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
+  memwarden replay --gpu --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
       --query 'memwarden_gpu_memory_used_bytes{gpu=\"0\"}'")]
 pub(super) struct Args {
     /// File with recorded series: CSV or a report of memwarden.
@@ -57,6 +57,10 @@ pub(super) struct Args {
     /// Number of samples between two assessments.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = every)]
     assess_every: usize,
+    /// The series are the memory of GPUs, all of which an allocator can reserve: such memory that is full and did not grow is no
+    /// problem.
+    #[arg(long)]
+    gpu: bool,
     #[command(flatten)]
     output: Output<Format>,
     /// Draw the series with verdicts and forecast to this file: .svg or .png.
@@ -81,7 +85,12 @@ impl Args {
         if matches!(format, Format::Csv) && self.files.len() > 1 {
             bail!("--format csv is for one FILE, found {}", self.files.len());
         }
-        let options = Options { limit: self.limit, horizons: vec![self.horizon], every: self.assess_every };
+        let options = Options {
+            limit: self.limit,
+            horizons: vec![self.horizon],
+            every: self.assess_every,
+            gpu: self.gpu,
+        };
         let (mut text, mut table) = (String::new(), Vec::new());
         let mut reports = Vec::new();
         let mut drawn = Vec::new();

@@ -94,6 +94,7 @@ impl World {
             findings: Vec::new(),
             outlook: crate::model::outlook::Outlook::default(),
             timeline: Arc::default(),
+            acknowledged: Arc::default(),
         };
         self.frames.send_replace(Some(Arc::new(frame)));
     }
@@ -119,6 +120,7 @@ impl World {
             findings: Vec::new(),
             outlook: crate::model::outlook::Outlook::default(),
             timeline: Arc::default(),
+            acknowledged: Arc::default(),
         };
         frame.value(name, &[]).unwrap_or(0.0)
     }

@@ -230,6 +230,7 @@ mod tests {
             findings: Vec::new(),
             outlook: crate::model::outlook::Outlook::default(),
             timeline: std::sync::Arc::default(),
+            acknowledged: std::sync::Arc::default(),
         }
     }
 

@@ -165,7 +165,8 @@ fn evidence(now: &Assessment) -> String {
 }
 
 fn advice(end: &ReplayedAssessment) -> &'static str {
-    let (now, is_full) = (&end.assessment, end.rule == Some(Rule::Full));
+    let is_full = matches!(end.rule, Some(Rule::Full | Rule::FullAfterGrowth));
+    let now = &end.assessment;
     match (now.leak, now.watched) {
         (LeakState::Insufficient | LeakState::Steady, _) if is_full => {
             "raise the limit or reduce memory use: no memory is left"
@@ -212,7 +213,8 @@ mod tests {
         };
         let series =
             Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), remarks: vec![] };
-        let replayed = replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10 });
+        let replayed =
+            replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10, gpu: false });
         let mut text = String::new();
         write(&mut text, &series, &replayed, 900.0, Page::default());
         expect_test::expect![[r#"

@@ -4,6 +4,7 @@
 //! refuses cross-site requests, `routes` answers requests, `web_config` authenticates clients. Every wait has a time
 //! limit, so that no client can block another.
 
+mod acknowledge;
 mod alerts;
 mod answer;
 mod auth;
@@ -32,6 +33,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+pub use acknowledge::{Acknowledge, Acknowledging};
 #[cfg(any(fuzzing, test))]
 pub(crate) use auth::fuzz_authorization;
 #[cfg(any(fuzzing, test))]
@@ -69,6 +71,8 @@ pub struct Setup {
     pub events: Arc<Events>,
     /// Called by `/-/reload`.
     pub reload: Box<dyn Reload>,
+    /// Called by `/api/v1/acknowledge`.
+    pub acknowledge: Box<dyn Acknowledge>,
     /// Receives the alerts that are posted to `/api/v1/alerts`.
     pub alerts: Arc<dyn ReceiveAlerts>,
     /// Receives the requests of other nodes of runs.

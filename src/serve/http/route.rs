@@ -24,6 +24,7 @@ pub(super) enum Route {
     Reload,
     Alerts,
     RunCheckpoint(String),
+    Acknowledge,
 }
 
 impl Route {
@@ -41,6 +42,7 @@ impl Route {
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,
             "/api/v1/alerts" => Self::Alerts,
+            "/api/v1/acknowledge" => Self::Acknowledge,
             path => {
                 let job = path.strip_prefix(jobs::FOLDER).map(|job| Self::Job(job.to_owned()));
                 job.or_else(|| run_requests::run(path).map(Self::RunCheckpoint))
@@ -53,7 +55,7 @@ impl Route {
     pub(super) const fn allow(&self) -> &'static str {
         match self {
             Self::Reload => "POST, PUT",
-            Self::Alerts | Self::RunCheckpoint(_) => "POST",
+            Self::Alerts | Self::RunCheckpoint(_) | Self::Acknowledge => "POST",
             _ => "GET, HEAD",
         }
     }
@@ -61,7 +63,7 @@ impl Route {
     pub(super) fn allows(&self, method: &Method) -> bool {
         match self {
             Self::Reload => matches!(*method, Method::POST | Method::PUT),
-            Self::Alerts | Self::RunCheckpoint(_) => *method == Method::POST,
+            Self::Alerts | Self::RunCheckpoint(_) | Self::Acknowledge => *method == Method::POST,
             _ => matches!(*method, Method::GET | Method::HEAD),
         }
     }

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use super::acknowledge::{self, Acknowledge};
 use super::alerts;
 use super::answer::{Answer, Sent, stopping};
 use super::auth::Verdict;
@@ -59,6 +60,7 @@ pub(super) struct Routes {
     stale_after: watch::Receiver<Duration>,
     openmetrics: bool,
     reload: Option<Box<dyn Reload>>,
+    acknowledge: Box<dyn Acknowledge>,
     alerts: Arc<dyn ReceiveAlerts>,
     run_requests: Arc<dyn ReceiveRunRequests>,
     gate: Gate,
@@ -105,6 +107,7 @@ impl Routes {
             stale_after: setup.stale_after,
             openmetrics: setup.web.openmetrics,
             reload: setup.web.enable_lifecycle.then_some(setup.reload),
+            acknowledge: setup.acknowledge,
             alerts: setup.alerts,
             run_requests: setup.run_requests,
             gate: Gate::new(&setup.web.allowed_hosts, setup.host_name),
@@ -246,6 +249,10 @@ impl Routes {
                     body,
                 )
                 .await;
+            }
+            Route::Acknowledge => {
+                let node = || self.views.node(&self.now());
+                return acknowledge::answer(&*self.acknowledge, client, &parts.headers, &body, node);
             }
             Route::Part(kind, text) => {
                 return Answer::page(kind, text.into())

@@ -222,7 +222,8 @@ impl Views {
         Content { node, recorder, range, uptime: now.uptime, incidents }
     }
 
-    fn node(&self, now: &Now) -> Arc<NodeView> {
+    /// The node at this moment.
+    pub(super) fn node(&self, now: &Now) -> Arc<NodeView> {
         let known = {
             let newest = lock(&self.newest);
             newest.node.clone().filter(|_| newest.frame.is_some() && newest.frame == now.key())

@@ -187,6 +187,9 @@ fn node(content: &Content<'_>) -> Markup {
         @if node.workloads.is_empty() && !node.host.processes.is_empty() {
             (one(content, &Section::table("processes", node.process_table())))
         }
+        @if node.workloads.is_empty() && !node.host.cgroups.is_empty() {
+            (one(content, &Section::table("cgroups", node.cgroup_table())))
+        }
         (one(content, &node.protection_section(None)))
         (one(content, &Section::table("events", events)))
         section #sources aria-labelledby="sources-title" {

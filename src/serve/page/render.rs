@@ -157,8 +157,9 @@ fn problems(problems: &[Problem], now: f64) -> Markup {
     html! {
         ol.problems {
             @for problem in problems {
-                li class=(problem.health.word()) {
-                    (tag(problem.health, problem.health.word())) " "
+                @let counted = problem.counted();
+                li class=(counted.word()) {
+                    (tag(counted, if counted == problem.health { counted.word() } else { "acknowledged" })) " "
                     div {
                         p {
                             strong { (anchor(Some(&problem.link), &problem.what)) }
@@ -172,6 +173,7 @@ fn problems(problems: &[Problem], now: f64) -> Markup {
                             @if let Some(since) = since(problem) { small { (since) } }
                         }
                         @if !problem.advice.is_empty() { p.advice { (Name(&problem.advice)) } }
+                        @if let Some(command) = problem.acknowledging() { p.quiet { code { (command) } } }
                     }
                 }
             }

@@ -43,6 +43,7 @@ fn frame(sequence: u64, batch: Batch, sources: Vec<SourceReport>) -> Arc<Frame> 
         findings: Vec::new(),
         outlook: crate::model::outlook::Outlook::default(),
         timeline: Arc::default(),
+        acknowledged: Arc::default(),
     })
 }
 

@@ -18,11 +18,13 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::{Reload, ServeError, Server, Setup};
+use super::{Acknowledge, Reload, ServeError, Server, Setup};
 use crate::config::{Compatibility, Web};
 use crate::events::Events;
 use crate::job_summary::Ledger;
+use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::frame::Frame;
+use crate::model::health::Health;
 use crate::model::point::Batch;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
@@ -71,6 +73,10 @@ impl ReceiveAlerts for Deaf {
     }
 
     fn refused(&self) {}
+}
+
+impl Acknowledge for Deaf {
+    fn acknowledge(&self, _id: ProblemId, _health: Health, _acknowledgement: Acknowledgement) {}
 }
 
 impl ReceiveRunRequests for Deaf {
@@ -162,6 +168,7 @@ impl Running {
             frames: receiver,
             events: Arc::clone(&events),
             reload,
+            acknowledge: Box::new(Deaf),
             alerts: Arc::new(Deaf),
             run_requests: Arc::new(Deaf),
             host_name: Some("test".to_owned()),

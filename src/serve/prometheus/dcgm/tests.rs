@@ -133,10 +133,11 @@ fn every_name_of_the_exporter_and_of_its_dashboard_is_exposed_or_has_a_reason() 
 
 #[tokio::test]
 async fn only_the_metrics_page_has_the_names_and_only_where_they_are_enabled() {
-    let (sources, findings, outlook, timeline) = Default::default();
+    let (sources, findings, outlook, timeline, acknowledged) = Default::default();
     let at = Timestamp::from_secs(1);
     let families = node(true, &[]);
-    let frame = Arc::new(Frame { sequence: 1, at, families, sources, findings, outlook, timeline });
+    let frame =
+        Arc::new(Frame { sequence: 1, at, families, sources, findings, outlook, timeline, acknowledged });
     for (dcgm, form, expected) in [
         (true, Form::Metrics(Format::Text), true),
         (true, Form::Metrics(Format::OpenMetrics), true),
