@@ -1,8 +1,8 @@
 //! The message types. Keys that a sender left out are absent.
 
 use super::values::{
-    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, measure, name, object, path, plain,
-    positive, real, whole, words,
+    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, grown, measure, name, object, path,
+    plain, positive, real, whole, words,
 };
 
 /// The content of a message, by its `type`.
@@ -24,6 +24,8 @@ pub enum Body {
     Checkpoint(Checkpoint),
     /// The parameters of the model.
     Params(Box<Params>),
+    /// What grows inside the process.
+    Evidence(Evidence),
     /// A clean end.
     Bye(Bye),
     Unknown,
@@ -31,8 +33,19 @@ pub enum Body {
 
 impl Body {
     /// Every type, so that their counters start at zero.
-    pub const TYPES: [&'static str; 10] =
-        ["hello", "step", "mem", "phase", "event", "oom", "checkpoint", "params", "bye", "unknown"];
+    pub const TYPES: [&'static str; 11] = [
+        "hello",
+        "step",
+        "mem",
+        "phase",
+        "event",
+        "oom",
+        "checkpoint",
+        "params",
+        "evidence",
+        "bye",
+        "unknown",
+    ];
 
     /// The name of the type in the protocol, `unknown` for any other.
     pub const fn kind(&self) -> &'static str {
@@ -50,8 +63,9 @@ impl Body {
             Self::Oom(_) => 5,
             Self::Checkpoint(_) => 6,
             Self::Params(_) => 7,
-            Self::Bye(_) => 8,
-            Self::Unknown => 9,
+            Self::Evidence(_) => 8,
+            Self::Bye(_) => 9,
+            Self::Unknown => 10,
         }
     }
 }
@@ -276,6 +290,29 @@ body! {
         nan: u64 = "whole",
         /// Tensors with an infinity.
         inf: u64 = "whole",
+    }
+}
+
+body! {
+    /// What has grown inside the process since the count before.
+    Evidence {
+        /// Seconds between the two counts.
+        seconds: f64 = "positive",
+        items: Vec<Grown> = "grown",
+    }
+}
+
+body! {
+    /// One kind of thing that has grown.
+    Grown {
+        /// What is counted, such as `type` or `line`.
+        what: String = "name",
+        /// Its name in the program.
+        name: String = "words",
+        /// How many there are, or bytes of a line.
+        now: u64 = "whole",
+        /// How many more than at the count before.
+        more: u64 = "whole",
     }
 }
 

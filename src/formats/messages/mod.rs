@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use values::{object, plain, real, whole};
 
 pub use bodies::{
-    Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Hello, Mem, Model, Oom, Params, Phase, Step,
+    Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Evidence, Grown, Hello, Mem, Model, Oom, Params,
+    Phase, Step,
 };
 pub use values::{Measure, Recompute, SaveState, Turn};
 
@@ -90,6 +91,7 @@ pub fn parse(line: &[u8]) -> Result<Message, Problem> {
         Some("oom") => Body::Oom(read(text)?),
         Some("checkpoint") => Body::Checkpoint(read(text)?),
         Some("params") => Body::Params(read(text)?),
+        Some("evidence") => Body::Evidence(read(text)?),
         Some("bye") => Body::Bye(read(text)?),
         Some(_) => Body::Unknown,
     };
