@@ -19,6 +19,8 @@ pub enum EntryKind {
     Oom,
     /// A checkpoint is being saved, is saved, or failed.
     Checkpoint,
+    /// Types, tensors, figures or lines of the program have grown, as its client counted.
+    Growth,
     /// The rank ended; the step is its last.
     End,
 }

@@ -483,6 +483,7 @@ fn the_severity_of_each_part_is_that_of_the_model() {
         rank: String::new(),
         what: String::new(),
         failed,
+        grown: false,
     };
     assert_eq!([true, false].map(|failed| event(failed).health()), [Health::Warning, Health::Ok]);
 

@@ -172,6 +172,9 @@ pub struct JobEvent {
     pub what: String,
     /// Whether something failed.
     pub failed: bool,
+    /// Whether it states what has grown inside the program.
+    #[serde(default)]
+    pub grown: bool,
 }
 
 impl JobEvent {
@@ -369,6 +372,7 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
             EntryKind::Event => (format!("event \u{201c}{name}\u{201d}"), false),
             EntryKind::Oom => ("ran out of memory".to_owned(), true),
             EntryKind::Checkpoint => (format!("checkpoint {name}"), name == "failed"),
+            EntryKind::Growth => (format!("grew inside: {name}"), false),
             EntryKind::End => ("ended".to_owned(), false),
         };
         JobEvent {
@@ -377,6 +381,7 @@ pub(super) fn events(frame: &Frame) -> Vec<JobEvent> {
             rank: entry.rank.to_string(),
             what: what + &step + &snapshot,
             failed,
+            grown: entry.kind == EntryKind::Growth,
         }
     });
     phase.collect()

@@ -1,5 +1,7 @@
 //! `leak`: what grows, how fast, since when, the evidence, and what to do.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::subjects::Growing;
@@ -54,6 +56,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
     for (subject, growth) in all.iter().filter(|(_, growth)| growth.known.grows()).take(SHOWN) {
         explain(&mut details, subject, growth, recorder.last.unix_seconds, page);
     }
+    inside(&mut details, &all, recorder);
     Body {
         text,
         result: Some((level(&all), verdict(&all, recorder, !unseen.is_empty()))),
@@ -95,6 +98,20 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growing, no
     if let Some(stated) = growth.known.stated {
         let (kind, advice) = (stated.memory.words(), stated.memory.advice());
         text.push_str(&format!("    What grows: {kind}.\n    {advice}\n"));
+    }
+}
+
+/// Writes what grows inside the programs whose workloads grow, as their clients counted last.
+fn inside(text: &mut String, all: &[(&Subject, &Growing)], recorder: &Recorder) {
+    let mut known = BTreeSet::new();
+    for event in recorder.last.job_events.iter().filter(|event| event.grown) {
+        let grows = |(subject, growth): &(&Subject, &Growing)| {
+            subject.workload.as_str() == event.workload && growth.known.grows()
+        };
+        if all.iter().any(grows) && known.insert((&event.workload, &event.rank)) {
+            let name = if event.workload.is_empty() { "a program" } else { &event.workload };
+            text.push_str(&format!("  {name}, rank {}, {}.\n", event.rank, event.what));
+        }
     }
 }
 

@@ -196,6 +196,32 @@ fn leak() {
 }
 
 #[test]
+fn what_grows_inside_a_leaking_program_is_named() {
+    let mut recorder = recorder(Focus { workloads: ["run".to_owned()].into(), ..Focus::default() });
+    let event = |workload: &str, grown| crate::node_view::JobEvent {
+        unix_seconds: 0.0,
+        workload: workload.to_owned(),
+        rank: "0".to_owned(),
+        what: "grew inside: type list: 64 more".to_owned(),
+        failed: false,
+        grown,
+    };
+    recorder.last.job_events =
+        vec![event("run", true), event("run", true), event("run", false), event("other", true)];
+    let growing = recorder.subjects.growing.keys().map(|subject| subject.workload.as_str());
+    assert!(growing.clone().any(|workload| workload == "run"), "{:?}", growing.collect::<Vec<_>>());
+    let page = Page::default();
+    let body = super::leak::body(&recorder, &About::default(), page, &[]);
+    assert_eq!(
+        body.details.matches("run, rank 0, grew inside: type list: 64 more.").count(),
+        1,
+        "{}",
+        body.details
+    );
+    assert!(!body.details.contains("other"), "{}", body.details);
+}
+
+#[test]
 fn fragmentation() {
     let report = check(
         Kind::Fragmentation,

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Unio
 from ._allocator import _Allocator
 from ._base import DEFAULT_SOCKET, DEFAULT_URL, JSON, Path, _getpid, _guarded, _hide, _say, _text, _write_json
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
+from ._evidence import _Evidence
 from ._fit import _Fit
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
@@ -79,6 +80,7 @@ class Monitor:
         self._timeline = _Timeline(session, self._steps, self._snapshots)
         self._allocator = _Allocator(session, self._identity, self._timeline, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
+        self._evidence = _Evidence(session)
         self._identity.saving = self._checkpoints.saving
         self._risks = _Risks(session, url)
         self._fit = _Fit(session, self._steps, self._identity)
@@ -124,7 +126,8 @@ class Monitor:
     def _forked(self) -> None:
         """In a child process, whose totals begin at zero."""
         self._session.forked()
-        for part in (self._identity, self._steps, self._phases, self._snapshots, self._checkpoints, self._fit):
+        parts = (self._identity, self._steps, self._phases, self._snapshots, self._checkpoints, self._fit, self._evidence)
+        for part in parts:
             part.reset()
 
     def _greeting(self) -> List[bytes]:
@@ -152,6 +155,7 @@ class Monitor:
             self._checkpoints.watch,
             self._fit.refresh,
             self._identity.watch,
+            self._evidence.watch,
             session.log.write,
         )
         while not ends.wait(self._interval):

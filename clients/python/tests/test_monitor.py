@@ -12,7 +12,7 @@ import threading
 import memwarden
 import pytest
 from conftest import PATIENCE, REPOSITORY
-from memwarden import _base
+from memwarden import _base, _evidence
 
 
 def documented():
@@ -26,7 +26,7 @@ def documented():
     return found
 
 
-def test_every_message_is_documented(daemon, monitor, torch):
+def test_every_message_is_documented(daemon, monitor, torch, monkeypatch):
     torch.cuda.initialize()
     monitor.describe(sequence_length=8, global_batch=4, precision="bf16", recompute="none", data_parallel=1)
     model = torch.nn.Module(wte=torch.Tensor([1.0] * 4, (2, 2)))
@@ -44,6 +44,12 @@ def test_every_message_is_documented(daemon, monitor, torch):
     optimizer = torch.optim.AdamW([torch.Tensor([1.0], device="cuda:0", requires_grad=True)])
     monitor._fit.made(optimizer)
     monitor._fit.forward_begins(2, 8)
+    sizes, counts = iter(range(0, 1 << 40, 1 << 30)), iter([{"type": {"x": 1}}, {"type": {"x": 1000}}])
+    monkeypatch.setattr(_evidence, "_memory", lambda: next(sizes))
+    monkeypatch.setattr(_evidence, "APART", 0.0)
+    monkeypatch.setattr(monitor._evidence, "count", lambda: next(counts))
+    for _ in range(3):
+        monitor._evidence.watch()
     monitor.stop()
     daemon.wait_end()
     examples = documented()

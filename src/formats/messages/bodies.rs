@@ -2,8 +2,8 @@
 
 use super::Problem;
 use super::values::{
-    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, measure, name, object, ordinal, path,
-    plain, positive, real, whole, word, words,
+    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, grown, measure, name, object, ordinal,
+    path, plain, positive, real, whole, word, words,
 };
 use crate::model::fit::{Certainty, Medium, Phase as FitPhase, SizeUnit};
 
@@ -28,6 +28,8 @@ pub enum Body {
     Params(Box<Params>),
     /// The memory that a phase will take.
     Prediction(Box<Prediction>),
+    /// What grows inside the process.
+    Evidence(Evidence),
     /// A clean end.
     Bye(Bye),
     Unknown,
@@ -35,7 +37,7 @@ pub enum Body {
 
 impl Body {
     /// Every type, so that their counters start at zero.
-    pub const TYPES: [&'static str; 11] = [
+    pub const TYPES: [&'static str; 12] = [
         "hello",
         "step",
         "mem",
@@ -45,6 +47,7 @@ impl Body {
         "checkpoint",
         "params",
         "prediction",
+        "evidence",
         "bye",
         "unknown",
     ];
@@ -66,8 +69,9 @@ impl Body {
             Self::Checkpoint(_) => 6,
             Self::Params(_) => 7,
             Self::Prediction(_) => 8,
-            Self::Bye(_) => 9,
-            Self::Unknown => 10,
+            Self::Evidence(_) => 9,
+            Self::Bye(_) => 10,
+            Self::Unknown => 11,
         }
     }
 }
@@ -362,6 +366,15 @@ impl Prediction {
 }
 
 body! {
+    /// What has grown inside the process since the count before.
+    Evidence {
+        /// Seconds between the two counts.
+        seconds: f64 = "positive",
+        items: Vec<Grown> = "grown",
+    }
+}
+
+body! {
     /// What a peak depends on: fixed + `per_unit` × units + `per_square` × units × length, in bytes.
     Size {
         unit: SizeUnit = "word",
@@ -373,6 +386,20 @@ body! {
         fixed: f64 = "positive",
         per_unit: f64 = "positive",
         per_square: f64 = "positive",
+    }
+}
+
+body! {
+    /// One kind of thing that has grown.
+    Grown {
+        /// What is counted, such as `type` or `line`.
+        what: String = "name",
+        /// Its name in the program.
+        name: String = "words",
+        /// How many there are, or bytes of a line.
+        now: u64 = "whole",
+        /// How many more than at the count before.
+        more: u64 = "whole",
     }
 }
 

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use values::{object, plain, real, whole};
 
 pub use bodies::{
-    Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Hello, Mem, Model, Oom, Params, Phase,
-    Prediction, Size, Step,
+    Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Evidence, Grown, Hello, Mem, Model, Oom, Params,
+    Phase, Prediction, Size, Step,
 };
 pub use values::{Measure, Recompute, SaveState, Turn};
 
@@ -92,6 +92,7 @@ pub fn parse(line: &[u8]) -> Result<Message, Problem> {
         Some("checkpoint") => Body::Checkpoint(read(text)?),
         Some("params") => Body::Params(read(text)?),
         Some("prediction") => Body::Prediction(read(text)?),
+        Some("evidence") => Body::Evidence(read(text)?),
         Some("bye") => Body::Bye(read(text)?),
         Some(_) => Body::Unknown,
     };

@@ -220,6 +220,19 @@ fn a_detail_is_kept_as_written_within_limits() {
 }
 
 #[test]
+fn what_grows_is_bounded() {
+    let items = vec![r#"{"what":"type","name":"a","more":1}"#; 100].join(",");
+    let Body::Evidence(evidence) =
+        parse(format!(r#"{{"type":"evidence","items":[{items}]}}"#).as_bytes()).unwrap().body
+    else {
+        panic!("not read as evidence")
+    };
+    assert_eq!(evidence.items.unwrap().len(), 32);
+    let long = format!(r#"{{"type":"evidence","items":[{{"name":"{}"}}]}}"#, "x".repeat(257));
+    assert!(matches!(parse(long.as_bytes()), Err(Problem::Key { .. })));
+}
+
+#[test]
 fn devices_and_groups_are_bounded() {
     let many = |n: usize| {
         let each: Vec<String> = (0..n).map(|place| format!(r#""{place}":{{}}"#)).collect();

@@ -9,6 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde_json::value::RawValue;
 
+use super::bodies::Grown;
 use crate::model::fit::Word;
 
 /// Maximum length of the name of a phase, an event, a data type or a group, in bytes.
@@ -207,6 +208,18 @@ pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
 
 pub(super) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     text(from, WORDS)
+}
+
+/// Maximum number of items of one evidence.
+const GROWN: usize = 32;
+
+/// What has grown; items beyond the maximum number are ignored.
+pub(super) fn grown<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Grown>>, D::Error> {
+    let found = Option::<Vec<Grown>>::deserialize(from)?;
+    Ok(found.map(|mut items| {
+        items.truncate(GROWN);
+        items
+    }))
 }
 
 pub(super) fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {

@@ -141,6 +141,7 @@ fn incidents_are_shown_to_whom_they_may_be() {
         rank: "0".to_owned(),
         what: what.to_owned(),
         failed: true,
+        grown: false,
     };
     let node = NodeView {
         job_events: vec![

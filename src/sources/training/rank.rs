@@ -9,8 +9,8 @@ use super::counts::Wrong;
 use super::predictions::Predictions;
 use super::rate::Rate;
 use crate::formats::messages::{
-    Body, Checkpoint, DeviceMemory, Event, Hello, Measure, Mem, Message, Oom, Params, Phase, SaveState, Step,
-    Turn,
+    Body, Checkpoint, DeviceMemory, Event, Evidence, Grown, Hello, Measure, Mem, Message, Oom, Params, Phase,
+    SaveState, Step, Turn,
 };
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
@@ -28,6 +28,8 @@ const DEPTH: usize = 16;
 const CHANGES: u32 = 3;
 /// Most events that wait for the next sample.
 const WAITING: usize = 64;
+/// Most things that grow inside a program that the name of an event has.
+const NAMED: usize = 4;
 /// A sender's clock is used if it differs from the daemon's by at most a day, in seconds.
 const BELIEVED: f64 = 86_400.0;
 
@@ -138,6 +140,7 @@ impl Rank {
             Body::Checkpoint(checkpoint) => self.checkpoint(&checkpoint, at)?,
             Body::Params(params) => self.params = Some(params),
             Body::Prediction(prediction) => self.predictions.add(*prediction, now)?,
+            Body::Evidence(evidence) => self.evidence(&evidence, at)?,
             Body::Bye(bye) => self.bye = Some(bye.reason.unwrap_or_default()),
             Body::Unknown => {}
         }
@@ -287,6 +290,35 @@ impl Rank {
             known.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?))).collect();
         let detail = if known.is_empty() { None } else { to_raw_value(&known).ok() };
         self.add_event(at, EntryKind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
+    }
+
+    /// The event is named by what has grown most of each kind, and has all in its detail.
+    fn evidence(&mut self, evidence: &Evidence, at: f64) -> Result<(), (Wrong, String)> {
+        let mut items: Vec<&Grown> = evidence.items.iter().flatten().collect();
+        items.retain(|item| item.more.is_some_and(|more| more > 0));
+        let text = |text: &Option<String>| printable(text.as_deref().unwrap_or_default());
+        let mut named = Vec::new();
+        for item in &items {
+            if named.len() < NAMED {
+                let now = item.now.map_or_else(String::new, |now| format!(" ({now} now)"));
+                let more = item.more.unwrap_or_default();
+                named.push(format!("{} {}: {more} more{now}", text(&item.what), text(&item.name)));
+            }
+        }
+        if named.is_empty() {
+            return Ok(());
+        }
+        let each = |item: &&Grown| {
+            json!({
+                "what": text(&item.what).as_str(),
+                "name": text(&item.name).as_str(),
+                "now": item.now,
+                "more": item.more,
+            })
+        };
+        let all: Vec<_> = items.iter().map(each).collect();
+        let detail = json!({ "seconds": evidence.seconds, "items": all });
+        self.add_event(at, EntryKind::Growth, &named.join(", "), self.step, to_raw_value(&detail).ok())
     }
 
     fn add_event(

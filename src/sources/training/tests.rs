@@ -298,7 +298,8 @@ fn the_examples_become_series_until_the_connection_closes() {
             5 Checkpoint slurm/17/3 saving Some(120)
             6 Checkpoint slurm/17/3 saved Some(120)
             7 Checkpoint slurm/17/3 failed Some(120)
-            8 End slurm/17/3 end of stream Some(120)
+            8 Growth slurm/17/3 type torch.Tensor: 64000 more (90210 now), tensor with grad_fn fp32[64, 1024]: 8800 more (9000 now), open figure matplotlib: 300 more (420 now), line train.py:88: 524288000 more (734003200 now) Some(120)
+            9 End slurm/17/3 end of stream Some(120)
         "#]],
     );
     assert!(!world.checkpoints_has_own());
@@ -308,6 +309,39 @@ impl World {
     fn checkpoints_has_own(&self) -> bool {
         self.checkpoints.of(self.own).is_some()
     }
+}
+
+#[test]
+fn what_grows_inside_a_program_is_an_event_without_control_characters() {
+    let mut world = World::new();
+    let mut stream = world.connect();
+    world.send(&mut stream, HELLO);
+    let item = |name: &str, more: i64| {
+        format!("{{\"what\":\"type\",\"name\":\"{name}\",\"now\":9,\"more\":{more}}}")
+    };
+    let evidence = |items: &[String]| {
+        format!("{{\"type\":\"evidence\",\"seconds\":60,\"items\":[{}]}}\n", items.join(","))
+    };
+    world.send(&mut stream, &evidence(&[item("a\\u001b[2Jb", 5), item("none", 0)]));
+    let many: Vec<String> = (0..20).map(|number| item(&format!("t{number}"), 1)).collect();
+    world.send(&mut stream, &evidence(&many));
+    world.send(&mut stream, &evidence(&[item(&"x".repeat(257), 1)]));
+    world.send(&mut stream, &evidence(&[]));
+    let (_, timeline) = world.sample();
+    let grown = timeline.entries.iter().filter(|entry| entry.kind == EntryKind::Growth);
+    let grown: Vec<_> = grown
+        .map(|entry| (entry.name.as_str(), entry.detail.as_ref().map_or("", |detail| detail.get())))
+        .collect();
+    assert_eq!(grown.len(), 2, "{grown:?}");
+    assert_eq!(
+        grown[0],
+        (
+            "type a?[2Jb: 5 more (9 now)",
+            r#"{"items":[{"more":5,"name":"a?[2Jb","now":9,"what":"type"}],"seconds":60.0}"#
+        )
+    );
+    assert_eq!(grown[1].0.matches("more").count(), 4);
+    assert_eq!(grown[1].1.matches("name").count(), 20);
 }
 
 #[test]

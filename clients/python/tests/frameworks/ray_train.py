@@ -29,6 +29,10 @@ def train(arguments):
         loss.backward()
         optimizer.step()
         truth.step(n, loss.item(), 0.01)
+    # Ray kills its workers: what is sent once a second must have been sent.
+    import time
+
+    time.sleep(2.5)
     with open(os.path.join(arguments["folder"], "truth%d" % rank), "w") as file:
         import json
 

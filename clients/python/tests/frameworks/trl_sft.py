@@ -1,5 +1,7 @@
 """TRL's SFTTrainer: sequences of different lengths, padded by its collator."""
 
+import glob
+
 import datasets
 import torch
 import truth
@@ -42,6 +44,7 @@ arguments = SFTConfig(
     logging_steps=1,
     learning_rate=0.01,
     lr_scheduler_type="constant",
+    save_strategy="no" if truth.ENDLESS else "steps",
     save_steps=4,
     use_cpu=True,
     bf16=False,
@@ -57,5 +60,5 @@ trainer = Counting(
     processing_class=tokenizer,
     callbacks=[Logged()],
 )
-trainer.train()
+trainer.train(resume_from_checkpoint=next(iter(glob.glob(truth.FOLDER + "/checkpoint-*")), None))
 truth.end()

@@ -1,0 +1,119 @@
+"""What grows inside Python, for a process whose memory grows."""
+
+import sys
+import threading
+import time
+import types
+
+import pytest
+from memwarden import _evidence
+
+
+class Leaking:
+    """A type of the program."""
+
+
+@pytest.fixture
+def evidence(monitor, monkeypatch):
+    """Of a process whose memory the test sets."""
+    size = types.SimpleNamespace(now=0)
+    monkeypatch.setattr(_evidence, "_memory", lambda: size.now)
+    monkeypatch.setattr(_evidence, "APART", 0.0)
+    monitor.start()
+    found = monitor._evidence
+
+    def grow():
+        size.now += _evidence.GROWN
+        found.watch()
+
+    found.watch()
+    found.grow = grow
+    return found
+
+
+def test_types_that_grow_are_sent(daemon, evidence):
+    evidence.grow()
+    kept = [Leaking() for _ in range(5000)]
+    evidence.grow()
+    (message,) = daemon.wait_for("evidence")
+    (item,) = [item for item in message["items"] if "Leaking" in item["name"]]
+    assert item == {"what": "type", "name": "test_evidence.Leaking", "now": 5000, "more": 5000}
+    assert message["seconds"] > 0 and len(kept) == 5000
+
+
+def test_without_growth_nothing_is_counted(daemon, evidence, monkeypatch):
+    monkeypatch.setattr(evidence, "count", None)
+    for _ in range(10):
+        evidence.watch()
+    assert daemon.of("evidence") == []
+
+
+def test_one_switch_turns_it_off(monitor, monkeypatch):
+    monkeypatch.setenv("MEMWARDEN_EVIDENCE", "0")
+    off = _evidence._Evidence(monitor._session)
+    sizes = iter(range(0, 10 << 30, 1 << 30))
+    monkeypatch.setattr(_evidence, "_memory", lambda: next(sizes))
+    off.count = None
+    off.watch()
+    off.watch()
+
+
+def test_a_collector_that_takes_long_is_not_asked_again(evidence, monkeypatch):
+    monkeypatch.setattr(_evidence, "LONGEST_CALL", 0.0)
+    evidence.grow()
+    monkeypatch.setattr(evidence, "count", None)
+    evidence.grow()
+
+
+def test_open_figures_and_lines_are_named(daemon, evidence, monkeypatch):
+    import tracemalloc
+
+    numbers = [1]
+    pyplot = types.SimpleNamespace(get_fignums=lambda: numbers)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", pyplot)
+    tracemalloc.start()
+    try:
+        evidence.grow()
+        numbers = list(range(40))
+        kept = [bytearray(1 << 20) for _ in range(8)]
+        evidence.grow()
+    finally:
+        tracemalloc.stop()
+    (message,) = daemon.wait_for("evidence")
+    items = {item["what"]: item for item in message["items"]}
+    assert items["open figure"] == {"what": "open figure", "name": "matplotlib", "now": 40, "more": 39}
+    line = next(item for item in message["items"] if item["what"] == "line")
+    assert "test_evidence.py:" in line["name"] and line["more"] >= len(kept) << 20
+
+
+def test_no_object_is_kept(evidence):
+    import gc
+    import weakref
+
+    leaking = Leaking()
+    reference = weakref.ref(leaking)
+    evidence.grow()
+    del leaking
+    gc.collect()
+    assert reference() is None
+
+
+def test_the_training_thread_is_not_held_up(evidence):
+    """A million objects beside a thread that looks at the clock: the longest pause is that of the collector's call."""
+    kept = [[] for _ in range(10**6)]
+    longest, ends = [0.0], threading.Event()
+
+    def work():
+        last = time.perf_counter()
+        while not ends.is_set():
+            now = time.perf_counter()
+            longest[0], last = max(longest[0], now - last), now
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    evidence.count()
+    ends.set()
+    thread.join()
+    print("longest pause %.1f ms, longest part %.1f ms, of %d objects" % (longest[0] * 1e3, evidence.stall * 1e3, len(kept)))
+    # Seconds; measured: 0.02. Generous, since the machine may be busy.
+    assert longest[0] < 1.0 and evidence.stall < 1.0
