@@ -345,6 +345,32 @@ fn what_grows_inside_a_program_is_an_event_without_control_characters() {
 }
 
 #[test]
+fn a_verdict_reaches_the_process_that_reads_verdicts() {
+    use std::io::Read as _;
+
+    use crate::model::fit::{Answer, Verdict};
+    let mut world = World::new();
+    let (mut reads, mut other) = (world.connect(), world.connect());
+    world.send(&mut reads, "{\"type\":\"hello\",\"v\":1,\"verdicts\":true}\n");
+    world.send(&mut other, HELLO);
+    let answer = Answer { process: world.own, verdict: Verdict::Tight, text: "1 GiB is left".to_owned() };
+    for foreign in [true, false] {
+        let process =
+            ProcessKey { pid: answer.process.pid, start: answer.process.start + u64::from(foreign) };
+        let mut batch = Batch::new();
+        batch.facts = Facts { answers: vec![Answer { process, ..answer.clone() }], ..world.facts() };
+        world.source.sample(now(), &mut batch).unwrap();
+        assert!(batch.facts.answers.is_empty());
+        let mut bytes = [0; 256];
+        let read = reads.read(&mut bytes).unwrap_or(0);
+        let shown = String::from_utf8_lossy(&bytes[..read]);
+        let expected = r#"{"text":"1 GiB is left","type":"verdict","verdict":"tight"}"#;
+        assert_eq!(shown.trim_end(), if foreign { "" } else { expected });
+        assert!(other.read(&mut bytes).is_err(), "it does not read");
+    }
+}
+
+#[test]
 fn two_processes_of_one_rank_are_distinguished() {
     let mut world = World::new();
     let mut streams: Vec<UnixStream> = (0..3).map(|_| world.connect()).collect();
