@@ -9,6 +9,7 @@ use super::run_receiver::RunReceiver;
 use super::run_requests::RunRequests;
 use super::{Feed, Guard};
 use crate::host::child::WorkerCommand;
+use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
@@ -75,7 +76,7 @@ impl GuardSupervisor {
         checkpoints: Arc<Checkpoints>,
     ) -> Self {
         let (feed, alert_receiver, alerts) = (Arc::default(), Arc::default(), Arc::default());
-        let run_requests: Arc<RunRequests> = Arc::default();
+        let run_requests = Arc::new(RunRequests::new(clock::now()));
         Self {
             guard: None,
             feed,
