@@ -123,8 +123,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let checkpoints: Arc<Checkpoints> = Arc::default();
     let protected = !protection(&config).targets.is_empty();
     record::report_missing_capabilities(&config.paths.proc, &config.paths.cgroup, protected, &events);
-    let mut guard =
-        GuardSupervisor::new(|| own_command("hook-helper"), Arc::clone(&records), Arc::clone(&checkpoints));
+    let mut guard = GuardSupervisor::new(own_command, Arc::clone(&records), Arc::clone(&checkpoints));
     let host_name = sysinfo::System::host_name();
     let jobs = Arc::new(Ledger::new(host_name.as_deref()));
     let (requests, inbox) = std::sync::mpsc::channel();

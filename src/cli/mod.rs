@@ -27,9 +27,11 @@ mod top;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::model::printable;
+use crate::protection::enforce::executor;
 use crate::report::Kind;
 
 /// The output of `--version`: the version, and the commit that it was built from.
@@ -110,6 +112,9 @@ enum Command {
     /// Run the hooks of protection; started by the daemon only.
     #[command(hide = true)]
     HookHelper(hook_helper::Args),
+    /// Touch or watch a file of a checkpoint; started by the daemon only.
+    #[command(hide = true)]
+    CheckpointFile,
 }
 
 pub use out::complain;
@@ -166,6 +171,10 @@ impl Cli {
             Command::Drill(args) => args.run(),
             Command::Gpu(args) => args.run(),
             Command::HookHelper(args) => args.run(),
+            Command::CheckpointFile => {
+                executor::run_checkpoint_file().context("the daemon cannot be told")?;
+                Ok(ExitCode::SUCCESS)
+            }
         }
     }
 }

@@ -18,11 +18,25 @@ const NAME: &str = "memwarden.lock";
 /// # Errors
 /// The operating system's error if locking fails.
 pub fn take(folder: &Path) -> io::Result<Option<File>> {
+    take_file(folder, NAME)
+}
+
+/// The same for a folder that others can write, who could replace a lock in it: its lock is in the folder `elsewhere`.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_elsewhere(elsewhere: &Path, folder: &Path) -> io::Result<Option<File>> {
+    let digest = ring::digest::digest(&ring::digest::SHA256, folder.as_os_str().as_encoded_bytes());
+    let number = digest.as_ref().iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    take_file(elsewhere, &format!("memwarden-{number:016x}.lock"))
+}
+
+fn take_file(folder: &Path, name: &str) -> io::Result<Option<File>> {
     std::fs::create_dir_all(folder)?;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut how = File::options();
     let how = how.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = how.custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(folder.join(NAME))?;
+    let file = how.custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(folder.join(name))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => Ok(None),

@@ -149,15 +149,15 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard; absent where no target is configured. `alerts` outlast the guard; acknowledgements of jobs
-    /// are read from `checkpoints`.
+    /// Starts the guard; absent where no target is configured. `own` returns the command of a helper process; `alerts`
+    /// outlast the guard; acknowledgements of jobs are read from `checkpoints`.
     ///
     /// # Errors
     /// If a thread cannot be started.
     pub fn start(
         protection: &Protection,
         roots: &Roots,
-        helper: Option<WorkerCommand>,
+        own: fn(&'static str) -> Option<WorkerCommand>,
         records: &Records,
         alerts: Arc<Alerts>,
         run_requests: Arc<RunRequests>,
@@ -175,7 +175,7 @@ impl Guard {
             run_requests: Arc::clone(&run_requests),
             mailbox: Arc::default(),
         });
-        let hooks = hooks(&targets, helper, &roots.proc);
+        let hooks = hooks(&targets, own("hook-helper"), &roots.proc);
         let helpers: Vec<u32> = hooks.iter().filter_map(Hooks::pid).collect();
         let exempt = executor::exempt(&roots.proc, &helpers);
         let exempt = exempt
@@ -204,6 +204,7 @@ impl Guard {
             webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
             records: Some(records.executor()),
             runs: run_asker(&targets, protection.peers.clone(), &run_requests),
+            files: own("checkpoint-file"),
         };
         let machine = exempt.clone().filter(|_| enforce && !records.other_daemon()).and_then(|exempt| {
             let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, exempt, background);

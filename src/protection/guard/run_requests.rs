@@ -2,7 +2,8 @@
 //!
 //! A request counts once: its incident and its nonce are remembered, longer than the window of the sender's clock that is
 //! accepted, by the clock of this node, which is monotonic. Nothing depends on clocks that agree: within the window, a
-//! repeated request is refused because it is remembered, and beyond it because of its time. Jobs of one run and user are
+//! repeated request is refused because it is remembered, and beyond it because of its time. One from before this daemon
+//! started may have been received by the daemon before it, and is refused. Jobs of one run and user are
 //! asked at most every `ASK_INTERVAL`, so that requests that arrive together, from several nodes, lead to one.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -60,6 +61,8 @@ struct ReceivedRequests {
 /// The requests of other nodes.
 #[derive(Debug, Default)]
 pub struct RunRequests {
+    /// When the daemon started, in seconds since 1970.
+    started: u64,
     state: Mutex<ReceivedRequests>,
     pending: Mutex<Vec<Pending>>,
     guard: Mutex<Option<Thread>>,
@@ -70,6 +73,11 @@ pub struct RunRequests {
 }
 
 impl RunRequests {
+    /// No requests yet, at the start of the daemon.
+    pub(super) fn new(started: Timestamp) -> Self {
+        Self { started: started.unix().as_secs(), ..Self::default() }
+    }
+
     /// Sets the thread that is woken by a request.
     pub(super) fn guard_is(&self, thread: Thread) {
         *lock(&self.guard) = Some(thread);
@@ -113,6 +121,9 @@ impl RunRequests {
         }
         if now.unix().as_secs().abs_diff(request.unix_seconds) > CLOCK_WINDOW.as_secs() {
             return Err(RunOutcome::Clock);
+        }
+        if request.unix_seconds < self.started {
+            return Err(RunOutcome::Replayed);
         }
         let (reply, answer) = sync_channel(1);
         {
@@ -238,6 +249,13 @@ mod tests {
         // While it is remembered, and after its time is outside the window.
         check(&requests, "r", request(1, T), T + 900, Some(RunOutcome::Replayed));
         check(&requests, "r", request(1, T), T + 3600, Some(RunOutcome::Clock));
+    }
+
+    #[test]
+    fn a_request_from_before_the_start_is_refused() {
+        let requests = RunRequests { started: T, ..requests(&[("r", "alice")]) };
+        check(&requests, "r", request(1, T - 1), T + 1, Some(RunOutcome::Replayed));
+        check(&requests, "r", request(2, T), T + 1, None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::run_receiver::RunReceiver;
 use super::run_requests::RunRequests;
 use super::{Feed, Guard};
 use crate::host::child::WorkerCommand;
+use crate::host::clock;
 use crate::host::roots::Roots;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
@@ -56,7 +57,7 @@ pub struct GuardSupervisor {
     running: Option<(Protection, Roots)>,
     waiting: Option<(Protection, Roots)>,
     alert_receiver: Arc<AlertReceiver>,
-    helper: fn() -> Option<WorkerCommand>,
+    own: fn(&'static str) -> Option<WorkerCommand>,
     records: Arc<Records>,
     /// Alertmanager repeats a firing alert only after hours, so alerts outlast a reload.
     alerts: Arc<Alerts>,
@@ -67,22 +68,22 @@ pub struct GuardSupervisor {
 }
 
 impl GuardSupervisor {
-    /// A supervisor without a guard. `helper` returns the command of the hook helper; `checkpoints` holds the
+    /// A supervisor without a guard. `own` returns the command of a helper process; `checkpoints` holds the
     /// acknowledgements of jobs.
     pub fn new(
-        helper: fn() -> Option<WorkerCommand>,
+        own: fn(&'static str) -> Option<WorkerCommand>,
         records: Arc<Records>,
         checkpoints: Arc<Checkpoints>,
     ) -> Self {
         let (feed, alert_receiver, alerts) = (Arc::default(), Arc::default(), Arc::default());
-        let run_requests: Arc<RunRequests> = Arc::default();
+        let run_requests = Arc::new(RunRequests::new(clock::now()));
         Self {
             guard: None,
             feed,
             running: None,
             waiting: None,
             alert_receiver,
-            helper,
+            own,
             records,
             alerts,
             run_receiver: Arc::new(RunReceiver::new(Arc::clone(&run_requests))),
@@ -158,15 +159,7 @@ impl GuardSupervisor {
         let alerts = Arc::clone(&self.alerts);
         let checkpoints = Arc::clone(&self.checkpoints);
         let run_requests = Arc::clone(&self.run_requests);
-        match Guard::start(
-            &wanted.0,
-            &wanted.1,
-            (self.helper)(),
-            &self.records,
-            alerts,
-            run_requests,
-            checkpoints,
-        ) {
+        match Guard::start(&wanted.0, &wanted.1, self.own, &self.records, alerts, run_requests, checkpoints) {
             Ok(Some((guard, feed))) => {
                 put(Some(feed));
                 self.guard = Some(guard);

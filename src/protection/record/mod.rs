@@ -91,17 +91,39 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
     config.state_file.as_deref().and_then(Path::parent).map(Path::to_owned).or_else(given)
 }
 
-/// The state directory; absent where another user can change it, which is logged.
-fn own_folder(config: &Config) -> Option<PathBuf> {
-    let folder = folder(config)?;
-    let checked = fs::check_folder(&folder, true).inspect_err(|error| {
-        tracing::error!(
-            folder = %folder.display(),
-            %error,
-            "The state directory is not used: incident records and the audit log are kept in memory only."
-        );
-    });
-    checked.is_ok().then_some(folder)
+/// The state directory, and how it is locked.
+struct StateFolder {
+    path: PathBuf,
+    /// Why it is not used; another user can change it.
+    refused: Option<std::io::Error>,
+    /// The folder of `web.socket`, if no other user can change it.
+    sockets: Option<PathBuf>,
+}
+
+impl StateFolder {
+    fn of(config: &Config) -> Option<Self> {
+        let path = folder(config)?;
+        let refused = fs::check_folder(&path, true).err();
+        let sockets = config.web.socket.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let sockets = sockets.filter(|folder| fs::check_folder(folder, true).is_ok());
+        Some(Self { path, refused, sockets })
+    }
+
+    /// Its path, if it is used.
+    fn used(self) -> Option<PathBuf> {
+        self.refused.is_none().then_some(self.path)
+    }
+
+    /// Takes its lock; nothing if another process has it. Two daemons would also act on the same jobs without records.
+    fn lock(&self) -> std::io::Result<Option<std::fs::File>> {
+        match (&self.refused, &self.sockets) {
+            (None, _) => lock::take(&self.path),
+            (Some(_), Some(sockets)) => lock::take_elsewhere(sockets, &self.path),
+            (Some(_), None) => {
+                Err(std::io::Error::other("other users can write to it, and to that of web.socket"))
+            }
+        }
+    }
 }
 
 /// The incidents in a state directory.
@@ -127,12 +149,13 @@ enum Hold {
 
 impl Hold {
     /// Locks the folder; waits for a daemon that is just ending.
-    fn of(folder: &Path) -> Self {
+    fn of(state: &StateFolder) -> Self {
         /// Time that most daemons take to end.
         const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
         let begun = clock::now();
+        let folder = &state.path;
         loop {
-            match lock::take(folder) {
+            match state.lock() {
                 Ok(Some(file)) => return Self::Alone(file),
                 Ok(None) if clock::now().since(begun) < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(50));
@@ -163,9 +186,16 @@ impl Records {
     /// # Errors
     /// If a thread cannot be started.
     pub fn start(config: &Config, events: Arc<Events>) -> std::io::Result<Self> {
-        let folder = own_folder(config);
-        let hold = folder.as_deref().map_or(Hold::Nothing, Hold::of);
-        Self::with(hold, folder, config, events)
+        let state = StateFolder::of(config);
+        if let Some(StateFolder { path, refused: Some(error), .. }) = &state {
+            tracing::error!(
+                folder = %path.display(),
+                %error,
+                "The state directory is not used: incident records and the audit log are kept in memory only."
+            );
+        }
+        let hold = state.as_ref().map_or(Hold::Nothing, Hold::of);
+        Self::with(hold, state.and_then(StateFolder::used), config, events)
     }
 
     /// Starts again after another daemon has ended; absent while it has not.
@@ -173,9 +203,9 @@ impl Records {
     /// # Errors
     /// If a thread cannot be started, or the lock fails for another reason.
     pub fn retry(config: &Config, events: Arc<Events>) -> std::io::Result<Option<Self>> {
-        let Some(folder) = own_folder(config) else { return Ok(None) };
-        let Some(file) = lock::take(&folder)? else { return Ok(None) };
-        Self::with(Hold::Alone(file), Some(folder), config, events).map(Some)
+        let Some(state) = StateFolder::of(config) else { return Ok(None) };
+        let Some(file) = state.lock()? else { return Ok(None) };
+        Self::with(Hold::Alone(file), state.used(), config, events).map(Some)
     }
 
     fn with(

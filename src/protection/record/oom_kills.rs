@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
@@ -107,19 +108,38 @@ fn incident(frame: &Frame, kills: f64, subordinates: &Subordinates) -> Incident 
     }
 }
 
+/// The part of a cgroup's path that stays when its container or unit is started again: the path of the pod, otherwise the
+/// path without the numbers and ids in its last name.
+pub(super) fn lasting(path: &str) -> String {
+    if let Place::Pod { path, .. } = cgroup_path::place(path) {
+        return path.to_owned();
+    }
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let is_id = |word: &&str| {
+        word.bytes().any(|byte| byte.is_ascii_digit())
+            && word.bytes().filter(|byte| !byte.is_ascii_hexdigit()).count() <= 1
+    };
+    let named: Vec<&str> = words.filter(|word| !is_id(word)).collect();
+    format!("{above}/{}", named.join("-"))
+}
+
 /// Adds a later kill in the same cgroup to a record: their number, the last victim and the time. Returns whether the same
 /// memory was exhausted.
 pub(super) fn add_kill(record: &mut Incident, kill: &Incident) -> bool {
     /// Longer than the name of a process, so that no name contains it.
     const UNTIL: &str = " Kills in this cgroup until ";
-    let same = |fact: &str| record.facts.get(fact) == kill.facts.get(fact);
+    let text = |incident: &Incident, fact: &str| {
+        incident.facts.get(fact).and_then(|value| value.as_str()).map(lasting).unwrap_or_default()
+    };
+    let same = |fact: &str| text(record, fact) == text(kill, fact);
     if !same("victim_scope") || !same("victim_limit_cgroup") {
         return false;
     }
     let number = |incident: &Incident| incident.facts.get("kills").and_then(|kills| kills.as_f64());
     let kills = number(record).unwrap_or(1.0) + number(kill).unwrap_or(1.0);
     record.facts.insert("kills".to_owned(), json!(kills));
-    for fact in ["victim_comm", VICTIM] {
+    for fact in ["victim_comm", VICTIM, "victim_cgroup"] {
         let last = kill.facts.get(fact).map(|value| (format!("last_{fact}"), value.clone()));
         record.facts.extend(last);
     }
@@ -249,6 +269,22 @@ mod tests {
         assert_eq!((incident.user, &incident.facts["kills"]), (Some(1000), &json!(2.0)));
         assert_eq!(incident.facts["victim_resident_anon_bytes"], json!(2_147_483_648.0));
         assert_eq!(oom_kills.look(&frame(5, Some(5))), None);
+    }
+
+    #[test]
+    fn the_lasting_part_of_a_path_names_no_container_and_no_number() {
+        let pod = "/kubepods.slice/kubepods-pod1a2b3c4d_0000_1111_2222_0123456789ab.slice";
+        let container = |digit: &str| format!("{pod}/cri-containerd-{}.scope", digit.repeat(64));
+        assert_eq!([lasting(&container("a")), lasting(&container("b"))], [pod, pod]);
+        let docker = |digit: &str| format!("/system.slice/docker-{}.scope", digit.repeat(32));
+        assert_eq!(lasting(&docker("0a")), "/system.slice/docker-scope");
+        assert_eq!(lasting("/user.slice/run-r8f3a0c.scope"), "/user.slice/run-scope");
+        assert_eq!(lasting("/user.slice/run-p12-i7.scope"), "/user.slice/run-scope");
+        // Those that people name are different.
+        let of_people =
+            ["/s/web.service", "/s/a.service", "/s/train3.service", "/s/job_1/step_0", "/jobs", ""];
+        let kept: std::collections::BTreeSet<String> = of_people.into_iter().map(lasting).collect();
+        assert_eq!(kept.len(), of_people.len());
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Which incident records are kept. Pure.
 //!
 //! Every user can cause OOM kills in an own cgroup, and crossed levels in an own job. So each cause has limits of its
-//! own, and within a cause the user with the most records loses its oldest one.
+//! own, and within a cause the user with the most records loses its oldest one. The pods in which root's processes run are
+//! those of different people: each namespace counts as a user, or each pod whose namespace is unknown.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::oom_kills;
+use crate::host::cgroup_path::{self, Place};
 use crate::protection::types::incident::{Cause, Incident};
 
 /// Time after an OOM kill within which another one in the same cgroup belongs to the same record. A container that is
@@ -27,9 +30,31 @@ struct KeptRecord {
     bytes: u64,
     cause: Cause,
     user: Option<u32>,
+    /// Whose records it counts among, for root: the namespace or the pod.
+    tenant: String,
     target: String,
+    /// What an OOM kill in the same container or unit has too, after it was started again.
+    lasting: Option<Lasting>,
     /// When it ended, or began, in seconds since 1970.
     last_unix_seconds: f64,
+}
+
+/// The part of the cgroup's path that stays, and the command.
+type Lasting = (String, String);
+
+fn lasting(incident: &Incident) -> Option<Lasting> {
+    let command = incident.facts.get("victim_comm")?.as_str()?;
+    Some((oom_kills::lasting(&incident.target), command.to_owned()))
+}
+
+/// The namespace or the pod of a process of root; empty where it is in none.
+fn tenant(incident: &Incident) -> String {
+    let (Some(0), Place::Pod { uid, .. }) = (incident.user, cgroup_path::place(&incident.target)) else {
+        return String::new();
+    };
+    let workload = incident.facts.get("victim_workload").and_then(|name| name.as_str());
+    let namespace = workload.and_then(|name| name.split_once('/')).map(|(namespace, _)| namespace.to_owned());
+    namespace.unwrap_or(uid)
 }
 
 /// The records on the disk.
@@ -45,7 +70,9 @@ impl KeptRecords {
             bytes,
             cause: incident.cause,
             user: incident.user,
+            tenant: tenant(incident),
             target: incident.target.clone(),
+            lasting: lasting(incident),
             last_unix_seconds: incident.ended_unix_seconds.unwrap_or(incident.began_unix_seconds),
         });
     }
@@ -62,11 +89,12 @@ impl KeptRecords {
                     break;
                 }
                 let size = |record: &KeptRecord| if too_many { 1 } else { record.bytes };
-                let of_user = |user: Option<u32>| -> u64 {
-                    records.iter().filter(|record| record.user == user).map(|record| size(record)).sum()
+                let payer = |record: &KeptRecord| (record.user, record.tenant.clone());
+                let of_payer = |whose: (Option<u32>, String)| -> u64 {
+                    records.iter().filter(|record| payer(record) == whose).map(|record| size(record)).sum()
                 };
                 let old = records.iter().enumerate().filter(|(_, record)| record.id != newest);
-                let next = old.max_by_key(|(_, record)| (of_user(record.user), Reverse(&record.id)));
+                let next = old.max_by_key(|(_, record)| (of_payer(payer(record)), Reverse(&record.id)));
                 let Some((place, _)) = next else { break };
                 removed.push(records.remove(place).id.as_str());
             }
@@ -79,13 +107,16 @@ impl KeptRecords {
         self.0.retain(|record| record.id != id);
     }
 
-    /// The id of the record that an OOM kill belongs to: that of the last one in the same cgroup, if it was shortly
-    /// before.
+    /// The id of the record that an OOM kill belongs to: that of the last one in the same cgroup, or of the same command in the
+    /// same container or unit before it was started again, if it was shortly before.
     pub(super) fn of_same_cgroup(&self, kill: &Incident) -> Option<&str> {
+        let lasting = lasting(kill);
         let same = |record: &&KeptRecord| {
+            let again = lasting.is_some() && record.lasting == lasting;
             let passed = kill.began_unix_seconds - record.last_unix_seconds;
             record.cause == kill.cause
-                && (&record.target, record.user) == (&kill.target, kill.user)
+                && record.user == kill.user
+                && (record.target == kill.target || again)
                 && (0.0..=SAME_RECORD.as_secs_f64()).contains(&passed)
         };
         let known = kill.cause == Cause::KernelOom && !kill.target.is_empty();
@@ -160,5 +191,42 @@ mod tests {
         assert_eq!(of(record(1001, Cause::KernelOom, Some(1))), None);
         assert_eq!(of(record(1001, Cause::Killed, MALLORY)), None);
         assert_eq!(of(other(record(1001, Cause::KernelOom, MALLORY))), None);
+    }
+
+    /// A kill in this container of a pod, of a workload.
+    fn in_pod(second: u64, pod: char, container: char, workload: &str) -> Incident {
+        let (pod, container) = (pod.to_string().repeat(8), container.to_string().repeat(64));
+        let target = format!("/kubepods/pod{pod}-0000-1111-2222-0123456789ab/{container}");
+        let mut kill = Incident { target, ..record(second, Cause::KernelOom, Some(0)) };
+        for (fact, text) in [("victim_comm", "python3"), ("victim_workload", workload)] {
+            kill.facts.insert(fact.to_owned(), text.into());
+        }
+        kill
+    }
+
+    #[test]
+    fn a_kill_in_a_container_that_was_started_again_belongs_to_the_record() {
+        let mut kept = KeptRecords::default();
+        kept.insert(&in_pod(1000, 'a', 'b', "x"), 1);
+        assert_eq!(kept.of_same_cgroup(&in_pod(1300, 'a', 'c', "x")), Some("001000"));
+        assert_eq!(kept.of_same_cgroup(&in_pod(1300, 'd', 'c', "x")), None);
+        let mut other = in_pod(1300, 'a', 'c', "x");
+        other.facts.insert("victim_comm".to_owned(), "bash".into());
+        assert_eq!(kept.of_same_cgroup(&other), None);
+    }
+
+    #[test]
+    fn pods_of_root_share_by_namespace_or_pod() {
+        let mut kept = KeptRecords::default();
+        for second in 0..20 {
+            add(&mut kept, &in_pod(second, 'a', 'b', "calm/one"), 1);
+            add(&mut kept, &in_pod(100 + second, 'b', 'b', ""), 1);
+        }
+        for second in 1000..1200 {
+            let pod = if second % 2 == 0 { 'c' } else { 'd' };
+            add(&mut kept, &in_pod(second, pod, 'b', "loud/pod"), 1);
+        }
+        let of = |tenant: &str| kept.0.iter().filter(|record| record.tenant.starts_with(tenant)).count();
+        assert_eq!(["calm", "bbbb", "loud"].map(of), [16, 17, 17]);
     }
 }

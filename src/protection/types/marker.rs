@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 /// What completes a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MarkerKind {
     /// A file is written after the request.
@@ -16,7 +16,7 @@ pub enum MarkerKind {
 }
 
 /// A marker: files in a folder, or in subfolders of it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Marker {
     /// What completes the checkpoint.
     pub kind: MarkerKind,

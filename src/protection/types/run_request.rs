@@ -93,7 +93,7 @@ outcomes! {
     NotAllowed: "not_allowed";
     /// The target is disarmed, or blind.
     Disarmed: "disarmed";
-    /// The request was received before.
+    /// The request was received before, or is from before the daemon started.
     Replayed: "replayed";
     /// The clocks of the nodes differ too much.
     Clock: "clock";

@@ -72,7 +72,7 @@ pub use super::service_address::ServiceAddress;
 use super::service_address::serialize;
 
 /// How a job acknowledges a checkpoint request, other than on the job socket.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Acknowledgement {
     /// A file that it writes after the request: the content `saving` extends the time limit, any other means saved.

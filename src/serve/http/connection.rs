@@ -22,6 +22,7 @@ use super::meter::{Meter, Metered, Phase, Times};
 use super::routes::Routes;
 use crate::config::Web;
 use crate::events::{Events, HttpLimit};
+use crate::host::frame_limit::LimitedFrames;
 use crate::host::peer::peer;
 
 /// Maximum bytes of the request line and headers of one request. Prometheus sends 400, browsers with cookies 4 KiB.
@@ -173,6 +174,8 @@ async fn serve_tcp(
         let (shared, answered) = (Arc::clone(&shared), meter.request());
         async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, client).await) }
     });
+    let requests = Arc::clone(&meter);
+    let stream = LimitedFrames::new(stream, move || requests.requests());
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

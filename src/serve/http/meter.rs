@@ -4,6 +4,7 @@
 //! one that never reads its response, and one that is silent.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub(super) struct Meter {
     state: Mutex<MeterState>,
     times: Times,
     evicted: Notify,
+    requests: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +66,7 @@ struct MeterState {
 impl Meter {
     pub(super) fn new(times: Times) -> Self {
         let state = MeterState { phase: Phase::Idle, since: Instant::now(), waiting: 0, bytes_begin: true };
-        Self { state: Mutex::new(state), times, evicted: Notify::new() }
+        Self { state: Mutex::new(state), times, evicted: Notify::new(), requests: AtomicU64::new(0) }
     }
 
     /// The phase, and when it began.
@@ -109,6 +111,7 @@ impl Meter {
 
     /// Begins a request whose headers are complete; it ends when the body of its response is dropped.
     pub(super) fn request(self: &Arc<Self>) -> Request {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         match state.phase {
             Phase::Busy(open) => state.phase = Phase::Busy(open + 1),
@@ -118,6 +121,11 @@ impl Meter {
         }
         drop(state);
         Request { meter: Arc::clone(self), made: false }
+    }
+
+    /// Number of requests so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     fn read(&self) {

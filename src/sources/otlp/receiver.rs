@@ -4,17 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -24,6 +22,7 @@ use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Options;
 use super::senders::{Limit, ListenState, SendersShared};
+use crate::host::frame_limit::LimitedFrames;
 use crate::host::{clock, process};
 use crate::model::fair::{Room, Table};
 use crate::model::lock::lock;
@@ -38,8 +37,6 @@ const IN_TIME: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(300);
 /// Most concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 4;
-/// Most control frames of HTTP/2 before the first request, and for each request; a client sends fewer than ten.
-const CONTROL_FRAMES: u64 = 1_000;
 /// Interval between attempts to listen after an error.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long the daemon's shutdown waits for the thread.
@@ -224,7 +221,8 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX));
     {
-        let stream = Counted { stream, caller: Arc::clone(&caller), frames: ControlFrames::default() };
+        let requests = Arc::clone(&caller);
+        let stream = LimitedFrames::new(stream, move || requests.activity().0);
         let connection = pin!(server.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             ended = connection => {
@@ -240,90 +238,6 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
     callers.update_counts(&shared);
 }
 
-/// Frames of HTTP/2 that belong to no request: a client can send them without end, and each is answered.
-#[derive(Debug, Default)]
-struct ControlFrames {
-    head: [u8; 9],
-    filled: usize,
-    /// Bytes that remain of the payload.
-    skip: usize,
-    /// Whether the connection has begun; it is of HTTP/1 if not with the preface of HTTP/2.
-    begun: bool,
-    is_http1: bool,
-    count: u64,
-}
-
-impl ControlFrames {
-    /// Follows received bytes (RFC 9113, sections 3.4 and 4.1).
-    fn receive(&mut self, mut bytes: &[u8]) {
-        while !self.is_http1 && !bytes.is_empty() {
-            if self.skip > 0 {
-                let skipped = self.skip.min(bytes.len());
-                self.skip -= skipped;
-                bytes = &bytes[skipped..];
-                continue;
-            }
-            self.head[self.filled] = bytes[0];
-            self.filled += 1;
-            bytes = &bytes[1..];
-            if !self.begun && self.filled == 3 {
-                // No method of HTTP/1 begins so; 21 bytes of the preface follow.
-                self.is_http1 = self.head[..3] != *b"PRI";
-                (self.begun, self.skip, self.filled) = (true, 21, 0);
-            } else if self.begun && self.filled == self.head.len() {
-                let [high, middle, low, kind, ..] = self.head;
-                self.skip = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-                self.filled = 0;
-                // DATA, HEADERS and CONTINUATION are parts of a request.
-                self.count += u64::from(!matches!(kind, 0 | 1 | 9));
-            }
-        }
-    }
-}
-
-/// A stream that ends with too many control frames.
-#[derive(Debug)]
-struct Counted {
-    stream: TcpStream,
-    caller: Arc<Caller>,
-    frames: ControlFrames,
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        let Self { frames, caller, .. } = &mut *self;
-        frames.receive(&buffer.filled()[before..]);
-        if frames.count > CONTROL_FRAMES * (1 + caller.activity().0) {
-            return Poll::Ready(Err(std::io::Error::other("too many control frames")));
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 /// Returns once nothing was received for too long.
 async fn idle(caller: &Caller) {
     loop {
@@ -334,31 +248,5 @@ async fn idle(caller: &Caller) {
             Some(left) => sleep(left).await,
             None => return,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_frames_are_counted_however_they_arrive() {
-        let frame = |kind: u8, length: u8| {
-            let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
-            frame.resize(9 + usize::from(length), 4);
-            frame
-        };
-        // SETTINGS, PING, HEADERS, DATA, SETTINGS.
-        let frames = [frame(4, 6), frame(6, 8), frame(1, 20), frame(0, 200), frame(4, 0)].concat();
-        let bytes = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frames].concat();
-        for length in [1, 2, 7, 64, bytes.len()] {
-            let mut counted = ControlFrames::default();
-            bytes.chunks(length).for_each(|part| counted.receive(part));
-            assert_eq!((counted.count, counted.skip, counted.filled), (3, 0, 0), "{length}");
-        }
-        let mut counted = ControlFrames::default();
-        counted.receive(b"POST /v1/metrics HTTP/1.1\r\n\r\n");
-        counted.receive(&frames.repeat(100));
-        assert_eq!(counted.count, 0);
     }
 }

@@ -10,7 +10,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::people::{ALICE, MALLORY, as_user};
+use super::sampler::Fuse;
 use crate::harness::{Daemon, memwarden, wait_for};
+use crate::protection::job::{Job, witness};
+use crate::protection::room::Room;
 use crate::skip::skip;
 use crate::training_job::{hello, say, step};
 
@@ -428,4 +431,46 @@ fn root_runs_no_code_in_a_folder_of_another_user() {
     assert!(why.contains("are not instrumented") && why.contains("belongs to user 61002"), "{why}");
     let (path, why) = run(folder.path());
     assert!(path.starts_with(folder.path().to_str().unwrap()), "{path}{why}");
+}
+
+/// The processes for files of checkpoints that this daemon has started, and that wait for a file system.
+fn waiting_helpers(daemon: u32) -> Vec<PathBuf> {
+    let parent = format!("PPid:\t{daemon}\n");
+    let waits = |process: &PathBuf| {
+        let read = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
+        read("status").contains(&parent)
+            && read("cmdline").contains("checkpoint-file")
+            && read("wchan") == "request_wait_answer"
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(waits).collect()
+}
+
+#[test]
+fn a_file_system_that_never_answers_for_files_of_checkpoints_does_not_keep_the_daemon_from_ending() {
+    let room = Room::staged();
+    let _jobs = ["train", "other"].map(|name| Job::named(&room, name, &witness()));
+    let mut daemon;
+    // Dropped first: what hangs then ends.
+    let (Some(fuse), Some(second)) = (Fuse::mount(0, "mute"), Fuse::mount(0, "mute")) else { return };
+    let target = |name: &str, how: &str, fuse: &Fuse| {
+        let path = fuse.folder.path().join(name);
+        let ask = format!("{how}: {}, grace: 1h, longest_grace: 1h", path.display());
+        room.target(name, &format!("host: {{soft: 30%}}, checkpoint: {{{ask}}}"))
+    };
+    room.configure("mode: enforce", &[target("train", "touch", &fuse), target("other", "file", &second)], "");
+    daemon = room.start();
+    room.wait_members(&daemon, "train", 1.0);
+    room.wait_members(&daemon, "other", 1.0);
+    room.available(100);
+    let helpers = wait_for("processes that wait", SOON, || {
+        Some(waiting_helpers(daemon.pid())).filter(|helpers| helpers.len() == 2)
+    });
+    daemon.signal("TERM");
+    assert!(daemon.wait(SOON).success(), "{}", daemon.log());
+    // SIGKILL has not ended them: a thread of the daemon in their place would still be there.
+    for helper in helpers {
+        let stat = std::fs::read_to_string(helper.join("stat")).unwrap();
+        assert!(stat.contains(") D "), "{stat}");
+    }
+    drop((fuse, second));
 }

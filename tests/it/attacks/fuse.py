@@ -1,8 +1,8 @@
 """A file system in user space with one file, which may never be answered for, and a process that hangs on it.
 
-fuse.py serve FOLDER USER silent|answer
-    Mounts it for USER and serves it: a read of the file is answered by bytes of "x", or never. Every second opening is
-    one that bypasses the page cache.
+fuse.py serve FOLDER USER mute|silent|answer
+    Mounts it for USER and serves it: a read of the file is answered by bytes of "x", or never. If mute, no name is
+    answered for either. Every second opening is one that bypasses the page cache.
 fuse.py hold FILE USER [WORD]
     Becomes USER, opens FILE twice, and waits for a line. Then one thread reads the file through the page cache. The
     other, "mapper", maps it past the cache: that waits, with the lock of the process's memory taken for writing, until
@@ -43,13 +43,15 @@ def attributes(node):
     return struct.pack("=6Q10I", node, SIZE, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 
-def answer(opcode, node, body, silent):
+def answer(opcode, node, body, how):
     """The answer to one request: its bytes, an error's number, or None for none at all."""
     global opened
     name = NAMES.get(opcode)
     if name == "INIT":
         major, minor, ahead, _ = struct.unpack_from("=4I", body)
         return struct.pack("=4I2H2I2H8I", 7, min(minor, 31), ahead, 0, 8, 4, 4096, 1, 1, 0, *[0] * 8)
+    if how == "mute":
+        return None
     if name == "LOOKUP":
         return struct.pack("=4Q2I", FILE, 0, 3600, 3600, 0, 0) + attributes(FILE)
     if name == "GETATTR":
@@ -58,7 +60,7 @@ def answer(opcode, node, body, silent):
         opened += 1
         return struct.pack("=Q2I", opened, 0 if opened % 2 else DIRECT_IO, 0)
     if name == "READ":
-        return None if silent else b"x" * min(SIZE, struct.unpack_from("=2QI", body)[2])
+        return None if how == "silent" else b"x" * min(SIZE, struct.unpack_from("=2QI", body)[2])
     if name in ("RELEASE", "FLUSH"):
         return b""
     if name in ("FORGET", "BATCH_FORGET", "INTERRUPT"):
@@ -66,7 +68,7 @@ def answer(opcode, node, body, silent):
     return 38  # ENOSYS
 
 
-def serve(folder, user, silent):
+def serve(folder, user, how):
     try:
         device = os.open("/dev/fuse", os.O_RDWR)
     except OSError as error:
@@ -85,7 +87,7 @@ def serve(folder, user, silent):
         except FileNotFoundError:
             continue  # What asked was interrupted.
         _, opcode, unique, node = struct.unpack_from("=2I2Q", request)
-        said = answer(opcode, node, request[40:], silent)
+        said = answer(opcode, node, request[40:], how)
         if said is None:
             continue
         error, body = (-said, b"") if isinstance(said, int) else (0, said)
@@ -121,6 +123,6 @@ def hold(path, user):
 
 
 if sys.argv[1] == "serve":
-    serve(sys.argv[2], int(sys.argv[3]), sys.argv[4] == "silent")
+    serve(sys.argv[2], int(sys.argv[3]), sys.argv[4])
 else:
     hold(sys.argv[2], int(sys.argv[3]))

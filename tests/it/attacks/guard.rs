@@ -203,6 +203,41 @@ fn the_second_daemon_protects_once_the_first_has_ended() {
     });
 }
 
+#[test]
+fn of_two_daemons_with_one_refused_folder_of_state_one_protects() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let room = Room::staged();
+    std::fs::create_dir(room.state()).unwrap();
+    std::fs::set_permissions(room.state(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let mut job = Job::start(&room, &witness());
+    room.configure("mode: enforce", &[room.target("train", ASK)], "");
+    // Of one folder, as by default.
+    let start = |name: &str| {
+        let socket = format!("web.socket={}", room.path("run").join(name).display());
+        room.start_with(|command| {
+            command.args(["--set", &socket]);
+        })
+    };
+    let mut first = start("first.sock");
+    room.wait_members(&first, "train", 1.0);
+    assert_eq!(first.logged(&["The state directory is not used"]).len(), 1);
+    let second = start("second.sock");
+    let barred = [("target", "train"), ("reason", "other_daemon")];
+    second.wait_page("the reason", SOON, |page| {
+        page.sum("memwarden_protection_disarmed_reason", &barred) == 1.0
+    });
+    room.available(100);
+    wait_checkpoint(&first);
+    job.wait_said("signal 10");
+    second.wait_frames(5.0);
+    assert_eq!((job.count("signal 10"), job.ended()), (1, None));
+    first.signal("KILL");
+    assert!(!first.wait(SOON).success());
+    second.wait_page("a target that is protected", SOON, |page| {
+        page.sum("memwarden_protection_disarmed_reason", &barred) == 0.0
+    });
+}
+
 /// Connects to the job socket and says of its GPU that nothing is left, again and again.
 const LIAR: &str = "
 import json, socket, sys, time

@@ -45,16 +45,16 @@ impl Drop for Helper {
 }
 
 /// A file system whose file is served or never. Blocked reads continue when this is dropped.
-struct Fuse {
+pub(super) struct Fuse {
     server: Option<Helper>,
     holder: Option<Helper>,
     user: u32,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Fuse {
     /// Mounts it for this user; prints a message if this is not possible.
-    fn mount(user: u32, how: &str) -> Option<Self> {
+    pub(super) fn mount(user: u32, how: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             crate::skip::skip("attacks of another user need root");
             return None;

@@ -1,5 +1,6 @@
 //! Steps that are carried out in the background: hooks, webhooks and records on a disk.
 
+use crate::host::child::WorkerCommand;
 use crate::protection::types::step::{Finished, Skip, Step, Ticket, Work};
 
 use super::reach::NotSignalled;
@@ -24,6 +25,8 @@ pub struct BackgroundExecutors {
     pub records: Option<Box<dyn BackgroundExecutor>>,
     /// Asks the other nodes of runs.
     pub runs: Option<Box<dyn BackgroundExecutor>>,
+    /// The command of the processes that touch and watch files.
+    pub files: Option<WorkerCommand>,
 }
 
 impl BackgroundExecutors {

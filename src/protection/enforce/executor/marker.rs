@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use super::wait::{FILE_TIME_ERROR, Progress};
+use super::checkpoint_file::{FILE_TIME_ERROR, Report, unreadable};
 use crate::host::user_files::Folder;
 use crate::model::pattern;
 use crate::protection::types::marker::{Marker, MarkerKind};
@@ -50,24 +50,23 @@ impl MarkerWatcher {
     }
 
     /// What the entries show now; absent while they show nothing new.
-    pub(super) fn look(&mut self) -> Option<Progress> {
+    pub(super) fn look(&mut self) -> Option<Report> {
         let entries = match self.entries() {
             Ok(entries) => entries,
             Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound && !std::mem::replace(&mut self.complained, true) {
-                    let folder = self.marker.folder.display();
-                    tracing::warn!(%folder, %error, "The marker of a checkpoint cannot be looked for; the checkpoint does not count as saved.");
+                if error.kind() == io::ErrorKind::NotFound {
+                    return None;
                 }
-                return None;
+                return unreadable(&mut self.complained, &self.marker.folder, &error);
             }
         };
         let new = entries.iter().any(|(name, identity)| self.before.get(name) != Some(identity));
         match (self.marker.kind, new) {
-            (MarkerKind::Written | MarkerKind::Link, true) => Some(Progress::Reached),
+            (MarkerKind::Written | MarkerKind::Link, true) => Some(Report::Reached),
             (MarkerKind::Removed, true) => {
-                (!std::mem::replace(&mut self.appeared, true)).then_some(Progress::Saving)
+                (!std::mem::replace(&mut self.appeared, true)).then_some(Report::Saving)
             }
-            (MarkerKind::Removed, false) if self.appeared => Some(Progress::Reached),
+            (MarkerKind::Removed, false) if self.appeared => Some(Report::Reached),
             _ => None,
         }
     }
@@ -154,7 +153,7 @@ mod tests {
         std::fs::write(folder.path().join("other.ckpt"), "x").unwrap();
         assert_eq!(watcher.look(), None);
         std::fs::write(folder.path().join("hpc_ckpt_2.ckpt"), "new").unwrap();
-        assert_eq!(watcher.look(), Some(Progress::Reached));
+        assert_eq!(watcher.look(), Some(Report::Reached));
     }
 
     #[test]
@@ -167,7 +166,7 @@ mod tests {
         std::fs::remove_file(&link).unwrap();
         assert_eq!(watcher.look(), None, "it is being replaced");
         std::os::unix::fs::symlink("step_2", &link).unwrap();
-        assert_eq!(watcher.look(), Some(Progress::Reached));
+        assert_eq!(watcher.look(), Some(Report::Reached));
     }
 
     #[test]
@@ -184,8 +183,8 @@ mod tests {
             watcher(MarkerKind::Removed, &folder.path().join("checkpoint-*/checkpoint-is-incomplete.txt"));
         assert_eq!(watcher.look(), None);
         std::fs::write(incomplete(2), "").unwrap();
-        assert_eq!((watcher.look(), watcher.look()), (Some(Progress::Saving), None));
+        assert_eq!((watcher.look(), watcher.look()), (Some(Report::Saving), None));
         std::fs::remove_file(incomplete(2)).unwrap();
-        assert_eq!(watcher.look(), Some(Progress::Reached));
+        assert_eq!(watcher.look(), Some(Report::Reached));
     }
 }

@@ -4,8 +4,10 @@
 //! outside the scope of the slot. [`Observer`] has no means to act.
 
 mod background;
+mod checkpoint_file;
 mod exempt;
 mod group;
+mod helpers;
 mod kill;
 mod leftover;
 mod marker;
@@ -14,7 +16,6 @@ mod process_status;
 mod raw;
 mod reach;
 mod release;
-mod threads;
 mod tree;
 mod wait;
 
@@ -34,15 +35,17 @@ use crate::protection::types::step::{
 };
 
 pub use background::{BackgroundExecutor, BackgroundExecutors};
+use checkpoint_file::Request;
+pub use checkpoint_file::run as run_checkpoint_file;
 pub use exempt::exempt;
 use group::Groups;
+use helpers::Helpers;
 pub use leftover::let_go;
 pub use observer::Observer;
 use process_status::Proc;
 pub use reach::Mode;
 use reach::{NotSignalled, OpenProcess};
 use release::{Releaser, micros};
-use threads::WaitThreads;
 use tree::Table;
 use wait::{Goal, Progress, Wait};
 
@@ -79,7 +82,6 @@ struct Target {
     user: u32,
 }
 
-/// A pending step.
 #[derive(Debug)]
 struct Pending {
     ticket: Ticket,
@@ -107,7 +109,7 @@ pub struct Machine {
     releaser: Releaser,
     background: BackgroundExecutors,
     pending: Vec<Pending>,
-    wait_threads: WaitThreads,
+    helpers: Helpers,
     /// The frozen cgroups, which may be thawed whatever the scope is by then.
     stopped: Vec<(TargetId, Group)>,
     next: u64,
@@ -147,7 +149,7 @@ impl Machine {
             releaser: Releaser::start().map_err(ArmError::Thread)?,
             background,
             pending: Vec::with_capacity(TARGETS),
-            wait_threads: WaitThreads::default(),
+            helpers: Helpers::default(),
             stopped: Vec::with_capacity(TARGETS),
             next: 0,
         })
@@ -375,10 +377,11 @@ impl Machine {
         }
         let now = clock::now();
         let user = self.target(id)?.user;
-        let token = self.wait_threads.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let token = self.helpers.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy))?;
         let target = self.target(id)?;
         let asked = target.asked.unwrap_or(now).unix();
-        let goal = wait::watch(token, by, &target.scope.users, asked, now.plus(within)).map_err(no_thread)?;
+        let request = Request::Await { by: by.clone(), users: target.scope.users.clone(), since: asked };
+        let goal = wait::start(token, self.background.files.as_ref(), &request).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, within, 0)), 0))
     }
 
@@ -395,10 +398,11 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         self.note(reach::touched(&found.process, 0));
-        // Its effective user, which the scope allows; the thread refuses a process that has any other by then.
+        // Its effective user, which the scope allows; the helper refuses a process that has any other by then.
         let [_, user, _] = found.process.users;
-        let token = self.wait_threads.admit(user, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
-        let goal = wait::touch(token, &self.root, process, user, path).map_err(no_thread)?;
+        let token = self.helpers.admit(user, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let request = Request::Touch { proc: self.root.to_path_buf(), process, user, path: path.to_owned() };
+        let goal = wait::start(token, self.background.files.as_ref(), &request).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, TOUCH_TIMEOUT, 1)), 1))
     }
 
@@ -413,7 +417,6 @@ impl Machine {
 fn no_thread(error: std::io::Error) -> StepError {
     StepError::System { call: "start a thread", pid: 0, errno: error.raw_os_error().unwrap_or(0) }
 }
-
 fn refused(refusal: Refusal) -> NotSignalled {
     NotSignalled::Error(StepError::Refused { pid: 0, refusal })
 }
@@ -456,7 +459,7 @@ impl Executor for Machine {
         self.releaser.poll(finished);
         self.background.poll(finished);
         let now = clock::now();
-        self.wait_threads.look(now);
+        self.helpers.look(now);
         self.pending.retain_mut(|pending| {
             let Pending { ticket, wait, .. } = pending;
             let report = |outcome| {

@@ -1,33 +1,24 @@
 //! Waits without blocking: for processes to end, cgroups to become empty, and checkpoint acknowledgements.
 
-use std::fs::Metadata;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::checkpoint_file::{self, Connection, Report, Request};
 use super::group::OpenGroup;
-use super::marker::MarkerWatcher;
-use super::threads::Token;
-use crate::host::{apart, clock, user_files};
-use crate::model::ids::ProcessKey;
+use super::helpers::Token;
+use crate::host::child::WorkerCommand;
 use crate::model::time::Timestamp;
-use crate::protection::types::step::Acknowledgement;
 
-/// Interval at which the acknowledgement file is checked: a checkpoint takes seconds.
-const FILE_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which a folder is searched for a marker.
-const MARKER_INTERVAL: Duration = Duration::from_millis(250);
-/// Number of checks for which an empty file, or one with a prefix of `saving`, counts as unfinished: it is opened
-/// first, and then written.
-const UNFINISHED: u32 = 5;
-/// The kernel sets file times by its tick, which is up to 10 ms old.
-pub(super) const FILE_TIME_ERROR: Duration = Duration::from_millis(10);
+/// The name of the threads that wait for helpers.
+const NAME: &str = "checkpoint-file";
+/// Interval at which a thread checks whether its result is still awaited, and whether a killed helper has ended.
+const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether a process has ended, by its pidfd.
 pub(super) fn ended(process: &OwnedFd) -> bool {
@@ -42,8 +33,8 @@ pub(super) fn ended(process: &OwnedFd) -> bool {
 pub(super) enum Goal {
     /// All of these processes have ended, and the cgroup is empty.
     End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
-    /// Another thread sees a checkpoint acknowledgement, or has touched a file.
-    Thread { progress: Receiver<Progress>, _alive: Arc<()> },
+    /// A helper process sees a checkpoint acknowledgement, or has touched a file.
+    Helper { progress: Receiver<Progress>, _alive: Arc<()> },
 }
 
 /// The progress of a wait.
@@ -68,153 +59,91 @@ impl Goal {
                     Progress::Waiting { left: left.max(1) }
                 }
             }
-            Self::Thread { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
+            Self::Helper { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
         }
     }
 }
 
-/// Watches for an acknowledgement on another thread, since the file system may hang.
-///
-/// A file counts once it was written after the request, at `since` (1970), or changes later: on another host's file system
-/// times may be off. A file that cannot be read, or that belongs to none of the `users` whose processes received the
-/// request, does not count.
+/// Starts a helper process for a file of a user, which a thread waits for.
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub(super) fn watch(
+pub(super) fn start(
     token: Token,
-    by: &Acknowledgement,
-    users: &[u32],
-    since: Duration,
-    until: Timestamp,
-) -> std::io::Result<Goal> {
-    let (by, users) = (by.clone(), users.to_vec());
-    start(token, "acknowledge", move |alive, tell| match by {
-        Acknowledgement::File(path) => look(&path, &users, since, until, alive, tell),
-        Acknowledgement::Marker(marker) => {
-            let mut watcher = MarkerWatcher::new(marker, users, since);
-            while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
-                if let Some(state) = watcher.look() {
-                    let saved = state == Progress::Reached;
-                    if tell.try_send(state).is_err() || saved {
-                        return;
-                    }
-                }
-                std::thread::sleep(MARKER_INTERVAL);
-            }
-        }
-    })
-}
-
-/// Starts a thread that reports its progress until nobody awaits it.
-fn start(
-    token: Token,
-    name: &'static str,
-    run: impl FnOnce(&Weak<()>, &SyncSender<Progress>) + Send + 'static,
+    command: Option<&WorkerCommand>,
+    request: &Request,
 ) -> std::io::Result<Goal> {
     let Token { thread, awaited } = token;
     let (tell, progress) = sync_channel(4);
     let alive = Arc::downgrade(&awaited);
-    apart::spawn(name, move || {
-        run(&alive, &tell);
+    let (command, request) = (command.cloned(), serde_json::to_vec(request)?);
+    std::thread::Builder::new().name(NAME.to_owned()).spawn(move || {
+        if let Err(error) = relay(command.as_ref(), &request, &alive, &tell) {
+            let why = format!("the process for the file failed: {error}").into();
+            // Nobody waits for the result any more where it cannot be sent.
+            let _ = tell.try_send(Progress::Failed { why });
+        }
         drop(thread);
     })?;
-    Ok(Goal::Thread { progress, _alive: awaited })
+    Ok(Goal::Helper { progress, _alive: awaited })
 }
 
-/// Touches a file for a process on another thread, which takes over the rights of the process as long as they are those of
-/// `user`.
-///
-/// # Errors
-/// If the thread cannot be started.
-pub(super) fn touch(
-    token: Token,
-    proc: &Path,
-    process: ProcessKey,
-    user: u32,
-    path: &Path,
-) -> std::io::Result<Goal> {
-    let (proc, path) = (proc.to_owned(), path.to_owned());
-    start(token, "touch", move |_, tell| {
-        let progress = match user_files::touch_as(&proc, process, user, &path) {
-            Ok(()) => Progress::Reached,
-            Err(error) => Progress::Failed { why: error.to_string().chars().take(300).collect() },
-        };
-        // Nobody waits for the result any more where it cannot be sent.
-        let _ = tell.try_send(progress);
-    })
-}
-
-type Identity = (u64, i64, i64, u64);
-
-fn identity(metadata: &Metadata) -> Identity {
-    (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.size())
-}
-
-fn look(
-    path: &Path,
-    users: &[u32],
-    since: Duration,
-    until: Timestamp,
+/// Passes the reports of a helper on until nobody awaits them, kills it, and waits for its end.
+fn relay(
+    command: Option<&WorkerCommand>,
+    request: &[u8],
     alive: &Weak<()>,
     tell: &SyncSender<Progress>,
-) {
-    // A file that existed before the request acknowledges an earlier one.
-    let first = user_files::status(path).ok().as_ref().map(identity);
-    let mut known = first.filter(|(_, seconds, nanos, _)| {
-        let seconds = Duration::from_secs(u64::try_from(*seconds).unwrap_or(0));
-        let nanos = Duration::from_nanos(u64::try_from(*nanos).unwrap_or(0));
-        seconds + nanos + FILE_TIME_ERROR < since
-    });
-    let mut unfinished = 0;
-    let mut complained = false;
-    while alive.strong_count() > 0 && clock::now().since(until) == Duration::ZERO {
-        match new_word(path, users, known) {
-            Ok(Some((found, word))) => {
-                let output = match word {
-                    None if unfinished < UNFINISHED => None,
-                    output => Some(output.unwrap_or(Progress::Reached)),
-                };
-                unfinished += 1;
-                if let Some(output) = output {
-                    (known, unfinished) = (Some(found), 0);
-                    let saved = output == Progress::Reached;
-                    if tell.try_send(output).is_err() || saved {
-                        return;
-                    }
-                }
-            }
-            Ok(None) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) if !complained => {
-                complained = true;
-                let file = path.display();
-                tracing::warn!(%file, %error, "The acknowledgement file of a checkpoint cannot be read; the checkpoint does not count as saved.");
-            }
-            Err(_) => {}
+) -> std::io::Result<()> {
+    let Connection { mut helper, mut input, mut output } = checkpoint_file::connect(command)?;
+    let passed = (|| {
+        input.write_all(request)?;
+        input.write_all(b"\n")?;
+        pass_on(&mut output, alive, tell)
+    })();
+    if let Some(helper) = &mut helper {
+        helper.kill();
+        // In a file system that does not answer, this is never.
+        while helper.ended().is_none() {
+            std::thread::sleep(ALIVE_INTERVAL);
         }
-        std::thread::sleep(FILE_INTERVAL);
     }
+    passed
 }
 
-/// The identity of a file that differs from the known one, and its content; no content while it may be unfinished.
-fn new_word(
-    path: &Path,
-    users: &[u32],
-    known: Option<Identity>,
-) -> std::io::Result<Option<(Identity, Option<Progress>)>> {
-    if Some(identity(&user_files::status(path)?)) == known {
-        return Ok(None);
+fn pass_on(output: &mut File, alive: &Weak<()>, tell: &SyncSender<Progress>) -> std::io::Result<()> {
+    let limit = Timespec::try_from(ALIVE_INTERVAL).map_err(std::io::Error::other)?;
+    let (mut text, mut chunk) = (Vec::new(), [0; 1024]);
+    while alive.strong_count() > 0 {
+        let mut asked = [PollFd::new(output, PollFlags::IN)];
+        match poll(&mut asked, Some(&limit)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let read = output.read(&mut chunk)?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        text.extend_from_slice(&chunk[..read]);
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let report: Report = serde_json::from_slice(&line)?;
+            let (progress, last) = match report {
+                Report::Saving => (Progress::Saving, false),
+                Report::Reached => (Progress::Reached, true),
+                Report::Failed(why) => (Progress::Failed { why: why.into() }, true),
+                Report::Unreadable { path, error } => {
+                    tracing::warn!(%path, %error, "The acknowledgement of a checkpoint cannot be read; the checkpoint does not count as saved.");
+                    continue;
+                }
+            };
+            if tell.try_send(progress).is_err() || last {
+                return Ok(());
+            }
+        }
     }
-    let (mut file, status) = user_files::owned(path, users)?;
-    let mut text = [0; 16];
-    let length = file.read(&mut text)?;
-    let word = match text[..length].trim_ascii() {
-        text if text.starts_with(b"saving") => Some(Progress::Saving),
-        text if b"saving".starts_with(text) => None,
-        _ => Some(Progress::Reached),
-    };
-    Ok(Some((identity(&status), word)))
+    Ok(())
 }
 
 /// A pending step.

@@ -18,8 +18,11 @@ use super::tls::{client, connect, scrape, server_with};
 use super::{PATIENCE, web};
 use crate::config::Web;
 
-const SETTINGS: u8 = 4;
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const END_OF_STREAM_AND_HEADERS: u8 = 5;
 
 /// A frame as in section 4.1 of RFC 9113.
@@ -125,4 +128,31 @@ async fn a_client_that_takes_nothing_is_let_go() {
     assert_eq!(server.limited("time"), 1.0);
     let scraper = client(&authority, &[&TLS13], None, &[]);
     assert_eq!(scrape(server.address, &scraper).await, Some(200), "the place for requests is free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_without_end_close_the_connection() {
+    let (server, authority, _folder) = server_with("", web());
+    let connector = client(&authority, &[&TLS13], None, &["h2"]);
+    let begin = [shut(), ask_for("/-/healthy", 1)].concat();
+    let kinds: [(&str, Vec<u8>); 5] = [
+        ("SETTINGS", frame(SETTINGS, 0, 0, &[])),
+        ("PING", frame(PING, 0, 0, &[7; 8])),
+        ("empty DATA", frame(DATA, 0, 1, &[])),
+        ("RST_STREAM", frame(RST_STREAM, 0, 1, &[0, 0, 0, 8])),
+        ("an acknowledged PING", frame(PING, 1, 0, &[7; 8])),
+    ];
+    for (kind, flood) in kinds {
+        let stream = connect(server.address, &connector).await.unwrap();
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let answers = tokio::spawn(async move { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await });
+        writer.write_all(&begin).await.unwrap();
+        let flood = flood.repeat(100);
+        let endless = async { while writer.write_all(&flood).await.is_ok() {} };
+        timeout(PATIENCE, endless).await.unwrap_or_else(|_| panic!("{kind}: the connection is open"));
+        // It has ended, with or without an error.
+        let _ = answers.await.unwrap();
+    }
+    let scraper = client(&authority, &[&TLS13], None, &[]);
+    assert_eq!(scrape(server.address, &scraper).await, Some(200));
 }

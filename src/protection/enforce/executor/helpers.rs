@@ -1,20 +1,21 @@
-//! The threads that wait for files of users, and may hang in their file systems forever.
+//! The helper processes that touch and watch files of users. One that hangs in a file system of a user does not end with
+//! SIGKILL. A thread for each waits for its end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
 
-/// After this time a thread hangs whose result nobody awaits any more; it notices that within 250 ms.
+/// After this time a helper hangs whose result nobody awaits any more; its thread kills it within 100 ms.
 const HANG_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of threads that hang, of one user and of all. A thread that hangs keeps the daemon from ending.
+/// Maximum number of helpers that hang, of one user and of all.
 const MOST_OF_USER: usize = 2;
 const MOST: usize = 16;
 
 #[derive(Debug)]
 struct Running {
     user: u32,
-    /// Held by the thread.
+    /// Held by the thread that waits for the end of the helper.
     thread: Weak<()>,
     /// Held by whoever awaits its result.
     awaited: Weak<()>,
@@ -22,19 +23,19 @@ struct Running {
     since: Option<Timestamp>,
 }
 
-/// The threads that have not ended.
+/// The helpers that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct WaitThreads(Vec<Running>);
+pub(super) struct Helpers(Vec<Running>);
 
-/// What a thread and whoever awaits its result hold while they do.
+/// What the thread of a helper and whoever awaits its result hold while they do.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) thread: Arc<()>,
     pub(super) awaited: Arc<()>,
 }
 
-impl WaitThreads {
-    /// Forgets the threads that have ended.
+impl Helpers {
+    /// Forgets the helpers that have ended.
     pub(super) fn look(&mut self, now: Timestamp) {
         self.0.retain_mut(|running| {
             if running.awaited.strong_count() == 0 {
@@ -44,7 +45,7 @@ impl WaitThreads {
         });
     }
 
-    /// Admits one more thread, for a job of this user; nothing if too many hang.
+    /// Admits one more helper, for a job of this user; nothing if too many hang.
     pub(super) fn admit(&mut self, user: u32, now: Timestamp) -> Option<Token> {
         self.look(now);
         let hanging = self
@@ -71,28 +72,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_hang_are_few_and_shared_between_users() {
-        let mut threads = WaitThreads::default();
+    fn helpers_that_hang_are_few_and_shared_between_users() {
+        let mut helpers = Helpers::default();
         let at = Timestamp::from_secs;
         let mut hung = Vec::new();
         // Nobody awaits these any more, and they do not end.
-        let mut hang = |threads: &mut WaitThreads, user: u32, second| {
-            let Some(Token { thread, .. }) = threads.admit(user, at(second)) else { return false };
+        let mut hang = |helpers: &mut Helpers, user: u32, second| {
+            let Some(Token { thread, .. }) = helpers.admit(user, at(second)) else { return false };
             hung.push(thread);
-            threads.look(at(second));
+            helpers.look(at(second));
             true
         };
-        assert_eq!([10, 20, 30].map(|second| hang(&mut threads, 7, second)), [true, true, false]);
+        assert_eq!([10, 20, 30].map(|second| hang(&mut helpers, 7, second)), [true, true, false]);
         let others: Vec<bool> = (100..110)
             .map(|user| {
-                hang(&mut threads, user, 40 + u64::from(user))
-                    && hang(&mut threads, user, 90 + u64::from(user))
+                hang(&mut helpers, user, 40 + u64::from(user))
+                    && hang(&mut helpers, user, 90 + u64::from(user))
             })
             .collect();
         assert_eq!(others.iter().filter(|admitted| **admitted).count(), 7, "{others:?}");
         // One that ends makes place, and those that are awaited take none.
         hung.truncate(1);
-        let awaited: Vec<_> = (0..100).map(|_| threads.admit(7, at(900))).collect();
+        let awaited: Vec<_> = (0..100).map(|_| helpers.admit(7, at(900))).collect();
         assert!(awaited.iter().all(Option::is_some));
     }
 }
