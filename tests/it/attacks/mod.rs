@@ -7,6 +7,7 @@ mod flood;
 mod guard;
 mod identity;
 mod limits;
+mod load;
 mod people;
 mod runs;
 mod sampler;

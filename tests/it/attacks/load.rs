@@ -1,0 +1,113 @@
+//! What many and costly processes of one user do to the sampler, to the guard, and to the protection of another user.
+
+use std::process::{Child, Stdio};
+
+use super::people::{ALICE, MALLORY, as_user};
+use crate::harness::{Page, program, wait_for};
+use crate::protection::SOON;
+use crate::protection::room::Room;
+
+/// Becomes the user, with these many supplementary groups, and starts as many processes.
+const MANY: &str = "
+import os, signal, sys
+user, groups, count = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+os.setsid()
+os.setgroups([4_000_000_000 + number for number in range(groups)])
+os.setresgid(user, user, user)
+os.setresuid(user, user, user)
+for _ in range(count - 1):
+    if os.fork() == 0: break
+while True: signal.pause()
+";
+
+/// The processes of Mallory; killed when dropped.
+struct Many(Child);
+
+impl Many {
+    fn start(room: &Room, groups: u32, count: usize) -> Self {
+        let mut command = program("python3");
+        command.args(["-S", "-c", MANY, &MALLORY.to_string(), &groups.to_string(), &count.to_string()]);
+        let many = Self(command.arg(room.mark("train")).stdin(Stdio::null()).spawn().unwrap());
+        let pids = wait_for("the processes", SOON, || Some(many.pids()).filter(|pids| pids.len() == count));
+        pids.into_iter().for_each(|pid| room.show(pid));
+        many
+    }
+
+    /// Those that have not ended.
+    fn pids(&self) -> Vec<u32> {
+        let session = self.0.id().to_string();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let own = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let words: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+            words.get(3) == Some(&session.as_str()) && !matches!(words[0], "Z" | "X")
+        };
+        pids.filter(own).collect()
+    }
+}
+
+impl Drop for Many {
+    fn drop(&mut self) {
+        for pid in self.pids() {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Mallory's job and Alice's reach their hard level together: both end, and the daemon is ready all the time.
+fn both_end(groups: u32, count: usize) -> Option<f64> {
+    let room = Room::staged();
+    let mut other = as_user(ALICE, "sh")?;
+    let other = other.args(["-c", "read line; :", &room.mark("other")]).stdin(Stdio::piped());
+    let mut other = Other(other.spawn().unwrap());
+    room.show(other.0.id());
+    let many = Many::start(&room, groups, count);
+    let target = |name: &str, user: u32| {
+        let target = room.target(name, "host: {soft: 20%, hard: 10%}");
+        target.replace("allow_users: [\"0\"]", &format!("allow_users: [\"{user}\"]"))
+    };
+    let file = room.configure("mode: enforce", &[target("train", MALLORY), target("other", ALICE)], "");
+    // The usual interval, which decides from when on the daemon is not ready.
+    let text = std::fs::read_to_string(&file).unwrap().replace("interval: 200ms", "interval: 1s");
+    std::fs::write(&file, text).unwrap();
+    let daemon = room.start();
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    room.wait_members(&daemon, "train", count as f64);
+    room.wait_members(&daemon, "other", 1.0);
+    let user = MALLORY.to_string();
+    let left_out =
+        |page: &Page| page.sum("memwarden_limit_left_out", &[("limit", "status_reads"), ("user", &user)]);
+    let page = daemon.wait_page("reads that are left out", SOON, |page| groups == 0 || left_out(page) > 0.0);
+    let left_out = left_out(&page);
+    room.available(20);
+    wait_for("the end of both", SOON, || {
+        assert_eq!(daemon.get("/-/ready").code, 200, "{}", daemon.log());
+        let ended = other.0.try_wait().unwrap().is_some();
+        (ended && many.pids().is_empty()).then_some(())
+    });
+    let audit = room.paired_audit();
+    assert!(audit.reached().len() > count, "all of them are recorded");
+    daemon.wait_page("whose steps took how long", SOON, |page| {
+        page.sum("memwarden_protection_job_steps_seconds_total", &[("workload", "train")]) > 0.0
+    });
+    Some(left_out)
+}
+
+#[test]
+fn processes_with_tens_of_thousands_of_groups_delay_neither_samples_nor_another_users_job() {
+    let Some(left_out) = both_end(65_536, 60) else { return };
+    assert!(left_out > 0.0);
+}
+
+/// Alice's process; killed when dropped.
+struct Other(Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
