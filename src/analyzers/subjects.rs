@@ -72,6 +72,8 @@ pub(super) struct DatedAssessment {
     pub(super) phase: Option<(Label, f64)>,
     /// Seconds on the monotonic clock.
     at: f64,
+    /// Seconds for which its subject has been tracked.
+    pub(super) tracked: f64,
     /// When its growth began, in seconds since 1970; absent while it does not grow.
     pub(super) since_unix: Option<f64>,
 }
@@ -206,7 +208,8 @@ impl Subjects {
                 .map(|seconds| followed.since_unix.unwrap_or_else(|| now.unix().as_secs_f64() - seconds));
             let since_unix = followed.since_unix;
             let phase = phase.map(|(name, _)| name).zip(assessment.phase_steps);
-            followed.latest = Some(DatedAssessment { assessment, phase, at, since_unix });
+            let tracked = at - followed.born;
+            followed.latest = Some(DatedAssessment { assessment, phase, at, tracked, since_unix });
         }
         Some(followed)
     }

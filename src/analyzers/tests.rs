@@ -652,3 +652,29 @@ fn conclusions_of_series_without_noise_survive_json() {
         }
     }
 }
+
+#[test]
+fn an_import_is_no_leak_however_often_it_is_sampled() {
+    // A program that imports its libraries for half a minute, sampled five times a second; and one that leaks on.
+    for (ends, leaks) in [(30.0, false), (f64::INFINITY, true)] {
+        let mut analyzer = build(&leak::REGISTRATION);
+        let mut found = false;
+        for tick in 0..500_u32 {
+            let at = f64::from(tick) * 0.2;
+            let mut batch = Batch::new();
+            let used = GIB / 16.0 + GIB / 50.0 * at.min(ends);
+            let name = std::slice::from_ref(&"train".into()).to_vec();
+            bytes(&mut batch, &workload::metrics::RSS, &name, used);
+            bytes(&mut batch, &workload::metrics::ANON, &name, used);
+            bytes(&mut batch, &workload::metrics::SHMEM, &name, 0.0);
+            let mut analysis = Analysis::default();
+            let now = Timestamp::from_secs(1000).plus(std::time::Duration::from_millis(200) * tick);
+            analyzer.analyze(&View::new(batch.families()), now, &mut analysis);
+            let growths = analysis.outlook.conclusions.iter().filter_map(|known| known.growth.as_ref());
+            let leaking = growths.into_iter().any(crate::model::outlook::Growth::leaks);
+            assert!(!leaking || at >= 60.0, "at {at} s");
+            found |= leaking;
+        }
+        assert_eq!(found, leaks);
+    }
+}

@@ -84,6 +84,8 @@ class _Fit:
         self.verdict: Optional[JSON] = None
         self._first_step_at: Optional[float] = None
         self._said: Optional[str] = None
+        # Whether the line after the first step was printed.
+        self._reported = False
 
     # -- the optimizer
 
@@ -412,9 +414,10 @@ class _Fit:
                 # Parameters were added or unfrozen: the next step makes their state.
                 self._stepped.clear()
                 self._begin(False)
-        if self._first_step_at is not None and self._said is None:
+        if self._first_step_at is not None and not self._reported:
             waits = self._session.link.connected
             if self.verdict is not None or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
+                self._reported = True
                 self.say()
 
     # -- messages
@@ -452,6 +455,11 @@ class _Fit:
 
     # -- the verdict
 
+    @property
+    def awaits(self) -> bool:
+        """Whether the first verdict is still to come, which may be needed before the first step of the optimizer."""
+        return bool(self.messages) and not self.off and not self._reported
+
     @_guarded()
     def received(self, line: bytes) -> None:
         """A line of the daemon."""
@@ -460,7 +468,7 @@ class _Fit:
             return
         worse = message.get("verdict") == "will_not_fit" and (self.verdict or {}).get("verdict") != "will_not_fit"
         self.verdict = message
-        if self._said is not None and worse:
+        if worse:
             self.say()
 
     def _await_verdict(self) -> None:

@@ -177,6 +177,18 @@ def test_a_line_that_is_not_a_verdict_is_ignored(daemon, monitor, torch, line, m
     assert not (monitor._fit.verdict or {}).get("verdict") == "will_not_fit"
 
 
+def test_what_will_not_fit_is_printed_before_the_first_step(daemon, monitor, torch, capsys):
+    program = Program(torch, monitor)
+    monitor.start()
+    program.fit.forward_begins(2, 8)
+    assert monitor._fit.awaits
+    answer(daemon, "will_not_fit", "the optimizer needs 120 GiB")
+    daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit.verdict)[1])
+    assert capsys.readouterr().err == "memwarden: the optimizer needs 120 GiB\n"
+    program.step(2, 8)
+    assert not monitor._fit.awaits
+
+
 def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, torch, monkeypatch, capsys):
     monkeypatch.setenv("MEMWARDEN_FIT", "abort")
     monitor = memwarden.Monitor(interval=0, min_interval=0)

@@ -112,9 +112,6 @@ rules! {
     hold: f64 = 0.03, without 0.0;
     /// The same for the newest samples of a longer history, all of which are replaced every 22 minutes.
     hold_recent: f64 = 0.06, without 0.0;
-    /// Minimum evaluated time for a leak, in seconds: samples may be taken several times a second, and a program that
-    /// imports its libraries grows without a pause for tens of seconds.
-    leak_seconds: f64 = 60.0, without 0.0;
     /// The most that one evaluation of the whole of a longer history adds.
     hold_step_whole: f64 = 0.01, without 1.0;
     /// Share of the time that counts while growth accelerates, because its rate is not established yet.

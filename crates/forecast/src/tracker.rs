@@ -348,18 +348,6 @@ mod tests {
     }
 
     #[test]
-    fn an_import_is_no_leak_however_often_it_is_sampled() {
-        // A program that imports its libraries for half a minute, sampled five times a second.
-        let bytes = |at: f64| 5e7 + 20.0 * MB * at.min(30.0);
-        let mut tracker = Tracker::new();
-        for tick in 0..450_u32 {
-            let at = f64::from(tick) * 0.2;
-            tracker.push(at, used(bytes(at)));
-            assert_ne!(tracker.assess(None, &[60.0]).leak, LeakState::Leaking, "at {at} s");
-        }
-    }
-
-    #[test]
     fn a_step_before_the_growth_does_not_shorten_the_time_left() {
         // A GPU that is empty until a job loads 60 of its 80 GB, which then leaks.
         let bytes = |at: f64| match at {

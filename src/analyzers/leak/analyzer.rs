@@ -144,12 +144,20 @@ impl Analyzer for Leak {
     }
 }
 
+/// Seconds for which a subject must be tracked before a leak of it is stated: samples may be taken several times a
+/// second, and a program that imports its libraries grows without a pause for tens of seconds.
+const LEAST_TIME: f64 = 60.0;
+
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
 /// alone it is never a leak.
 fn state(subject: &Subject, dated: &DatedAssessment) -> LeakState {
     let assessment = &dated.assessment;
     let reserved = subject.resource.as_str() == "gpu_process" && assessment.watched != Watched::Allocated;
-    if reserved { assessment.leak.min(LeakState::Growing) } else { assessment.leak }
+    if reserved || dated.tracked < LEAST_TIME {
+        assessment.leak.min(LeakState::Growing)
+    } else {
+        assessment.leak
+    }
 }
 
 /// Every subject that may leak, with its memory by type.

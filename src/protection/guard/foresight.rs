@@ -110,7 +110,8 @@ impl Traits<'_> {
 
     /// The soonest predicted exhaustion, or the time after which a save no longer fits where that is sooner; the outer option
     /// is absent where no analyzer observes the job.
-    pub(super) fn forecast(&self, outlook: &Outlook, save: &SaveCosts) -> Option<Option<Tte>> {
+    pub(super) fn forecast(&self, outlook: &Outlook, facts: &Facts) -> Option<Option<Tte>> {
+        let save = self.save(facts);
         let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
         let soonest = about
             .filter_map(|(resource, forecast)| {
@@ -289,14 +290,18 @@ mod tests {
             mixed: true,
             ..Traits::default()
         };
-        assert_eq!((own.forecast(&outlook, &[None; 4]), own.leak(&outlook)), (None, None), "it is not known");
+        assert_eq!(
+            (own.forecast(&outlook, &Facts::default()), own.leak(&outlook)),
+            (None, None),
+            "it is not known"
+        );
         // The same pid in another life is another process.
         let reused = ProcessKey { pid: 66, start: 2 };
         let reused = Traits { members: [reused].into_iter().collect(), ..own };
-        assert_eq!((reused.forecast(&outlook, &[None; 4]), reused.leak(&outlook)), (None, None));
+        assert_eq!((reused.forecast(&outlook, &Facts::default()), reused.leak(&outlook)), (None, None));
         let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
         let soon = Some(Some(Tte { p10: 3.0, p50: 4.0, p90: None }));
-        assert_eq!((forged.forecast(&outlook, &[None; 4]), forged.leak(&outlook)), (soon, Some(true)));
+        assert_eq!((forged.forecast(&outlook, &Facts::default()), forged.leak(&outlook)), (soon, Some(true)));
     }
 
     #[test]
@@ -317,7 +322,8 @@ mod tests {
             gpus: ["GPU-a"].into_iter().collect(),
             ..Traits::default()
         };
-        let soonest = |traits: &Traits<'_>| traits.forecast(&outlook, &[None; 4]).unwrap().unwrap().p10;
+        let soonest =
+            |traits: &Traits<'_>| traits.forecast(&outlook, &Facts::default()).unwrap().unwrap().p10;
         assert!((soonest(&own) - 8.0).abs() < 1e-9, "its own, and the group that it is in");
         assert!((soonest(&Traits { gpu: true, ..own }) - 2.0).abs() < 1e-9);
     }
@@ -338,43 +344,22 @@ mod tests {
     fn a_missing_forecast_differs_from_a_forecast_of_nothing() {
         let own = Traits { host: true, ..Traits::default() };
         assert_eq!(
-            (own.forecast(&Outlook::default(), &[None; 4]), own.leak(&Outlook::default())),
+            (own.forecast(&Outlook::default(), &Facts::default()), own.leak(&Outlook::default())),
             (None, None)
         );
         let forecast = Some(outlook::Forecast::default());
         let calm = Conclusion { forecast, ..foreseen(Resource::Host, 1.0) };
         let outlook =
             Outlook { conclusions: vec![calm], has_forecasts: true, has_leaks: true, ..Outlook::default() };
-        assert_eq!((own.forecast(&outlook, &[None; 4]), own.leak(&outlook)), (Some(None), Some(false)));
+        assert_eq!(
+            (own.forecast(&outlook, &Facts::default()), own.leak(&outlook)),
+            (Some(None), Some(false))
+        );
     }
 
-    #[test]
-    fn a_save_that_takes_memory_is_due_earlier() {
-        let own = Traits { members: [process(7)].into(), host: true, ..Traits::default() };
-        let forecast = outlook::Forecast {
-            used_bytes: 20.0,
-            limit_bytes: 100.0,
-            time_to_exhaustion: Some(Tte { p10: 80.0, p50: 160.0, p90: None }),
-            ..outlook::Forecast::default()
-        };
-        let conclusions = vec![Conclusion {
-            identity: Some(Resource::Host),
-            forecast: Some(forecast),
-            ..Conclusion::default()
-        }];
-        let outlook = Outlook { conclusions, has_forecasts: true, ..Outlook::default() };
-        let due = |takes: Option<u64>| {
-            let save = [takes.map(Bytes::new), None, None, None];
-            own.forecast(&outlook, &save).unwrap().unwrap().p50
-        };
-        // 80 are left: after half of the time, 40 are.
-        assert_eq!([due(None), due(Some(0)), due(Some(40)), due(Some(60))], [160.0, 160.0, 80.0, 40.0]);
-        assert_eq!(due(Some(80)), 160.0, "it does not fit now: a request is not more urgent");
-    }
-
-    #[test]
-    fn the_ranks_of_a_job_save_together_and_others_do_not_count() {
-        let save = |pid: u32, medium: Medium, takes: u64| RankPredictions {
+    /// A process that holds 100 bytes predicts that its save takes these many more.
+    fn saves(pid: u32, medium: Medium, takes: u64) -> RankPredictions {
+        RankPredictions {
             process: Some(process(pid)),
             key: None,
             workload: Label::default(),
@@ -396,13 +381,42 @@ mod tests {
                 basis: Label::default(),
                 received: Timestamp::from_secs(0),
             }],
+        }
+    }
+
+    #[test]
+    fn a_save_that_takes_memory_is_due_earlier() {
+        let own = Traits { members: [process(7)].into(), host: true, ..Traits::default() };
+        let forecast = outlook::Forecast {
+            used_bytes: 20.0,
+            limit_bytes: 100.0,
+            time_to_exhaustion: Some(Tte { p10: 80.0, p50: 160.0, p90: None }),
+            ..outlook::Forecast::default()
         };
+        let conclusions = vec![Conclusion {
+            identity: Some(Resource::Host),
+            forecast: Some(forecast),
+            ..Conclusion::default()
+        }];
+        let outlook = Outlook { conclusions, has_forecasts: true, ..Outlook::default() };
+        let due = |takes: Option<u64>| {
+            let predictions = takes.map(|takes| saves(7, Medium::Host, takes)).into_iter().collect();
+            let facts = Facts { predictions, ..Facts::default() };
+            own.forecast(&outlook, &facts).unwrap().unwrap().p50
+        };
+        // 80 are left: after half of the time, 40 are.
+        assert_eq!([due(None), due(Some(0)), due(Some(40)), due(Some(60))], [160.0, 160.0, 80.0, 40.0]);
+        assert_eq!(due(Some(80)), 160.0, "it does not fit now: a request is not more urgent");
+    }
+
+    #[test]
+    fn the_ranks_of_a_job_save_together_and_others_do_not_count() {
         let predictions = vec![
-            save(7, Medium::Host, 5),
-            save(8, Medium::Host, 6),
-            save(9, Medium::Host, 1 << 40),
-            save(7, Medium::Device, 3),
-            save(8, Medium::Device, 4),
+            saves(7, Medium::Host, 5),
+            saves(8, Medium::Host, 6),
+            saves(9, Medium::Host, 1 << 40),
+            saves(7, Medium::Device, 3),
+            saves(8, Medium::Device, 4),
         ];
         let facts = Facts { predictions, ..Facts::default() };
         let own = Traits { members: [process(7), process(8)].into(), ..Traits::default() };

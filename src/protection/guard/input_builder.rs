@@ -354,9 +354,7 @@ impl InputBuilder {
             gpu: watched(Resource::Gpu),
             allocator: watched(Resource::Allocator),
         };
-        let save = traits.save(facts);
         let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
-        let begins = !std::mem::replace(&mut job.begun, true);
         let names = names(job, &traits.workloads, facts);
         if *job.names != names {
             job.names = names.into();
@@ -366,7 +364,7 @@ impl InputBuilder {
             target: job.claim.target,
             user: job.claim.user,
             names: Arc::clone(&job.names),
-            escalation: begins.then(|| {
+            escalation: (!std::mem::replace(&mut job.begun, true)).then(|| {
                 let asked = self.remembered.asked(traits.members.iter());
                 Escalation::new(target.limits.clone(), now).asked_before(asked)
             }),
@@ -379,8 +377,8 @@ impl InputBuilder {
                 members: Some(Members { count, catching: None }),
                 gpu: traits.gpu_left(facts),
                 allocator: traits.allocator_left(facts),
-                forecast: traits.forecast(outlook, &save),
-                save,
+                forecast: traits.forecast(outlook, facts),
+                save: traits.save(facts),
                 leak: traits.leak(outlook),
                 alert: alerts.firing(target, &job.names),
                 unfit,

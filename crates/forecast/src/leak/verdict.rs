@@ -80,8 +80,7 @@ impl Verdict {
         } else if !self.leaking {
             self.held = (self.held - step).max(0.0);
         }
-        let is_long = view.span() >= rules.leak_seconds && self.held >= asked.hold * view.span();
-        if grows && !self.leaking && is_long {
+        if grows && !self.leaking && self.held >= asked.hold * view.span() {
             self.leaking = true;
             self.onset = look.from;
             self.top = look.level;

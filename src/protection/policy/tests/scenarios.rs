@@ -429,10 +429,15 @@ fn no_checkpoint_is_requested_where_its_save_would_exhaust_the_memory() {
         &Job { takes, save, ..Job::default() },
         130,
         expect![[r#"
-        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
-        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
-        at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
-    "#]],
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+            at 106.4 s  1.90 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 111.4 s  1.93 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 112.4 s  2.33 GiB left: term → verify: all victims have ended
+            at 112.5 s  2.73 GiB left: verify → cooldown: the shortage is over
+            at 127.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
+        "#]],
     );
 }
 
