@@ -67,6 +67,8 @@ class _Evidence:
         """What there is now: numbers of objects by type, tensors with a graph by shape, figures, bytes by line."""
         begun = _clock()
         objects = gc.get_objects()
+        # The newest objects, such as the tensors of this step, come first: they are let go first.
+        objects.reverse()
         self._note(begun, LONGEST_CALL)
         torch = sys.modules.get("torch")
         tensor = getattr(torch, "Tensor", None)
@@ -83,7 +85,6 @@ class _Evidence:
                         name = "%s%s" % (_dtype(each.dtype), list(each.shape))
                         graphs[name] = graphs.get(name, 0) + 1
                 each = None
-            # No object outlives its use by more than the time of a slice.
             del part
             self._note(begun)
             time.sleep(PAUSE)

@@ -18,7 +18,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
-from ._fit_optimizer import Needs, places_of, try_foresee
+from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
 from ._fit_plan import Plan
 from ._fit_size import Batch, Curve, Sizes, predicted
 from ._identity import _Identity
@@ -32,6 +32,8 @@ MEASURED_FIRST, MEASURED_EVERY = 16, 64
 RATIOS = 5
 # Seconds that `MEMWARDEN_FIT=abort` waits for a verdict, once, before the first step of the optimizer.
 VERDICT_WAIT = 5.0
+# The first steps of optimizers that are foreseen in a process.
+MOST_TRIES = 8
 # Seconds after which the line is printed without a verdict.
 LINE_WAIT = 3.0
 # The status with which `MEMWARDEN_FIT=abort` ends a run that will not fit.
@@ -58,7 +60,6 @@ class _Fit:
         self.off = self.mode == "off" or self._session.off
         self._optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self._stepped: "weakref.WeakSet[Any]" = weakref.WeakSet()
-        self._lock = threading.Lock()
         self.messages: Dict[Key, JSON] = {}
         self._places: List[Place] = []
         self._needs: Dict[Place, Needs] = {}
@@ -82,6 +83,11 @@ class _Fit:
         self._save_extra: Dict[Place, int] = {}
         self._save_measured: Dict[Place, int] = {}
         self.verdict: Optional[JSON] = None
+        # Set when a verdict comes, cleared when a prediction is sent that it does not know yet.
+        self._answered = threading.Event()
+        # Whether the verdict was waited for, which happens once; how often each optimizer's first step was foreseen.
+        self._waited = False
+        self._tries = 0
         self._first_step_at: Optional[float] = None
         self._said: Optional[str] = None
         # Whether the line after the first step was printed.
@@ -133,25 +139,28 @@ class _Fit:
 
     def before_step(self, optimizer: Any) -> None:
         """Backward has run."""
-        if self.off:
+        if self.off or in_trial():
             return
         try:
-            first = optimizer not in self._stepped
+            # The state of a wrapper may stay empty for ever.
+            first = optimizer not in self._stepped and self._tries < MOST_TRIES
             if first:
+                self._tries += 1
                 self.made(optimizer)
                 # A step with a closure computes the gradients itself.
                 self._begin(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
             if self._measuring or first:
                 self._pending = True
                 self._observe()
-            if first and self.mode == "abort" and self.messages:
+            if first and self.mode == "abort" and self.messages and not self._waited:
+                self._waited = True
                 self._await_verdict()
         except Exception as error:
             _hide(error, "fit")
         self._abort_if_told()
 
     def after_step(self, optimizer: Any) -> None:
-        if self.off or not self._pending:
+        if self.off or not self._pending or in_trial():
             return
         self._pending = False
         try:
@@ -447,6 +456,7 @@ class _Fit:
         before = self.messages.get(key)
         self.messages[key] = message
         if before is None or not _alike(before, message):
+            self._answered.clear()
             self._session.send(message)
 
     def lines(self) -> List[bytes]:
@@ -468,18 +478,20 @@ class _Fit:
             return
         worse = message.get("verdict") == "will_not_fit" and (self.verdict or {}).get("verdict") != "will_not_fit"
         self.verdict = message
+        self._answered.set()
         if worse:
             self.say()
 
     def _await_verdict(self) -> None:
-        """Waits for the daemon, which a run asks for that is to end if it does not fit."""
+        """Waits for the verdict on what was sent last, which a run asks for that is to end if it does not fit."""
         until = time.monotonic() + VERDICT_WAIT
-        while self.verdict is None and self._session.link.connected and time.monotonic() < until:
-            time.sleep(0.02)
+        while not self._answered.is_set() and self._session.link.connected and time.monotonic() < until:
             self._session.link.receive()
+            self._answered.wait(0.02)
 
     def _abort_if_told(self) -> None:
-        if self.mode != "abort" or (self.verdict or {}).get("verdict") != "will_not_fit":
+        # A verdict on earlier predictions ends nothing.
+        if not self._answered.is_set() or self.mode != "abort" or (self.verdict or {}).get("verdict") != "will_not_fit":
             return
         self.say()
         raise SystemExit(ABORTED)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import threading
+import types
 import weakref
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -44,6 +46,33 @@ class Foreseen(NamedTuple):
     needs: Optional[Dict[Optional[int], Needs]]
     exact: bool
     why: str
+
+
+# What the copy for a trial gets anew.
+_OWN = ("state", "param_groups", "step")
+# The threads that try a step now: hooks of optimizers do nothing in it.
+_trying = threading.local()
+
+
+def in_trial() -> bool:
+    """Whether this thread tries a step of an optimizer."""
+    return bool(getattr(_trying, "now", False))
+
+
+def _shares_nothing(optimizer: Any) -> bool:
+    """Whether all that it has beside its state and its parameters is data: a copy would share, and step, an object."""
+    torch = _torch()
+    own = (value for key, value in vars(optimizer).items() if key not in _OWN and not key.startswith("_optimizer_"))
+    return all(_is_data(value, torch, 4) for value in own)
+
+
+def _is_data(value: Any, torch: Any, deep: int) -> bool:
+    if isinstance(value, dict):
+        return deep > 0 and all(_is_data(each, torch, deep - 1) for each in value.values())
+    if isinstance(value, (list, tuple, set)):
+        return deep > 0 and all(_is_data(each, torch, deep - 1) for each in value)
+    data = (bool, int, float, complex, str, bytes, type, types.FunctionType, torch.Tensor)
+    return value is None or isinstance(value, data) or type(value).__module__ == "torch"
 
 
 def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
@@ -114,7 +143,7 @@ def _of_one(optimizer: Any, gradients_exist: bool) -> Tuple[Dict[Optional[int], 
             if signature not in known:
                 if len(known) == MOST_SHAPES:
                     raise _Unpredictable("more than %d different parameters" % MOST_SHAPES)
-                if package not in _OPAQUE and not by_table:
+                if package not in _OPAQUE and not by_table and _shares_nothing(optimizer):
                     try:
                         known[signature] = _by_trial(optimizer, group, local, own, place)
                     except Exception as error:
@@ -164,7 +193,7 @@ def _by_trial(optimizer: Any, group: Any, local: Any, own: Any, place: Optional[
     clone = object.__new__(type(optimizer))
     for key, value in vars(optimizer).items():
         # An instance's own `step` is a wrapper of a scheduler or a scaler.
-        if key not in ("state", "param_groups", "step"):
+        if key not in _OWN:
             clone.__dict__[key] = copy.copy(value) if isinstance(value, (dict, list, set)) else value
     clone.state = collections.defaultdict(dict)
     options = {key: value for key, value in group.items() if key != "params"}
@@ -180,7 +209,11 @@ def _by_trial(optimizer: Any, group: Any, local: Any, own: Any, place: Optional[
         kept = {key: _as_meta(value) for key, value in own.items()}
         if kept:
             clone.state[meta] = dict(kept)
-        step(clone)
+        _trying.now = True
+        try:
+            step(clone)
+        finally:
+            _trying.now = False
     state = clone.state[meta]
     whole, before = (sum(_size(value, place) for value in each.values()) for each in (state, kept))
     fused = place is not None and (group.get("fused") or group.get("capturable"))

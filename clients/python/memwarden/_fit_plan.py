@@ -41,7 +41,7 @@ class Plan:
         self.stale = False
         # Bytes of the logits of one token (of one sample, where there are no tokens).
         self.logits: Optional[float] = None
-        self._loader: Any = None
+        self._loader_ref: Any = None
         self._trainer: Any = None
         self._lightning = False
         self._model: Any = None
@@ -55,8 +55,8 @@ class Plan:
 
     def loading(self, loader: Any) -> None:
         """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
-        if self._loader is None:
-            self._loader = loader
+        if self._loader_ref is None or self._loader_ref() is None:
+            self._loader_ref = weakref.ref(loader)
 
     def model(self, model: Any, optimizers: Callable[[], List[Any]]) -> None:
         """Of modules within each other the one with the most parameters, and of these the first."""
@@ -87,8 +87,9 @@ class Plan:
         """Reads the lengths of the data, where that is cheap; in the monitor's thread."""
         self.stale = False
         try:
-            if self._loader is not None and self._longest is None:
-                self._longest = self._lengths(self._loader)
+            loader = None if self._loader_ref is None else self._loader_ref()
+            if loader is not None and self._longest is None:
+                self._longest = self._lengths(loader)
         except Exception as error:
             _hide(error, "lengths of the data")
 
@@ -242,6 +243,8 @@ def _longest_of_table(dataset: Any) -> Optional[int]:
     table = getattr(dataset, "data", None)
     if compute is None or table is None or not hasattr(table, "column_names"):
         return None
+    if getattr(dataset, "_indices", None) is not None:
+        return None  # Only some rows of the table are in it.
     if "length" in table.column_names:
         return int(compute.max(table.column("length")).as_py())
     if "input_ids" not in table.column_names:

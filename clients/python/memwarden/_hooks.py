@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import gc
 import weakref
@@ -16,6 +17,23 @@ from ._monitor import Monitor
 from ._process import _torch
 from ._tokens import _Tokens
 from ._trainers import save_by_trainers
+
+
+class _Hook:
+    """A hook of a module. A copy of the module has the same; a pickled one has a function that does nothing, and needs no
+    memwarden where it is loaded."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __deepcopy__(self, _: Any) -> "_Hook":
+        return self
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class _Watch:
@@ -37,11 +55,16 @@ class _Watch:
         self.learning_rate: Optional[float] = None
         # Calls of optimizers that were not skipped.
         self.ran = 0
-        self._engine: Any = None
+        self._engine_ref: Any = None
         self._forward: Any = None
         self._optimizer: Any = None
         # Seconds that an optimizer spent in closures: those have the forward and the backward pass.
         self._closures = 0.0
+
+    @property
+    def _engine(self) -> Any:
+        """The engine of DeepSpeed, while the program has it."""
+        return None if self._engine_ref is None else self._engine_ref()
 
     @property
     def fit(self) -> Any:
@@ -162,7 +185,8 @@ class _Watch:
         if not modules:
             return
         facts = self.monitor._identity.facts
-        self._engine = engine_of(modules[0])
+        engine = engine_of(modules[0])
+        self._engine_ref = None if engine is None else weakref.ref(engine)
         if facts["data_parallel"] is None:
             facts["data_parallel"], reason = data_parallel(modules[0])
             if reason is not None:
@@ -181,8 +205,8 @@ class _Watch:
 
     def follow(self, module: Any) -> None:
         """Counts the tokens and measures the forward pass of a module."""
-        module.register_forward_pre_hook(self.before_forward, with_kwargs=True)
-        module.register_forward_hook(self.after_forward)
+        module.register_forward_pre_hook(_Hook(self.before_forward), with_kwargs=True)
+        module.register_forward_hook(_Hook(self.after_forward))
         self.followed.append(weakref.ref(module))
         self.fit.plan.model(module, lambda: list(self.fit._optimizers))
 
@@ -269,7 +293,12 @@ def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
     """Hooks of all optimizers, of backward and of loaders, for this monitor; those of an earlier monitor are taken over."""
     global _global
     if _global is not None:
-        _global.monitor = monitor
+        if _global.monitor is not monitor:
+            # Another training: its model is followed, and its steps count from their own number.
+            _global.monitor = monitor
+            _global.searches = _global.highest = 0
+            _global.followed = [each for each in _global.followed if each() is not None]
+            _global.learning_rate = None
         return _global
     _global = watch = _Watch(monitor)
     # `torch.optim` deletes the name of its own module.

@@ -34,6 +34,7 @@ class _Link:
         self._lock = threading.Lock()
         self._queue: Deque[Tuple[bytes, bool]] = collections.deque()
         self._rest = self._received = b""
+        self._receiving = threading.Lock()
         self._retry_after = FIRST_RETRY
         self._retry_at = 0.0
 
@@ -164,16 +165,18 @@ class _Link:
         return self._socket is not None
 
     def receive(self) -> None:
-        """Reads what the daemon has sent; never waits. From one thread at a time."""
+        """Reads what the daemon has sent; never waits."""
         current = self._socket
-        if current is None or self.receiver is None:
-            return
+        if current is None or self.receiver is None or not self._receiving.acquire(blocking=False):
+            return  # Another thread reads.
         try:
             self._received += current.recv(LONGEST_LINE, socket.MSG_DONTWAIT)
+            *lines, self._received = self._received.split(b"\n")
+            self._received = self._received[:LONGEST_LINE]
         except OSError:
             return  # Nothing, or the connection ended, which `keep_up` detects.
-        *lines, self._received = self._received.split(b"\n")
-        self._received = self._received[:LONGEST_LINE]
+        finally:
+            self._receiving.release()
         for line in lines:
             self.receiver(line)
 

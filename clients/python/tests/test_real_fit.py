@@ -250,6 +250,8 @@ for length in [64, 96, 80, 128, 112, 96, 160, 144] * 2 + [1024]:
     optimizer.step()
     optimizer.zero_grad()
     import time; time.sleep(0.01)
+# The thread of the monitor predicts once a second.
+time.sleep(2.5)
 """
 
 
@@ -264,3 +266,21 @@ def test_the_longest_batch_is_near_its_line(daemon, python):
     before = [message for message in steps if message["size"]["units"] < 8 * 1024][-1]["size"]
     foreseen = before["fixed"] + before["per_unit"] * 8 * 1024
     assert abs(foreseen - last["measured"]) <= 0.15 * last["measured"], (before, last)
+
+
+def test_an_optimizer_that_holds_others_is_not_stepped():
+    class Both(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"betas": (0.9, 0.999)})
+            self.others = [torch.optim.Adam(group["params"]) for group in self.param_groups]
+
+        def step(self, closure=None):
+            for each in self.others:
+                each.step()
+
+    parameter = torch.nn.Parameter(torch.ones(8))
+    optimizer = Both([parameter])
+    parameter.grad = torch.ones(8)
+    foresee([optimizer], True)
+    assert not optimizer.others[0].state
+    optimizer.step()

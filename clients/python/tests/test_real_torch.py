@@ -332,3 +332,23 @@ def test_lightning(daemon, python, tmp_path):
     assert [step["tokens"] for step in daemon.of("step")] == [20, 40, 60, 80]
     assert daemon.of("params")[0]["parameters"] == 64
     json.dumps(daemon.all())
+
+
+def test_a_followed_model_can_be_copied_and_saved(monitor, tmp_path):
+    import copy
+    import pickle
+
+    import torch
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    monitor.attach(model, optimizer)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert model._forward_pre_hooks, "it is followed"
+    copy.deepcopy(model)(torch.ones(2, 4))
+    torch.optim.swa_utils.AveragedModel(model).update_parameters(model)
+    torch.save(model, tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(loaded(torch.ones(2, 4)), model(torch.ones(2, 4)))
+    assert b"memwarden" not in pickle.dumps(model)

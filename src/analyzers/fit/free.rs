@@ -11,7 +11,7 @@ use crate::model::point::Point;
 use crate::model::units::real;
 use crate::sources::cgroup::metrics::{HEADROOM, LIMIT, WORKING_SET};
 use crate::sources::memory::metrics::AVAILABLE;
-use crate::sources::training::metrics::{ALLOCATED, RESERVED};
+use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, RESERVED};
 
 /// The allocator of a rank on one device: workload, rank, ordinal of the device.
 type Allocator<'v> = (&'v str, &'v str, u16);
@@ -23,6 +23,8 @@ pub(super) struct Free<'v> {
     host: Option<f64>,
     allocated: HashMap<Allocator<'v>, f64>,
     reserved: HashMap<Allocator<'v>, f64>,
+    /// Free memory of the device, of the same message as the reserved memory.
+    device_free: HashMap<Allocator<'v>, f64>,
     /// The room of each cgroup to its own limit.
     room: HashMap<&'v str, f64>,
     /// The room of each cgroup on its whole path, as the source computes it.
@@ -70,7 +72,7 @@ fn path(cgroup: &str) -> impl Iterator<Item = &str> {
 }
 
 impl<'v> Free<'v> {
-    pub(super) fn of(view: &View<'v>, ranks: &[RankPredictions]) -> Self {
+    pub(super) fn of(view: &View<'v>, ranks: &[&RankPredictions]) -> Self {
         let on =
             |medium: Medium| ranks.iter().flat_map(|rank| &rank.predictions).any(|own| own.medium == medium);
         let used = by_cgroup(view.points(&WORKING_SET));
@@ -81,6 +83,7 @@ impl<'v> Free<'v> {
             host: view.value(&AVAILABLE, &[]),
             allocated: if on(Medium::Device) { by_rank(view.points(&ALLOCATED)) } else { HashMap::new() },
             reserved: if on(Medium::Device) { by_rank(view.points(&RESERVED)) } else { HashMap::new() },
+            device_free: if on(Medium::Device) { by_rank(view.points(&DEVICE_FREE)) } else { HashMap::new() },
             room: room.collect(),
             path_room: by_cgroup(view.points(&HEADROOM)),
         }
@@ -126,12 +129,10 @@ impl<'v> Free<'v> {
     fn gpu(&self, rank: &RankPredictions, prediction: &Prediction) -> Option<Place> {
         let (facts, uuid) = (self.facts?, prediction.uuid.as_ref()?);
         let key = (rank.workload.as_str(), rank.rank.as_str(), prediction.device?);
-        let memory = facts.gpu_memory.iter().find(|memory| memory.uuid == *uuid);
-        let (allocated, reserved) = (self.allocated.get(&key), self.reserved.get(&key));
-        // Without the reserved memory, what the allocator can use again is not known.
-        let capacity = memory
-            .zip(allocated.zip(reserved))
-            .map(|(memory, (allocated, reserved))| real(memory.free.get()) + reserved.max(*allocated));
+        // Of one message: while an allocator grows, its reserved memory and the driver's free memory of different times
+        // would count less than there is.
+        let (reserved, free) = (self.reserved.get(&key), self.device_free.get(&key));
+        let capacity = reserved.zip(free).map(|(reserved, free)| reserved + free);
         let others = facts.gpu_processes.iter().filter(|other| {
             other.uuid == *uuid && rank.process.is_none_or(|process| process.pid != other.pid)
         });

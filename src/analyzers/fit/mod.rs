@@ -6,8 +6,8 @@
 //! size fits. A finding for the worst rank of each run and phase that will not fit.
 //!
 //! # Method
-//! A rank can hold what it holds now and what is free: for a GPU, the allocated memory of its allocator, what the
-//! allocator has reserved and not allocated, and what the driver reports as free; for the host, the resident memory of
+//! A rank can hold what it holds now and what is free: for a GPU, what its allocator has reserved and the free memory of
+//! the device, both of the same message of the rank; for the host, the resident memory of
 //! the process and the available memory of the host, or the room of the cgroup with the least of it on the path. Other
 //! ranks of the same run take memory in the same phase, which is subtracted. The peak is compared as a normal
 //! distribution through both quantiles of the prediction. A phase will not fit where the probability that it exceeds
@@ -51,6 +51,8 @@ const UNLIKELY: f64 = 0.1;
 /// Share of a GPU's memory that its allocator may have reserved and cannot use: when real jobs ran out of memory, 2.3 to
 /// 3.0 of 79.1 GiB were reserved and not allocated (public runs of stanford_alpaca, 8 GPUs of 80 GB).
 const UNUSABLE: f64 = 0.04;
+/// Most ranks that are assessed in one tick, shared between the workloads: each is compared with each other.
+const MOST_RANKS: usize = 64;
 /// Standard deviations between the median and the quantile of 90 % of a normal distribution.
 const TO_P90: f64 = 1.281_551_6;
 
@@ -84,8 +86,9 @@ impl Analyzer for Fits {
         if ranks.is_empty() {
             return;
         }
-        let free = Free::of(view, ranks);
-        let asked = ranks.iter().flat_map(|rank| {
+        let ranks = shared(ranks);
+        let free = Free::of(view, &ranks);
+        let asked = ranks.iter().copied().flat_map(|rank| {
             rank.predictions
                 .iter()
                 .filter(|own| is_to_come(own))
@@ -102,6 +105,22 @@ impl Analyzer for Fits {
     }
 }
 
+/// At most [`MOST_RANKS`] ranks, of each workload as many as of any other that has so many.
+fn shared(ranks: &[RankPredictions]) -> Vec<&RankPredictions> {
+    let mut places: BTreeMap<&Label, usize> = BTreeMap::new();
+    let mut turns: Vec<(usize, &RankPredictions)> = ranks
+        .iter()
+        .map(|rank| {
+            let place = places.entry(&rank.workload).or_default();
+            *place += 1;
+            (*place, rank)
+        })
+        .collect();
+    turns.sort_by_key(|(place, _)| *place);
+    turns.truncate(MOST_RANKS);
+    turns.into_iter().map(|(_, rank)| rank).collect()
+}
+
 /// Whether the phase can still take memory. The state of an optimizer is allocated once.
 fn is_to_come(prediction: &Prediction) -> bool {
     prediction.phase != Phase::Optimizer || prediction.measured.is_none()
@@ -116,8 +135,8 @@ fn still_to_take(asked: &Asked<'_>, free: &Free<'_>) -> f64 {
     (real(p50.get()) - holds).max(0.0)
 }
 
-/// What others take from the same place: ranks of the same workload and run in the same phase, and the largest phase of
-/// each rank of other workloads.
+/// What others take from the same place: ranks of the same run in the same phase, and the largest phase of each rank of
+/// other runs.
 fn others(own: &Asked<'_>, all: &[Asked<'_>], place: &Place, free: &Free<'_>) -> (f64, f64) {
     let mut together = 0.0;
     let mut foreign: BTreeMap<[&Label; 2], f64> = BTreeMap::new();
@@ -126,9 +145,10 @@ fn others(own: &Asked<'_>, all: &[Asked<'_>], place: &Place, free: &Free<'_>) ->
             continue;
         }
         let takes = still_to_take(other, free);
-        if other.rank.workload == own.rank.workload && other.rank.key == own.rank.key {
-            let is_same = other.prediction.phase == own.prediction.phase && other.rank.run == own.rank.run;
-            together += if is_same { takes } else { 0.0 };
+        let is_own =
+            other.rank.key.is_some() && other.rank.key == own.rank.key && other.rank.run == own.rank.run;
+        if is_own {
+            together += if other.prediction.phase == own.prediction.phase { takes } else { 0.0 };
         } else {
             let largest = foreign.entry([&other.rank.workload, &other.rank.rank]).or_default();
             *largest = largest.max(takes);
@@ -204,6 +224,7 @@ fn put(fit: &Fit, out: &mut Analysis) {
     let labels =
         [fit.workload.clone(), fit.rank.clone(), fit.phase.word().into(), resource, cgroup, gpu, uuid];
     let batch = &mut out.batch;
+    // Where other ranks of the run take more than there is, nothing is left for this one.
     batch.put_some(&metrics::CAPACITY, &labels, fit.capacity_bytes.map(Bytes::of));
     if let Some(headroom) = fit.headroom_bytes() {
         let metric = if headroom < 0.0 { &metrics::MISSING } else { &metrics::HEADROOM };
@@ -218,18 +239,21 @@ fn put(fit: &Fit, out: &mut Analysis) {
 impl Fits {
     /// One finding for each run and phase that will not fit: that of the rank with the least room.
     fn findings(&mut self, fits: &[Fit], now: Timestamp, out: &mut Analysis) {
-        let mut worst: BTreeMap<(&Label, &Label, Phase), &Fit> = BTreeMap::new();
+        let mut worst: BTreeMap<(&Label, &Label, &Label, Phase), &Fit> = BTreeMap::new();
         for fit in fits {
-            let held = worst.entry((&fit.workload, &fit.run, fit.phase)).or_insert(fit);
+            // Processes of different users may belong to no workload.
+            let alone = if fit.workload.is_empty() { &fit.pid } else { &fit.workload };
+            let held = worst.entry((&fit.workload, &fit.run, alone, fit.phase)).or_insert(fit);
             let order = |fit: &Fit| (fit.verdict, fit.headroom_bytes().map_or(0.0, |headroom| -headroom));
             if order(fit).partial_cmp(&order(held)).is_some_and(std::cmp::Ordering::is_gt) {
                 *held = fit;
             }
         }
         for fit in worst.into_values() {
-            let subject = Subject::rank(&fit.workload, &fit.pid);
-            let key = Subject { source: fit.phase.word().into(), ..subject.clone() };
-            let (fails, since) = self.failing.update(&key, fit.verdict == Verdict::WillNotFit, now);
+            // Each phase is a problem of its own.
+            let subject =
+                Subject { source: fit.phase.word().into(), ..Subject::rank(&fit.workload, &fit.pid) };
+            let (fails, since) = self.failing.update(&subject, fit.verdict == Verdict::WillNotFit, now);
             if fails && fit.verdict == Verdict::WillNotFit {
                 out.findings.push(finding(fit, subject, since));
             }

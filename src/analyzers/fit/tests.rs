@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::facts::{Facts, GpuMemory, GpuProcess, Membership, ProcessRow, ProcessTable};
+use crate::model::facts::{Facts, GpuProcess, Membership, ProcessRow, ProcessTable};
 use crate::model::fit::{Size, SizeUnit};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
@@ -15,13 +15,15 @@ fn gib(amount: f64) -> Bytes {
 struct Node {
     facts: Facts,
     batch: Batch,
+    /// Free memory of the GPU, which each rank reports.
+    free: Option<f64>,
 }
 
 impl Node {
     fn new(host: f64) -> Self {
         let mut batch = Batch::new();
         batch.put(&memory::metrics::AVAILABLE, &[], gib(host));
-        Self { facts: Facts::default(), batch }
+        Self { facts: Facts::default(), batch, free: None }
     }
 
     fn limited(mut self, limit: f64, used: f64) -> Self {
@@ -31,8 +33,8 @@ impl Node {
         self
     }
 
-    fn gpu(mut self, used: f64, free: f64) -> Self {
-        self.facts.gpu_memory.push(GpuMemory { uuid: "GPU-a".into(), used: gib(used), free: gib(free) });
+    fn gpu(mut self, free: f64) -> Self {
+        self.free = Some(free);
         self
     }
 
@@ -60,9 +62,11 @@ impl Node {
         self.facts.processes = Some(ProcessTable { rows, boot: None }.into());
         let member = Membership::named(process, workload);
         let rank = Label::from(u64::from(pid));
-        for (metric, amount) in [(&training::metrics::ALLOCATED, 10.0), (&training::metrics::RESERVED, 12.0)]
-        {
-            self.batch.put(metric, &[workload.into(), rank.clone(), "0".into(), "0".into()], gib(amount));
+        let labels = [workload.into(), rank.clone(), "0".into(), "0".into()];
+        self.batch.put(&training::metrics::ALLOCATED, &labels, gib(10.0));
+        if let Some(free) = self.free {
+            self.batch.put(&training::metrics::RESERVED, &labels, gib(12.0));
+            self.batch.put(&training::metrics::DEVICE_FREE, &labels, gib(free));
         }
         self.facts.predictions.push(RankPredictions {
             process: Some(process),
@@ -126,7 +130,7 @@ fn a_gpu_has_what_the_allocator_has_and_what_is_free() {
     // 12 GiB are reserved, 8 are free: 20 for the allocator.
     let of = |peak: f64| {
         let prediction = predicted(Phase::Optimizer, Medium::Device, peak, peak);
-        Node::new(100.0).gpu(72.0, 8.0).rank("sft", 7, 1.0, vec![prediction]).verdicts()
+        Node::new(100.0).gpu(8.0).rank("sft", 7, 1.0, vec![prediction]).verdicts()
     };
     assert_eq!(of(19.0), ["7 optimizer on gpu 0: fits 1.0"]);
     assert_eq!(of(19.5), ["7 optimizer on gpu 0: tight 0.5"]);
@@ -186,7 +190,7 @@ fn unknown_is_unknown() {
         peak: None,
         ..predicted(Phase::Generation, Medium::Device, 0.0, 0.0)
     };
-    let node = Node::new(10.0).gpu(1.0, 70.0).rank("sft", 7, 1.0, vec![unknown()]);
+    let node = Node::new(10.0).gpu(70.0).rank("sft", 7, 1.0, vec![unknown()]);
     assert_eq!(node.verdicts(), ["7 generation on gpu 0: unknown ?"]);
     // The driver does not confirm the GPU, or reports no memory.
     let step = predicted(Phase::Step, Medium::Device, 1.0, 1.0);
@@ -224,7 +228,7 @@ fn step_of_samples() -> Prediction {
 
 #[test]
 fn the_advice_has_the_size_that_fits() {
-    let out = Node::new(10.0).gpu(60.0, 11.0).rank("sft", 7, 1.0, vec![step_of_samples()]).analyzed();
+    let out = Node::new(10.0).gpu(11.0).rank("sft", 7, 1.0, vec![step_of_samples()]).analyzed();
     assert_eq!(
         out.findings[0].summary,
         "Rank 7 of sft: the largest step (8 samples of 4096 tokens, expected at step 262) needs 26.0 GiB and will not \
@@ -239,13 +243,13 @@ fn the_advice_has_the_size_that_fits() {
         let step =
             Prediction { size: Some(size), peak: Some(Peak { p50: gib(12.0), p90: gib(12.0) }), ..step };
         let free = capacity - 12.0;
-        Node::new(10.0).gpu(60.0, free.max(0.0)).rank("sft", 7, 1.0, vec![step]).analyzed()
+        Node::new(10.0).gpu(free.max(0.0)).rank("sft", 7, 1.0, vec![step]).analyzed()
     };
     assert!(one(12.0).findings.is_empty());
     let step = step_of_samples();
     let size = Size { units: 4_096, samples: Some(1), fixed: 11.5 * GIB, ..step.size.clone().unwrap() };
     let step = Prediction { size: Some(size), peak: Some(Peak { p50: gib(13.5), p90: gib(13.5) }), ..step };
-    let out = Node::new(10.0).gpu(60.0, 1.0).rank("sft", 7, 1.0, vec![step]).analyzed();
+    let out = Node::new(10.0).gpu(1.0).rank("sft", 7, 1.0, vec![step]).analyzed();
     assert!(
         out.findings[0].summary.ends_with("4096 tokens do not fit, 3072 do."),
         "{}",
@@ -263,7 +267,7 @@ fn the_advice_has_the_size_that_fits() {
     };
     let evaluation =
         Prediction { size: Some(size), ..predicted(Phase::Evaluation, Medium::Device, 40.0, 40.0) };
-    let out = Node::new(10.0).gpu(60.0, 3.0).rank("sft", 7, 1.0, vec![evaluation]).analyzed();
+    let out = Node::new(10.0).gpu(3.0).rank("sft", 7, 1.0, vec![evaluation]).analyzed();
     assert!(
         out.findings[0].summary.ends_with("eval_accumulation_steps=16 fits."),
         "{}",
@@ -274,7 +278,7 @@ fn the_advice_has_the_size_that_fits() {
 #[test]
 fn a_neighbour_that_stands_in_the_way_is_named() {
     let optimizer = predicted(Phase::Optimizer, Medium::Device, 60.0, 60.0);
-    let node = Node::new(10.0).gpu(71.0, 8.0).foreign(7, 13.0).foreign(99, 58.0);
+    let node = Node::new(10.0).gpu(8.0).foreign(7, 13.0).foreign(99, 58.0);
     let out = node.rank("sft", 7, 1.0, vec![optimizer]).rank("old", 99, 1.0, Vec::new()).analyzed();
     assert_eq!(
         out.findings[0].summary,
@@ -304,4 +308,24 @@ fn hostile_numbers_and_names_stay_in_their_row() {
     assert_eq!(out.outlook.fits[1].verdict, Verdict::Tight);
     let shown = format!("{}{}", out.findings[0].summary, out.answers[0].text);
     assert!(!shown.contains(['\n', '\u{1b}']) && out.answers[0].text.len() <= 1_024, "{shown}");
+}
+
+#[test]
+fn another_run_of_the_workload_makes_a_phase_tight() {
+    let optimizer = || vec![predicted(Phase::Optimizer, Medium::Host, 12.0, 12.0)];
+    let mut node = Node::new(16.0).rank("sweep", 7, 2.0, optimizer()).rank("sweep", 8, 2.0, optimizer());
+    node.facts.predictions[1].run = "other".into();
+    assert_eq!(node.verdicts(), ["7 optimizer on host: tight 6.0", "8 optimizer on host: tight 6.0"]);
+}
+
+#[test]
+fn many_ranks_of_one_workload_leave_room_for_others() {
+    let step = || vec![predicted(Phase::Step, Medium::Host, 2.0, 2.0)];
+    let mut node = Node::new(1000.0);
+    for pid in 100..400 {
+        node = node.rank("many", pid, 1.0, step());
+    }
+    let out = node.rank("one", 7, 1.0, step()).analyzed();
+    assert_eq!(out.outlook.fits.len(), MOST_RANKS);
+    assert!(out.outlook.fits.iter().any(|fit| fit.workload.as_str() == "one"));
 }

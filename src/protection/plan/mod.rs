@@ -84,6 +84,8 @@ pub fn stage_of(transition: &Transition) -> Option<State> {
     match to {
         // Victims that stay are not signalled again; the transition only reports them.
         State::At(Rung::Term) | State::Verify if from == to => Some(State::Verify),
+        // The transition only reports that no checkpoint is requested.
+        State::At(Rung::Soft) if from == to => None,
         State::At(_) | State::Cooldown => Some(to),
         // The transition only reports that the rate limit forbids an action.
         State::Disarmed if from == to => None,

@@ -269,8 +269,10 @@ impl Escalation {
             return Some(kill);
         }
         if !self.save_fits() {
-            // A request would make the job run out of memory. It is made as soon as the save fits.
-            if self.is_short(now) && judged.push.0 >= Some(Rung::Term) {
+            // A request would make the job run out of memory. It is made as soon as the save fits; the job has the same time
+            // for that as for a checkpoint, so that no prediction keeps it from being ended.
+            let over = now.since(self.since) >= self.limits.hook_wait + self.limits.grace;
+            if (over || self.is_short(now)) && judged.push.0 >= Some(Rung::Term) {
                 return Some((State::At(Rung::Term), Reason::SaveTooLarge));
             }
             let incident = self.incident.as_mut().filter(|incident| !incident.refused)?;
