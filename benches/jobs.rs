@@ -136,7 +136,17 @@ fn sample(source: &mut dyn Source, reporting: &mut Vec<ProcessKey>) -> anyhow::R
     let (families, _, facts) = batch.seal();
     reporting.extend(facts.ranks.iter().filter_map(|rank| rank.key));
     let (timeline, outlook) = (facts.timeline, Outlook::default());
-    Ok(Frame { sequence: 1, at, families, sources: Vec::new(), findings: Vec::new(), outlook, timeline })
+    let acknowledged = Default::default();
+    Ok(Frame {
+        sequence: 1,
+        at,
+        families,
+        sources: Vec::new(),
+        findings: Vec::new(),
+        outlook,
+        timeline,
+        acknowledged,
+    })
 }
 
 fn connect(socket: &Path) -> anyhow::Result<UnixStream> {

@@ -48,6 +48,7 @@ fn main() -> anyhow::Result<()> {
             frames: receiver,
             events: Arc::new(Events::new()),
             reload: Box::new(NoReload),
+            acknowledge: Box::new(NoReload),
             alerts: Arc::new(memwarden::protection::guard::alert_receiver::AlertReceiver::default()),
             run_requests: Arc::new(memwarden::protection::guard::run_receiver::RunReceiver::default()),
             stale_after: watch::channel(Duration::from_secs(60)).1,
@@ -115,6 +116,7 @@ fn frame(sequence: u64) -> Arc<Frame> {
         findings: Vec::new(),
         outlook: memwarden::model::outlook::Outlook::default(),
         timeline: Arc::default(),
+        acknowledged: Arc::default(),
     })
 }
 
@@ -133,6 +135,16 @@ fn rendering(count: u64) -> Duration {
 }
 
 struct NoReload;
+
+impl memwarden::serve::http::Acknowledge for NoReload {
+    fn acknowledge(
+        &self,
+        _: memwarden::model::acknowledged::ProblemId,
+        _: memwarden::model::health::Health,
+        _: memwarden::model::acknowledged::Acknowledgement,
+    ) {
+    }
+}
 
 impl Reload for NoReload {
     fn request(&self) -> oneshot::Receiver<Result<(), String>> {

@@ -92,7 +92,7 @@ mod tests {
         assert!(absent.over(&known, &problem(Health::Unknown), at(121)).is_empty(), "it came back");
         assert!(absent.over(&known, &[], at(122)).is_empty());
         assert!(absent.over(&known, &[], at(241)).is_empty());
-        assert_eq!(absent.over(&known, &[], at(242)), [id.clone()]);
-        assert_eq!(absent.over(&known, &problem(Health::Critical), at(243)), [id.clone()]);
+        assert_eq!(absent.over(&known, &[], at(242)), std::slice::from_ref(&id));
+        assert_eq!(absent.over(&known, &problem(Health::Critical), at(243)), std::slice::from_ref(&id));
     }
 }

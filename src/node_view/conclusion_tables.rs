@@ -57,7 +57,7 @@ pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now:
 /// Whether the phases that are still to come fit, the worst first.
 pub fn fit_table<'a>(of: impl IntoIterator<Item = &'a Fit>) -> Table {
     let mut all: Vec<_> = of.into_iter().collect();
-    all.sort_by(|one, next| next.verdict.cmp(&one.verdict));
+    all.sort_by_key(|fit| std::cmp::Reverse(fit.verdict));
     let rows = all.into_iter().map(|fit| {
         let health = Health::from(fit.verdict);
         let how = if fit.advice.is_empty() { fit.basis.as_str() } else { &fit.advice };

@@ -133,7 +133,7 @@ fn an_xid_that_needs_an_operator_is_a_problem_of_the_node_until_it_is_acknowledg
     let request = r#"{"problem": "xid/gpu/0", "by": "mallory"}"#;
     let post = |more: &[&str]| {
         let json = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Content-Type: application/json"];
-        let curl = std::process::Command::new("curl").args(json).args(["-d", request]).args(more).output();
+        let curl = program("curl").args(json).args(["-d", request]).args(more).output();
         curl.map(|output| String::from_utf8(output.stdout).unwrap())
     };
     match post(&[&format!("{url}/api/v1/acknowledge")]) {
@@ -219,7 +219,7 @@ fn the_documented_script_mails_each_change_of_the_health_once() {
     ];
     for stated in lines {
         std::fs::write(&line, format!("{stated}\n")).unwrap();
-        let mut sh = std::process::Command::new("sh");
+        let mut sh = crate::harness::program("sh");
         sh.args(["-c", script]).env("PATH", &path).env("STATE_DIRECTORY", folder.path());
         sh.status().unwrap();
         sent.push(std::fs::read_to_string(&mails).unwrap_or_default().lines().count());

@@ -239,7 +239,7 @@ fn the_advice_has_the_size_that_fits() {
     // One sample of a length that is too long.
     let one = |capacity: f64| {
         let step = step_of_samples();
-        let size = Size { units: 4_096, samples: Some(1), ..step.size.clone().unwrap() };
+        let size = Size { units: 4_096, samples: Some(1), ..step.size.unwrap() };
         let step =
             Prediction { size: Some(size), peak: Some(Peak { p50: gib(12.0), p90: gib(12.0) }), ..step };
         let free = capacity - 12.0;
@@ -247,7 +247,7 @@ fn the_advice_has_the_size_that_fits() {
     };
     assert!(one(12.0).findings.is_empty());
     let step = step_of_samples();
-    let size = Size { units: 4_096, samples: Some(1), fixed: 11.5 * GIB, ..step.size.clone().unwrap() };
+    let size = Size { units: 4_096, samples: Some(1), fixed: 11.5 * GIB, ..step.size.unwrap() };
     let step = Prediction { size: Some(size), peak: Some(Peak { p50: gib(13.5), p90: gib(13.5) }), ..step };
     let out = Node::new(10.0).gpu(1.0).rank("sft", 7, 1.0, vec![step]).analyzed();
     assert!(
