@@ -101,7 +101,11 @@ class Plan:
                 self._longest_first = "LengthGrouped" in type(each).__name__
                 return int(max(lengths)), "the longest sample by the sampler's lengths"
         dataset = getattr(loader, "_dataset", None)
-        longest = _longest(dataset)
+        stated = getattr(dataset, "lengths", None)
+        if isinstance(stated, (list, tuple)) and stated and len(stated) == len(dataset):
+            longest: Optional[int] = int(max(stated))
+        else:
+            longest = _longest(dataset)
         if longest is None:
             return None
         collate = getattr(loader, "_collate_fn", None)

@@ -8,7 +8,7 @@ import time
 import memwarden
 import pytest
 from conftest import PATIENCE
-from memwarden import _fit
+from memwarden import _fit, _fit_plan
 from memwarden._fit_size import Batch, Curve, Sizes, predicted
 
 GIB = 1 << 30
@@ -325,3 +325,18 @@ def test_a_save_is_predicted_and_learned(daemon, monitor, torch):
     learned = prediction(daemon, "save", resource="host", step=1, certainty="estimated")
     daemon.wait(lambda daemon: any("measured" in each for each in daemon.of("prediction") if each["phase"] == "save"))
     assert learned["resource"] == "host"
+
+
+def test_data_that_states_its_lengths_is_not_read():
+    class Data:
+        lengths = [3, 900, 5]
+
+        def __len__(self):
+            return 3
+
+    class Loader:
+        _dataset = Data()
+
+    assert _fit_plan.Plan()._lengths(Loader()) == (900, "the longest sample of the data")
+    Data.lengths = [3]
+    assert _fit_plan.Plan()._lengths(Loader()) is None

@@ -198,8 +198,15 @@ fn unknown_is_unknown() {
         Node::new(10.0).rank("sft", 7, 1.0, vec![Prediction { uuid: None, gpu: None, ..step.clone() }]);
     assert_eq!(node.verdicts(), ["7 step on gpu: unknown ?"]);
     assert_eq!(Node::new(10.0).rank("sft", 7, 1.0, vec![step]).verdicts(), ["7 step on gpu 0: unknown ?"]);
-    let disk = predicted(Phase::Save, Medium::Disk, 1.0, 1.0);
-    assert_eq!(Node::new(10.0).rank("sft", 7, 1.0, vec![disk]).verdicts(), ["7 save on disk: unknown ?"]);
+    let disk = || vec![predicted(Phase::Save, Medium::Disk, 1.0, 1.0), unknown()];
+    assert_eq!(
+        Node::new(10.0).rank("sft", 7, 1.0, disk()).verdicts(),
+        ["7 save on disk: unknown ?", "7 generation on gpu 0: unknown ?"]
+    );
+    assert_eq!(
+        Node::new(10.0).rank("sft", 7, 1.0, disk()).analyzed().answers[0].text,
+        "the save on the disk needs 1.0 GiB; what is free for it is not known; generation is unknown ()"
+    );
 }
 
 #[test]

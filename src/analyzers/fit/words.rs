@@ -1,7 +1,7 @@
 //! The sentences of a verdict.
 
 use super::free::{Neighbour, Place};
-use crate::model::fit::{Phase, Prediction, Size, SizeUnit, Verdict};
+use crate::model::fit::{Medium, Phase, Prediction, Size, SizeUnit, Verdict};
 use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::printable;
@@ -19,7 +19,7 @@ pub(super) fn title(prediction: &Prediction) -> String {
         let each = size.samples.zip(size.length).filter(|(samples, _)| *samples > 1);
         match (size.unit, each) {
             (_, Some((samples, length))) => format!("{samples} samples of {length} tokens"),
-            (SizeUnit::Batches, _) => format!("outputs of {} kept", format::counted(size.units, "batch")),
+            (SizeUnit::Batches, _) => format!("the outputs of {} batches kept", size.units),
             (unit, _) => format!("{} {unit}", size.units),
         }
     });
@@ -28,7 +28,11 @@ pub(super) fn title(prediction: &Prediction) -> String {
         Phase::Step => "the largest step",
         Phase::Evaluation => "evaluation",
         Phase::Generation => "generation",
-        Phase::Save => "the save",
+        Phase::Save => match prediction.medium {
+            Medium::Disk => "the save on the disk",
+            Medium::Shm => "the save in /dev/shm",
+            Medium::Device | Medium::Host => "the save",
+        },
     };
     let more: Vec<String> = size.into_iter().chain(due).collect();
     if more.is_empty() { name.to_owned() } else { format!("{name} ({})", more.join(", ")) }
@@ -137,8 +141,8 @@ pub(super) const fn way_out(phase: Phase) -> &'static str {
 /// What a rank is told: the phases that are still to come, each with its verdict.
 pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
     let parts = fits.map(|fit| {
-        let both = fit.peak_bytes.map(|peak| peak[0]).zip(fit.capacity_bytes);
-        match (fit.verdict, both) {
+        let peak = fit.peak_bytes.map(|peak| peak[0]);
+        match (fit.verdict, peak.zip(fit.capacity_bytes)) {
             (Verdict::Fits, Some((peak, capacity))) => {
                 format!(
                     "{} fits ({} of {}{})",
@@ -164,10 +168,12 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
                 of_place(fit),
                 more(&fit.advice)
             ),
-            (_, Some((peak, _))) => {
-                format!("{} needs {}; what is free for it is not known", fit.title, format::bytes(peak))
-            }
-            (_, None) => format!("{} is unknown ({})", fit.title, printable::escaped(fit.basis.as_str())),
+            _ => match peak {
+                Some(peak) => {
+                    format!("{} needs {}; what is free for it is not known", fit.title, format::bytes(peak))
+                }
+                None => format!("{} is unknown ({})", fit.title, printable::escaped(fit.basis.as_str())),
+            },
         }
     });
     let text = parts.collect::<Vec<_>>().join("; ");

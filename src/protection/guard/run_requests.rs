@@ -1,9 +1,9 @@
 //! Requests of other nodes for a checkpoint of a run: what was received, and the way to the guard.
 //!
 //! A request counts once: its incident and its nonce are remembered, longer than the window of the sender's clock that is
-//! accepted, by the clock of this node, which is monotonic. Nothing depends on clocks that agree: within the window, a
-//! repeated request is refused because it is remembered, and beyond it because of its time. One from before this daemon
-//! started may have been received by the daemon before it, and is refused. Jobs of one run and user are
+//! accepted, by the clock of this node, which is monotonic. Within the window, a repeated request is refused because it is
+//! remembered, and beyond it because of its time, whether or not clocks agree. One from before this daemon started may have
+//! been received by the daemon before it, and is refused, as are those of a node whose clock is behind, for as long as it is. Jobs of one run and user are
 //! asked at most every `ASK_INTERVAL`, so that requests that arrive together, from several nodes, lead to one.
 
 use std::collections::{BTreeMap, VecDeque};
