@@ -13,7 +13,7 @@ import copy
 import threading
 import types
 import weakref
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ._base import _hide, _log
 from ._models import _STATES
@@ -82,12 +82,14 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
     """
     sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
     exact, words = True, []
+    # Parameters whose gradient is counted: two optimizers may share one.
+    counted: Set[int] = set()
     for optimizer in optimizers:
         kind = type(optimizer)
         if kind.__module__.startswith("torch.distributed"):
             continue  # It only holds another optimizer, which is one of these.
         try:
-            found, by_table = _of_one(optimizer, gradients_exist)
+            found, by_table = _of_one(optimizer, gradients_exist, counted)
         except _Unpredictable as error:
             return Foreseen(None, False, "%s: %s" % (kind.__name__, error))
         exact = exact and not by_table
@@ -99,6 +101,8 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
             total[3] = max(total[3], needs[3])
     if not words:
         return Foreseen(None, False, "there is no optimizer")
+    # Of several it is not known that each steps.
+    exact = exact and len(words) == 1
     return Foreseen({place: Needs(*total) for place, total in sums.items()}, exact, ", ".join(sorted(set(words))))
 
 
@@ -115,7 +119,7 @@ class _Unpredictable(Exception):
     """The message says why."""
 
 
-def _of_one(optimizer: Any, gradients_exist: bool) -> Tuple[Dict[Optional[int], Needs], bool]:
+def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[Dict[Optional[int], Needs], bool]:
     known: Dict[Any, Tuple[int, int, int]] = {}
     sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
     package, by_table = type(optimizer).__module__.split(".")[0], False
@@ -134,7 +138,9 @@ def _of_one(optimizer: Any, gradients_exist: bool) -> Tuple[Dict[Optional[int], 
             if parameter.grad is None:
                 if gradients_exist:
                     continue
-                sums[place][0] += _rounded(local.numel() * local.element_size(), place)
+                if id(parameter) not in counted:
+                    counted.add(id(parameter))
+                    sums[place][0] += _rounded(local.numel() * local.element_size(), place)
             # Absent keys stay absent: the state is a defaultdict.
             own = optimizer.state[parameter] if parameter in optimizer.state else {}
             held = [(str(key), _local(value)) for key, value in own.items() if hasattr(value, "element_size")]

@@ -100,7 +100,7 @@ class Plan:
             if isinstance(lengths, (list, tuple)) and lengths:
                 self._longest_first = "LengthGrouped" in type(each).__name__
                 return int(max(lengths)), "the longest sample by the sampler's lengths"
-        dataset = getattr(loader, "_dataset", None)
+        dataset: Any = getattr(loader, "_dataset", None)
         stated = getattr(dataset, "lengths", None)
         if isinstance(stated, (list, tuple)) and stated and len(stated) == len(dataset):
             longest: Optional[int] = int(max(stated))

@@ -284,3 +284,10 @@ def test_an_optimizer_that_holds_others_is_not_stepped():
     foresee([optimizer], True)
     assert not optimizer.others[0].state
     optimizer.step()
+
+
+def test_two_optimizers_of_one_parameter_have_one_gradient():
+    parameter = torch.nn.Parameter(torch.ones(1000))
+    optimizers = [torch.optim.SGD([parameter], 0.1, momentum=0.9), torch.optim.SGD([parameter], 0.1)]
+    foreseen = foresee(optimizers, False)
+    assert foreseen.needs[None].gradients == 4000 and foreseen.needs[None].state == 4000 and not foreseen.exact
