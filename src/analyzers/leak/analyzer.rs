@@ -145,8 +145,8 @@ impl Analyzer for Leak {
 }
 
 /// Seconds for which a subject must be tracked before a leak of it is stated: samples may be taken several times a
-/// second, and a program that imports its libraries grows without a pause for tens of seconds.
-const LEAST_TIME: f64 = 60.0;
+/// second, and a program that imports its libraries grows without a pause for ten seconds or more.
+const LEAST_TIME: f64 = 30.0;
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
 /// alone it is never a leak.
