@@ -655,8 +655,8 @@ fn conclusions_of_series_without_noise_survive_json() {
 
 #[test]
 fn an_import_is_no_leak_however_often_it_is_sampled() {
-    // A program that imports its libraries for 20 s, sampled five times a second; and one that leaks on.
-    for (ends, leaks) in [(20.0, false), (f64::INFINITY, true)] {
+    // A program that imports its libraries for 15 s, sampled five times a second; and one that leaks on.
+    for (ends, leaks) in [(15.0, false), (f64::INFINITY, true)] {
         let mut analyzer = build(&leak::REGISTRATION);
         let mut found = false;
         for tick in 0..500_u32 {
@@ -672,7 +672,7 @@ fn an_import_is_no_leak_however_often_it_is_sampled() {
             analyzer.analyze(&View::new(batch.families()), now, &mut analysis);
             let growths = analysis.outlook.conclusions.iter().filter_map(|known| known.growth.as_ref());
             let leaking = growths.into_iter().any(crate::model::outlook::Growth::leaks);
-            assert!(!leaking || at >= 30.0, "at {at} s");
+            assert!(!leaking || at >= 20.0, "at {at} s");
             found |= leaking;
         }
         assert_eq!(found, leaks);

@@ -146,7 +146,7 @@ impl Analyzer for Leak {
 
 /// Seconds for which a subject must be tracked before a leak of it is stated: samples may be taken several times a
 /// second, and a program that imports its libraries grows without a pause for ten seconds or more.
-const LEAST_TIME: f64 = 30.0;
+const LEAST_TIME: f64 = 20.0;
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
 /// alone it is never a leak.
