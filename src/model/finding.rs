@@ -37,6 +37,9 @@ pub struct Subject {
     pub user: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub source: Label,
+    /// The phase of a rank that is still to come.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub phase: Label,
 }
 
 /// The types of subjects; a new one has its line here and in [`Subject::resource`].
@@ -134,8 +137,8 @@ impl Subject {
     /// The same subject with every name escaped for display.
     #[must_use]
     pub fn printable(mut self) -> Self {
-        let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source } = &mut self;
-        for label in [resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source] {
+        let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source, phase } = &mut self;
+        for label in [resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source, phase] {
             if let Cow::Owned(text) = escaped(label.as_str()) {
                 *label = text.into();
             }
@@ -169,6 +172,7 @@ impl std::fmt::Display for Subject {
             ("", &self.limit),
             ("user ", &self.user),
             ("", &self.source),
+            ("", &self.phase),
         ];
         for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(f, " {name}{value}")?;

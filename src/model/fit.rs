@@ -23,7 +23,7 @@ pub trait Word: Copy + PartialEq + 'static {
     fn word(self) -> &'static str;
 }
 
-macro_rules! words {
+macro_rules! worded {
     ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $word:literal),+ $(,)?}) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -50,7 +50,7 @@ macro_rules! words {
     };
 }
 
-words! {
+worded! {
     /// A part of a run that takes memory which it has not taken before.
     Phase {
         /// The first step of the optimizer: gradients that are still to come, its state, and its temporary tensors.
@@ -66,7 +66,7 @@ words! {
     }
 }
 
-words! {
+worded! {
     /// The kind of a resource that a prediction concerns.
     Medium {
         /// Memory of a GPU, as its allocator has allocated it; see [`Prediction::device`].
@@ -80,7 +80,7 @@ words! {
     }
 }
 
-words! {
+worded! {
     /// How a prediction was made.
     Certainty {
         /// It follows from shapes and types, or from a step of the same shape.
@@ -92,7 +92,7 @@ words! {
     }
 }
 
-words! {
+worded! {
     /// What the size of a phase is counted in.
     SizeUnit {
         /// Tokens of one micro-batch, padding included.
@@ -104,7 +104,7 @@ words! {
     }
 }
 
-words! {
+worded! {
     /// Whether a prediction fits what is free, from the mildest to the most severe.
     Verdict {
         /// It fits.
@@ -191,6 +191,28 @@ pub struct Prediction {
 }
 
 impl Prediction {
+    /// A prediction of a phase that holds nothing yet, exact where both quantiles are equal.
+    #[cfg(test)]
+    pub(crate) fn of(phase: Phase, medium: Medium, peak: Peak) -> Self {
+        let device = (medium == Medium::Device).then_some(0);
+        Self {
+            phase,
+            medium,
+            device,
+            uuid: device.map(|_| "GPU-a".into()),
+            gpu: device.map(|_| "0".into()),
+            certainty: if peak.p50 < peak.p90 { Certainty::Estimated } else { Certainty::Exact },
+            peak: Some(peak),
+            held: Some(Bytes::ZERO),
+            measured: None,
+            step: 0,
+            due_step: None,
+            size: None,
+            basis: Label::default(),
+            received: Timestamp::from_secs(0),
+        }
+    }
+
     /// What must be free on the resource for the phase, for a peak of the prediction.
     pub fn additional(&self, peak: Bytes) -> Bytes {
         peak.saturating_sub(self.held.unwrap_or(Bytes::ZERO))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Asked;
 use crate::model::analyzer::View;
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, ProcessRow};
 use crate::model::finding::Subject;
 use crate::model::fit::{Medium, Prediction, RankPredictions};
 use crate::model::point::Point;
@@ -63,6 +63,12 @@ fn by_cgroup(points: &[Point]) -> HashMap<&str, f64> {
     points.iter().filter_map(|point| Some((point.labels.first()?.as_str(), point.value))).collect()
 }
 
+/// The process of a rank in this tick; absent where it is not known, or has ended.
+pub(super) fn row<'v>(facts: Option<&'v Facts>, rank: &RankPredictions) -> Option<&'v ProcessRow> {
+    let process = rank.process?;
+    facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)
+}
+
 /// A cgroup and the ones above it.
 fn path(cgroup: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(cgroup), |path| {
@@ -96,12 +102,7 @@ impl<'v> Free<'v> {
                 let key = (rank.workload.as_str(), rank.rank.as_str(), prediction.device?);
                 self.allocated.get(&key).copied()
             }
-            Medium::Host => {
-                let process = rank.process?;
-                let row =
-                    self.facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)?;
-                Some(real(row.rss.get()))
-            }
+            Medium::Host => Some(real(row(self.facts, rank)?.rss.get())),
             Medium::Shm | Medium::Disk => Some(0.0),
         }
     }
@@ -145,9 +146,7 @@ impl<'v> Free<'v> {
 
     /// The cgroup on the path of the rank that has the least room, and that room; absent where no limit is known.
     fn cgroup(&self, rank: &RankPredictions) -> Option<(String, f64)> {
-        let process = rank.process?;
-        let row = self.facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)?;
-        let own = row.cgroup.as_ref()?.as_str();
+        let own = row(self.facts, rank)?.cgroup.as_ref()?.as_str();
         let least = path(own)
             .filter_map(|path| Some((path, *self.room.get(path)?)))
             .min_by(|a, b| a.1.total_cmp(&b.1));
@@ -163,10 +162,7 @@ impl<'v> Free<'v> {
             Medium::Device => other.prediction.uuid.as_ref() == Some(&place.subject.uuid),
             Medium::Host if place.subject.cgroup.is_empty() => true,
             Medium::Host => {
-                let row = other.rank.process.and_then(|process| {
-                    self.facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)
-                });
-                let within = row.and_then(|row| row.cgroup.as_ref());
+                let within = row(self.facts, other.rank).and_then(|row| row.cgroup.as_ref());
                 within.is_some_and(|own| path(own.as_str()).any(|path| path == place.subject.cgroup.as_str()))
             }
             Medium::Shm | Medium::Disk => false,

@@ -15,7 +15,7 @@
 //! lost to fragmentation, or beside what other workloads predict.
 //!
 //! # When it stays silent
-//! Without predictions. What cannot be predicted, and a resource whose free memory is not known, is unknown. The first
+//! Without predictions, and for ranks beyond [`MOST_RANKS`], which `memwarden_limit_left_out` names. What cannot be predicted, and a resource whose free memory is not known, is unknown. The first
 //! step of the optimizer is not assessed after it has been measured.
 //!
 //! # False alarms
@@ -36,11 +36,13 @@ use self::free::{Free, Place};
 use super::Registration;
 use super::latch::Latch;
 use crate::model::analyzer::{Analysis, Analyzer, View};
+use crate::model::fair;
 use crate::model::finding::{Evidence, Finding, Subject};
 use crate::model::fit::{Answer, Certainty, Medium, Peak, Phase, Prediction, RankPredictions, Verdict, Word};
 use crate::model::fits::Fit;
 use crate::model::health::Health;
 use crate::model::label::Label;
+use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio, real};
 
@@ -51,7 +53,7 @@ const UNLIKELY: f64 = 0.1;
 /// Share of a GPU's memory that its allocator may have reserved and cannot use: when real jobs ran out of memory, 2.3 to
 /// 3.0 of 79.1 GiB were reserved and not allocated (public runs of stanford_alpaca, 8 GPUs of 80 GB).
 const UNUSABLE: f64 = 0.04;
-/// Most ranks that are assessed in one tick, shared between the workloads: each is compared with each other.
+/// Most ranks that are assessed in one tick, divided between the users: each is compared with each other.
 const MOST_RANKS: usize = 64;
 /// Standard deviations between the median and the quantile of 90 % of a normal distribution.
 const TO_P90: f64 = 1.281_551_6;
@@ -68,7 +70,7 @@ pub static REGISTRATION: Registration = Registration {
 
 #[derive(Debug, Default)]
 struct Fits {
-    /// Whether the phase of a rank will not fit; the phase is in the field `source` of the subject.
+    /// Whether a phase of a rank will not fit.
     failing: Latch<bool>,
 }
 
@@ -86,7 +88,12 @@ impl Analyzer for Fits {
         if ranks.is_empty() {
             return;
         }
-        let ranks = shared(ranks);
+        // A rank whose process is not known has nobody's share.
+        let user = |rank: &&RankPredictions| free::row(view.facts(), rank).map_or(u32::MAX, |row| row.uid);
+        let (ranks, beyond) = fair::split(ranks.iter().collect(), MOST_RANKS, user);
+        let mut left_out = BTreeMap::<u32, u64>::new();
+        beyond.iter().for_each(|rank| *left_out.entry(user(rank)).or_default() += 1);
+        out.shortages.extend(Shortage::of_users("fit_ranks", MOST_RANKS, &left_out));
         let free = Free::of(view, &ranks);
         let asked = ranks.iter().copied().flat_map(|rank| {
             rank.predictions
@@ -103,22 +110,6 @@ impl Analyzer for Fits {
         out.answers.extend(ranks.iter().filter_map(|rank| answer(rank, &fits)));
         out.outlook.fits = fits;
     }
-}
-
-/// At most [`MOST_RANKS`] ranks, of each workload as many as of any other that has so many.
-fn shared(ranks: &[RankPredictions]) -> Vec<&RankPredictions> {
-    let mut places: BTreeMap<&Label, usize> = BTreeMap::new();
-    let mut turns: Vec<(usize, &RankPredictions)> = ranks
-        .iter()
-        .map(|rank| {
-            let place = places.entry(&rank.workload).or_default();
-            *place += 1;
-            (*place, rank)
-        })
-        .collect();
-    turns.sort_by_key(|(place, _)| *place);
-    turns.truncate(MOST_RANKS);
-    turns.into_iter().map(|(_, rank)| rank).collect()
 }
 
 /// Whether the phase can still take memory. The state of an optimizer is allocated once.
@@ -250,9 +241,8 @@ impl Fits {
             }
         }
         for fit in worst.into_values() {
-            // Each phase is a problem of its own.
             let subject =
-                Subject { source: fit.phase.word().into(), ..Subject::rank(&fit.workload, &fit.pid) };
+                Subject { phase: fit.phase.word().into(), ..Subject::rank(&fit.workload, &fit.pid) };
             let (fails, since) = self.failing.update(&subject, fit.verdict == Verdict::WillNotFit, now);
             if fails && fit.verdict == Verdict::WillNotFit {
                 out.findings.push(finding(fit, subject, since));

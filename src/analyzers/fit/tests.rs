@@ -106,23 +106,7 @@ impl Node {
 }
 
 fn predicted(phase: Phase, medium: Medium, p50: f64, p90: f64) -> Prediction {
-    let device = (medium == Medium::Device).then_some(0);
-    Prediction {
-        phase,
-        medium,
-        device,
-        uuid: device.map(|_| "GPU-a".into()),
-        gpu: device.map(|_| "0".into()),
-        certainty: if p50 < p90 { Certainty::Estimated } else { Certainty::Exact },
-        peak: Some(Peak { p50: gib(p50), p90: gib(p90) }),
-        held: Some(Bytes::ZERO),
-        measured: None,
-        step: 0,
-        due_step: None,
-        size: None,
-        basis: Label::default(),
-        received: Timestamp::from_secs(0),
-    }
+    Prediction::of(phase, medium, Peak { p50: gib(p50), p90: gib(p90) })
 }
 
 #[test]
@@ -326,13 +310,19 @@ fn another_run_of_the_workload_makes_a_phase_tight() {
 }
 
 #[test]
-fn many_ranks_of_one_workload_leave_room_for_others() {
+fn many_ranks_of_one_user_leave_room_for_others_and_are_named() {
     let step = || vec![predicted(Phase::Step, Medium::Host, 2.0, 2.0)];
     let mut node = Node::new(1000.0);
+    // One user under many names of workloads, before the rank of another.
     for pid in 100..400 {
-        node = node.rank("many", pid, 1.0, step());
+        node = node.rank(&format!("many-{pid}"), pid, 1.0, step());
     }
-    let out = node.rank("one", 7, 1.0, step()).analyzed();
+    let mut table = ProcessTable { rows: node.facts.processes.take().unwrap().rows.clone(), boot: None };
+    table.rows.iter_mut().for_each(|row| row.uid = 1000);
+    node.facts.processes = Some(table.into());
+    let out = node.rank("one", 900, 1.0, step()).analyzed();
     assert_eq!(out.outlook.fits.len(), MOST_RANKS);
     assert!(out.outlook.fits.iter().any(|fit| fit.workload.as_str() == "one"));
+    let left_out: Vec<_> = out.shortages.iter().map(|own| (own.limit, own.user, own.left_out)).collect();
+    assert_eq!(left_out, [("fit_ranks", Some(1000), 301 - MOST_RANKS as u64)]);
 }

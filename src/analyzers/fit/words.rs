@@ -141,39 +141,21 @@ pub(super) const fn way_out(phase: Phase) -> &'static str {
 /// What a rank is told: the phases that are still to come, each with its verdict.
 pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
     let parts = fits.map(|fit| {
-        let peak = fit.peak_bytes.map(|peak| peak[0]);
-        match (fit.verdict, peak.zip(fit.capacity_bytes)) {
-            (Verdict::Fits, Some((peak, capacity))) => {
-                format!(
-                    "{} fits ({} of {}{})",
-                    fit.title,
-                    format::bytes(peak),
-                    format::bytes(capacity),
-                    of_place(fit)
-                )
+        let (title, place) = (&fit.title, of_place(fit));
+        let Some(peak) = fit.peak_bytes.map(|[peak, _]| format::bytes(peak)) else {
+            return format!("{title} is unknown ({})", printable::escaped(fit.basis.as_str()));
+        };
+        let Some(capacity) = fit.capacity_bytes.map(format::bytes) else {
+            return format!("{title} needs {peak}; what is free for it is not known");
+        };
+        let more = more(&fit.advice);
+        match fit.verdict {
+            Verdict::Fits => format!("{title} fits ({peak} of {capacity}{place})"),
+            Verdict::Tight => format!("{title} may not fit ({peak} of {capacity}{place}{more})"),
+            Verdict::WillNotFit => {
+                format!("{title} needs {peak} and will not fit: {capacity} are there{place}{more}")
             }
-            (Verdict::Tight, Some((peak, capacity))) => format!(
-                "{} may not fit ({} of {}{}{})",
-                fit.title,
-                format::bytes(peak),
-                format::bytes(capacity),
-                of_place(fit),
-                more(&fit.advice)
-            ),
-            (Verdict::WillNotFit, Some((peak, capacity))) => format!(
-                "{} needs {} and will not fit: {} are there{}{}",
-                fit.title,
-                format::bytes(peak),
-                format::bytes(capacity),
-                of_place(fit),
-                more(&fit.advice)
-            ),
-            _ => match peak {
-                Some(peak) => {
-                    format!("{} needs {}; what is free for it is not known", fit.title, format::bytes(peak))
-                }
-                None => format!("{} is unknown ({})", fit.title, printable::escaped(fit.basis.as_str())),
-            },
+            Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
         }
     });
     let text = parts.collect::<Vec<_>>().join("; ");

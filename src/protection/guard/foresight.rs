@@ -179,10 +179,9 @@ impl Traits<'_> {
 mod tests {
     use super::*;
     use crate::model::facts::{GpuMemory, Membership};
-    use crate::model::fit::{Certainty, Peak, Prediction, RankPredictions};
+    use crate::model::fit::{Peak, Prediction, RankPredictions};
     use crate::model::label::Label;
     use crate::model::outlook::{Conclusion, Growth, LeakState, Resource};
-    use crate::model::time::Timestamp;
 
     const fn process(pid: u32) -> ProcessKey {
         ProcessKey { pid, start: 1 }
@@ -359,6 +358,7 @@ mod tests {
 
     /// A process that holds 100 bytes predicts that its save takes these many more.
     fn saves(pid: u32, medium: Medium, takes: u64) -> RankPredictions {
+        let peak = Bytes::new(100 + takes);
         RankPredictions {
             process: Some(process(pid)),
             key: None,
@@ -366,20 +366,8 @@ mod tests {
             rank: Label::default(),
             run: Label::default(),
             predictions: vec![Prediction {
-                phase: Phase::Save,
-                medium,
-                device: None,
-                uuid: None,
-                gpu: None,
-                certainty: Certainty::Exact,
-                peak: Some(Peak { p50: Bytes::new(100 + takes), p90: Bytes::new(100 + takes) }),
                 held: Some(Bytes::new(100)),
-                measured: None,
-                step: 0,
-                due_step: None,
-                size: None,
-                basis: Label::default(),
-                received: Timestamp::from_secs(0),
+                ..Prediction::of(Phase::Save, medium, Peak { p50: peak, p90: peak })
             }],
         }
     }

@@ -459,3 +459,24 @@ fn a_job_whose_save_never_fits_is_ended_by_the_hard_level_only() {
     "#]],
     );
 }
+
+#[test]
+fn no_prediction_keeps_a_job_from_being_ended() {
+    // It stays between the levels, and says that its save takes more than there is.
+    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let save = Some(u64::MAX);
+    check(
+        limits(),
+        &Job { takes, save, ..Job::default() },
+        180,
+        expect![[r#"
+        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+        at 113.9 s  1.61 GiB left: soft → term: saving a checkpoint needs more memory than is left, asked to end
+        at 114.9 s  2.01 GiB left: term → verify: all victims have ended
+        at 115.1 s  2.81 GiB left: verify → cooldown: the shortage is over
+        at 130.1 s  8.00 GiB left: cooldown → ok: the cooldown is over
+    "#]],
+    );
+}
