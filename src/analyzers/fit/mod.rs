@@ -88,7 +88,7 @@ impl Analyzer for Fits {
         if ranks.is_empty() {
             return;
         }
-        // A rank whose process is not known has nobody's share.
+        // All ranks whose process is not known have one share.
         let user = |rank: &&RankPredictions| free::row(view.facts(), rank).map_or(u32::MAX, |row| row.uid);
         let (ranks, beyond) = fair::split(ranks.iter().collect(), MOST_RANKS, user);
         let mut left_out = BTreeMap::<u32, u64>::new();
