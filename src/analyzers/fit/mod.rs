@@ -11,11 +11,11 @@
 //! the process and the available memory of the host, or the room of the cgroup with the least of it on the path. Other
 //! ranks of the same run take memory in the same phase, which is subtracted. The peak is compared as a normal
 //! distribution through both quantiles of the prediction. A phase will not fit where the probability that it exceeds
-//! the memory is at least [`SURE`]; it is tight where that probability is above [`UNLIKELY`] with [`UNUSABLE`] of a GPU
+//! the memory is at least `SURE`; it is tight where that probability is above `UNLIKELY` with `UNUSABLE` of a GPU
 //! lost to fragmentation, or beside what other workloads predict.
 //!
 //! # When it stays silent
-//! Without predictions, and for ranks beyond [`MOST_RANKS`], which `memwarden_limit_left_out` names. What cannot be predicted, and a resource whose free memory is not known, is unknown. The first
+//! Without predictions, and for ranks beyond `MOST_RANKS`, which `memwarden_limit_left_out` names. What cannot be predicted, and a resource whose free memory is not known, is unknown. The first
 //! step of the optimizer is not assessed after it has been measured.
 //!
 //! # False alarms
