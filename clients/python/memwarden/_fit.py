@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import statistics
 import sys
 import threading
 import time
@@ -20,16 +19,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
 from ._fit_plan import Plan
-from ._fit_size import Batch, Curve, Sizes, predicted
+from ._fit_size import Batch, Footprint, predicted
 from ._identity import _Identity
-from ._process import _allocated_on, _host_allocated, _host_now, _take_host_peak
+from ._process import _allocated_on, _host_allocated, _host_memory_since_reset, _host_now, _take_host_peak
 from ._session import _Session
 from ._steps import _Steps
 
 # The first steps are all measured; after them one of so many, and each that is larger than those before.
 MEASURED_FIRST, MEASURED_EVERY = 16, 64
-# Steps whose peak rose that are kept: those with the most activations.
-RATIOS = 5
 # Seconds that `MEMWARDEN_FIT=abort` waits for a verdict, once, before the first step of the optimizer.
 VERDICT_WAIT = 5.0
 # The first steps of optimizers that are foreseen in a process.
@@ -40,6 +37,9 @@ LINE_WAIT = 3.0
 ABORTED = 80
 # A prediction that changes by a smaller share is not sent again.
 _SAME = 0.01
+# A change of what the process holds, as a share, after which the next evaluation and save are predicted again; and the
+# seconds between.
+_HELD, REPLANNED = 0.02, 5.0
 
 Place = Optional[int]
 Key = Tuple[str, str, Place]
@@ -63,25 +63,28 @@ class _Fit:
         self.messages: Dict[Key, JSON] = {}
         self._places: List[Place] = []
         self._needs: Dict[Place, Needs] = {}
-        # By size: the highest memory, where it is known, and the activations at the end of forward.
-        self._peaks: Dict[Place, Sizes] = {}
-        self._activations: Dict[Place, Sizes] = {}
-        # What the last measured step began with.
-        self._base: Dict[Place, int] = {}
+        self._footprints: Dict[Place, Footprint] = {}
         # Resident memory that is not malloc's: code, and files.
         self._other: Optional[int] = None
+        # Before the current micro-batch, and after its forward pass: allocated, and the highest (of the host: resident).
         self._begun: Dict[Place, Tuple[int, int]] = {}
-        self._reached: Dict[Place, Tuple[int, int]] = {}
-        # Of steps in which the peak rose: the activations at the end of forward, and those at the peak.
-        self._above: Dict[Place, List[Tuple[int, int]]] = {}
+        self._reached: Dict[Place, int] = {}
+        # Of this step: whether a micro-batch has begun, and ended, that is measured. Of the last one: whether what it
+        # allocated for good is still to be found out.
+        self._within_step = self._observed = self._unsettled = False
         self._largest: Optional[Batch] = None
         self._batches = self._steps_seen = self._trained = 0
         self._batch: Optional[Batch] = None
         self._measuring = self._dirty = self._pending = False
+        # Micro-batches of the current evaluation, how many it will have, and what was allocated after the first one.
         self._evaluating = self._evaluations = 0
+        self._in_evaluation: Optional[int] = None
+        self._kept: Dict[Place, int] = {}
         self._saving: Optional[Dict[Place, int]] = None
         self._save_extra: Dict[Place, int] = {}
         self._save_measured: Dict[Place, int] = {}
+        # The resident memory when the phases of the plan were predicted last, and when that was.
+        self._planned: Tuple[Optional[int], float] = None, 0.0
         self.verdict: Optional[JSON] = None
         # Set when a verdict comes, cleared when a prediction is sent that it does not know yet.
         self._answered = threading.Event()
@@ -192,34 +195,35 @@ class _Fit:
         if self._batches == 1:
             self._begin(False)
             self.refresh_plan()
+        if self._measuring:
+            self._observe()
         larger = self._largest is None or batch.units > self._largest.units
         if larger:
             self._largest = batch
-        if self._batch is None or batch.units > self._batch.units:
-            self._batch = batch
-        if not self._measuring:
-            measured = self._steps_seen < MEASURED_FIRST or larger or self._steps_seen % MEASURED_EVERY == 0
-            if measured:
-                self._measuring = True
-                for place in self._places:
-                    self._begin_measuring(place)
+        self._batch = batch
+        measured = self._steps_seen < MEASURED_FIRST or larger or self._steps_seen % MEASURED_EVERY == 0
+        if measured or self._unsettled and not self._within_step:
+            self._begin_measuring(measured)
 
-    def _begin_measuring(self, place: Place) -> None:
-        now = self._now(place)
-        if place is None and now is not None:
-            resident = _host_now() or 0
-            if self._batches <= 1:
-                _take_host_peak()  # The peak of loading the model.
-            # What the peak must exceed, so that it is that of this step.
-            now = now[0], resident + (resident >> 7)
-        if now is not None:
-            self._begun[place] = now
+    def _begin_measuring(self, measured: bool) -> None:
+        if None in self._places and measured:
+            _take_host_peak()  # That of loading the model, and of micro-batches that are not measured.
+        for place in self._places:
+            now, footprint = self._now(place), self._footprints.setdefault(place, Footprint())
+            if now is None:
+                continue
+            if not self._within_step:
+                footprint.settle(now[0])
+            if measured:
+                self._begun[place] = now
+        self._measuring, self._unsettled = measured, measured
+        self._within_step = self._within_step or measured
 
     def _now(self, place: Place) -> Optional[Tuple[int, int]]:
-        """Bytes that are allocated, and the highest since the start.
+        """Bytes that are allocated, and the highest since the start; of the host, the resident memory.
 
-        Of the host: what malloc has given to the program, with the other resident memory; what malloc keeps for later is
-        not allocated. Without the statistics of malloc, the resident memory. The highest value is not read there.
+        What is allocated of the host is what malloc has given to the program, with the other resident memory; what malloc
+        keeps for later is not. Without the statistics of malloc, it is the resident memory.
         """
         if place is not None:
             return _allocated_on(place)
@@ -229,60 +233,46 @@ class _Fit:
             self._other = 0 if used is None else (_host_now() or 0) - sum(used)
         resident = _host_now()
         if used is None or resident is None:
-            return None if resident is None else (resident, 0)
-        return used[0] + self._other, 0
+            return None if resident is None else (resident, resident)
+        return min(resident, used[0] + self._other), resident
 
     def forward_ends(self, output: Any) -> None:
         """After it: the activations are allocated."""
         if self.off or not self._measuring:
             return
         self.plan.output(output, self._batch)
-        for place in self._places:
+        for place in self._begun:
             now = self._now(place)
-            if now is not None and now[0] > self._reached.get(place, (0, 0))[0]:
-                self._reached[place] = now
+            if now is not None:
+                self._reached[place] = now[0]
+
+    @_guarded()
+    def backward_ends(self) -> None:
+        if self._measuring and self._reached and not self.off and not in_trial():
+            self._observe()
 
     def _observe(self) -> None:
-        """After backward: the highest memory since the measurement began, for the largest micro-batch in it."""
+        """After backward: the highest memory since the micro-batch began."""
         batch, self._batch = self._batch, None
         self._measuring = False
-        for place in self._places if batch is not None else ():
-            begun, reached = self._begun.get(place), self._reached.get(place)
+        for place, (begun, before) in self._begun.items() if batch is not None else ():
+            reached, footprint = self._reached.get(place), self._footprints[place]
             peak = (_take_host_peak() or 0) if place is None else (_allocated_on(place) or (0, 0))[1]
-            if begun is None or batch is None:
+            if batch is None or reached is None:
                 continue
-            activations = None if reached is None else max(0, reached[0] - begun[0])
-            if activations is not None:
-                self._activations.setdefault(place, Sizes()).add(batch, activations)
-                self._dirty = True
-            # The allocator's peak is not reset, as the program may read it: it is this step's only if it rose in it.
-            if peak > begun[1]:
-                if activations:
-                    above = self._above.setdefault(place, [])
-                    above.append((activations, peak - begun[0]))
-                    above.sort()
-                    del above[:-RATIOS]
-                # As a step with the whole state: it is allocated after the first one only.
+            footprint.forward(batch, begun, reached, not self._observed)
+            footprint.base, footprint.kept = begun, (before - begun if place is None else 0)
+            self._dirty = True
+            # The allocator's peak is not reset, as the program may read it: it is this micro-batch's only if it rose.
+            # The resident memory is noisy.
+            if peak > before + (before >> 7 if place is None else 0):
+                footprint.rose(batch, reached, before if place is None else begun, begun, peak)
+                # As one with the whole state: it is allocated after the first step only.
                 still = self._needs.get(place)
-                self._peaks.setdefault(place, Sizes()).add(batch, peak + (still.state if still is not None else 0))
-                self._dirty = True
-        self._base.update((place, begun[0]) for place, begun in self._begun.items())
+                footprint.peaks.add(batch, peak + (still.state if still is not None else 0))
+        self._observed = True
         self._begun.clear()
         self._reached.clear()
-
-    def _curve(self, place: Place) -> Optional[Curve]:
-        """The peak of a step by its size: what it begins with, and the activations with what rises above them."""
-        still = self._needs.get(place)
-        base = self._base.get(place, 0) + (still.state if still is not None else 0)
-        activations, above = self._activations.get(place), self._above.get(place)
-        if activations is None or not above:
-            peaks = self._peaks.get(place)
-            return None if peaks is None else peaks.curve(base)
-        curve = activations.curve(0.0)
-        if curve is None:
-            return None
-        ratio = statistics.median(peak / end for end, peak in above)
-        return Curve(base + ratio * curve.fixed, *(ratio * each for each in curve[1:]))
 
     def step_ended(self) -> None:
         """After each step; of programs without hooks of the optimizer, the measurement ends here."""
@@ -292,8 +282,7 @@ class _Fit:
             self._steps_seen += 1
             if self._measuring and not self._stepped:
                 self._observe()
-            elif self._batch is not None and not self._measuring:
-                self._batch = None
+            self._within_step = self._observed = False
             if self._steps_seen == 1:
                 self._first_step_at = time.monotonic()
                 self._predict_step()
@@ -308,8 +297,9 @@ class _Fit:
             return
         largest, source = self.plan.largest(self._largest, self._batches)
         for place in self._places:
-            peaks, curve = self._peaks.get(place, Sizes()), self._curve(place)
-            exact = peaks.seen(largest)
+            footprint, still = self._footprints.get(place, Footprint()), self._needs.get(place)
+            curve = footprint.curve(still.state if still is not None else 0.0)
+            exact = footprint.peaks.seen(largest)
             if curve is None and exact is None:
                 self._state("step", place, None, basis="no step was the highest memory of the process")
                 continue
@@ -323,8 +313,10 @@ class _Fit:
                 size.update(fixed=int(curve.fixed), per_unit=curve.per_unit, per_square=curve.per_square)
             # A step of the optimizer can be higher than its batch: with the temporary tensors.
             stepped = (self.messages.get(("optimizer", *_resource(place))) or {}).get("measured") or 0
-            about: JSON = {"exact": exact is not None, "measured": peaks.most(), "size": size}
-            measured = max(len(peaks), len(self._activations.get(place, ())))
+            # Of the host, malloc keeps more and more.
+            p90 += footprint.spread
+            about: JSON = {"exact": exact is not None and p90 == p50, "measured": footprint.peaks.most(), "size": size}
+            measured = max(len(footprint.peaks), len(footprint.activations))
             about["basis"] = "%d size%s of batches measured; %s" % (measured, "" if measured == 1 else "s", source)
             about["due_step"] = self.plan.due_step(self._steps.last)
             self._state("step", place, max(p50, stepped), p90=max(p90, stepped), **about)
@@ -333,33 +325,73 @@ class _Fit:
 
     def evaluation_begins(self) -> None:
         """Before a micro-batch of an evaluation goes through the model."""
-        if self.off or self._evaluating:
+        if self.off:
             return
-        self._evaluating = 1
-        if None in self._places:
-            _take_host_peak()
+        self._evaluating += 1
+        batch = self._evaluating
+        # At the second batch, the first one's output is what an evaluation keeps of each.
+        if batch & (batch - 1):
+            return
+        if batch == 1:
+            if not self._places:
+                # Lightning tries an evaluation before training.
+                self._begin(False)
+            self._kept.clear()
+            self._in_evaluation = self.plan.batches()
+            if None in self._places:
+                _take_host_peak()
         for place in self._places:
-            now = None if place is None else _allocated_on(place)
-            if now is not None and place is not None:
+            now = self._now(place)
+            if now is None:
+                continue
+            if batch == 1:
                 self._begun[place] = now
+            elif batch == 2:
+                self._kept[place] = now[0]
+            else:
+                self._predict_evaluation(place, now[0], batch)
+
+    def _predict_evaluation(self, place: Place, now: int, batch: int) -> None:
+        """Within an evaluation: the outputs that it keeps, for all of its batches."""
+        count, begun = self._in_evaluation, self._kept.get(place)
+        if count is None or begun is None or count <= batch:
+            return
+        each = max(0.0, (now - begun) / (batch - 2))
+        resident = _host_now() if place is None else now
+        peak = self._peak_within(place)
+        if resident is None or each * count <= _SAME * resident:
+            return
+        known = (self.messages.get(("evaluation", *_resource(place))) or {}).get("measured")
+        expected = max(max(peak or 0, resident) + each * (count - batch + 1), known or 0)
+        basis = "%s kept of each of %d batches" % (_size(each), count)
+        # The sizes of the outputs can differ.
+        p90 = expected + each * (count - batch + 1) / batch
+        size = {"unit": "batches", "units": count, "fixed": int(expected - each * count), "per_unit": each}
+        self._state("evaluation", place, expected, p90=p90, measured=known, size=size, basis=basis)
+
+    def _peak_within(self, place: Place) -> Optional[int]:
+        """The highest memory since the evaluation began, where it rose above what was before."""
+        if place is None:
+            return _host_memory_since_reset()[1]
+        begun, now = self._begun.get(place), _allocated_on(place)
+        return now[1] if begun is not None and now is not None and now[1] > begun[1] else None
 
     def evaluation_ends(self) -> None:
         if self.off or not self._evaluating:
             return
+        # Lightning tries some batches of an evaluation before training.
+        whole = self._evaluating >= (self._in_evaluation or 0)
         self._evaluating = 0
         self._evaluations += 1
         for place in self._places:
-            peak = _take_host_peak() if place is None else self._risen(place)
-            if peak is None:
+            peak = self._peak_within(place)
+            message = self.messages.get(("evaluation", *_resource(place))) or {}
+            self._begun.pop(place, None)
+            if peak is None or not whole and peak <= message.get("peak", 0):
                 continue
-            message = self.messages.get(("evaluation", *_resource(place)))
-            known = max(peak, int((message or {}).get("measured") or 0))
+            known = max(peak, int(message.get("measured") or 0))
             basis = "the highest of %d evaluations" % self._evaluations
             self._state("evaluation", place, known, measured=known, basis=basis)
-
-    def _risen(self, place: int) -> Optional[int]:
-        begun, now = self._begun.pop(place, None), _allocated_on(place)
-        return now[1] if begun is not None and now is not None and now[1] > begun[1] else None
 
     # -- saves
 
@@ -386,17 +418,24 @@ class _Fit:
             if peak is None or (place is not None and peak <= held):
                 continue
             self._save_extra[place] = max(self._save_extra.get(place, 0), peak - held)
-            known = max(peak, self._save_measured.get(place, 0))
-            self._save_measured[place] = known
-            expected = held + self._save_extra[place]
-            basis = "the file that took most took %s above what was held" % _size(self._save_extra[place])
-            self._state("save", place, expected, held=held, measured=known, basis=basis)
+            self._save_measured[place] = max(peak, self._save_measured.get(place, 0))
+            self._next_save(place, held)
+
+    def _next_save(self, place: Place, held: int) -> None:
+        extra = self._save_extra[place]
+        basis = "the file that took most took %s above what was held" % _size(extra)
+        self._state("save", place, held + extra, held=held, measured=self._save_measured[place], basis=basis)
 
     # -- what a trainer knows
 
     @_guarded()
     def plan_phases(self) -> None:
-        """The predictions of phases that have not occurred, from the plan of the trainer."""
+        """The predictions of phases that have not occurred, from the plan of the trainer, and of the next save."""
+        self._planned = _host_now(), time.monotonic()
+        for place in self._save_extra:
+            held = _held(place)
+            if held is not None and self._saving is None:
+                self._next_save(place, held)
         for phase, place, peak, p90, exact, size, basis in self.plan.phases(self._places, _held, self._identity):
             key = (phase, *_resource(place)) if not isinstance(place, str) else (phase, place, None)
             if (self.messages.get(key) or {}).get("measured") is None:
@@ -416,6 +455,11 @@ class _Fit:
             self._dirty = True
             if self._steps_seen:
                 self.plan_phases()
+        # An evaluation and a save begin with what the process holds then.
+        now, (planned, at) = _host_now(), self._planned
+        due = self._steps_seen and not (self._measuring or self._evaluating) and time.monotonic() > at + REPLANNED
+        if due and now is not None and planned is not None and abs(now - planned) > _HELD * planned:
+            self.plan_phases()
         if self._steps_seen and self._dirty:
             self._dirty = False
             self._predict_step()

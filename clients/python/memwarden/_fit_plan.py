@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -14,6 +13,8 @@ from ._process import _bytes, _local
 
 # Samples of a plain list whose lengths are read.
 MOST_SAMPLES = 200_000
+# Parts of the names of attributes that hold tokenized samples.
+_NAMES = ("ids", "token", "example", "sample", "data")
 # Copies of the logits of one batch that are alive in the loss: in fp32, shifted, and the logarithms.
 _LOSS_COPIES = 3
 # The largest file that transformers writes of a model, in bytes, before it starts another.
@@ -41,7 +42,9 @@ class Plan:
         self.stale = False
         # Bytes of the logits of one token (of one sample, where there are no tokens).
         self.logits: Optional[float] = None
+        # The first loader, and the one that gave the last batch.
         self._loader_ref: Any = None
+        self._latest_ref: Any = None
         self._trainer: Any = None
         self._lightning = False
         self._model: Any = None
@@ -55,8 +58,17 @@ class Plan:
 
     def loading(self, loader: Any) -> None:
         """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
+        self._latest_ref = weakref.ref(loader)
         if self._loader_ref is None or self._loader_ref() is None:
-            self._loader_ref = weakref.ref(loader)
+            self._loader_ref = self._latest_ref
+
+    def batches(self) -> Optional[int]:
+        """How many batches the loader has that gave the last one."""
+        loader = None if self._latest_ref is None else self._latest_ref()
+        try:
+            return None if loader is None else len(loader)
+        except Exception:
+            return None  # Of a stream.
 
     def model(self, model: Any, optimizers: Callable[[], List[Any]]) -> None:
         """Of modules within each other the one with the most parameters, and of these the first."""
@@ -119,9 +131,11 @@ class Plan:
         """The largest micro-batch that is still to come, and how that is known."""
         if self._longest is not None and seen.length and seen.samples:
             longest, source = self._longest
-            if longest > seen.length or seen.samples * longest > seen.units:
+            if seen.samples * longest > seen.units:
                 return Batch(seen.samples * longest, seen.samples, longest), source
-            return seen, "the largest batch, by " + source
+            if longest == seen.length:
+                return seen, "the largest batch, by " + source
+            # What was read is not what the batches are made of.
         if not self._differ and batches > 1:
             return seen, "all %d batches have the same size" % batches
         chance = 100.0 / (batches + 1)
@@ -148,9 +162,7 @@ class Plan:
         if now is None:
             return
         if self._lightning:
-            if self.logits is None or self._same is None:
-                yield Phase("evaluation", place, None, None, False, None, "what the validation keeps is not known")
-            return
+            return  # What a validation keeps is known after its first batches.
         args = trainer.args
         strategy = str(getattr(args, "eval_strategy", getattr(args, "evaluation_strategy", "no")))
         if strategy.rsplit(".", 1)[-1].lower() == "no" or getattr(trainer, "eval_dataset", None) is None:
@@ -217,10 +229,15 @@ class Plan:
             copied = any(place is not None for place in places)
             copy = min(whole, _LARGEST_FILE) + max(tensor, largest) if copied else 0
             basis = "state dict of %s" % _size(whole)
+            if self._lightning and first:
+                # Lightning writes the file from a buffer with the whole checkpoint, which grows by an eighth.
+                copy = files
+                basis = "buffer with the checkpoint of %s" % _size(files)
             if gathered:
                 basis += ", gathered on this rank"
             peak = host + max(gathered, copy)
-            yield Phase("save", None, peak, peak + (whole if sharded else max(tensor, largest)), False, None, basis)
+            spread = whole if sharded else files / 8 if self._lightning else max(tensor, largest)
+            yield Phase("save", None, peak, peak + spread, False, None, basis)
         folder = str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
         medium = "shm" if folder.startswith("/dev/shm") else "disk"
         if first or sharded:
@@ -237,8 +254,20 @@ def _batches(dataset: Any, samples: int, args: Any) -> Optional[int]:
 
 
 def _longest(dataset: Any) -> Optional[int]:
+    """Of the samples that a data set holds in memory, without loading one."""
+    if type(dataset).__name__ == "Subset" and isinstance(getattr(dataset, "indices", None), (list, tuple)):
+        inner = dataset.dataset
+        chosen = [inner[index] for index in dataset.indices[: MOST_SAMPLES + 1]] if isinstance(inner, (list, tuple)) else None
+        return None if chosen is None else _longest_of_list(chosen)
+    if isinstance(dataset, (list, tuple)):
+        return _longest_of_list(dataset)
     longest = _longest_of_table(dataset)
-    return _longest_of_list(dataset) if longest is None and isinstance(dataset, (list, tuple)) else longest
+    if longest is not None:
+        return longest
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__dict__"):
+        return None
+    found = [_longest_of_attribute(*each, len(dataset)) for each in list(vars(dataset).items())]
+    return max((each for each in found if each is not None), default=None)
 
 
 def _longest_of_table(dataset: Any) -> Optional[int]:
@@ -247,20 +276,43 @@ def _longest_of_table(dataset: Any) -> Optional[int]:
     table = getattr(dataset, "data", None)
     if compute is None or table is None or not hasattr(table, "column_names"):
         return None
-    if getattr(dataset, "_indices", None) is not None:
-        return None  # Only some rows of the table are in it.
     if "length" in table.column_names:
-        return int(compute.max(table.column("length")).as_py())
-    if "input_ids" not in table.column_names:
+        lengths = table.column("length")
+    elif "input_ids" in table.column_names:
+        lengths = compute.list_value_length(table.column("input_ids"))
+    else:
         return None
-    return int(compute.max(compute.list_value_length(table.column("input_ids"))).as_py())
+    # The rows of the table that are in the data set: it was shuffled, split, or a part was selected.
+    rows = getattr(dataset, "_indices", None)
+    longest = compute.max(lengths if rows is None else lengths.take(rows.column(0))).as_py()
+    return None if longest is None else int(longest)
 
 
-def _longest_of_list(dataset: Any) -> Optional[int]:
+def _longest_of_attribute(name: str, value: Any, count: int) -> Optional[int]:
+    """Of samples that were tokenized before: a list of them, or a table with their `input_ids`."""
+    if isinstance(value, Mapping):
+        name, value = "input_ids", value.get("input_ids")
+    if not any(part in name for part in _NAMES) or not hasattr(value, "__len__") or len(value) != count:
+        return None
+    if isinstance(value, (list, tuple)):
+        return _longest_of_list(value)
+    shape = getattr(value, "shape", ())
+    return int(shape[1]) if len(shape) == 2 and "int" in str(getattr(value, "dtype", "")) else None
+
+
+def _longest_of_list(samples: Any) -> Optional[int]:
+    if len(samples) > MOST_SAMPLES:
+        return None
     longest = 0
-    for each in itertools.islice(dataset, MOST_SAMPLES):
-        ids = each.get("input_ids") if isinstance(each, dict) else None
-        if not isinstance(ids, (list, tuple)) and not hasattr(ids, "shape"):
+    for each in samples:
+        ids = each.get("input_ids") if isinstance(each, dict) else each
+        length = len(ids) if isinstance(ids, (list, tuple)) else _length(ids)
+        if length is None:
             return None
-        longest = max(longest, len(ids) if isinstance(ids, (list, tuple)) else int(_local(ids).shape[-1]))
-    return longest if len(dataset) <= MOST_SAMPLES else None
+        longest = max(longest, length)
+    return longest
+
+
+def _length(tensor: Any) -> Optional[int]:
+    shape = getattr(tensor, "shape", ())
+    return int(_local(tensor).shape[-1]) if len(shape) in (1, 2) else None

@@ -281,6 +281,8 @@ class _Watch:
                 return original(*args, **kwargs)
             finally:
                 phases.end(phase, begun)
+                if phase == "backward":
+                    self.monitor._fit.backward_ends()
 
         setattr(owner, name, wrapped)
 

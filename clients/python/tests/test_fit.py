@@ -91,6 +91,114 @@ def test_the_largest_batch_is_predicted_from_smaller_ones(daemon, monitor, torch
     assert "longest sample of the data" in found["basis"]
 
 
+class Loader:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+
+def evaluate(program, torch, batches, keeps):
+    for _ in range(batches):
+        program.fit.evaluation_begins()
+        torch.cuda.peak = max(torch.cuda.peak, torch.cuda.allocated + 64 * MIB)
+        torch.cuda.allocated += keeps
+
+
+def test_an_evaluation_is_predicted_from_what_it_keeps_of_its_first_batches(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    loader, begun = Loader(100), torch.cuda.allocated
+    program.fit.plan.loading(loader)
+    evaluate(program, torch, 5, 256 * MIB)
+    found = prediction(daemon, "evaluation", device="0")
+    truth = begun + 100 * 256 * MIB
+    assert abs(found["peak"] - truth) <= 0.02 * truth and "measured" not in found, found
+    assert (found["certainty"], found["size"]["units"]) == ("estimated", 100) and "256.0 MiB kept of each of 100" in found["basis"]
+
+
+def test_an_evaluation_that_keeps_nothing_has_the_peak_that_was_measured(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    loader = Loader(8)
+    program.fit.plan.loading(loader)
+    torch.cuda.peak = torch.cuda.allocated
+    evaluate(program, torch, 8, 0)
+    program.fit.evaluation_ends()
+    found = prediction(daemon, "evaluation", device="0")
+    assert found["peak"] == found["measured"] == torch.cuda.allocated + 64 * MIB
+
+
+def test_a_few_batches_before_training_are_no_evaluation(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    loader = Loader(100)
+    program.fit.plan.loading(loader)
+    evaluate(program, torch, 2, 0)
+    other = Loader(2)
+    program.fit.plan.loading(other)
+    program.step(4, 16)
+    monitor.stop()
+    daemon.wait_end()
+    assert all(message["certainty"] != "exact" for message in daemon.of("prediction") if message["phase"] == "evaluation")
+    measured = [message.get("measured") for message in daemon.of("prediction") if message["phase"] == "evaluation"]
+    assert measured == [2 * GIB + 64 * MIB], "its peak is known, until it is exceeded"
+
+
+class Samples:
+    """A data set of `rows`, which may be in any of its attributes."""
+
+    def __init__(self, count, **attributes):
+        self.count = count
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        raise AssertionError("no sample is loaded")
+
+
+class Subset:
+    def __init__(self, dataset, indices):
+        self.dataset, self.indices = dataset, indices
+
+
+def test_lengths_of_samples_in_memory_are_read(torch):
+    from memwarden._fit_plan import _longest
+
+    rows = [[1] * 3, [1] * 9, [1] * 5]
+    tensors = [torch.Tensor(row, (len(row),)) for row in rows]
+    for dataset in (
+        [{"input_ids": row} for row in rows],
+        Samples(3, input_ids=rows),
+        Samples(3, input_ids=tensors, labels=tensors),
+        Samples(3, encodings={"input_ids": rows, "attention_mask": rows}),
+        Samples(3, examples=[{"input_ids": row} for row in rows]),
+    ):
+        assert _longest(dataset) == 9, vars(dataset) if not isinstance(dataset, list) else dataset
+    assert _longest(Subset([{"input_ids": row} for row in rows], [0, 2])) == 5, "a part of them"
+    for dataset in (
+        Samples(3, texts=["a" * 50] * 3),
+        Samples(2, input_ids=rows),
+        Samples(3, paths=[[1] * 9] * 3),
+        Subset(Samples(3, input_ids=rows), [0]),
+        iter(rows),
+        None,
+    ):
+        assert _longest(dataset) is None
+
+
+def test_lengths_that_the_batches_exceed_are_not_believed():
+    from memwarden._fit_plan import Plan
+    from memwarden._fit_size import Batch
+
+    plan = Plan()
+    plan._longest, plan._differ = (9, "the longest sample of the data"), True
+    assert plan.largest(Batch(8, 2, 4), 3) == (Batch(18, 2, 9), "the longest sample of the data")
+    assert "largest of 3 batches" in plan.largest(Batch(24, 2, 12), 3)[1]
+
+
 def test_batches_of_the_same_size_are_exact_although_the_peak_is_never_reset(daemon, monitor, torch):
     program = Program(torch, monitor)
     for _ in range(4):
