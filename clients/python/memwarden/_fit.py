@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
 from ._fit_plan import Plan
-from ._fit_size import Batch, Footprint, predicted
+from ._fit_size import UNUSED, UNUSED_P90, Batch, Footprint, predicted
 from ._identity import _Identity
 from ._process import _allocated_on, _host_allocated, _host_memory_since_reset, _host_now, _take_host_peak
 from ._session import _Session
@@ -37,9 +37,9 @@ LINE_WAIT = 3.0
 ABORTED = 80
 # A prediction that changes by a smaller share is not sent again.
 _SAME = 0.01
-# A change of what the process holds, as a share, after which the next evaluation and save are predicted again; and the
-# seconds between.
-_HELD, REPLANNED = 0.02, 5.0
+# A change of what the process holds between two steps, as a share, after which the next evaluation and save are predicted
+# again, and the seconds after which that is looked at, if no step is measured.
+_HELD, RESTED_AFTER = 0.02, 5.0
 
 Place = Optional[int]
 Key = Tuple[str, str, Place]
@@ -83,8 +83,10 @@ class _Fit:
         self._saving: Optional[Dict[Place, int]] = None
         self._save_extra: Dict[Place, int] = {}
         self._save_measured: Dict[Place, int] = {}
-        # The resident memory when the phases of the plan were predicted last, and when that was.
-        self._planned: Tuple[Optional[int], float] = None, 0.0
+        # What was held between two steps: now, and when the phases of the plan were predicted last.
+        self._resting: Dict[Place, int] = {}
+        self._planned: Dict[Place, int] = {}
+        self._rested = 0.0
         self.verdict: Optional[JSON] = None
         # Set when a verdict comes, cleared when a prediction is sent that it does not know yet.
         self._answered = threading.Event()
@@ -124,10 +126,11 @@ class _Fit:
             held, p90 = _held(place), None
             if held is None:
                 continue
-            peak = held + needs.gradients + needs.state + needs.temporary
+            peak: float = held + needs.gradients + needs.state + needs.temporary
             if place is None:
-                # Memory that malloc keeps may be used for it; the 90th percentile assumes that none is.
-                p90, peak = peak, peak - min((_host_allocated() or (0, 0))[1], peak - held)
+                # A part of what malloc keeps is used for it.
+                kept = min((_host_allocated() or (0, 0))[1], peak - held)
+                p90, peak = peak - (1 - UNUSED_P90) * kept, peak - (1 - UNUSED) * kept
             basis = "gradients %s, state of %s %s" % (_size(needs.gradients), foreseen.why, _size(needs.state))
             if needs.temporary:
                 basis += ", temporary tensors %s" % _size(needs.temporary)
@@ -202,6 +205,10 @@ class _Fit:
             self._largest = batch
         self._batch = batch
         measured = self._steps_seen < MEASURED_FIRST or larger or self._steps_seen % MEASURED_EVERY == 0
+        if not self._within_step and (measured or time.monotonic() > self._rested + RESTED_AFTER):
+            self._rested = time.monotonic()
+            held = ((place, _held(place)) for place in self._save_places())
+            self._resting = {place: now for place, now in held if now is not None}
         if measured or self._unsettled and not self._within_step:
             self._begin_measuring(measured)
 
@@ -284,6 +291,7 @@ class _Fit:
                 self._observe()
             self._within_step = self._observed = False
             if self._steps_seen == 1:
+                self._resting.clear()  # Before the state of the optimizer.
                 self._first_step_at = time.monotonic()
                 self._predict_step()
                 self.plan_phases()
@@ -361,7 +369,7 @@ class _Fit:
         peak = self._peak_within(place)
         if resident is None or each * count <= _SAME * resident:
             return
-        known = (self.messages.get(("evaluation", *_resource(place))) or {}).get("measured")
+        known: Optional[int] = (self.messages.get(("evaluation", *_resource(place))) or {}).get("measured")
         expected = max(max(peak or 0, resident) + each * (count - batch + 1), known or 0)
         basis = "%s kept of each of %d batches" % (_size(each), count)
         # The sizes of the outputs can differ.
@@ -431,15 +439,20 @@ class _Fit:
     @_guarded()
     def plan_phases(self) -> None:
         """The predictions of phases that have not occurred, from the plan of the trainer, and of the next save."""
-        self._planned = _host_now(), time.monotonic()
+        self._planned = dict(self._resting)
+
+        def held(place: Place) -> Optional[int]:
+            return self._planned.get(place) or _held(place)
+
         for place in self._save_extra:
-            held = _held(place)
-            if held is not None and self._saving is None:
-                self._next_save(place, held)
-        for phase, place, peak, p90, exact, size, basis in self.plan.phases(self._places, _held, self._identity):
-            key = (phase, *_resource(place)) if not isinstance(place, str) else (phase, place, None)
+            now = held(place)
+            if now is not None and self._saving is None:
+                self._next_save(place, now)
+        for phase, at, peak, p90, exact, size, basis in self.plan.phases(self._places, held, self._identity):
+            key: Key = (phase, at, None) if isinstance(at, str) else (phase, *_resource(at))
             if (self.messages.get(key) or {}).get("measured") is None:
-                self._state(phase, place, peak, p90=p90, exact=exact, size=size, basis=basis)
+                more = None if isinstance(at, str) else held(at)
+                self._state(phase, at, peak, p90=p90, held=more, exact=exact, size=size, basis=basis)
 
     def refresh_plan(self) -> None:
         """Reads lengths of the data in the thread; see `Plan.examine`."""
@@ -456,9 +469,8 @@ class _Fit:
             if self._steps_seen:
                 self.plan_phases()
         # An evaluation and a save begin with what the process holds then.
-        now, (planned, at) = _host_now(), self._planned
-        due = self._steps_seen and not (self._measuring or self._evaluating) and time.monotonic() > at + REPLANNED
-        if due and now is not None and planned is not None and abs(now - planned) > _HELD * planned:
+        resting = list(self._resting.items())
+        if self._steps_seen and any(abs(now - self._planned.get(place, 0)) > _HELD * now for place, now in resting):
             self.plan_phases()
         if self._steps_seen and self._dirty:
             self._dirty = False
@@ -469,7 +481,7 @@ class _Fit:
                 self._begin(False)
         if self._first_step_at is not None and not self._reported:
             waits = self._session.link.connected
-            if self.verdict is not None or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
+            if self._answered.is_set() or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
                 self._reported = True
                 self.say()
 

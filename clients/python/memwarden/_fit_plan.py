@@ -266,7 +266,8 @@ def _longest(dataset: Any) -> Optional[int]:
         return longest
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__dict__"):
         return None
-    found = [_longest_of_attribute(*each, len(dataset)) for each in list(vars(dataset).items())]
+    attributes = list(vars(dataset).items())
+    found = [_longest_of_attribute(name, value, len(dataset)) for name, value in attributes]
     return max((each for each in found if each is not None), default=None)
 
 
@@ -296,7 +297,7 @@ def _longest_of_attribute(name: str, value: Any, count: int) -> Optional[int]:
         return None
     if isinstance(value, (list, tuple)):
         return _longest_of_list(value)
-    shape = getattr(value, "shape", ())
+    shape: Any = getattr(value, "shape", ())
     return int(shape[1]) if len(shape) == 2 and "int" in str(getattr(value, "dtype", "")) else None
 
 

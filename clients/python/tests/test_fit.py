@@ -294,7 +294,11 @@ def test_what_will_not_fit_is_printed_before_the_first_step(daemon, monitor, tor
     daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit.verdict)[1])
     assert capsys.readouterr().err == "memwarden: the optimizer needs 120 GiB\n"
     program.step(2, 8)
-    assert not monitor._fit.awaits
+    assert monitor._fit.awaits, "for the verdict on what was predicted after the step"
+    answer(daemon, "fits", "the largest step fits")
+    daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit._answered.is_set())[1])
+    monitor._fit.refresh()
+    assert not monitor._fit.awaits and capsys.readouterr().err == "memwarden: the largest step fits\n"
 
 
 def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, torch, monkeypatch, capsys):
