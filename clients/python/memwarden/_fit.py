@@ -27,8 +27,9 @@ from ._steps import _Steps
 
 # The first steps are all measured; after them one of so many, and each that is larger than those before.
 MEASURED_FIRST, MEASURED_EVERY = 16, 64
-# Seconds that `MEMWARDEN_FIT=abort` waits for a verdict, once, before the first step of the optimizer.
-VERDICT_WAIT = 5.0
+# Seconds that a process waits for a verdict, once, before the first step of the optimizer, which may be its end: the daemon
+# assesses once a second. With `MEMWARDEN_FIT=abort`.
+VERDICT_WAIT, ABORT_WAIT = 1.5, 5.0
 # The first steps of optimizers that are foreseen in a process.
 MOST_TRIES = 8
 # Seconds after which the line is printed without a verdict.
@@ -158,9 +159,9 @@ class _Fit:
             if self._measuring or first:
                 self._pending = True
                 self._observe()
-            if first and self.mode == "abort" and self.messages and not self._waited:
+            if first and self.messages and not self._waited:
                 self._waited = True
-                self._await_verdict()
+                self._await_verdict(ABORT_WAIT if self.mode == "abort" else VERDICT_WAIT)
         except Exception as error:
             _hide(error, "fit")
         self._abort_if_told()
@@ -538,9 +539,9 @@ class _Fit:
         if worse:
             self.say()
 
-    def _await_verdict(self) -> None:
-        """Waits for the verdict on what was sent last, which a run asks for that is to end if it does not fit."""
-        until = time.monotonic() + VERDICT_WAIT
+    def _await_verdict(self, seconds: float) -> None:
+        """Waits for the verdict on what was sent last."""
+        until = time.monotonic() + seconds
         while not self._answered.is_set() and self._session.link.connected and time.monotonic() < until:
             self._session.link.receive()
             self._answered.wait(0.02)

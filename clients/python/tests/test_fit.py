@@ -313,7 +313,7 @@ def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, t
 
     judge = threading.Thread(target=judge)
     judge.start()
-    monkeypatch.setattr(_fit, "VERDICT_WAIT", PATIENCE)
+    monkeypatch.setattr(_fit, "ABORT_WAIT", PATIENCE)
     with pytest.raises(SystemExit) as ended:
         program.step(4, 16)
     judge.join()
@@ -324,7 +324,7 @@ def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, t
 
 def test_without_a_daemon_abort_waits_for_nobody(torch, monkeypatch):
     monkeypatch.setenv("MEMWARDEN_FIT", "abort")
-    monkeypatch.setattr(_fit, "VERDICT_WAIT", 10 * PATIENCE)
+    monkeypatch.setattr(_fit, "ABORT_WAIT", 10 * PATIENCE)
     monitor = memwarden.Monitor(interval=0, min_interval=0)
     begun = time.monotonic()
     Program(torch, monitor).step(4, 16)
