@@ -28,7 +28,7 @@ pub fn read_npy(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError> {
     let start = read(file, 0, file.size().min(START + HEADER))?;
     let mut part = Part::default();
     let mut others = 0;
-    array(UNNAMED, &start, Some(0), file.size(), &mut others)?.map(|tensor| part.tensors.push(tensor));
+    part.tensors.extend(array(UNNAMED, &start, Some(0), file.size(), &mut others)?);
     note(others, &mut part);
     Ok(part)
 }
