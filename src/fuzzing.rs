@@ -199,11 +199,19 @@ targets! {
         }
         let _ = parameters::adapter::read_config(bytes);
     }
-    /// An archive of torch.save, and the pickle of one alone.
+    /// A file of numpy.save.
+    npy_header(bytes) {
+        if let Ok(part) = parameters::npy::read_npy(bytes) {
+            let held: u64 = part.tensors.iter().map(|tensor| tensor.bytes).sum();
+            assert!(held <= bytes.len() as u64, "more bytes than the file has");
+        }
+    }
+    /// An archive of torch.save or numpy.savez, the pickle of one alone, and the metadata of a distributed checkpoint.
     pt_pickle(bytes) {
         for any_class in [false, true] {
             let options = parameters::torch::Options { any_class };
-            let _ = parameters::torch::read_archive(bytes, &options);
+            let _ = parameters::archive::read_archive(bytes, &options);
+            let _ = parameters::torch::distributed::read_metadata(bytes, &options);
         }
         let limits = pickle::Limits::for_file(bytes.len() as u64, 64 << 20);
         let mut budget = pickle::Budget::new(&limits, bytes);

@@ -10,6 +10,7 @@ use crate::model::desc::Gauge;
 use crate::model::facts::{Membership, Workload};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
+use crate::model::outlook::GrowingMemory;
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
 use crate::model::time::Timestamp;
@@ -201,6 +202,26 @@ fn a_leak_is_named_with_its_kind() {
             .collect::<Vec<_>>()
             .join("\n"),
     );
+}
+
+#[test]
+fn the_kind_of_a_leak_is_known_while_its_memory_is_freed() {
+    let put = |second: u32, batch: &mut Batch| {
+        let name: Label = "train".into();
+        let label = std::slice::from_ref(&name);
+        // At its end, less is left than when the growth began.
+        let anon = if second < 600 { GIB + f64::from(second) * GIB / 100.0 } else { GIB / 8.0 };
+        bytes(batch, &workload::metrics::RSS, label, anon + GIB / 4.0);
+        bytes(batch, &workload::metrics::ANON, label, anon);
+        bytes(batch, &workload::metrics::SHMEM, label, GIB / 4.0);
+    };
+    for (last, expected) in
+        [(590, Some(GrowingMemory::Anonymous)), (603, Some(GrowingMemory::Anonymous)), (900, None)]
+    {
+        let analysis = run(&mut *build(&leak::REGISTRATION), 0, last, put);
+        let stated = analysis.outlook.conclusions[0].growth.as_ref().unwrap().stated;
+        assert_eq!(stated.map(|stated| stated.memory), expected, "after {last} s");
+    }
 }
 
 #[test]

@@ -100,6 +100,11 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
 fn row(entry: &Entry) -> Row {
     let cause = entry.cause.map_or("damaged", |cause| cause.label());
     let mut summary = entry.summary.clone().unwrap_or_else(|| "the record cannot be read".to_owned());
+    let known = entry.circumstances.words();
+    if !known.is_empty() {
+        let known: Vec<String> = known.into_iter().map(|(name, text)| format!("{name} {text}")).collect();
+        summary.push_str(&format!(" When it began: {}.", known.join("; ")));
+    }
     summary.push_str(&requests(entry));
     Row::new(&*entry.id, level(entry))
         .text("incident", 0, &entry.id)
@@ -143,7 +148,7 @@ fn requests(entry: &Entry) -> String {
 mod tests {
     use super::*;
     use crate::protection::record::store::Store;
-    use crate::protection::types::incident::StepRecord;
+    use crate::protection::types::incident::{Circumstances, StepRecord};
     use crate::report::Paint;
     use serde_json::json;
 
@@ -172,6 +177,34 @@ mod tests {
         let asked = json!({"do": "run_requested", "request": {"incident": "i@n1", "from": "n1"}});
         write(vec![step(asked, "")]).unwrap();
         assert!(text().contains("incident i@n1. Asked by n1."), "{}", text());
+    }
+
+    #[test]
+    fn a_list_tells_the_limit_the_growth_and_what_can_be_resumed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned());
+        let circumstances = Circumstances {
+            resource: Some("cgroup".to_owned()),
+            limit_bytes: Some(67_108_864.0),
+            growth_bytes_per_second: Some(5_242_880.0),
+            run: Some("alpha".to_owned()),
+            step: Some(42.0),
+            checkpoint_path: Some("/ckpt/40".to_owned()),
+            checkpoint_age_seconds: Some(90.0),
+            ..Circumstances::default()
+        };
+        let record = Incident { summary: "It ended.".to_owned(), circumstances, ..Incident::default() };
+        let record = serde_json::to_vec(&record).unwrap();
+        store.write("20260101T120000.000Z-job", &[(RECORD.to_owned(), record)]).unwrap();
+        let text = list(&store, Page::default()).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = "It ended. When it began: resource cgroup; limit 64.0 MiB; growth +5.0 MiB/s; run alpha; step 42; \
+                        last checkpoint /ckpt/40, 2 min old.";
+        assert!(text.contains(expected), "{text}");
+        let listed = incidents::entries(&store).unwrap();
+        let json = serde_json::to_value(&listed[0]).unwrap();
+        assert_eq!((&json["limit_bytes"], &json["run"]), (&json!(67_108_864.0), &json!("alpha")));
+        assert_eq!(json.get("used_bytes"), None, "unknown is absent");
+        assert_eq!(json.get("checkpoint_step"), None);
     }
 
     #[test]

@@ -20,8 +20,8 @@ const THREADS: usize = 4;
 
 /// Report the contents of parameter files: shapes, data types, size by part of the model, NaN, Inf and zeros.
 ///
-/// Reads safetensors (one file, or shards with their index), archives of torch.save, and PEFT adapters; a folder
-/// is read in the layout of Hugging Face. No code in a file is executed. Values are read by threads of the lowest
+/// Reads safetensors (one file, or shards with their index), archives of torch.save, PEFT adapters, .npz and .npy, and
+/// folders of Hugging Face, DeepSpeed and torch.distributed.checkpoint; of the last one not the values. No code in a file is executed. Values are read by threads of the lowest
 /// priority, without evicting other files from the page cache. If two checkpoints are given, they are compared.
 /// Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]

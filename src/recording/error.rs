@@ -40,14 +40,21 @@ pub(crate) enum RecordingError {
     /// A folder has several indexes of shards.
     #[error("several indexes; name the one that is meant")]
     SeveralIndexes,
-    /// A checkpoint of `torch.distributed.checkpoint`.
-    #[error("a distributed checkpoint (.distcp), whose format is not read")]
+    /// A file with a part of a checkpoint of `torch.distributed.checkpoint`.
+    #[error("a part of a distributed checkpoint (.distcp); give its folder, which has the file .metadata")]
     Distributed,
+    /// A folder has parts of a distributed checkpoint, and not its metadata.
+    #[error(
+        "parts of a distributed checkpoint (.distcp) without the file .metadata, which names their tensors"
+    )]
+    NoMetadata,
     /// A folder has no parameter file.
-    #[error("no .safetensors, .bin, .pt or .pth file")]
+    #[error(
+        "no .safetensors, .bin, .pt, .pth, .ckpt, .npz or .npy file, and no .metadata of a distributed checkpoint"
+    )]
     NoTensors,
     /// A parameter file has no known format.
-    #[error("neither a safetensors file nor an archive of torch.save")]
+    #[error("neither a safetensors file, nor an archive of torch.save or numpy.savez, nor a .npy file")]
     UnknownFormat,
     /// A file was replaced or written while it was read.
     #[error("it was changed while it was read")]

@@ -6,7 +6,7 @@ use super::subjects::Limited;
 use super::text::table;
 use super::unseen;
 use super::verdict::Shown as _;
-use super::{About, Body, Named, Page, Recorder};
+use super::{About, Body, Named, Page, Recorder, leak};
 use crate::model::finding::Subject;
 use crate::model::format::{duration, elapsed};
 use crate::model::health::Health;
@@ -63,6 +63,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
         let word = forecast.health().painted(forecast.health().word(), page);
         let sure = forecast.confidence().map_or_else(String::new, |sure| format!(" (confidence {sure:.2})"));
         details.push_str(&format!("  {subject}: {word}, because {}{sure}.\n", forecast.rule.text()));
+        details.push_str(&leak::grown(recorder, subject));
         details.push_str(&format!("    {}\n", resource.advice));
     }
     for (subject, resource, forecast) in &all {
@@ -73,6 +74,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
                 worst.painted(worst.word(), page),
                 elapsed(at)
             ));
+            details.push_str(&leak::grown(recorder, subject));
         }
     }
     Body {

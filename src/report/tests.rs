@@ -160,6 +160,8 @@ fn oom() {
               workload run  400.0 MiB  3.2 GiB   12 %            –            –               –          –          –  unknown
             Memory of host runs out in 2 min at its current growth.
               host: critical, because exhaustion within 15 minutes is more likely than not (confidence 0.88).
+                What grows: anonymous memory of workload run, +57.2 MiB/min.
+                Check what the program keeps across steps or requests: lists and caches that grow, and losses that retain the autograd graph.
                 Look which workload grows; save a checkpoint before the kernel chooses a victim.
             GPUs: not visible: no NVIDIA driver.
         "#]],
@@ -169,6 +171,14 @@ fn oom() {
     assert_eq!(host["within"][2], 0.875);
     assert_eq!(host["time_to_exhaustion"]["p50"], 150.0);
     assert_eq!(report.plot.forecast.unwrap().series.as_deref(), Some("host used"));
+}
+
+#[test]
+fn what_grew_is_known_after_the_processes_have_ended() {
+    let mut recorder = recorder(Focus::default());
+    assert!(recorder.take(frame(11, 100.0, &[])));
+    let text = build(Kind::Oom, &recorder, &About::default(), Page::default()).text;
+    assert!(text.contains("    What grew: anonymous memory of workload run, +57.2 MiB/min.\n"), "{text}");
 }
 
 #[test]

@@ -91,6 +91,8 @@ fn a_kernel_oom_kill_is_reported() {
     let record: Value =
         serde_json::from_slice(&std::fs::read(folder.join("incident.json")).unwrap()).unwrap();
     assert!(record["facts"]["victim_resident_anon_bytes"].as_f64().unwrap() > 1e7, "{record}");
+    assert_eq!((&record["resource"], &entry["resource"]), (&"cgroup".into(), &"cgroup".into()));
+    assert_eq!(record["limit_bytes"].as_f64(), Some(67_108_864.0), "{record}");
     for name in ["incident.json", "report.md", "memory-host.csv", "memory.svg", "processes.csv"] {
         assert!(std::fs::metadata(folder.join(name)).unwrap().len() > 0, "{name}");
     }

@@ -253,6 +253,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
         &[
             "recording/checkpoint/mod.rs",
             "recording/checkpoint/file.rs",
+            "recording/checkpoint/folder.rs",
             "recording/chart.rs",
             "cli/replay/input.rs",
             "cli/snapshot.rs",

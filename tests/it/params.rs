@@ -63,10 +63,89 @@ fn checkpoints_of_pytorch_are_read() {
 }
 
 #[test]
+fn scores_of_lightning_are_not_parameters() {
+    let found = &report(&[&fixture("lightning.ckpt")])["checkpoints"][0];
+    let names: Vec<&str> =
+        found["all"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["state_dict.fc.weight", "state_dict.fc.bias"]);
+    assert_eq!(found["summary"]["values"]["inf_elements"], 0, "kth_value of ModelCheckpoint is infinite");
+    let expected = "lightning.ckpt: not parameters, and left out: 1 value of Lightning's callbacks and loops, such as scores";
+    assert_eq!(found["notes"], serde_json::json!([expected]));
+}
+
+#[test]
+fn a_distributed_checkpoint_is_read_from_its_metadata() {
+    for path in ["distributed", "distributed/.metadata"] {
+        let found = &report(&[&fixture(path)])["checkpoints"][0];
+        let rows: Vec<_> = found["all"].as_array().unwrap().iter().collect();
+        let row = |row: &Value| format!("{} {} {}", row["name"], row["dtype"], row["shape"]);
+        assert_eq!(
+            row(rows[0]),
+            r#""model.fc1.weight" "F32" [5,4]"#,
+            "as a whole, not as the part of a rank"
+        );
+        assert_eq!(row(rows[1]), r#""model.fc1.bias" "BF16" [5]"#);
+        assert_eq!((found["summary"]["bytes"].as_u64(), rows.len()), (Some(90), 2));
+        assert_eq!(found["files"].as_array().unwrap().len(), 3);
+    }
+    let (_, out, _) = run(&[&fixture("distributed")]);
+    assert!(out.contains("Values: none were read; NaN, Inf and zeros are not known"), "{out}");
+    assert!(out.contains("dcp_to_torch"), "{out}");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture("distributed/.metadata"), folder.path().join(".metadata")).unwrap();
+    std::fs::write(folder.path().join("__0_0.distcp"), "").unwrap();
+    let (_, out, _) = run(&[folder.path().to_str().unwrap()]);
+    assert!(out.contains("files with values that cannot be opened: 1, __1_0.distcp first"), "{out}");
+    assert!(
+        out.contains("files with values that are shorter than the metadata state: 1, __0_0.distcp first"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_folder_of_deepspeed_is_read_at_its_newest_step() {
+    let all = |path: &str| report(&[&fixture(path)])["checkpoints"][0]["all"].clone();
+    let found = all("deepspeed");
+    assert_eq!(found, all("deepspeed/global_step1"));
+    let names: Vec<&str> =
+        found.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"module.0.weight"), "{names:?}");
+    assert!(names.contains(&"optimizer_state_dict.single_partition_of_fp32_groups.0"), "{names:?}");
+    let (_, out, _) = run(&[&fixture("deepspeed")]);
+    assert!(out.contains("zero_to_fp32.py writes the parameters to one file"), "{out}");
+}
+
+#[test]
+fn arrays_of_numpy_are_read() {
+    let found = &report(&[&fixture("arrays.npz")])["checkpoints"][0];
+    let row = |row: &Value| format!("{} {} {} {}", row["name"], row["dtype"], row["shape"], row["nan"]);
+    let rows: Vec<String> = found["all"].as_array().unwrap().iter().map(row).collect();
+    assert_eq!(
+        rows,
+        [
+            r#""big" "F32" [3] null"#,
+            r#""by_columns" "F32" [2,2] 0"#,
+            r#""dense/bias" "F16" [2] 1"#,
+            r#""dense/kernel" "F64" [2,3] 0"#,
+        ]
+    );
+    let not_scanned = &found["summary"]["values"]["not_scanned"];
+    assert_eq!(*not_scanned, serde_json::json!({"written by a big-endian machine": 1}));
+    assert_eq!(found["notes"].as_array().unwrap().len(), 1, "of text and objects");
+    let found = &report(&[&fixture("compressed.npz")])["checkpoints"][0]["summary"];
+    assert_eq!(
+        (&found["elements"], &found["values"]["not_scanned"]["compressed"]),
+        (&6000.into(), &1.into())
+    );
+    let found = &report(&[&fixture("array.npy")])["checkpoints"][0]["all"][0];
+    assert_eq!(row(found), r#""(array)" "I32" [3] 0"#);
+}
+
+#[test]
 fn a_pickle_that_would_call_something_is_refused_by_name() {
     let (code, out, err) = run(&[&fixture("system.pt")]);
     assert_eq!((code, out.as_str()), (1, ""));
-    assert!(err.contains("system.pt: data.pkl byte 201: loading it would call posix.system"), "{err}");
+    assert!(err.contains("system.pt: byte 201 of its pickle: loading it would call posix.system"), "{err}");
     let (code, out, _) = run(&["--any-class", &fixture("system.pt")]);
     assert!(
         code == 0
@@ -135,7 +214,20 @@ fn other_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let (code, _, err) = run(&[path]);
-    assert!(code == 1 && err.contains("no .safetensors, .bin, .pt or .pth file"), "{err}");
+    assert!(code == 1 && err.contains("no .safetensors, .bin, .pt, .pth, .ckpt, .npz or .npy file"), "{err}");
+    std::fs::write(folder.path().join("_METADATA"), "{}").unwrap();
+    let (code, _, err) = run(&[path]);
+    assert!(code == 1 && err.contains("a checkpoint of Orbax is not read; restore it"), "{err}");
+    std::fs::write(folder.path().join("__0_0.distcp"), "PK\x03\x04").unwrap();
+    std::fs::remove_file(folder.path().join("_METADATA")).unwrap();
+    let (code, _, err) = run(&[path]);
+    assert!(code == 1 && err.contains("(.distcp) without the file .metadata"), "{err}");
+    let part = folder.path().join("__0_0.distcp");
+    let (code, _, err) = run(&[part.to_str().unwrap()]);
+    assert!(code == 1 && err.contains("give its folder"), "{err}");
+    std::fs::write(folder.path().join("model.weights.h5"), b"\x89HDF\r\n\x1a\n").unwrap();
+    let (code, _, err) = run(&[folder.path().join("model.weights.h5").to_str().unwrap()]);
+    assert!(code == 1 && err.contains("an HDF5 file is not read; load it with its framework"), "{err}");
     let whole = write(folder.path(), "cut.safetensors", &[("w", &[1.0; 9])]);
     let bytes = std::fs::read(&whole).unwrap();
     std::fs::write(&whole, &bytes[..bytes.len() - 1]).unwrap();

@@ -26,8 +26,8 @@ PAUSE = 0.0005
 LONGEST_CALL = 0.1
 # Items of a message for each kind.
 MOST_ITEMS = 6
-# Growth that is worth an item: objects, and bytes of a line.
-LEAST_OBJECTS, LEAST_BYTES = 100, 1 << 20
+# Growth that is worth an item: objects, bytes of a line, and bytes of tensors of one shape, of which few may be large.
+LEAST_OBJECTS, LEAST_BYTES, LEAST_TENSOR_BYTES = 100, 1 << 20, GROWN // 2
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -44,6 +44,8 @@ class _Evidence:
         self._size: Optional[int] = None
         self._last = float("-inf")
         self._counts: Dict[str, Dict[str, int]] = {}
+        # Bytes of a tensor by type and shape.
+        self._bytes: Dict[str, int] = {}
         # Seconds that the longest part took without giving up the interpreter.
         self.stall = 0.0
 
@@ -59,12 +61,12 @@ class _Evidence:
         seconds, before = now - self._last, self._counts
         self._size, self._last = size, now
         self._counts = counts = self.count()
-        items = _grown(before, counts) if before else []
+        items = _grown(before, counts, self._bytes) if before else []
         if items:
             self._session.send({"type": "evidence", "t": _now(), "seconds": seconds, "items": items}, keep=True)
 
     def count(self) -> Dict[str, Dict[str, int]]:
-        """What there is now: numbers of objects by type, tensors with a graph by shape, figures, bytes by line."""
+        """What there is now: numbers of objects by type, tensors by shape, figures, bytes by line."""
         begun = _clock()
         objects = gc.get_objects()
         # The newest objects, such as the tensors of this step, come first: they are let go first.
@@ -73,7 +75,8 @@ class _Evidence:
         torch = sys.modules.get("torch")
         tensor = getattr(torch, "Tensor", None)
         types: Counter[type] = collections.Counter()
-        graphs: Dict[str, int] = {}
+        tensors: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
+        self._bytes = {}
         while objects:
             begun = _clock()
             part = objects[-SLICE:]
@@ -81,16 +84,18 @@ class _Evidence:
             types.update(map(type, part))
             if tensor is not None and tensor in types:
                 for each in part:
-                    if type(each) is tensor and each.grad_fn is not None:
+                    if type(each) is tensor:
+                        same = tensors["tensor" if each.grad_fn is None else "tensor with grad_fn"]
                         name = "%s%s" % (_dtype(each.dtype), list(each.shape))
-                        graphs[name] = graphs.get(name, 0) + 1
+                        same[name] = same.get(name, 0) + 1
+                        if name not in self._bytes:
+                            self._bytes[name] = each.element_size() * each.nelement()
                 each = None
             del part
             self._note(begun)
             time.sleep(PAUSE)
         found = {"type": {_name(kind): many for kind, many in types.items()}}
-        if graphs:
-            found["tensor with grad_fn"] = graphs
+        found.update((what, same) for what, same in tensors.items() if same)
         plots = sys.modules.get("matplotlib.pyplot")
         if plots is not None:
             found["open figure"] = {"matplotlib": len(plots.get_fignums())}
@@ -124,8 +129,10 @@ def _lines(tracing: Any) -> Dict[str, int]:
     return {"%s:%d" % (each.traceback[0].filename, each.traceback[0].lineno): each.size for each in statistics}
 
 
-def _grown(before: Dict[str, Dict[str, int]], now: Dict[str, Dict[str, int]]) -> List[JSON]:
-    """What has grown most of each kind."""
+def _grown(
+    before: Dict[str, Dict[str, int]], now: Dict[str, Dict[str, int]], sizes: Dict[str, int]
+) -> List[JSON]:
+    """What has grown most of each kind, with the bytes of a tensor by its name."""
     items: List[JSON] = []
     for what, counts in now.items():
         known = before.get(what, {})
@@ -133,7 +140,8 @@ def _grown(before: Dict[str, Dict[str, int]], now: Dict[str, Dict[str, int]]) ->
         grown: List[Tuple[int, str]] = []
         for name, many in counts.items():
             more = many - known.get(name, 0)
-            if more >= least:
+            is_large = what.startswith("tensor") and more * sizes.get(name, 0) >= LEAST_TENSOR_BYTES
+            if more >= least or is_large:
                 grown.append((more, name))
         for more, name in sorted(grown, reverse=True)[:MOST_ITEMS]:
             # Of a path, the end says more than the beginning.

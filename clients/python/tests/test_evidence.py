@@ -41,6 +41,27 @@ def test_types_that_grow_are_sent(daemon, evidence):
     assert message["seconds"] > 0 and len(kept) == 5000
 
 
+def test_few_large_tensors_are_sent(daemon, evidence, monkeypatch):
+    class Tensor:
+        dtype, grad_fn, shape = "torch.float32", None, (1024, 1024)
+
+        def element_size(self):
+            return 4
+
+        def nelement(self):
+            return 1 << 20
+
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor))
+    evidence.grow()
+    kept = [Tensor() for _ in range(3)]
+    evidence.grow()
+    assert daemon.of("evidence") == []
+    kept += [Tensor() for _ in range(6)]
+    evidence.grow()
+    (message,) = daemon.wait_for("evidence")
+    assert message["items"] == [{"what": "tensor", "name": "fp32[1024, 1024]", "now": 9, "more": 6}]
+
+
 def test_without_growth_nothing_is_counted(daemon, evidence, monkeypatch):
     monkeypatch.setattr(evidence, "count", None)
     for _ in range(10):

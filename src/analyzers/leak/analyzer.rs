@@ -33,6 +33,7 @@ pub static REGISTRATION: Registration = Registration {
         Box::new(Leak {
             subjects: Subjects::new(settings),
             calm: BTreeMap::new(),
+            grew: BTreeMap::new(),
             paces: Paces::default(),
             owners: Owners::default(),
             latches: Latch::default(),
@@ -44,6 +45,8 @@ struct Leak {
     subjects: Subjects,
     /// The memory of each subject by type, from when it last did not grow.
     calm: BTreeMap<Subject, Parts>,
+    /// The type of memory that each subject grew by last, until its growth is no longer stated.
+    grew: BTreeMap<Subject, GrowingMemory>,
     paces: Paces,
     owners: Owners,
     latches: Latch<LeakState>,
@@ -84,6 +87,7 @@ impl Analyzer for Leak {
         self.subjects.begin(subjects.keys(), view, now);
         self.owners.learn(view, subjects.keys());
         self.calm.retain(|subject, _| subjects.contains_key(subject));
+        self.grew.retain(|subject, _| subjects.contains_key(subject));
         let identities = Identities::of(view);
         let unix = now.unix().as_secs_f64();
         for (subject, parts) in subjects {
@@ -94,16 +98,21 @@ impl Analyzer for Leak {
             let state = state(&subject, dated);
             if !matches!(state, LeakState::Growing | LeakState::Leaking) {
                 self.calm.insert(subject.clone(), parts);
+            } else if let Some(memory) = growing(&subject, dated, parts, self.calm.get(&subject).copied()) {
+                self.grew.insert(subject.clone(), memory);
             }
             let named = self.owners.named(&subject);
             let pace = self.paces.of(&named.workload, &named.pid);
             let rate = conclusions::finite(dated.assessment.growth);
             // States below growing are not distinguished in findings.
             let (latched, since) = self.latches.update(&subject, state.max(LeakState::Warming), now);
+            if latched < LeakState::Growing {
+                self.grew.remove(&subject);
+            }
             let stated = (latched >= LeakState::Growing).then(|| StatedGrowth {
                 state: latched,
                 since_unix_seconds: dated.since_unix.unwrap_or(since),
-                memory: growing(&subject, dated, parts, self.calm.get(&subject).copied()),
+                memory: self.grew.get(&subject).copied().unwrap_or(GrowingMemory::AnonymousOrShared),
             });
             let conclusion = Conclusion {
                 identity: identities.resource(&subject),
@@ -228,30 +237,35 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
     }
 }
 
-/// The type of memory that most likely grows.
-fn growing(subject: &Subject, dated: &DatedAssessment, now: Parts, calm: Option<Parts>) -> GrowingMemory {
+/// The type of memory that most likely grows; absent where the types do not tell.
+fn growing(
+    subject: &Subject,
+    dated: &DatedAssessment,
+    now: Parts,
+    calm: Option<Parts>,
+) -> Option<GrowingMemory> {
     match subject.resource.as_str() {
-        "allocator" => return GrowingMemory::GpuAllocated,
+        "allocator" => return Some(GrowingMemory::GpuAllocated),
         "gpu_process" if dated.assessment.watched == Watched::Allocated => {
-            return GrowingMemory::GpuAllocated;
+            return Some(GrowingMemory::GpuAllocated);
         }
-        "gpu_process" => return GrowingMemory::GpuReserved,
+        "gpu_process" => return Some(GrowingMemory::GpuReserved),
         _ => {}
     }
     if dated.assessment.watched == Watched::Used {
-        return GrowingMemory::Resident;
+        return Some(GrowingMemory::Resident);
     }
-    // It has grown since it was first seen, so that there is no level to compare with.
-    let Some(calm) = calm else { return GrowingMemory::AnonymousOrShared };
+    // Without a level to compare with, it has grown since it was first seen.
+    let calm = calm?;
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
     // No kind is above its level before the growth: processes are exiting, or memory is being freed.
     if anon <= 0.0 && shmem <= 0.0 {
-        return GrowingMemory::AnonymousOrShared;
+        return None;
     }
     // Pinned memory is part of anonymous or shared memory, depending on how it was allocated.
     if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * anon.max(shmem) {
-        return GrowingMemory::Pinned;
+        return Some(GrowingMemory::Pinned);
     }
-    if shmem > anon { GrowingMemory::Shared } else { GrowingMemory::Anonymous }
+    Some(if shmem > anon { GrowingMemory::Shared } else { GrowingMemory::Anonymous })
 }

@@ -49,32 +49,40 @@ pub enum ParameterError {
         name: String,
         why: String,
     },
-    /// The file is not a zip archive of `torch.save`.
+    /// The file is not a valid zip archive of a known format.
     #[error("byte {offset}: {why}")]
     Zip {
         /// The offset, in bytes from the start of the file.
         offset: u64,
         why: String,
     },
-    /// The pickle in the archive is invalid.
-    #[error("data.pkl")]
+    /// The pickle of the file is invalid.
+    #[error("its pickle")]
     Pickle(#[from] PickleError),
     /// Loading the pickle would call a function that is not known to be harmless. It was not called.
     #[error(
-        "data.pkl byte {offset}: loading it would call {name}, which is not known to be harmless; nothing was called"
+        "byte {offset} of its pickle: loading it would call {name}, which is not known to be harmless; nothing was called"
     )]
     Calls {
-        /// The operation's offset, in bytes from the start of data.pkl.
+        /// The operation's offset, in bytes from the start of the pickle.
         offset: u32,
         /// The name of the function.
         name: String,
     },
     /// More memory is required than the size of the pickle justifies.
-    #[error("data.pkl: its tensors")]
+    #[error("the tensors of its pickle")]
     Memory(#[from] OverBudget),
-    /// An index and its files are inconsistent.
+    /// An index, or the metadata of a folder, is inconsistent with its files.
     #[error("{0}")]
     Index(String),
+    /// A format that is known and not read.
+    #[error("{what} is not read; {instead}")]
+    Format {
+        /// The format, with its article.
+        what: &'static str,
+        /// What can be given instead.
+        instead: &'static str,
+    },
 }
 
 impl ParameterError {

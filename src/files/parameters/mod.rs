@@ -1,16 +1,18 @@
 //! Parameter files: their tensors, and the values of these.
 //!
-//! [`safetensors`] reads headers, [`torch`] reads archives of `torch.save` without calling anything, [`index`] and
-//! [`adapter`] the JSON beside them. [`scan`] tests values by their bits, [`summary`] and [`compare`] evaluate the
+//! [`safetensors`] and [`npy`] read headers, [`archive`] archives of `torch.save` and `numpy.savez`, [`torch`] the pickles
+//! of PyTorch without calling anything, [`index`] and [`adapter`] the JSON beside tensors. [`scan`] tests values by their bits, [`summary`] and [`compare`] evaluate the
 //! results. Bytes are read through [`ReadAt`]; nothing here opens a file.
 
 pub mod adapter;
+pub mod archive;
 mod bytes;
 pub mod compare;
 mod dtype;
 mod error;
 mod group;
 pub mod index;
+pub mod npy;
 mod number;
 pub mod safetensors;
 pub mod scan;

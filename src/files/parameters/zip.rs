@@ -1,17 +1,17 @@
-//! The entries of a zip archive, as `torch.save` writes it: stored, not compressed.
+//! The entries of a zip archive. Data are read where they are stored, as `torch.save` and `numpy.savez` write them.
 //!
 //! `rawzip` reads the records: it holds one of them at a time. The crate `zip` is not used, because it keeps every entry
 //! of a directory of any size, with several times the bytes that the entry has in the file.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read as _};
 
 use rawzip::{
     CompressionMethod, Error, ErrorKind, MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ReaderAt, ZipArchive,
     ZipArchiveEntryWayfinder, ZipLocator,
 };
 
-use super::bytes::ReadAt;
+use super::bytes::{ReadAt, read};
 use super::error::ParameterError;
 
 /// Maximum size of the directory in bytes: a million entries with names like PyTorch's.
@@ -25,16 +25,32 @@ pub(super) struct Entry {
     record: ZipArchiveEntryWayfinder,
     /// Offset of its record in the directory, in bytes from the start of the file.
     at: u64,
-    /// The size of its data, in bytes.
+    /// The size of its data as they are in the archive, in bytes.
     pub(super) size: u64,
-    /// Whether its data are stored, that is neither compressed nor encrypted.
-    stored: bool,
+    packing: Packing,
+}
+
+/// How the data of an entry are in the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Stored,
+    Deflated,
+    /// Compressed in another way, or encrypted.
+    Other,
+}
+
+impl Entry {
+    /// Whether its data are neither compressed nor encrypted.
+    pub(super) fn is_stored(&self) -> bool {
+        self.packing == Packing::Stored
+    }
 }
 
 /// The entries of an archive by their names.
 pub(super) struct Archive<'f, F: ?Sized> {
     pub(super) entries: BTreeMap<String, Entry>,
     records: ZipArchive<Source<'f, F>>,
+    pub(super) file: &'f F,
 }
 
 struct Source<'f, F: ?Sized>(&'f F);
@@ -62,22 +78,25 @@ pub(super) fn read_archive<F: ReadAt + ?Sized>(file: &F) -> Result<Archive<'_, F
         return Err(ParameterError::TooLarge { what: "the zip directory", len, limit: DIRECTORY_BYTES });
     }
     let mut entries = BTreeMap::new();
-    let mut read = records.entries(&mut buffer);
+    let mut listed = records.entries(&mut buffer);
     let mut at = records.directory_offset();
-    while let Some(record) = read.next_entry().map_err(|error| invalid(at, &error))? {
+    while let Some(record) = listed.next_entry().map_err(|error| invalid(at, &error))? {
         at = record.central_directory_offset();
         let name = String::from_utf8(record.file_path().as_ref().to_vec());
         let name = name.map_err(|_| ParameterError::zip(at, "the name of an entry is not UTF-8"))?;
-        // TorchScript's archives have compressed entries, which are not read.
-        let stored =
-            record.compression_method() == CompressionMethod::STORE && !record.flags().is_encrypted();
+        let packing = match record.compression_method() {
+            _ if record.flags().is_encrypted() => Packing::Other,
+            CompressionMethod::STORE => Packing::Stored,
+            CompressionMethod::DEFLATE => Packing::Deflated,
+            _ => Packing::Other,
+        };
         let (size, record) = (record.compressed_size_hint(), record.wayfinder());
-        if let Some(twice) = entries.insert(name, Entry { record, at, size, stored }) {
+        if let Some(twice) = entries.insert(name, Entry { record, at, size, packing }) {
             let why = format!("the entry of byte {} is listed twice", twice.at);
             return Err(ParameterError::zip(at, why));
         }
     }
-    Ok(Archive { entries, records })
+    Ok(Archive { entries, records, file })
 }
 
 fn invalid(offset: u64, error: &Error) -> ParameterError {
@@ -94,7 +113,7 @@ fn not_an_archive(file: &(impl ReadAt + ?Sized), error: &Error) -> ParameterErro
         }
         ErrorKind::MissingEndOfCentralDirectory => ParameterError::zip(
             file.size(),
-            "no end of a zip directory: the file is truncated, or is not an archive of torch.save since 1.6",
+            "no end of a zip directory: the file is truncated, or is neither an archive of torch.save since 1.6 nor of numpy.savez",
         ),
         _ => invalid(error.eocd_offset().unwrap_or(0), error),
     }
@@ -106,10 +125,37 @@ impl<F: ReadAt + ?Sized> Archive<'_, F> {
     /// # Errors
     /// If its local header is missing, it is compressed or encrypted, or its data overlap the directory.
     pub(super) fn data_at(&self, entry: Entry) -> Result<u64, ParameterError> {
-        let fail = |why: &str| Err(ParameterError::zip(entry.at, why));
-        if !entry.stored {
-            return fail("the entry is compressed or encrypted, and torch.save only stores; unpack it first");
+        if !entry.is_stored() {
+            let why = "the entry is compressed or encrypted, and torch.save only stores; unpack it first";
+            return Err(ParameterError::zip(entry.at, why));
         }
+        self.packed_at(entry)
+    }
+
+    /// The first bytes of an entry's data, at most `len`, which may be compressed as `numpy.savez_compressed` does.
+    ///
+    /// # Errors
+    /// Those of [`Self::data_at`], except for data that are deflated.
+    pub(super) fn start(&self, entry: Entry, len: u64) -> Result<Vec<u8>, ParameterError> {
+        let at = if entry.packing == Packing::Deflated { self.packed_at(entry) } else { self.data_at(entry) };
+        // Compressed data of this length hold at least as many bytes, or nearly.
+        let bytes = read(self.file, at?, entry.size.min(len))?;
+        if entry.is_stored() {
+            return Ok(bytes);
+        }
+        let mut unpacked = Vec::new();
+        let mut decoder = flate2::read::DeflateDecoder::new(&bytes[..]).take(len);
+        match decoder.read_to_end(&mut unpacked) {
+            // The data continue after the part that was read.
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Err(ParameterError::zip(entry.at, "the data of the entry cannot be decompressed"))
+            }
+            _ => Ok(unpacked),
+        }
+    }
+
+    fn packed_at(&self, entry: Entry) -> Result<u64, ParameterError> {
+        let fail = |why: &str| Err(ParameterError::zip(entry.at, why));
         match self.records.get_entry(entry.record).map(|found| found.compressed_data_range()) {
             Ok((start, end)) if end <= self.records.directory_offset() => Ok(start),
             Ok(_) => fail("the data of the entry overlap the directory"),
@@ -190,7 +236,7 @@ mod tests {
         check(
             b"",
             expect![
-                "byte 0: no end of a zip directory: the file is truncated, or is not an archive of torch.save since 1.6"
+                "byte 0: no end of a zip directory: the file is truncated, or is neither an archive of torch.save since 1.6 nor of numpy.savez"
             ],
         );
         check(

@@ -328,7 +328,7 @@ impl GuardLoop {
         let notifies = stage.is_some() && !kills && (target.hook.is_some() || target.webhook.is_some());
         let ending = self.journal.incident(slot).filter(|_| notifies).map(str::to_owned);
         // The records of the steps belong to the incident that begins here.
-        self.journal.moved(&moved);
+        self.journal.moved(&moved, &job.names.workload);
         if enforced && transition.counts {
             self.journal.terminates(clock(), job.target, job.user);
         }

@@ -42,8 +42,8 @@ pub struct JobTransition {
 
 /// Records what the guard does. No method may block, unless stated.
 pub trait Journal: Send + std::fmt::Debug {
-    /// Records a transition, before its steps.
-    fn moved(&mut self, moved: &JobTransition);
+    /// Records a transition, before its steps. `workload` is that of [`super::input::JobNames`].
+    fn moved(&mut self, moved: &JobTransition, workload: &Label);
     /// The id of the incident that is in progress in a slot.
     fn incident(&self, _slot: usize) -> Option<&str> {
         None
@@ -110,7 +110,7 @@ impl Journal for GuardJournal {
         self.ledger.incident(TargetId(u16::try_from(slot).unwrap_or(u16::MAX)))
     }
 
-    fn moved(&mut self, moved: &JobTransition) {
+    fn moved(&mut self, moved: &JobTransition, workload: &Label) {
         let transition = &moved.transition;
         let known = self.targets.get(moved.target).zip(self.policies.get(moved.target));
         let Some((target, policy)) = known else { return };
@@ -121,6 +121,7 @@ impl Journal for GuardJournal {
             at: transition.at,
             slot: TargetId(u16::try_from(moved.slot).unwrap_or(u16::MAX)),
             target: &target.name,
+            workload,
             user: moved.user,
             mode: moved.mode.label(),
             from: transition.from.label(),

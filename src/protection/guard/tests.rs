@@ -141,7 +141,7 @@ impl Diary {
 }
 
 impl Journal for Diary {
-    fn moved(&mut self, moved: &JobTransition) {
+    fn moved(&mut self, moved: &JobTransition, _workload: &crate::model::label::Label) {
         assert_eq!(self.open, 0, "every step has its pair");
         if !self.silent {
             let transition = &moved.transition;

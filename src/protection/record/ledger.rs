@@ -71,6 +71,8 @@ pub struct LoggedTransition<'a> {
     pub slot: TargetId,
     /// The target's name.
     pub target: &'a Label,
+    /// The workload of the job; empty where its processes are in several, or in none.
+    pub workload: &'a Label,
     /// The user of the job; absent where the target names no job.
     pub user: Option<u32>,
     /// `observe`, `enforce` or `drill`.

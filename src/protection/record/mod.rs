@@ -4,11 +4,13 @@
 //! `oom_kills` detects kills by the kernel's OOM killer, so that they have records too.
 
 pub mod audit;
+mod circumstances;
 pub mod flight;
 pub mod ledger;
 mod memory;
 mod oom_kills;
 mod paused;
+mod record_step;
 mod recorder;
 pub mod report;
 mod retention;
@@ -21,12 +23,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::audit::{AuditLog, LogPath};
+use self::circumstances::circumstances;
 use self::flight::Flight;
 use self::ledger::Ledger;
 use self::memory::MemoryThread;
 pub use self::memory::{End, Memory, Remembered};
 use self::oom_kills::{KilledProcesses, OomKills};
-use self::recorder::RecordExecutor;
+use self::record_step::RecordExecutor;
 pub use self::recorder::{Recorder, Status};
 use self::store::Store;
 use super::enforce::executor::BackgroundExecutor;
@@ -36,6 +39,7 @@ use crate::engine::Frames;
 use crate::events::{Events, RecordsState};
 use crate::host::{capability, cgroup, clock, fs, lock};
 use crate::model::error_chain::error_chain;
+use crate::model::frame::Frame;
 use crate::model::lock::lock;
 use crate::protection::types::incidents::Incidents;
 
@@ -66,6 +70,9 @@ const AUDIT_FILES: u32 = 4;
 /// The last minutes of the watched readings. Callers must not block on the lock.
 pub type SharedFlight = Arc<Mutex<Flight>>;
 
+/// The newest frame and the one before it, the newest last.
+pub(super) type SharedFrames = Arc<Mutex<Vec<Arc<Frame>>>>;
+
 /// The watched processes, and how they end.
 pub type SharedExits = Arc<Mutex<ProcessExits>>;
 
@@ -75,6 +82,7 @@ pub struct Records {
     audit: AuditLog,
     recorder: Arc<Recorder>,
     flight: SharedFlight,
+    frames: SharedFrames,
     store: Option<Store>,
     events: Arc<Events>,
     exits: SharedExits,
@@ -248,9 +256,10 @@ impl Records {
         let past = folder.as_deref().map(|folder| folder.join("protection.jsonl"));
         let archive = MemoryThread::start(past, boot.trim().to_owned())?;
         let flight = SharedFlight::default();
+        let frames = SharedFrames::default();
         let proc = config.paths.proc.clone();
-        let written =
-            Recorder::start(store.clone(), audit.clone(), proc.clone(), Arc::clone(&flight), trouble);
+        let (read, known) = (Arc::clone(&flight), Arc::clone(&frames));
+        let written = Recorder::start(store.clone(), audit.clone(), proc.clone(), read, known, trouble);
         let recorder = Arc::new(written?);
         if !ProcessExits::supported() {
             tracing::info!(
@@ -261,6 +270,7 @@ impl Records {
             audit,
             recorder,
             flight,
+            frames,
             store,
             events,
             exits: Arc::new(Mutex::new(ProcessExits::new(proc))),
@@ -365,13 +375,22 @@ impl Records {
                 flight.push(sample);
             }
             self.report_status();
-            if let Some(incident) = oom_kills.look(&frame) {
+            let known = {
+                let mut frames = lock(&self.frames);
+                let old = frames.len().saturating_sub(1);
+                frames.drain(..old);
+                frames.push(Arc::clone(&frame));
+                frames.clone()
+            };
+            if let Some(mut incident) = oom_kills.look(&frame) {
+                incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
                 tracing::warn!(incident = incident.id, "{}", incident.summary);
                 self.recorder.record(incident);
             }
             // After the OOM kills, whose records have more details.
             let exits = lock(&self.exits).poll();
-            for incident in kills.look(&frame, exits, |key| remembered.killed(key)) {
+            for mut incident in kills.look(&frame, exits, |key| remembered.killed(key)) {
+                incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
                 self.recorder.record(incident);
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use super::circumstances::About;
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
 use crate::model::frame::Frame;
@@ -18,6 +19,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::plot::{TimeAxis, moment};
 use crate::protection::enforce::exits::ProcessExit;
+use crate::protection::policy::Resource;
 use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample, name};
 use crate::sources::{kmsg, memory};
 
@@ -105,6 +107,22 @@ fn incident(frame: &Frame, kills: f64, subordinates: &Subordinates) -> Incident 
         summary: format!("The kernel killed {who}: {whose} memory was exhausted."),
         facts,
         ..Incident::default()
+    }
+}
+
+/// What the record of a kill is about.
+pub(super) fn about(kill: &Incident) -> About {
+    let fact = |name: &str| kill.facts.get(name).and_then(|value| value.as_str()).unwrap_or_default();
+    let limit = Some(fact("victim_limit_cgroup")).filter(|path| !path.is_empty());
+    About {
+        workload: fact("victim_workload").into(),
+        pid: fact(VICTIM).split(' ').next().unwrap_or_default().into(),
+        cgroup: limit.unwrap_or_else(|| fact("victim_cgroup")).into(),
+        resource: match fact("victim_scope") {
+            "cgroup" => Some(Resource::Cgroup),
+            "host" => Some(Resource::Host),
+            _ => None,
+        },
     }
 }
 

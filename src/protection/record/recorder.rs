@@ -9,14 +9,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::SharedFlight;
 use super::audit::AuditLog;
+use super::circumstances::at_begin;
 use super::ledger::{Id, LoggedTransition};
 use super::oom_kills::{VICTIM, add_kill};
 use super::report::{chart, csv, of_incident, report};
 use super::retention::KeptRecords;
 use super::store::{self, Store};
 use super::summary::summary;
+use super::{SharedFlight, SharedFrames};
 use crate::host::clock;
 use crate::model::error_chain::error_chain;
 use crate::model::label::Label;
@@ -24,15 +25,15 @@ use crate::model::lock::lock;
 use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
-use crate::protection::enforce::executor::BackgroundExecutor;
+use crate::protection::policy::Resource;
 use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::protection::types::incidents::{Incidents as _, RECORD};
-use crate::protection::types::step::{Finished, Outcome, Skip, Step, StepDone, StepError, Ticket};
+use crate::protection::types::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
 
 /// Interval at which an incident in progress is written again.
 const WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// Capacity of the queue of messages.
-const QUEUE: usize = 64;
+pub(super) const QUEUE: usize = 64;
 /// Time for which answers of other nodes are added to the record of an incident that is over.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(150);
 /// Maximum size of the lines of one incident in bytes.
@@ -50,6 +51,8 @@ enum Message {
         id: Id,
         at: Timestamp,
         target: Label,
+        workload: Label,
+        resource: Option<Resource>,
         user: Option<u32>,
         mode: &'static str,
         policy: Arc<str>,
@@ -93,19 +96,19 @@ impl Recorder {
         audit: AuditLog,
         proc: PathBuf,
         flight: SharedFlight,
+        frames: SharedFrames,
         trouble: Option<String>,
     ) -> std::io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUE);
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
-        let place = audit.since(0).1;
-        let host = sysinfo::System::host_name().unwrap_or_default();
         let mut writer = Writer {
             store,
+            place: audit.since(0).1,
             audit,
-            place,
             proc,
             flight,
-            host,
+            frames,
+            host: sysinfo::System::host_name().unwrap_or_default(),
             open: Vec::new(),
             kept: KeptRecords::default(),
             victims: Vec::new(),
@@ -119,7 +122,8 @@ impl Recorder {
     pub(super) fn began(&self, first: &LoggedTransition<'_>, id: &str) {
         let &LoggedTransition { at, user, mode, .. } = first;
         let (target, policy) = (first.target.clone(), Arc::clone(first.policy));
-        self.send(Message::Began { id: Id::of(id), at, target, user, mode, policy });
+        let (workload, resource) = (first.workload.clone(), first.reason.resource());
+        self.send(Message::Began { id: Id::of(id), at, target, workload, resource, user, mode, policy });
     }
 
     /// Reports that an incident is over; `interrupted` where it has lost its guard: the daemon ends, or its configuration
@@ -139,6 +143,11 @@ impl Recorder {
         self.messages.try_send(Message::Flush(done)).is_ok() && received.recv_timeout(within).is_ok()
     }
 
+    /// Writes all open incidents as a step of a plan; returns whether that has begun.
+    pub(super) fn begin_step(&self, ticket: Ticket, report: SyncSender<Finished>) -> bool {
+        self.messages.try_send(Message::Step(ticket, report)).is_ok()
+    }
+
     /// The status.
     pub fn status(&self) -> Status {
         Status { lost: self.lost.load(Ordering::Relaxed), ..lock(&self.status).clone() }
@@ -148,31 +157,6 @@ impl Recorder {
         if self.messages.try_send(word).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
-    }
-}
-
-/// The executor of the step that writes the incident record.
-#[derive(Debug)]
-pub(super) struct RecordExecutor {
-    recorder: Arc<Recorder>,
-    report: SyncSender<Finished>,
-    ended: Receiver<Finished>,
-}
-
-impl RecordExecutor {
-    pub(super) fn new(recorder: Arc<Recorder>) -> Self {
-        let (report, ended) = sync_channel(QUEUE);
-        Self { recorder, report, ended }
-    }
-}
-
-impl BackgroundExecutor for RecordExecutor {
-    fn begin(&mut self, ticket: Ticket, _step: &Step) -> bool {
-        self.recorder.messages.try_send(Message::Step(ticket, self.report.clone())).is_ok()
-    }
-
-    fn poll(&mut self, finished: &mut Vec<Finished>) {
-        finished.extend(self.ended.try_iter());
     }
 }
 
@@ -199,6 +183,7 @@ struct Writer {
     place: u64,
     proc: PathBuf,
     flight: SharedFlight,
+    frames: SharedFrames,
     host: String,
     open: Vec<Open>,
     kept: KeptRecords,
@@ -216,15 +201,18 @@ impl Writer {
             self.read();
             self.follow_closed();
             match word {
-                Ok(Message::Began { id, at, target, user, mode, policy }) => self.begin(Incident {
-                    id: id.as_str().to_owned(),
-                    user,
-                    target: target.as_str().to_owned(),
-                    mode: mode.to_owned(),
-                    began_unix_seconds: at.unix().as_secs_f64(),
-                    policy: (*policy).to_owned(),
-                    ..Incident::default()
-                }),
+                Ok(Message::Began { id, at, target, workload, resource, user, mode, policy }) => {
+                    self.begin(Incident {
+                        id: id.as_str().to_owned(),
+                        user,
+                        target: target.as_str().to_owned(),
+                        mode: mode.to_owned(),
+                        began_unix_seconds: at.unix().as_secs_f64(),
+                        policy: (*policy).to_owned(),
+                        circumstances: at_begin(&self.frames, &self.flight, &target, workload, resource),
+                        ..Incident::default()
+                    })
+                }
                 Ok(Message::Ended { id, at, interrupted }) => self.end(id.as_str(), at, interrupted),
                 Ok(Message::Record(incident))
                     if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
@@ -316,8 +304,14 @@ impl Writer {
         }
         let processes = store::processes(&self.proc);
         let processes = processes.unwrap_or_else(|error| format!("# not known: {error}\n"));
-        let lines = Vec::new();
-        self.open.push(Open { incident, processes, lines, news: true, late: false, closed: None });
+        self.open.push(Open {
+            incident,
+            processes,
+            lines: Vec::new(),
+            news: true,
+            late: false,
+            closed: None,
+        });
         // Reads again the lines before the message, for this incident only; later lines are read next.
         let (lines, head) = self.audit.since(0);
         let unread = usize::try_from(head - self.place).unwrap_or(usize::MAX);
@@ -494,11 +488,14 @@ mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
     use crate::model::units::Bytes;
+    use crate::protection::enforce::executor::BackgroundExecutor as _;
     use crate::protection::policy::Reason;
     use crate::protection::record::ledger::{CompletedStep, Ledger};
+    use crate::protection::record::record_step::RecordExecutor;
     use crate::protection::types::audit::Reading;
+    use crate::protection::types::incident::Circumstances;
     use crate::protection::types::rung::{Rung, State};
-    use crate::protection::types::step::{SignalNumber, TargetId, Touched, Work};
+    use crate::protection::types::step::{SignalNumber, Step, TargetId, Touched, Work};
     use std::sync::LazyLock;
 
     #[track_caller]
@@ -529,7 +526,9 @@ mod tests {
         });
         let proc = folder.path().join("proc");
         std::fs::create_dir_all(&proc).unwrap();
-        let recorder = Recorder::start(Some(store.clone()), audit.clone(), proc, flight, None).unwrap();
+        let recorder =
+            Recorder::start(Some(store.clone()), audit.clone(), proc, flight, SharedFrames::default(), None)
+                .unwrap();
         let recorder = Arc::new(recorder);
         let ledger = Ledger::new(audit, Arc::clone(&recorder), "ab12");
         Room { folder, store, recorder, ledger }
@@ -552,6 +551,7 @@ mod tests {
             at: Timestamp::from_secs(second),
             slot: TargetId(3),
             target,
+            workload: target,
             user: Some(7),
             mode: "enforce",
             from,
@@ -600,6 +600,7 @@ mod tests {
         assert_eq!(ledger.incident(TargetId(3)), None);
         until(|| room.recorder.status().written == 1);
         let incident = read(&store, &id);
+        assert_eq!(incident.circumstances, Circumstances::default(), "a leak names no resource");
         assert_eq!((incident.moves.len(), incident.steps.len(), incident.processes().len()), (3, 1, 40));
         assert_eq!(incident.ended_unix_seconds, Some(14.0));
         assert_eq!(incident.summary, "Memory of job a ran low; it was killed.");
@@ -610,6 +611,24 @@ mod tests {
             assert!(!store.file(&id, file).unwrap().is_empty(), "{file}");
         }
         drop(room.folder);
+    }
+
+    #[test]
+    fn an_incident_has_the_newest_reading_of_what_ran_short() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let reason = Reason::Level(Resource::Host);
+        room.ledger.moved(&LoggedTransition { reason, ..turn(10, &Label::from("job"), "warn", "soft") });
+        let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
+        until(|| ["report.md", RECORD].iter().all(|file| room.store.file(&id, file).is_ok()));
+        let expected = Circumstances {
+            resource: Some("host".to_owned()),
+            used_bytes: Some(5.0),
+            limit_bytes: Some(10.0),
+            ..Circumstances::default()
+        };
+        assert_eq!(read(&room.store, &id).circumstances, expected);
+        let report = String::from_utf8(room.store.file(&id, "report.md").unwrap()).unwrap();
+        assert!(report.contains("| limit | 10 B |") && !report.contains("| step |"), "{report}");
     }
 
     #[test]

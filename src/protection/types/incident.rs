@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::UtcDateTime;
 
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -138,6 +139,63 @@ pub struct StepRecord {
     pub reached: Vec<Value>,
 }
 
+/// The memory that ran short and the job at the beginning of an incident. What is not known is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Circumstances {
+    /// What ran short: `host`, `cgroup`, `gpu` or `allocator`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Memory in use that counts against the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<f64>,
+    /// Growth of this memory, or that of the workload where only it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth_bytes_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// The last optimizer step, of the rank that is furthest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<f64>,
+    /// The step of the last checkpoint that was saved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_step: Option<f64>,
+    /// Its path, as the job reported it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_path: Option<String>,
+    /// Its age.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_age_seconds: Option<f64>,
+}
+
+impl Circumstances {
+    /// What is known, as pairs of a name and a text.
+    pub fn words(&self) -> Vec<(&'static str, String)> {
+        let whole = |step: f64| format::whole(step);
+        let checkpoint = [
+            self.checkpoint_step.map(|step| format!("step {}", whole(step))),
+            self.checkpoint_path.clone(),
+            self.checkpoint_age_seconds.map(|age| format!("{} old", format::duration(age))),
+        ];
+        let checkpoint: Vec<String> = checkpoint.into_iter().flatten().collect();
+        let all = [
+            ("resource", self.resource.clone()),
+            ("limit", self.limit_bytes.map(format::bytes)),
+            ("used", self.used_bytes.map(format::bytes)),
+            ("growth", self.growth_bytes_per_second.map(format::rate)),
+            ("workload", self.workload.clone()),
+            ("run", self.run.clone()),
+            ("step", self.step.map(whole)),
+            ("last checkpoint", Some(checkpoint.join(", ")).filter(|text| !text.is_empty())),
+        ];
+        all.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+    }
+}
+
 /// The record of an incident.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
@@ -167,6 +225,8 @@ pub struct Incident {
     pub summary: String,
     /// The policy as a sentence.
     pub policy: String,
+    #[serde(flatten)]
+    pub circumstances: Circumstances,
     /// The transitions.
     pub moves: Vec<Move>,
     /// The steps.

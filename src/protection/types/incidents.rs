@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::incident::{Cause, Incident};
+use super::incident::{Cause, Circumstances, Incident};
 
 /// The file of an incident that has its record.
 pub const RECORD: &str = "incident.json";
@@ -55,6 +55,8 @@ pub struct Entry {
     pub summary: Option<String>,
     /// The number of steps carried out.
     pub steps: Option<usize>,
+    #[serde(flatten)]
+    pub circumstances: Circumstances,
     /// The id of the incident on all nodes of its run; absent where no other node asked or was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_incident: Option<String>,
@@ -108,6 +110,7 @@ pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
             ended_unix_seconds: record.as_ref().and_then(|record| record.ended_unix_seconds),
             summary: text(|record| Some(&record.summary)),
             steps: record.as_ref().map(|record| record.steps.len()),
+            circumstances: record.as_ref().map(|record| record.circumstances.clone()).unwrap_or_default(),
             run_incident: text(Incident::run_incident),
             asked_by: text(Incident::asked_by),
             asked_run: text(Incident::asked_run),

@@ -4,6 +4,7 @@
 
 pub(crate) mod compare;
 mod file;
+mod folder;
 pub(crate) mod scan;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,11 @@ use std::path::{Path, PathBuf};
 use self::file::Gentle;
 use super::error::{InFile as _, RecordingError};
 use crate::files::parameters::adapter::{Adapter, read_config};
+use crate::files::parameters::archive::read_archive;
 use crate::files::parameters::index::{Index, read_index};
-use crate::files::parameters::{Group, Part, ReadAt as _, StoredAt, Tensor, group_of, safetensors, torch};
+use crate::files::parameters::{
+    Group, ParameterError, Part, ReadAt as _, StoredAt, Tensor, group_of, npy, safetensors, torch,
+};
 use crate::host::fs::read_bounded;
 
 /// Maximum size of an index or a configuration, in bytes.
@@ -43,14 +47,30 @@ pub(crate) struct Shard {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     Safetensors,
-    Torch,
+    /// Of torch.save or numpy.savez.
+    Archive,
+    /// Of numpy.save.
+    Array,
+    /// A part of a checkpoint of torch.distributed.checkpoint.
+    Distributed,
 }
+
+const HDF5: ParameterError = ParameterError::Format {
+    what: "an HDF5 file",
+    instead: "load it with its framework, write the arrays with numpy.savez, and give the .npz file",
+};
+const GGUF: ParameterError = ParameterError::Format {
+    what: "a GGUF file",
+    instead: "give the safetensors or .pt files that it was converted from",
+};
 
 /// The format according to the name of the file.
 fn promised(path: &Path) -> Option<FileKind> {
     match path.extension()?.to_str()? {
         "safetensors" => Some(FileKind::Safetensors),
-        "pt" | "pth" | "bin" | "ckpt" => Some(FileKind::Torch),
+        "pt" | "pth" | "bin" | "ckpt" | "npz" => Some(FileKind::Archive),
+        "npy" => Some(FileKind::Array),
+        "distcp" => Some(FileKind::Distributed),
         _ => None,
     }
 }
@@ -62,7 +82,9 @@ impl Checkpoint {
         let mut found = Self { path: path.to_owned(), files: Vec::new(), notes: Vec::new(), adapter: None };
         let beside = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         if is_folder {
-            found.open_folder(options)?;
+            found.open_folder(path, options)?;
+        } else if path.file_name().is_some_and(|name| name == folder::METADATA) {
+            found.open_distributed(beside, options)?;
         } else if path.extension().is_some_and(|extension| extension == "json") {
             found.open_index(path, options)?;
         } else {
@@ -86,55 +108,6 @@ impl Checkpoint {
             found.notes.extend(shard.part.notes.iter().map(|note| format!("{name}: {note}")));
         }
         Ok(found)
-    }
-
-    fn open_folder(&mut self, options: &torch::Options) -> Result<(), RecordingError> {
-        let folder = self.path.clone();
-        let name = || folder.display().to_string();
-        let mut paths = Vec::new();
-        for entry in std::fs::read_dir(&folder).at(name)? {
-            paths.push(entry.at(name)?.path());
-        }
-        paths.sort();
-        let ends = |end: &str| {
-            let ending: Vec<&PathBuf> =
-                paths.iter().filter(|path| path.to_str().is_some_and(|path| path.ends_with(end))).collect();
-            ending
-        };
-        for end in [".safetensors.index.json", ".bin.index.json"] {
-            match ends(end)[..] {
-                [] => {}
-                [index] => return self.open_index(index, options),
-                _ => return Err(RecordingError::SeveralIndexes).at(name),
-            }
-        }
-        let of =
-            |kind| -> Vec<&PathBuf> { paths.iter().filter(|path| promised(path) == Some(kind)).collect() };
-        let (safetensors, torch) = (of(FileKind::Safetensors), of(FileKind::Torch));
-        let adapter: Vec<&PathBuf> = safetensors
-            .iter()
-            .chain(&torch)
-            .filter(|path| path.file_stem().is_some_and(|stem| stem == "adapter_model"))
-            .copied()
-            .collect();
-        let chosen = if !adapter.is_empty() && folder.join(ADAPTER).exists() {
-            adapter
-        } else if safetensors.is_empty() {
-            torch
-        } else {
-            if !torch.is_empty() {
-                let left = torch.len();
-                self.notes.push(format!("{left} .pt and .bin files beside the safetensors were left out"));
-            }
-            safetensors
-        };
-        if chosen.is_empty() && !ends(".distcp").is_empty() {
-            return Err(RecordingError::Distributed).at(name);
-        }
-        if chosen.is_empty() {
-            return Err(RecordingError::NoTensors).at(name);
-        }
-        chosen.into_iter().try_for_each(|path| self.open_shard(path, options))
     }
 
     fn open_index(&mut self, path: &Path, options: &torch::Options) -> Result<(), RecordingError> {
@@ -202,13 +175,19 @@ fn read(path: &Path, file: &Gentle, options: &torch::Options) -> Result<Part, Re
     let known = usize::try_from(file.size()).unwrap_or(usize::MAX).min(start.len());
     file.read_exact_at(&mut start[..known], 0)?;
     let kind = match start {
-        [b'P', b'K', 3, 4, ..] => Some(FileKind::Torch),
+        // Each begins as an archive, and consists of several.
+        _ if promised(path) == Some(FileKind::Distributed) => return Err(RecordingError::Distributed),
+        [b'P', b'K', 3, 4, ..] => Some(FileKind::Archive),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => Some(FileKind::Array),
+        [0x89, b'H', b'D', b'F', ..] => return Err(HDF5.into()),
+        [b'G', b'G', b'U', b'F', ..] => return Err(GGUF.into()),
         [.., b'{'] => Some(FileKind::Safetensors),
         _ => promised(path),
     };
     match kind {
         Some(FileKind::Safetensors) => Ok(safetensors::read_header(file)?),
-        Some(FileKind::Torch) => Ok(torch::read_archive(file, options)?),
-        None => Err(RecordingError::UnknownFormat),
+        Some(FileKind::Archive) => Ok(read_archive(file, options)?),
+        Some(FileKind::Array) => Ok(npy::read_npy(file)?),
+        Some(FileKind::Distributed) | None => Err(RecordingError::UnknownFormat),
     }
 }

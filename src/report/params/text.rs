@@ -95,6 +95,9 @@ fn rows(title: &str, rows: &[summary::Row<'_>], bad: bool, page: Page, out: &mut
 
 fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &mut String) {
     let (level, verdict) = match (found.bad_tensors, found.zero_tensors) {
+        _ if found.scanned_tensors == 0 => {
+            (Health::Unknown, "Values: none were read; NaN, Inf and zeros are not known".to_owned())
+        }
         (0, 0) => (Health::Ok, "Values: no NaN, no Inf, no tensor of zeros only".to_owned()),
         (bad, zero) => (
             if bad > 0 { Health::Critical } else { Health::Warning },

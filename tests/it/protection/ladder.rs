@@ -32,6 +32,10 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let incident: serde_json::Value = serde_json::from_str(&read("incident.json")).unwrap();
     assert_eq!((&incident["target"], &incident["mode"]), (&"train".into(), &"enforce".into()));
+    let (used, limit) = (incident["used_bytes"].as_f64().unwrap(), incident["limit_bytes"].as_f64().unwrap());
+    assert!(incident["resource"] == "cgroup" && used > 0.0 && used <= limit, "{used} of {limit}");
+    assert_eq!(incident["workload"], "train");
+    assert_eq!(incident.get("step"), None, "it reports none");
     assert_eq!(
         incident["summary"],
         "Memory of train ran low; it received a checkpoint request, saved its checkpoint, received SIGTERM and ended."

@@ -26,9 +26,19 @@ const NAMES: &[(&str, &str)] = &[
     ("decimal", "Decimal"),
     ("fractions", "Fraction"),
     ("uuid", "UUID"),
+    // Classes that only hold values.
+    ("torch.distributed.checkpoint.metadata", DISTRIBUTED),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo _StoragePrefix"),
+    ("torch.distributed._shard.sharded_tensor.metadata", "TensorProperties MEM_FORMAT_ENCODING"),
+    ("deepspeed.runtime.fp16.loss_scaler", "LossScaler DynamicLossScaler"),
+    ("deepspeed.runtime.zero.config", "ZeroStageEnum"),
+    ("deepspeed.utils.tensor_fragment", "fragment_address"),
     ("builtins", BUILTINS),
     ("__builtin__", BUILTINS),
 ];
+
+const DISTRIBUTED: &str = "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties \
+                           MetadataIndex StorageMeta _MEM_FORMAT_ENCODING";
 
 const BUILTINS: &str =
     "set frozenset bytearray bytes complex slice range int float str bool list dict tuple object";

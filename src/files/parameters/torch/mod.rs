@@ -1,8 +1,9 @@
-//! Archives of `torch.save`: tensors found by reading their pickle as symbols.
+//! Files of PyTorch: tensors found by reading a pickle as symbols.
 //!
 //! Nothing is called, so the content of a file can do no harm here. A file that would call an unknown function when
 //! Python loads it is rejected nevertheless, because a user who inspects a checkpoint is likely to load it.
 
+pub mod distributed;
 mod harmless;
 mod rebuild;
 mod walk;
@@ -10,11 +11,13 @@ mod walk;
 use super::Part;
 use super::bytes::{ReadAt, read};
 use super::error::{ParameterError, shortened};
-use super::zip::{self, Archive};
+use super::zip::Archive;
 use crate::files::pickle::{self, Arena, Budget, Id, Limits};
 
-/// Maximum size of data.pkl in bytes: about a million tensors.
-const PICKLE_BYTES: u64 = 256 << 20;
+/// The pickle of an archive.
+const PICKLE: &str = "data.pkl";
+/// Maximum size of a pickle in bytes: about a million tensors.
+pub const PICKLE_BYTES: u64 = 256 << 20;
 /// Hard memory limit for one pickle, in bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
 /// Maximum number of listed unknown functions.
@@ -28,36 +31,51 @@ pub struct Options {
     pub any_class: bool,
 }
 
-/// Reads the tensors of an archive.
+/// The path of the pickle in an archive of `torch.save`; absent in another archive.
+pub(super) fn pickle_of<'a, F: ?Sized>(archive: &'a Archive<'_, F>) -> Option<&'a str> {
+    let mut paths = archive.entries.keys().map(String::as_str);
+    paths.find(|path| path.strip_suffix(PICKLE).is_some_and(is_folder))
+}
+
+/// Reads the tensors of an archive, whose pickle has this path.
 ///
 /// # Errors
-/// If the archive or its pickle is invalid, would call an unknown function, or if a tensor is inconsistent with its
-/// storage.
-pub fn read_archive(file: &(impl ReadAt + ?Sized), options: &Options) -> Result<Part, ParameterError> {
-    let archive = zip::read_archive(file)?;
-    let missing = || ParameterError::zip(file.size(), "no data.pkl in the archive");
-    let (path, pickle) = archive
-        .entries
-        .iter()
-        .find(|(path, _)| path.strip_suffix("data.pkl").is_some_and(is_folder))
-        .ok_or_else(missing)?;
+/// If the pickle is invalid, would call an unknown function, or if a tensor is inconsistent with its storage.
+pub(super) fn read_pickle<F: ReadAt + ?Sized>(
+    archive: &Archive<'_, F>,
+    path: &str,
+    options: &Options,
+) -> Result<Part, ParameterError> {
+    let pickle = archive.entries[path];
     if pickle.size > PICKLE_BYTES {
-        return Err(ParameterError::TooLarge { what: "data.pkl", len: pickle.size, limit: PICKLE_BYTES });
+        return Err(ParameterError::TooLarge { what: PICKLE, len: pickle.size, limit: PICKLE_BYTES });
     }
-    let folder = path.strip_suffix("data.pkl").unwrap_or_default();
-    let bytes = read(file, archive.data_at(*pickle)?, pickle.size)?;
+    let bytes = read(archive.file, archive.data_at(pickle)?, pickle.size)?;
+    let folder = path.strip_suffix(PICKLE).unwrap_or_default();
     let big = match archive.entries.get(&format!("{folder}byteorder")) {
-        Some(entry) if entry.size <= 16 => read(file, archive.data_at(*entry)?, entry.size)? == b"big",
+        Some(entry) if entry.size <= 16 => {
+            read(archive.file, archive.data_at(*entry)?, entry.size)? == b"big"
+        }
         _ => false,
     };
-    let limits = Limits::for_file(pickle.size, MEMORY_BYTES);
-    let mut budget = Budget::new(&limits, &bytes);
-    let arena = pickle::read_symbols(&bytes, &limits, &mut budget)?;
     let mut part = Part::default();
-    harmless::check(&arena, options, &mut part.notes)?;
-    let mut storages = Storages { archive: &archive, folder, big, known: Default::default() };
+    let (arena, mut budget) = symbols(&bytes, options, &mut part.notes)?;
+    let mut storages = Storages { archive, folder, big, known: Default::default() };
     walk::tensors(&arena, &mut budget, &mut storages, &mut part)?;
     Ok(part)
+}
+
+/// Reads a pickle, and rejects one that would call an unknown function.
+fn symbols<'b>(
+    bytes: &'b [u8],
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<(Arena<'b>, Budget), ParameterError> {
+    let limits = Limits::for_file(bytes.len() as u64, MEMORY_BYTES);
+    let mut budget = Budget::new(&limits, bytes);
+    let arena = pickle::read_symbols(bytes, &limits, &mut budget)?;
+    harmless::check(&arena, options, notes)?;
+    Ok((arena, budget))
 }
 
 fn is_folder(path: &str) -> bool {

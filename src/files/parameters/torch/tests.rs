@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
+use crate::files::parameters::archive::read_archive;
 use crate::files::parameters::testing::zip;
 use crate::model::error_chain::error_chain;
 
@@ -122,35 +123,35 @@ fn unknown_calls_are_refused_with_their_offset() {
         &system,
         data,
         expect![
-            "data.pkl byte 24: loading it would call posix.system, which is not known to be harmless; nothing was called"
+            "byte 24 of its pickle: loading it would call posix.system, which is not known to be harmless; nothing was called"
         ],
     );
     check(
         &[&system[..], b"}"].concat(),
         data,
         expect![
-            "data.pkl byte 24: loading it would call posix.system, which is not known to be harmless; nothing was called"
+            "byte 24 of its pickle: loading it would call posix.system, which is not known to be harmless; nothing was called"
         ],
     );
     check(
         b"c__builtin__\neval\n)\x81",
         data,
         expect![
-            "data.pkl byte 21: loading it would call __builtin__.eval, which is not known to be harmless; nothing was called"
+            "byte 21 of its pickle: loading it would call __builtin__.eval, which is not known to be harmless; nothing was called"
         ],
     );
     check(
         b"ctorch\nSize\n)R)R",
         data,
         expect![
-            "data.pkl byte 17: loading it would call the result of another call, which is not known to be harmless; nothing was called"
+            "byte 17 of its pickle: loading it would call the result of another call, which is not known to be harmless; nothing was called"
         ],
     );
     check(
         &[b"c\x1b[31mos\nsystem\n".to_vec(), b")R".to_vec()].concat(),
         data,
         expect![[
-            r#"data.pkl byte 19: loading it would call \u{1b}[31mos.system, which is not known to be harmless; nothing was called"#
+            r#"byte 19 of its pickle: loading it would call \u{1b}[31mos.system, which is not known to be harmless; nothing was called"#
         ]],
     );
     let net = [b"c__main__\nNet\n)\x81", &dict(&[("x", b"N".to_vec())])[..], b"b"].concat();
@@ -158,7 +159,7 @@ fn unknown_calls_are_refused_with_their_offset() {
         &net,
         data,
         expect![
-            "data.pkl byte 17: loading it would call __main__.Net, which is not known to be harmless; nothing was called"
+            "byte 17 of its pickle: loading it would call __main__.Net, which is not known to be harmless; nothing was called"
         ],
     );
     expect!["loading it would call functions that are not known to be harmless: __main__.Net"]
@@ -203,8 +204,9 @@ fn an_inconsistent_tensor_is_named() {
 #[test]
 fn other_files_are_not_archives() {
     let options = Options::default();
-    expect!["byte 139: no data.pkl in the archive"].assert_eq(&shown(&zip(&[("m/other", b"")]), &options));
-    expect!["data.pkl: byte 3: the file ends here; it was cut off"]
+    expect!["byte 139: neither data.pkl of torch.save nor arrays of NumPy in the archive"]
+        .assert_eq(&shown(&zip(&[("m/other", b"")]), &options));
+    expect!["its pickle: byte 3: the file ends here; it was cut off"]
         .assert_eq(&shown(&zip(&[("m/data.pkl", b"\x80\x02]")]), &options));
     expect!["byte 0: the format of torch.save before 1.6 is not supported: load the file and save it again"]
         .assert_eq(&shown(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", &options));

@@ -2,9 +2,11 @@
 
 use super::rebuild::{Rebuilt, rebuild};
 use super::{Part, Storages};
+use crate::files::parameters::Tensor;
 use crate::files::parameters::bytes::ReadAt;
 use crate::files::parameters::error::ParameterError;
 use crate::files::pickle::{Arena, Budget, Id, Items, Pairs, Value};
+use crate::model::format;
 
 /// Maximum depth: optimizer state in a trainer's dictionary is at 6, a completely saved module at 30.
 const DEEP: usize = 100;
@@ -31,7 +33,8 @@ pub(super) fn tensors(
     let mut visited = Vec::new();
     budget.reserve(&mut visited, arena.nodes())?;
     visited.resize(arena.nodes(), false);
-    let (mut path, mut not_read, mut too_deep) = (String::new(), 0u64, 0u64);
+    let (mut path, mut not_read, mut too_deep, mut scores) = (String::new(), 0u64, 0u64, 0u64);
+    let of_lightning = is_of_lightning(arena);
     let mut frames: Vec<Frame<'_>> = Vec::new();
     let mut next = Some(arena.root());
     loop {
@@ -40,6 +43,7 @@ pub(super) fn tensors(
             if new && let Some(frame) = open(arena, id, path.len()) {
                 let name = if path.is_empty() { "(root)" } else { &path };
                 match rebuild(arena, id, name, storages)? {
+                    Rebuilt::Tensor(tensor) if of_lightning && is_score(&tensor) => scores += 1,
                     Rebuilt::Tensor(tensor) => {
                         budget.take((tensor.name.len() + size_of_val(&*tensor.shape)) as u64)?;
                         budget.push(&mut part.tensors, tensor)?;
@@ -76,10 +80,29 @@ pub(super) fn tensors(
             "{not_read} tensors of unsupported kinds were skipped (sparse, quantized, nested or others)"
         ));
     }
+    if scores > 0 {
+        part.notes.push(format!(
+            "not parameters, and left out: {} of Lightning's callbacks and loops, such as scores",
+            format::counted(scores, "value")
+        ));
+    }
     if too_deep > 0 {
         part.notes.push(format!("{too_deep} containers are more than {DEEP} levels deep and were left out"));
     }
     Ok(())
+}
+
+/// Whether a pickle is a checkpoint of Lightning (trainer/connectors/checkpoint_connector.py of 2.6).
+fn is_of_lightning(arena: &Arena<'_>) -> bool {
+    let mut pairs = arena.pairs(arena.root());
+    pairs.any(|(key, _)| arena.value(key) == Value::Text(b"pytorch-lightning_version"))
+}
+
+/// Whether a tensor of such a checkpoint is a value that a callback or loop compares, such as `kth_value` of
+/// `ModelCheckpoint`, which is infinite until it has been set.
+fn is_score(tensor: &Tensor) -> bool {
+    let states = ["callbacks.", "loops.", "lr_schedulers."];
+    tensor.elements == 1 && states.iter().any(|state| tensor.name.starts_with(state))
 }
 
 fn open<'r>(arena: &'r Arena<'_>, id: Id, path: usize) -> Option<Frame<'r>> {

@@ -36,7 +36,9 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
         0 => String::new(),
         steps => format!("{steps} ({} failed)", failures(incident)),
     };
-    for (name, value) in [
+    let known = incident.circumstances.words();
+    let known = known.iter().map(|(name, text)| (*name, text.as_str()));
+    let head = [
         ("host", incident.host.as_str()),
         ("target", &incident.target),
         ("cause", incident.cause.label()),
@@ -44,10 +46,13 @@ fn write_report(out: &mut String, incident: &Incident) -> std::fmt::Result {
         ("began", &time(incident.began_unix_seconds)),
         ("ended", &ended),
         ("steps", &steps),
-        ("policy", &incident.policy),
+    ];
+    let tail = [
+        ("policy", incident.policy.as_str()),
         ("hash of the configuration", &incident.config),
         ("memwarden", &incident.version),
-    ] {
+    ];
+    for (name, value) in head.into_iter().chain(known).chain(tail) {
         if !value.is_empty() {
             writeln!(out, "| {name} | {} |", plain(value))?;
         }

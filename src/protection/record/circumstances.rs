@@ -1,0 +1,310 @@
+//! The memory that ran short and the job, at the beginning of an incident, from the newest frames.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{SharedFlight, SharedFrames};
+use crate::model::desc::Desc;
+use crate::model::frame::Frame;
+use crate::model::label::Label;
+use crate::model::lock::lock;
+use crate::model::outlook::{Conclusion, Forecast};
+use crate::model::point::Point;
+use crate::model::printable::escaped;
+use crate::model::timeline::EntryKind;
+use crate::model::units::{Unit as _, real};
+use crate::protection::policy::Resource;
+use crate::protection::types::incident::{Circumstances, Sample, target_subjects};
+use crate::sources::{cgroup, training, workload};
+
+/// What an incident is about; names that are not known are empty.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    pub(super) workload: Label,
+    /// The pid of a process of the job.
+    pub(super) pid: Label,
+    /// The cgroup whose limit was reached.
+    pub(super) cgroup: Label,
+    /// The resource that ran short; if it is not known, the one in the worst health is taken.
+    pub(super) resource: Option<Resource>,
+}
+
+/// What is known, from two frames or fewer, the newest last. A job that was killed may only be in the first.
+pub(super) fn circumstances(frames: &[Arc<Frame>], about: &About) -> Circumstances {
+    let resource = about.resource.map(|resource| resource.label().to_owned());
+    let mut found = Circumstances { resource, ..Circumstances::default() };
+    let Some(newest) = frames.last() else { return found };
+    let with_job = frames.iter().rev().find_map(|frame| Some((frame, workload_of(frame, about)?)));
+    let (mut workload, mut cgroup) = (Label::default(), about.cgroup.clone());
+    if let Some((frame, name)) = with_job {
+        describe(frame, &name, newest.at.unix().as_secs_f64(), &mut found);
+        if cgroup.is_empty() {
+            cgroup = label(frame, &workload::metrics::INFO.desc, &name, "cgroup").unwrap_or_default();
+        }
+        workload = name;
+    }
+    let memory = frames.iter().rev().find_map(|frame| {
+        let gpus = labels(frame, &training::metrics::INFO.desc, &workload, "uuid");
+        let concerned = |known: &&Conclusion| concerns(known, about.resource, &workload, &cgroup, &gpus);
+        let known = frame.outlook.conclusions.iter().filter(concerned);
+        let known = known.filter_map(|known| Some((known, known.forecast.as_ref()?)));
+        let order = |forecast: &Forecast| (forecast.health(), forecast.used_share());
+        known.max_by(|(_, one), (_, other)| {
+            let ((health, share), (other_health, other_share)) = (order(one), order(other));
+            health.cmp(&other_health).then(share.total_cmp(&other_share))
+        })
+    });
+    let value = |desc: &Desc| {
+        let of_group = [("cgroup", cgroup.as_str())];
+        frames.iter().rev().find_map(|frame| frame.value(desc.name, &of_group))
+    };
+    if let Some((known, forecast)) = memory {
+        found.resource.get_or_insert_with(|| known.subject.resource.as_str().to_owned());
+        found.used_bytes = Some(forecast.used_bytes);
+        found.limit_bytes = Some(forecast.limit_bytes);
+        found.growth_bytes_per_second = forecast.growth();
+    } else if about.resource == Some(Resource::Cgroup) && !cgroup.is_empty() {
+        found.used_bytes = value(&cgroup::metrics::USAGE.desc);
+        found.limit_bytes = value(&cgroup::metrics::LIMIT.desc);
+    }
+    if found.growth_bytes_per_second.is_none() && !workload.is_empty() {
+        let own = |known: &&Conclusion| {
+            known.subject.resource.as_str() == "workload" && known.subject.workload == workload
+        };
+        let growth = |frame: &Arc<Frame>| {
+            frame.outlook.conclusions.iter().find(own)?.growth.as_ref()?.bytes_per_second()
+        };
+        found.growth_bytes_per_second = frames.iter().rev().find_map(growth);
+    }
+    found
+}
+
+/// What is known of a job whose incident begins. The guard's own readings are newer than a frame.
+pub(super) fn at_begin(
+    frames: &SharedFrames,
+    flight: &SharedFlight,
+    target: &Label,
+    workload: Label,
+    resource: Option<Resource>,
+) -> Circumstances {
+    let mut found = circumstances(&lock(frames), &About { workload, resource, ..About::default() });
+    let [gpu, allocator] = target_subjects(target.as_str());
+    let subject = match resource {
+        Some(Resource::Host) => "host".into(),
+        Some(Resource::Cgroup) => target.clone(),
+        Some(Resource::Gpu) => gpu,
+        Some(Resource::Allocator) => allocator,
+        None => return found,
+    };
+    let last = lock(flight).samples().filter(|sample| sample.subject == subject).last();
+    if let Some(Sample { used: Some(used), limit: Some(limit), .. }) = last {
+        (found.used_bytes, found.limit_bytes) = (Some(used.value()), Some(limit.value()));
+    }
+    found
+}
+
+/// Whether a conclusion is about memory that the job uses, of the kind that ran short.
+fn concerns(
+    known: &Conclusion,
+    resource: Option<Resource>,
+    workload: &Label,
+    cgroup: &Label,
+    gpus: &[Label],
+) -> bool {
+    let subject = &known.subject;
+    let is = |kind| resource.is_none_or(|wanted| wanted == kind);
+    match subject.resource.as_str() {
+        "host" => is(Resource::Host),
+        "cgroup" => {
+            let below = cgroup.as_str().strip_prefix(subject.cgroup.as_str());
+            is(Resource::Cgroup)
+                && !cgroup.is_empty()
+                && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        }
+        "gpu" => is(Resource::Gpu) && gpus.contains(&subject.uuid),
+        "allocator" => is(Resource::Allocator) && !workload.is_empty() && subject.workload == *workload,
+        _ => false,
+    }
+}
+
+/// The workload of a job in a frame.
+fn workload_of(frame: &Frame, about: &About) -> Option<Label> {
+    let desc = &workload::metrics::INFO.desc;
+    let named = |point: &&Point| {
+        let is = |name: &str, wanted: &Label| !wanted.is_empty() && of(desc, point, name) == Some(wanted);
+        is("workload", &about.workload) || is("cgroup", &about.cgroup)
+    };
+    let by_name = points(frame, desc).iter().find(named).and_then(|point| of(desc, point, "workload"));
+    let ranks = &training::metrics::INFO.desc;
+    let of_process = |point: &&Point| !about.pid.is_empty() && of(ranks, point, "pid") == Some(&about.pid);
+    let by_pid =
+        || points(frame, ranks).iter().find(of_process).and_then(|point| of(ranks, point, "workload"));
+    by_name.or_else(by_pid).cloned()
+}
+
+/// Adds the run, the step and the last checkpoint of a workload, at `now` in seconds since 1970.
+fn describe(frame: &Frame, workload: &Label, now: f64, found: &mut Circumstances) {
+    found.workload = Some(workload.as_str().to_owned());
+    let run = label(frame, &workload::metrics::INFO.desc, workload, "run");
+    let run = run.or_else(|| label(frame, &training::metrics::INFO.desc, workload, "run"));
+    found.run = run.map(|run| run.as_str().to_owned());
+    let largest = |desc: &'static Desc| {
+        let own = points(frame, desc).iter().filter(|point| of(desc, point, "workload") == Some(workload));
+        own.map(|point| point.value).reduce(f64::max)
+    };
+    found.step = largest(&training::metrics::STEP.desc);
+    found.checkpoint_age_seconds =
+        largest(&training::metrics::CHECKPOINT_SAVED.desc).map(|saved| (now - saved).max(0.0));
+    let saved = frame.timeline.entries.iter().rev().find(|entry| {
+        entry.kind == EntryKind::Checkpoint && entry.name.as_str() == "saved" && entry.workload == *workload
+    });
+    if let Some(saved) = saved {
+        found.checkpoint_step = saved.step.map(real);
+        let detail =
+            saved.detail.as_deref().map(|detail| serde_json::from_str(detail.get()).unwrap_or(Value::Null));
+        found.checkpoint_path =
+            detail.and_then(|detail| Some(escaped(detail["path"].as_str()?).into_owned()));
+    }
+}
+
+/// The first value of a label of a workload that is not empty.
+fn label(frame: &Frame, desc: &'static Desc, workload: &Label, name: &str) -> Option<Label> {
+    labels(frame, desc, workload, name).into_iter().next()
+}
+
+/// The values of a label of a workload, without empty ones.
+fn labels(frame: &Frame, desc: &'static Desc, workload: &Label, name: &str) -> Vec<Label> {
+    let own = points(frame, desc).iter().filter(|point| of(desc, point, "workload") == Some(workload));
+    own.filter_map(|point| of(desc, point, name)).filter(|value| !value.is_empty()).cloned().collect()
+}
+
+fn points<'f>(frame: &'f Frame, desc: &'static Desc) -> &'f [Point] {
+    let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, desc));
+    family.map_or(&[], |family| &family.points)
+}
+
+fn of<'p>(desc: &Desc, point: &'p Point, name: &str) -> Option<&'p Label> {
+    point.labels.get(desc.labels.iter().position(|label| *label == name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::finding::Subject;
+    use crate::model::health::Rule;
+    use crate::model::outlook::{Growth, Outlook, Rate};
+    use crate::model::point::Batch;
+    use crate::model::time::Timestamp;
+    use crate::model::timeline::{Entry, Timeline};
+    use crate::model::units::{Bytes, Count, Flag, Seconds};
+
+    fn rate(bytes_per_second: f64) -> Option<Rate> {
+        Some(Rate { bytes_per_second, ..Rate::default() })
+    }
+
+    fn forecast(subject: Subject, used: f64, rule: Rule) -> Conclusion {
+        let forecast =
+            Forecast { used_bytes: used, limit_bytes: 100.0, rate: rate(7.0), rule, ..Forecast::default() };
+        Conclusion { subject, forecast: Some(forecast), ..Conclusion::default() }
+    }
+
+    fn frame(second: u64, out: Batch, conclusions: Vec<Conclusion>) -> Arc<Frame> {
+        let saved = Entry {
+            sequence: 1,
+            unix_seconds: 3.0,
+            kind: EntryKind::Checkpoint,
+            workload: "train".into(),
+            rank: "0".into(),
+            pid: 9,
+            name: "saved".into(),
+            step: Some(40),
+            detail: serde_json::value::to_raw_value(&serde_json::json!({"path": "/ckpt/40"})).ok(),
+        };
+        Arc::new(Frame {
+            sequence: 1,
+            at: Timestamp::from_secs(second),
+            families: out.seal().0,
+            sources: Vec::new(),
+            findings: Vec::new(),
+            outlook: Outlook { conclusions, ..Outlook::default() },
+            timeline: Arc::new(Timeline { entries: vec![Arc::new(saved)], forgotten: 0 }),
+            acknowledged: Arc::default(),
+        })
+    }
+
+    /// A frame with the job `train` in `/jobs/a`, whose two ranks are at steps 41 and 42.
+    fn with_job(conclusions: Vec<Conclusion>) -> Arc<Frame> {
+        let mut out = Batch::default();
+        let names = |desc: &Desc, known: &[(&str, &str)]| -> Vec<Label> {
+            let value =
+                |name: &&str| known.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value);
+            desc.labels.iter().map(|name| value(name).into()).collect()
+        };
+        let info = &workload::metrics::INFO;
+        let known = [("workload", "train"), ("cgroup", "/jobs/a"), ("run", "alpha")];
+        out.put(info, &names(&info.desc, &known), Flag(true));
+        let rank = &training::metrics::INFO;
+        let known = [("workload", "train"), ("rank", "0"), ("pid", "9"), ("uuid", "GPU-a")];
+        out.put(rank, &names(&rank.desc, &known), Flag(true));
+        for (rank, step) in [("0", 42), ("1", 41)] {
+            out.put(&training::metrics::STEP, &["train".into(), rank.into()], Count(step));
+        }
+        out.put(
+            &training::metrics::CHECKPOINT_SAVED,
+            &["train".into(), "0".into()],
+            Seconds::new(4.0).unwrap(),
+        );
+        out.put(&cgroup::metrics::LIMIT, &["/jobs/a".into()], Bytes::new(64));
+        frame(10, out, conclusions)
+    }
+
+    #[test]
+    fn memory_and_job_are_known_after_the_job_is_gone() {
+        let group = forecast(Subject::cgroup(&"/jobs".into()), 99.0, Rule::Full);
+        let other = forecast(Subject::cgroup(&"/jobs/ab".into()), 100.0, Rule::Full);
+        let host = forecast(Subject::host(), 10.0, Rule::None);
+        let frames = [with_job(vec![host, group, other]), frame(11, Batch::default(), Vec::new())];
+        for about in [
+            About { cgroup: "/jobs/a".into(), resource: Some(Resource::Cgroup), ..About::default() },
+            About { workload: "train".into(), ..About::default() },
+            About { pid: "9".into(), resource: Some(Resource::Cgroup), ..About::default() },
+        ] {
+            let expected = Circumstances {
+                resource: Some("cgroup".to_owned()),
+                used_bytes: Some(99.0),
+                limit_bytes: Some(100.0),
+                growth_bytes_per_second: Some(7.0),
+                workload: Some("train".to_owned()),
+                run: Some("alpha".to_owned()),
+                step: Some(42.0),
+                checkpoint_step: Some(40.0),
+                checkpoint_path: Some("/ckpt/40".to_owned()),
+                checkpoint_age_seconds: Some(7.0),
+            };
+            assert_eq!(circumstances(&frames, &about), expected, "{about:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_absent() {
+        assert_eq!(circumstances(&[], &About::default()), Circumstances::default());
+        let unknown = About { workload: "other".into(), ..About::default() };
+        assert_eq!(circumstances(&[with_job(Vec::new())], &unknown), Circumstances::default());
+        let known = Circumstances { resource: Some("gpu".to_owned()), ..Circumstances::default() };
+        let gpu = About { resource: Some(Resource::Gpu), ..unknown };
+        let of_others = vec![forecast(Subject::gpu(&"1".into(), &"GPU-b".into()), 99.0, Rule::Full)];
+        assert_eq!(circumstances(&[with_job(of_others)], &gpu), known);
+    }
+
+    #[test]
+    fn a_cgroup_without_a_forecast_has_its_limit_and_the_growth_of_its_workload() {
+        let growth = Growth { rate: rate(5.0), ..Growth::default() };
+        let subject = Subject::workload(&"train".into());
+        let growing = Conclusion { subject, growth: Some(growth), ..Conclusion::default() };
+        let about = About { cgroup: "/jobs/a".into(), resource: Some(Resource::Cgroup), ..About::default() };
+        let found = circumstances(&[with_job(vec![growing])], &about);
+        assert_eq!((found.limit_bytes, found.used_bytes), (Some(64.0), None));
+        assert_eq!(found.growth_bytes_per_second, Some(5.0));
+    }
+}
