@@ -39,12 +39,19 @@ pub(super) fn title(prediction: &Prediction) -> String {
 }
 
 /// Which size of the phase fits; absent where none does, or where the peak does not depend on the size.
-fn fitting(size: &Size, capacity: f64) -> Option<String> {
+fn fitting(size: &Size, medium: Medium, capacity: f64) -> Option<String> {
     let fits = |units: u64, length: u64| real(size.peak(units, length).get()) <= capacity;
     let length = size.length.unwrap_or(0);
     match (size.unit, size.samples) {
-        (SizeUnit::Batches, _) => largest(size.units, |batches| fits(batches, length))
-            .map(|count| format!("eval_accumulation_steps={count} fits")),
+        (SizeUnit::Batches, samples) => {
+            let count = largest(size.units, |batches| fits(batches, length))?;
+            // A Trainer that states its evaluation batch can move outputs to the host, from a GPU only.
+            Some(if samples.is_some() && medium == Medium::Device {
+                format!("eval_accumulation_steps={count} fits")
+            } else {
+                format!("the outputs of {count} of {} batches fit", size.units)
+            })
+        }
         (SizeUnit::Samples, _) => largest(size.units, |samples| fits(samples, length))
             .map(|count| format!("a micro-batch of {count} of {} samples fits", size.units)),
         (SizeUnit::Tokens, Some(samples)) if samples > 1 && length > 0 => {
@@ -86,7 +93,7 @@ pub(super) fn advice(fit: &Fit, prediction: &Prediction, place: &Place, foreign:
                 user.as_ref().map_or_else(String::new, |user| format!(" of {}", printable::escaped(user)));
             parts.push(format!("it fits alone: PID {pid}{user} holds {} there", format::bytes(*held)));
         }
-        parts.extend(prediction.size.as_ref().and_then(|size| fitting(size, capacity)));
+        parts.extend(prediction.size.as_ref().and_then(|size| fitting(size, prediction.medium, capacity)));
     }
     if fit.verdict == Verdict::Tight && foreign > 0.0 && capacity - foreign < peak {
         parts.push(format!("other workloads there predict {} more", format::bytes(foreign)));
