@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
-from ._fit_plan import Plan
+from ._fit_plan import Plan, free_of
 from ._fit_size import Batch, Curve, Sizes, predicted
 from ._identity import _Identity
 from ._process import _allocated_on, _host_allocated, _host_now, _take_host_peak
@@ -416,6 +416,7 @@ class _Fit:
             self._dirty = True
             if self._steps_seen:
                 self.plan_phases()
+        self._state_free()
         if self._steps_seen and self._dirty:
             self._dirty = False
             self._predict_step()
@@ -428,6 +429,15 @@ class _Fit:
             if self.verdict is not None or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
                 self._reported = True
                 self.say()
+
+    def _state_free(self) -> None:
+        """What is free for saves to files; a file system may hang, and is asked in the monitor's thread only."""
+        for key, message in list(self.messages.items()):
+            free = free_of(self.plan.folder) if key[1] in ("shm", "disk") else None
+            if free is not None and abs(free - message.get("free", -1)) > _SAME * free:
+                # It is no new prediction: an answer that came stays valid.
+                self.messages[key] = dict(message, free=free)
+                self._session.send(self.messages[key])
 
     # -- messages
 

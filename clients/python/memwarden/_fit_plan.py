@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -39,6 +40,8 @@ class Plan:
 
     def __init__(self) -> None:
         self.stale = False
+        # The folder of checkpoints, where it is known.
+        self.folder = ""
         # Bytes of the logits of one token (of one sample, where there are no tokens).
         self.logits: Optional[float] = None
         self._loader_ref: Any = None
@@ -222,10 +225,26 @@ class Plan:
             peak = host + max(gathered, copy)
             yield Phase("save", None, peak, peak + (whole if sharded else max(tensor, largest)), False, None, basis)
         folder = str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
+        self.folder = folder
         medium = "shm" if folder.startswith("/dev/shm") else "disk"
         if first or sharded:
             basis = "model %s, optimizer %s" % (_size(whole), _size(files - whole))
             yield Phase("save", medium, files, files * 1.01 + (1 << 20), False, None, basis)
+
+
+def free_of(folder: str) -> Optional[int]:
+    """Bytes that are free for this user where a folder is, or will be made; None where no folder is known."""
+    path = os.path.abspath(folder) if folder else ""
+    while path:
+        try:
+            found = os.statvfs(path)
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)
+            continue
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+    return None
 
 
 def _batches(dataset: Any, samples: int, args: Any) -> Optional[int]:

@@ -124,8 +124,8 @@ pub(super) fn summary(fit: &Fit) -> String {
 }
 
 /// What can be done about a phase that will not fit.
-pub(super) const fn way_out(phase: Phase) -> &'static str {
-    match phase {
+pub(super) fn way_out(fit: &Fit) -> &'static str {
+    match fit.phase {
         Phase::Optimizer => {
             "Shard the optimizer's state (FSDP, ZeRO), keep it in 8 bits or offload it, or train fewer parameters."
         }
@@ -134,6 +134,12 @@ pub(super) const fn way_out(phase: Phase) -> &'static str {
             "Set eval_accumulation_steps, reduce the evaluation batch, or return predictions instead of logits."
         }
         Phase::Generation => "Reduce the batch or the maximum length of generation.",
+        Phase::Save if fit.resource.resource.as_str() == "disk" => {
+            "Free space in the folder of checkpoints, keep fewer checkpoints (save_total_limit), or save to another disk."
+        }
+        Phase::Save if fit.resource.resource.as_str() == "shm" => {
+            "Give the job a larger /dev/shm, or save to a disk."
+        }
         Phase::Save => "Save a sharded state dict, or give the job more host memory.",
     }
 }

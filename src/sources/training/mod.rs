@@ -261,7 +261,8 @@ impl Training {
         let Some(hello) = &rank.hello else { return };
         expose::put(&rank, hello, identity, client.pid, at, out);
         expose::report_allocators(&rank, identity, client.key, at, out);
-        rank.predictions.report(hello, identity, client.key, out);
+        let memory_age = |device: u16| rank.memory_at.get(&device).map(|reported| at.since(*reported));
+        rank.predictions.report(hello, identity, client.key, memory_age, out);
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
         compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
         strive(efforts, &rank, hello, identity, client.pid, at);
