@@ -241,6 +241,8 @@ pub struct RankPredictions {
     pub rank: Label,
     /// The name of the run; empty where it is unknown.
     pub run: Label,
+    /// What is to be said of the last runs of its command: a sentence part; empty where there is nothing to say.
+    pub past: String,
     /// At most [`MOST_PREDICTIONS`], by phase, medium and device.
     pub predictions: Vec<Prediction>,
 }

@@ -207,6 +207,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         title: words::title(prediction),
         basis: prediction.basis.clone(),
         advice: String::new(),
+        past: rank.past.clone(),
     };
     let Some((capacity, foreign, place)) = least else { return fit };
     fit.resource = place.subject.clone();
@@ -296,5 +297,5 @@ fn answer(rank: &RankPredictions, fits: &[Fit], confirmed: &HashSet<ProcessKey>)
     let own = || fits.iter().filter(|fit| fit.workload == rank.workload && fit.rank == rank.rank);
     let (verdict, process) = (own().map(|fit| fit.verdict).max()?, rank.process?);
     let is_told = verdict != Verdict::WillNotFit || confirmed.contains(&process);
-    is_told.then(|| Answer { process, verdict, text: words::line(own()) })
+    is_told.then(|| Answer { process, verdict, text: words::line(own(), &rank.past) })
 }

@@ -76,6 +76,7 @@ impl Node {
             workload: workload.into(),
             rank,
             run: "run".into(),
+            past: String::new(),
             predictions,
         });
         self.facts.members.push(member);

@@ -112,7 +112,7 @@ fn more(text: &str) -> String {
 pub(super) fn summary(fit: &Fit) -> String {
     let (peak, capacity) = (fit.peak_bytes.map(|peak| peak[0]), fit.capacity_bytes);
     format!(
-        "Rank {} of {}: {} needs {} and will not fit: {} are there{}{}.",
+        "Rank {} of {}: {} needs {} and will not fit: {} are there{}{}{}.",
         printable::escaped(fit.rank.as_str()),
         printable::escaped(format::or_unknown(fit.workload.as_str())),
         fit.title,
@@ -120,6 +120,7 @@ pub(super) fn summary(fit: &Fit) -> String {
         format::shown(capacity, format::bytes),
         of_place(fit),
         more(&fit.advice),
+        more(&fit.past),
     )
 }
 
@@ -144,8 +145,9 @@ pub(super) fn way_out(fit: &Fit) -> &'static str {
     }
 }
 
-/// What a rank is told: the phases that are still to come, each with its verdict.
-pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
+/// What a rank is told: how the last runs of its command ended, where that is to be said, and the phases that are still to
+/// come, each with its verdict.
+pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>, past: &str) -> String {
     let parts = fits.map(|fit| {
         let (title, place) = (&fit.title, of_place(fit));
         let Some(peak) = fit.peak_bytes.map(|[peak, _]| format::bytes(peak)) else {
@@ -164,6 +166,7 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
             Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
         }
     });
-    let text = parts.collect::<Vec<_>>().join("; ");
+    let past = (!past.is_empty()).then(|| past.to_owned());
+    let text = past.into_iter().chain(parts).collect::<Vec<_>>().join("; ");
     format::short(&text, LONGEST)
 }

@@ -60,12 +60,19 @@ impl Predictions {
         Ok(())
     }
 
-    /// Passes the predictions to the analyzers; `memory_age` is the time since the memory of a device was reported.
+    /// The predictions, by phase and resource.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Prediction> {
+        self.0.values()
+    }
+
+    /// Passes the predictions to the analyzers; `past` is what is to be said of earlier runs, `memory_age` the time since the
+    /// memory of a device was reported.
     pub(super) fn report(
         &self,
         hello: &Hello,
         identity: &RankIdentity,
         process: Option<ProcessKey>,
+        past: Option<&String>,
         memory_age: impl Fn(u16) -> Option<Duration>,
         out: &mut Batch,
     ) {
@@ -84,6 +91,7 @@ impl Predictions {
             workload: identity.workload.clone(),
             rank: identity.rank.clone(),
             run: identity.run.clone(),
+            past: past.cloned().unwrap_or_default(),
             predictions: self.0.values().map(located).collect(),
         });
     }
