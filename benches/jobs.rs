@@ -124,7 +124,12 @@ fn source(socket: &Path) -> anyhow::Result<Box<dyn Source>> {
         kmsg: paths.kmsg.clone(),
         passwd: paths.passwd.clone(),
     };
-    let context = Context { roots: Arc::new(roots), worker: None, checkpoints: Arc::default() };
+    let context = Context {
+        roots: Arc::new(roots),
+        worker: None,
+        checkpoints: Arc::default(),
+        past_runs: Arc::default(),
+    };
     Ok((training::REGISTRATION.build)(&config.sources["training"].settings, &context))
 }
 

@@ -43,6 +43,7 @@ fn main() -> anyhow::Result<()> {
         Server::bind(Setup {
             incidents: watch::channel(None).1,
             jobs: Arc::new(memwarden::job_summary::Ledger::new(None)),
+            past_runs: Arc::default(),
             web: web()?,
             compatibility: Compatibility::default(),
             frames: receiver,

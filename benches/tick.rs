@@ -50,7 +50,12 @@ fn ticks(count: u32) -> anyhow::Result<()> {
     host::process::descriptor_limit();
     let text = "sources: {gpu: {enabled: false}, training: {enabled: false}}";
     let config = config::parse_str(text, Path::new("bench.yaml"), &app::schema(), &[])?;
-    let context = Context { roots: Arc::new(node.roots()), worker: None, checkpoints: Arc::default() };
+    let context = Context {
+        roots: Arc::new(node.roots()),
+        worker: None,
+        checkpoints: Arc::default(),
+        past_runs: Arc::default(),
+    };
     let mut engine = Engine::new(EVERYTHING, &config, context, Arc::new(Events::new()));
     let (mut first, mut rest, mut series) = (Duration::ZERO, Duration::ZERO, 0);
     for second in 1..=u64::from(count) {

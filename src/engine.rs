@@ -438,6 +438,7 @@ mod tests {
             roots: Arc::new(Roots::under(Path::new("/nonexistent"))),
             worker: None,
             checkpoints: Arc::default(),
+            past_runs: Arc::default(),
         };
         let events = Arc::new(Events::new());
         let config = config("sampling: {interval: 1s, peak_window: 2s}");
@@ -512,6 +513,7 @@ mod tests {
             roots: Arc::new(Roots::under(Path::new("/nonexistent"))),
             worker: None,
             checkpoints: Arc::default(),
+            past_runs: Arc::default(),
         };
         let mut engine =
             Engine::new(only(&[&ATTENTIVE]), &config(""), context.clone(), Arc::new(Events::new()));
@@ -541,6 +543,7 @@ mod tests {
             roots: Arc::new(Roots::under(Path::new("/nonexistent"))),
             worker: None,
             checkpoints: Arc::default(),
+            past_runs: Arc::default(),
         };
         let mut engine = Engine::new(only(&[&CALM]), &config(""), context, Arc::new(Events::new()));
         // The monotonic clock advances by a second; the other is set back by a day, then forward by a year.

@@ -14,6 +14,7 @@ pub mod flops;
 pub mod formats;
 pub mod history;
 pub mod host;
+pub mod past_runs;
 
 pub mod sources;
 

@@ -17,6 +17,7 @@ use crate::model::acknowledged::{Acknowledgement, ProblemId};
 use crate::model::frame::Frame;
 use crate::model::health::Health;
 use crate::model::source::{Control, Reporter};
+use crate::past_runs::PastRuns;
 use crate::protection::guard::supervisor::FeedHandle;
 use crate::sources::Context;
 
@@ -57,7 +58,8 @@ pub fn start(
     let config = config.clone();
     let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(move || {
         let interval = config.sampling.interval;
-        let keeper = keeper(&config);
+        let past_runs = Arc::clone(&context.past_runs);
+        let keeper = keeper(&config, &past_runs);
         let mut engine = Engine::new(EVERYTHING, &config, context, Arc::clone(&events));
         engine.add_reporter(Arc::clone(&feed) as _);
         reporters.into_iter().for_each(|reporter| engine.add_reporter(reporter));
@@ -66,6 +68,7 @@ pub fn start(
             frames.send_replace(Some(frame));
         };
         run(&mut engine, interval, &inbox, &events, &publish, keeper.as_ref());
+        past_runs.close();
         if let Some(keeping) = keeper {
             keeping.finish(engine.save(), LAST_SAVE);
         }
@@ -100,13 +103,13 @@ const LAST_SAVE: Duration = Duration::from_millis(700);
 
 /// Starts the thread that saves the state of the analyzers; absent without a folder for it, and where boots cannot be
 /// distinguished.
-fn keeper(config: &Config) -> Option<state::Keeper> {
+fn keeper(config: &Config, past_runs: &Arc<PastRuns>) -> Option<state::Keeper> {
     let given = || std::env::var_os("STATE_DIRECTORY").map(|folder| Path::new(&folder).join("state.json"));
     let path = config.state_file.clone().or_else(given)?;
     // The records of protection log why a folder is not used.
     fs::check_folder(path.parent()?, true).ok()?;
     let boot_id = fs::read_text(&config.paths.proc.join("sys/kernel/random/boot_id")).ok()?;
-    let started = state::Keeper::start(path, boot_id);
+    let started = state::Keeper::start(path, boot_id, Arc::clone(past_runs));
     started.inspect_err(|error| tracing::warn!(%error, "No thread to keep the state.")).ok()
 }
 
@@ -119,7 +122,7 @@ fn run(
     keeping: Option<&state::Keeper>,
 ) {
     let mut due = clock::now();
-    let mut saved = due;
+    let (mut saved, mut saved_past) = (due, due);
     loop {
         if let Some(kept) = keeping.and_then(state::Keeper::loaded) {
             engine.restore(kept);
@@ -132,6 +135,10 @@ fn run(
             saved = now;
             events.step("save", clock::now());
             keeping.keep(engine.save());
+        }
+        if let Some(keeping) = keeping.filter(|_| now.since(saved_past) >= state::EVERY_PAST) {
+            saved_past = now;
+            keeping.keep_past_runs();
         }
         let done = clock::now();
         events.steps_end(done);

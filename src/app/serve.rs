@@ -23,6 +23,7 @@ use crate::job_summary::Ledger;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::source::{Control, Reporter};
 use crate::model::time::Timestamp;
+use crate::past_runs::PastRuns;
 use crate::protection::guard::supervisor::GuardSupervisor;
 use crate::protection::options::{PROTECTION, Protection};
 use crate::protection::record::{self, Records};
@@ -104,6 +105,7 @@ struct Daemon<'a> {
     owners: Arc<Owners>,
     guard: GuardSupervisor,
     checkpoints: Arc<Checkpoints>,
+    past_runs: Arc<PastRuns>,
     recording: Recording,
     /// Whether the guard has completed a round.
     guards: bool,
@@ -126,6 +128,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let mut guard = GuardSupervisor::new(own_command, Arc::clone(&records), Arc::clone(&checkpoints));
     let host_name = sysinfo::System::host_name();
     let jobs = Arc::new(Ledger::new(host_name.as_deref()));
+    let past_runs: Arc<PastRuns> = Arc::default();
     let (requests, inbox) = std::sync::mpsc::channel();
     let server = http::Server::bind(http::Setup {
         web: config.web.clone(),
@@ -139,6 +142,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         host_name,
         incidents,
         jobs: Arc::clone(&jobs),
+        past_runs: Arc::clone(&past_runs),
         stale_after: judged,
         retries_bind: !protection(&config).targets.is_empty(),
         proc: config.paths.proc.clone(),
@@ -148,7 +152,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
     let mut signals = Signals::new().context("cannot listen for signals")?;
     events.config_loaded(clock::now(), &options.shown_file());
     let push = Push::start(&config, &frames, &events, &addresses);
-    let context = context(&config.paths, Arc::clone(&checkpoints));
+    let context = context(&config.paths, Arc::clone(&checkpoints), Arc::clone(&past_runs));
     guard.configure(protection(&config), &context.roots);
     let feed = Arc::clone(guard.feed());
     let owners = Arc::new(Owners::new(&config.paths.passwd));
@@ -178,6 +182,7 @@ async fn serve(options: Options, config: Config, logger: &log::Logger) -> anyhow
         owners,
         guard,
         checkpoints,
+        past_runs,
         recording,
         guards: true,
         push,
@@ -297,7 +302,7 @@ impl Daemon<'_> {
         {
             tracing::warn!("The sections web, compatibility and log.format take effect at the next start.");
         }
-        let context = context(&config.paths, Arc::clone(&self.checkpoints));
+        let context = context(&config.paths, Arc::clone(&self.checkpoints), Arc::clone(&self.past_runs));
         self.guard.configure(protection(&config), &context.roots);
         self.sampler.request(Request::Configure(Box::new(config.clone()), context));
         self.stale_after.send_replace(config.sampling.interval * STALE_INTERVALS);
@@ -381,11 +386,12 @@ fn perf_log(config: &Config, frames: &Frames, owners: &Arc<Owners>) -> Option<Pe
 
 /// An engine for a command that samples this node itself.
 pub fn own_engine(config: &Config) -> Engine {
-    Engine::new(EVERYTHING, config, context(&config.paths, Arc::default()), Arc::new(Events::new()))
+    let context = context(&config.paths, Arc::default(), Arc::default());
+    Engine::new(EVERYTHING, config, context, Arc::new(Events::new()))
 }
 
 /// The configured paths that the sources read.
-pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
+pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>, past_runs: Arc<PastRuns>) -> Context {
     Context {
         roots: Arc::new(Roots {
             proc: paths.proc.clone(),
@@ -396,6 +402,7 @@ pub fn context(paths: &Paths, checkpoints: Arc<Checkpoints>) -> Context {
         }),
         worker: own_command("gpu-worker"),
         checkpoints,
+        past_runs,
     }
 }
 

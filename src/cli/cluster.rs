@@ -17,8 +17,8 @@ use crate::report::{cluster_chart, cluster_json, cluster_text};
 /// Report all nodes and training runs, by a Prometheus-compatible server that scrapes them.
 ///
 /// Nodes that are not seen come first, then those where memory runs out first. The server must have loaded the rules in
-/// alerts/. Exit codes: 0 nothing is wrong; 2 something is: memory that is likely to run out, a GPU that
-/// hangs, a run that is stalled, or an alert; 3 nothing that is seen is wrong, and a node is down, stale or blind, its memory
+/// alerts/. Exit codes: 0 nothing is wrong; 2 something is: memory that is likely to run out, a GPU that hangs, a run that
+/// is stalled or will not fit, or an alert; 3 nothing that is seen is wrong, and a node is down, stale or blind, its memory
 /// is not known, or ranks of a run are not seen; 1 an error.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:

@@ -61,7 +61,7 @@ impl Args {
             let run = self.run.as_deref().unwrap_or_default();
             return walk_run(&serve::protection(&config), run, self.slurm_job_id.as_deref());
         };
-        let context = serve::context(&config.paths, Arc::default());
+        let context = serve::context(&config.paths, Arc::default(), Arc::default());
         let (target, drill) = drill::walk(&config, &serve::protection(&config), context, name)
             .context("the drill could not begin")?;
         let page = standard_output_page();

@@ -4,10 +4,12 @@ mod acknowledge;
 mod check;
 mod check_config;
 mod cluster;
+mod compare;
 mod drill;
 mod fetch;
 mod gpu;
 mod gpu_worker;
+mod history;
 mod hook_helper;
 mod incidents;
 mod job_summary;
@@ -106,6 +108,8 @@ enum Command {
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
     Incidents(incidents::Args),
+    History(history::Args),
+    Compare(compare::Args),
     JobSummary(job_summary::Args),
     Drill(drill::Args),
     Gpu(gpu::Args),
@@ -167,6 +171,8 @@ impl Cli {
             Command::Replay(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
             Command::Incidents(args) => args.run(),
+            Command::History(args) => args.run(),
+            Command::Compare(args) => args.run(),
             Command::JobSummary(args) => args.run(),
             Command::Drill(args) => args.run(),
             Command::Gpu(args) => args.run(),

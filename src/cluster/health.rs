@@ -1,7 +1,8 @@
 //! How nodes, runs and the whole cluster are, and the sentence that says so. `memwarden cluster` and `memwarden top` show
 //! both.
 
-use super::{Alert, Cluster, Node, NodeState, Run};
+use super::{Alert, Cluster, Node, NodeState, Run, WorstFit};
+use crate::model::fit::Verdict;
 use crate::model::format;
 use crate::model::health::Health;
 
@@ -27,7 +28,24 @@ impl Run {
     /// How it is: a run whose ranks are not all seen is never ok.
     pub fn health(&self) -> Health {
         let stalled = if self.is_stalled() { Health::Critical } else { Health::Ok };
-        self.memory.max(stalled).in_part(self.is_incomplete())
+        let fit = self.failing_fit().map_or(Health::Ok, |fit| fit.verdict.into());
+        self.memory.max(stalled).max(fit).in_part(self.is_incomplete())
+    }
+
+    /// What its ranks predict, if it will not fit.
+    pub fn failing_fit(&self) -> Option<&WorstFit> {
+        self.fit.as_ref().filter(|fit| fit.verdict == Verdict::WillNotFit)
+    }
+
+    /// Whether what its ranks predict fits, in words; absent where they predict nothing.
+    pub fn fit_words(&self) -> Option<String> {
+        let WorstFit { verdict, phase, .. } = self.fit.as_ref()?;
+        Some(match verdict {
+            Verdict::Fits => "fits".to_owned(),
+            Verdict::Unknown => format!("{phase} unknown"),
+            Verdict::Tight => format!("{phase} may not fit"),
+            Verdict::WillNotFit => format!("{phase} will not fit"),
+        })
     }
 
     /// Whether ranks are not seen, or it is not known how many ranks there are.
@@ -81,6 +99,7 @@ impl Cluster {
         let short = self.nodes.iter().filter(|node| node.memory == Health::Critical).count();
         add(short, "node", " about to run out of memory");
         add(self.runs.iter().filter(|run| run.is_stalled()).count(), "run", " stalled");
+        add(self.runs.iter().filter(|run| run.failing_fit().is_some()).count(), "run", " that will not fit");
         for state in [NodeState::Down, NodeState::Stale, NodeState::Hung, NodeState::Blind] {
             let count = self.nodes.iter().filter(|node| node.state == state).count();
             add(count, "node", &format!(" {}", state.word()));
@@ -135,8 +154,8 @@ mod tests {
         assert_eq!(cluster.health(), Health::Critical);
         assert_eq!(
             cluster.sentence(),
-            "4 nodes, 3 runs, 1 node about to run out of memory, 1 run stalled, 1 node down, 1 node hung, \
-             3 runs with ranks that are not seen. First to run out, in 4 min: gpu 1 of leaks, run b."
+            "4 nodes, 3 runs, 1 node about to run out of memory, 1 run stalled, 1 run that will not fit, 1 node down, 1 node \
+             hung, 3 runs with ranks that are not seen. First to run out, in 4 min: gpu 1 of leaks, run b."
         );
     }
 

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::model::fit::{Verdict, Word as _};
 pub use crate::model::health::Health;
 pub use answer::{AnswerError, Range, Sample, alerts, ranges, samples, server_time};
 pub use past::{Named, PAST_QUERIES, Past, PastAnswers};
 
 /// The instant queries whose answers make a [`Cluster`], in the order of [`Answers`].
-pub const QUERIES: [&str; 15] = [
+pub const QUERIES: [&str; 16] = [
     "instance:memwarden_node_state:level",
     "instance:memwarden_forecast_health:max",
     "instance:memwarden_forecast_time_to_exhaustion_seconds:min{estimate=\"p50\"}",
@@ -35,6 +36,11 @@ pub const QUERIES: [&str; 15] = [
     "run:memwarden_training_tokens_per_second:sum",
     "min by (job, run) (rank:memwarden_training_step_age:of_run)",
     "run:memwarden_forecast_health:max",
+    // The worst verdict on what its ranks predict, in the order of `Verdict`.
+    "topk by (job, run) (1, (memwarden_fit_verdict_info{verdict=\"fits\"} \
+     or 2 * memwarden_fit_verdict_info{verdict=\"unknown\"} or 3 * memwarden_fit_verdict_info{verdict=\"tight\"} \
+     or 4 * memwarden_fit_verdict_info{verdict=\"will_not_fit\"}) \
+     * on (job, instance, workload, rank) group_left (run) rank:memwarden_run:info)",
 ];
 
 /// The answers to [`QUERIES`], in their order.
@@ -125,6 +131,21 @@ pub struct SlowestRank {
     pub step_time_ratio: f64,
 }
 
+/// The worst verdict on what the ranks of a run predict of their memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorstFit {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The phase.
+    pub phase: String,
+    /// The kind of resource that it takes memory from.
+    pub resource: String,
+    /// The node of the rank.
+    pub instance: String,
+    /// The rank.
+    pub rank: String,
+}
+
 /// One training run, on all of its nodes. What the server does not answer is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
@@ -150,6 +171,8 @@ pub struct Run {
     pub tokens_per_second: Option<f64>,
     /// Time since the last step of any rank, divided by 20 times the mean step time; the run is stalled above 1.
     pub step_age_ratio: Option<f64>,
+    /// Whether the phases that its ranks predict fit the memory that is there; absent where they predict nothing.
+    pub fit: Option<WorstFit>,
     /// Whether the alert RunStalled fires for it, which also knows whether a GPU hangs.
     pub has_stall_alert: bool,
 }
@@ -236,7 +259,7 @@ impl Cluster {
             let left = |run: &Run| {
                 run.first.as_ref().map_or(f64::INFINITY, |first| first.time_to_exhaustion_seconds)
             };
-            let wrong = |run: &Run| u8::from(run.is_stalled());
+            let wrong = |run: &Run| (run.is_stalled(), run.failing_fit().is_some());
             wrong(other)
                 .cmp(&wrong(one))
                 .then(left(one).total_cmp(&left(other)))
@@ -261,6 +284,7 @@ impl Cluster {
             runs.iter().any(|run| {
                 run.first.as_ref().is_some_and(|first| first.instance == instance)
                     || run.slowest.as_ref().is_some_and(|slowest| slowest.instance == instance)
+                    || run.failing_fit().is_some_and(|fit| fit.instance == instance)
             })
         };
         let runs = &self.runs;
@@ -278,7 +302,7 @@ impl Cluster {
 }
 
 fn run(sample: &Sample, answers: &Answers) -> Run {
-    let [.., worlds, owners, times, slowest, spreads, tokens, ages, healths] = answers;
+    let [.., worlds, owners, times, slowest, spreads, tokens, ages, healths, fits] = answers;
     let of = |answer: &[Sample]| sample.same(answer, &["job", "run"]).cloned();
     let value = |answer: &[Sample]| of(answer).map(|found| found.value);
     Run {
@@ -302,6 +326,16 @@ fn run(sample: &Sample, answers: &Answers) -> Run {
         memory_spread_ratio: value(spreads),
         tokens_per_second: value(tokens),
         step_age_ratio: value(ages),
+        fit: of(fits).and_then(|fit| {
+            let verdict = fit.label("verdict");
+            Some(WorstFit {
+                verdict: Verdict::ALL.iter().copied().find(|known| known.word() == verdict)?,
+                phase: fit.label("phase"),
+                resource: fit.label("resource"),
+                instance: fit.label("instance"),
+                rank: fit.label("rank"),
+            })
+        }),
         has_stall_alert: false,
     }
 }
@@ -330,6 +364,9 @@ mod tests {
         answers[9] =
             vec![sample(&[("run", "b"), ("instance", "leaks"), ("resource", "gpu"), ("gpu", "1")], 240.0)];
         answers[13] = vec![sample(&[("run", "c")], 1.5)];
+        let fit = [("phase", "save"), ("resource", "host"), ("instance", "leaks"), ("rank", "2")];
+        let of_run = |run, verdict| [&[("run", run), ("verdict", verdict)][..], &fit].concat();
+        answers[15] = vec![sample(&of_run("a", "fits"), 1.0), sample(&of_run("b", "will_not_fit"), 4.0)];
         answers
     }
 
@@ -357,6 +394,20 @@ mod tests {
         assert_eq!(b.first.as_ref().unwrap().instance, "leaks");
         assert_eq!(cluster.runs[2].missing(), None);
         assert!(cluster.health() == Health::Critical && cluster.is_incomplete());
+    }
+
+    #[test]
+    fn a_run_that_will_not_fit_is_critical() {
+        let cluster = Cluster::new(&answers(), None);
+        let shown: Vec<_> = cluster.runs.iter().map(|run| (run.run.as_str(), run.fit_words())).collect();
+        let fails = Some("save will not fit".to_owned());
+        assert_eq!(shown, [("c", None), ("b", fails), ("a", Some("fits".to_owned()))]);
+        let mut answers = answers();
+        answers[14] = vec![sample(&[("run", "a")], 0.0), sample(&[("run", "b")], 0.0)];
+        answers[6].iter_mut().for_each(|ranks| ranks.value = 4.0);
+        answers[7] = vec![sample(&[("run", "a")], 4.0), sample(&[("run", "b")], 4.0)];
+        let healths: Vec<_> = Cluster::new(&answers, None).runs.iter().map(|run| run.health()).collect();
+        assert_eq!(healths[1..], [Health::Critical, Health::Ok]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl Cluster {
             let world = run.world_size.map_or_else(String::new, |world| format!(" of {world:.0}"));
             let progress = run.progress().unwrap_or_default();
             let health = if run.is_stalled() { Health::Critical } else { Health::Ok };
+            let fit = run.failing_fit().map_or(Health::Ok, |fit| fit.verdict.into());
             let first = run.first.as_ref().map(|first| first.time_to_exhaustion_seconds);
             let slowest = run.slowest.as_ref().map(|rank| rank.step_time_ratio);
             Row::new(format!("{}\0{}", run.job, run.run), run.health())
@@ -40,6 +41,7 @@ impl Cluster {
                 .text("user", 2, &run.user)
                 .value("ranks", 0, Some(run.ranks), |ranks| format!("{ranks:.0}{world}"))
                 .text("state", 1, Cell::text(progress).of(health))
+                .text("fit", 1, Cell::text(run.fit_words().unwrap_or_default()).of(fit))
                 .number("time left", 0, left(first))
                 .text("first to run out", 1, run.first_resource().unwrap_or_default())
                 .value("slowest / median", 4, slowest, format::percent)
@@ -138,6 +140,11 @@ impl Cluster {
         let mut items = vec![Item::Facts(facts)];
         if run.is_stalled() {
             items.push(Item::Text(Some(Health::Critical), "No rank makes progress.".to_owned()));
+        }
+        if let Some((fit, words)) = run.fit.as_ref().zip(run.fit_words()) {
+            let health = run.failing_fit().map(|fit| Health::from(fit.verdict));
+            let of = format!("rank {} on {}, {}", fit.rank, fit.instance, fit.resource);
+            items.push(Item::Text(health, format!("Predicted memory: {words} ({of}).")));
         }
         self.sheet_of(format!("Run {}", run.run), run.health(), items, wanted)
     }

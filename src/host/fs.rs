@@ -148,6 +148,18 @@ pub fn write_atomically(
     })
 }
 
+/// Renames a file that cannot be used, and returns its new path; an earlier one of that name is replaced.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+    name.push(".damaged");
+    let aside = path.with_file_name(name);
+    std::fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
 fn text(bytes: Vec<u8>) -> io::Result<String> {
     if bytes.len() > LARGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));

@@ -40,6 +40,9 @@ pub struct Facts {
     pub workload_names: Vec<Arc<WorkloadNames>>,
     /// XIDs that the kernel logged since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
+    /// Processes that the kernel's OOM killer killed since the last tick, by the `kmsg` source; without those that were not
+    /// running in the previous tick.
+    pub oom_victims: Vec<ProcessKey>,
     /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.
     pub environment_ranks: Vec<EnvironmentRank>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.
@@ -171,12 +174,18 @@ pub struct Before {
 }
 
 impl Before {
+    /// The process that had this pid and this name.
+    pub fn process(&self, pid: u32, comm: &str) -> Option<ProcessKey> {
+        let row = self.processes.as_ref()?.get(pid).filter(|row| row.comm.as_str() == comm)?;
+        Some(row.key)
+    }
+
     /// The workload of the process that had this pid and this name.
     pub fn workload(&self, pid: u32, comm: &str) -> Option<&Label> {
-        let row = self.processes.as_ref()?.get(pid).filter(|row| row.comm.as_str() == comm)?;
+        let key = self.process(pid, comm)?;
         let place = self.workload_of.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
         let Membership { process, workload } = &self.workload_of[place];
-        (*process == row.key).then_some(&workload.name)
+        (*process == key).then_some(&workload.name)
     }
 }
 

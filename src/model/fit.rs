@@ -4,6 +4,7 @@
 //! rank that made it. The analyzers compare it with what is free.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
@@ -166,6 +167,9 @@ pub struct Prediction {
     pub uuid: Option<Label>,
     /// The index of that GPU on the node; absent as the UUID is.
     pub gpu: Option<Label>,
+    /// Time since the rank last reported the memory of that GPU; absent where it never did. Filled in by the `training`
+    /// source.
+    pub memory_age: Option<Duration>,
     /// How it was made.
     pub certainty: Certainty,
     /// The highest memory that the rank holds on the resource in the phase, in the terms of [`Medium`]: with everything
@@ -177,6 +181,9 @@ pub struct Prediction {
     /// The highest memory that was measured in this phase so far, in the same terms; absent before the phase has
     /// occurred. For `optimizer`, the state is allocated then, and does not come again.
     pub measured: Option<Bytes>,
+    /// What is free on the file system of `/dev/shm` or of the folder of checkpoints, as the process sees it; absent for
+    /// the other media, and where the process does not know it.
+    pub free: Option<Bytes>,
     /// The last optimizer step when it was made; 0 before the first one has ended.
     pub step: u64,
     /// The step at which the phase is expected; absent where that is unknown.
@@ -201,10 +208,12 @@ impl Prediction {
             device,
             uuid: device.map(|_| "GPU-a".into()),
             gpu: device.map(|_| "0".into()),
+            memory_age: device.map(|_| Duration::ZERO),
             certainty: if peak.p50 < peak.p90 { Certainty::Estimated } else { Certainty::Exact },
             peak: Some(peak),
             held: Some(Bytes::ZERO),
             measured: None,
+            free: None,
             step: 0,
             due_step: None,
             size: None,
@@ -232,6 +241,8 @@ pub struct RankPredictions {
     pub rank: Label,
     /// The name of the run; empty where it is unknown.
     pub run: Label,
+    /// What is to be said of the last runs of its command: a sentence part; empty where there is nothing to say.
+    pub past: String,
     /// At most [`MOST_PREDICTIONS`], by phase, medium and device.
     pub predictions: Vec<Prediction>,
 }

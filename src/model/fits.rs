@@ -42,6 +42,9 @@ pub struct Fit {
     pub basis: Label,
     /// Who stands in the way, and which size fits; empty where nothing is known.
     pub advice: String,
+    /// What is to be said of the last runs of the command; empty where there is nothing to say.
+    #[serde(default)]
+    pub past: String,
 }
 
 impl Fit {

@@ -80,6 +80,8 @@ pub fn fit_table<'a>(of: impl IntoIterator<Item = &'a Fit>) -> Table {
 mod tests {
     use super::*;
     use crate::model::fit::{Certainty, Phase, Verdict};
+    use crate::node_view::NodeView;
+    use crate::node_view::sheet::Item;
 
     fn fit(phase: Phase, verdict: Verdict, capacity: f64) -> Fit {
         Fit {
@@ -98,6 +100,7 @@ mod tests {
             title: phase.to_string(),
             basis: "text of the job".into(),
             advice: String::new(),
+            past: String::new(),
         }
     }
 
@@ -132,5 +135,18 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn the_end_of_the_last_runs_is_said_once() {
+        let past = "the last run of this command died at step 7 (out of memory)";
+        let of = |phase: Phase| Fit { past: past.to_owned(), ..fit(phase, Verdict::Fits, 4_294_967_296.0) };
+        let view = NodeView { fits: vec![of(Phase::Step), of(Phase::Save)], ..NodeView::default() };
+        let section = view.fit_section(|_| true).unwrap();
+        let texts = section.items.iter().filter_map(|item| match item {
+            Item::Text(_, text) => Some(text.as_str()),
+            _ => None,
+        });
+        assert_eq!(texts.collect::<Vec<_>>(), [format!("Past runs: {past}.")]);
     }
 }

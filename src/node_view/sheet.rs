@@ -1,5 +1,7 @@
 //! Sheets: all that is shown of one thing, in sections. The page and the terminal render them.
 
+use std::collections::BTreeSet;
+
 use super::conclusion_tables::fit_table;
 use super::events::Event;
 use super::forecast::{Forecast, Growth, time_left};
@@ -199,10 +201,18 @@ impl NodeView {
         (!problems.is_empty()).then(|| Section::new("problems", "Problems", vec![Item::Problems(problems)]))
     }
 
-    /// What ranks predict, and whether it fits; none where nothing is predicted.
-    fn fit_section(&self, wanted: impl Fn(&Fit) -> bool) -> Option<Section> {
-        let table = fit_table(self.fits.iter().filter(|fit| wanted(fit)));
-        (!table.rows.is_empty()).then(|| Section::table("fit", table))
+    /// What ranks predict, whether it fits, and how the last runs of their commands ended; none where nothing is predicted.
+    pub(super) fn fit_section(&self, wanted: impl Fn(&Fit) -> bool) -> Option<Section> {
+        let wanted: Vec<&Fit> = self.fits.iter().filter(|fit| wanted(fit)).collect();
+        let table = fit_table(wanted.iter().copied());
+        let past: BTreeSet<&str> =
+            wanted.iter().map(|fit| fit.past.as_str()).filter(|past| !past.is_empty()).collect();
+        let past = past.into_iter().map(|past| Item::Text(None, format!("Past runs: {past}.")));
+        (!table.rows.is_empty()).then(|| {
+            let mut section = Section::table("fit", table);
+            section.items.extend(past);
+            section
+        })
     }
 
     /// The memory of the host.

@@ -177,8 +177,8 @@ mod tests {
               a:10636         complete  warning      4 min          –      –                  –
 
             Runs
-              run    user   ranks  state     time left  first to run out  slowest / median  fullest / mean  tokens/s
-              llama  –     3 of 4  advances      4 min  gpu 1 of a:10636             200 %               –         –
+              run    user   ranks  state     fit  time left  first to run out  slowest / median  fullest / mean  tokens/s
+              llama  –     3 of 4  advances  –        4 min  gpu 1 of a:10636             200 %               –         –
 
             Advice
               llama: rank 3 on a:10636 takes 200 % of the step time of the median rank, and all others wait for it; check its GPU for throttling and errors, and its host for other load

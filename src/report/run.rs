@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::record::Kind;
 use super::text;
+use super::training::Training;
 use super::{Body, Page, Recorder, leak, profile};
 use crate::model::finding::Subject;
 use crate::model::format::{self, bytes, duration, elapsed};
@@ -14,6 +15,9 @@ use crate::plot::report::{Mark, Report, Series};
 
 /// Maximum number of listed processes of the command.
 const PROCESSES: usize = 5;
+
+/// The exit status with which the Python client ends a program whose memory will not fit (`docs/jobs.md`).
+const ABORTED: i32 = 80;
 
 /// How a command ended.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +30,8 @@ pub struct CommandEnd {
     pub code: Option<i32>,
     /// The signal that ended it, by number.
     pub signal: Option<i32>,
+    /// Whether the Python client was told to end a program whose memory will not fit.
+    pub aborts: bool,
     /// From its start to its end, in seconds.
     pub seconds: f64,
     /// User and system CPU time of all of its processes, including those that ran only between two samples; absent
@@ -35,8 +41,13 @@ pub struct CommandEnd {
 
 impl CommandEnd {
     /// How it ended, in words.
-    fn words(&self) -> String {
+    fn words(&self, training: &Training) -> String {
         match (self.code, self.signal) {
+            (Some(ABORTED), _) if self.aborts => {
+                let (step, fails) = (training.step().unwrap_or(0.0) + 1.0, training.fails());
+                let what = fails.unwrap_or("its memory");
+                format!("ended itself before step {step:.0}: {what} will not fit (exit status {ABORTED})")
+            }
             (Some(0), _) => "succeeded".to_owned(),
             (Some(code), _) => format!("ended with code {code}"),
             (None, Some(signal)) => format!("was ended by signal {signal}{}", name_of(signal)),
@@ -66,7 +77,12 @@ fn name_of(signal: i32) -> &'static str {
 }
 
 pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body {
-    let mut out = format!("  `{}` {} after {}", ended.command, ended.words(), duration(ended.seconds));
+    let mut out = format!(
+        "  `{}` {} after {}",
+        ended.command,
+        ended.words(&recorder.training),
+        duration(ended.seconds)
+    );
     if let Some(cpu) = ended.cpu_seconds {
         out.push_str(&format!(", {} of CPU time", duration(cpu)));
     }
@@ -104,6 +120,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body 
     let json = json!({
         "command": ended.command,
         "workload": name,
+        "end": ended.words(&recorder.training),
         "exit_code": ended.code,
         "signal": ended.signal,
         "duration_seconds": ended.seconds,
@@ -180,10 +197,10 @@ fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: &st
     });
     let growth = recorder.subjects.growing.get(subject);
     let bands = growth.and_then(|growth| leak::stretch(subject, growth)).into_iter().collect();
-    let end = Mark { t_s: recorder.now, text: ended.words(), alarm: ended.code != Some(0) };
+    let end = Mark { t_s: recorder.now, text: ended.words(&recorder.training), alarm: ended.code != Some(0) };
     Report {
         title: format!("memwarden run: {}", ended.command),
-        subtitle: format!("{} after {}. {verdict}", ended.words(), duration(ended.seconds)),
+        subtitle: format!("{} after {}. {verdict}", ended.words(&recorder.training), duration(ended.seconds)),
         series: series.collect(),
         bands,
         events: vec![end],

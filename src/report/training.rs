@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use super::focus::Focus;
 use super::text::{self, Page};
+use crate::model::fit::Verdict;
+use crate::model::fits::Fit;
 use crate::model::format::{self, bytes, duration, percent};
 use crate::model::timeline::{EntryKind, Timeline};
 use crate::node_view::NodeView;
@@ -21,6 +23,8 @@ const MOST_PHASES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Training {
     ranks: BTreeMap<String, Rank>,
+    /// The last phase that will not fit, in words.
+    fails: Option<String>,
 }
 
 /// The reported data of one rank.
@@ -113,6 +117,11 @@ fn higher(known: &mut Option<f64>, value: f64) {
 impl Training {
     /// Adds a sample.
     pub(super) fn take(&mut self, view: &NodeView, focus: &Focus, now: f64) {
+        let fails =
+            |fit: &&Fit| fit.verdict == Verdict::WillNotFit && focus.has_workload(fit.workload.as_str());
+        if let Some(fit) = view.fits.iter().find(fails) {
+            self.fails = Some(fit.title.clone());
+        }
         for (_, own) in view.ranks().filter(|(workload, _)| focus.has_workload(&workload.name)) {
             if self.ranks.len() >= MOST_RANKS && !self.ranks.contains_key(&own.rank) {
                 continue;
@@ -140,6 +149,11 @@ impl Training {
                 }
             }
         }
+    }
+
+    /// The last phase that will not fit, in words; absent where all fit, or where that is not known.
+    pub(super) fn fails(&self) -> Option<&str> {
+        self.fails.as_deref()
     }
 
     /// Whether any rank reported data.
@@ -229,7 +243,8 @@ impl Training {
         })
     }
 
-    fn step(&self) -> Option<f64> {
+    /// The newest step; absent before the first one.
+    pub(super) fn step(&self) -> Option<f64> {
         self.ranks.values().filter_map(|rank| rank.step).reduce(f64::max)
     }
 

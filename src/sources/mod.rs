@@ -13,6 +13,7 @@ use crate::model::checkpoint::Checkpoints;
 use crate::model::desc::Desc;
 use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
+use crate::past_runs::PastRuns;
 
 pub mod buddyinfo;
 pub mod cgroup;
@@ -87,4 +88,6 @@ pub struct Context {
     pub worker: Option<WorkerCommand>,
     /// Where checkpoint acknowledgements are stored for readers that must not wait.
     pub checkpoints: Arc<Checkpoints>,
+    /// The memory of past runs of commands.
+    pub past_runs: Arc<PastRuns>,
 }

@@ -75,8 +75,12 @@ pub(crate) fn build(registration: &Registration, root: impl AsRef<Path>) -> Box<
         modules: Vec::new(),
     };
     let config = config::parse_str("", Path::new("test.yaml"), &schema, &[]).unwrap();
-    let context =
-        Context { roots: Arc::new(Roots::under(root.as_ref())), worker: None, checkpoints: Arc::default() };
+    let context = Context {
+        roots: Arc::new(Roots::under(root.as_ref())),
+        worker: None,
+        checkpoints: Arc::default(),
+        past_runs: Arc::default(),
+    };
     (registration.build)(&config.sources[registration.name].settings, &context)
 }
 

@@ -49,6 +49,7 @@ mod tests {
                 roots: Arc::new(Roots::under(folder.path())),
                 worker: Some(WorkerCommand { program: "/usr/bin/env".into(), arguments }),
                 checkpoints: Arc::default(),
+                past_runs: Arc::default(),
             };
             let source = (REGISTRATION.build)(&settings, &context);
             let (families, facts, outcome) = (Vec::new(), Facts::default(), Ok(()));

@@ -32,6 +32,7 @@ mod otlp;
 mod otlp_backends;
 mod otlp_parity;
 mod params;
+mod past_runs;
 mod perf_logs;
 mod plot;
 mod prometheus;

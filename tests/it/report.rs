@@ -270,23 +270,29 @@ for _ in range(int(sys.argv[1])):
 print("memwarden" in sys.modules)
 "#;
 
-fn trained(options: &[&str], output: &str) -> Option<(Output, Value)> {
+fn trained(options: &[&str]) -> Option<(Output, Value)> {
+    let (done, report) = ran_python(options, TRAINS)?;
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    Some((done, report))
+}
+
+/// Runs a program with a stand-in for torch; with the report.
+fn ran_python(options: &[&str], script: &str) -> Option<(Output, Value)> {
     if !program("python3").arg("--version").output().is_ok_and(|done| done.status.success()) {
         crate::skip::skip("python3 is not installed");
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    let output = folder.path().join(output);
+    let output = folder.path().join("run.json");
     let mut args = vec!["run", "--name", "job", "--output", output.to_str().unwrap()];
     args.extend_from_slice(options);
-    args.extend_from_slice(&["--", "python3", "-c", TRAINS, "120"]);
+    args.extend_from_slice(&["--", "python3", "-c", script, "120"]);
     let fake = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/tests/fake_torch");
     let mut command = memwarden(&args);
     // Nobody else is to hear of it.
     command.env("PYTHONPATH", fake).env("MEMWARDEN_JOB_SOCKET", folder.path().join("nobody"));
     command.env("TMPDIR", folder.path()).env_remove("MEMWARDEN_AUTO").env_remove("MEMWARDEN_DISABLE");
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    let done = command.env_remove("MEMWARDEN_FIT").output().unwrap();
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [output.file_name().unwrap()], "what was unpacked is gone");
@@ -296,7 +302,7 @@ fn trained(options: &[&str], output: &str) -> Option<(Output, Value)> {
 
 #[test]
 fn training_is_seen_without_a_line_of_ours() {
-    let Some((done, report)) = trained(&[], "run.json") else { return };
+    let Some((done, report)) = trained(&[]) else { return };
     assert_eq!(text(&done.stdout), "True\n");
     let training = &report["training"];
     assert_eq!((&training["step"], &training["ranks"]), (&120.0.into(), &1.into()), "{report}");
@@ -309,8 +315,27 @@ fn training_is_seen_without_a_line_of_ours() {
 }
 
 #[test]
+fn a_program_that_will_not_fit_ends_itself_where_that_is_wanted() {
+    // Gradients and state of a parameter of 16 TiB.
+    let large = TRAINS.replace("(2, 2)", "(1 << 21, 1 << 21)");
+    let Some((done, report)) = ran_python(&["--fit", "abort"], &large) else { return };
+    assert_eq!(done.status.code(), Some(80), "{}", text(&done.stderr));
+    let said = text(&done.stderr);
+    assert!(said.contains("memwarden: ") && said.contains("will not fit"), "{said}");
+    let why = report["end"].as_str().unwrap();
+    assert!(why.starts_with("ended itself before step 1: the first optimizer step "), "{why}");
+    assert!(why.ends_with(" will not fit (exit status 80)"), "{why}");
+    for mode in ["say", "off"] {
+        let (done, report) = ran_python(&["--fit", mode], &large).unwrap();
+        let said = text(&done.stderr);
+        assert_eq!((done.status.code(), &report["end"]), (Some(0), &"succeeded".into()), "{said}");
+        assert_eq!(said.contains("memwarden: "), mode == "say", "{said}");
+    }
+}
+
+#[test]
 fn a_program_is_left_alone_where_that_is_wanted() {
-    let Some((done, report)) = trained(&["--no-instrument"], "run.json") else { return };
+    let Some((done, report)) = trained(&["--no-instrument"]) else { return };
     assert_eq!(text(&done.stdout), "False\n");
     assert_eq!(report["training"], Value::Null);
 }

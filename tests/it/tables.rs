@@ -371,8 +371,12 @@ fn every_source_can_be_built_from_its_defaults() {
     let schema = app::schema();
     let config = config::parse_str("", Path::new("defaults"), &schema, &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let context =
-        Context { roots: Arc::new(Roots::under(folder.path())), worker: None, checkpoints: Arc::default() };
+    let context = Context {
+        roots: Arc::new(Roots::under(folder.path())),
+        worker: None,
+        checkpoints: Arc::default(),
+        past_runs: Arc::default(),
+    };
     let mut names = BTreeSet::new();
     for registration in REGISTRY {
         assert!(names.insert(registration.name), "{} is registered twice", registration.name);
@@ -387,8 +391,12 @@ fn every_source_is_harmless_on_an_empty_host() {
     let schema = app::schema();
     let config = config::parse_str("", Path::new("defaults"), &schema, &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let context =
-        Context { roots: Arc::new(Roots::under(folder.path())), worker: None, checkpoints: Arc::default() };
+    let context = Context {
+        roots: Arc::new(Roots::under(folder.path())),
+        worker: None,
+        checkpoints: Arc::default(),
+        past_runs: Arc::default(),
+    };
     // The socket that jobs connect to is not part of the host.
     let looks = |name| !["gpu", "training", "otlp"].contains(&name);
     for registration in REGISTRY.iter().filter(|registration| looks(registration.name)) {

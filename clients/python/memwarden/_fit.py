@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
-from ._fit_plan import Plan
+from ._fit_plan import Plan, free_of
 from ._fit_size import UNUSED, UNUSED_P90, Batch, Footprint, predicted
 from ._identity import _Identity
 from ._process import _allocated_on, _host_allocated, _host_memory_since_reset, _host_now, _take_host_peak
@@ -28,8 +28,8 @@ from ._steps import _Steps
 # The first steps are all measured; after them one of so many, and each that is larger than those before.
 MEASURED_FIRST, MEASURED_EVERY = 16, 64
 # Seconds that a process waits for a verdict, once, before the first step of the optimizer, which may be its end: the daemon
-# assesses once a second. With `MEMWARDEN_FIT=abort`.
-VERDICT_WAIT, ABORT_WAIT = 1.5, 5.0
+# samples once a second, and says "will not fit" in the second sample. The same with `MEMWARDEN_FIT=abort`.
+VERDICT_WAIT, ABORT_WAIT = 3.0, 5.0
 # The first steps of optimizers that are foreseen in a process.
 MOST_TRIES = 8
 # Seconds after which the line is printed without a verdict.
@@ -473,6 +473,7 @@ class _Fit:
         resting = list(self._resting.items())
         if self._steps_seen and any(abs(now - self._planned.get(place, 0)) > _HELD * now for place, now in resting):
             self.plan_phases()
+        self._state_free()
         if self._steps_seen and self._dirty:
             self._dirty = False
             self._predict_step()
@@ -485,6 +486,15 @@ class _Fit:
             if self._answered.is_set() or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
                 self._reported = True
                 self.say()
+
+    def _state_free(self) -> None:
+        """What is free for saves to files; a file system may hang, and is asked in the monitor's thread only."""
+        for key, message in list(self.messages.items()):
+            free = free_of(self.plan.folder) if key[1] in ("shm", "disk") else None
+            if free is not None and abs(free - message.get("free", -1)) > _SAME * free:
+                # It is no new prediction: an answer that came stays valid.
+                self.messages[key] = dict(message, free=free)
+                self._session.send(self.messages[key])
 
     # -- messages
 

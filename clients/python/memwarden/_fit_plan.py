@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -40,6 +41,8 @@ class Plan:
 
     def __init__(self) -> None:
         self.stale = False
+        # The folder of checkpoints, where it is known.
+        self.folder = ""
         # Bytes of the logits of one token (of one sample, where there are no tokens).
         self.logits: Optional[float] = None
         # The first loader, and the one that gave the last batch.
@@ -238,11 +241,29 @@ class Plan:
             peak = host + max(gathered, copy)
             spread = whole if sharded else files / 8 if self._lightning else max(tensor, largest)
             yield Phase("save", None, peak, peak + spread, False, None, basis)
-        folder = str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
+        folder = getattr(getattr(trainer, "args", None), "output_dir", None)
+        if self._lightning:
+            folder = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None) or trainer.default_root_dir
+        self.folder = folder = str(folder or "")
         medium = "shm" if folder.startswith("/dev/shm") else "disk"
         if first or sharded:
             basis = "model %s, optimizer %s" % (_size(whole), _size(files - whole))
             yield Phase("save", medium, files, files * 1.01 + (1 << 20), False, None, basis)
+
+
+def free_of(folder: str) -> Optional[int]:
+    """Bytes that are free for this user where a folder is, or will be made; None where no folder is known."""
+    path = os.path.abspath(folder) if folder else ""
+    while path:
+        try:
+            found = os.statvfs(path)
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)
+            continue
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+    return None
 
 
 def _batches(dataset: Any, samples: int, args: Any) -> Optional[int]:

@@ -1,6 +1,7 @@
 """Predictions of the next phases, with a torch whose allocator the test moves."""
 
 import json
+import shutil
 import socket
 import threading
 import time
@@ -437,6 +438,29 @@ def test_a_save_is_predicted_and_learned(daemon, monitor, torch):
     learned = prediction(daemon, "save", resource="host", step=1, certainty="estimated")
     daemon.wait(lambda daemon: any("measured" in each for each in daemon.of("prediction") if each["phase"] == "save"))
     assert learned["resource"] == "host"
+
+
+def test_what_is_free_for_a_save_is_stated(daemon, monitor, torch, tmp_path):
+    program = Program(torch, monitor)
+    model = torch.nn.Module(weight=program.weight)
+    program.fit.plan.model(model, lambda: [program.optimizer])
+    program.step(4, 16)
+    assert "free" not in prediction(daemon, "save", resource="disk"), "the folder is not known"
+    program.fit.plan.folder = str(tmp_path / "not" / "yet" / "there")
+    program.fit.refresh()
+    found = program.fit.messages[("save", "disk", None)]
+    assert abs(found["free"] - shutil.disk_usage(tmp_path).free) <= GIB
+    daemon.wait(lambda daemon: any("free" in each for each in daemon.of("prediction")))
+    before = len(daemon.of("prediction"))
+    program.fit._state_free()
+    assert program.fit.messages[("save", "disk", None)] == found and len(daemon.of("prediction")) == before
+
+
+def test_a_folder_that_cannot_be_asked_has_no_free_bytes(monkeypatch):
+    assert _fit_plan.free_of("") is None
+    assert _fit_plan.free_of("/proc/self/cmdline/x") is not None
+    monkeypatch.setattr("os.statvfs", lambda path: (_ for _ in ()).throw(PermissionError()))
+    assert _fit_plan.free_of("/") is None
 
 
 def test_data_that_states_its_lengths_is_not_read():

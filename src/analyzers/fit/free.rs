@@ -1,12 +1,13 @@
 //! What each rank holds, and what is free for it, in this tick.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::Asked;
 use crate::model::analyzer::View;
 use crate::model::facts::{Facts, ProcessRow};
 use crate::model::finding::Subject;
-use crate::model::fit::{Medium, Prediction, RankPredictions};
+use crate::model::fit::{Medium, Prediction, RankPredictions, Word as _};
 use crate::model::point::Point;
 use crate::model::units::real;
 use crate::sources::cgroup::metrics::{HEADROOM, LIMIT, WORKING_SET};
@@ -15,6 +16,10 @@ use crate::sources::training::metrics::{ALLOCATED, DEVICE_FREE, RESERVED};
 
 /// The allocator of a rank on one device: workload, rank, ordinal of the device.
 type Allocator<'v> = (&'v str, &'v str, u16);
+
+/// The statistics of an allocator that a rank reported longer ago are not used: the Python client reports them once a
+/// second, unless the interpreter is busy in one call or the job sets another interval.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// The free memory of one tick.
 #[derive(Debug)]
@@ -59,6 +64,12 @@ fn by_rank<'v>(points: &'v [Point]) -> HashMap<Allocator<'v>, f64> {
     points.iter().filter_map(of).collect()
 }
 
+/// The allocator of a prediction of a device; absent where the rank has not reported it lately.
+fn allocator<'r>(rank: &'r RankPredictions, prediction: &Prediction) -> Option<Allocator<'r>> {
+    let is_fresh = prediction.memory_age.is_some_and(|age| age <= FRESH);
+    prediction.device.filter(|_| is_fresh).map(|device| (rank.workload.as_str(), rank.rank.as_str(), device))
+}
+
 fn by_cgroup(points: &[Point]) -> HashMap<&str, f64> {
     points.iter().filter_map(|point| Some((point.labels.first()?.as_str(), point.value))).collect()
 }
@@ -98,10 +109,7 @@ impl<'v> Free<'v> {
     /// The memory that the rank holds in the terms of the prediction now; absent where it is not known.
     pub(super) fn holds(&self, rank: &RankPredictions, prediction: &Prediction) -> Option<f64> {
         match prediction.medium {
-            Medium::Device => {
-                let key = (rank.workload.as_str(), rank.rank.as_str(), prediction.device?);
-                self.allocated.get(&key).copied()
-            }
+            Medium::Device => self.allocated.get(&allocator(rank, prediction)?).copied(),
             Medium::Host => Some(real(row(self.facts, rank)?.rss.get())),
             Medium::Shm | Medium::Disk => Some(0.0),
         }
@@ -122,17 +130,21 @@ impl<'v> Free<'v> {
                 });
                 std::iter::once(host).chain(cgroup).collect()
             }
-            // What is free there is seen by the job only.
-            Medium::Shm | Medium::Disk => Vec::new(),
+            // The job states what is free there, in its own mount namespace.
+            Medium::Shm | Medium::Disk => vec![Place {
+                subject: Subject::place(prediction.medium.word()),
+                capacity: prediction.free.map(|free| real(free.get())),
+                neighbour: None,
+            }],
         }
     }
 
     fn gpu(&self, rank: &RankPredictions, prediction: &Prediction) -> Option<Place> {
         let (facts, uuid) = (self.facts?, prediction.uuid.as_ref()?);
-        let key = (rank.workload.as_str(), rank.rank.as_str(), prediction.device?);
+        let key = allocator(rank, prediction);
         // Of one message: while an allocator grows, its reserved memory and the driver's free memory of different times
         // would count less than there is.
-        let (reserved, free) = (self.reserved.get(&key), self.device_free.get(&key));
+        let [reserved, free] = [&self.reserved, &self.device_free].map(|each| each.get(&key?));
         let capacity = reserved.zip(free).map(|(reserved, free)| reserved + free);
         let others = facts.gpu_processes.iter().filter(|other| {
             other.uuid == *uuid && rank.process.is_none_or(|process| process.pid != other.pid)

@@ -7,8 +7,9 @@
 //!
 //! # Method
 //! A rank can hold what it holds now and what is free: for a GPU, what its allocator has reserved and the free memory of
-//! the device, both of the same message of the rank; for the host, the resident memory of
-//! the process and the available memory of the host, or the room of the cgroup with the least of it on the path. Other
+//! the device, both of the same message of the rank, which is at most `FRESH` old; for the host, the resident memory of
+//! the process and the available memory of the host, or the room of the cgroup with the least of it on the path. For
+//! `/dev/shm` and the disk, it is what the rank states to be free there. Other
 //! ranks of the same run take memory in the same phase, which is subtracted. The peak is compared as a normal
 //! distribution through both quantiles of the prediction. A phase will not fit where the probability that it exceeds
 //! the memory is at least `SURE`; it is tight where that probability is above `UNLIKELY` with `UNUSABLE` of a GPU
@@ -28,7 +29,7 @@ pub mod metrics;
 mod tests;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use forecast::stats::normal;
 
@@ -41,6 +42,7 @@ use crate::model::finding::{Evidence, Finding, Subject};
 use crate::model::fit::{Answer, Certainty, Medium, Peak, Phase, Prediction, RankPredictions, Verdict, Word};
 use crate::model::fits::Fit;
 use crate::model::health::Health;
+use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
@@ -72,7 +74,12 @@ pub static REGISTRATION: Registration = Registration {
 struct Fits {
     /// Whether a phase of a rank will not fit.
     failing: Latch<bool>,
+    /// The phases that did not fit in the previous tick.
+    failed: HashSet<Failed>,
 }
+
+/// A phase of a process that does not fit a resource.
+type Failed = (ProcessKey, Phase, Medium, Option<u16>);
 
 /// One prediction with its rank.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +88,17 @@ struct Asked<'v> {
     prediction: &'v Prediction,
 }
 
+impl Asked<'_> {
+    fn failed(&self) -> Option<Failed> {
+        let Prediction { phase, medium, device, .. } = *self.prediction;
+        Some((self.rank.process?, phase, medium, device))
+    }
+}
+
 impl Analyzer for Fits {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.failing.begin(now);
+        let failed = std::mem::take(&mut self.failed);
         let ranks = view.facts().map_or(&[][..], |facts| &facts.predictions);
         if ranks.is_empty() {
             return;
@@ -107,7 +122,10 @@ impl Analyzer for Fits {
             put(fit, out);
         }
         self.findings(&fits, now, out);
-        out.answers.extend(ranks.iter().filter_map(|rank| answer(rank, &fits)));
+        let fails = asked.iter().zip(&fits).filter(|(_, fit)| fit.verdict == Verdict::WillNotFit);
+        self.failed = fails.filter_map(|(own, _)| own.failed()).collect();
+        let confirmed: HashSet<ProcessKey> = self.failed.intersection(&failed).map(|own| own.0).collect();
+        out.answers.extend(ranks.iter().filter_map(|rank| answer(rank, &fits, &confirmed)));
         out.outlook.fits = fits;
     }
 }
@@ -189,6 +207,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         title: words::title(prediction),
         basis: prediction.basis.clone(),
         advice: String::new(),
+        past: rank.past.clone(),
     };
     let Some((capacity, foreign, place)) = least else { return fit };
     fit.resource = place.subject.clone();
@@ -268,13 +287,15 @@ fn finding(fit: &Fit, subject: Subject, since_unix_seconds: f64) -> Finding {
         since_unix_seconds,
         summary: words::summary(fit),
         evidence: evidence.collect(),
-        advice: words::way_out(fit.phase),
+        advice: words::way_out(fit),
     }
 }
 
-/// What a rank is told; absent where its process is not known, or it predicts nothing that is still to come.
-fn answer(rank: &RankPredictions, fits: &[Fit]) -> Option<Answer> {
+/// What a rank is told; absent where its process is not known, or it predicts nothing that is still to come. That a phase
+/// will not fit is told in the second tick in a row, since a job may end itself then; before it, nothing is told.
+fn answer(rank: &RankPredictions, fits: &[Fit], confirmed: &HashSet<ProcessKey>) -> Option<Answer> {
     let own = || fits.iter().filter(|fit| fit.workload == rank.workload && fit.rank == rank.rank);
-    let verdict = own().map(|fit| fit.verdict).max()?;
-    Some(Answer { process: rank.process?, verdict, text: words::line(own()) })
+    let (verdict, process) = (own().map(|fit| fit.verdict).max()?, rank.process?);
+    let is_told = verdict != Verdict::WillNotFit || confirmed.contains(&process);
+    is_told.then(|| Answer { process, verdict, text: words::line(own(), &rank.past) })
 }

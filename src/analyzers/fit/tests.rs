@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::model::facts::{Facts, GpuProcess, Membership, ProcessRow, ProcessTable};
 use crate::model::fit::{Size, SizeUnit};
@@ -74,6 +76,7 @@ impl Node {
             workload: workload.into(),
             rank,
             run: "run".into(),
+            past: String::new(),
             predictions,
         });
         self.facts.members.push(member);
@@ -86,11 +89,17 @@ impl Node {
         self
     }
 
-    /// The analysis of one tick.
+    /// The analysis of the second of two equal ticks.
     fn analyzed(self) -> Analysis {
+        let mut fits = Fits::default();
+        self.tick(&mut fits, 1);
+        self.tick(&mut fits, 2)
+    }
+
+    fn tick(&self, fits: &mut Fits, second: u64) -> Analysis {
         let mut out = Analysis::default();
         let view = View::new(self.batch.families()).with_facts(&self.facts);
-        Fits::default().analyze(&view, Timestamp::from_secs(1), &mut out);
+        fits.analyze(&view, Timestamp::from_secs(second), &mut out);
         out
     }
 
@@ -191,6 +200,56 @@ fn unknown_is_unknown() {
         Node::new(10.0).rank("sft", 7, 1.0, disk()).analyzed().answers[0].text,
         "the save on the disk needs 1.0 GiB; what is free for it is not known; generation is unknown ()"
     );
+}
+
+#[test]
+fn the_job_states_what_is_free_on_its_file_systems() {
+    let of = |medium: Medium, free: f64| {
+        let save = Prediction { free: Some(gib(free)), ..predicted(Phase::Save, medium, 30.0, 30.5) };
+        Node::new(1.0).rank("sft", 7, 1.0, vec![save]).analyzed()
+    };
+    for (free, expected) in [
+        (40.0, "the save on the disk fits (30.0 GiB of 40.0 GiB)"),
+        (30.1, "the save on the disk may not fit (30.0 GiB of 30.1 GiB)"),
+        (12.0, "the save on the disk needs 30.0 GiB and will not fit: 12.0 GiB are there"),
+    ] {
+        assert_eq!(of(Medium::Disk, free).answers[0].text, expected);
+    }
+    let finding = &of(Medium::Shm, 0.0625).findings[0];
+    assert_eq!(
+        finding.summary,
+        "Rank 7 of sft: the save in /dev/shm needs 30.0 GiB and will not fit: 64.0 MiB are there."
+    );
+    assert!(finding.advice.contains("larger /dev/shm"), "{}", finding.advice);
+}
+
+#[test]
+fn an_old_report_of_a_gpu_is_not_used() {
+    let step = predicted(Phase::Step, Medium::Device, 15.0, 15.0);
+    let of = |seconds: u64| {
+        let age = Some(Duration::from_secs(seconds));
+        let step = Prediction { memory_age: age, ..step.clone() };
+        Node::new(1.0).gpu(8.0).rank("sft", 7, 1.0, vec![step]).verdicts()
+    };
+    assert_eq!(of(10), ["7 step on gpu 0: fits 5.0"]);
+    assert_eq!(of(11), ["7 step on gpu 0: unknown ?"]);
+}
+
+#[test]
+fn a_job_is_told_that_it_will_not_fit_in_the_second_tick_in_a_row() {
+    let mut fits = Fits::default();
+    let node = |host: f64| {
+        Node::new(host).rank("sft", 7, 1.0, vec![predicted(Phase::Step, Medium::Host, 20.0, 20.0)])
+    };
+    let mut told = |host: f64, second: u64| {
+        let out = node(host).tick(&mut fits, second);
+        out.answers.first().map(|answer| answer.verdict)
+    };
+    let (large, small) = (100.0, 10.0);
+    let hosts = [large, small, large, small, small, small, large, small];
+    let verdicts: Vec<_> = (1..).zip(hosts).map(|(second, host)| told(host, second)).collect();
+    let (fits, fails) = (Some(Verdict::Fits), Some(Verdict::WillNotFit));
+    assert_eq!(verdicts, [fits, None, fits, None, fails, fails, fits, None]);
 }
 
 #[test]

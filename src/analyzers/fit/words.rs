@@ -119,7 +119,7 @@ fn more(text: &str) -> String {
 pub(super) fn summary(fit: &Fit) -> String {
     let (peak, capacity) = (fit.peak_bytes.map(|peak| peak[0]), fit.capacity_bytes);
     format!(
-        "Rank {} of {}: {} needs {} and will not fit: {} are there{}{}.",
+        "Rank {} of {}: {} needs {} and will not fit: {} are there{}{}{}.",
         printable::escaped(fit.rank.as_str()),
         printable::escaped(format::or_unknown(fit.workload.as_str())),
         fit.title,
@@ -127,12 +127,13 @@ pub(super) fn summary(fit: &Fit) -> String {
         format::shown(capacity, format::bytes),
         of_place(fit),
         more(&fit.advice),
+        more(&fit.past),
     )
 }
 
 /// What can be done about a phase that will not fit.
-pub(super) const fn way_out(phase: Phase) -> &'static str {
-    match phase {
+pub(super) fn way_out(fit: &Fit) -> &'static str {
+    match fit.phase {
         Phase::Optimizer => {
             "Shard the optimizer's state (FSDP, ZeRO), keep it in 8 bits or offload it, or train fewer parameters."
         }
@@ -141,12 +142,19 @@ pub(super) const fn way_out(phase: Phase) -> &'static str {
             "Set eval_accumulation_steps, reduce the evaluation batch, or return predictions instead of logits."
         }
         Phase::Generation => "Reduce the batch or the maximum length of generation.",
+        Phase::Save if fit.resource.resource.as_str() == "disk" => {
+            "Free space in the folder of checkpoints, keep fewer checkpoints (save_total_limit), or save to another disk."
+        }
+        Phase::Save if fit.resource.resource.as_str() == "shm" => {
+            "Give the job a larger /dev/shm, or save to a disk."
+        }
         Phase::Save => "Save a sharded state dict, or give the job more host memory.",
     }
 }
 
-/// What a rank is told: the phases that are still to come, each with its verdict.
-pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
+/// What a rank is told: how the last runs of its command ended, where that is to be said, and the phases that are still to
+/// come, each with its verdict.
+pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>, past: &str) -> String {
     let parts = fits.map(|fit| {
         let (title, place) = (&fit.title, of_place(fit));
         let Some(peak) = fit.peak_bytes.map(|[peak, _]| format::bytes(peak)) else {
@@ -165,6 +173,7 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
             Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
         }
     });
-    let text = parts.collect::<Vec<_>>().join("; ");
+    let past = (!past.is_empty()).then(|| past.to_owned());
+    let text = past.into_iter().chain(parts).collect::<Vec<_>>().join("; ");
     format::short(&text, LONGEST)
 }

@@ -64,6 +64,8 @@ const PACKAGE: [(&str, &str); 34] = client! {
 const SITE: &str = "auto/sitecustomize.py";
 /// The variable that selects what is instrumented.
 pub(super) const MODE: &str = "MEMWARDEN_AUTO";
+/// The variable that says what the client does with predictions (`docs/jobs.md`, "Will it fit?").
+pub(super) const FIT: &str = "MEMWARDEN_FIT";
 const SOCKET: &str = "MEMWARDEN_JOB_SOCKET";
 /// The job socket of the node's daemon (`clients/PROTOCOL.md`), which also receives the messages.
 const DAEMON: &str = "/run/memwarden/job.sock";

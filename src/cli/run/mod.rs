@@ -30,6 +30,30 @@ use crate::report::{About, CommandEnd, Page, build_run};
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
+/// What the program does with the predictions of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FitMode {
+    /// Print whether the next phases fit.
+    Say,
+    /// End with exit status 80 when a phase will not fit.
+    Abort,
+    /// Predict nothing.
+    Off,
+}
+
+impl FitMode {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Say => "say",
+            Self::Abort => ABORT,
+            Self::Off => "off",
+        }
+    }
+}
+
+/// The word of [`FitMode::Abort`] in the environment.
+const ABORT: &str = "abort";
+
 /// The help of `--output` of this command: standard output belongs to the command.
 const OUTPUT: &str = "File that the report is written to, in place of standard error; `-` is standard output";
 
@@ -42,7 +66,8 @@ const OUTPUT: &str = "File that the report is written to, in place of standard e
 /// interval, possibly only the CPU time is counted. The signals HUP, INT, QUIT, TERM, USR1 and USR2 sent to memwarden are
 /// forwarded to the command; signals of the terminal reach it directly.
 /// Exit codes: the exit code of the command, 128 plus the signal number
-/// if a signal ended it, 127 if it is not found, 126 if it cannot be run.
+/// if a signal ended it, 127 if it is not found, 126 if it cannot be run. With --fit abort, a Python program ends itself
+/// with exit status 80 when its memory will not fit.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden run -- python train.py --epochs 3
@@ -63,6 +88,10 @@ pub(super) struct Args {
     /// Do not instrument Python programs. The environment variable MEMWARDEN_AUTO=steps disables phases and tokens only.
     #[arg(long)]
     no_instrument: bool,
+    /// What a Python program does with the predictions of its memory: print whether it fits, end itself with exit status 80
+    /// when it will not fit, or predict nothing [default: the environment variable MEMWARDEN_FIT, or say].
+    #[arg(long, value_name = "MODE", value_enum)]
+    fit: Option<FitMode>,
     /// Do not show the progress line.
     #[arg(long)]
     no_progress: bool,
@@ -102,9 +131,11 @@ impl Args {
         let (program, arguments) = self.command.split_first().expect("clap asks for one at least");
         let instruments = self.instruments();
         let variables = instruments.as_ref().map(|own| own.variables(|name| std::env::var_os(name)));
+        let fit = self.fit.map(|fit| (instrument::FIT, fit.word().into()));
+        let variables = variables.into_iter().flatten().chain(fit).collect();
         let before = job::ticks_of_children(proc);
         let begun = clock::now();
-        let mut job = match Job::start(program, arguments, variables.unwrap_or_default()) {
+        let mut job = match Job::start(program, arguments, variables) {
             Ok(job) => job,
             Err(error) => return Ok(not_started(program, &error)),
         };
@@ -129,6 +160,7 @@ impl Args {
             workload: name,
             code: status.as_ref().ok().and_then(ExitStatus::code),
             signal: status.as_ref().ok().and_then(signal_of),
+            aborts: self.aborts(),
             seconds: took.as_secs_f64(),
             cpu_seconds: after.zip(before).map(|(after, before)| seconds(after.saturating_sub(before))),
         };
@@ -137,6 +169,13 @@ impl Args {
             out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
         }
         Ok(status.map_or(ExitCode::FAILURE, |status| ExitCode::from(job::exit_code(status))))
+    }
+
+    /// Whether a program that will not fit ends itself. The client reads the variable without regard to case.
+    fn aborts(&self) -> bool {
+        let by_environment =
+            || std::env::var(instrument::FIT).is_ok_and(|mode| mode.eq_ignore_ascii_case(ABORT));
+        self.fit.map_or_else(by_environment, |fit| fit == FitMode::Abort)
     }
 
     /// The command has its own job socket: the default one belongs to the daemon.

@@ -317,6 +317,8 @@ body! {
         held: u64 = "whole",
         /// The highest memory in the phase so far, in the same terms.
         measured: u64 = "whole",
+        /// What is free on the file system, as the process sees it; only for shm and disk.
+        free: u64 = "whole",
         /// The last optimizer step; 0 where it is left out.
         step: u64 = "whole",
         /// The step at which the phase is expected.
@@ -354,6 +356,11 @@ impl Prediction {
                 wrong("peak_p90", "is below `peak`")
             }
             Some(_) if self.peak.is_none() && self.peak_p90.is_some() => wrong("peak", "is missing"),
+            Some(_)
+                if self.free.is_some() && matches!(self.resource, Some(Medium::Device | Medium::Host)) =>
+            {
+                wrong("free", "is not the job's to state for this resource")
+            }
             Some(_) if self.size.as_ref().is_some_and(|size| size.unit.is_none()) => {
                 wrong("size.unit", "is missing")
             }

@@ -174,6 +174,11 @@ fn a_prediction_is_complete_and_consistent() {
         (&format!(r#"{step},"certainty":"unknown","peak":5"#), "peak is stated although it is unknown"),
         (&format!(r#"{step},"certainty":"unknown","peak_p90":5"#), "peak is missing"),
         (&format!(r#"{step},"certainty":"exact","peak":5,"peak_p90":4"#), "peak_p90 is below `peak`"),
+        (
+            &format!(r#"{step},"certainty":"exact","peak":5,"free":9"#),
+            "free is not the job's to state for this resource",
+        ),
+        (r#","phase":"save","resource":"disk","certainty":"exact","peak":5,"free":9"#, r#"Ok("prediction")"#),
         (&format!(r#"{step},"certainty":"exact","peak":5,"size":{{}}"#), "size.unit is missing"),
         (
             &format!(r#"{step},"certainty":"exact","peak":5,"size":{{"unit":"tokens"}}"#),

@@ -365,6 +365,7 @@ mod tests {
             workload: Label::default(),
             rank: Label::default(),
             run: Label::default(),
+            past: String::new(),
             predictions: vec![Prediction {
                 held: Some(Bytes::new(100)),
                 ..Prediction::of(Phase::Save, medium, Peak { p50: peak, p90: peak })

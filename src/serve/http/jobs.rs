@@ -17,12 +17,18 @@ pub(super) fn sees_all(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
+/// The response to a client whose user is not known, on an address that all users of the node reach.
+pub(super) fn refusal(client: Client, known: bool) -> Option<Answer> {
+    let sentence = "This address shows no jobs, because it cannot tell users apart: \
+                    use the socket (web.socket), or users or client certificates in web.config_file.";
+    let is_refused = client.uid.is_none() && !known && client.local.to_canonical().is_loopback();
+    is_refused.then(|| Answer::text(StatusCode::FORBIDDEN, sentence))
+}
+
 /// The response for one job; `known` is whether the web-config file authenticates the client.
 pub(super) fn answer(jobs: &Ledger, job: &str, client: Client, known: bool) -> Answer {
-    if client.uid.is_none() && !known && client.local.to_canonical().is_loopback() {
-        let sentence = "This address shows no jobs, because it cannot tell users apart: \
-                        use the socket (web.socket), or users or client certificates in web.config_file.";
-        return Answer::text(StatusCode::FORBIDDEN, sentence);
+    if let Some(refusal) = refusal(client, known) {
+        return refusal;
     }
     let Some(summary) = jobs.summary(job) else {
         return Answer::text(

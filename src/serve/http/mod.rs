@@ -16,6 +16,7 @@ mod incidents;
 mod jobs;
 mod listen;
 mod meter;
+mod past_runs;
 mod route;
 mod routes;
 mod run_requests;
@@ -45,6 +46,7 @@ use crate::engine::Frames;
 use crate::events::Events;
 use crate::host::local_socket::Bound;
 use crate::job_summary::Ledger;
+use crate::past_runs::PastRuns;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
 use crate::protection::types::run_request::ReceiveRunRequests;
@@ -83,6 +85,8 @@ pub struct Setup {
     pub incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
     /// The Slurm jobs of this node.
     pub jobs: Arc<Ledger>,
+    /// The memory of past runs.
+    pub past_runs: Arc<PastRuns>,
     /// Age of the newest frame above which `/-/ready` responds 503.
     pub stale_after: watch::Receiver<Duration>,
     /// Whether an address that is in use is bound later, when it is free. Any user can bind the port of a daemon that is

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::incidents::Wanted;
-use super::{jobs, run_requests};
+use super::{jobs, past_runs, run_requests};
 use crate::serve::page::{self, View};
 
 /// What a path is.
@@ -19,6 +19,7 @@ pub(super) enum Route {
     Timeline,
     Incidents(Wanted),
     Job(String),
+    PastRuns,
     Healthy,
     Ready,
     Reload,
@@ -38,6 +39,7 @@ impl Route {
             "/api/v1/frame" => Self::Frame,
             "/api/v1/findings" => Self::Findings,
             "/api/v1/timeline" => Self::Timeline,
+            past_runs::PATH => Self::PastRuns,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,

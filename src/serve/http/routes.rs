@@ -26,6 +26,7 @@ use super::gate::Gate;
 use super::incidents;
 use super::jobs;
 use super::meter;
+use super::past_runs;
 use super::route::Route;
 use super::run_requests;
 use super::views::{self, Asked, Now, Views};
@@ -37,6 +38,7 @@ use crate::events::{Events, HttpLimit};
 use crate::host::clock;
 use crate::job_summary::Ledger;
 use crate::model::frame::Frame;
+use crate::past_runs::PastRuns;
 use crate::protection::types::alert::ReceiveAlerts;
 use crate::protection::types::incidents::Incidents;
 use crate::protection::types::run_request::ReceiveRunRequests;
@@ -66,6 +68,7 @@ pub(super) struct Routes {
     gate: Gate,
     incidents: watch::Receiver<Option<Arc<dyn Incidents>>>,
     jobs: Arc<Ledger>,
+    past_runs: Arc<PastRuns>,
     places: Semaphore,
     request_timeout: Duration,
     header_timeout: Duration,
@@ -113,6 +116,7 @@ impl Routes {
             gate: Gate::new(&setup.web.allowed_hosts, setup.host_name),
             incidents: setup.incidents,
             jobs: setup.jobs,
+            past_runs: setup.past_runs,
             places: Semaphore::new(setup.web.max_requests.min(Semaphore::MAX_PERMITS)),
             request_timeout: setup.web.request_timeout,
             header_timeout: setup.web.header_timeout,
@@ -282,6 +286,7 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
+            Route::PastRuns => past_runs::answer(&self.past_runs, client, known.client()),
             Route::Job(job) => jobs::answer(&self.jobs, &job, client, known.client()),
             Route::Incidents(wanted) => {
                 let store = self.incidents.borrow().clone();

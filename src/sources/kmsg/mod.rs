@@ -11,7 +11,7 @@ pub mod record;
 use std::io;
 
 use crate::host::fs;
-use crate::model::facts::{Before, KernelXid};
+use crate::model::facts::{Before, Facts, KernelXid};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -80,7 +80,7 @@ struct Named {
 
 impl Source for Kmsg {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let outcome = self.read(at, &out.facts.before, &mut out.facts.kernel_xids);
+        let outcome = self.read(at, &mut out.facts);
         if let Some(counters) = &self.counters {
             counters.put(out);
         }
@@ -89,7 +89,7 @@ impl Source for Kmsg {
 }
 
 impl Kmsg {
-    fn read(&mut self, at: Timestamp, before: &Before, xids: &mut Vec<KernelXid>) -> Result<(), SourceError> {
+    fn read(&mut self, at: Timestamp, facts: &mut Facts) -> Result<(), SourceError> {
         if let Err(error) = self.log.open() {
             return Err(not_open(&self.log, &error));
         }
@@ -121,10 +121,14 @@ impl Kmsg {
                     self.chosen =
                         Some(([choice.pid, choice.uid], [choice.cgroup, choice.limit].map(printable)));
                 }
-                Some(Event::Kill(kill)) => counters.killed(&kill, self.chosen.take(), before, at),
+                Some(Event::Kill(kill)) => {
+                    let victim = kill.victim.and_then(|victim| facts.before.process(victim.pid, victim.comm));
+                    facts.oom_victims.extend(victim);
+                    counters.killed(&kill, self.chosen.take(), &facts.before, at);
+                }
                 Some(Event::Xid { pci, xid }) => {
                     let pci = pci.to_ascii_lowercase();
-                    xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
+                    facts.kernel_xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
                 }
                 Some(Event::Warning(warning)) => {
                     for (count, kind) in counters.warnings.iter_mut().zip(Warning::ALL) {
@@ -310,11 +314,12 @@ mod tests {
             source.sample(Timestamp::from_secs(2), &mut batch).unwrap();
             let families = batch.families();
             let victim = families.iter().find(|family| std::ptr::eq(family.desc, &metrics::LAST_VICTIM.desc));
-            victim.unwrap().points[0].labels[5].to_string()
+            let name = victim.unwrap().points[0].labels[5].to_string();
+            (name, batch.facts.oom_victims == [key])
         };
-        assert_eq!(workload("python3", 7), "slurm-17");
-        assert_eq!(workload("other", 7), "", "another process of this pid");
-        assert_eq!(workload("python3", 8), "", "an earlier process of this pid");
+        assert_eq!(workload("python3", 7), ("slurm-17".to_owned(), true));
+        assert_eq!(workload("other", 7), (String::new(), false), "another process of this pid");
+        assert_eq!(workload("python3", 8), (String::new(), true), "an earlier process of this pid");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod answers;
 pub mod client;
+mod commands;
 mod compute;
 pub mod counts;
 mod energy;
@@ -37,6 +38,7 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use client::{Client, ClientState, Shared};
+use commands::Commands;
 use energy::{Effort, Energy};
 use listener::Hold;
 use rank::{Rank, printable};
@@ -57,6 +59,7 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::timeline::{Entry, EntryKind};
 use crate::model::units::{Bytes, Count};
+use crate::past_runs::PastRuns;
 use crate::sources::Registration;
 
 /// The source of what training jobs report.
@@ -71,7 +74,8 @@ pub static REGISTRATION: Registration = Registration {
     build: |settings, context| {
         let options = Options::read(settings);
         let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
-        Box::new(Training::new(options, proc, passwd, Arc::clone(&context.checkpoints)))
+        let past_runs = Arc::clone(&context.past_runs);
+        Box::new(Training::new(options, proc, passwd, Arc::clone(&context.checkpoints), past_runs))
     },
 };
 
@@ -93,6 +97,7 @@ struct Training {
     /// Identity of each connection when it was last seen, and how many of its OOMs are counted.
     known: HashMap<u64, (RankIdentity, u64)>,
     energy: Energy,
+    commands: Commands,
     /// OOM errors of each workload.
     ooms: Table<u32, Label, Remembered>,
 }
@@ -106,10 +111,17 @@ struct Remembered {
 }
 
 impl Training {
-    fn new(options: Options, proc: PathBuf, passwd: PathBuf, checkpoints: Arc<Checkpoints>) -> Self {
+    fn new(
+        options: Options,
+        proc: PathBuf,
+        passwd: PathBuf,
+        checkpoints: Arc<Checkpoints>,
+        past_runs: Arc<PastRuns>,
+    ) -> Self {
         let ring = Ring::new(options.timeline);
         Self {
             options,
+            commands: Commands::new(proc.clone(), past_runs),
             proc,
             passwd,
             checkpoints,
@@ -254,6 +266,7 @@ impl Training {
         client: &Client,
         identity: &RankIdentity,
         at: Timestamp,
+        past: Option<&String>,
         efforts: &mut BTreeMap<Label, Effort>,
         out: &mut Batch,
     ) {
@@ -261,7 +274,8 @@ impl Training {
         let Some(hello) = &rank.hello else { return };
         expose::put(&rank, hello, identity, client.pid, at, out);
         expose::report_allocators(&rank, identity, client.key, at, out);
-        rank.predictions.report(hello, identity, client.key, out);
+        let memory_age = |device: u16| rank.memory_at.get(&device).map(|reported| at.since(*reported));
+        rank.predictions.report(hello, identity, client.key, past, memory_age, out);
         out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
         compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
         strive(efforts, &rank, hello, identity, client.pid, at);
@@ -293,16 +307,21 @@ impl Source for Training {
         let mut identities = RankIdentities::default();
         let mut efforts = BTreeMap::new();
         let mut current = Vec::with_capacity(clients.len());
+        let mut left = Vec::new();
         for (client, ended) in &clients {
+            let before = self.known.get(&client.number).map(|(identity, _)| identity.clone());
+            left.extend(before.filter(|_| *ended).map(|identity| (client, identity)));
             let identity = self.see(client, *ended, at, &mut identities, out);
             current.extend(identity.map(|identity| (client, identity)));
         }
+        let past = self.commands.turn(&current, &left, &out.facts, at);
         let mut cut = BTreeMap::<u32, u64>::new();
         // If a metric exceeds its maximum number of series, the first ranks of each user are kept.
         for place in fair::turns(current.iter().map(|(client, _)| client.payer)) {
             let (client, identity) = &current[place];
             let before = out.over_budget();
-            self.show(client, identity, at, &mut efforts, out);
+            let past = client.key.and_then(|key| past.get(&key));
+            self.show(client, identity, at, past, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
         for answer in std::mem::take(&mut out.facts.answers) {

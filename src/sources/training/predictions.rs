@@ -1,6 +1,7 @@
 //! What one process predicts of its next phases. Pure.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::counts::Wrong;
 use super::metrics as m;
@@ -43,10 +44,12 @@ impl Predictions {
             device,
             uuid: None,
             gpu: None,
+            memory_age: None,
             certainty,
             peak,
             held: held.map(Bytes::new),
             measured: measured.map(Bytes::new),
+            free: reported.free.map(Bytes::new),
             step: step.unwrap_or(0),
             due_step: reported.due_step,
             size: reported.size.and_then(|size| size_of(&size)),
@@ -57,12 +60,20 @@ impl Predictions {
         Ok(())
     }
 
-    /// Passes the predictions to the analyzers.
+    /// The predictions, by phase and resource.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Prediction> {
+        self.0.values()
+    }
+
+    /// Passes the predictions to the analyzers; `past` is what is to be said of earlier runs, `memory_age` the time since the
+    /// memory of a device was reported.
     pub(super) fn report(
         &self,
         hello: &Hello,
         identity: &RankIdentity,
         process: Option<ProcessKey>,
+        past: Option<&String>,
+        memory_age: impl Fn(u16) -> Option<Duration>,
         out: &mut Batch,
     ) {
         if self.0.is_empty() {
@@ -71,7 +82,8 @@ impl Predictions {
         let located = |prediction: &Prediction| {
             let gpu = prediction.device.and_then(|ordinal| identity.gpu_and_uuid(hello, ordinal));
             let (gpu, uuid) = gpu.cloned().unzip();
-            Prediction { gpu, uuid, ..prediction.clone() }
+            let memory_age = prediction.device.and_then(&memory_age);
+            Prediction { gpu, uuid, memory_age, ..prediction.clone() }
         };
         out.facts.predictions.push(RankPredictions {
             process,
@@ -79,6 +91,7 @@ impl Predictions {
             workload: identity.workload.clone(),
             rank: identity.rank.clone(),
             run: identity.run.clone(),
+            past: past.cloned().unwrap_or_default(),
             predictions: self.0.values().map(located).collect(),
         });
     }

@@ -94,6 +94,8 @@ pub struct Rank {
     current: Vec<Label>,
     /// Allocator statistics by device ordinal.
     pub devices: BTreeMap<u16, DeviceMemory>,
+    /// When those of each device were last reported.
+    pub memory_at: BTreeMap<u16, Timestamp>,
     /// Page-locked memory, in bytes.
     pub pinned: Option<u64>,
     /// Parameters, gradients and optimizer states of the model.
@@ -133,7 +135,7 @@ impl Rank {
         match body {
             Body::Hello(hello) => self.hello(hello, at, now)?,
             Body::Step(step) => self.step(step, at, now, &mut decreased)?,
-            Body::Mem(mem) => self.mem(mem, &mut decreased),
+            Body::Mem(mem) => self.mem(mem, now, &mut decreased),
             Body::Phase(phase) => self.phase(phase, &mut decreased)?,
             Body::Event(event) => self.event(event, at)?,
             Body::Oom(oom) => self.oom(&oom, at)?,
@@ -220,7 +222,7 @@ impl Rank {
         if first { self.add_event(at, EntryKind::FirstStep, "step", Some(number), None) } else { Ok(()) }
     }
 
-    fn mem(&mut self, mem: Mem, decreased: &mut Decreased) {
+    fn mem(&mut self, mem: Mem, now: Timestamp, decreased: &mut Decreased) {
         self.pinned = mem.pinned.or(self.pinned);
         for (ordinal, mut reported) in mem.devices.into_iter().flatten() {
             let known = self.devices.entry(ordinal).or_default();
@@ -229,6 +231,7 @@ impl Rank {
             decreased.raise("devices.ooms", &mut ooms, reported.ooms);
             (reported.retries, reported.ooms) = (retries, ooms);
             *known = reported;
+            self.memory_at.insert(ordinal, now);
         }
     }
 

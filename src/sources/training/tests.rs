@@ -74,8 +74,13 @@ impl World {
         let proc = tree.proc();
         let mut options = options(&path);
         change(&mut options);
-        let mut source =
-            Training::new(options.clone(), proc.clone(), "passwd".into(), Arc::clone(&checkpoints));
+        let mut source = Training::new(
+            options.clone(),
+            proc.clone(),
+            "passwd".into(),
+            Arc::clone(&checkpoints),
+            Arc::default(),
+        );
         let shared = Arc::new(Shared::new(proc, Subordinates::default(), options.max_clients));
         let mut listener =
             Listener::new(path, options, Arc::clone(&shared), Arc::clone(&checkpoints), now).unwrap();

@@ -27,8 +27,12 @@ impl Host {
     fn new(options: Options) -> Self {
         let tree = Tree::new();
         tree.add(&Process::new(1, "systemd"));
-        let context =
-            Context { roots: Arc::new(tree.roots()), worker: None, checkpoints: std::sync::Arc::default() };
+        let context = Context {
+            roots: Arc::new(tree.roots()),
+            worker: None,
+            checkpoints: Arc::default(),
+            past_runs: Arc::default(),
+        };
         let mut process = (crate::sources::REGISTRY
             .iter()
             .find(|source| source.name == "process")

@@ -117,7 +117,12 @@ impl Scene {
              checkpoint: {{grace: 5s, longest_grace: 5s}}{more}}}]}}"
         );
         let config = config::parse_str(&text, Path::new("f"), &app::schema(), &[]).unwrap();
-        let context = Context { roots: Arc::new(tree.roots()), worker: None, checkpoints: Arc::default() };
+        let context = Context {
+            roots: Arc::new(tree.roots()),
+            worker: None,
+            checkpoints: Arc::default(),
+            past_runs: Arc::default(),
+        };
         let registries = Registries { sources: SOURCES, analyzers: analyzers::REGISTRY };
         let engine = Engine::new(registries, &config, context, Arc::new(Events::new()));
         let protection = Protection::new(&config.modules["protection"], config.sampling.interval);

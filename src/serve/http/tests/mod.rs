@@ -174,6 +174,7 @@ impl Running {
             host_name: Some("test".to_owned()),
             incidents: watch::channel(incidents).1,
             jobs: Arc::new(Ledger::new(Some("test"))),
+            past_runs: Arc::default(),
             retries_bind: false,
             proc: "/proc".into(),
         })?;

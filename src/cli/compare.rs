@@ -1,0 +1,72 @@
+//! `memwarden compare`: how the memory of two past runs differs, for regression tests.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::output::{Format, Output};
+use super::{fetch, history, out};
+use crate::report::RunComparison;
+
+/// Compare the memory of two past runs of this node: the peak of each phase, and the memory for each token.
+///
+/// `memwarden history` lists the runs with their numbers. Exit codes: 0 the second run takes no more than the first one and the
+/// tolerance, 1 it takes more in a phase that both have measured, 2 they cannot be compared: a run is not known, no phase was
+/// measured in both, or the daemon does not answer.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  memwarden compare 17 18
+  memwarden compare 17 18 --tolerance 2% --format json")]
+pub(super) struct Args {
+    /// Number of the run to compare with.
+    before: u64,
+    /// Number of the run that is compared.
+    after: u64,
+    /// How much more the second run may take.
+    #[arg(long, value_name = "PERCENT", value_parser = tolerance, default_value = "5%")]
+    tolerance: f64,
+    /// Address of the daemon, in place of its socket on this node.
+    #[arg(long, value_name = "URL", default_value_t = fetch::local())]
+    url: String,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+/// The exit code where the runs cannot be compared.
+const UNKNOWN: u8 = 2;
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').ok_or("has no percent sign, as in 5%")?;
+    let percent: f64 = number.parse().map_err(|_| "is not a percentage")?;
+    if (0.0..=1_000.0).contains(&percent) {
+        Ok(percent / 100.0)
+    } else {
+        Err("must be from 0% to 1000%".to_owned())
+    }
+}
+
+impl Args {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let compared = match self.compared() {
+            Ok(compared) => compared,
+            Err(error) => {
+                out::complain(&error);
+                return Ok(ExitCode::from(UNKNOWN));
+            }
+        };
+        match self.output.format() {
+            Format::Text => self.output.colored(&compared.text(self.output.page()))?,
+            Format::Json => self.output.value(&compared)?,
+        }
+        Ok(ExitCode::from(compared.exit_code()))
+    }
+
+    fn compared(&self) -> anyhow::Result<RunComparison> {
+        let shown = history::past_runs(&self.url)?;
+        let run = |number: u64| {
+            let found = shown.runs.iter().find(|run| run.past.number == number);
+            found.with_context(|| format!("the daemon knows no run {number} of yours"))
+        };
+        Ok(RunComparison::of(run(self.before)?, run(self.after)?, self.tolerance))
+    }
+}

@@ -1,0 +1,390 @@
+//! The memory of past runs: what the last runs of each command used on this node, and how they ended.
+//!
+//! The `training` source reports the ranks of each tick to [`PastRuns::tick`], which answers what is to be said of the earlier
+//! runs of their commands. Whatever a job reports concerns the runs of its user only. Everything is bounded and divided
+//! between the users; `app` keeps it in a file.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+pub use record::{Command, End, PastRun, PhasePeak, ShownRun, ShownRuns};
+use serde::{Deserialize, Serialize};
+
+use crate::model::fair::{Room, Table};
+use crate::model::fit::{Medium, Phase};
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::lock::lock;
+use crate::model::time::Timestamp;
+
+/// Most commands whose runs are kept, divided between the users.
+pub const MOST_COMMANDS: usize = 256;
+/// Most runs that are kept of a command.
+pub const MOST_RUNS: usize = 8;
+/// Most phases and resources of a run: every phase on every kind of resource.
+const MOST_PEAKS: usize = 20;
+/// Most runs that are observed at the same time, divided between the users.
+const MOST_LIVE: usize = 512;
+/// How long after its last rank has ended a run is kept open: the kernel may log its kill later than the connection ends.
+const CLOSING: Duration = Duration::from_secs(3);
+/// Most processes of a run that ended before it did and are remembered.
+const MOST_GONE: usize = 64;
+/// The version of the file, and of the answer to `memwarden history`.
+const VERSION: u32 = 1;
+
+/// What is known of one rank in this tick.
+#[derive(Clone, Debug)]
+pub struct ObservedRank {
+    /// Its process.
+    pub process: ProcessKey,
+    /// Its command, with the shape of the model as far as it is known yet.
+    pub command: Command,
+    /// The name of its workload; empty where it belongs to none.
+    pub workload: Label,
+    /// The name of the run; empty where it is not known.
+    pub run: Label,
+    /// Whether its connection has ended.
+    pub has_ended: bool,
+    /// Whether it said that it ends.
+    pub said_bye: bool,
+    /// The last optimizer step that it completed.
+    pub step: Option<u64>,
+    /// Allocations that failed, as it reported.
+    pub ooms: u64,
+    /// The highest memory that it measured in its phases.
+    pub peaks: Vec<PhasePeak>,
+    /// Bytes of each token of a micro-batch.
+    pub bytes_per_token: Option<f64>,
+}
+
+/// Identifies a run while it is observed: user, workload, run, script and hash of the arguments.
+type LiveKey = (u32, [Label; 4]);
+
+/// A run that is observed.
+#[derive(Debug, PartialEq)]
+struct LiveRun {
+    command: Command,
+    run: Label,
+    started: Timestamp,
+    /// The connected ranks, and when each was last seen.
+    connected: BTreeMap<ProcessKey, Timestamp>,
+    /// The processes that ended last.
+    gone: VecDeque<ProcessKey>,
+    last_seen: Timestamp,
+    ranks: u64,
+    step: Option<u64>,
+    /// Failed allocations of each connected rank, and its step when the last one was reported.
+    ooms: BTreeMap<ProcessKey, (u64, Option<u64>)>,
+    ran_out: bool,
+    was_killed: bool,
+    went_silently: bool,
+    peaks: BTreeMap<(Phase, Medium), u64>,
+    bytes_per_token: Option<f64>,
+}
+
+/// The runs of a command, the oldest first.
+type Runs = VecDeque<PastRun>;
+
+#[derive(Debug)]
+struct State {
+    live: Table<u32, LiveKey, LiveRun>,
+    commands: Table<u32, Command, Runs>,
+    /// The number of the last run.
+    last_number: u64,
+    has_changed: bool,
+}
+
+/// The memory of past runs, shared between threads. No call takes longer than a copy of what is kept.
+#[derive(Debug)]
+pub struct PastRuns(Mutex<State>);
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+struct File {
+    memwarden_past_runs: u32,
+    last_number: u64,
+    commands: Vec<(Command, Runs)>,
+}
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum PastRunsError {
+    /// It is no such file, or damaged.
+    #[error("the file of past runs is damaged")]
+    Damaged(#[source] serde_json::Error),
+    /// It is of another version of memwarden.
+    #[error("the file of past runs is of version {0}")]
+    Version(u32),
+}
+
+impl Default for PastRuns {
+    fn default() -> Self {
+        let (live, commands) = (Table::new(MOST_LIVE), Table::new(MOST_COMMANDS));
+        Self(Mutex::new(State { live, commands, last_number: 0, has_changed: false }))
+    }
+}
+
+impl PastRuns {
+    /// Takes the ranks of one tick, connected or just ended, and the processes that the kernel's OOM killer killed since the
+    /// last one. Returns what is to be said of the earlier runs of the commands of connected ranks.
+    pub fn tick(
+        &self,
+        ranks: &[ObservedRank],
+        killed: &[ProcessKey],
+        now: Timestamp,
+    ) -> BTreeMap<ProcessKey, String> {
+        let mut state = lock(&self.0);
+        for rank in ranks {
+            state.observe(rank, now);
+        }
+        for live in state.live.values_mut() {
+            live.miss(now);
+            live.was_killed |= live.has_any(killed);
+        }
+        let is_over = |live: &LiveRun| live.connected.is_empty() && now.since(live.last_seen) >= CLOSING;
+        let over: Vec<LiveKey> =
+            state.live.iter().filter(|(_, live)| is_over(live)).map(|(key, _)| key.clone()).collect();
+        over.iter().for_each(|key| state.end(key));
+        let connected = ranks.iter().filter(|rank| !rank.has_ended);
+        let said =
+            connected.filter_map(|rank| Some((rank.process, sentence(state.commands.get(&rank.command)?)?)));
+        said.collect()
+    }
+
+    /// Ends the runs that are observed: the daemon stops. Their ends are not known, so that they are not kept, except those of
+    /// runs without a connected rank.
+    pub fn close(&self) {
+        let mut state = lock(&self.0);
+        let over = state.live.iter().filter(|(_, live)| live.connected.is_empty());
+        let over: Vec<LiveKey> = over.map(|(key, _)| key.clone()).collect();
+        over.iter().for_each(|key| state.end(key));
+    }
+
+    /// The runs of a user, or of all users, the newest first.
+    pub fn shown(&self, user: Option<u32>) -> ShownRuns {
+        let state = lock(&self.0);
+        let own =
+            state.commands.iter().filter(|(command, _)| user.is_none_or(|user| command.user_id == user));
+        let mut runs: Vec<ShownRun> = own
+            .flat_map(|(command, runs)| {
+                runs.iter().map(|past| ShownRun { command: command.clone(), past: past.clone() })
+            })
+            .collect();
+        runs.sort_by_key(|shown| std::cmp::Reverse(shown.past.number));
+        ShownRuns { schema_version: VERSION, runs }
+    }
+
+    /// The text of the file, if anything has changed since the last call.
+    pub fn changed(&self) -> Option<String> {
+        let mut state = lock(&self.0);
+        if !std::mem::take(&mut state.has_changed) {
+            return None;
+        }
+        let commands = state.commands.iter().map(|(command, runs)| (command.clone(), runs.clone())).collect();
+        let file = File { memwarden_past_runs: VERSION, last_number: state.last_number, commands };
+        drop(state);
+        Some(serde_json::to_string(&file).expect("its keys are texts"))
+    }
+
+    /// Whether [`PastRuns::changed`] has a text.
+    pub fn has_changed(&self) -> bool {
+        lock(&self.0).has_changed
+    }
+
+    /// Takes over the file of an earlier daemon, before the runs that were observed since.
+    ///
+    /// # Errors
+    /// [`PastRunsError`]; nothing is taken over then.
+    pub fn restore(&self, text: &[u8]) -> Result<(), PastRunsError> {
+        let file: File = serde_json::from_slice(text).map_err(PastRunsError::Damaged)?;
+        if file.memwarden_past_runs != VERSION {
+            return Err(PastRunsError::Version(file.memwarden_past_runs));
+        }
+        let mut state = lock(&self.0);
+        let since = std::mem::replace(&mut state.commands, Table::new(MOST_COMMANDS));
+        let offset = file.last_number;
+        state.last_number = state.last_number.saturating_add(offset);
+        for (command, runs) in file.commands {
+            runs.into_iter().for_each(|run| state.keep(command.clone(), run));
+        }
+        for (command, runs) in since.iter() {
+            for run in runs {
+                let number = run.number.saturating_add(offset);
+                state.keep(command.clone(), PastRun { number, ..run.clone() });
+            }
+        }
+        state.has_changed = !since.is_empty();
+        Ok(())
+    }
+}
+
+impl State {
+    fn observe(&mut self, rank: &ObservedRank, now: Timestamp) {
+        let Command { user_id, script, arguments_hash, .. } = &rank.command;
+        let names = [&rank.workload, &rank.run, script, arguments_hash].map(Clone::clone);
+        let key = (*user_id, names);
+        // The launcher has started the ranks again, or the user the command.
+        let is_next = |live: &LiveRun| {
+            live.connected.is_empty() && !rank.has_ended && !live.gone.contains(&rank.process)
+        };
+        if self.live.get(&key).is_some_and(is_next) {
+            self.end(&key);
+        }
+        if !self.live.contains_key(&key) {
+            let oldest = |_: &LiveKey, live: &LiveRun| live.last_seen.monotonic();
+            if self.live.make_room(*user_id, oldest) == Room::Refused {
+                return;
+            }
+            self.live.insert(*user_id, key.clone(), LiveRun::new(rank, now));
+        }
+        if let Some(live) = self.live.get_mut(&key) {
+            live.observe(rank, now);
+        }
+    }
+
+    /// Keeps a run that has ended, unless it neither completed a step nor measured anything.
+    fn end(&mut self, key: &LiveKey) {
+        let Some(live) = self.live.remove(key) else { return };
+        if live.step.is_none() && live.peaks.is_empty() && !live.ran_out {
+            return;
+        }
+        self.last_number = self.last_number.saturating_add(1);
+        let (command, run) = live.past(self.last_number);
+        self.keep(command, run);
+    }
+
+    fn keep(&mut self, command: Command, mut run: PastRun) {
+        run.peaks.truncate(MOST_PEAKS);
+        if !self.commands.contains_key(&command) {
+            let oldest = |_: &Command, runs: &Runs| runs.back().map(|run| run.number);
+            let user = command.user_id;
+            let room = self.commands.make_room(user, oldest);
+            // A user of a full share has the oldest of its own commands replaced.
+            if room == Room::Refused && self.commands.evict(user, oldest).is_none() {
+                return;
+            }
+            self.commands.insert(user, command.clone(), Runs::new());
+        }
+        if let Some(runs) = self.commands.get_mut(&command) {
+            runs.push_back(run);
+            let excess = runs.len().saturating_sub(MOST_RUNS);
+            runs.drain(..excess);
+            self.has_changed = true;
+        }
+    }
+}
+
+impl LiveRun {
+    fn new(rank: &ObservedRank, now: Timestamp) -> Self {
+        Self {
+            command: rank.command.clone(),
+            run: rank.run.clone(),
+            started: now,
+            connected: BTreeMap::new(),
+            gone: VecDeque::new(),
+            last_seen: now,
+            ranks: 0,
+            step: None,
+            ooms: BTreeMap::new(),
+            ran_out: false,
+            was_killed: false,
+            went_silently: false,
+            peaks: BTreeMap::new(),
+            bytes_per_token: None,
+        }
+    }
+
+    fn observe(&mut self, rank: &ObservedRank, now: Timestamp) {
+        self.last_seen = now;
+        // The shape of the model is known later than the first message.
+        let (world_size, before) = (rank.command.world_size, &self.command);
+        self.command = Command {
+            world_size,
+            parameters: rank.command.parameters.or(before.parameters),
+            trainable: rank.command.trainable.or(before.trainable),
+            ..rank.command.clone()
+        };
+        self.step = self.step.max(rank.step);
+        self.bytes_per_token = rank.bytes_per_token.or(self.bytes_per_token);
+        for peak in &rank.peaks {
+            let known = self.peaks.entry((peak.phase, peak.resource)).or_default();
+            *known = peak.bytes.max(*known);
+        }
+        if self.connected.insert(rank.process, now).is_none() {
+            self.ranks = self.ranks.max(self.connected.len() as u64);
+        }
+        let (ooms, at) = self.ooms.entry(rank.process).or_default();
+        if rank.ooms > *ooms {
+            (*ooms, *at) = (rank.ooms, rank.step);
+        }
+        if rank.has_ended {
+            self.ran_out |= *ooms > 0 && *at == rank.step;
+            self.went_silently |= !rank.said_bye;
+            self.leaves(rank.process);
+        }
+    }
+
+    fn leaves(&mut self, process: ProcessKey) {
+        self.connected.remove(&process);
+        self.ooms.remove(&process);
+        self.gone.push_back(process);
+        let excess = self.gone.len().saturating_sub(MOST_GONE);
+        self.gone.drain(..excess);
+    }
+
+    /// Lets the ranks leave that are seen no more: another process may hold the connection of one that has ended.
+    fn miss(&mut self, now: Timestamp) {
+        let missed = self.connected.iter().filter(|(_, seen)| now.since(**seen) >= CLOSING);
+        for process in missed.map(|(process, _)| *process).collect::<Vec<_>>() {
+            self.went_silently = true;
+            self.leaves(process);
+        }
+    }
+
+    /// Whether one of these processes is a rank, or was one until lately.
+    fn has_any(&self, processes: &[ProcessKey]) -> bool {
+        processes.iter().any(|process| self.connected.contains_key(process) || self.gone.contains(process))
+    }
+
+    fn past(self, number: u64) -> (Command, PastRun) {
+        let end = match () {
+            () if self.was_killed => End::OomKill,
+            () if self.ran_out => End::OutOfMemory,
+            () if self.went_silently => End::Ended,
+            () => End::Finished,
+        };
+        let peaks = self.peaks.into_iter();
+        let run = PastRun {
+            number,
+            run: self.run,
+            ranks: self.ranks,
+            started_unix_seconds: self.started.unix().as_secs_f64(),
+            ended_unix_seconds: self.last_seen.unix().as_secs_f64(),
+            step: self.step,
+            end,
+            peaks: peaks.map(|((phase, resource), bytes)| PhasePeak { phase, resource, bytes }).collect(),
+            bytes_per_token: self.bytes_per_token,
+        };
+        (self.command, run)
+    }
+}
+
+/// That the last runs of a command ended for lack of memory, and at which step; absent if the last one did not.
+fn sentence(runs: &Runs) -> Option<String> {
+    let failed: Vec<&PastRun> = runs.iter().rev().take_while(|run| run.end.is_memory()).collect();
+    let (newest, count) = (failed.first()?, failed.len());
+    let steps = failed.iter().map(|run| run.last_step());
+    let (first, last) = (steps.clone().min()?, steps.max()?);
+    let at = if first == last { format!("at step {first}") } else { format!("at steps {first} to {last}") };
+    let same = failed.iter().all(|run| run.end == newest.end);
+    let why = if same { newest.end.words() } else { "for lack of memory" };
+    Some(match count {
+        1 => format!("the last run of this command died {at} ({why})"),
+        _ => format!("the last {count} runs of this command died {at} ({why})"),
+    })
+}

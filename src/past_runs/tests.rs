@@ -1,0 +1,192 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn command(user: u32, script: &str) -> Command {
+    Command {
+        user_id: user,
+        script: script.into(),
+        arguments_hash: "0123456789abcdef".into(),
+        world_size: 2,
+        parameters: Some(7),
+        trainable: Some(7),
+    }
+}
+
+fn rank(pid: u32, step: Option<u64>) -> ObservedRank {
+    ObservedRank {
+        process: ProcessKey { pid, start: 1 },
+        command: command(1000, "train.py"),
+        workload: "job".into(),
+        run: "sft".into(),
+        has_ended: false,
+        said_bye: false,
+        step,
+        ooms: 0,
+        peaks: vec![PhasePeak { phase: Phase::Step, resource: Medium::Device, bytes: u64::from(pid) }],
+        bytes_per_token: None,
+    }
+}
+
+fn ended(rank: ObservedRank) -> ObservedRank {
+    ObservedRank { has_ended: true, ..rank }
+}
+
+fn at(second: u64) -> Timestamp {
+    Timestamp::from_secs(1_700_000_000 + second)
+}
+
+/// Two ranks train up to `step`, and end as `end` says.
+fn play(
+    past: &PastRuns,
+    begun: u64,
+    step: u64,
+    end: impl Fn(ObservedRank) -> ObservedRank,
+    killed: &[ProcessKey],
+) {
+    past.tick(&[rank(7, None), rank(8, None)], &[], at(begun));
+    past.tick(&[rank(7, Some(step)), rank(8, Some(step))], &[], at(begun + 1));
+    past.tick(&[end(rank(7, Some(step))), ended(rank(8, Some(step)))], &[], at(begun + 2));
+    past.tick(&[], killed, at(begun + 3));
+    past.tick(&[], &[], at(begun + 6));
+}
+
+/// What is said at the next start.
+fn said(past: &PastRuns, now: u64) -> Option<String> {
+    // It is stopped before it measures anything.
+    let own = ObservedRank { peaks: Vec::new(), ..rank(9, None) };
+    let said = past.tick(std::slice::from_ref(&own), &[], at(now)).into_values().next();
+    past.tick(&[ended(own)], &[], at(now));
+    said
+}
+
+#[test]
+fn the_last_runs_that_died_are_told_at_the_next_start() {
+    let past = PastRuns::default();
+    let fails = |own: ObservedRank| ended(ObservedRank { ooms: 1, ..own });
+    play(&past, 0, 100, |own| ended(ObservedRank { said_bye: true, ..own }), &[]);
+    assert_eq!(said(&past, 10), None);
+    play(&past, 20, 261, fails, &[]);
+    assert_eq!(said(&past, 30).unwrap(), "the last run of this command died at step 262 (out of memory)");
+    play(&past, 40, 261, fails, &[]);
+    assert_eq!(said(&past, 50).unwrap(), "the last 2 runs of this command died at step 262 (out of memory)");
+    play(&past, 60, 33, ended, &[ProcessKey { pid: 8, start: 1 }]);
+    assert_eq!(
+        said(&past, 70).unwrap(),
+        "the last 3 runs of this command died at steps 34 to 262 (for lack of memory)"
+    );
+    let shown = past.shown(Some(1000)).runs;
+    let known: Vec<_> =
+        shown.iter().map(|run| (run.past.number, run.past.end, run.past.step, run.past.ranks)).collect();
+    assert_eq!(
+        known,
+        [
+            (4, End::OomKill, Some(33), 2),
+            (3, End::OutOfMemory, Some(261), 2),
+            (2, End::OutOfMemory, Some(261), 2),
+            (1, End::Ended, Some(100), 2)
+        ]
+    );
+    assert_eq!(shown[0].past.peaks[0].bytes, 8, "of the rank with the most");
+    assert!(past.shown(Some(1001)).runs.is_empty());
+}
+
+#[test]
+fn a_run_that_recovers_from_a_failed_allocation_did_not_die_of_it() {
+    let past = PastRuns::default();
+    let with = |step, ooms| ObservedRank { ooms, said_bye: true, ..rank(7, Some(step)) };
+    past.tick(&[with(5, 0)], &[], at(0));
+    past.tick(&[with(5, 1)], &[], at(1));
+    past.tick(&[ended(with(9, 1))], &[], at(2));
+    past.tick(&[], &[], at(9));
+    assert_eq!(past.shown(None).runs[0].past.end, End::Finished);
+}
+
+#[test]
+fn another_shape_of_the_model_is_another_command_and_ranks_that_are_started_again_another_run() {
+    let past = PastRuns::default();
+    let unknown = |own: ObservedRank| ObservedRank {
+        command: Command { parameters: None, trainable: None, ..own.command },
+        ..own
+    };
+    // The shape is known later than the first message.
+    past.tick(&[unknown(rank(7, None))], &[], at(0));
+    past.tick(&[ended(ObservedRank { ooms: 1, ..rank(7, Some(3)) })], &[], at(1));
+    // The launcher starts it again within a second.
+    past.tick(&[rank(17, None)], &[], at(2));
+    past.tick(&[ended(unknown(rank(17, Some(1))))], &[], at(3));
+    past.tick(&[], &[], at(9));
+    let runs = past.shown(None).runs;
+    assert_eq!(runs.len(), 2);
+    assert!(runs.iter().all(|run| run.command.parameters == Some(7)), "{runs:?}");
+    past.tick(&[unknown(rank(27, None))], &[], at(10));
+    assert!(past.tick(&[unknown(rank(27, None))], &[], at(11)).is_empty());
+}
+
+#[test]
+fn the_file_has_all_and_a_damaged_one_changes_nothing() {
+    let past = PastRuns::default();
+    play(&past, 0, 5, ended, &[]);
+    let text = past.changed().unwrap();
+    assert!(past.changed().is_none() && !past.has_changed());
+    let later = PastRuns::default();
+    play(&later, 0, 6, ended, &[]);
+    later.restore(text.as_bytes()).unwrap();
+    let steps: Vec<_> = later.shown(None).runs.iter().map(|run| (run.past.number, run.past.step)).collect();
+    assert_eq!(steps, [(2, Some(6)), (1, Some(5))]);
+    for wrong in [&text[..text.len() - 2], "", "[]", &text.replacen(":1,", ":2,", 1)] {
+        assert!(later.restore(wrong.as_bytes()).is_err(), "{wrong}");
+    }
+    assert_eq!(later.shown(None).runs.len(), 2);
+}
+
+#[test]
+fn a_user_with_many_commands_leaves_room_for_others() {
+    let past = PastRuns::default();
+    let run = |user: u32, place: usize, second: u64| {
+        let command = command(user, &format!("{place}.py"));
+        let own = ObservedRank { command, ..rank(7, Some(1)) };
+        past.tick(std::slice::from_ref(&own), &[], at(second));
+        past.tick(&[ended(own)], &[], at(second + 1));
+        past.tick(&[], &[], at(second + 5));
+    };
+    for place in 0..MOST_COMMANDS + 10 {
+        run(1000, place, place as u64 * 10);
+    }
+    assert_eq!(past.shown(None).runs.len(), MOST_COMMANDS);
+    assert_eq!(past.shown(None).runs[0].command.script.as_str(), format!("{}.py", MOST_COMMANDS + 9));
+    run(1001, 0, 100_000);
+    assert_eq!((past.shown(Some(1001)).runs.len(), past.shown(None).runs.len()), (1, MOST_COMMANDS));
+}
+
+proptest! {
+    #[test]
+    fn what_is_kept_is_bounded_and_outlasts_a_restart(
+        events in prop::collection::vec(
+            (0_u32..4, 0_u32..6, 0_u32..40, any::<bool>(), 0_u64..3, prop::option::of(0_u64..9)),
+            1..400,
+        ),
+    ) {
+        let past = PastRuns::default();
+        for (second, (user, script, pid, has_ended, ooms, step)) in events.into_iter().enumerate() {
+            let command = command(user, &script.to_string());
+            let own = ObservedRank { command, has_ended, ooms, ..rank(pid, step) };
+            past.tick(&[own], &[ProcessKey { pid: pid / 2, start: 1 }], at(second as u64));
+            let state = lock(&past.0);
+            prop_assert!(state.live.len() <= MOST_LIVE && state.commands.len() <= MOST_COMMANDS);
+            for runs in state.commands.values() {
+                prop_assert!(!runs.is_empty() && runs.len() <= MOST_RUNS);
+                prop_assert!(runs.iter().zip(runs.iter().skip(1)).all(|(one, other)| one.number < other.number));
+            }
+            for live in state.live.values() {
+                prop_assert!(live.gone.len() <= MOST_GONE && live.ooms.len() <= live.connected.len());
+            }
+        }
+        past.close();
+        if let Some(text) = past.changed() {
+            let later = PastRuns::default();
+            later.restore(text.as_bytes()).unwrap();
+            prop_assert_eq!(later.shown(None), past.shown(None));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `history` and `compare`: the past runs of commands, and how the memory of two of them differs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::text::{self, Page};
+use crate::model::fit::{Medium, Phase, Word as _};
+use crate::model::format;
+use crate::model::health::Health;
+use crate::model::printable::escaped;
+use crate::node_view::table::{Cell, Row, Table};
+use crate::past_runs::{PastRun, ShownRun, ShownRuns};
+
+/// The past runs as text, the newest first.
+pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
+    if shown.runs.is_empty() {
+        return "No past run is known: memwarden remembers runs that report over the job socket.\n"
+            .to_owned();
+    }
+    let row = |run: &ShownRun| {
+        let (command, past) = (&run.command, &run.past);
+        let health = if past.end.is_memory() { Health::Critical } else { Health::Ok };
+        let peak = |resource: Medium| {
+            let own = past.peaks.iter().filter(|peak| peak.resource == resource);
+            own.map(|peak| peak.bytes).max().map(real)
+        };
+        Row::new(past.number.to_string(), health)
+            .number("run", 0, past.number.to_string())
+            .text("ended", 1, format::timestamp(past.ended_unix_seconds))
+            .number("user", 4, command.user_id.to_string())
+            .text("script", 0, command.script.as_str())
+            .text("arguments", 3, command.arguments_hash.as_str())
+            .value("step", 0, past.step.map(real), format::whole)
+            .text("end", 0, Cell::text(past.end.words()).of(health))
+            .bytes("GPU peak", 1, peak(Medium::Device))
+            .bytes("host peak", 2, peak(Medium::Host))
+            .bytes("per token", 5, past.bytes_per_token)
+    };
+    let mut out = "Past runs\n".to_owned();
+    text::table(&mut out, &Table::new("Past runs", shown.runs.iter().map(row), ""), page);
+    out
+}
+
+#[expect(clippy::cast_precision_loss, reason = "amounts of memory and numbers of steps")]
+fn real(amount: u64) -> f64 {
+    amount as f64
+}
+
+/// Two values of the same quantity.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Difference {
+    /// `PHASE/RESOURCE`, or `bytes_per_token`.
+    what: String,
+    /// In the first run, in bytes; absent where it did not measure it.
+    before_bytes: Option<f64>,
+    /// In the second run.
+    after_bytes: Option<f64>,
+    /// The second over the first, minus 1.
+    change_ratio: Option<f64>,
+    /// Whether the second run takes more than the tolerance allows.
+    regression: bool,
+}
+
+/// How the memory of two runs differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunComparison {
+    /// Grows when a key changes its meaning or disappears.
+    schema_version: u32,
+    /// The numbers of the runs.
+    runs: [u64; 2],
+    /// How much more the second run may take, as a share of the first.
+    tolerance_ratio: f64,
+    /// Whether both are runs of the same script and have the same number of ranks and shape of the model.
+    same_command: bool,
+    differences: Vec<Difference>,
+}
+
+impl RunComparison {
+    /// The differences of the second run from the first.
+    pub fn of(before: &ShownRun, after: &ShownRun, tolerance: f64) -> Self {
+        let peak = |run: &PastRun, phase: Phase, resource: Medium| {
+            let own = run.peaks.iter().find(|peak| peak.phase == phase && peak.resource == resource);
+            own.map(|peak| real(peak.bytes))
+        };
+        let all = Phase::ALL.iter().flat_map(|phase| Medium::ALL.iter().map(move |medium| (*phase, *medium)));
+        let peaks = all.map(|(phase, resource)| {
+            let [one, other] = [before, after].map(|run| peak(&run.past, phase, resource));
+            (format!("{phase}/{resource}"), one, other)
+        });
+        let per_token =
+            ("bytes_per_token".to_owned(), before.past.bytes_per_token, after.past.bytes_per_token);
+        let known = peaks.chain([per_token]).filter(|(_, one, other)| one.is_some() || other.is_some());
+        let differences = known.map(|(what, before_bytes, after_bytes)| {
+            let both = before_bytes.zip(after_bytes);
+            Difference {
+                what,
+                before_bytes,
+                after_bytes,
+                change_ratio: both.filter(|(one, _)| *one > 0.0).map(|(one, other)| other / one - 1.0),
+                regression: both.is_some_and(|(one, other)| other > one * (1.0 + tolerance)),
+            }
+        });
+        let shape = |run: &ShownRun| {
+            let own = &run.command;
+            (own.script.clone(), own.world_size, own.parameters, own.trainable)
+        };
+        Self {
+            schema_version: 1,
+            runs: [before.past.number, after.past.number],
+            tolerance_ratio: tolerance,
+            same_command: shape(before) == shape(after),
+            differences: differences.collect(),
+        }
+    }
+
+    /// 0 where the second run takes no more than the tolerance allows, 1 where it does, 2 where nothing was measured in both.
+    pub fn exit_code(&self) -> u8 {
+        let mut compared =
+            self.differences.iter().filter(|own| own.before_bytes.and(own.after_bytes).is_some());
+        match (compared.next(), self.differences.iter().any(|own| own.regression)) {
+            (None, _) => 2,
+            (Some(_), true) => 1,
+            (Some(_), false) => 0,
+        }
+    }
+
+    /// As text.
+    pub fn text(&self, page: Page) -> String {
+        let mut out = String::new();
+        let [before, after] = self.runs;
+        let verdict = match self.exit_code() {
+            0 => format!("takes no more than run {before}"),
+            1 => format!("takes more than run {before}"),
+            _ => format!("cannot be compared with run {before}: no phase was measured in both"),
+        };
+        // Writing to a text cannot fail.
+        let tolerance = format::percent(self.tolerance_ratio);
+        let _ = writeln!(out, "Run {after} {verdict} (tolerance {tolerance}).");
+        if !self.same_command {
+            let _ = writeln!(out, "The runs are of different scripts, models or numbers of ranks.");
+        }
+        let rows = self.differences.iter().map(|own| {
+            let health = if own.regression { Health::Warning } else { Health::Ok };
+            let change = own.change_ratio.map(|change| {
+                let sign = if change < 0.0 { "−" } else { "+" };
+                format!("{sign}{}", format::percent(change.abs()))
+            });
+            Row::new(own.what.clone(), health)
+                .text("", 0, escaped(&own.what).into_owned())
+                .bytes("before", 0, own.before_bytes)
+                .bytes("after", 0, own.after_bytes)
+                .number("change", 0, Cell::text(change.unwrap_or_default()).of(health))
+        });
+        text::table(&mut out, &Table::new("Memory", rows, ""), page);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::past_runs::{Command, End, PhasePeak};
+
+    fn run(number: u64, peaks: &[(Phase, Medium, u64)], per_token: Option<f64>) -> ShownRun {
+        let peaks = peaks.iter().map(|(phase, resource, gib)| PhasePeak {
+            phase: *phase,
+            resource: *resource,
+            bytes: gib << 30,
+        });
+        ShownRun {
+            command: Command {
+                user_id: 1000,
+                script: "train.py".into(),
+                arguments_hash: "0123456789abcdef".into(),
+                world_size: 8,
+                parameters: Some(7),
+                trainable: Some(7),
+            },
+            past: PastRun {
+                number,
+                run: "sft".into(),
+                ranks: 8,
+                started_unix_seconds: 0.0,
+                ended_unix_seconds: 1_700_000_000.0,
+                step: Some(261),
+                end: End::OutOfMemory,
+                peaks: peaks.collect(),
+                bytes_per_token: per_token,
+            },
+        }
+    }
+
+    #[test]
+    fn a_run_is_compared_within_a_tolerance() {
+        let before =
+            run(1, &[(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)], Some(1000.0));
+        let of = |gib: u64, per_token: f64| {
+            let after = run(2, &[(Phase::Step, Medium::Device, gib)], Some(per_token));
+            RunComparison::of(&before, &after, 0.05)
+        };
+        assert_eq!([of(63, 1000.0), of(64, 1000.0), of(50, 1051.0)].map(|own| own.exit_code()), [0, 1, 1]);
+        let nothing = RunComparison::of(&before, &run(2, &[(Phase::Step, Medium::Host, 1)], None), 0.05);
+        assert_eq!(nothing.exit_code(), 2);
+        expect![[r#"
+            Run 2 takes more than run 1 (tolerance 5.0 %).
+                                 before     after  change
+              step/device      60.0 GiB  66.0 GiB   +10 %
+              save/host        40.0 GiB         –       –
+              bytes_per_token    1000 B     500 B   −50 %
+        "#]]
+        .assert_eq(&of(66, 500.0).text(Page::default()));
+    }
+
+    #[test]
+    fn past_runs_are_listed() {
+        let runs = vec![run(2, &[(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)], None)];
+        expect![[r#"
+            Past runs
+              run  ended                 user  script    arguments         step  end            GPU peak  host peak  per token
+                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef   261  out of memory  60.0 GiB   40.0 GiB          –
+        "#]]
+        .assert_eq(&past_runs_text(&ShownRuns { schema_version: 1, runs }, Page::default()));
+        let none = past_runs_text(&ShownRuns { schema_version: 1, runs: Vec::new() }, Page::default());
+        assert!(none.starts_with("No past run is known"), "{none}");
+    }
+}
