@@ -76,24 +76,26 @@ class _Evidence:
         tensor = getattr(torch, "Tensor", None)
         types: Counter[type] = collections.Counter()
         tensors: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
+        parameters: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
         self._bytes = {}
         while objects:
             begun = _clock()
             part = objects[-SLICE:]
             del objects[-SLICE:]
             types.update(map(type, part))
-            if tensor is not None and tensor in types:
+            if tensor is not None:
                 for each in part:
                     if type(each) is tensor:
-                        same = tensors["tensor" if each.grad_fn is None else "tensor with grad_fn"]
-                        name = "%s%s" % (_dtype(each.dtype), list(each.shape))
-                        same[name] = same.get(name, 0) + 1
-                        if name not in self._bytes:
-                            self._bytes[name] = each.element_size() * each.nelement()
+                        self._count_tensor(each, tensors)
+                    elif type(each).__name__ == "Parameter":
+                        self._count_tensor(each, parameters)
                 each = None
             del part
             self._note(begun)
             time.sleep(PAUSE)
+        # Gradients and the optimizer's state come and go in the shapes of parameters: their number counts, their size does not.
+        for name in parameters["tensor"]:
+            self._bytes[name] = 0
         found = {"type": {_name(kind): many for kind, many in types.items()}}
         found.update((what, same) for what, same in tensors.items() if same)
         plots = sys.modules.get("matplotlib.pyplot")
@@ -103,6 +105,16 @@ class _Evidence:
         if tracing is not None and tracing.is_tracing():
             found["line"] = _lines(tracing)
         return found
+
+    def _count_tensor(self, each: Any, tensors: Dict[str, Dict[str, int]]) -> None:
+        try:
+            name = "%s%s" % (_dtype(each.dtype), list(each.shape))
+            size = each.element_size() * each.nelement()
+        except Exception:
+            return  # Some layouts have no shape, such as nested tensors.
+        same = tensors["tensor" if each.grad_fn is None else "tensor with grad_fn"]
+        same[name] = same.get(name, 0) + 1
+        self._bytes.setdefault(name, size)
 
     def _note(self, begun: float, most: Optional[float] = None) -> None:
         taken = _clock() - begun

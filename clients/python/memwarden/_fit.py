@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
@@ -70,6 +70,8 @@ class _Fit:
         # Before the current micro-batch, and after its forward pass: allocated, and the highest (of the host: resident).
         self._begun: Dict[Place, Tuple[int, int]] = {}
         self._reached: Dict[Place, int] = {}
+        # At the end of backward: the highest since then.
+        self._highest: Dict[Place, int] = {}
         # Of this step: whether a micro-batch has begun, and ended, that is measured. Of the last one: whether what it
         # allocated for good is still to be found out.
         self._within_step = self._observed = self._unsettled = False
@@ -77,9 +79,12 @@ class _Fit:
         self._batches = self._steps_seen = self._trained = 0
         self._batch: Optional[Batch] = None
         self._measuring = self._dirty = self._pending = False
-        # Micro-batches of the current evaluation, how many it will have, and what was allocated after the first one.
+        # Micro-batches of the current evaluation; the batches of its loader, and those that it had given when it began; what
+        # was allocated after the first one.
         self._evaluating = self._evaluations = 0
-        self._in_evaluation: Optional[int] = None
+        self._in_evaluation: Optional[Tuple[int, int]] = None
+        # Where an evaluation took no more than what was the highest before.
+        self._evaluated: Set[Place] = set()
         self._kept: Dict[Place, int] = {}
         self._saving: Optional[Dict[Place, int]] = None
         self._save_extra: Dict[Place, int] = {}
@@ -167,10 +172,15 @@ class _Fit:
         self._abort_if_told()
 
     def after_step(self, optimizer: Any) -> None:
-        if self.off or not self._pending or in_trial():
+        if self.off or in_trial() or not (self._pending or self._measuring):
             return
-        self._pending = False
+        pending, self._pending = self._pending, False
         try:
+            if self._measuring:
+                # Forward and backward ran in its closure.
+                self._observe(within=True)
+            if not pending:
+                return
             first = optimizer not in self._stepped
             if first and _has_state(optimizer):
                 # A scaler skips a step whose gradients overflow: the state comes with a later one.
@@ -256,18 +266,27 @@ class _Fit:
 
     @_guarded()
     def backward_ends(self) -> None:
+        """There can be several for a micro-batch."""
         if self._measuring and self._reached and not self.off and not in_trial():
-            self._observe()
+            for place in self._begun:
+                self._highest[place] = max(self._highest.get(place, 0), self._peak_now(place))
 
-    def _observe(self) -> None:
-        """After backward: the highest memory since the micro-batch began."""
+    def _peak_now(self, place: Place) -> int:
+        """The highest of the process; of the host, since it was read last with `_take_host_peak`."""
+        return (_host_memory_since_reset()[1] if place is None else (_allocated_on(place) or (0, 0))[1]) or 0
+
+    def _observe(self, within: bool = False) -> None:
+        """The highest memory since the micro-batch began; `within`: the optimizer has stepped since it ended."""
         batch, self._batch = self._batch, None
         self._measuring = False
+        highest, self._highest = self._highest, {}
         for place, (begun, before) in self._begun.items() if batch is not None else ():
             reached, footprint = self._reached.get(place), self._footprints[place]
-            peak = (_take_host_peak() or 0) if place is None else (_allocated_on(place) or (0, 0))[1]
             if batch is None or reached is None:
                 continue
+            peak = highest.get(place, 0)
+            if not (within and peak):
+                peak = max(peak, self._peak_now(place))
             footprint.forward(batch, begun, reached, not self._observed)
             footprint.base, footprint.kept = begun, (before - begun if place is None else 0)
             self._dirty = True
@@ -362,16 +381,20 @@ class _Fit:
 
     def _predict_evaluation(self, place: Place, now: int, batch: int) -> None:
         """Within an evaluation: the outputs that it keeps, for all of its batches."""
-        count, begun = self._in_evaluation, self._kept.get(place)
-        if count is None or begun is None or count <= batch:
+        begun, loaded = self._kept.get(place), self.plan.batches()
+        if begun is None or self._in_evaluation is None or loaded is None:
+            return
+        count, given = self._in_evaluation[0], loaded[1] - self._in_evaluation[1]
+        # A model that generates is called several times for a batch, and what it keeps does not last.
+        if given != batch - 1 or count <= batch:
             return
         each = max(0.0, (now - begun) / (batch - 2))
         resident = _host_now() if place is None else now
-        peak = self._peak_within(place)
-        if resident is None or each * count <= _SAME * resident:
+        message = self.messages.get(("evaluation", *_resource(place))) or {}
+        if resident is None or each * count <= _SAME * resident and "kept of each" not in message.get("basis", ""):
             return
-        known: Optional[int] = (self.messages.get(("evaluation", *_resource(place))) or {}).get("measured")
-        expected = max(max(peak or 0, resident) + each * (count - batch + 1), known or 0)
+        known: Optional[int] = message.get("measured")
+        expected = max(max(self._peak_within(place) or 0, resident) + each * (count - batch + 1), known or 0)
         basis = "%s kept of each of %d batches" % (_size(each), count)
         # The sizes of the outputs can differ.
         p90 = expected + each * (count - batch + 1) / batch
@@ -389,14 +412,19 @@ class _Fit:
         if self.off or not self._evaluating:
             return
         # Lightning tries some batches of an evaluation before training.
-        whole = self._evaluating >= (self._in_evaluation or 0)
+        whole = self._in_evaluation is None or self._evaluating >= self._in_evaluation[0]
         self._evaluating = 0
         self._evaluations += 1
         for place in self._places:
-            peak = self._peak_within(place)
+            peak, begun = self._peak_within(place), self._begun.pop(place, None)
             message = self.messages.get(("evaluation", *_resource(place))) or {}
-            self._begun.pop(place, None)
-            if peak is None or not whole and peak <= message.get("peak", 0):
+            if peak is None:
+                # The evaluation took no more than what was the highest before.
+                if message.get("measured") is None and whole and begun is not None:
+                    self._evaluated.add(place)
+                    self._state("evaluation", place, begun[1], basis="no more than the highest memory before it")
+                continue
+            if not whole and peak <= message.get("peak", 0):
                 continue
             known = max(peak, int(message.get("measured") or 0))
             basis = "the highest of %d evaluations" % self._evaluations
@@ -445,13 +473,14 @@ class _Fit:
         def held(place: Place) -> Optional[int]:
             return self._planned.get(place) or _held(place)
 
-        for place in self._save_extra:
+        for place in list(self._save_extra):
             now = held(place)
             if now is not None and self._saving is None:
                 self._next_save(place, now)
         for phase, at, peak, p90, exact, size, basis in self.plan.phases(self._places, held, self._identity):
             key: Key = (phase, at, None) if isinstance(at, str) else (phase, *_resource(at))
-            if (self.messages.get(key) or {}).get("measured") is None:
+            known = phase == "evaluation" and at in self._evaluated
+            if not known and (self.messages.get(key) or {}).get("measured") is None:
                 more = None if isinstance(at, str) else held(at)
                 self._state(phase, at, peak, p90=p90, held=more, exact=exact, size=size, basis=basis)
 

@@ -48,11 +48,14 @@ class Plan:
         # The first loader, and the one that gave the last batch.
         self._loader_ref: Any = None
         self._latest_ref: Any = None
+        self._given = 0
         self._trainer: Any = None
         self._lightning = False
         self._model: Any = None
         self._optimizers: Callable[[], List[Any]] = list
         self._longest: Optional[Tuple[int, str]] = None
+        # The data of the evaluation, by its identity, and its longest sample.
+        self._evaluated: Optional[Tuple[int, Optional[int]]] = None
         self._longest_first = False
         self._same: Optional[Batch] = None
         self._differ = False
@@ -61,15 +64,25 @@ class Plan:
 
     def loading(self, loader: Any) -> None:
         """An iterator of a DataLoader gives a batch; the one before a micro-batch of training counts."""
-        self._latest_ref = weakref.ref(loader)
+        if self._latest_ref is None or self._latest_ref() is not loader:
+            self._latest_ref, self._given = weakref.ref(loader), 0
+        self._given += 1
         if self._loader_ref is None or self._loader_ref() is None:
             self._loader_ref = self._latest_ref
 
-    def batches(self) -> Optional[int]:
-        """How many batches the loader has that gave the last one."""
+    def batches(self) -> Optional[Tuple[int, int]]:
+        """Of the loader that gave the last batch: how many it has, and how many it has given."""
         loader = None if self._latest_ref is None else self._latest_ref()
+        trainer = self._trainer() if self._trainer is not None and self._lightning else None
         try:
-            return None if loader is None else len(loader)
+            if loader is None:
+                return None
+            count = len(loader)
+            if trainer is not None:
+                # Lightning ends an evaluation earlier.
+                limits = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
+                count = min([count, *(int(each) for each in limits)])
+            return count, self._given
         except Exception:
             return None  # Of a stream.
 
@@ -179,8 +192,10 @@ class Plan:
             return
         samples = int(args.per_device_eval_batch_size)
         length = self._same.length
-        longest = _longest(trainer.eval_dataset) if length else None
-        length = longest or (self._longest[0] if self._longest and length else length)
+        if length:
+            # Lengths that are shorter than the batches are not those of samples.
+            known = (self._longest_of_evaluation(trainer.eval_dataset), self._longest[0] if self._longest else None)
+            length = next((each for each in known if each is not None and each >= length), length)
         one = self.logits * samples * (length or 1)
         basis = "logits of %d x %s tokens, %s a batch" % (samples, length or "?", _size(one))
         keeps = getattr(trainer, "compute_metrics", None) is not None and not args.prediction_loss_only
@@ -205,6 +220,12 @@ class Plan:
         peak = fixed + one * twice * kept
         basis += ", %d of %d batches kept" % (kept, count)
         yield Phase("evaluation", place, peak, peak + one, False, size, basis)
+
+    def _longest_of_evaluation(self, dataset: Any) -> Optional[int]:
+        """Read once."""
+        if self._evaluated is None or self._evaluated[0] != id(dataset):
+            self._evaluated = id(dataset), _longest(dataset)
+        return self._evaluated[1]
 
     def _save(
         self, model: Any, trainer: Any, places: List[Place], held: Callable[[Place], Optional[int]], identity: _Identity
@@ -288,8 +309,14 @@ def _longest(dataset: Any) -> Optional[int]:
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__dict__"):
         return None
     attributes = list(vars(dataset).items())
-    found = [_longest_of_attribute(name, value, len(dataset)) for name, value in attributes]
-    return max((each for each in found if each is not None), default=None)
+    longest = None
+    for name, value in attributes:
+        try:
+            found = _longest_of_attribute(name, value, len(dataset))
+        except Exception:
+            continue  # A number that imitates a list.
+        longest = found if longest is None else max(longest, found or 0)
+    return longest
 
 
 def _longest_of_table(dataset: Any) -> Optional[int]:
@@ -327,14 +354,17 @@ def _longest_of_list(samples: Any) -> Optional[int]:
         return None
     longest = 0
     for each in samples:
-        ids = each.get("input_ids") if isinstance(each, dict) else each
-        length = len(ids) if isinstance(ids, (list, tuple)) else _length(ids)
+        length = _length(each.get("input_ids") if isinstance(each, dict) else each)
         if length is None:
             return None
         longest = max(longest, length)
     return longest
 
 
-def _length(tensor: Any) -> Optional[int]:
-    shape = getattr(tensor, "shape", ())
-    return int(_local(tensor).shape[-1]) if len(shape) in (1, 2) else None
+def _length(ids: Any) -> Optional[int]:
+    """Of one sample: whole numbers, in a list or a tensor. A pair of a text and its label is none."""
+    if isinstance(ids, (list, tuple)):
+        return len(ids) if not ids or isinstance(ids[0], int) else None
+    shape = getattr(ids, "shape", ())
+    is_whole = "int" in str(getattr(ids, "dtype", ""))
+    return int(_local(ids).shape[-1]) if is_whole and len(shape) in (1, 2) else None

@@ -13,10 +13,13 @@ _HELPS = 0.5
 _EXTRAPOLATION = 0.04
 # The first micro-batch counts until so many other sizes have occurred.
 FIRST_AMONG = 3
+# What a step allocates for good, as a share of its activations, that can be buffers of libraries: of the random transformers of
+# tests/fit/random_training.py, oneDNN and the C library took 4 to 8 MB beside activations of 25 to 180 MB.
+MOST_BUFFERS = 0.25
 # Micro-batches with the highest memory so far that are kept.
 MOST_RISES = 16
-# The share of what malloc keeps that a larger micro-batch does not use: median and 90th percentile. Of 7 random transformers
-# on the CPU (tests/fit/random_training.py), it was 0.28 to 0.82 when their longest batch came.
+# The share of what malloc keeps that a larger micro-batch does not use: the median, and a value above all, of 6 random
+# transformers on the CPU (tests/fit/random_training.py); it was 0.28 to 0.82 when their longest batch came.
 UNUSED, UNUSED_P90 = 0.5, 0.85
 # From the median to the 90th percentile, in standard deviations, and from the median deviation to the standard one.
 _P90, _DEVIATION = 1.28, 1.48
@@ -131,9 +134,15 @@ class Footprint:
 
     def settle(self, allocated: float) -> None:
         """Before the first micro-batch of a step: what was allocated for good in the step before is no activation."""
-        unsettled, self._unsettled = self._unsettled, None
-        if unsettled is not None and allocated > unsettled[2]:
-            self.activations.add(unsettled[0], unsettled[1] - (allocated - unsettled[2]))
+        if self._unsettled is None:
+            return
+        (batch, activations, begun), self._unsettled = self._unsettled, None
+        grown = allocated - begun
+        if 0 < grown <= MOST_BUFFERS * activations:
+            self.activations.add(batch, activations - grown)
+        elif grown > 0 and len(self.activations) > 1 and self.activations.seen(batch) == activations:
+            # State of parameters that are used now, a copy of the weights: which part was allocated in forward is not known.
+            self.activations.drop(batch)
 
     def forward(self, batch: Batch, begun: float, reached: float, starts: bool) -> None:
         """Allocated before and after the forward pass; `starts`: this is the first micro-batch of a step."""
@@ -152,6 +161,8 @@ class Footprint:
 
     def rose(self, batch: Batch, reached: float, resident: float, begun: float, peak: float) -> None:
         """The micro-batch had the highest memory so far. Of `resident - begun` bytes it is not known whether they were used."""
+        if not batch.units:
+            return
         high = max(0.0, peak - reached)
         self._rises.append(_Rise(batch, max(0.0, high - (resident - begun)), high))
         if len(self._rises) > MOST_RISES:
@@ -159,7 +170,7 @@ class Footprint:
 
     def rise(self) -> Optional[float]:
         """Bytes that rise above the activations, per token or sample."""
-        known = [each for each in self._rises if each.batch.units]
+        known = self._rises
         if not known:
             return None
         low = max(known, key=lambda each: each.low / each.batch.units)

@@ -45,6 +45,8 @@ class _Watch:
         self.before: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.highest = 0
         self.samples = self.calls = self.depth = 0
+        # Calls of backward within each other.
+        self._within = 0
         self._tokens = _Tokens()
         self.followed: List[Any] = []
         self.searches = 0
@@ -277,12 +279,17 @@ class _Watch:
             begun = phases.begin(phase)
             if phase == "loader":
                 self.monitor._fit.plan.loading(args[0])
+            else:
+                # Activation checkpointing runs backward within backward.
+                self._within += 1
             try:
                 return original(*args, **kwargs)
             finally:
                 phases.end(phase, begun)
                 if phase == "backward":
-                    self.monitor._fit.backward_ends()
+                    self._within -= 1
+                    if self._within == 0:
+                        self.monitor._fit.backward_ends()
 
         setattr(owner, name, wrapped)
 

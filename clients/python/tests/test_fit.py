@@ -10,7 +10,7 @@ import memwarden
 import pytest
 from conftest import PATIENCE
 from memwarden import _fit, _fit_plan
-from memwarden._fit_size import Batch, Curve, Sizes, predicted
+from memwarden._fit_size import Batch, Curve, Footprint, Sizes, predicted
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -100,19 +100,21 @@ class Loader:
         return self.count
 
 
-def evaluate(program, torch, batches, keeps):
-    for _ in range(batches):
-        program.fit.evaluation_begins()
+def evaluate(program, torch, loader, batches, keeps, calls=1):
+    """`keeps` says what is kept of each batch."""
+    for batch in range(batches):
+        program.fit.plan.loading(loader)
+        for _ in range(calls):
+            program.fit.evaluation_begins()
         torch.cuda.peak = max(torch.cuda.peak, torch.cuda.allocated + 64 * MIB)
-        torch.cuda.allocated += keeps
+        torch.cuda.allocated += keeps(batch)
 
 
 def test_an_evaluation_is_predicted_from_what_it_keeps_of_its_first_batches(daemon, monitor, torch):
     program = Program(torch, monitor)
     program.step(4, 16)
     loader, begun = Loader(100), torch.cuda.allocated
-    program.fit.plan.loading(loader)
-    evaluate(program, torch, 5, 256 * MIB)
+    evaluate(program, torch, loader, 5, lambda _: 256 * MIB)
     found = prediction(daemon, "evaluation", device="0")
     truth = begun + 100 * 256 * MIB
     assert abs(found["peak"] - truth) <= 0.02 * truth and "measured" not in found, found
@@ -123,9 +125,8 @@ def test_an_evaluation_that_keeps_nothing_has_the_peak_that_was_measured(daemon,
     program = Program(torch, monitor)
     program.step(4, 16)
     loader = Loader(8)
-    program.fit.plan.loading(loader)
     torch.cuda.peak = torch.cuda.allocated
-    evaluate(program, torch, 8, 0)
+    evaluate(program, torch, loader, 8, lambda _: 0)
     program.fit.evaluation_ends()
     found = prediction(daemon, "evaluation", device="0")
     assert found["peak"] == found["measured"] == torch.cuda.allocated + 64 * MIB
@@ -133,17 +134,78 @@ def test_an_evaluation_that_keeps_nothing_has_the_peak_that_was_measured(daemon,
 
 def test_a_few_batches_before_training_are_no_evaluation(daemon, monitor, torch):
     program = Program(torch, monitor)
-    loader = Loader(100)
-    program.fit.plan.loading(loader)
-    evaluate(program, torch, 2, 0)
-    other = Loader(2)
+    loader, other = Loader(100), Loader(2)
+    evaluate(program, torch, loader, 2, lambda _: 0)
     program.fit.plan.loading(other)
     program.step(4, 16)
     monitor.stop()
     daemon.wait_end()
-    assert all(message["certainty"] != "exact" for message in daemon.of("prediction") if message["phase"] == "evaluation")
     measured = [message.get("measured") for message in daemon.of("prediction") if message["phase"] == "evaluation"]
     assert measured == [2 * GIB + 64 * MIB], "its peak is known, until it is exceeded"
+
+
+def test_what_an_evaluation_does_not_keep_after_all_is_withdrawn(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    loader = Loader(5000)
+    # The output of the second batch is larger, and lives until the third one's.
+    evaluate(program, torch, loader, 9, lambda batch: {1: 20 * MIB, 6: -20 * MIB}.get(batch, 0))
+    peaks = [message["peak"] for message in daemon.of("prediction") if message["phase"] == "evaluation"]
+    assert peaks[0] > 40 * GIB
+    daemon.wait(lambda _: [m for m in daemon.of("prediction") if m["phase"] == "evaluation"][-1]["peak"] < 3 * GIB)
+    # It ends without having been the highest memory.
+    torch.cuda.peak = 8 * GIB
+    evaluate(program, torch, Loader(2), 1, lambda _: 0)
+    program.fit.evaluation_ends()
+
+
+def test_an_evaluation_that_is_not_the_highest_memory_is_no_more_than_that(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    torch.cuda.peak = 8 * GIB
+    loader = Loader(8)
+    evaluate(program, torch, loader, 4, lambda _: 20 * MIB)
+    program.fit.evaluation_begins()
+    for _ in range(4):
+        program.fit.evaluation_begins()
+    program.fit.evaluation_ends()
+    found = prediction(daemon, "evaluation", basis="no more than the highest memory before it")
+    assert found["peak"] == 8 * GIB and "measured" not in found
+
+
+def test_a_model_that_generates_is_not_taken_for_an_evaluation_that_keeps_outputs(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    loader = Loader(20000)
+    for _ in range(4):
+        evaluate(program, torch, loader, 1, lambda _: 8 * MIB, calls=8)
+    monitor.stop()
+    daemon.wait_end()
+    assert [message for message in daemon.of("prediction") if message["phase"] == "evaluation"] == []
+
+
+def test_state_that_is_allocated_in_a_later_step_is_no_activation():
+    footprint = Footprint()
+    begun, lengths = 1000.0, [10, 20, 30, 40, 50, 60]
+    for number, length in enumerate(lengths):
+        batch = Batch(4 * length, 4, length)
+        footprint.settle(begun)
+        footprint.forward(batch, begun, begun + 8.0 * length, starts=True)
+        footprint.base = begun
+        # Experts that are used for the first time; a buffer of a library.
+        begun += {2: 5000.0, 3: 16.0}.get(number, 0.0)
+    footprint.settle(begun)
+    curve = footprint.activations.curve(0.0)
+    assert footprint.activations.seen(Batch(120, 4, 30)) is None and footprint.activations.seen(Batch(160, 4, 40)) == 304.0
+    assert abs(curve.at(Batch(400, 4, 100)) - 800.0) <= 40.0
+
+
+def test_what_rises_above_the_activations_lies_between_its_bounds():
+    footprint = Footprint()
+    for units, reached, resident, peak in ((100, 1100, 1000, 1150), (200, 1200, 1060, 1310), (0, 1000, 1000, 1001)):
+        footprint.rose(Batch(units), reached, resident, 1000, peak)
+    # At least 50 / 100 and (110 - 60) / 200 bytes a unit, at most 50 / 100 and 110 / 200.
+    assert footprint.rise() == 0.5
 
 
 class Samples:
@@ -169,7 +231,7 @@ def test_lengths_of_samples_in_memory_are_read(torch):
     from memwarden._fit_plan import _longest
 
     rows = [[1] * 3, [1] * 9, [1] * 5]
-    tensors = [torch.Tensor(row, (len(row),)) for row in rows]
+    tensors = [torch.Tensor(row, (len(row),), dtype=torch.int64) for row in rows]
     for dataset in (
         [{"input_ids": row} for row in rows],
         Samples(3, input_ids=rows),
@@ -183,6 +245,8 @@ def test_lengths_of_samples_in_memory_are_read(torch):
         Samples(3, texts=["a" * 50] * 3),
         Samples(2, input_ids=rows),
         Samples(3, paths=[[1] * 9] * 3),
+        Samples(3, examples=[("a text", 1)] * 3, data_mean=torch.Tensor([0.0], ())),
+        [("a text", 1)] * 3,
         Subset(Samples(3, input_ids=rows), [0]),
         iter(rows),
         None,

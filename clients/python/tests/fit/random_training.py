@@ -2,8 +2,8 @@
 
     random_training.py SEED [STEPS]
 
-With `TRUTH=FILE` it measures itself, and writes the highest resident memory of each phase; the client then has to be
-absent, because both reset the kernel's peak.
+With `TRUTH=FILE` it measures itself, and writes the highest resident memory of each phase; the client must make no
+predictions then (`MEMWARDEN_FIT=off`), because both reset the kernel's peak.
 """
 
 import json
