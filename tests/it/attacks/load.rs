@@ -1,12 +1,13 @@
 //! What many and costly processes of one user do to the sampler, to the guard, and to the protection of another user.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::people::{ALICE, MALLORY, as_user};
-use crate::harness::{Page, program, wait_for};
+use crate::harness::{Page, now, program, wait_for};
 use crate::protection::SOON;
 use crate::protection::group::Group;
 use crate::protection::room::Room;
@@ -21,6 +22,7 @@ os.setresgid(user, user, user)
 os.setresuid(user, user, user)
 for _ in range(count - 1):
     if (os.fork() == 0) != chain: break
+else: print('up', flush=True)
 while True: signal.pause()
 ";
 
@@ -32,9 +34,14 @@ impl Many {
         let mut command = program("python3");
         let numbers = [MALLORY.to_string(), groups.to_string(), count.to_string()];
         command.args(["-S", "-c", MANY]).args(numbers).arg(shape);
-        let many = Self(command.arg(room.mark("train")).stdin(Stdio::null()).spawn().unwrap());
-        let pids =
-            wait_for("the processes", 4 * SOON, || Some(many.pids()).filter(|pids| pids.len() == count));
+        command.arg(room.mark("train")).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut many = Self(command.spawn().unwrap());
+        let mut line = String::new();
+        // The last one that starts says so.
+        BufReader::new(many.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "up\n");
+        let pids = many.pids();
+        assert_eq!(pids.len(), count);
         pids.into_iter().for_each(|pid| room.show(pid));
         many
     }
@@ -109,7 +116,7 @@ fn both_end(groups: u32, count: usize, shape: &str) -> Option<f64> {
         |page: &Page| page.sum("memwarden_limit_left_out", &[("limit", "status_reads"), ("user", &user)]);
     let page = daemon.wait_page("reads that are left out", SOON, |page| groups == 0 || left_out(page) > 0.0);
     let left_out = left_out(&page);
-    let begun = Instant::now();
+    let begun = now();
     if let Some(group) = &group {
         let limit = if group.version1() { "memory.limit_in_bytes" } else { "memory.max" };
         std::fs::write(group.file(limit), (48 << 20).to_string()).unwrap();
