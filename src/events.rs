@@ -30,7 +30,7 @@ crate::metrics! {
     pub SOURCE_ERRORS: Counter<Count> = "memwarden_source_errors_total" {source, kind}.counting("{error}");
     /// HTTP requests answered, by status code class.
     pub HTTP_REQUESTS: Counter<Count> = "memwarden_http_requests_total" {code}.counting("{request}");
-    /// HTTP connections closed or requests refused because of a limit, by reason: connections, requests, time, size, handshake (TLS) or rate.
+    /// HTTP connections closed or requests refused because of a limit, by reason: connections, requests, time, size, frames (HTTP/2), handshake (TLS) or rate.
     pub HTTP_LIMITED: Counter<Count> = "memwarden_http_limited_total" {reason}.counting("{connection}");
     /// Series of the newest sample for which no recent past is kept, because the limit of the live page's history is reached; its charts do not show them.
     pub HISTORY_OMITTED: Gauge<Count> = "memwarden_history_series_omitted" {}.counting("{series}");
@@ -61,6 +61,8 @@ pub enum HttpLimit {
     Time,
     /// The headers or the body were too large.
     Size,
+    /// Too many frames of HTTP/2 for the number of requests.
+    Frames,
     /// The TLS handshake failed or took too long.
     Handshake,
     /// The rate limit of the web-config file, or too many waiting password checks: answered 429.
@@ -69,8 +71,15 @@ pub enum HttpLimit {
 
 impl HttpLimit {
     /// Every reason, so that their counters start at zero.
-    pub const ALL: [Self; 6] =
-        [Self::Connections, Self::Requests, Self::Time, Self::Size, Self::Handshake, Self::Rate];
+    pub const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::Requests,
+        Self::Time,
+        Self::Size,
+        Self::Frames,
+        Self::Handshake,
+        Self::Rate,
+    ];
 
     const fn label(self) -> &'static str {
         match self {
@@ -78,6 +87,7 @@ impl HttpLimit {
             Self::Requests => "requests",
             Self::Time => "time",
             Self::Size => "size",
+            Self::Frames => "frames",
             Self::Handshake => "handshake",
             Self::Rate => "rate",
         }

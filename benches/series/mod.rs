@@ -35,5 +35,5 @@ fn family(desc: &'static Desc, value: impl Fn(u32) -> f64) -> Family {
         let labels = [workload, "slurm".into(), "owner".into(), (n % 8).into()];
         Point { labels: labels.into(), value: value(n) }
     });
-    Family { desc, points: points.collect() }
+    Family::new(desc, points.collect())
 }

@@ -33,7 +33,9 @@ impl<'v> Users<'v> {
             let pid = subject.pid.as_str().parse().ok()?;
             self.facts?.processes.as_ref()?.get(pid).map(|row| row.uid)
         };
-        workload.or_else(cgroup).or_else(process).unwrap_or(0)
+        let user = workload.or_else(cgroup).or_else(process).unwrap_or(0);
+        // Ids of user namespaces have no share of their own.
+        self.facts.map_or(user, |facts| facts.subordinates.owner(user))
     }
 }
 

@@ -57,21 +57,24 @@ impl FrameCounter {
 
 /// A stream whose reads fail after too many frames for the number of requests.
 #[derive(Debug)]
-pub struct LimitedFrames<S, R> {
+pub struct LimitedFrames<S, R, E> {
     stream: S,
     requests: R,
+    /// Called when there are too many; absent afterwards.
+    exceeded: Option<E>,
     frames: FrameCounter,
 }
 
-impl<S, R: Fn() -> u64> LimitedFrames<S, R> {
+impl<S, R: Fn() -> u64, E: FnOnce()> LimitedFrames<S, R, E> {
     /// Limits a connection of HTTP/2 or HTTP/1, of which nothing was read yet; `requests` returns the number of its
-    /// requests so far.
-    pub fn new(stream: S, requests: R) -> Self {
-        Self { stream, requests, frames: FrameCounter::default() }
+    /// requests so far. `exceeded` is called once when there are too many frames.
+    pub fn new(stream: S, requests: R, exceeded: E) -> Self {
+        let exceeded = Some(exceeded);
+        Self { stream, requests, exceeded, frames: FrameCounter::default() }
     }
 }
 
-impl<S: AsyncRead + Unpin, R: Fn() -> u64 + Unpin> AsyncRead for LimitedFrames<S, R> {
+impl<S: AsyncRead + Unpin, R: Fn() -> u64 + Unpin, E: FnOnce() + Unpin> AsyncRead for LimitedFrames<S, R, E> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -81,13 +84,16 @@ impl<S: AsyncRead + Unpin, R: Fn() -> u64 + Unpin> AsyncRead for LimitedFrames<S
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.frames.receive(&buffer.filled()[before..]);
         if self.frames.count > FRAMES.saturating_mul(1 + (self.requests)()) {
+            if let Some(exceeded) = self.exceeded.take() {
+                exceeded();
+            }
             return Poll::Ready(Err(io::Error::other("too many frames of HTTP/2 without a request")));
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin, R: Unpin> AsyncWrite for LimitedFrames<S, R> {
+impl<S: AsyncWrite + Unpin, R: Unpin, E: Unpin> AsyncWrite for LimitedFrames<S, R, E> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

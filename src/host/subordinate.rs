@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::fs;
 use crate::model::lock::lock;
+use crate::model::subordinate::SubordinateIds;
 use crate::model::time::Timestamp;
 
 /// Interval between two reads of the files.
@@ -19,14 +20,13 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub struct Subordinates {
     /// The password file, in whose folder `subuid` is; absent if no ids are to be mapped.
     passwd: Option<PathBuf>,
-    known: Mutex<SubordinateIds>,
+    known: Mutex<KnownIds>,
 }
 
 #[derive(Debug, Default)]
-struct SubordinateIds {
+struct KnownIds {
     read: Option<Timestamp>,
-    /// First id, count, and user of each range.
-    ranges: Vec<(u32, u32, u32)>,
+    ids: Arc<SubordinateIds>,
 }
 
 impl Subordinates {
@@ -37,18 +37,22 @@ impl Subordinates {
 
     /// The user to whom this id belongs: usually itself.
     pub fn owner(&self, uid: u32, now: Timestamp) -> u32 {
-        let Some(passwd) = &self.passwd else { return uid };
+        self.ids(now).owner(uid)
+    }
+
+    /// The ids of all users.
+    pub fn ids(&self, now: Timestamp) -> Arc<SubordinateIds> {
         let mut known = lock(&self.known);
-        if known.read.is_none_or(|read| now.since(read) >= AGAIN) {
+        if let Some(passwd) = &self.passwd
+            && known.read.is_none_or(|read| now.since(read) >= AGAIN)
+        {
             known.read = Some(now);
             let subuid = fs::read_text(&passwd.with_file_name("subuid")).unwrap_or_default();
             let users =
                 if subuid.is_empty() { String::new() } else { fs::read_text(passwd).unwrap_or_default() };
-            known.ranges = ranges(&subuid, &users);
+            known.ids = SubordinateIds::new(ranges(&subuid, &users)).into();
         }
-        let within =
-            known.ranges.iter().find(|(first, count, _)| uid.checked_sub(*first).is_some_and(|n| n < *count));
-        within.map_or(uid, |(_, _, owner)| *owner)
+        Arc::clone(&known.ids)
     }
 }
 

@@ -90,14 +90,17 @@ impl<'a> View<'a> {
 
     /// The points of one metric; empty where no source added any.
     pub fn points<M: Metric>(&self, metric: &'static M) -> &'a [Point] {
+        self.family(metric).map_or(&[], |family| &family.points)
+    }
+
+    fn family<M: Metric>(&self, metric: &'static M) -> Option<&'a Family> {
         let desc = metric.desc();
-        let family = self.families.iter().find(|family| std::ptr::eq(family.desc, desc));
-        family.map_or(&[], |family| &family.points)
+        self.families.iter().find(|family| std::ptr::eq(family.desc, desc))
     }
 
     /// The value of the point with these labels; absent where there is none.
     pub fn value<M: Metric>(&self, metric: &'static M, labels: &[Label]) -> Option<f64> {
-        self.points(metric).iter().find(|point| *point.labels == *labels).map(|point| point.value)
+        self.family(metric)?.value(labels)
     }
 }
 

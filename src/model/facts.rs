@@ -13,6 +13,7 @@ use super::fit::{Answer, RankPredictions};
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
 use super::shortage::Shortage;
+use super::subordinate::SubordinateIds;
 use super::timeline::Timeline;
 use super::units::Bytes;
 
@@ -21,6 +22,8 @@ use super::units::Bytes;
 pub struct Facts {
     /// Every process of the host, by the `process` source; absent where that source is off or failed.
     pub processes: Option<Arc<ProcessTable>>,
+    /// The subordinate user ids of this host, by the `process` source.
+    pub subordinates: Arc<SubordinateIds>,
     /// Every process that holds GPU memory, by the sources `gpu` and `drm`.
     pub gpu_processes: Vec<GpuProcess>,
     /// Used memory of each GPU, by the sources `gpu` and `drm`; without GPUs for which the driver does not report it, or whose

@@ -29,6 +29,7 @@ pub mod series;
 pub mod setting;
 pub mod shortage;
 pub mod source;
+pub mod subordinate;
 pub mod time;
 pub mod timeline;
 pub mod units;

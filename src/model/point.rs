@@ -4,7 +4,7 @@
 //! counted, so that no frame has them. A value that could not be read is not put at all.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foldhash::HashMapExt as _;
 use foldhash::HashSetExt as _;
@@ -31,6 +31,39 @@ pub struct Family {
     pub desc: &'static Desc,
     /// Its points; no two have the same labels once the batch is sealed.
     pub points: Vec<Point>,
+    /// The places of the points, of which there were as many when it was made.
+    index: OnceLock<(usize, Places)>,
+}
+
+/// The index of the first point with each labels.
+type Places = foldhash::HashMap<Arc<[Label]>, usize>;
+
+impl Family {
+    pub const fn new(desc: &'static Desc, points: Vec<Point>) -> Self {
+        Self { desc, points, index: OnceLock::new() }
+    }
+
+    /// The value of the first point with these labels. An analyzer asks for each series of a family, of which users can make
+    /// thousands: these are found by an index.
+    pub fn value(&self, labels: &[Label]) -> Option<f64> {
+        /// Fewer points are compared faster than they are indexed.
+        const FEW: usize = 16;
+        if self.points.len() > FEW {
+            let (count, index) = self.index.get_or_init(|| (self.points.len(), self.places()));
+            if *count == self.points.len() {
+                return index.get(labels).map(|place| self.points[*place].value);
+            }
+        }
+        self.points.iter().find(|point| *point.labels == *labels).map(|point| point.value)
+    }
+
+    fn places(&self) -> Places {
+        let mut places = Places::with_capacity(self.points.len());
+        for (place, point) in self.points.iter().enumerate() {
+            places.entry(Arc::clone(&point.labels)).or_insert(place);
+        }
+        places
+    }
 }
 
 /// Why a point was dropped from the frame.
@@ -97,7 +130,7 @@ impl Batch {
     pub fn like(last: Arc<Frame>) -> Self {
         let places = foldhash::HashMap::with_capacity(last.families.len());
         let mut batch = Self { places, ..Self::default() };
-        for (place, Family { desc, points }) in last.families.iter().enumerate() {
+        for (place, Family { desc, points, .. }) in last.families.iter().enumerate() {
             let at = batch.family(desc);
             batch.families[at].points.reserve_exact(points.len());
             batch.before[at].place = Some(place);
@@ -200,7 +233,11 @@ impl Batch {
                 *self.dropped.entry((family.desc.name, Dropped::Duplicate)).or_default() += repeated;
             }
         }
-        self.families.retain(|family| !family.points.is_empty());
+        self.families.retain_mut(|family| {
+            // Nobody looks up the points of a frame one by one.
+            family.index = OnceLock::new();
+            !family.points.is_empty()
+        });
         (self.families, self.dropped, self.facts)
     }
 
@@ -235,7 +272,7 @@ impl Batch {
     fn family(&mut self, desc: &'static Desc) -> usize {
         let (families, before) = (&mut self.families, &mut self.before);
         *self.places.entry(std::ptr::from_ref(desc).addr()).or_insert_with(|| {
-            families.push(Family { desc, points: Vec::new() });
+            families.push(Family::new(desc, Vec::new()));
             before.push(Before::default());
             families.len() - 1
         })
@@ -254,6 +291,31 @@ mod tests {
 
     static SMALL: Gauge<Count> = Gauge::<Count>::new("memwarden_small", "x", &["a"]).budget(2);
     static SHARE: Gauge<Ratio> = Gauge::new("memwarden_share_ratio", "x", &[]);
+
+    static MANY: Gauge<Count> = Gauge::<Count>::new("memwarden_many", "x", &["a"]);
+
+    #[test]
+    fn the_values_of_many_series_are_found_by_an_index_and_those_of_few_without_one() {
+        for (count, indexed) in [(10_u32, false), (500, true)] {
+            let mut batch = Batch::new();
+            for n in 0..count {
+                batch.put(&MANY, &[n.into()], Count(u64::from(n)));
+            }
+            // The first of two counts until the second is removed.
+            batch.put(&MANY, &[3_u32.into()], Count(77));
+            let value = |batch: &Batch, n: u32| batch.families()[0].value(&[n.into()]);
+            for n in 0..count {
+                assert_eq!(value(&batch, n), Some(f64::from(n)));
+            }
+            assert_eq!(value(&batch, count), None);
+            assert_eq!(batch.families()[0].index.get().is_some(), indexed);
+            // A series that is added later is found too.
+            batch.put(&MANY, &[count.into()], Count(1));
+            assert_eq!(value(&batch, count), Some(1.0));
+            let (families, ..) = batch.seal();
+            assert!(families[0].index.get().is_none(), "a frame has no index");
+        }
+    }
 
     #[test]
     fn series_beyond_the_budget_are_counted() {

@@ -48,7 +48,7 @@ crate::metrics! {
     pub LAG: Gauge<Seconds> = "memwarden_guard_lag_max_seconds" {};
     /// Longest round of the guard thread since it started; during a round it decides on nothing else.
     pub LONGEST_ROUND: Gauge<Seconds> = "memwarden_guard_round_max_seconds" {};
-    /// Time that the guard thread spent on steps for the job in its slot, during which it decided on no other job.
+    /// Time that steps for the job in its slot took, of which at most 5 ms in a round delay the decision on other jobs.
     pub JOB_STEPS: Counter<Seconds> = "memwarden_protection_job_steps_seconds_total" {target, workload};
     /// CPU time that the guard thread used.
     pub CPU: Counter<Seconds> = "memwarden_guard_cpu_seconds_total" {};

@@ -191,7 +191,7 @@ mod tests {
         static SMALL: Gauge<Ratio> = Gauge::new("memwarden_small_ratio", "Small.", &["a", "b"]);
         let point = |a: &str, value| Point { labels: [a.into(), "\"\n\u{1}".into()].into(), value };
         let points = vec![point("x", 0.1), point("y", f64::NAN), point("z", f64::INFINITY)];
-        let families = vec![Family { desc: &SMALL.desc, points }];
+        let families = vec![Family::new(&SMALL.desc, points)];
         let frame = Frame {
             sequence: 7,
             at: Timestamp::from_secs(1),

@@ -1,6 +1,7 @@
 //! One round of the guard: take input, read levels, decide, act. A round never blocks, and allocates only for the JSON that
 //! hooks and webhooks receive, and for requests between the nodes of a run.
 
+mod carry_out;
 mod follow_up;
 mod order;
 mod run_scope;
@@ -8,9 +9,10 @@ mod run_scope;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::carry_out::Handed;
 use self::follow_up::record_step;
 use super::input::{GuardInput, JobInput, SLOTS};
-use super::job_state::{JobState, oldest, reading_with_rates};
+use super::job_state::{JobState, PlanProgress, oldest, reading_with_rates};
 use super::journal::{JobTransition, Journal};
 use super::mailbox::Mailbox;
 use super::notification;
@@ -20,7 +22,7 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
-use crate::protection::plan::{self, Plan, PlanInput};
+use crate::protection::plan::{self, Plan};
 use crate::protection::policy::{
     Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, Rung, State, Transition,
 };
@@ -62,7 +64,8 @@ pub struct GuardLoop {
     checkpoints: Arc<Checkpoints>,
     run_requests: Arc<RunRequests>,
     plan: Plan,
-    carried: Vec<bool>,
+    /// The steps that other threads carry out.
+    handed: Vec<Handed>,
     finished: Vec<Finished>,
     journal: Box<dyn Journal>,
     report: Report,
@@ -94,7 +97,7 @@ impl GuardLoop {
             checkpoints,
             run_requests: Arc::default(),
             plan: Plan::with_room(room),
-            carried: Vec::with_capacity(room + 8),
+            handed: Vec::with_capacity(SLOTS),
             finished: Vec::with_capacity(256),
             journal,
         }
@@ -140,6 +143,7 @@ impl GuardLoop {
 
     /// Thaws all frozen cgroups, before the guard ends.
     pub(super) fn finish(&mut self, clock: &dyn Fn() -> Timestamp) {
+        self.end_handed(clock);
         for slot in 0..SLOTS {
             self.thaw(slot, clock);
         }
@@ -241,7 +245,12 @@ impl GuardLoop {
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
-        if target.limits.mode == Mode::Enforce && job.must_await_again(read) {
+        let planned = job.progress.is_some();
+        if target.limits.mode == Mode::Enforce
+            && !planned
+            && job.must_await_again(read)
+            && !self.hands_over(slot)
+        {
             self.await_victims(slot, clock);
         }
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
@@ -249,8 +258,10 @@ impl GuardLoop {
             job.read_acknowledgements(&self.checkpoints, read);
         }
         let observed = job.observed(read, self.host, able);
-        let transition = self.board.step(slot, read, &observed);
         let (group, place) = (job.cgroup.reading(), job.target);
+        let decides = job.progress.as_ref().is_none_or(PlanProgress::may_be_replaced);
+        let decides = decides && !self.hands_over(slot);
+        let transition = if decides { self.board.step(slot, read, &observed) } else { None };
         if let Some(reading) = group {
             self.journal.read(read, place, &reading);
         }
@@ -258,6 +269,10 @@ impl GuardLoop {
         if let Some(transition) = transition {
             self.act(slot, &transition, &observed, read, clock);
             return TRANSITION_INTERVAL;
+        }
+        let pause = if self.hands_over(slot) { SHORTEST_INTERVAL } else { self.carry_out(slot, clock) };
+        if self.slots[slot].as_ref().is_some_and(|job| job.progress.is_some()) {
+            return pause;
         }
         // With max_state soft no later transition thaws the cgroup.
         let wait = target.limits.hook_wait;
@@ -335,26 +350,19 @@ impl GuardLoop {
         if enforced && transition.ask && target.ask.signal.is_some() {
             self.journal.requests_checkpoint(clock(), &roster);
         }
-        if let Some(stage) = stage {
+        let notification = notifies.then(|| {
             let incident = self.journal.incident(slot).or(ending.as_deref());
-            let notification =
-                notifies.then(|| notification::json(target, &moved, &roster, &job.names, incident));
-            let id = id(slot);
-            self.plan.make(&PlanInput {
-                id,
-                target,
-                transition,
-                observed,
-                stage,
-                roster: &roster,
-                notification: notification.as_ref(),
-            });
-            self.carry_out(slot, &moved, read, clock);
-            self.ask_peers(slot, transition, clock);
-            if kills {
-                self.notify(slot, &moved, &roster, clock);
-            }
+            notification::json(target, &moved, &roster, &job.names, incident)
+        });
+        if job.plan(&moved, &roster, notification, read) {
+            self.carry_out(slot, clock);
+        } else {
+            self.end_transition(slot, transition, clock);
         }
+    }
+
+    /// What is done after the steps of a transition.
+    fn end_transition(&mut self, slot: usize, transition: &Transition, clock: &dyn Fn() -> Timestamp) {
         if transition.to != State::At(Rung::Soft) {
             self.thaw(slot, clock);
         }
@@ -365,68 +373,6 @@ impl GuardLoop {
             if let Some(executors) = self.executors.of(&self.targets[job.target]) {
                 executors.forget(id(slot));
             }
-        }
-    }
-
-    fn carry_out(
-        &mut self,
-        slot: usize,
-        moved: &JobTransition,
-        read: Timestamp,
-        clock: &dyn Fn() -> Timestamp,
-    ) {
-        let Some(job) = self.slots[slot].as_mut() else { return };
-        let target = &self.targets[job.target];
-        let Some(executors) = self.executors.of(target) else { return };
-        let report = &mut self.report.targets[job.target];
-        let (mut requested, mut signals) = (0, 0_u32);
-        self.carried.clear();
-        for planned in self.plan.steps() {
-            let skipped = planned
-                .unless
-                .is_some_and(|place| self.carried.get(usize::from(place)).copied().unwrap_or(false));
-            if skipped {
-                // A step that depends on a skipped one is skipped too.
-                self.carried.push(true);
-                continue;
-            }
-            let step = &planned.step;
-            let (result, at) =
-                record_step(&mut *self.journal, &mut **executors, moved, step, &mut job.spent, clock);
-            report.step(&step.work, result.as_ref().ok().map(|done| done.outcome));
-            let carried = matches!(
-                result,
-                Ok(StepDone { outcome: Outcome::Done | Outcome::Started(_) | Outcome::WouldHave, .. })
-            );
-            self.carried.push(carried);
-            if matches!(step.work, Work::AwaitEnd { .. }) {
-                job.verification.awaited = Some(at);
-            }
-            if let Ok(StepDone {
-                outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, ..
-            }) = result
-                && job.pending.add(ticket, step.work.label())
-                && matches!(step.work, Work::AwaitEnd { .. })
-            {
-                job.verification.alive = Some(processes.max(1));
-            }
-            match step.work {
-                Work::Signal { only_if_caught, .. } => {
-                    signals += u32::from(only_if_caught);
-                    requested += u32::from(carried && only_if_caught);
-                    report.latency = carried.then(|| at.since(read)).or(report.latency);
-                }
-                Work::KillGroup { .. } | Work::KillTree { .. } if carried => {
-                    report.latency = Some(at.since(read));
-                    job.verification.killed.get_or_insert(at);
-                }
-                Work::Freeze { ref group } if carried => job.freeze.begin(group.clone(), clock()),
-                Work::Thaw { ref group } if carried => job.freeze.end(group),
-                _ => {}
-            }
-        }
-        if signals > 0 && target.limits.mode == Mode::Enforce {
-            job.checkpoint.catching = Some(requested);
         }
     }
 

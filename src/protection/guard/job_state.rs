@@ -1,6 +1,7 @@
 //! The state that the guard's thread keeps of the job in one slot.
 
 mod checkpoint_request;
+mod progress;
 mod readings;
 mod steps;
 mod verification;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::checkpoint_request::CheckpointRequest;
+pub(super) use self::progress::PlanProgress;
 use self::readings::CgroupReadings;
 pub(super) use self::readings::{oldest, reading_with_rates};
 pub(super) use self::steps::{AWAIT_CHECKPOINT, AWAIT_END, PendingStep};
@@ -19,7 +21,7 @@ use super::journal::JobTransition;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
 use crate::protection::options::target::Victims;
-use crate::protection::plan::victim::Roster;
+use crate::protection::plan::victim::{MOST, Roster};
 use crate::protection::policy::{Aged, Members, Observed, Reading, Rung, State};
 
 /// The job in one slot.
@@ -50,7 +52,11 @@ pub(super) struct JobState {
     pub(super) verification: Verification,
     /// Steps that have started and not ended.
     pub(super) pending: PendingSteps,
-    /// The time that the guard has spent on steps for it.
+    /// The plan that is being carried out.
+    pub(super) progress: Option<PlanProgress>,
+    /// The memory of the progress of its plans.
+    pub(super) carried: Vec<bool>,
+    /// The time that steps for it have taken.
     pub(super) spent: Duration,
     /// The newest transition, to which later steps belong.
     pub(super) moved: Option<JobTransition>,
@@ -73,6 +79,8 @@ impl JobState {
             freeze: Freeze::default(),
             verification: Verification::default(),
             pending: PendingSteps::new(),
+            progress: None,
+            carried: Vec::with_capacity(MOST + 8),
             spent: Duration::ZERO,
             moved: None,
         }

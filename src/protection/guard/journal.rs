@@ -40,6 +40,13 @@ pub struct JobTransition {
     pub conditions: Conditions,
 }
 
+impl JobTransition {
+    /// Whether the other belongs to a job of the same user; each job that names no user is one of its own.
+    pub(super) fn is_of_user_of(&self, other: &Self) -> bool {
+        self.user.map_or(self.slot == other.slot, |user| other.user == Some(user))
+    }
+}
+
 /// Records what the guard does. No method may block, unless stated.
 pub trait Journal: Send + std::fmt::Debug {
     /// Records a transition, before its steps. `workload` is that of [`super::input::JobNames`].

@@ -207,7 +207,8 @@ impl Guard {
             files: own("checkpoint-file"),
         };
         let machine = exempt.clone().filter(|_| enforce && !records.other_daemon()).and_then(|exempt| {
-            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, exempt, background);
+            let armed = Machine::arm(executor::Mode::Enforce, &roots.proc, &roots.cgroup, exempt, background)
+                .and_then(|machine| machine.with_threads(&roots.cgroup));
             armed.inspect_err(|error| tracing::error!(%error, "Cannot set up the executor; targets in mode enforce are disarmed.")).ok()
         });
         let hands = Executors {

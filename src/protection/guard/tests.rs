@@ -1,5 +1,6 @@
 //! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
 
+mod handed;
 mod histories;
 mod outlook;
 mod stuck;
@@ -121,14 +122,15 @@ impl Executor for Noting {
 
 impl Drop for Diary {
     fn drop(&mut self) {
-        assert!(self.open == 0 || std::thread::panicking(), "every step has its pair");
+        assert!(self.open.is_empty() || std::thread::panicking(), "every step has its pair");
     }
 }
 
 #[derive(Debug)]
 struct Diary {
     notes: Notes,
-    open: u32,
+    begun: u64,
+    open: Vec<u64>,
     silent: bool,
 }
 
@@ -142,7 +144,6 @@ impl Diary {
 
 impl Journal for Diary {
     fn moved(&mut self, moved: &JobTransition, _workload: &crate::model::label::Label) {
-        assert_eq!(self.open, 0, "every step has its pair");
         if !self.silent {
             let transition = &moved.transition;
             let line =
@@ -160,13 +161,14 @@ impl Journal for Diary {
     }
 
     fn before(&mut self, _at: Timestamp, _step: &Step) -> u64 {
-        self.open += 1;
-        u64::from(self.open)
+        self.begun += 1;
+        self.open.push(self.begun);
+        self.begun
     }
 
     fn after(&mut self, _at: Timestamp, _moved: &JobTransition, completed: &CompletedStep<'_>) {
-        assert_eq!(completed.number, u64::from(self.open));
-        self.open -= 1;
+        let place = self.open.iter().position(|number| *number == completed.number);
+        self.open.swap_remove(place.expect("every step has its pair"));
     }
 
     fn ended(&mut self, _at: Timestamp, _seat: usize, _step: &'static str, _finished: &Finished) {}
@@ -211,7 +213,7 @@ impl World {
             .unwrap();
         let hands = Executors { enforce: Some(enforce(notes.clone())), observe };
         let meter = HostMeter::open(folder.path()).ok();
-        let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent });
+        let diary = Box::new(Diary { notes: notes.clone(), begun: 0, open: Vec::with_capacity(64), silent });
         let watch = GuardLoop::new(
             Arc::clone(&targets),
             5,

@@ -187,6 +187,19 @@ pub enum Work {
 }
 
 impl Work {
+    /// Whether the time that it takes grows with the number of processes of a job.
+    pub const fn lists(&self) -> bool {
+        matches!(
+            self,
+            Self::KillGroup { .. }
+                | Self::KillTree { .. }
+                | Self::Release { .. }
+                | Self::AwaitEnd { .. }
+                | Self::Raise { .. }
+                | Self::Freeze { .. }
+        )
+    }
+
     /// The value of the `step` label.
     pub const fn label(&self) -> &'static str {
         match self {
@@ -301,9 +314,21 @@ impl Finished {
     }
 }
 
+/// Where a step is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// By [`Executor::perform`], for which the caller waits.
+    Here,
+    /// By another thread, after [`Executor::hand_over`].
+    Elsewhere,
+    /// By another thread, of which none is free.
+    Nowhere,
+}
+
 /// Carries steps out: the only code that signals processes, kills them and starts hooks.
 ///
-/// `perform` never blocks: what takes longer than its calls is started, and its end returned by `poll`. It must check
+/// `perform` never blocks: what takes longer than its calls is started, and its end returned by `poll`. A step on many
+/// processes is handed over to another thread. It must check
 /// every process against the scope of the step's slot immediately before it signals, whatever the plan contains, and
 /// must signal no process for a slot without a scope.
 pub trait Executor: Send + fmt::Debug {
@@ -318,6 +343,25 @@ pub trait Executor: Send + fmt::Debug {
     /// # Errors
     /// Why it could not be done. A step on many processes that failed for some is done; `touched` has their errors.
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError>;
+
+    /// Where a step is carried out now.
+    fn place(&self, _step: &Step) -> Place {
+        Place::Here
+    }
+
+    /// Hands a step over to another thread, where [`Executor::place`] says so. [`Executor::poll`] returns its result, as
+    /// `perform` would, by the ticket; its end, where that is later, has another ticket.
+    ///
+    /// # Errors
+    /// Why it could not be handed over.
+    fn hand_over(&mut self, step: &Step) -> Result<Ticket, StepError> {
+        Err(StepError::NoScope(step.target))
+    }
+
+    /// The processes that a step which was handed over has reached, from its result to the next step that is handed over.
+    fn touched_by(&self, _ticket: Ticket) -> &[Touched] {
+        &[]
+    }
 
     /// Checks with signal 0 whether one step could be carried out, and does nothing.
     ///

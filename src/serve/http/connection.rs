@@ -175,7 +175,9 @@ async fn serve_tcp(
         async move { Ok::<_, Infallible>(shared.routes.answer(request, answered, client).await) }
     });
     let requests = Arc::clone(&meter);
-    let stream = LimitedFrames::new(stream, move || requests.requests());
+    let limited = Arc::clone(&shared);
+    let exceeded = move || limited.events.http_limited(HttpLimit::Frames);
+    let stream = LimitedFrames::new(stream, move || requests.requests(), exceeded);
     let io = TokioIo::new(Metered::new(stream, Arc::clone(&meter)));
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

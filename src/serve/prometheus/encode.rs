@@ -174,7 +174,7 @@ mod tests {
             labels: labels.iter().map(|label| Label::from(*label)).collect(),
             value: *value,
         };
-        Family { desc, points: points.iter().map(point).collect() }
+        Family::new(desc, points.iter().map(point).collect())
     }
 
     fn families() -> Vec<Family> {
@@ -393,7 +393,7 @@ memwarden_step_duration_seconds_count 0
                     labels: [one, two][..desc.labels.len()].iter().map(Label::from).collect(),
                     value,
                 };
-                Family { desc, points: points.into_iter().map(point).collect() }
+                Family::new(desc, points.into_iter().map(point).collect())
             };
             vec![make(&USED.desc, used), make(&TRIPS.desc, trips), make(&BUSY.desc, busy)]
         })

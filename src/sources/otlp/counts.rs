@@ -77,6 +77,8 @@ kinds! {
         User = "user",
         /// It was closed for a user with fewer connections.
         Share = "share",
+        /// Too many frames of HTTP/2 were received for the number of requests.
+        Frames = "frames",
         /// Nothing was received for too long.
         Idle = "idle",
     }

@@ -5,7 +5,7 @@ use crate::model::units::Count;
 crate::metrics! {
     /// Open connections to the OTLP receiver, by peer: workload (the process belongs to a workload) or none (the process is unknown or in no workload).
     pub CONNECTIONS: Gauge<Count> = "memwarden_otlp_receiver_connections" {peer}.counting("{connection}");
-    /// Connections that the OTLP receiver refused or closed, by reason: connections (limit of all), user (limit of the user), share (closed for a user with fewer connections) or idle.
+    /// Connections that the OTLP receiver refused or closed, by reason: connections (limit of all), user (limit of the user), share (closed for a user with fewer connections), frames (HTTP/2) or idle.
     pub CLOSED: Counter<Count> = "memwarden_otlp_receiver_connections_refused_total" {reason}.counting("{connection}");
     /// Ranks that push to the OTLP receiver, by peer: workload (the process belongs to a workload) or none (the process is unknown or in no workload; the metrics have an empty label workload).
     pub RANKS: Gauge<Count> = "memwarden_otlp_receiver_ranks" {peer}.counting("{rank}");

@@ -222,7 +222,9 @@ async fn serve(stream: TcpStream, caller: Arc<Caller>, callers: Arc<Callers>) {
         .max_header_list_size(u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX));
     {
         let requests = Arc::clone(&caller);
-        let stream = LimitedFrames::new(stream, move || requests.activity().0);
+        let limited = Arc::clone(&shared);
+        let exceeded = move || limited.counts.closed(Closed::Frames);
+        let stream = LimitedFrames::new(stream, move || requests.activity().0, exceeded);
         let connection = pin!(server.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             ended = connection => {

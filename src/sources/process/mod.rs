@@ -14,6 +14,7 @@ use census::{Census, MOST_NEW};
 
 use crate::host::fs::KeptFile;
 use crate::host::process::{self, Boot, ProcRoot};
+use crate::host::subordinate::Subordinates;
 use crate::model::facts::ProcessTable;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -31,7 +32,9 @@ pub static REGISTRATION: Registration = Registration {
     check: |_| Vec::new(),
     build: |_, context| {
         // Together with the sixth that `workload` uses, this is half of the limit.
-        Box::new(Processes::new(ProcRoot::new(context.roots.proc.clone()), process::descriptor_limit() / 3))
+        let (roots, descriptors) = (&context.roots, process::descriptor_limit() / 3);
+        let subordinates = Subordinates::new(&roots.passwd);
+        Box::new(Processes::new(ProcRoot::new(roots.proc.clone()), descriptors, subordinates))
     },
 };
 
@@ -45,13 +48,22 @@ struct Processes {
     buffer: Vec<u8>,
     ticks: u64,
     limited: bool,
+    subordinates: Subordinates,
 }
 
 impl Processes {
-    fn new(root: ProcRoot, descriptors: usize) -> Self {
+    fn new(root: ProcRoot, descriptors: usize, subordinates: Subordinates) -> Self {
         let stat = KeptFile::new(root.path().join("stat"));
         let census = Census::new(root, descriptors, MOST_NEW);
-        Self { census, stat, boot: Boot::default(), buffer: Vec::new(), ticks: 0, limited: false }
+        Self {
+            census,
+            stat,
+            boot: Boot::default(),
+            buffer: Vec::new(),
+            ticks: 0,
+            limited: false,
+            subordinates,
+        }
     }
 
     fn read_boot(&mut self) {
@@ -75,7 +87,8 @@ impl Processes {
 }
 
 impl Source for Processes {
-    fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+    fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
+        out.facts.subordinates = self.subordinates.ids(at);
         let path = self.census.root.path().display().to_string();
         self.census.take().map_err(|error| {
             SourceError::failed(Failure::of(&error), format!("cannot list {path}: {error}"))
@@ -144,7 +157,7 @@ mod tests {
     use crate::host::process::fixture::{Process, Tree};
 
     fn source(tree: &Tree) -> Processes {
-        Processes::new(ProcRoot::new(tree.proc()), 100)
+        Processes::new(ProcRoot::new(tree.proc()), 100, Subordinates::default())
     }
 
     fn shown(batch: &Batch) -> String {
@@ -216,7 +229,7 @@ mod tests {
         let error = source(&tree).sample(Timestamp::from_secs(1), &mut out).unwrap_err().to_string();
         assert!(error.contains(&tree.proc().display().to_string()), "{error}");
         assert!(out.facts.processes.is_none());
-        let mut missing = Processes::new(ProcRoot::new(tree.proc().join("none")), 1);
+        let mut missing = Processes::new(ProcRoot::new(tree.proc().join("none")), 1, Subordinates::default());
         let error = missing.sample(Timestamp::from_secs(1), &mut out).unwrap_err();
         assert!(matches!(error, SourceError::Failed { kind: Failure::NotFound, .. }));
     }

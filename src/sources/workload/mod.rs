@@ -53,6 +53,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
+use crate::model::subordinate::SubordinateIds;
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
@@ -78,6 +79,8 @@ struct Workloads {
     files: Files,
     users: Users,
     workload_table: WorkloadTable,
+    /// Of this sample.
+    subordinates: Arc<SubordinateIds>,
     /// The state of each process, in the order of the table.
     seen: Vec<Seen>,
     names: Names,
@@ -108,6 +111,7 @@ impl Workloads {
             files: Files::new(ProcRoot::new(roots.proc.clone()), descriptors, pool),
             users: Users::new(roots.passwd.clone()),
             workload_table: WorkloadTable::default(),
+            subordinates: Arc::default(),
             seen: Vec::new(),
             names: Names::new(Owners::new(roots.cgroup.clone())),
             exits: Exits::default(),
@@ -127,7 +131,8 @@ impl Workloads {
             if let Some(workload) = self.workload_table.watched_mut(process.assignment) {
                 workload.exited += 1;
                 if let Some(peak) = member.peak {
-                    self.exits.record(&workload.facts.name, workload.facts.user, peak, at);
+                    let payer = self.subordinates.owner(workload.facts.user);
+                    self.exits.record(&workload.facts.name, payer, peak, at);
                 }
             }
             self.files.release(*member);
@@ -207,7 +212,8 @@ impl Workloads {
         let assignments = assigned_rows.filter_map(|(seen, row)| Some((seen.assignment?, row)));
         let users = &mut self.users;
         self.left_out =
-            self.workload_table.turn(assignments, self.options.max_workloads, |uid| users.name(uid));
+            self.workload_table
+                .turn(assignments, self.options.max_workloads, &self.subordinates, |uid| users.name(uid));
         let read = (&self.files.root, &*self.pods);
         self.ranks.turn(&self.seen, table, &parents, &self.workload_table, read, at);
     }
@@ -309,6 +315,7 @@ impl Source for Workloads {
         if !self.started {
             self.trees = Trees::bind(&self.options.trees, &self.files.root, &mut self.files.buffer);
         }
+        self.subordinates = Arc::clone(&out.facts.subordinates);
         self.follow(&table, at);
         self.pods = Arc::clone(&out.facts.pods);
         self.settle(&table, &out.facts.gpu_processes, &out.facts.reporting, at);

@@ -867,6 +867,32 @@ fn a_user_with_many_workloads_leaves_places_to_others() {
     assert_eq!(facts.shortages, [shortage]);
 }
 
+#[test]
+fn the_ids_that_a_user_may_use_in_a_namespace_have_the_share_of_the_user() {
+    if !may_chown() {
+        return;
+    }
+    let mut host = Host::new(Options { max_workloads: 4, ..options() });
+    let passwd = host.tree.roots().passwd;
+    std::fs::write(&passwd, "eve:x:1002:1002::/:/\n").unwrap();
+    std::fs::write(passwd.with_file_name("subuid"), "eve:100000:65536\n").unwrap();
+    // The files are read again after a minute.
+    host.second = 60;
+    for pid in 40..46 {
+        host.add_of(100_000 + pid, &Process::new(pid, "python"));
+        host.gpu(pid, None);
+    }
+    host.add_of(1001, &Process::new(50, "python"));
+    host.add_of(1001, &Process::new(51, "python"));
+    host.gpu(50, None);
+    host.gpu(51, None);
+    let facts = host.sample().facts;
+    let watched: Vec<u32> = facts.members.iter().map(|member| member.process.pid).collect();
+    assert_eq!(watched, [40, 41, 50, 51]);
+    let shortage = Shortage { limit: "workloads", user: Some(1002), left_out: 4, most: 4 };
+    assert_eq!(facts.shortages, [shortage]);
+}
+
 const SLUID_STEP: &str = "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0";
 
 /// A process with the user ids of `status`, below `parent`.

@@ -11,6 +11,7 @@ use crate::model::facts::{self, PodNames, ProcessRow};
 use crate::model::fair;
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
+use crate::model::subordinate::SubordinateIds;
 use crate::model::units::Bytes;
 
 /// Workloads by number; numbers increase in the order of finding. 0 means no workload.
@@ -134,6 +135,7 @@ impl WorkloadTable {
         &mut self,
         assignments: impl Iterator<Item = (Assignment, &'r ProcessRow)>,
         most: usize,
+        subordinates: &SubordinateIds,
         user: impl FnMut(u32) -> Label,
     ) -> BTreeMap<u32, u64> {
         for workload in self.workloads.values_mut() {
@@ -156,7 +158,7 @@ impl WorkloadTable {
             has_members
         });
         self.update_names(user);
-        self.watch(most)
+        self.watch(most, subordinates)
     }
 
     /// Publishes the user of each workload, and names new ones.
@@ -183,11 +185,14 @@ impl WorkloadTable {
         }
     }
 
-    /// Divides the limit between users. Within a user's share, workloads that are tracked remain so.
-    fn watch(&mut self, most: usize) -> BTreeMap<u32, u64> {
+    /// Divides the limit between users, whose subordinate ids have no share of their own. Within a user's share, workloads that are tracked remain so.
+    fn watch(&mut self, most: usize, subordinates: &SubordinateIds) -> BTreeMap<u32, u64> {
         let places = self.workloads.iter();
         let mut order: Vec<_> = places
-            .map(|(id, workload)| (!workload.watched, workload.identity.kind, *id, workload.facts.user))
+            .map(|(id, workload)| {
+                let payer = subordinates.owner(workload.facts.user);
+                (!workload.watched, workload.identity.kind, *id, payer)
+            })
             .collect();
         order.sort_unstable();
         // Any process can report over the job socket: workloads found only by it may use at most half of the limit.
@@ -208,7 +213,7 @@ impl WorkloadTable {
             }
             workload.watched = watched;
             if !watched {
-                *left_out.entry(workload.facts.user).or_default() += 1;
+                *left_out.entry(subordinates.owner(workload.facts.user)).or_default() += 1;
             }
         }
         left_out

@@ -338,5 +338,7 @@ fn a_client_that_sends_control_frames_only_is_closed() {
     wait_for("the end of the connection", SOON, || stream.write_all(&settings).is_err().then_some(()));
     // The connection has ended, with or without an error.
     let _ = answers.join().unwrap();
+    let refused = "memwarden_otlp_receiver_connections_refused_total{reason=\"frames\"}";
+    assert_eq!(daemon.wait_value(refused, |count| count > 0.0), 1.0);
     assert_eq!(daemon.get("/-/healthy").code, 200);
 }

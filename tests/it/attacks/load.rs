@@ -1,22 +1,28 @@
 //! What many and costly processes of one user do to the sampler, to the guard, and to the protection of another user.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use super::people::{ALICE, MALLORY, as_user};
-use crate::harness::{Page, program, wait_for};
+use crate::harness::{Page, now, program, wait_for};
 use crate::protection::SOON;
+use crate::protection::group::Group;
 use crate::protection::room::Room;
 
-/// Becomes the user, with these many supplementary groups, and starts as many processes.
+/// Becomes the user, with these many supplementary groups, and starts as many processes: children of one, or a chain.
 const MANY: &str = "
 import os, signal, sys
-user, groups, count = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+user, groups, count, chain = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'chain'
 os.setsid()
 os.setgroups([4_000_000_000 + number for number in range(groups)])
 os.setresgid(user, user, user)
 os.setresuid(user, user, user)
 for _ in range(count - 1):
-    if os.fork() == 0: break
+    if (os.fork() == 0) != chain: break
+else: print('up', flush=True)
 while True: signal.pause()
 ";
 
@@ -24,11 +30,18 @@ while True: signal.pause()
 struct Many(Child);
 
 impl Many {
-    fn start(room: &Room, groups: u32, count: usize) -> Self {
+    fn start(room: &Room, groups: u32, count: usize, shape: &str) -> Self {
         let mut command = program("python3");
-        command.args(["-S", "-c", MANY, &MALLORY.to_string(), &groups.to_string(), &count.to_string()]);
-        let many = Self(command.arg(room.mark("train")).stdin(Stdio::null()).spawn().unwrap());
-        let pids = wait_for("the processes", SOON, || Some(many.pids()).filter(|pids| pids.len() == count));
+        let numbers = [MALLORY.to_string(), groups.to_string(), count.to_string()];
+        command.args(["-S", "-c", MANY]).args(numbers).arg(shape);
+        command.arg(room.mark("train")).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut many = Self(command.spawn().unwrap());
+        let mut line = String::new();
+        // The last one that starts says so.
+        BufReader::new(many.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "up\n");
+        let pids = many.pids();
+        assert_eq!(pids.len(), count);
         pids.into_iter().for_each(|pid| room.show(pid));
         many
     }
@@ -57,16 +70,37 @@ impl Drop for Many {
     }
 }
 
-/// Mallory's job and Alice's reach their hard level together: both end, and the daemon is ready all the time.
-fn both_end(groups: u32, count: usize) -> Option<f64> {
+/// The number of processes: `few` in the suite, `many` with `MEMWARDEN_ATTACK_FULL`.
+fn size(few: usize, many: usize) -> usize {
+    if std::env::var_os("MEMWARDEN_ATTACK_FULL").is_some() { many } else { few }
+}
+
+/// Mallory's job and Alice's, which has a cgroup with a limit where this machine has any, reach their hard levels together: both
+/// end, Alice's kill begins before Mallory's ends, and the daemon is ready all the time. Returns the number of status files that
+/// were not read.
+fn both_end(groups: u32, count: usize, shape: &str) -> Option<f64> {
     let room = Room::staged();
     let mut other = as_user(ALICE, "sh")?;
     let other = other.args(["-c", "read line; :", &room.mark("other")]).stdin(Stdio::piped());
     let mut other = Other(other.spawn().unwrap());
     room.show(other.0.id());
-    let many = Many::start(&room, groups, count);
+    let many = Many::start(&room, groups, count, shape);
+    let group = Group::make();
+    let more = |of_host: bool| match &group {
+        Some(group) if !of_host => {
+            std::fs::write(group.file("cgroup.procs"), other.0.id().to_string()).unwrap();
+            format!(
+                "cgroup: \"{}\", host: {{soft: \"\"}}, cgroup_headroom: {{soft: 90MiB, hard: 88MiB}}",
+                group.path
+            )
+        }
+        _ => "host: {soft: 20%, hard: 10%}".to_owned(),
+    };
     let target = |name: &str, user: u32| {
-        let target = room.target(name, "host: {soft: 20%, hard: 10%}");
+        let mut target = room.target(name, &more(user == MALLORY));
+        if target.contains("cgroup: ") {
+            target = target.replace("workload: other, cgroup_headroom: {soft: \"\"}, ", "");
+        }
         target.replace("allow_users: [\"0\"]", &format!("allow_users: [\"{user}\"]"))
     };
     let file = room.configure("mode: enforce", &[target("train", MALLORY), target("other", ALICE)], "");
@@ -82,24 +116,51 @@ fn both_end(groups: u32, count: usize) -> Option<f64> {
         |page: &Page| page.sum("memwarden_limit_left_out", &[("limit", "status_reads"), ("user", &user)]);
     let page = daemon.wait_page("reads that are left out", SOON, |page| groups == 0 || left_out(page) > 0.0);
     let left_out = left_out(&page);
+    let begun = now();
+    if let Some(group) = &group {
+        let limit = if group.version1() { "memory.limit_in_bytes" } else { "memory.max" };
+        std::fs::write(group.file(limit), (48 << 20).to_string()).unwrap();
+    }
     room.available(20);
+    let wait = Duration::from_millis(1);
+    while other.0.try_wait().unwrap().is_none() && begun.elapsed() < SOON {
+        std::thread::sleep(wait);
+    }
+    let delay = begun.elapsed();
     wait_for("the end of both", SOON, || {
         assert_eq!(daemon.get("/-/ready").code, 200, "{}", daemon.log());
         let ended = other.0.try_wait().unwrap().is_some();
         (ended && many.pids().is_empty()).then_some(())
     });
     let audit = room.paired_audit();
-    assert!(audit.reached().len() > count, "all of them are recorded");
-    daemon.wait_page("whose steps took how long", SOON, |page| {
+    assert!(audit.reached().len() > count.min(4096), "all of them are recorded");
+    let line = |entry: &str, target: &str| {
+        let of_kill = |line: &&Value| {
+            let work = line["step"]["do"].as_str();
+            line["target"] == target && work.is_some_and(|work| work.starts_with("kill"))
+        };
+        let kill = audit.0.iter().find(of_kill).unwrap();
+        audit.0.iter().position(|line| line["entry"] == entry && line["number"] == kill["number"]).unwrap()
+    };
+    // Of two jobs below one limit, the second is killed only if the first did not suffice.
+    assert!(group.is_none() || line("before", "other") < line("after", "train"), "Alice's kill waited");
+    let page = daemon.wait_page("whose steps took how long", SOON, |page| {
         page.sum("memwarden_protection_job_steps_seconds_total", &[("workload", "train")]) > 0.0
     });
+    let longest = page.get("memwarden_guard_round_max_seconds", &[]);
+    println!("{count} processes: longest round {longest:?} s, the other job ended after {delay:?}");
     Some(left_out)
 }
 
 #[test]
 fn processes_with_tens_of_thousands_of_groups_delay_neither_samples_nor_another_users_job() {
-    let Some(left_out) = both_end(65_536, 60) else { return };
+    let Some(left_out) = both_end(65_536, size(60, 400), "children") else { return };
     assert!(left_out > 0.0);
+}
+
+#[test]
+fn a_chain_of_many_processes_is_killed_while_another_users_job_is() {
+    both_end(0, size(400, 3600), "chain");
 }
 
 /// Alice's process; killed when dropped.

@@ -93,7 +93,7 @@ while True:
 fn a_launcher_that_restarts_its_ranks_goes_with_them() {
     let Some(room) = Room::real() else { return };
     let mut job = Job::start(&room, LAUNCHER);
-    let daemon = room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, term_grace: 700ms");
+    let daemon = room.guard("cgroup_headroom: {soft: 40%, hard: 3%}, term_grace: 3s");
     room.wait_members(&daemon, "train", 4.0);
     job.hold(60);
     job.wait();
@@ -102,6 +102,8 @@ fn a_launcher_that_restarts_its_ranks_goes_with_them() {
     room.wait_move("cooldown");
     assert_eq!(room.group.as_ref().unwrap().pids(), [0_u32; 0]);
     let audit = room.audit();
-    assert_eq!(audit.moves("train"), ["warn", "soft", "checkpoint", "term", "kill", "verify", "cooldown"]);
+    // The cooldown may be over by now.
+    let moves = ["warn", "soft", "checkpoint", "term", "kill", "verify", "cooldown"];
+    assert_eq!(audit.moves("train")[..moves.len()], moves);
     assert_eq!(audit.begun("signal").filter(|step| step["step"]["signal"] == 15).count(), 4);
 }

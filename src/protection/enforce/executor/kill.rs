@@ -10,11 +10,13 @@ use rustix::io::Errno;
 
 use super::group::{self, OpenGroup};
 use super::reach::{self, Mode, NotSignalled};
-use super::{MOST, Machine, refused};
+use super::worker::Worker;
+use super::{MOST, refused};
 use crate::host::cgroup::Version;
 use crate::host::clock;
 use crate::model::ids::ProcessKey;
-use crate::protection::types::step::{Group, Outcome, SignalNumber, Skip, StepError, TargetId, Touched};
+use crate::protection::types::scope::Scope;
+use crate::protection::types::step::{Group, Outcome, SignalNumber, Skip, StepError, Touched};
 
 /// Maximum number of passes over a tree or cgroup, each of which finds processes missed by the one before; two are
 /// enough for a job that does not fork meanwhile.
@@ -31,11 +33,11 @@ struct Tally {
     new: u32,
 }
 
-impl Machine {
+impl Worker {
     /// Stops and kills `roots` and their descendants.
     pub(super) fn kill_tree(
         &mut self,
-        id: TargetId,
+        scope: &Scope,
         roots: &[ProcessKey],
     ) -> Result<(Outcome, u32), NotSignalled> {
         self.met.clear();
@@ -43,18 +45,18 @@ impl Machine {
         let mut first = None;
         if self.mode == Mode::Drill {
             self.look(roots)?;
-            let tally = self.strike(id, SignalNumber::KILL, &mut first);
+            let tally = self.strike(scope, SignalNumber::KILL, &mut first);
             return self.summed(tally.reached, first);
         }
         // The roots first, without inspecting the other processes.
         for key in roots {
-            self.strike_one(id, *key, SignalNumber::STOP, &mut first, &mut Tally::default());
+            self.strike_one(scope, *key, SignalNumber::STOP, &mut first, &mut Tally::default());
         }
         let begun = clock::now();
         let mut passes = 0;
         let outcome = loop {
             let outcome = self.look(roots);
-            if outcome.is_err() || self.strike(id, SignalNumber::STOP, &mut first).new == 0 {
+            if outcome.is_err() || self.strike(scope, SignalNumber::STOP, &mut first).new == 0 {
                 break outcome;
             }
             passes += 1;
@@ -83,7 +85,7 @@ impl Machine {
         outcome?;
         for _ in 0..PASSES {
             self.look(roots)?;
-            let tally = self.strike(id, SignalNumber::KILL, &mut first);
+            let tally = self.strike(scope, SignalNumber::KILL, &mut first);
             killed += tally.reached;
             if tally.new == 0 {
                 break;
@@ -107,12 +109,16 @@ impl Machine {
     }
 
     /// Kills all processes of a cgroup; by one write where all of them are in the scope.
-    pub(super) fn kill_group(&mut self, id: TargetId, group: &Group) -> Result<(Outcome, u32), NotSignalled> {
-        self.target(id)?.scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
+    pub(super) fn kill_group(
+        &mut self,
+        scope: &Scope,
+        group: &Group,
+    ) -> Result<(Outcome, u32), NotSignalled> {
+        scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
         let groups = self.groups()?;
         let (version, open) = (groups.version(), groups.open(group)?);
         let freezer = groups.freezer(group);
-        if version == Version::V2 && self.mode == Mode::Enforce && self.all_ours(id, &open).is_ok() {
+        if version == Version::V2 && self.mode == Mode::Enforce && self.all_ours(scope, &open).is_ok() {
             match open.kill() {
                 Ok(()) => {
                     let killed = u32::try_from(self.touched.len()).unwrap_or(u32::MAX);
@@ -125,13 +131,13 @@ impl Machine {
             }
         }
         self.touched.clear();
-        self.kill_members(id, &open, freezer.as_ref())
+        self.kill_members(scope, &open, freezer.as_ref())
     }
 
     /// Kills the processes of a cgroup one by one, repeatedly until it has no new ones.
     fn kill_members(
         &mut self,
-        id: TargetId,
+        scope: &Scope,
         open: &OpenGroup,
         freezer: Option<&OpenGroup>,
     ) -> Result<(Outcome, u32), NotSignalled> {
@@ -139,7 +145,7 @@ impl Machine {
         let (mut reached, mut first) = (0, None);
         // A v1 freezer delays signals until it thaws.
         let stopped = freezer
-            .filter(|freezer| self.mode == Mode::Enforce && self.all_ours(id, freezer).is_ok())
+            .filter(|freezer| self.mode == Mode::Enforce && self.all_ours(scope, freezer).is_ok())
             .filter(|freezer| freezer.freeze(true).is_ok());
         self.touched.clear();
         let (mut outcome, mut all) = (Ok(()), true);
@@ -152,7 +158,7 @@ impl Machine {
                     break;
                 }
             }
-            let tally = self.strike(id, SignalNumber::KILL, &mut first);
+            let tally = self.strike(scope, SignalNumber::KILL, &mut first);
             reached += tally.reached;
             if tally.new == 0 || self.mode == Mode::Drill {
                 break;
@@ -186,7 +192,7 @@ impl Machine {
     }
 
     /// Whether all processes of a cgroup are in the scope; records them. A process that cannot be inspected is not.
-    pub(super) fn all_ours(&mut self, id: TargetId, open: &OpenGroup) -> Result<(), NotSignalled> {
+    pub(super) fn all_ours(&mut self, scope: &Scope, open: &OpenGroup) -> Result<(), NotSignalled> {
         self.touched.clear();
         if !self.list(open).map_err(|error| group::failed("list", error))? {
             return Err(group::failed("see everybody in the group", Errno::PERM).into());
@@ -199,7 +205,7 @@ impl Machine {
                 Err(Errno::NOENT | Errno::SRCH) if !reach::exists(pid) => continue,
                 Err(error) => return Err(group::failed("look at", error).into()),
             };
-            match self.find(id, key) {
+            match self.find(scope, key) {
                 Ok(found) => self.note(reach::touched(&found.process, 0)),
                 Err(NotSignalled::Skip(_)) => {}
                 Err(error) => return Err(error),
@@ -209,18 +215,18 @@ impl Machine {
     }
 
     /// Signals the processes in `pids` that were not signalled before.
-    fn strike(&mut self, id: TargetId, signal: SignalNumber, first: &mut Option<StepError>) -> Tally {
+    fn strike(&mut self, scope: &Scope, signal: SignalNumber, first: &mut Option<StepError>) -> Tally {
         let mut tally = Tally::default();
         for place in 0..self.pids.len() {
             let Ok((key, _, _)) = self.proc.glance(self.pids[place]) else { continue };
-            self.strike_one(id, key, signal, first, &mut tally);
+            self.strike_one(scope, key, signal, first, &mut tally);
         }
         tally
     }
 
     fn strike_one(
         &mut self,
-        id: TargetId,
+        scope: &Scope,
         key: ProcessKey,
         signal: SignalNumber,
         first: &mut Option<StepError>,
@@ -229,7 +235,7 @@ impl Machine {
         if self.met.len() >= 2 * MOST || !self.met.insert(key) {
             return;
         }
-        let found = match self.find(id, key) {
+        let found = match self.find(scope, key) {
             Ok(found) => found,
             Err(NotSignalled::Skip(_)) => return,
             Err(NotSignalled::Error(error)) => {

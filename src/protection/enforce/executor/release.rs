@@ -11,10 +11,13 @@ use rustix::io::Errno;
 
 use super::raw;
 use crate::host::clock;
+use crate::model::time::Timestamp;
 use crate::protection::types::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
 
 /// Capacity of the queue of processes.
 const QUEUE: usize = 256;
+/// Maximum number of steps at once.
+const STEPS: usize = 16;
 
 /// A process whose memory is released.
 #[derive(Debug)]
@@ -29,12 +32,23 @@ struct ReleaseOrder {
 /// The handle of the thread.
 #[derive(Debug)]
 pub(super) struct Releaser {
-    orders: SyncSender<ReleaseOrder>,
+    queue: ReleaseQueue,
     ended: Receiver<Finished>,
 }
 
+/// The queue of the thread.
+#[derive(Clone, Debug)]
+pub(super) struct ReleaseQueue(SyncSender<ReleaseOrder>);
+
+impl ReleaseQueue {
+    /// Queues one process; returns whether there was room for it.
+    pub(super) fn take(&self, process: OwnedFd, pid: u32, ticket: Ticket, last: bool) -> bool {
+        self.0.try_send(ReleaseOrder { process, pid, ticket, last }).is_ok()
+    }
+}
+
 impl Releaser {
-    /// Starts the thread, which ends when this is dropped.
+    /// Starts the thread, which ends when this and all copies of its queue are dropped.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -42,12 +56,12 @@ impl Releaser {
         let (orders, inbox) = sync_channel(QUEUE);
         let (report, ended) = sync_channel(QUEUE);
         std::thread::Builder::new().name("release".to_owned()).spawn(move || serve(&inbox, &report))?;
-        Ok(Self { orders, ended })
+        Ok(Self { queue: ReleaseQueue(orders), ended })
     }
 
-    /// Queues one process; returns whether there was room for it.
-    pub(super) fn take(&self, process: OwnedFd, pid: u32, ticket: Ticket, last: bool) -> bool {
-        self.orders.try_send(ReleaseOrder { process, pid, ticket, last }).is_ok()
+    /// Its queue.
+    pub(super) const fn queue(&self) -> &ReleaseQueue {
+        &self.queue
     }
 
     /// Adds the steps that have ended.
@@ -56,23 +70,41 @@ impl Releaser {
     }
 }
 
+/// What became of the processes of one step so far.
+#[derive(Debug)]
+struct Tally {
+    ticket: Ticket,
+    begun: Timestamp,
+    taken: u32,
+    failure: Option<(u32, i32)>,
+}
+
 fn serve(inbox: &Receiver<ReleaseOrder>, report: &SyncSender<Finished>) {
-    let (mut begun, mut taken) = (None, 0);
-    let mut failure = None;
-    for errand in inbox {
-        let begun_at = *begun.get_or_insert_with(clock::now);
-        match raw::mrelease(errand.process.as_fd()) {
-            Ok(()) => taken += 1,
+    // The processes of several steps alternate; a step whose last process found no room is never reported.
+    let mut tallies: Vec<Tally> = Vec::with_capacity(STEPS);
+    for ReleaseOrder { process, pid, ticket, last } in inbox {
+        let known = tallies.iter().position(|tally| tally.ticket == ticket);
+        let place = known.unwrap_or_else(|| {
+            if tallies.len() == STEPS {
+                tallies.remove(0);
+            }
+            tallies.push(Tally { ticket, begun: clock::now(), taken: 0, failure: None });
+            tallies.len() - 1
+        });
+        let tally = &mut tallies[place];
+        match raw::mrelease(process.as_fd()) {
+            Ok(()) => tally.taken += 1,
             Err(error) => match Errno::from_io_error(&error) {
                 // Its memory is already free, or shared with a living process.
                 Some(Errno::SRCH | Errno::INVAL) => {}
-                errno => failure = Some((errand.pid, errno.map_or(0, Errno::raw_os_error))),
+                errno => tally.failure = Some((pid, errno.map_or(0, Errno::raw_os_error))),
             },
         }
-        if !errand.last {
+        if !last {
             continue;
         }
-        let took = clock::now().since(begun_at);
+        let Tally { begun, taken, failure, .. } = tallies.remove(place);
+        let took = clock::now().since(begun);
         let result = match (taken, failure) {
             (0, Some((_, errno))) if errno == Errno::NOSYS.raw_os_error() => {
                 Ok(done(Outcome::Skipped(Skip::Unsupported), 0, took))
@@ -82,8 +114,7 @@ fn serve(inbox: &Receiver<ReleaseOrder>, report: &SyncSender<Finished>) {
             (taken, _) => Ok(done(Outcome::Done, taken, took)),
         };
         // Nobody asks any more where the report is full.
-        let _ = report.try_send(Finished::new(errand.ticket, result));
-        (begun, taken, failure) = (None, 0, None);
+        let _ = report.try_send(Finished::new(ticket, result));
     }
 }
 

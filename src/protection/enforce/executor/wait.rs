@@ -47,11 +47,15 @@ pub(super) enum Progress {
 }
 
 impl Goal {
-    /// Evaluates the wait; descriptors of ended processes are closed.
-    pub(super) fn check(&mut self) -> Progress {
+    /// Evaluates the wait; descriptors of ended processes are closed. The number of those that are left is exact where `count`
+    /// is set; otherwise one that is alive suffices, so that a job of thousands costs no more than any other.
+    pub(super) fn check(&mut self, count: bool) -> Progress {
         match self {
             Self::End { processes, group } => {
-                processes.retain(|process| !ended(process));
+                if count {
+                    processes.retain(|process| !ended(process));
+                }
+                while processes.pop_if(|process| ended(process)).is_some() {}
                 let left = u32::try_from(processes.len()).unwrap_or(u32::MAX);
                 if left == 0 && group.as_ref().is_none_or(OpenGroup::empty) {
                     Progress::Reached

@@ -13,9 +13,6 @@ use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Ack, Rung, State};
 use crate::protection::types::step::{Executor, Finished, Outcome, Step, StepDone, StepError, Work};
 
-/// Time limit of one wait for victims that stay after a kill; the wait is repeated until they end.
-const AWAIT_TIMEOUT: Duration = Duration::from_secs(600);
-
 impl GuardLoop {
     /// Thaws the cgroup of a slot's job, if it is frozen, whatever became of its processes.
     pub(super) fn thaw(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
@@ -37,6 +34,9 @@ impl GuardLoop {
             executor.poll(&mut self.finished);
         }
         for place in 0..self.finished.len() {
+            if self.take_back(place, now) {
+                continue;
+            }
             let Finished { ticket, result, .. } = &self.finished[place];
             let owner = self.slots.iter().enumerate().find_map(|(slot, job)| {
                 Some((slot, job.as_ref().and_then(|job| job.pending.find(*ticket))?))
@@ -98,26 +98,6 @@ impl GuardLoop {
                 None
             }
             _ => None,
-        }
-    }
-
-    /// Waits for victims again, after a time limit or a failed wait.
-    pub(super) fn await_victims(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
-        let Some(job) = self.slots[slot].as_ref() else { return };
-        let roster = job.awaited();
-        let work = Work::AwaitEnd {
-            processes: Arc::clone(&roster.largest),
-            group: roster.group.clone(),
-            within: AWAIT_TIMEOUT,
-        };
-        let step = Step { target: id(slot), stage: State::Verify, work };
-        let done = self.perform(slot, &step, clock);
-        let Some(job) = self.slots[slot].as_mut() else { return };
-        job.verification.awaited = Some(clock());
-        if let Some(StepDone { outcome: Outcome::Started(ticket), processes, .. }) = done
-            && job.pending.add(ticket, step.work.label())
-        {
-            job.verification.alive = Some(processes.max(1));
         }
     }
 

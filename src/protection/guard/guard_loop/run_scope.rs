@@ -88,14 +88,16 @@ impl GuardLoop {
             return (RunOutcome::Already, 0);
         };
         self.act(slot, &transition, &observed, now, clock);
-        let signals = self.plan.steps().iter().zip(&self.carried);
-        let signals = signals.filter(|(planned, _)| matches!(planned.step.work, Work::Signal { .. }));
+        let steps = self.plan.steps().iter();
+        let signals = steps.filter(|planned| matches!(planned.step.work, Work::Signal { .. }));
         let planned = u32::try_from(signals.count()).unwrap_or(u32::MAX);
         let work = Work::RunRequested { request: Arc::clone(request) };
         self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
         let Some(job) = &self.slots[slot] else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
-        match (target.limits.mode, job.checkpoint.catching) {
+        // Of thousands of signals the rest is sent in later rounds.
+        let so_far = job.progress.as_ref().map(|progress| progress.requested);
+        match (target.limits.mode, so_far.or(job.checkpoint.catching)) {
             (Mode::Enforce, Some(count)) if count > 0 => (RunOutcome::Asked, count),
             (Mode::Enforce, _) if target.ask.touch.is_some() => (RunOutcome::Asked, 0),
             (Mode::Enforce, _) => (RunOutcome::NoHandler, 0),

@@ -137,7 +137,7 @@ impl Scene {
             Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), exempt.clone(), background).unwrap();
         let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt)) };
         let (notes, mailbox) = (Notes::default(), Arc::new(Mailbox::default()));
-        let diary = Box::new(Diary { notes: notes.clone(), open: 0, silent: false });
+        let diary = Box::new(Diary { notes: notes.clone(), begun: 0, open: Vec::new(), silent: false });
         std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();
         tree.add(&fixture::Process::new(1, "init"));
         let meter = HostMeter::open(&tree.proc()).ok();

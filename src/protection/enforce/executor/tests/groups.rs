@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::job::{Job, until};
 use super::*;
+use crate::host::cgroup;
 use crate::model::units::Bytes;
-use crate::protection::enforce::executor::{cgroup, process_status};
+use crate::protection::enforce::executor::process_status;
 use crate::protection::types::scope::Refusal;
 use crate::protection::types::step::{Finished, Group, Outcome, Skip};
 use cgroup::Version;

@@ -4,6 +4,7 @@ mod groups;
 mod job;
 mod namespace;
 mod one;
+mod pool;
 mod trees;
 mod waiting;
 

@@ -1,0 +1,88 @@
+//! Steps that are handed over to threads.
+
+use super::job::{Job, until};
+use super::*;
+use crate::protection::types::scope::Refusal;
+use crate::protection::types::step::{Finished, Outcome, Place, Skip, Ticket};
+
+/// Waits for the results of steps.
+fn results<const N: usize>(machine: &mut Machine, tickets: [Ticket; N]) -> [Result<StepDone, StepError>; N] {
+    let mut finished: Vec<Finished> = Vec::new();
+    let of = |finished: &[Finished], ticket| {
+        finished.iter().find(|finished| finished.ticket == ticket).map(|finished| finished.result.clone())
+    };
+    until("the results", || {
+        machine.poll(&mut finished);
+        tickets.iter().all(|ticket| of(&finished, *ticket).is_some())
+    });
+    tickets.map(|ticket| of(&finished, ticket).unwrap())
+}
+
+#[test]
+fn a_tree_is_killed_by_a_thread_within_its_scope_and_awaited() {
+    let mut job = Job::python("for _ in range(3): os.fork()\nsay('up')\nsignal.pause()\n");
+    job.line();
+    until("all of them", || job.session().len() == 8);
+    let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let killing = step(Work::KillTree { roots: [job.key].into() });
+    assert_eq!(machine.place(&killing), Place::Here, "without threads");
+    machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    assert_eq!(machine.place(&killing), Place::Elsewhere);
+    let kill = machine.hand_over(&killing).unwrap();
+    let [done] = results(&mut machine, [kill]);
+    let done = done.unwrap();
+    assert_eq!((done.outcome, done.processes), (Outcome::Done, 8));
+    assert_eq!(machine.touched_by(kill).len(), 8);
+    until("the end of all of them", || job.session().is_empty());
+}
+
+#[test]
+fn an_end_is_reported_after_the_step_that_awaits_it() {
+    let mut job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let within = std::time::Duration::from_secs(20);
+    let awaiting = step(Work::AwaitEnd { processes: [job.key].into(), group: None, within });
+    let ticket = machine.hand_over(&awaiting).unwrap();
+    let [begun] = results(&mut machine, [ticket]);
+    let begun = begun.unwrap();
+    let Outcome::Started(later) = begun.outcome else { panic!("{begun:?}") };
+    signal(&mut machine, job.key, SignalNumber::KILL).unwrap();
+    job.reap();
+    let [ended] = results(&mut machine, [later]);
+    assert_eq!(ended.unwrap().outcome, Outcome::Done);
+}
+
+#[test]
+fn a_thread_kills_no_process_outside_the_scope() {
+    let other = Job::start(&["sleep", "60"]);
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let ticket = machine.hand_over(&step(Work::KillTree { roots: [other.key].into() })).unwrap();
+    let [refused] = results(&mut machine, [ticket]);
+    assert_eq!(refused.unwrap_err(), StepError::Refused { pid: other.key.pid, refusal: Refusal::NoMember });
+    assert!(other.alive() && job.alive());
+    machine.bound(TARGET, None).unwrap();
+    let nobody = machine.hand_over(&step(Work::KillTree { roots: [job.key].into() }));
+    assert_eq!(nobody, Err(StepError::NoScope(TARGET)));
+}
+
+#[test]
+fn as_many_steps_as_there_are_threads_are_carried_out_at_once() {
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let killing = step(Work::KillTree { roots: [job.key].into() });
+    // Their results are not taken, so that each thread keeps its place.
+    let tickets = [(); 4].map(|()| {
+        assert_eq!(machine.place(&killing), Place::Elsewhere);
+        machine.hand_over(&killing).unwrap()
+    });
+    assert_eq!(machine.place(&killing), Place::Nowhere);
+    let results = results(&mut machine, tickets);
+    let done = |outcome| results.iter().flatten().filter(|done| done.outcome == outcome).count();
+    assert!(done(Outcome::Done) >= 1, "{results:?}");
+    assert_eq!(done(Outcome::Done) + done(Outcome::Skipped(Skip::Gone)), 4, "{results:?}");
+    assert_eq!(machine.place(&killing), Place::Elsewhere);
+}

@@ -1,0 +1,223 @@
+//! Steps that another thread carries out: what the guard does meanwhile, and afterwards.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::{Notes, World};
+use crate::host::cgroup::{Hierarchy, Version};
+use crate::model::lock::lock;
+use crate::protection::enforce::levels::GroupMeter;
+use crate::protection::guard::input::GuardInput;
+use crate::protection::plan::victim::Roster;
+use crate::protection::types::scope::{Refusal, Scope};
+use crate::protection::types::step::{
+    Executor, Finished, Group, Outcome, Place, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched,
+};
+
+/// The steps that have not ended, and the results that are due.
+#[derive(Clone, Debug, Default)]
+struct Elsewhere(Arc<Mutex<(Vec<Ticket>, Vec<Finished>)>>);
+
+impl Elsewhere {
+    /// The oldest step ends, if there is one.
+    fn end(&self, outcome: Outcome) {
+        let mut state = lock(&self.0);
+        if state.0.is_empty() {
+            return;
+        }
+        let ticket = state.0.remove(0);
+        state.1.push(Finished::new(ticket, Ok(StepDone { outcome, processes: 1, micros: 1 })));
+    }
+}
+
+/// Has room for two steps elsewhere, which end when the test says so.
+#[derive(Debug)]
+struct Handing {
+    notes: Notes,
+    elsewhere: Elsewhere,
+    next: u64,
+}
+
+impl Executor for Handing {
+    fn bound(&mut self, _target: TargetId, _scope: Option<Scope>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn place(&self, step: &Step) -> Place {
+        match step.work.lists() {
+            false => Place::Here,
+            true if lock(&self.elsewhere.0).0.len() < 2 => Place::Elsewhere,
+            true => Place::Nowhere,
+        }
+    }
+
+    fn hand_over(&mut self, step: &Step) -> Result<Ticket, StepError> {
+        self.notes.0.lock().unwrap().push(format!("slot {}: {}", step.target.0, step.work));
+        self.next += 1;
+        lock(&self.elsewhere.0).0.push(Ticket(self.next));
+        Ok(Ticket(self.next))
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        self.notes.0.lock().unwrap().push(format!("slot {}, at once: {}", step.target.0, step.work));
+        Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: 1 })
+    }
+
+    fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {
+        self.perform(step)
+    }
+
+    fn touched(&self) -> &[Touched] {
+        &[]
+    }
+
+    fn poll(&mut self, finished: &mut Vec<Finished>) {
+        finished.append(&mut lock(&self.elsewhere.0).1);
+    }
+
+    fn forget(&mut self, _target: TargetId) {}
+}
+
+/// Three jobs, of the users 7, 7 and 8, each with a limit of its own.
+fn world(more: &str, grouped: bool) -> (World, Elsewhere) {
+    let elsewhere = Elsewhere::default();
+    let handing = elsewhere.clone();
+    let world =
+        World::with(more, false, move |notes| Box::new(Handing { notes, elsewhere: handing, next: 0 }));
+    world.uses(100);
+    for slot in [1, 2] {
+        copy(&world, slot);
+    }
+    let hierarchy = Hierarchy { version: Version::V2, root: world.folder.path().to_owned() };
+    let mut facts = world.facts(&[10], true);
+    for (slot, user) in [(1, 7), (2, 8)] {
+        let mut job = world.facts(&[10 + u32::try_from(slot).unwrap()], true).slots[0].take().unwrap();
+        let meter = GroupMeter::open(&hierarchy, &format!("/{slot}")).ok();
+        (job.serial, job.user, job.meter) = (10 + slot as u64, Some(user), Some(meter));
+        facts.slots[slot] = Some(job);
+    }
+    for job in facts.slots.iter_mut().flatten().filter(|_| grouped) {
+        let group = Some(Group { path: "/job".into(), inode: 5 });
+        job.roster = Arc::new(Roster { group, ..(*job.roster).clone() });
+    }
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    (world, elsewhere)
+}
+
+/// Gives another job the files of the first.
+fn copy(world: &World, slot: usize) {
+    let other = world.folder.path().join(slot.to_string());
+    std::fs::create_dir_all(&other).unwrap();
+    for entry in std::fs::read_dir(world.folder.path().join("job")).unwrap().flatten() {
+        std::fs::write(other.join(entry.file_name()), std::fs::read(entry.path()).unwrap()).unwrap();
+    }
+}
+
+/// The lines of steps: which jobs are killed together is the policy's matter.
+fn steps(world: &World) -> String {
+    let notes = world.notes.take();
+    let steps: Vec<_> = notes.iter().filter(|note| note.starts_with("slot")).map(String::as_str).collect();
+    steps.join("\n")
+}
+
+/// Ends all steps, so that each has its pair.
+fn finish(world: &mut World, elsewhere: &Elsewhere) {
+    for _ in 0..20 {
+        elsewhere.end(Outcome::Done);
+        world.rounds(1);
+    }
+}
+
+#[test]
+fn a_kill_that_takes_long_delays_another_job_of_its_user_only() {
+    let (mut world, elsewhere) = world("", false);
+    world.rounds(3);
+    world.uses(1020);
+    copy(&world, 1);
+    copy(&world, 2);
+    world.rounds(5);
+    expect![[r#"
+        slot 0: kill 1 processes and their descendants
+        slot 2: kill 1 processes and their descendants"#]]
+    .assert_eq(&steps(&world));
+    elsewhere.end(Outcome::Done);
+    world.rounds(2);
+    // The second job of the user waits until the plan of the first has ended.
+    expect![[r#"
+        slot 0: release the memory of 1 processes"#]]
+    .assert_eq(&steps(&world));
+    for _ in 0..8 {
+        elsewhere.end(Outcome::Done);
+        world.rounds(2);
+    }
+    expect![[r#"
+        slot 2: release the memory of 1 processes
+        slot 0: wait up to 10 s for 1 processes to end
+        slot 2: wait up to 10 s for 1 processes to end
+        slot 0, at once: write the incident record
+        slot 1: kill 1 processes and their descendants
+        slot 2, at once: write the incident record
+        slot 1: release the memory of 1 processes
+        slot 1: wait up to 10 s for 1 processes to end
+        slot 1, at once: write the incident record"#]]
+    .assert_eq(&steps(&world));
+}
+
+#[test]
+fn a_group_that_was_not_killed_elsewhere_is_killed_as_a_tree() {
+    let (mut world, elsewhere) = world("", true);
+    world.rounds(3);
+    world.uses(1020);
+    world.rounds(3);
+    elsewhere.end(Outcome::Skipped(Skip::Unsupported));
+    world.rounds(3);
+    elsewhere.end(Outcome::Done);
+    world.rounds(3);
+    expect![[r#"
+        slot 0: kill all processes in /job
+        slot 0: kill 1 processes and their descendants
+        slot 0: release the memory of 1 processes"#]]
+    .assert_eq(&steps(&world));
+    finish(&mut world, &elsewhere);
+}
+
+#[test]
+fn a_job_that_leaves_while_it_is_killed_has_its_step_recorded_and_its_plan_ends() {
+    let (mut world, elsewhere) = world("", false);
+    world.rounds(3);
+    world.uses(1020);
+    world.rounds(3);
+    let mut facts = world.facts(&[10], false);
+    facts.slots.iter_mut().for_each(|slot| *slot = None);
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.rounds(2);
+    // The journal of these tests panics at its end where a step has no result.
+    finish(&mut world, &elsewhere);
+    assert_eq!(steps(&world), "slot 0: kill 1 processes and their descendants");
+}
+
+#[test]
+fn thousands_of_signals_are_sent_in_several_rounds() {
+    let (mut world, elsewhere) = world(", checkpoint: {grace: 0s}", false);
+    world.rounds(3);
+    let now = Cell::new(world.now.get());
+    // Each look at the clock takes a millisecond.
+    let clock = || now.replace(now.get().plus(Duration::from_millis(1)));
+    let mut facts = world.facts(&(100..200).collect::<Vec<_>>(), false);
+    facts.at = now.get();
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.uses(940);
+    let (mut most, mut sum) = (0, 0);
+    for _ in 0..600 {
+        now.set(now.get().plus(Duration::from_millis(20)));
+        world.watch.round(&clock);
+        let sent = steps(&world).lines().filter(|line| line.contains("signal 15")).count();
+        (most, sum) = (most.max(sent), sum + sent);
+    }
+    assert!(most < 20, "{most} in one round");
+    assert_eq!(sum, 100);
+    finish(&mut world, &elsewhere);
+}
