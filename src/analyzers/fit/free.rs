@@ -1,6 +1,6 @@
 //! What each rank holds, and what is free for it, in this tick.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use super::Asked;
@@ -8,6 +8,8 @@ use crate::model::analyzer::View;
 use crate::model::facts::{Facts, ProcessRow};
 use crate::model::finding::Subject;
 use crate::model::fit::{Medium, Prediction, RankPredictions, Word as _};
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::units::real;
 use crate::sources::cgroup::metrics::{HEADROOM, LIMIT, WORKING_SET};
@@ -20,6 +22,11 @@ type Allocator<'v> = (&'v str, &'v str, u16);
 /// The statistics of an allocator that a rank reported longer ago are not used: the Python client reports them once a
 /// second, unless the interpreter is busy in one call or the job sets another interval.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// What each process could hold of the host (an empty label) or of a cgroup, in the last ticks.
+pub(super) type Recent = HashMap<(ProcessKey, Label), VecDeque<f64>>;
+/// Number of ticks whose median counts.
+const TICKS: usize = 5;
 
 /// The free memory of one tick.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(super) struct Free<'v> {
     room: HashMap<&'v str, f64>,
     /// The room of each cgroup on its whole path, as the source computes it.
     path_room: HashMap<&'v str, f64>,
+    /// See [`Free::steady`].
+    steady: HashMap<(ProcessKey, Label), f64>,
 }
 
 /// A place that a phase takes memory from.
@@ -103,7 +112,34 @@ impl<'v> Free<'v> {
             device_free: if on(Medium::Device) { by_rank(view.points(&DEVICE_FREE)) } else { HashMap::new() },
             room: room.collect(),
             path_room: by_cgroup(view.points(&HEADROOM)),
+            steady: HashMap::new(),
         }
+    }
+
+    /// Replaces what each rank holds and what is free for it on the host by the median of the last ticks. Both change with
+    /// each micro-batch, and are read at different times.
+    pub(super) fn steady(&mut self, ranks: &[&RankPredictions], recent: &mut Recent) {
+        let mut before = std::mem::take(recent);
+        for rank in ranks {
+            let host = rank.predictions.iter().find(|own| own.medium == Medium::Host);
+            let Some((process, prediction)) = rank.process.zip(host) else { continue };
+            for place in self.places(rank, prediction) {
+                let Some(capacity) = place.capacity else { continue };
+                let key = (process, place.subject.cgroup);
+                let mut last = before.remove(&key).unwrap_or_default();
+                last.push_back(capacity);
+                if last.len() > TICKS {
+                    last.pop_front();
+                }
+                recent.insert(key, last);
+            }
+        }
+        let median = |last: &VecDeque<f64>| {
+            let mut sorted: Vec<f64> = last.iter().copied().collect();
+            sorted.sort_by(f64::total_cmp);
+            sorted.get(sorted.len() / 2).copied()
+        };
+        self.steady = recent.iter().filter_map(|(key, last)| Some((key.clone(), median(last)?))).collect();
     }
 
     /// The memory that the rank holds in the terms of the prediction now; absent where it is not known.
@@ -121,14 +157,16 @@ impl<'v> Free<'v> {
             Medium::Device => self.gpu(rank, prediction).into_iter().collect(),
             Medium::Host => {
                 let holds = self.holds(rank, prediction);
-                let with = |free: Option<f64>| holds.zip(free).map(|(holds, free)| holds + free);
-                let host = Place { subject: Subject::host(), capacity: with(self.host), neighbour: None };
-                let cgroup = self.cgroup(rank).map(|(path, room)| Place {
-                    subject: Subject::cgroup(&path.into()),
-                    capacity: with(Some(room)),
-                    neighbour: None,
-                });
-                std::iter::once(host).chain(cgroup).collect()
+                let place = |subject: Subject, free: Option<f64>| {
+                    let steady =
+                        rank.process.and_then(|process| self.steady.get(&(process, subject.cgroup.clone())));
+                    let capacity =
+                        steady.copied().or_else(|| holds.zip(free).map(|(holds, free)| holds + free));
+                    Place { subject, capacity, neighbour: None }
+                };
+                let cgroup = self.cgroup(rank);
+                let cgroup = cgroup.map(|(path, room)| place(Subject::cgroup(&path.into()), Some(room)));
+                std::iter::once(place(Subject::host(), self.host)).chain(cgroup).collect()
             }
             // The job states what is free there, in its own mount namespace.
             Medium::Shm | Medium::Disk => vec![Place {

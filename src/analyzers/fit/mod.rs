@@ -76,6 +76,7 @@ struct Fits {
     failing: Latch<bool>,
     /// The phases that did not fit in the previous tick.
     failed: HashSet<Failed>,
+    recent: free::Recent,
 }
 
 /// A phase of a process that does not fit a resource.
@@ -101,6 +102,7 @@ impl Analyzer for Fits {
         let failed = std::mem::take(&mut self.failed);
         let ranks = view.facts().map_or(&[][..], |facts| &facts.predictions);
         if ranks.is_empty() {
+            self.recent.clear();
             return;
         }
         // All ranks whose process is not known have one share.
@@ -109,7 +111,8 @@ impl Analyzer for Fits {
         let mut left_out = BTreeMap::<u32, u64>::new();
         beyond.iter().for_each(|rank| *left_out.entry(user(rank)).or_default() += 1);
         out.shortages.extend(Shortage::of_users("fit_ranks", MOST_RANKS, &left_out));
-        let free = Free::of(view, &ranks);
+        let mut free = Free::of(view, &ranks);
+        free.steady(&ranks, &mut self.recent);
         let asked = ranks.iter().copied().flat_map(|rank| {
             rank.predictions
                 .iter()

@@ -155,6 +155,23 @@ fn an_estimate_fails_only_where_it_is_sure() {
 }
 
 #[test]
+fn memory_of_the_host_and_of_its_process_that_was_read_at_different_times_is_no_shortage() {
+    let step = || vec![predicted(Phase::Step, Medium::Host, 9.0, 9.1)];
+    let mut fits = Fits::default();
+    // Its micro-batches take up to 4 GiB: read at the end of one and at the begin of the next, 4 of 10 GiB are missing.
+    for (second, rss, used) in [(1, 5.0, 5.0), (2, 5.0, 5.0), (3, 4.0, 8.0), (4, 8.0, 4.0), (5, 4.0, 8.0)] {
+        let out = Node::new(50.0).limited(10.0, used).rank("a", 1, rss, step()).tick(&mut fits, second);
+        assert_eq!(out.outlook.fits[0].verdict, Verdict::Fits, "at {second} s");
+    }
+    let taken = (6..=8).map(|second| {
+        // Another process in the cgroup takes 3 GiB.
+        let node = Node::new(50.0).limited(10.0, 8.0).rank("a", 1, 5.0, step());
+        node.tick(&mut fits, second).outlook.fits[0].verdict
+    });
+    assert_eq!(taken.last(), Some(Verdict::WillNotFit));
+}
+
+#[test]
 fn ranks_of_a_run_take_memory_in_the_same_phase() {
     let optimizer = || vec![predicted(Phase::Optimizer, Medium::Host, 12.0, 12.0)];
     // Each holds 2 and needs 10 more; 16 are free.
@@ -238,16 +255,17 @@ fn an_old_report_of_a_gpu_is_not_used() {
 #[test]
 fn a_job_is_told_that_it_will_not_fit_in_the_second_tick_in_a_row() {
     let mut fits = Fits::default();
-    let node = |host: f64| {
-        Node::new(host).rank("sft", 7, 1.0, vec![predicted(Phase::Step, Medium::Host, 20.0, 20.0)])
+    let node = |free: f64| {
+        let step = predicted(Phase::Step, Medium::Device, 20.0, 20.0);
+        Node::new(100.0).gpu(free).rank("sft", 7, 1.0, vec![step])
     };
-    let mut told = |host: f64, second: u64| {
-        let out = node(host).tick(&mut fits, second);
+    let mut told = |free: f64, second: u64| {
+        let out = node(free).tick(&mut fits, second);
         out.answers.first().map(|answer| answer.verdict)
     };
-    let (large, small) = (100.0, 10.0);
-    let hosts = [large, small, large, small, small, small, large, small];
-    let verdicts: Vec<_> = (1..).zip(hosts).map(|(second, host)| told(host, second)).collect();
+    let (large, small) = (50.0, 1.0);
+    let free = [large, small, large, small, small, small, large, small];
+    let verdicts: Vec<_> = (1..).zip(free).map(|(second, free)| told(free, second)).collect();
     let (fits, fails) = (Some(Verdict::Fits), Some(Verdict::WillNotFit));
     assert_eq!(verdicts, [fits, None, fits, None, fails, fails, fits, None]);
 }
@@ -309,20 +327,22 @@ fn the_advice_has_the_size_that_fits() {
     let size = Size {
         unit: SizeUnit::Batches,
         units: 100,
-        samples: None,
+        samples: Some(8),
         length: None,
         fixed: 10.0 * GIB,
         per_unit: 0.3 * GIB,
         per_square: 0.0,
     };
-    let evaluation =
-        Prediction { size: Some(size), ..predicted(Phase::Evaluation, Medium::Device, 40.0, 40.0) };
-    let out = Node::new(10.0).gpu(3.0).rank("sft", 7, 1.0, vec![evaluation]).analyzed();
-    assert!(
-        out.findings[0].summary.ends_with("eval_accumulation_steps=16 fits."),
-        "{}",
-        out.findings[0].summary
-    );
+    let said = |medium: Medium, samples: Option<u64>| {
+        let size = Some(Size { samples, ..size.clone() });
+        let evaluation = Prediction { size, ..predicted(Phase::Evaluation, medium, 40.0, 40.0) };
+        let out = Node::new(14.0).gpu(3.0).rank("sft", 7, 1.0, vec![evaluation]).analyzed();
+        out.findings[0].summary.clone()
+    };
+    let fits = |summary: &str| summary.ends_with("; the outputs of 16 of 100 batches fit.");
+    assert!(said(Medium::Device, Some(8)).ends_with("; eval_accumulation_steps=16 fits."));
+    assert!(fits(&said(Medium::Device, None)), "no Trainer moves them to the host");
+    assert!(fits(&said(Medium::Host, Some(8))), "they are on the host");
 }
 
 #[test]
