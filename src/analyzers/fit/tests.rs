@@ -334,7 +334,7 @@ fn the_advice_has_the_size_that_fits() {
         per_square: 0.0,
     };
     let said = |medium: Medium, samples: Option<u64>| {
-        let size = Some(Size { samples, ..size.clone() });
+        let size = Some(Size { samples, ..size });
         let evaluation = Prediction { size, ..predicted(Phase::Evaluation, medium, 40.0, 40.0) };
         let out = Node::new(14.0).gpu(3.0).rank("sft", 7, 1.0, vec![evaluation]).analyzed();
         out.findings[0].summary.clone()
