@@ -1,6 +1,7 @@
 //! `leak`: what grows, how fast, since when, the evidence, and what to do.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -101,20 +102,29 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growing, no
     }
 }
 
-/// What grows in a resource that runs short: its own memory, or the workload that grows fastest where others use it. It is
-/// known after the processes have ended. Empty where nothing grows, otherwise lines of a report.
+/// What grows in a resource that runs short: its own memory, or the workload in it that grows fastest. One that has ended is
+/// named where none grows now. Empty where nothing grows, otherwise lines of a report.
 pub(super) fn grown(recorder: &Recorder, resource: &Subject) -> String {
     let all = &recorder.subjects.growing;
     let own = all.get_key_value(resource).filter(|(_, growth)| growth.known.stated.is_some());
-    let is_shared = matches!(resource.resource.as_str(), "host" | "cgroup");
+    let is_inside = |growth: &Growing| match resource.resource.as_str() {
+        "host" => true,
+        "cgroup" => Path::new(&growth.cgroup).starts_with(resource.cgroup.as_str()),
+        _ => false,
+    };
     let others = all.iter().filter(|(subject, growth)| {
-        is_shared && subject.resource.as_str() == "workload" && growth.known.stated.is_some()
+        subject.resource.as_str() == "workload" && growth.known.stated.is_some() && is_inside(growth)
     });
+    let is_current = |growth: &Growing| growth.seen >= recorder.now;
     let pace = |growth: &Growing| growth.known.bytes_per_second().unwrap_or(0.0);
-    let fastest = || others.max_by(|(_, one), (_, other)| pace(one).total_cmp(&pace(other)));
+    let fastest = || {
+        others.max_by(|(_, one), (_, other)| {
+            is_current(one).cmp(&is_current(other)).then(pace(one).total_cmp(&pace(other)))
+        })
+    };
     let Some((subject, growth)) = own.or_else(fastest) else { return String::new() };
     let Some(memory) = growth.known.stated.map(|stated| stated.memory) else { return String::new() };
-    let verb = if growth.seen < recorder.now { "grew" } else { "grows" };
+    let verb = if is_current(growth) { "grows" } else { "grew" };
     let of = if subject == resource { String::new() } else { format!(" of {}", named(subject, growth)) };
     let speed = growth.known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
     format!("    What {verb}: {}{of}{speed}.\n    {}\n", memory.words(), memory.advice())

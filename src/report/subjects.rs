@@ -47,6 +47,9 @@ pub(super) struct Growing {
     pub(super) since: Option<f64>,
     /// The name of the program of a process.
     pub(super) comm: String,
+    /// The cgroup of a workload; empty where it is not known.
+    #[serde(skip)]
+    pub(super) cgroup: String,
     #[serde(skip)]
     pub(super) seen: f64,
 }
@@ -95,6 +98,12 @@ impl Subjects {
                         view.processes().find(|(_, own)| own.pid == subject.pid.as_str())
                 {
                     process.name.clone_into(&mut own.comm);
+                }
+                if subject.resource.as_str() == "workload"
+                    && let Some(workload) =
+                        view.workloads.iter().find(|known| known.name == subject.workload.as_str())
+                {
+                    workload.cgroup.clone_into(&mut own.cgroup);
                 }
                 (own.known, own.seen) = (growth.clone(), now);
             }

@@ -182,6 +182,46 @@ fn what_grew_is_known_after_the_processes_have_ended() {
 }
 
 #[test]
+fn what_grows_in_a_resource_is_a_workload_in_it() {
+    let workload = |name: &str, cgroup: &str| Workload {
+        name: name.to_owned(),
+        cgroup: cgroup.to_owned(),
+        ..Workload::default()
+    };
+    let grows = |name: &str, pace: f64| {
+        growth(
+            json!({ "resource": "workload", "workload": name }),
+            1e6,
+            "growing",
+            json!({
+                "rate": { "bytes_per_second": pace, "error_bytes_per_second": 1e3 },
+                "stated": { "state": "growing", "since_unix_seconds": 1.7e9, "memory": "anonymous" },
+            }),
+        )
+    };
+    let mut recorder = Recorder::new(Focus::default());
+    let mut take = |second, workloads: &[Workload], conclusions: &[Value]| {
+        let view = NodeView { workloads: workloads.to_vec(), ..frame(second, 100.0, conclusions) };
+        assert!(recorder.take(view));
+    };
+    let [ended, inside, faster] =
+        [workload("ended", "/jobs/a/0"), workload("inside", "/jobs/a/1"), workload("faster", "/jobs/ab")];
+    take(1, &[ended], &[grows("ended", 9e6)]);
+    take(2, &[inside, faster], &[grows("inside", 1e6), grows("faster", 3e6)]);
+    let named = |resource: Subject| super::leak::grown(&recorder, &resource);
+    let of = |workload: &str| format!("    What grows: anonymous memory of workload {workload}, ");
+    for (resource, workload) in [
+        (Subject::cgroup(&"/jobs/a".into()), "inside"),
+        (Subject::cgroup(&"/jobs".into()), "faster"),
+        (Subject::host(), "faster"),
+    ] {
+        let text = named(resource);
+        assert!(text.starts_with(&of(workload)), "{text}");
+    }
+    assert_eq!(named(Subject::cgroup(&"/other".into())), "");
+}
+
+#[test]
 fn leak() {
     let narrow = Focus { workloads: ["run".to_owned()].into(), ..Focus::default() };
     let report = check(

@@ -45,8 +45,9 @@ struct Leak {
     subjects: Subjects,
     /// The memory of each subject by type, from when it last did not grow.
     calm: BTreeMap<Subject, Parts>,
-    /// The type of memory that each subject grew by last, until its growth is no longer stated.
-    grew: BTreeMap<Subject, GrowingMemory>,
+    /// The type of memory that each subject grew by last, with the largest rise of any type in bytes, until its growth is
+    /// no longer stated.
+    grew: BTreeMap<Subject, (GrowingMemory, f64)>,
     paces: Paces,
     owners: Owners,
     latches: Latch<LeakState>,
@@ -98,8 +99,13 @@ impl Analyzer for Leak {
             let state = state(&subject, dated);
             if !matches!(state, LeakState::Growing | LeakState::Leaking) {
                 self.calm.insert(subject.clone(), parts);
-            } else if let Some(memory) = growing(&subject, dated, parts, self.calm.get(&subject).copied()) {
-                self.grew.insert(subject.clone(), memory);
+            } else if let Some((memory, rise)) =
+                growing(&subject, dated, parts, self.calm.get(&subject).copied())
+            {
+                let (grew, largest) = self.grew.entry(subject.clone()).or_insert((memory, rise));
+                if rise >= NOTICEABLE_RISE * *largest {
+                    (*grew, *largest) = (memory, rise.max(*largest));
+                }
             }
             let named = self.owners.named(&subject);
             let pace = self.paces.of(&named.workload, &named.pid);
@@ -112,7 +118,7 @@ impl Analyzer for Leak {
             let stated = (latched >= LeakState::Growing).then(|| StatedGrowth {
                 state: latched,
                 since_unix_seconds: dated.since_unix.unwrap_or(since),
-                memory: self.grew.get(&subject).copied().unwrap_or(GrowingMemory::AnonymousOrShared),
+                memory: self.grew.get(&subject).map_or(GrowingMemory::AnonymousOrShared, |(grew, _)| *grew),
             });
             let conclusion = Conclusion {
                 identity: identities.resource(&subject),
@@ -156,6 +162,10 @@ impl Analyzer for Leak {
 /// Seconds for which a subject must be tracked before a leak of it is stated: samples may be taken several times a
 /// second, and a program that imports its libraries grows without a pause for ten seconds or more.
 const LEAST_TIME: f64 = 20.0;
+
+/// Share of the largest rise that memory must still have risen by for its type to be taken: while processes exit, the
+/// type that grew may be freed before another that has hardly changed.
+const NOTICEABLE_RISE: f64 = 0.1;
 
 /// The state to report. The driver reports the memory that a process' allocator reserved, which the allocator keeps:
 /// alone it is never a leak.
@@ -237,35 +247,37 @@ fn ranks_of(view: &View<'_>, found: &mut BTreeMap<Subject, Parts>) {
     }
 }
 
-/// The type of memory that most likely grows; absent where the types do not tell.
+/// The type of memory that most likely grows, with its rise in bytes, which is 0 where it is not compared; absent where the
+/// types do not tell.
 fn growing(
     subject: &Subject,
     dated: &DatedAssessment,
     now: Parts,
     calm: Option<Parts>,
-) -> Option<GrowingMemory> {
+) -> Option<(GrowingMemory, f64)> {
     match subject.resource.as_str() {
-        "allocator" => return Some(GrowingMemory::GpuAllocated),
+        "allocator" => return Some((GrowingMemory::GpuAllocated, 0.0)),
         "gpu_process" if dated.assessment.watched == Watched::Allocated => {
-            return Some(GrowingMemory::GpuAllocated);
+            return Some((GrowingMemory::GpuAllocated, 0.0));
         }
-        "gpu_process" => return Some(GrowingMemory::GpuReserved),
+        "gpu_process" => return Some((GrowingMemory::GpuReserved, 0.0)),
         _ => {}
     }
     if dated.assessment.watched == Watched::Used {
-        return Some(GrowingMemory::Resident);
+        return Some((GrowingMemory::Resident, 0.0));
     }
     // Without a level to compare with, it has grown since it was first seen.
     let calm = calm?;
     let rise = |now: Option<f64>, calm: Option<f64>| now.unwrap_or(0.0) - calm.unwrap_or(0.0);
     let (anon, shmem) = (rise(now.anon, calm.anon), rise(now.shmem, calm.shmem));
     // No kind is above its level before the growth: processes are exiting, or memory is being freed.
-    if anon <= 0.0 && shmem <= 0.0 {
+    let largest = anon.max(shmem);
+    if largest <= 0.0 {
         return None;
     }
     // Pinned memory is part of anonymous or shared memory, depending on how it was allocated.
-    if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * anon.max(shmem) {
-        return Some(GrowingMemory::Pinned);
+    if now.pinned.is_some() && rise(now.pinned, calm.pinned) > 0.5 * largest {
+        return Some((GrowingMemory::Pinned, largest));
     }
-    Some(if shmem > anon { GrowingMemory::Shared } else { GrowingMemory::Anonymous })
+    Some((if shmem > anon { GrowingMemory::Shared } else { GrowingMemory::Anonymous }, largest))
 }

@@ -69,8 +69,8 @@ pub enum ParameterError {
         /// The name of the function.
         name: String,
     },
-    /// More memory is required than the size of the pickle justifies.
-    #[error("the tensors of its pickle")]
+    /// More memory is required than the size of the file, or of its pickle, justifies.
+    #[error("its tensors")]
     Memory(#[from] OverBudget),
     /// An index, or the metadata of a folder, is inconsistent with its files.
     #[error("{0}")]

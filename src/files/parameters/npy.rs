@@ -3,11 +3,14 @@
 //! numpy/lib/format.py: a magic string, a version, the length of a header, and the header, a Python dictionary of
 //! literals. The header is read as text. Arrays of Python objects, which NumPy stores as pickles, are not read.
 
+use std::collections::BTreeMap;
+
 use super::bytes::{ReadAt, read};
 use super::dtype::{Dtype, elements};
 use super::error::ParameterError;
 use super::zip::Archive;
 use super::{Part, StoredAt, Tensor};
+use crate::files::pickle::{Budget, Limits};
 
 /// The first bytes of a file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
@@ -15,6 +18,8 @@ pub const MAGIC: &[u8] = b"\x93NUMPY";
 const HEADER: u64 = 64 << 10;
 /// Bytes before the header, at most: magic string, version, length of the header.
 const START: u64 = 12;
+/// Bytes of an array of an archive that are read at first. Headers of arrays of numbers have about 128.
+const FIRST: u64 = 4096;
 /// Maximum number of dimensions, as in NumPy 2.
 const DIMENSIONS: usize = 64;
 /// The name of the one array of a `.npy` file.
@@ -27,32 +32,69 @@ const UNNAMED: &str = "(array)";
 pub fn read_npy(file: &(impl ReadAt + ?Sized)) -> Result<Part, ParameterError> {
     let start = read(file, 0, file.size().min(START + HEADER))?;
     let mut part = Part::default();
-    let mut others = 0;
-    part.tensors.extend(array(UNNAMED, &start, Some(0), file.size(), &mut others)?);
-    note(others, &mut part);
+    let mut skipped = Skipped::default();
+    part.tensors.extend(array(UNNAMED, &start, Some(0), file.size(), &mut skipped)?);
+    skipped.note(&mut part);
     Ok(part)
 }
 
 /// Reads the headers of all arrays of a `.npz` archive.
 ///
 /// # Errors
-/// If an entry or its header is invalid.
+/// If an entry or its header is invalid, two entries have the same bytes, or more memory is required than
+/// [`Limits::for_file`] allows.
 pub(super) fn read_npz<F: ReadAt + ?Sized>(archive: &Archive<'_, F>) -> Result<Part, ParameterError> {
     let mut part = Part::default();
-    let mut others = 0;
+    let mut skipped = Skipped::default();
+    let mut budget = Budget::new(&Limits::for_file(archive.file.size(), Limits::MEMORY_BYTES), &[]);
+    // A directory of a few megabytes could list the same data a million times.
+    let mut read: BTreeMap<u64, u64> = BTreeMap::new();
     for (path, entry) in &archive.entries {
         let Some(name) = path.strip_suffix(".npy") else { continue };
-        let start = archive.start(*entry, START + HEADER)?;
-        let at = if entry.is_stored() { Some(archive.data_at(*entry)?) } else { None };
-        part.tensors.extend(array(name, &start, at, entry.size, &mut others)?);
+        let (from, to) = archive.packed_at(*entry)?;
+        if read.range(..to).next_back().is_some_and(|(_, end)| *end > from) {
+            return Err(ParameterError::tensor(name, "its data overlap those of another entry"));
+        }
+        read.insert(from, to);
+        let mut start = archive.start(*entry, FIRST)?;
+        if let Ok((_, end)) = extent(&start)
+            && end > start.len()
+        {
+            // Never released, so that it limits the work as well.
+            budget.take(end as u64)?;
+            start = archive.start(*entry, end as u64)?;
+        }
+        let at = entry.is_stored().then_some(from);
+        if let Some(tensor) = array(name, &start, at, entry.size, &mut skipped)? {
+            budget.take((tensor.name.len() + size_of_val(&*tensor.shape)) as u64)?;
+            budget.push(&mut part.tensors, tensor)?;
+        }
     }
-    note(others, &mut part);
+    skipped.note(&mut part);
     Ok(part)
 }
 
-fn note(others: u64, part: &mut Part) {
-    if others > 0 {
-        part.notes.push(format!("{others} arrays of text, records or Python objects were skipped"));
+/// Numbers of arrays whose elements are not numbers.
+#[derive(Default)]
+struct Skipped {
+    /// Those of NumPy's void type.
+    void: u64,
+    others: u64,
+}
+
+impl Skipped {
+    fn note(&self, part: &mut Part) {
+        if self.void > 0 {
+            part.notes.push(format!(
+                "{} arrays of the void type (V1, V2) were skipped: NumPy saves bfloat16 and float8 without their type; \
+                 convert them to float32 before saving",
+                self.void
+            ));
+        }
+        if self.others > 0 {
+            part.notes
+                .push(format!("{} arrays of text, records or Python objects were skipped", self.others));
+        }
     }
 }
 
@@ -63,14 +105,18 @@ fn array(
     start: &[u8],
     at: Option<u64>,
     size: u64,
-    others: &mut u64,
+    skipped: &mut Skipped,
 ) -> Result<Option<Tensor>, ParameterError> {
     let fail = |why: &str| ParameterError::tensor(name, why);
     let (header, data) = header(start).map_err(fail)?;
     let Header { dtype, big, fortran, shape } = match fields(header).map_err(fail)? {
-        Some(header) => header,
-        None => {
-            *others += 1;
+        Elements::Numbers(header) => header,
+        Elements::Void => {
+            skipped.void += 1;
+            return Ok(None);
+        }
+        Elements::Others => {
+            skipped.others += 1;
             return Ok(None);
         }
     };
@@ -101,6 +147,12 @@ fn array(
 
 /// The text of the header, and the offset of the data.
 fn header(start: &[u8]) -> Result<(&[u8], usize), &'static str> {
+    let (from, end) = extent(start)?;
+    Ok((start.get(from..end).ok_or("the header is cut off")?, end))
+}
+
+/// The offsets of the header and of the data.
+fn extent(start: &[u8]) -> Result<(usize, usize), &'static str> {
     let rest = start.strip_prefix(MAGIC).ok_or("no array of NumPy")?;
     let (len, from) = match rest {
         [1, _, a, b, ..] => (u32::from(u16::from_le_bytes([*a, *b])), MAGIC.len() + 4),
@@ -111,8 +163,16 @@ fn header(start: &[u8]) -> Result<(&[u8], usize), &'static str> {
     if u64::from(len) > HEADER {
         return Err("a header of more than 64 KiB");
     }
-    let end = from + len as usize;
-    Ok((start.get(from..end).ok_or("the header is cut off")?, end))
+    Ok((from, from + len as usize))
+}
+
+/// The elements of an array.
+enum Elements {
+    Numbers(Header),
+    /// Bytes of NumPy's void type, which has no fields.
+    Void,
+    /// Text, records, times or Python objects.
+    Others,
 }
 
 /// What a header says of an array of numbers.
@@ -125,8 +185,8 @@ struct Header {
     shape: Vec<u64>,
 }
 
-/// Parses the header; nothing where the elements are not numbers.
-fn fields(header: &[u8]) -> Result<Option<Header>, &'static str> {
+/// Parses the header.
+fn fields(header: &[u8]) -> Result<Elements, &'static str> {
     let mut text = Literal(header);
     let (mut dtype, mut fortran, mut shape) = (None, None, None);
     text.expect(b'{')?;
@@ -135,11 +195,15 @@ fn fields(header: &[u8]) -> Result<Option<Header>, &'static str> {
         text.expect(b':')?;
         match key {
             b"descr" => match text.next() {
-                Some(b'\'' | b'"') => match number(text.quoted()?) {
-                    Some(found) => dtype = Some(found),
-                    None => return Ok(None),
-                },
-                _ => return Ok(None),
+                Some(b'\'' | b'"') => {
+                    let descr = text.quoted()?;
+                    match number(descr) {
+                        Some(found) => dtype = Some(found),
+                        None if descr.get(1) == Some(&b'V') => return Ok(Elements::Void),
+                        None => return Ok(Elements::Others),
+                    }
+                }
+                _ => return Ok(Elements::Others),
             },
             b"fortran_order" => fortran = Some(text.boolean()?),
             b"shape" => shape = Some(text.tuple()?),
@@ -151,7 +215,9 @@ fn fields(header: &[u8]) -> Result<Option<Header>, &'static str> {
         }
     }
     match (dtype, fortran, shape) {
-        (Some((dtype, big)), Some(fortran), Some(shape)) => Ok(Some(Header { dtype, big, fortran, shape })),
+        (Some((dtype, big)), Some(fortran), Some(shape)) => {
+            Ok(Elements::Numbers(Header { dtype, big, fortran, shape }))
+        }
         _ => Err("a header without descr, fortran_order or shape"),
     }
 }
@@ -305,6 +371,10 @@ mod tests {
             let skipped = "1 arrays of text, records or Python objects were skipped";
             assert_eq!(shown(read_npy(&npy(&header, b"")[..])), skipped);
         }
+        let saved = "{'descr': '<V2', 'fortran_order': False, 'shape': (2,), }";
+        let note = "1 arrays of the void type (V1, V2) were skipped: NumPy saves bfloat16 and float8 without their type; \
+                    convert them to float32 before saving";
+        assert_eq!(shown(read_npy(&npy(saved, &[0; 4])[..])), note);
         let mut second = npy("{'descr': '<u2', 'fortran_order': False, 'shape': (1,)}", &[1, 0]);
         second.splice(6..10, [2, 0, 118, 0, 0, 0]);
         expect!["(array) U16 [1] Dense { offset: 130 }"].assert_eq(&shown(read_npy(&second[..])));
@@ -354,6 +424,50 @@ mod tests {
         let StoredAt::Dense { offset } = part.tensors[0].place else { panic!("{:?}", part.tensors) };
         assert_eq!(read(&file[..], offset, 4).unwrap(), 1.5f32.to_le_bytes());
         assert_eq!((part.tensors[0].name.as_str(), part.tensors.len(), part.notes.len()), ("layer/w", 1, 1));
+    }
+
+    #[test]
+    fn data_that_two_entries_have_are_an_error() {
+        let whole = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", &[0; 4]);
+        let mut file = zip(&[("a.npy", &whole), ("b.npy", &whole)]);
+        // The directory ends with the offset of the second local header and its name.
+        let at = file.len() - 22 - "b.npy".len() - 4;
+        file[at..at + 4].fill(0);
+        let archive = super::super::zip::read_archive(&file[..]).unwrap();
+        let error = read_npz(&archive).unwrap_err().to_string();
+        assert_eq!(error, "tensor \"b\": its data overlap those of another entry");
+    }
+
+    #[test]
+    fn long_headers_take_at_most_ten_times_the_file() {
+        let width = 60_000;
+        let long = format!("{:<width$}", "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }");
+        let whole = npy(&long, &[0; 4]);
+        let read = |arrays: usize| {
+            let names: Vec<String> = (0..arrays).map(|array| format!("{array}.npy")).collect();
+            let entries: Vec<(&str, Vec<u8>)> =
+                names.iter().map(|name| (name.as_str(), deflated(&whole))).collect();
+            let entries: Vec<(&str, &[u8])> = entries.iter().map(|(name, data)| (*name, &data[..])).collect();
+            let mut file = zip(&entries);
+            for at in 0..file.len() - 4 {
+                match &file[at..at + 4] {
+                    b"PK\x03\x04" => file[at + 8] = 8,
+                    b"PK\x01\x02" => file[at + 10] = 8,
+                    _ => {}
+                }
+            }
+            let archive = super::super::zip::read_archive(&file[..]).unwrap();
+            read_npz(&archive).map(|part| part.tensors.len())
+        };
+        assert_eq!(read(10).unwrap(), 10);
+        // Those of a small file may have 1 MiB.
+        assert!(matches!(read(20), Err(ParameterError::Memory(_))));
+    }
+
+    fn deflated(data: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut encoder, data).unwrap();
+        encoder.finish().unwrap()
     }
 
     proptest! {

@@ -129,20 +129,20 @@ impl<F: ReadAt + ?Sized> Archive<'_, F> {
             let why = "the entry is compressed or encrypted, and torch.save only stores; unpack it first";
             return Err(ParameterError::zip(entry.at, why));
         }
-        self.packed_at(entry)
+        Ok(self.packed_at(entry)?.0)
     }
 
-    /// The first bytes of an entry's data, at most `len`, which may be compressed as `numpy.savez_compressed` does.
+    /// The first `len` bytes of an entry's data, or all; they may be compressed as `numpy.savez_compressed` does.
     ///
     /// # Errors
     /// Those of [`Self::data_at`], except for data that are deflated.
     pub(super) fn start(&self, entry: Entry, len: u64) -> Result<Vec<u8>, ParameterError> {
-        let at = if entry.packing == Packing::Deflated { self.packed_at(entry) } else { self.data_at(entry) };
-        // Compressed data of this length hold at least as many bytes, or nearly.
-        let bytes = read(self.file, at?, entry.size.min(len))?;
-        if entry.is_stored() {
-            return Ok(bytes);
+        /// Bytes by which compressed data may be longer than what they hold: headers of blocks.
+        const BLOCKS: u64 = 64;
+        if entry.packing != Packing::Deflated {
+            return read(self.file, self.data_at(entry)?, entry.size.min(len));
         }
+        let bytes = read(self.file, self.packed_at(entry)?.0, entry.size.min(len + BLOCKS))?;
         let mut unpacked = Vec::new();
         let mut decoder = flate2::read::DeflateDecoder::new(&bytes[..]).take(len);
         match decoder.read_to_end(&mut unpacked) {
@@ -154,10 +154,14 @@ impl<F: ReadAt + ?Sized> Archive<'_, F> {
         }
     }
 
-    fn packed_at(&self, entry: Entry) -> Result<u64, ParameterError> {
+    /// The offsets of the first byte of an entry's data and of the one after its last, as they are in the archive.
+    ///
+    /// # Errors
+    /// Those of [`Self::data_at`], except for data that are compressed or encrypted.
+    pub(super) fn packed_at(&self, entry: Entry) -> Result<(u64, u64), ParameterError> {
         let fail = |why: &str| Err(ParameterError::zip(entry.at, why));
         match self.records.get_entry(entry.record).map(|found| found.compressed_data_range()) {
-            Ok((start, end)) if end <= self.records.directory_offset() => Ok(start),
+            Ok((start, end)) if end <= self.records.directory_offset() => Ok((start, end)),
             Ok(_) => fail("the data of the entry overlap the directory"),
             Err(error) => fail(&format!("the header of the entry cannot be read: {error}")),
         }

@@ -124,6 +124,7 @@ impl Journal for GuardJournal {
         let none = Reading { what: "", value: None, threshold: None, age_seconds: None };
         let mut readings = [none; 6];
         let count = read(target, moved, &mut readings);
+        let reading = transition.reason.resource().and_then(|resource| moved.observed.reading(resource));
         self.ledger.moved(&LoggedTransition {
             at: transition.at,
             slot: TargetId(u16::try_from(moved.slot).unwrap_or(u16::MAX)),
@@ -135,6 +136,7 @@ impl Journal for GuardJournal {
             to: transition.to.label(),
             reason: transition.reason,
             readings: &readings[..count],
+            reading: reading.map(|reading| reading.value),
             under_way: moved.under_way,
             policy,
         });

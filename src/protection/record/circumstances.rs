@@ -1,72 +1,82 @@
-//! The memory that ran short and the job, at the beginning of an incident, from the newest frames.
+//! The memory that ran short and the job, at the beginning of an incident, from the newest frames and the guard's reading.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{SharedFlight, SharedFrames};
 use crate::model::desc::Desc;
 use crate::model::frame::Frame;
+use crate::model::health::Health;
 use crate::model::label::Label;
-use crate::model::lock::lock;
 use crate::model::outlook::{Conclusion, Forecast};
 use crate::model::point::Point;
 use crate::model::printable::escaped;
 use crate::model::timeline::EntryKind;
 use crate::model::units::{Unit as _, real};
-use crate::protection::policy::Resource;
-use crate::protection::types::incident::{Circumstances, Sample, target_subjects};
+use crate::protection::policy::{Reading, Resource};
+use crate::protection::types::incident::Circumstances;
 use crate::sources::{cgroup, training, workload};
 
 /// What an incident is about; names that are not known are empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     pub(super) workload: Label,
-    /// The pid of a process of the job.
-    pub(super) pid: Label,
+    /// The pids of processes of the job.
+    pub(super) pids: Vec<Label>,
     /// The cgroup whose limit was reached.
     pub(super) cgroup: Label,
-    /// The resource that ran short; if it is not known, the one in the worst health is taken.
+    /// The resource that ran short; if it is not known, the one in the worst health is taken, from a warning on.
     pub(super) resource: Option<Resource>,
+    /// The guard's reading of this resource for this job; it is newer than the frames.
+    pub(super) reading: Option<Reading>,
 }
 
-/// What is known, from two frames or fewer, the newest last. A job that was killed may only be in the first.
+/// What is known, from two frames or fewer, the newest last. A job that was killed may only be in the first, and its memory
+/// may be freed in the last: of both, the one with the higher use is taken.
 pub(super) fn circumstances(frames: &[Arc<Frame>], about: &About) -> Circumstances {
     let resource = about.resource.map(|resource| resource.label().to_owned());
     let mut found = Circumstances { resource, ..Circumstances::default() };
-    let Some(newest) = frames.last() else { return found };
     let with_job = frames.iter().rev().find_map(|frame| Some((frame, workload_of(frame, about)?)));
     let (mut workload, mut cgroup) = (Label::default(), about.cgroup.clone());
-    if let Some((frame, name)) = with_job {
+    if let Some(((frame, name), newest)) = with_job.zip(frames.last()) {
         describe(frame, &name, newest.at.unix().as_secs_f64(), &mut found);
         if cgroup.is_empty() {
             cgroup = label(frame, &workload::metrics::INFO.desc, &name, "cgroup").unwrap_or_default();
         }
         workload = name;
     }
-    let memory = frames.iter().rev().find_map(|frame| {
+    let known = frames.iter().flat_map(|frame| {
         let gpus = labels(frame, &training::metrics::INFO.desc, &workload, "uuid");
         let concerned = |known: &&Conclusion| concerns(known, about.resource, &workload, &cgroup, &gpus);
-        let known = frame.outlook.conclusions.iter().filter(concerned);
-        let known = known.filter_map(|known| Some((known, known.forecast.as_ref()?)));
-        let order = |forecast: &Forecast| (forecast.health(), forecast.used_share());
-        known.max_by(|(_, one), (_, other)| {
-            let ((health, share), (other_health, other_share)) = (order(one), order(other));
-            health.cmp(&other_health).then(share.total_cmp(&other_share))
-        })
+        let known: Vec<_> = frame.outlook.conclusions.iter().filter(concerned).collect();
+        known.into_iter().filter_map(|known| Some((known, known.forecast.as_ref()?)))
     });
-    let value = |desc: &Desc| {
+    let known = known
+        .filter(|(_, forecast)| about.resource.is_some() || forecast.health() >= Health::Warning)
+        .max_by(|one, other| {
+            let order = |(known, forecast): &(&Conclusion, &Forecast)| {
+                let is_named = !about.cgroup.is_empty() && known.subject.cgroup == about.cgroup;
+                (is_named, forecast.health())
+            };
+            let share = one.1.used_share().total_cmp(&other.1.used_share());
+            order(one).cmp(&order(other)).then(share)
+        });
+    let highest = |desc: &Desc| {
         let of_group = [("cgroup", cgroup.as_str())];
-        frames.iter().rev().find_map(|frame| frame.value(desc.name, &of_group))
+        frames.iter().filter_map(|frame| frame.value(desc.name, &of_group)).reduce(f64::max)
     };
-    if let Some((known, forecast)) = memory {
+    if let Some(reading) = &about.reading {
+        found.used_bytes = Some(reading.total.saturating_sub(reading.headroom).value());
+        found.limit_bytes = Some(reading.total.value());
+        found.growth_bytes_per_second = reading.slow.or(reading.fast);
+    } else if let Some((known, forecast)) = known {
         found.resource.get_or_insert_with(|| known.subject.resource.as_str().to_owned());
         found.used_bytes = Some(forecast.used_bytes);
         found.limit_bytes = Some(forecast.limit_bytes);
         found.growth_bytes_per_second = forecast.growth();
     } else if about.resource == Some(Resource::Cgroup) && !cgroup.is_empty() {
-        found.used_bytes = value(&cgroup::metrics::USAGE.desc);
-        found.limit_bytes = value(&cgroup::metrics::LIMIT.desc);
+        found.used_bytes = highest(&cgroup::metrics::USAGE.desc);
+        found.limit_bytes = highest(&cgroup::metrics::LIMIT.desc);
     }
     if found.growth_bytes_per_second.is_none() && !workload.is_empty() {
         let own = |known: &&Conclusion| {
@@ -76,30 +86,6 @@ pub(super) fn circumstances(frames: &[Arc<Frame>], about: &About) -> Circumstanc
             frame.outlook.conclusions.iter().find(own)?.growth.as_ref()?.bytes_per_second()
         };
         found.growth_bytes_per_second = frames.iter().rev().find_map(growth);
-    }
-    found
-}
-
-/// What is known of a job whose incident begins. The guard's own readings are newer than a frame.
-pub(super) fn at_begin(
-    frames: &SharedFrames,
-    flight: &SharedFlight,
-    target: &Label,
-    workload: Label,
-    resource: Option<Resource>,
-) -> Circumstances {
-    let mut found = circumstances(&lock(frames), &About { workload, resource, ..About::default() });
-    let [gpu, allocator] = target_subjects(target.as_str());
-    let subject = match resource {
-        Some(Resource::Host) => "host".into(),
-        Some(Resource::Cgroup) => target.clone(),
-        Some(Resource::Gpu) => gpu,
-        Some(Resource::Allocator) => allocator,
-        None => return found,
-    };
-    let last = lock(flight).samples().filter(|sample| sample.subject == subject).last();
-    if let Some(Sample { used: Some(used), limit: Some(limit), .. }) = last {
-        (found.used_bytes, found.limit_bytes) = (Some(used.value()), Some(limit.value()));
     }
     found
 }
@@ -137,7 +123,7 @@ fn workload_of(frame: &Frame, about: &About) -> Option<Label> {
     };
     let by_name = points(frame, desc).iter().find(named).and_then(|point| of(desc, point, "workload"));
     let ranks = &training::metrics::INFO.desc;
-    let of_process = |point: &&Point| !about.pid.is_empty() && of(ranks, point, "pid") == Some(&about.pid);
+    let of_process = |point: &&Point| of(ranks, point, "pid").is_some_and(|pid| about.pids.contains(pid));
     let by_pid =
         || points(frame, ranks).iter().find(of_process).and_then(|point| of(ranks, point, "workload"));
     by_name.or_else(by_pid).cloned()
@@ -268,7 +254,7 @@ mod tests {
         for about in [
             About { cgroup: "/jobs/a".into(), resource: Some(Resource::Cgroup), ..About::default() },
             About { workload: "train".into(), ..About::default() },
-            About { pid: "9".into(), resource: Some(Resource::Cgroup), ..About::default() },
+            About { pids: vec!["9".into()], resource: Some(Resource::Cgroup), ..About::default() },
         ] {
             let expected = Circumstances {
                 resource: Some("cgroup".to_owned()),
@@ -306,5 +292,44 @@ mod tests {
         let found = circumstances(&[with_job(vec![growing])], &about);
         assert_eq!((found.limit_bytes, found.used_bytes), (Some(64.0), None));
         assert_eq!(found.growth_bytes_per_second, Some(5.0));
+    }
+
+    #[test]
+    fn an_oom_kill_has_the_memory_of_the_cgroup_that_was_hit_before_the_kill() {
+        let group = |path: &str, used, rule, growth| {
+            let mut known = forecast(Subject::cgroup(&path.into()), used, rule);
+            known.forecast.as_mut().unwrap().rate = rate(growth);
+            known
+        };
+        let above = || group("/jobs", 99.5, Rule::Full, 2.0);
+        let before = with_job(vec![group("/jobs/a", 98.0, Rule::NearlyFull, 7.0), above()]);
+        let after = with_job(vec![group("/jobs/a", 20.0, Rule::NearlyFull, -3.0), above()]);
+        let about = About { cgroup: "/jobs/a".into(), resource: Some(Resource::Cgroup), ..About::default() };
+        let found = circumstances(&[before, after], &about);
+        assert_eq!((found.used_bytes, found.growth_bytes_per_second), (Some(98.0), Some(7.0)));
+    }
+
+    #[test]
+    fn a_healthy_resource_did_not_run_short() {
+        let about = About { workload: "train".into(), ..About::default() };
+        let host = |rule| with_job(vec![forecast(Subject::host(), 10.0, rule)]);
+        let found = circumstances(&[host(Rule::None)], &about);
+        assert_eq!((found.resource, found.used_bytes, found.limit_bytes), (None, None, None));
+        assert_eq!(found.step, Some(42.0));
+        assert_eq!(circumstances(&[host(Rule::Full)], &about).resource.as_deref(), Some("host"));
+    }
+
+    #[test]
+    fn the_reading_of_the_guard_is_taken_instead_of_a_conclusion() {
+        let [headroom, total] = [Bytes::new(3), Bytes::new(10)];
+        let reading = Some(Reading { headroom, total, fast: Some(2.0), slow: Some(1.0) });
+        let resource = Some(Resource::Cgroup);
+        let about = About { workload: "train".into(), resource, reading, ..About::default() };
+        let found = circumstances(
+            &[with_job(vec![forecast(Subject::cgroup(&"/jobs".into()), 99.0, Rule::Full)])],
+            &about,
+        );
+        let memory = [found.used_bytes, found.limit_bytes, found.growth_bytes_per_second];
+        assert_eq!(memory, [7.0, 10.0, 1.0].map(Some));
     }
 }

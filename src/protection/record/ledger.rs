@@ -11,7 +11,7 @@ use super::recorder::Recorder;
 use crate::host::clock;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::protection::policy::Reason;
+use crate::protection::policy::{self, Reason};
 use crate::protection::types::audit::{Entry, Occasion, PROCESSES_A_LINE, Reading};
 use crate::protection::types::incident::name_into;
 use crate::protection::types::step::{
@@ -85,6 +85,8 @@ pub struct LoggedTransition<'a> {
     pub reason: Reason,
     /// The readings that it is based on.
     pub readings: &'a [Reading],
+    /// That of the resource that `reason` names; absent where it names none.
+    pub reading: Option<policy::Reading>,
     /// Whether an incident is in progress after it.
     pub under_way: bool,
     /// The policy as a sentence.

@@ -389,8 +389,7 @@ impl Records {
             }
             // After the OOM kills, whose records have more details.
             let exits = lock(&self.exits).poll();
-            for mut incident in kills.look(&frame, exits, |key| remembered.killed(key)) {
-                incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
+            for incident in kills.look(&known, exits, |key| remembered.killed(key)) {
                 self.recorder.record(incident);
             }
         }

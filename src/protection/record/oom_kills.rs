@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Map, json};
 
-use super::circumstances::About;
+use super::circumstances::{About, circumstances};
 use crate::host::cgroup_path::{self, Place};
 use crate::host::subordinate::Subordinates;
 use crate::model::frame::Frame;
@@ -116,13 +116,14 @@ pub(super) fn about(kill: &Incident) -> About {
     let limit = Some(fact("victim_limit_cgroup")).filter(|path| !path.is_empty());
     About {
         workload: fact("victim_workload").into(),
-        pid: fact(VICTIM).split(' ').next().unwrap_or_default().into(),
+        pids: fact(VICTIM).split_whitespace().map(Label::from).collect(),
         cgroup: limit.unwrap_or_else(|| fact("victim_cgroup")).into(),
         resource: match fact("victim_scope") {
             "cgroup" => Some(Resource::Cgroup),
             "host" => Some(Resource::Host),
             _ => None,
         },
+        reading: None,
     }
 }
 
@@ -171,18 +172,19 @@ pub(super) fn add_kill(record: &mut Incident, kill: &Incident) -> bool {
 /// Watched processes that were terminated by `SIGKILL`, reported once per job.
 #[derive(Debug, Default)]
 pub(super) struct KilledProcesses {
-    /// Processes whose sender may still become known: protection records a kill after it, and so does the kernel.
-    waiting: Vec<(Timestamp, ProcessExit)>,
+    /// Processes whose sender may still become known: protection records a kill after it, and so does the kernel. Each
+    /// with the frames of when its end was seen; in later ones it is missing.
+    waiting: Vec<(Vec<Arc<Frame>>, ProcessExit)>,
     /// When an incident of each target and user was last reported.
     reported: BTreeMap<(Label, Option<u32>), Timestamp>,
 }
 
 impl KilledProcesses {
     /// The incidents of killed processes, one per target and user, and none where there has just been one. Processes
-    /// that were killed by protection have been recorded by it.
+    /// that were killed by protection have been recorded by it. `frames` are the newest, the last of them last.
     pub(super) fn look(
         &mut self,
-        frame: &Frame,
+        frames: &[Arc<Frame>],
         exits: Vec<ProcessExit>,
         sent_by_protection: impl Fn(ProcessKey) -> bool,
     ) -> Vec<Incident> {
@@ -192,27 +194,29 @@ impl KilledProcesses {
         const REPORT_INTERVAL: Duration = Duration::from_secs(30);
         /// `SIGKILL`.
         const KILL: i32 = 9;
+        let Some(frame) = frames.last() else { return Vec::new() };
         self.reported.retain(|_, reported| frame.at.since(*reported) < REPORT_INTERVAL);
-        let mut killed: BTreeMap<&(Label, Option<u32>), Vec<u32>> = BTreeMap::new();
         let by_kill = exits.into_iter().filter(|exit| exit.signal == Some(KILL));
-        self.waiting.extend(by_kill.map(|exit| (frame.at, exit)));
-        let settled: Vec<ProcessExit> = self
-            .waiting
-            .extract_if(.., |(seen, _)| frame.at.since(*seen) >= SENDER_TIMEOUT)
-            .map(|(_, exit)| exit)
-            .collect();
-        for exit in settled.iter().filter(|exit| !sent_by_protection(exit.key)) {
-            killed.entry(&exit.owner).or_default().push(exit.key.pid);
+        self.waiting.extend(by_kill.map(|exit| (frames.to_vec(), exit)));
+        let is_settled = |frames: &[Arc<Frame>]| {
+            frames.last().is_none_or(|seen| frame.at.since(seen.at) >= SENDER_TIMEOUT)
+        };
+        let settled: Vec<_> = self.waiting.extract_if(.., |(frames, _)| is_settled(frames)).collect();
+        let mut killed: BTreeMap<_, (&[Arc<Frame>], Vec<u32>)> = BTreeMap::new();
+        for (frames, exit) in settled.iter().filter(|(_, exit)| !sent_by_protection(exit.key)) {
+            killed.entry(&exit.owner).or_insert_with(|| (frames, Vec::new())).1.push(exit.key.pid);
         }
         let mut incidents = Vec::new();
-        for (owner, pids) in killed {
+        for (owner, (frames, pids)) in killed {
             tracing::warn!(
                 target_name = owner.0.as_str(),
                 ?pids,
                 "Watched processes were terminated by SIGKILL that protection did not send."
             );
             if self.reported.insert(owner.clone(), frame.at).is_none() {
-                incidents.push(killed_of(frame, owner, &pids));
+                let mut incident = killed_of(frame, owner, &pids);
+                incident.circumstances = circumstances(frames, &about(&incident));
+                incidents.push(incident);
             }
         }
         incidents
@@ -247,6 +251,7 @@ mod tests {
     use crate::model::point::Batch;
     use crate::model::time::Timestamp;
     use crate::model::units::{Count, Flag};
+    use crate::sources::training;
 
     fn frame(second: u64, kills: Option<u64>) -> Frame {
         let mut out = Batch::default();
@@ -270,6 +275,10 @@ mod tests {
             timeline: std::sync::Arc::default(),
             acknowledged: std::sync::Arc::default(),
         }
+    }
+
+    fn frames(second: u64) -> [Arc<Frame>; 1] {
+        [Arc::new(frame(second, None))]
     }
 
     #[test]
@@ -313,8 +322,7 @@ mod tests {
             signal,
         };
         let mut kills = KilledProcesses::default();
-        let mut look =
-            |second, exits: &[ProcessExit]| kills.look(&frame(second, None), exits.to_vec(), |_| false);
+        let mut look = |second, exits: &[ProcessExit]| kills.look(&frames(second), exits.to_vec(), |_| false);
         assert_eq!(look(7, &[exit(5, None), exit(6, Some(15))]), []);
         assert_eq!(look(7, &[exit(5, Some(9)), exit(6, Some(9)), exit(7, Some(15))]), []);
         let reported = look(9, &[]);
@@ -334,14 +342,40 @@ mod tests {
         let exit = |pid| ProcessExit { key: key(pid), owner: ("job".into(), Some(7)), signal: Some(9) };
         let mut kills = KilledProcesses::default();
         // The death is seen before protection has said that it killed.
-        assert_eq!(kills.look(&frame(9, None), vec![exit(5), exit(6)], |_| false), []);
-        assert_eq!(kills.look(&frame(10, None), vec![], |_| false), []);
-        let reported = kills.look(&frame(11, None), vec![], |killed| killed == key(5));
+        assert_eq!(kills.look(&frames(9), vec![exit(5), exit(6)], |_| false), []);
+        assert_eq!(kills.look(&frames(10), vec![], |_| false), []);
+        let reported = kills.look(&frames(11), vec![], |killed| killed == key(5));
         let [incident] = &reported[..] else { panic!("{reported:?}") };
         assert_eq!(incident.summary, "Process 6 of job was terminated by SIGKILL; the sender is unknown.");
         // Also long after its incident is over.
-        assert_eq!(kills.look(&frame(900, None), vec![exit(5)], |killed| killed == key(5)), []);
-        assert_eq!(kills.look(&frame(902, None), vec![], |killed| killed == key(5)), []);
+        assert_eq!(kills.look(&frames(900), vec![exit(5)], |killed| killed == key(5)), []);
+        assert_eq!(kills.look(&frames(902), vec![], |killed| killed == key(5)), []);
+    }
+
+    #[test]
+    fn a_job_ended_by_sigkill_is_described_as_it_was() {
+        let mut out = Batch::default();
+        let info = &training::metrics::INFO;
+        let values = |name: &&str| match *name {
+            "workload" => "train".into(),
+            "run" => "alpha".into(),
+            "pid" => "6".into(),
+            _ => Label::default(),
+        };
+        out.put(info, &info.desc.labels.iter().map(values).collect::<Vec<_>>(), Flag(true));
+        let with_job = Arc::new(Frame { families: out.seal().0, ..frame(1, None) });
+        let exit = |pid| ProcessExit {
+            key: ProcessKey { pid, start: 1 },
+            owner: ("job".into(), Some(7)),
+            signal: Some(9),
+        };
+        let mut kills = KilledProcesses::default();
+        let [gone] = frames(2);
+        // The process of the rank is not the first that ends.
+        assert_eq!(kills.look(&[with_job, gone], vec![exit(5), exit(6)], |_| false), []);
+        assert_eq!(kills.look(&frames(3), vec![], |_| false), []);
+        let reported = kills.look(&frames(4), vec![], |_| false);
+        assert_eq!(reported[0].circumstances.run.as_deref(), Some("alpha"));
     }
 
     #[test]

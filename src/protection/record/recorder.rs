@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::audit::AuditLog;
-use super::circumstances::at_begin;
+use super::circumstances::{About, circumstances};
 use super::ledger::{Id, LoggedTransition};
 use super::oom_kills::{VICTIM, add_kill};
 use super::report::{chart, csv, of_incident, report};
@@ -25,7 +25,7 @@ use crate::model::lock::lock;
 use crate::model::printable;
 use crate::model::time::Timestamp;
 use crate::plot::{self, Theme, svg};
-use crate::protection::policy::Resource;
+use crate::protection::policy::{self, Resource};
 use crate::protection::types::incident::{Cause, Incident, SCHEMA, Sample};
 use crate::protection::types::incidents::{Incidents as _, RECORD};
 use crate::protection::types::step::{Finished, Outcome, Skip, StepDone, StepError, Ticket};
@@ -53,6 +53,7 @@ enum Message {
         target: Label,
         workload: Label,
         resource: Option<Resource>,
+        reading: Option<policy::Reading>,
         user: Option<u32>,
         mode: &'static str,
         policy: Arc<str>,
@@ -120,10 +121,11 @@ impl Recorder {
 
     /// Reports that an incident begins with this transition.
     pub(super) fn began(&self, first: &LoggedTransition<'_>, id: &str) {
-        let &LoggedTransition { at, user, mode, .. } = first;
+        let &LoggedTransition { at, reading, user, mode, .. } = first;
         let (target, policy) = (first.target.clone(), Arc::clone(first.policy));
         let (workload, resource) = (first.workload.clone(), first.reason.resource());
-        self.send(Message::Began { id: Id::of(id), at, target, workload, resource, user, mode, policy });
+        let id = Id::of(id);
+        self.send(Message::Began { id, at, target, workload, resource, reading, user, mode, policy });
     }
 
     /// Reports that an incident is over; `interrupted` where it has lost its guard: the daemon ends, or its configuration
@@ -201,7 +203,9 @@ impl Writer {
             self.read();
             self.follow_closed();
             match word {
-                Ok(Message::Began { id, at, target, workload, resource, user, mode, policy }) => {
+                Ok(Message::Began { id, at, target, workload, resource, reading, user, mode, policy }) => {
+                    let about = About { workload, resource, reading, ..About::default() };
+                    let circumstances = circumstances(&lock(&self.frames), &about);
                     self.begin(Incident {
                         id: id.as_str().to_owned(),
                         user,
@@ -209,7 +213,7 @@ impl Writer {
                         mode: mode.to_owned(),
                         began_unix_seconds: at.unix().as_secs_f64(),
                         policy: (*policy).to_owned(),
-                        circumstances: at_begin(&self.frames, &self.flight, &target, workload, resource),
+                        circumstances,
                         ..Incident::default()
                     })
                 }
@@ -486,7 +490,11 @@ fn files(open: &Open, samples: &[Sample]) -> Vec<(String, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::finding::Subject;
+    use crate::model::frame::Frame;
+    use crate::model::health::Rule;
     use crate::model::ids::ProcessKey;
+    use crate::model::outlook::{Conclusion, Forecast, Outlook};
     use crate::model::units::Bytes;
     use crate::protection::enforce::executor::BackgroundExecutor as _;
     use crate::protection::policy::Reason;
@@ -526,9 +534,23 @@ mod tests {
         });
         let proc = folder.path().join("proc");
         std::fs::create_dir_all(&proc).unwrap();
+        // A frame with a healthy host.
+        let healthy =
+            Forecast { used_bytes: 5.0, limit_bytes: 10.0, rule: Rule::None, ..Forecast::default() };
+        let host = Conclusion { subject: Subject::host(), forecast: Some(healthy), ..Conclusion::default() };
+        let frame = Frame {
+            sequence: 1,
+            at: Timestamp::from_secs(9),
+            families: Vec::new(),
+            sources: Vec::new(),
+            findings: Vec::new(),
+            outlook: Outlook { conclusions: vec![host], ..Outlook::default() },
+            timeline: Arc::default(),
+            acknowledged: Arc::default(),
+        };
+        let frames = SharedFrames::new(Mutex::new(vec![Arc::new(frame)]));
         let recorder =
-            Recorder::start(Some(store.clone()), audit.clone(), proc, flight, SharedFrames::default(), None)
-                .unwrap();
+            Recorder::start(Some(store.clone()), audit.clone(), proc, flight, frames, None).unwrap();
         let recorder = Arc::new(recorder);
         let ledger = Ledger::new(audit, Arc::clone(&recorder), "ab12");
         Room { folder, store, recorder, ledger }
@@ -558,6 +580,7 @@ mod tests {
             to,
             reason: Reason::Leak,
             readings: READINGS,
+            reading: None,
             under_way: !matches!(to, "ok"),
             policy: &POLICY,
         }
@@ -614,21 +637,25 @@ mod tests {
     }
 
     #[test]
-    fn an_incident_has_the_newest_reading_of_what_ran_short() {
+    fn an_incident_has_the_reading_of_its_own_job() {
         let mut room = room(tempfile::tempdir().unwrap());
         let reason = Reason::Level(Resource::Host);
-        room.ledger.moved(&LoggedTransition { reason, ..turn(10, &Label::from("job"), "warn", "soft") });
+        let [headroom, total] = [Bytes::new(6), Bytes::new(12)];
+        let reading = Some(policy::Reading { headroom, total, fast: Some(3.0), slow: None });
+        let job = Label::from("job");
+        room.ledger.moved(&LoggedTransition { reason, reading, ..turn(10, &job, "warn", "soft") });
         let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
         until(|| ["report.md", RECORD].iter().all(|file| room.store.file(&id, file).is_ok()));
         let expected = Circumstances {
             resource: Some("host".to_owned()),
-            used_bytes: Some(5.0),
-            limit_bytes: Some(10.0),
+            used_bytes: Some(6.0),
+            limit_bytes: Some(12.0),
+            growth_bytes_per_second: Some(3.0),
             ..Circumstances::default()
         };
         assert_eq!(read(&room.store, &id).circumstances, expected);
         let report = String::from_utf8(room.store.file(&id, "report.md").unwrap()).unwrap();
-        assert!(report.contains("| limit | 10 B |") && !report.contains("| step |"), "{report}");
+        assert!(report.contains("| limit | 12 B |") && !report.contains("| step |"), "{report}");
     }
 
     #[test]

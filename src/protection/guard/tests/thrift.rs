@@ -133,4 +133,11 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     victim.0.wait().unwrap();
     let flight = records.flight().lock().unwrap().samples().count();
     assert!(flight > 500, "the same guard that was measured: {flight} samples");
+    assert!(records.recorder().flush(Duration::from_secs(20)));
+    let incident = std::fs::read_dir(folder.path().join("state/incidents")).unwrap().next().unwrap().unwrap();
+    let record = std::fs::read(incident.path().join("incident.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    let memory = ["resource", "used_bytes", "limit_bytes"].map(|name| record[name].to_string());
+    let bytes = |mib| format!("{:?}", crate::model::units::real(mib * MIB));
+    assert_eq!(memory, ["\"cgroup\"".to_owned(), bytes(1020), bytes(1024)]);
 }
