@@ -16,11 +16,12 @@ torch.manual_seed(0)
 chance = random.Random(0)
 # The optimizer's state and a save are large beside the activations of short samples, or the other way round.
 VOCABULARY, WIDTH, LAYERS = {"optimizer": (40000, 384, 1), "save": (30000, 384, 1)}.get(KIND, (4000, 256, 4))
-LONGEST = 1024 if KIND == "longest" else 48
+SHORTEST, TYPICAL = (4, 8) if KIND == "optimizer" else (16, 48)
+LONGEST = 1024 if KIND == "longest" else TYPICAL
 
 
 def samples(count):
-    lengths = [chance.randint(16, 48) for _ in range(count)]
+    lengths = [chance.randint(SHORTEST, TYPICAL) for _ in range(count)]
     lengths[count * 3 // 4] = LONGEST
     return [{"input_ids": ids, "labels": ids} for ids in ([chance.randrange(VOCABULARY) for _ in range(each)] for each in lengths)]
 
