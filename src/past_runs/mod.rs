@@ -73,8 +73,10 @@ struct LiveRun {
     started: Timestamp,
     /// The connected ranks, and when each was last seen.
     connected: BTreeMap<ProcessKey, Timestamp>,
-    /// The processes that ended last.
-    gone: VecDeque<ProcessKey>,
+    /// The processes whose connections ended last, and whether without a word.
+    gone: VecDeque<(ProcessKey, bool)>,
+    /// Whether a process runs whose connection ended without a word: it connects again.
+    is_awaited: bool,
     last_seen: Timestamp,
     ranks: u64,
     step: Option<u64>,
@@ -82,6 +84,7 @@ struct LiveRun {
     ooms: BTreeMap<ProcessKey, (u64, Option<u64>)>,
     ran_out: bool,
     was_killed: bool,
+    /// Whether a process that is remembered no more ended without a word.
     went_silently: bool,
     peaks: BTreeMap<(Phase, Medium), u64>,
     bytes_per_token: Option<f64>,
@@ -130,15 +133,19 @@ impl Default for PastRuns {
 }
 
 impl PastRuns {
-    /// Takes the ranks of one tick, connected or just ended, and the processes that the kernel's OOM killer killed since the
-    /// last one. Returns what is to be said of the earlier runs of the commands of connected ranks.
+    /// Takes the ranks of one tick, connected or just ended, the processes that the kernel's OOM killer killed since the last
+    /// one, and which processes run. Returns what is to be said of the earlier runs of the commands of connected ranks.
     pub fn tick(
         &self,
         ranks: &[ObservedRank],
         killed: &[ProcessKey],
+        is_running: impl Fn(ProcessKey) -> bool,
         now: Timestamp,
     ) -> BTreeMap<ProcessKey, String> {
         let mut state = lock(&self.0);
+        for live in state.live.values_mut() {
+            live.is_awaited = live.gone.iter().any(|(process, silently)| *silently && is_running(*process));
+        }
         for rank in ranks {
             state.observe(rank, now);
         }
@@ -146,7 +153,7 @@ impl PastRuns {
             live.miss(now);
             live.was_killed |= live.has_any(killed);
         }
-        let is_over = |live: &LiveRun| live.connected.is_empty() && now.since(live.last_seen) >= CLOSING;
+        let is_over = |live: &LiveRun| live.has_left() && now.since(live.last_seen) >= CLOSING;
         let over: Vec<LiveKey> =
             state.live.iter().filter(|(_, live)| is_over(live)).map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| state.end(key));
@@ -157,10 +164,10 @@ impl PastRuns {
     }
 
     /// Ends the runs that are observed: the daemon stops. Their ends are not known, so that they are not kept, except those of
-    /// runs without a connected rank.
+    /// runs that every rank has left.
     pub fn close(&self) {
         let mut state = lock(&self.0);
-        let over = state.live.iter().filter(|(_, live)| live.connected.is_empty());
+        let over = state.live.iter().filter(|(_, live)| live.has_left());
         let over: Vec<LiveKey> = over.map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| state.end(key));
     }
@@ -229,9 +236,7 @@ impl State {
         let names = [&rank.workload, &rank.run, script, arguments_hash].map(Clone::clone);
         let key = (*user_id, names);
         // The launcher has started the ranks again, or the user the command.
-        let is_next = |live: &LiveRun| {
-            live.connected.is_empty() && !rank.has_ended && !live.gone.contains(&rank.process)
-        };
+        let is_next = |live: &LiveRun| live.has_left() && !rank.has_ended && !live.has_lost(rank.process);
         if self.live.get(&key).is_some_and(is_next) {
             self.end(&key);
         }
@@ -287,6 +292,7 @@ impl LiveRun {
             started: now,
             connected: BTreeMap::new(),
             gone: VecDeque::new(),
+            is_awaited: false,
             last_seen: now,
             ranks: 0,
             step: None,
@@ -315,6 +321,7 @@ impl LiveRun {
             let known = self.peaks.entry((peak.phase, peak.resource)).or_default();
             *known = peak.bytes.max(*known);
         }
+        self.gone.retain(|(process, _)| *process != rank.process);
         if self.connected.insert(rank.process, now).is_none() {
             self.ranks = self.ranks.max(self.connected.len() as u64);
         }
@@ -324,38 +331,46 @@ impl LiveRun {
         }
         if rank.has_ended {
             self.ran_out |= *ooms > 0 && *at == rank.step;
-            self.went_silently |= !rank.said_bye;
-            self.leaves(rank.process);
+            self.leaves(rank.process, !rank.said_bye);
         }
     }
 
-    fn leaves(&mut self, process: ProcessKey) {
+    fn leaves(&mut self, process: ProcessKey, silently: bool) {
         self.connected.remove(&process);
         self.ooms.remove(&process);
-        self.gone.push_back(process);
+        self.gone.push_back((process, silently));
         let excess = self.gone.len().saturating_sub(MOST_GONE);
-        self.gone.drain(..excess);
+        self.went_silently |= self.gone.drain(..excess).any(|(_, silently)| silently);
     }
 
     /// Lets the ranks leave that are seen no more: another process may hold the connection of one that has ended.
     fn miss(&mut self, now: Timestamp) {
         let missed = self.connected.iter().filter(|(_, seen)| now.since(**seen) >= CLOSING);
         for process in missed.map(|(process, _)| *process).collect::<Vec<_>>() {
-            self.went_silently = true;
-            self.leaves(process);
+            self.leaves(process, true);
         }
     }
 
     /// Whether one of these processes is a rank, or was one until lately.
     fn has_any(&self, processes: &[ProcessKey]) -> bool {
-        processes.iter().any(|process| self.connected.contains_key(process) || self.gone.contains(process))
+        processes.iter().any(|process| self.connected.contains_key(process) || self.has_lost(*process))
+    }
+
+    /// Whether this process was a rank until lately.
+    fn has_lost(&self, process: ProcessKey) -> bool {
+        self.gone.iter().any(|(gone, _)| *gone == process)
+    }
+
+    /// Whether no rank is connected, and none is expected to connect again.
+    fn has_left(&self) -> bool {
+        self.connected.is_empty() && !self.is_awaited
     }
 
     fn past(self, number: u64) -> (Command, PastRun) {
         let end = match () {
             () if self.was_killed => End::OomKill,
             () if self.ran_out => End::OutOfMemory,
-            () if self.went_silently => End::Ended,
+            () if self.went_silently || self.gone.iter().any(|(_, silently)| *silently) => End::Ended,
             () => End::Finished,
         };
         let peaks = self.peaks.into_iter();

@@ -87,7 +87,11 @@ impl Commands {
         self.known.retain(|key, _| is_seen(*key));
         let observed: Vec<ObservedRank> =
             all().filter_map(|(client, identity)| self.observed(client, identity)).collect();
-        self.past_runs.tick(&observed, &facts.oom_victims, at)
+        let is_running = |key: ProcessKey| {
+            let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
+            row.is_some_and(|row| row.key == key && !matches!(row.state, b'Z' | b'X'))
+        };
+        self.past_runs.tick(&observed, &facts.oom_victims, is_running, at)
     }
 
     fn observed(&self, client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {
