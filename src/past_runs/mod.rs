@@ -42,6 +42,8 @@ const VERSION: u32 = 1;
 pub struct ObservedRank {
     /// Its process.
     pub process: ProcessKey,
+    /// The user whose share its runs take: the owner of subordinate user ids.
+    pub payer: u32,
     /// Its command, with the shape of the model as far as it is known yet.
     pub command: Command,
     /// The name of its workload; empty where it belongs to none.
@@ -62,13 +64,14 @@ pub struct ObservedRank {
     pub bytes_per_token: Option<f64>,
 }
 
-/// Identifies a run while it is observed: user, workload, run, script and hash of the arguments.
+/// Identifies a run while it is observed: user id of the processes, workload, run, script and hash of the arguments.
 type LiveKey = (u32, [Label; 4]);
 
 /// A run that is observed.
 #[derive(Debug, PartialEq)]
 struct LiveRun {
     command: Command,
+    payer: u32,
     run: Label,
     started: Timestamp,
     /// The connected ranks, and when each was last seen.
@@ -111,7 +114,8 @@ pub struct PastRuns(Mutex<State>);
 struct File {
     memwarden_past_runs: u32,
     last_number: u64,
-    commands: Vec<(Command, Runs)>,
+    /// Each with the user whose share it takes.
+    commands: Vec<(u32, Command, Runs)>,
 }
 
 /// Why a file is not read.
@@ -192,7 +196,9 @@ impl PastRuns {
         if !std::mem::take(&mut state.has_changed) {
             return None;
         }
-        let commands = state.commands.iter().map(|(command, runs)| (command.clone(), runs.clone())).collect();
+        let commands = state.commands.owned();
+        let commands =
+            commands.map(|(payer, command, runs)| (payer, command.clone(), runs.clone())).collect();
         let file = File { memwarden_past_runs: VERSION, last_number: state.last_number, commands };
         drop(state);
         Some(serde_json::to_string(&file).expect("its keys are texts"))
@@ -216,13 +222,13 @@ impl PastRuns {
         let since = std::mem::replace(&mut state.commands, Table::new(MOST_COMMANDS));
         let offset = file.last_number;
         state.last_number = state.last_number.saturating_add(offset);
-        for (command, runs) in file.commands {
-            runs.into_iter().for_each(|run| state.keep(command.clone(), run));
+        for (payer, command, runs) in file.commands {
+            runs.into_iter().for_each(|run| state.keep(payer, command.clone(), run));
         }
-        for (command, runs) in since.iter() {
+        for (payer, command, runs) in since.owned() {
             for run in runs {
                 let number = run.number.saturating_add(offset);
-                state.keep(command.clone(), PastRun { number, ..run.clone() });
+                state.keep(payer, command.clone(), PastRun { number, ..run.clone() });
             }
         }
         state.has_changed = !since.is_empty();
@@ -242,10 +248,10 @@ impl State {
         }
         if !self.live.contains_key(&key) {
             let oldest = |_: &LiveKey, live: &LiveRun| live.last_seen.monotonic();
-            if self.live.make_room(*user_id, oldest) == Room::Refused {
+            if self.live.make_room(rank.payer, oldest) == Room::Refused {
                 return;
             }
-            self.live.insert(*user_id, key.clone(), LiveRun::new(rank, now));
+            self.live.insert(rank.payer, key.clone(), LiveRun::new(rank, now));
         }
         if let Some(live) = self.live.get_mut(&key) {
             live.observe(rank, now);
@@ -259,21 +265,21 @@ impl State {
             return;
         }
         self.last_number = self.last_number.saturating_add(1);
+        let payer = live.payer;
         let (command, run) = live.past(self.last_number);
-        self.keep(command, run);
+        self.keep(payer, command, run);
     }
 
-    fn keep(&mut self, command: Command, mut run: PastRun) {
+    fn keep(&mut self, payer: u32, command: Command, mut run: PastRun) {
         run.peaks.truncate(MOST_PEAKS);
         if !self.commands.contains_key(&command) {
             let oldest = |_: &Command, runs: &Runs| runs.back().map(|run| run.number);
-            let user = command.user_id;
-            let room = self.commands.make_room(user, oldest);
+            let room = self.commands.make_room(payer, oldest);
             // A user of a full share has the oldest of its own commands replaced.
-            if room == Room::Refused && self.commands.evict(user, oldest).is_none() {
+            if room == Room::Refused && self.commands.evict(payer, oldest).is_none() {
                 return;
             }
-            self.commands.insert(user, command.clone(), Runs::new());
+            self.commands.insert(payer, command.clone(), Runs::new());
         }
         if let Some(runs) = self.commands.get_mut(&command) {
             runs.push_back(run);
@@ -288,6 +294,7 @@ impl LiveRun {
     fn new(rank: &ObservedRank, now: Timestamp) -> Self {
         Self {
             command: rank.command.clone(),
+            payer: rank.payer,
             run: rank.run.clone(),
             started: now,
             connected: BTreeMap::new(),

@@ -16,6 +16,7 @@ fn command(user: u32, script: &str) -> Command {
 fn rank(pid: u32, step: Option<u64>) -> ObservedRank {
     ObservedRank {
         process: ProcessKey { pid, start: 1 },
+        payer: 1000,
         command: command(1000, "train.py"),
         workload: "job".into(),
         run: "sft".into(),
@@ -178,23 +179,57 @@ fn the_file_has_all_and_a_damaged_one_changes_nothing() {
     assert_eq!(later.shown(None).runs.len(), 2);
 }
 
+/// A run of a command of this user id, on the share of `payer`.
+fn run_of(past: &PastRuns, (payer, user): (u32, u32), place: usize, second: u64) {
+    let command = command(user, &format!("{place}.py"));
+    let own = ObservedRank { command, payer, ..rank(7, Some(1)) };
+    tick(past, std::slice::from_ref(&own), &[], at(second));
+    tick(past, &[ended(own)], &[], at(second + 1));
+    tick(past, &[], &[], at(second + 5));
+}
+
 #[test]
 fn a_user_with_many_commands_leaves_room_for_others() {
     let past = PastRuns::default();
-    let run = |user: u32, place: usize, second: u64| {
-        let command = command(user, &format!("{place}.py"));
-        let own = ObservedRank { command, ..rank(7, Some(1)) };
-        tick(&past, std::slice::from_ref(&own), &[], at(second));
-        tick(&past, &[ended(own)], &[], at(second + 1));
-        tick(&past, &[], &[], at(second + 5));
-    };
     for place in 0..MOST_COMMANDS + 10 {
-        run(1000, place, place as u64 * 10);
+        run_of(&past, (1000, 1000), place, place as u64 * 10);
     }
     assert_eq!(past.shown(None).runs.len(), MOST_COMMANDS);
     assert_eq!(past.shown(None).runs[0].command.script.as_str(), format!("{}.py", MOST_COMMANDS + 9));
-    run(1001, 0, 100_000);
+    run_of(&past, (1001, 1001), 0, 100_000);
     assert_eq!((past.shown(Some(1001)).runs.len(), past.shown(None).runs.len()), (1, MOST_COMMANDS));
+}
+
+#[test]
+fn the_ids_that_a_user_may_use_in_a_namespace_have_that_users_share_also_after_a_restart() {
+    let first = PastRuns::default();
+    for place in 0..4 {
+        run_of(&first, (1000, 1000), place, place as u64 * 10);
+    }
+    let shares = |past: &PastRuns, from: u64| {
+        for place in 0..MOST_COMMANDS as u64 {
+            let id = u32::try_from(100_000 + from + place).unwrap();
+            run_of(past, (1001, id), 0, 1_000 + 10 * (from + place));
+        }
+        assert_eq!(past.shown(Some(1000)).runs.len(), 4);
+        assert_eq!(past.shown(None).runs.len(), MOST_COMMANDS);
+    };
+    shares(&first, 0);
+    let restored = PastRuns::default();
+    restored.restore(first.changed().unwrap().as_bytes()).unwrap();
+    shares(&restored, 1_000);
+    // Runs that are observed have the same shares.
+    let live = PastRuns::default();
+    let all = (100_000..).take(MOST_LIVE).map(|id| {
+        let command = command(id, "train.py");
+        ObservedRank { payer: 1001, command, ..rank(id, Some(1)) }
+    });
+    let all: Vec<_> = all.chain([rank(7, Some(1)), rank(8, Some(1))]).collect();
+    tick(&live, &all, &[], at(0));
+    assert_eq!(lock(&live.0).live.of(1000), 1);
+    let other = ObservedRank { command: command(1000, "other.py"), ..rank(9, Some(1)) };
+    tick(&live, &[other], &[], at(1));
+    assert_eq!(lock(&live.0).live.of(1000), 2);
 }
 
 proptest! {
@@ -208,7 +243,7 @@ proptest! {
         let past = PastRuns::default();
         for (second, (user, script, pid, has_ended, ooms, step)) in events.into_iter().enumerate() {
             let command = command(user, &script.to_string());
-            let own = ObservedRank { command, has_ended, ooms, ..rank(pid, step) };
+            let own = ObservedRank { command, payer: user / 2, has_ended, ooms, ..rank(pid, step) };
             tick(&past, &[own], &[ProcessKey { pid: pid / 2, start: 1 }], at(second as u64));
             let state = lock(&past.0);
             prop_assert!(state.live.len() <= MOST_LIVE && state.commands.len() <= MOST_COMMANDS);

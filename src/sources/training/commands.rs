@@ -109,6 +109,7 @@ impl Commands {
         });
         Some(ObservedRank {
             process,
+            payer: client.payer,
             command: Command {
                 user_id: client.uid,
                 script,
