@@ -396,13 +396,20 @@ impl LiveRun {
     }
 }
 
-/// That the last runs of a command ended for lack of memory, and at which step; absent if the last one did not.
+/// That the last runs of a command ended for lack of memory, and in which step; absent if the last one did not.
 fn sentence(runs: &Runs) -> Option<String> {
     let failed: Vec<&PastRun> = runs.iter().rev().take_while(|run| run.end.is_memory()).collect();
     let (newest, count) = (failed.first()?, failed.len());
-    let steps = failed.iter().map(|run| run.last_step());
-    let (first, last) = (steps.clone().min()?, steps.max()?);
-    let at = if first == last { format!("at step {first}") } else { format!("at steps {first} to {last}") };
+    let steps = failed.iter().filter_map(|run| run.last_step());
+    let at = steps.clone().min().zip(steps.clone().max()).map(|(first, last)| {
+        if first == last { format!("at step {first}") } else { format!("at steps {first} to {last}") }
+    });
+    let begins = if count == 1 { "before its first step" } else { "before their first step" };
+    let at = match at {
+        Some(at) if steps.count() == count => at,
+        Some(at) => format!("{at} or {begins}"),
+        None => begins.to_owned(),
+    };
     let same = failed.iter().all(|run| run.end == newest.end);
     let why = if same { newest.end.words() } else { "for lack of memory" };
     Some(match count {

@@ -114,6 +114,27 @@ fn a_run_that_recovers_from_a_failed_allocation_did_not_die_of_it() {
 }
 
 #[test]
+fn the_step_of_a_run_that_completed_none_is_not_invented() {
+    let past = PastRuns::default();
+    let dies = |begun: u64, step: Option<u64>| {
+        let with = |ooms| ObservedRank { ooms, ..rank(7, step) };
+        tick(&past, &[with(0)], &[], at(begun));
+        tick(&past, &[ended(with(1))], &[], at(begun + 1));
+        tick(&past, &[], &[], at(begun + 5));
+        said(&past, begun + 6).unwrap()
+    };
+    assert_eq!(dies(0, None), "the last run of this command died before its first step (out of memory)");
+    assert_eq!(
+        dies(10, None),
+        "the last 2 runs of this command died before their first step (out of memory)"
+    );
+    assert_eq!(
+        dies(20, Some(5_000)),
+        "the last 3 runs of this command died at step 5001 or before their first step (out of memory)"
+    );
+}
+
+#[test]
 fn a_run_whose_rank_connects_again_goes_on() {
     let past = PastRuns::default();
     let with = |ooms, step| ObservedRank { ooms, ..rank(7, Some(step)) };
