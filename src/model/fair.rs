@@ -207,6 +207,11 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
         self.entries.iter().map(|(key, (_, value))| (key, value))
     }
 
+    /// The entries with their users, by key.
+    pub fn owned(&self) -> impl Iterator<Item = (U, &K, &V)> {
+        self.entries.iter().map(|(key, (user, value))| (*user, key, value))
+    }
+
     /// The entries, in the order of their keys.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)

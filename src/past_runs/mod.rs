@@ -42,6 +42,8 @@ const VERSION: u32 = 1;
 pub struct ObservedRank {
     /// Its process.
     pub process: ProcessKey,
+    /// The user whose share its runs take: the owner of subordinate user ids.
+    pub payer: u32,
     /// Its command, with the shape of the model as far as it is known yet.
     pub command: Command,
     /// The name of its workload; empty where it belongs to none.
@@ -62,19 +64,22 @@ pub struct ObservedRank {
     pub bytes_per_token: Option<f64>,
 }
 
-/// Identifies a run while it is observed: user, workload, run, script and hash of the arguments.
+/// Identifies a run while it is observed: user id of the processes, workload, run, script and hash of the arguments.
 type LiveKey = (u32, [Label; 4]);
 
 /// A run that is observed.
 #[derive(Debug, PartialEq)]
 struct LiveRun {
     command: Command,
+    payer: u32,
     run: Label,
     started: Timestamp,
     /// The connected ranks, and when each was last seen.
     connected: BTreeMap<ProcessKey, Timestamp>,
-    /// The processes that ended last.
-    gone: VecDeque<ProcessKey>,
+    /// The processes whose connections ended last, and whether without a word.
+    gone: VecDeque<(ProcessKey, bool)>,
+    /// Whether a process runs whose connection ended without a word: it connects again.
+    is_awaited: bool,
     last_seen: Timestamp,
     ranks: u64,
     step: Option<u64>,
@@ -82,6 +87,7 @@ struct LiveRun {
     ooms: BTreeMap<ProcessKey, (u64, Option<u64>)>,
     ran_out: bool,
     was_killed: bool,
+    /// Whether a process that is remembered no more ended without a word.
     went_silently: bool,
     peaks: BTreeMap<(Phase, Medium), u64>,
     bytes_per_token: Option<f64>,
@@ -108,7 +114,8 @@ pub struct PastRuns(Mutex<State>);
 struct File {
     memwarden_past_runs: u32,
     last_number: u64,
-    commands: Vec<(Command, Runs)>,
+    /// Each with the user whose share it takes.
+    commands: Vec<(u32, Command, Runs)>,
 }
 
 /// Why a file is not read.
@@ -130,15 +137,19 @@ impl Default for PastRuns {
 }
 
 impl PastRuns {
-    /// Takes the ranks of one tick, connected or just ended, and the processes that the kernel's OOM killer killed since the
-    /// last one. Returns what is to be said of the earlier runs of the commands of connected ranks.
+    /// Takes the ranks of one tick, connected or just ended, the processes that the kernel's OOM killer killed since the last
+    /// one, and which processes run. Returns what is to be said of the earlier runs of the commands of connected ranks.
     pub fn tick(
         &self,
         ranks: &[ObservedRank],
         killed: &[ProcessKey],
+        is_running: impl Fn(ProcessKey) -> bool,
         now: Timestamp,
     ) -> BTreeMap<ProcessKey, String> {
         let mut state = lock(&self.0);
+        for live in state.live.values_mut() {
+            live.is_awaited = live.gone.iter().any(|(process, silently)| *silently && is_running(*process));
+        }
         for rank in ranks {
             state.observe(rank, now);
         }
@@ -146,7 +157,7 @@ impl PastRuns {
             live.miss(now);
             live.was_killed |= live.has_any(killed);
         }
-        let is_over = |live: &LiveRun| live.connected.is_empty() && now.since(live.last_seen) >= CLOSING;
+        let is_over = |live: &LiveRun| live.has_left() && now.since(live.last_seen) >= CLOSING;
         let over: Vec<LiveKey> =
             state.live.iter().filter(|(_, live)| is_over(live)).map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| state.end(key));
@@ -157,10 +168,10 @@ impl PastRuns {
     }
 
     /// Ends the runs that are observed: the daemon stops. Their ends are not known, so that they are not kept, except those of
-    /// runs without a connected rank.
+    /// runs that every rank has left.
     pub fn close(&self) {
         let mut state = lock(&self.0);
-        let over = state.live.iter().filter(|(_, live)| live.connected.is_empty());
+        let over = state.live.iter().filter(|(_, live)| live.has_left());
         let over: Vec<LiveKey> = over.map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| state.end(key));
     }
@@ -185,7 +196,9 @@ impl PastRuns {
         if !std::mem::take(&mut state.has_changed) {
             return None;
         }
-        let commands = state.commands.iter().map(|(command, runs)| (command.clone(), runs.clone())).collect();
+        let commands = state.commands.owned();
+        let commands =
+            commands.map(|(payer, command, runs)| (payer, command.clone(), runs.clone())).collect();
         let file = File { memwarden_past_runs: VERSION, last_number: state.last_number, commands };
         drop(state);
         Some(serde_json::to_string(&file).expect("its keys are texts"))
@@ -209,13 +222,13 @@ impl PastRuns {
         let since = std::mem::replace(&mut state.commands, Table::new(MOST_COMMANDS));
         let offset = file.last_number;
         state.last_number = state.last_number.saturating_add(offset);
-        for (command, runs) in file.commands {
-            runs.into_iter().for_each(|run| state.keep(command.clone(), run));
+        for (payer, command, runs) in file.commands {
+            runs.into_iter().for_each(|run| state.keep(payer, command.clone(), run));
         }
-        for (command, runs) in since.iter() {
+        for (payer, command, runs) in since.owned() {
             for run in runs {
                 let number = run.number.saturating_add(offset);
-                state.keep(command.clone(), PastRun { number, ..run.clone() });
+                state.keep(payer, command.clone(), PastRun { number, ..run.clone() });
             }
         }
         state.has_changed = !since.is_empty();
@@ -229,18 +242,16 @@ impl State {
         let names = [&rank.workload, &rank.run, script, arguments_hash].map(Clone::clone);
         let key = (*user_id, names);
         // The launcher has started the ranks again, or the user the command.
-        let is_next = |live: &LiveRun| {
-            live.connected.is_empty() && !rank.has_ended && !live.gone.contains(&rank.process)
-        };
+        let is_next = |live: &LiveRun| live.has_left() && !rank.has_ended && !live.has_lost(rank.process);
         if self.live.get(&key).is_some_and(is_next) {
             self.end(&key);
         }
         if !self.live.contains_key(&key) {
             let oldest = |_: &LiveKey, live: &LiveRun| live.last_seen.monotonic();
-            if self.live.make_room(*user_id, oldest) == Room::Refused {
+            if self.live.make_room(rank.payer, oldest) == Room::Refused {
                 return;
             }
-            self.live.insert(*user_id, key.clone(), LiveRun::new(rank, now));
+            self.live.insert(rank.payer, key.clone(), LiveRun::new(rank, now));
         }
         if let Some(live) = self.live.get_mut(&key) {
             live.observe(rank, now);
@@ -254,21 +265,21 @@ impl State {
             return;
         }
         self.last_number = self.last_number.saturating_add(1);
+        let payer = live.payer;
         let (command, run) = live.past(self.last_number);
-        self.keep(command, run);
+        self.keep(payer, command, run);
     }
 
-    fn keep(&mut self, command: Command, mut run: PastRun) {
+    fn keep(&mut self, payer: u32, command: Command, mut run: PastRun) {
         run.peaks.truncate(MOST_PEAKS);
         if !self.commands.contains_key(&command) {
             let oldest = |_: &Command, runs: &Runs| runs.back().map(|run| run.number);
-            let user = command.user_id;
-            let room = self.commands.make_room(user, oldest);
+            let room = self.commands.make_room(payer, oldest);
             // A user of a full share has the oldest of its own commands replaced.
-            if room == Room::Refused && self.commands.evict(user, oldest).is_none() {
+            if room == Room::Refused && self.commands.evict(payer, oldest).is_none() {
                 return;
             }
-            self.commands.insert(user, command.clone(), Runs::new());
+            self.commands.insert(payer, command.clone(), Runs::new());
         }
         if let Some(runs) = self.commands.get_mut(&command) {
             runs.push_back(run);
@@ -283,10 +294,12 @@ impl LiveRun {
     fn new(rank: &ObservedRank, now: Timestamp) -> Self {
         Self {
             command: rank.command.clone(),
+            payer: rank.payer,
             run: rank.run.clone(),
             started: now,
             connected: BTreeMap::new(),
             gone: VecDeque::new(),
+            is_awaited: false,
             last_seen: now,
             ranks: 0,
             step: None,
@@ -315,6 +328,7 @@ impl LiveRun {
             let known = self.peaks.entry((peak.phase, peak.resource)).or_default();
             *known = peak.bytes.max(*known);
         }
+        self.gone.retain(|(process, _)| *process != rank.process);
         if self.connected.insert(rank.process, now).is_none() {
             self.ranks = self.ranks.max(self.connected.len() as u64);
         }
@@ -324,38 +338,46 @@ impl LiveRun {
         }
         if rank.has_ended {
             self.ran_out |= *ooms > 0 && *at == rank.step;
-            self.went_silently |= !rank.said_bye;
-            self.leaves(rank.process);
+            self.leaves(rank.process, !rank.said_bye);
         }
     }
 
-    fn leaves(&mut self, process: ProcessKey) {
+    fn leaves(&mut self, process: ProcessKey, silently: bool) {
         self.connected.remove(&process);
         self.ooms.remove(&process);
-        self.gone.push_back(process);
+        self.gone.push_back((process, silently));
         let excess = self.gone.len().saturating_sub(MOST_GONE);
-        self.gone.drain(..excess);
+        self.went_silently |= self.gone.drain(..excess).any(|(_, silently)| silently);
     }
 
     /// Lets the ranks leave that are seen no more: another process may hold the connection of one that has ended.
     fn miss(&mut self, now: Timestamp) {
         let missed = self.connected.iter().filter(|(_, seen)| now.since(**seen) >= CLOSING);
         for process in missed.map(|(process, _)| *process).collect::<Vec<_>>() {
-            self.went_silently = true;
-            self.leaves(process);
+            self.leaves(process, true);
         }
     }
 
     /// Whether one of these processes is a rank, or was one until lately.
     fn has_any(&self, processes: &[ProcessKey]) -> bool {
-        processes.iter().any(|process| self.connected.contains_key(process) || self.gone.contains(process))
+        processes.iter().any(|process| self.connected.contains_key(process) || self.has_lost(*process))
+    }
+
+    /// Whether this process was a rank until lately.
+    fn has_lost(&self, process: ProcessKey) -> bool {
+        self.gone.iter().any(|(gone, _)| *gone == process)
+    }
+
+    /// Whether no rank is connected, and none is expected to connect again.
+    fn has_left(&self) -> bool {
+        self.connected.is_empty() && !self.is_awaited
     }
 
     fn past(self, number: u64) -> (Command, PastRun) {
         let end = match () {
             () if self.was_killed => End::OomKill,
             () if self.ran_out => End::OutOfMemory,
-            () if self.went_silently => End::Ended,
+            () if self.went_silently || self.gone.iter().any(|(_, silently)| *silently) => End::Ended,
             () => End::Finished,
         };
         let peaks = self.peaks.into_iter();
@@ -374,13 +396,20 @@ impl LiveRun {
     }
 }
 
-/// That the last runs of a command ended for lack of memory, and at which step; absent if the last one did not.
+/// That the last runs of a command ended for lack of memory, and in which step; absent if the last one did not.
 fn sentence(runs: &Runs) -> Option<String> {
     let failed: Vec<&PastRun> = runs.iter().rev().take_while(|run| run.end.is_memory()).collect();
     let (newest, count) = (failed.first()?, failed.len());
-    let steps = failed.iter().map(|run| run.last_step());
-    let (first, last) = (steps.clone().min()?, steps.max()?);
-    let at = if first == last { format!("at step {first}") } else { format!("at steps {first} to {last}") };
+    let steps = failed.iter().filter_map(|run| run.last_step());
+    let at = steps.clone().min().zip(steps.clone().max()).map(|(first, last)| {
+        if first == last { format!("at step {first}") } else { format!("at steps {first} to {last}") }
+    });
+    let begins = if count == 1 { "before its first step" } else { "before their first step" };
+    let at = match at {
+        Some(at) if steps.count() == count => at,
+        Some(at) => format!("{at} or {begins}"),
+        None => begins.to_owned(),
+    };
     let same = failed.iter().all(|run| run.end == newest.end);
     let why = if same { newest.end.words() } else { "for lack of memory" };
     Some(match count {

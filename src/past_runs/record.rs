@@ -89,9 +89,9 @@ pub struct PastRun {
 }
 
 impl PastRun {
-    /// The step in which it ended.
-    pub fn last_step(&self) -> u64 {
-        self.step.map_or(1, |step| step.saturating_add(1))
+    /// The step in which it ended; absent where it completed none: a run that was resumed does not begin at the first one.
+    pub fn last_step(&self) -> Option<u64> {
+        self.step.map(|step| step.saturating_add(1))
     }
 }
 

@@ -16,6 +16,7 @@ fn command(user: u32, script: &str) -> Command {
 fn rank(pid: u32, step: Option<u64>) -> ObservedRank {
     ObservedRank {
         process: ProcessKey { pid, start: 1 },
+        payer: 1000,
         command: command(1000, "train.py"),
         workload: "job".into(),
         run: "sft".into(),
@@ -32,6 +33,16 @@ fn ended(rank: ObservedRank) -> ObservedRank {
     ObservedRank { has_ended: true, ..rank }
 }
 
+/// A tick in which none of the ranks that have left runs any more.
+fn tick(
+    past: &PastRuns,
+    ranks: &[ObservedRank],
+    killed: &[ProcessKey],
+    now: Timestamp,
+) -> BTreeMap<ProcessKey, String> {
+    past.tick(ranks, killed, |_| false, now)
+}
+
 fn at(second: u64) -> Timestamp {
     Timestamp::from_secs(1_700_000_000 + second)
 }
@@ -44,19 +55,19 @@ fn play(
     end: impl Fn(ObservedRank) -> ObservedRank,
     killed: &[ProcessKey],
 ) {
-    past.tick(&[rank(7, None), rank(8, None)], &[], at(begun));
-    past.tick(&[rank(7, Some(step)), rank(8, Some(step))], &[], at(begun + 1));
-    past.tick(&[end(rank(7, Some(step))), ended(rank(8, Some(step)))], &[], at(begun + 2));
-    past.tick(&[], killed, at(begun + 3));
-    past.tick(&[], &[], at(begun + 6));
+    tick(past, &[rank(7, None), rank(8, None)], &[], at(begun));
+    tick(past, &[rank(7, Some(step)), rank(8, Some(step))], &[], at(begun + 1));
+    tick(past, &[end(rank(7, Some(step))), ended(rank(8, Some(step)))], &[], at(begun + 2));
+    tick(past, &[], killed, at(begun + 3));
+    tick(past, &[], &[], at(begun + 6));
 }
 
 /// What is said at the next start.
 fn said(past: &PastRuns, now: u64) -> Option<String> {
     // It is stopped before it measures anything.
     let own = ObservedRank { peaks: Vec::new(), ..rank(9, None) };
-    let said = past.tick(std::slice::from_ref(&own), &[], at(now)).into_values().next();
-    past.tick(&[ended(own)], &[], at(now));
+    let said = tick(past, std::slice::from_ref(&own), &[], at(now)).into_values().next();
+    tick(past, &[ended(own)], &[], at(now));
     said
 }
 
@@ -95,11 +106,60 @@ fn the_last_runs_that_died_are_told_at_the_next_start() {
 fn a_run_that_recovers_from_a_failed_allocation_did_not_die_of_it() {
     let past = PastRuns::default();
     let with = |step, ooms| ObservedRank { ooms, said_bye: true, ..rank(7, Some(step)) };
-    past.tick(&[with(5, 0)], &[], at(0));
-    past.tick(&[with(5, 1)], &[], at(1));
-    past.tick(&[ended(with(9, 1))], &[], at(2));
-    past.tick(&[], &[], at(9));
+    tick(&past, &[with(5, 0)], &[], at(0));
+    tick(&past, &[with(5, 1)], &[], at(1));
+    tick(&past, &[ended(with(9, 1))], &[], at(2));
+    tick(&past, &[], &[], at(9));
     assert_eq!(past.shown(None).runs[0].past.end, End::Finished);
+}
+
+#[test]
+fn the_step_of_a_run_that_completed_none_is_not_invented() {
+    let past = PastRuns::default();
+    let dies = |begun: u64, step: Option<u64>| {
+        let with = |ooms| ObservedRank { ooms, ..rank(7, step) };
+        tick(&past, &[with(0)], &[], at(begun));
+        tick(&past, &[ended(with(1))], &[], at(begun + 1));
+        tick(&past, &[], &[], at(begun + 5));
+        said(&past, begun + 6).unwrap()
+    };
+    assert_eq!(dies(0, None), "the last run of this command died before its first step (out of memory)");
+    assert_eq!(
+        dies(10, None),
+        "the last 2 runs of this command died before their first step (out of memory)"
+    );
+    assert_eq!(
+        dies(20, Some(5_000)),
+        "the last 3 runs of this command died at step 5001 or before their first step (out of memory)"
+    );
+}
+
+#[test]
+fn a_run_whose_rank_connects_again_goes_on() {
+    let past = PastRuns::default();
+    let with = |ooms, step| ObservedRank { ooms, ..rank(7, Some(step)) };
+    let lives = |ranks: &[ObservedRank], second| past.tick(ranks, &[], |key| key.pid == 7, at(second));
+    lives(&[with(0, 5)], 0);
+    // It connects again after a minute; another rank of the run does so first.
+    lives(&[ended(with(0, 5))], 1);
+    lives(&[], 30);
+    lives(&[rank(8, Some(5))], 60);
+    lives(&[with(0, 5), rank(8, Some(5))], 61);
+    assert!(past.shown(None).runs.is_empty());
+    let bye = |own: ObservedRank| ended(ObservedRank { said_bye: true, ..own });
+    lives(&[bye(with(0, 9)), bye(rank(8, Some(9)))], 62);
+    lives(&[], 66);
+    let ends = || past.shown(None).runs.iter().map(|run| (run.past.step, run.past.end)).collect::<Vec<_>>();
+    assert_eq!(ends(), [(Some(9), End::Finished)]);
+    // The end of a run that waits for a rank is not known when the daemon stops.
+    lives(&[with(0, 2)], 70);
+    lives(&[ended(with(0, 2))], 71);
+    lives(&[], 80);
+    past.close();
+    assert_eq!(ends().len(), 1);
+    // It ends with the process.
+    tick(&past, &[], &[], at(90));
+    assert_eq!(ends(), [(Some(2), End::Ended), (Some(9), End::Finished)]);
 }
 
 #[test]
@@ -110,17 +170,17 @@ fn another_shape_of_the_model_is_another_command_and_ranks_that_are_started_agai
         ..own
     };
     // The shape is known later than the first message.
-    past.tick(&[unknown(rank(7, None))], &[], at(0));
-    past.tick(&[ended(ObservedRank { ooms: 1, ..rank(7, Some(3)) })], &[], at(1));
+    tick(&past, &[unknown(rank(7, None))], &[], at(0));
+    tick(&past, &[ended(ObservedRank { ooms: 1, ..rank(7, Some(3)) })], &[], at(1));
     // The launcher starts it again within a second.
-    past.tick(&[rank(17, None)], &[], at(2));
-    past.tick(&[ended(unknown(rank(17, Some(1))))], &[], at(3));
-    past.tick(&[], &[], at(9));
+    tick(&past, &[rank(17, None)], &[], at(2));
+    tick(&past, &[ended(unknown(rank(17, Some(1))))], &[], at(3));
+    tick(&past, &[], &[], at(9));
     let runs = past.shown(None).runs;
     assert_eq!(runs.len(), 2);
     assert!(runs.iter().all(|run| run.command.parameters == Some(7)), "{runs:?}");
-    past.tick(&[unknown(rank(27, None))], &[], at(10));
-    assert!(past.tick(&[unknown(rank(27, None))], &[], at(11)).is_empty());
+    tick(&past, &[unknown(rank(27, None))], &[], at(10));
+    assert!(tick(&past, &[unknown(rank(27, None))], &[], at(11)).is_empty());
 }
 
 #[test]
@@ -140,23 +200,57 @@ fn the_file_has_all_and_a_damaged_one_changes_nothing() {
     assert_eq!(later.shown(None).runs.len(), 2);
 }
 
+/// A run of a command of this user id, on the share of `payer`.
+fn run_of(past: &PastRuns, (payer, user): (u32, u32), place: usize, second: u64) {
+    let command = command(user, &format!("{place}.py"));
+    let own = ObservedRank { command, payer, ..rank(7, Some(1)) };
+    tick(past, std::slice::from_ref(&own), &[], at(second));
+    tick(past, &[ended(own)], &[], at(second + 1));
+    tick(past, &[], &[], at(second + 5));
+}
+
 #[test]
 fn a_user_with_many_commands_leaves_room_for_others() {
     let past = PastRuns::default();
-    let run = |user: u32, place: usize, second: u64| {
-        let command = command(user, &format!("{place}.py"));
-        let own = ObservedRank { command, ..rank(7, Some(1)) };
-        past.tick(std::slice::from_ref(&own), &[], at(second));
-        past.tick(&[ended(own)], &[], at(second + 1));
-        past.tick(&[], &[], at(second + 5));
-    };
     for place in 0..MOST_COMMANDS + 10 {
-        run(1000, place, place as u64 * 10);
+        run_of(&past, (1000, 1000), place, place as u64 * 10);
     }
     assert_eq!(past.shown(None).runs.len(), MOST_COMMANDS);
     assert_eq!(past.shown(None).runs[0].command.script.as_str(), format!("{}.py", MOST_COMMANDS + 9));
-    run(1001, 0, 100_000);
+    run_of(&past, (1001, 1001), 0, 100_000);
     assert_eq!((past.shown(Some(1001)).runs.len(), past.shown(None).runs.len()), (1, MOST_COMMANDS));
+}
+
+#[test]
+fn the_ids_that_a_user_may_use_in_a_namespace_have_that_users_share_also_after_a_restart() {
+    let first = PastRuns::default();
+    for place in 0..4 {
+        run_of(&first, (1000, 1000), place, place as u64 * 10);
+    }
+    let shares = |past: &PastRuns, from: u64| {
+        for place in 0..MOST_COMMANDS as u64 {
+            let id = u32::try_from(100_000 + from + place).unwrap();
+            run_of(past, (1001, id), 0, 1_000 + 10 * (from + place));
+        }
+        assert_eq!(past.shown(Some(1000)).runs.len(), 4);
+        assert_eq!(past.shown(None).runs.len(), MOST_COMMANDS);
+    };
+    shares(&first, 0);
+    let restored = PastRuns::default();
+    restored.restore(first.changed().unwrap().as_bytes()).unwrap();
+    shares(&restored, 1_000);
+    // Runs that are observed have the same shares.
+    let live = PastRuns::default();
+    let all = (100_000..).take(MOST_LIVE).map(|id| {
+        let command = command(id, "train.py");
+        ObservedRank { payer: 1001, command, ..rank(id, Some(1)) }
+    });
+    let all: Vec<_> = all.chain([rank(7, Some(1)), rank(8, Some(1))]).collect();
+    tick(&live, &all, &[], at(0));
+    assert_eq!(lock(&live.0).live.of(1000), 1);
+    let other = ObservedRank { command: command(1000, "other.py"), ..rank(9, Some(1)) };
+    tick(&live, &[other], &[], at(1));
+    assert_eq!(lock(&live.0).live.of(1000), 2);
 }
 
 proptest! {
@@ -170,8 +264,8 @@ proptest! {
         let past = PastRuns::default();
         for (second, (user, script, pid, has_ended, ooms, step)) in events.into_iter().enumerate() {
             let command = command(user, &script.to_string());
-            let own = ObservedRank { command, has_ended, ooms, ..rank(pid, step) };
-            past.tick(&[own], &[ProcessKey { pid: pid / 2, start: 1 }], at(second as u64));
+            let own = ObservedRank { command, payer: user / 2, has_ended, ooms, ..rank(pid, step) };
+            tick(&past, &[own], &[ProcessKey { pid: pid / 2, start: 1 }], at(second as u64));
             let state = lock(&past.0);
             prop_assert!(state.live.len() <= MOST_LIVE && state.commands.len() <= MOST_COMMANDS);
             for runs in state.commands.values() {

@@ -10,7 +10,7 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::table::{Cell, Row, Table};
-use crate::past_runs::{PastRun, ShownRun, ShownRuns};
+use crate::past_runs::{End, PastRun, ShownRun, ShownRuns};
 
 /// The past runs as text, the newest first.
 pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
@@ -47,6 +47,9 @@ fn real(amount: u64) -> f64 {
     amount as f64
 }
 
+/// Name of the memory for each token, which is estimated and not measured in each run.
+const PER_TOKEN: &str = "bytes_per_token";
+
 /// Two values of the same quantity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Difference {
@@ -60,6 +63,8 @@ struct Difference {
     change_ratio: Option<f64>,
     /// Whether the second run takes more than the tolerance allows.
     regression: bool,
+    /// Whether the first run measured this phase and the second did not.
+    missing: bool,
 }
 
 /// How the memory of two runs differs.
@@ -73,6 +78,8 @@ pub struct RunComparison {
     tolerance_ratio: f64,
     /// Whether both are runs of the same script and have the same number of ranks and shape of the model.
     same_command: bool,
+    /// How they ended.
+    ends: [End; 2],
     differences: Vec<Difference>,
 }
 
@@ -88,12 +95,12 @@ impl RunComparison {
             let [one, other] = [before, after].map(|run| peak(&run.past, phase, resource));
             (format!("{phase}/{resource}"), one, other)
         });
-        let per_token =
-            ("bytes_per_token".to_owned(), before.past.bytes_per_token, after.past.bytes_per_token);
+        let per_token = (PER_TOKEN.to_owned(), before.past.bytes_per_token, after.past.bytes_per_token);
         let known = peaks.chain([per_token]).filter(|(_, one, other)| one.is_some() || other.is_some());
         let differences = known.map(|(what, before_bytes, after_bytes)| {
             let both = before_bytes.zip(after_bytes);
             Difference {
+                missing: what != PER_TOKEN && before_bytes.is_some() && after_bytes.is_none(),
                 what,
                 before_bytes,
                 after_bytes,
@@ -110,18 +117,28 @@ impl RunComparison {
             runs: [before.past.number, after.past.number],
             tolerance_ratio: tolerance,
             same_command: shape(before) == shape(after),
+            ends: [before.past.end, after.past.end],
             differences: differences.collect(),
         }
     }
 
-    /// 0 where the second run takes no more than the tolerance allows, 1 where it does, 2 where nothing was measured in both.
+    /// Whether only the second run ended for lack of memory.
+    fn dies(&self) -> bool {
+        let [before, after] = self.ends;
+        after.is_memory() && !before.is_memory()
+    }
+
+    /// 1 where the second run takes more than the tolerance allows, or it alone ended for lack of memory; else 2 where nothing
+    /// was measured in both, or a phase of the first run was not measured in the second; else 0.
     pub fn exit_code(&self) -> u8 {
-        let mut compared =
-            self.differences.iter().filter(|own| own.before_bytes.and(own.after_bytes).is_some());
-        match (compared.next(), self.differences.iter().any(|own| own.regression)) {
-            (None, _) => 2,
-            (Some(_), true) => 1,
-            (Some(_), false) => 0,
+        let is_compared = |own: &Difference| own.before_bytes.and(own.after_bytes).is_some();
+        if self.dies() || self.differences.iter().any(|own| own.regression) {
+            1
+        } else if !self.differences.iter().any(is_compared) || self.differences.iter().any(|own| own.missing)
+        {
+            2
+        } else {
+            0
         }
     }
 
@@ -131,12 +148,18 @@ impl RunComparison {
         let [before, after] = self.runs;
         let verdict = match self.exit_code() {
             0 => format!("takes no more than run {before}"),
+            1 if self.dies() => format!("ended for lack of memory, and run {before} did not"),
             1 => format!("takes more than run {before}"),
+            _ if self.differences.iter().any(|own| own.missing) => {
+                format!("cannot be compared with run {before}: it did not measure every phase of that run")
+            }
             _ => format!("cannot be compared with run {before}: no phase was measured in both"),
         };
         // Writing to a text cannot fail.
         let tolerance = format::percent(self.tolerance_ratio);
         let _ = writeln!(out, "Run {after} {verdict} (tolerance {tolerance}).");
+        let [first, second] = self.ends.map(End::words);
+        let _ = writeln!(out, "Ends: run {before} {first}; run {after} {second}.");
         if !self.same_command {
             let _ = writeln!(out, "The runs are of different scripts, models or numbers of ranks.");
         }
@@ -162,7 +185,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::past_runs::{Command, End, PhasePeak};
+    use crate::past_runs::{Command, PhasePeak};
 
     fn run(number: u64, peaks: &[(Phase, Medium, u64)], per_token: Option<f64>) -> ShownRun {
         let peaks = peaks.iter().map(|(phase, resource, gib)| PhasePeak {
@@ -198,20 +221,52 @@ mod tests {
         let before =
             run(1, &[(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)], Some(1000.0));
         let of = |gib: u64, per_token: f64| {
-            let after = run(2, &[(Phase::Step, Medium::Device, gib)], Some(per_token));
-            RunComparison::of(&before, &after, 0.05)
+            let peaks = [(Phase::Step, Medium::Device, gib), (Phase::Save, Medium::Host, 40)];
+            RunComparison::of(&before, &run(2, &peaks, Some(per_token)), 0.05)
         };
         assert_eq!([of(63, 1000.0), of(64, 1000.0), of(50, 1051.0)].map(|own| own.exit_code()), [0, 1, 1]);
-        let nothing = RunComparison::of(&before, &run(2, &[(Phase::Step, Medium::Host, 1)], None), 0.05);
+        let nothing = RunComparison::of(
+            &run(1, &[(Phase::Step, Medium::Device, 1)], Some(1.0)),
+            &run(2, &[(Phase::Save, Medium::Device, 1)], None),
+            0.05,
+        );
         assert_eq!(nothing.exit_code(), 2);
         expect![[r#"
             Run 2 takes more than run 1 (tolerance 5.0 %).
+            Ends: run 1 out of memory; run 2 out of memory.
                                  before     after  change
               step/device      60.0 GiB  66.0 GiB   +10 %
-              save/host        40.0 GiB         –       –
+              save/host        40.0 GiB  40.0 GiB    +0 %
               bytes_per_token    1000 B     500 B   −50 %
         "#]]
         .assert_eq(&of(66, 500.0).text(Page::default()));
+    }
+
+    #[test]
+    fn a_run_that_died_or_did_not_reach_a_phase_is_not_said_to_take_no_more() {
+        let all = [(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)];
+        let of = |ends: [End; 2], peaks: &[(Phase, Medium, u64)]| {
+            let [before, after] = [(1, &all[..]), (2, peaks)].map(|(number, peaks)| run(number, peaks, None));
+            let [before, after] = [(before, ends[0]), (after, ends[1])]
+                .map(|(run, end)| ShownRun { past: PastRun { end, ..run.past }, ..run });
+            RunComparison::of(&before, &after, 0.05)
+        };
+        for end in [End::OutOfMemory, End::OomKill] {
+            assert_eq!(of([End::Finished, end], &all).exit_code(), 1);
+            assert_eq!(of([end, End::Finished], &all).exit_code(), 0);
+            assert_eq!(of([end, end], &all).exit_code(), 0);
+        }
+        let short = of([End::Finished, End::Ended], &all[..1]);
+        assert_eq!(short.exit_code(), 2);
+        assert!(short.text(Page::default()).contains("it did not measure every phase"));
+        expect![[r#"
+            Run 2 ended for lack of memory, and run 1 did not (tolerance 5.0 %).
+            Ends: run 1 finished; run 2 killed by the OOM killer.
+                             before     after  change
+              step/device  60.0 GiB  60.0 GiB    +0 %
+              save/host    40.0 GiB         –       –
+        "#]]
+        .assert_eq(&of([End::Finished, End::OomKill], &all[..1]).text(Page::default()));
     }
 
     #[test]

@@ -42,16 +42,17 @@ pub struct CommandEnd {
 impl CommandEnd {
     /// How it ended, in words.
     fn words(&self, training: &Training) -> String {
-        match (self.code, self.signal) {
-            (Some(ABORTED), _) if self.aborts => {
-                let (step, fails) = (training.step().unwrap_or(0.0) + 1.0, training.fails());
-                let what = fails.unwrap_or("its memory");
-                format!("ended itself before step {step:.0}: {what} will not fit (exit status {ABORTED})")
+        match (self.code, self.signal, training.fails()) {
+            // A program may have this exit status for another reason.
+            (Some(ABORTED), _, Some(what)) if self.aborts => {
+                let step = training.step().map(|step| format!(" before step {:.0}", step + 1.0));
+                let step = step.unwrap_or_default();
+                format!("ended itself{step}: {what} will not fit (exit status {ABORTED})")
             }
-            (Some(0), _) => "succeeded".to_owned(),
-            (Some(code), _) => format!("ended with code {code}"),
-            (None, Some(signal)) => format!("was ended by signal {signal}{}", name_of(signal)),
-            (None, None) => "ended".to_owned(),
+            (Some(0), ..) => "succeeded".to_owned(),
+            (Some(code), ..) => format!("ended with code {code}"),
+            (None, Some(signal), _) => format!("was ended by signal {signal}{}", name_of(signal)),
+            (None, None, _) => "ended".to_owned(),
         }
     }
 }
@@ -205,5 +206,59 @@ fn plot(ended: &CommandEnd, recorder: &Recorder, subject: &Subject, verdict: &st
         bands,
         events: vec![end],
         ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fit::{Certainty, Phase, Verdict};
+    use crate::model::fits::Fit;
+    use crate::node_view::{NodeView, Rank, Workload};
+    use crate::report::focus::Focus;
+
+    #[test]
+    fn that_memory_did_not_fit_is_said_only_where_the_daemon_said_so() {
+        let fit = |phase: Phase, verdict: Verdict| Fit {
+            workload: "run".into(),
+            rank: "0".into(),
+            run: "".into(),
+            pid: "7".into(),
+            phase,
+            resource: Subject::host(),
+            certainty: Certainty::Exact,
+            verdict,
+            peak_bytes: None,
+            capacity_bytes: None,
+            exhaustion_probability: None,
+            due_step: None,
+            title: format!("the {phase}"),
+            basis: "".into(),
+            advice: String::new(),
+            past: String::new(),
+        };
+        let mut training = Training::default();
+        let mut sample = |fits: &[Fit], step: Option<f64>| {
+            let rank = Rank { rank: "0".to_owned(), step, ..Rank::default() };
+            let run = Workload { name: "run".to_owned(), ranks: vec![rank], ..Workload::default() };
+            let view = NodeView { workloads: vec![run], fits: fits.to_vec(), ..NodeView::default() };
+            training.take(&view, &Focus::default(), 1.0);
+            let ended = CommandEnd { code: Some(ABORTED), aborts: true, ..CommandEnd::default() };
+            ended.words(&training)
+        };
+        let (own, unknown) = ("ended with code 80", Verdict::Unknown);
+        let fails = fit(Phase::Save, Verdict::WillNotFit);
+        assert_eq!(sample(&[fit(Phase::Save, unknown)], None), own);
+        assert_eq!(
+            sample(std::slice::from_ref(&fails), None),
+            "ended itself: the save will not fit (exit status 80)"
+        );
+        let told = "ended itself before step 5001: the save will not fit (exit status 80)";
+        assert_eq!(sample(&[], Some(5_000.0)), told);
+        assert_eq!(sample(&[fit(Phase::Step, Verdict::Fits), fit(Phase::Save, unknown)], None), told);
+        for verdict in [Verdict::Fits, Verdict::Tight] {
+            assert_eq!(sample(std::slice::from_ref(&fails), None), told);
+            assert_eq!(sample(&[fit(Phase::Save, verdict)], None), own);
+        }
     }
 }

@@ -23,8 +23,8 @@ const MOST_PHASES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Training {
     ranks: BTreeMap<String, Rank>,
-    /// The last phase that will not fit, in words.
-    fails: Option<String>,
+    /// The last phase that will not fit.
+    fails: Option<Fit>,
 }
 
 /// The reported data of one rank.
@@ -114,13 +114,26 @@ fn higher(known: &mut Option<f64>, value: f64) {
     *known = Some(known.map_or(value, |known| known.max(value)));
 }
 
+/// Whether both are about the same phase of a process on the same resource.
+fn is_same(one: &Fit, other: &Fit) -> bool {
+    let of = |fit: &Fit| {
+        (fit.workload.clone(), fit.rank.clone(), fit.pid.clone(), fit.phase, fit.resource.clone())
+    };
+    of(one) == of(other)
+}
+
 impl Training {
     /// Adds a sample.
     pub(super) fn take(&mut self, view: &NodeView, focus: &Focus, now: f64) {
         let fails =
             |fit: &&Fit| fit.verdict == Verdict::WillNotFit && focus.has_workload(fit.workload.as_str());
+        // The rank of a phase that did not fit ends, and its phase is not judged any more.
+        self.fails.take_if(|known| {
+            let fits = |fit: &&Fit| matches!(fit.verdict, Verdict::Fits | Verdict::Tight);
+            view.fits.iter().filter(fits).any(|fit| is_same(fit, known))
+        });
         if let Some(fit) = view.fits.iter().find(fails) {
-            self.fails = Some(fit.title.clone());
+            self.fails = Some(fit.clone());
         }
         for (_, own) in view.ranks().filter(|(workload, _)| focus.has_workload(&workload.name)) {
             if self.ranks.len() >= MOST_RANKS && !self.ranks.contains_key(&own.rank) {
@@ -153,7 +166,7 @@ impl Training {
 
     /// The last phase that will not fit, in words; absent where all fit, or where that is not known.
     pub(super) fn fails(&self) -> Option<&str> {
-        self.fails.as_deref()
+        self.fails.as_ref().map(|fit| fit.title.as_str())
     }
 
     /// Whether any rank reported data.

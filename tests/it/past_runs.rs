@@ -46,6 +46,8 @@ fn the_end_of_the_last_runs_is_told_at_the_next_start() {
         let mut job = train(&daemon, measured);
         daemon.wait_page("the rank", SOON, |page| page.get("memwarden_training_step", &[]) == Some(261.0));
         writeln!(job, r#"{{"type":"oom","device":"0","requested":5}}"#).unwrap();
+        // Without it the process, which still runs, is expected to connect again.
+        writeln!(job, r#"{{"type":"bye"}}"#).unwrap();
         drop(job);
         wait_for("the end of the run", SOON, || (known(&daemon).len() == count).then_some(()));
         daemon.signal("TERM");

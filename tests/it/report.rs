@@ -323,7 +323,7 @@ fn a_program_that_will_not_fit_ends_itself_where_that_is_wanted() {
     let said = text(&done.stderr);
     assert!(said.contains("memwarden: ") && said.contains("will not fit"), "{said}");
     let why = report["end"].as_str().unwrap();
-    assert!(why.starts_with("ended itself before step 1: the first optimizer step "), "{why}");
+    assert!(why.starts_with("ended itself: the first optimizer step "), "{why}");
     assert!(why.ends_with(" will not fit (exit status 80)"), "{why}");
     for mode in ["say", "off"] {
         let (done, report) = ran_python(&["--fit", mode], &large).unwrap();

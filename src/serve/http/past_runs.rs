@@ -39,7 +39,7 @@ mod tests {
     fn a_user_sees_its_own_runs_and_root_all() {
         let run = |user: u32, number: u64| {
             format!(
-                r#"[{{"user_id":{user},"script":"s","arguments_hash":"a","world_size":1,"parameters":null,"trainable":null}},
+                r#"[{user},{{"user_id":{user},"script":"s","arguments_hash":"a","world_size":1,"parameters":null,"trainable":null}},
                 [{{"number":{number},"run":"","ranks":1,"started_unix_seconds":1.0,"ended_unix_seconds":2.0,"step":1,
                 "end":"finished","peaks":[],"bytes_per_token":null}}]]"#
             )

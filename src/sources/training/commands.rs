@@ -3,6 +3,7 @@
 //! The script and the arguments come from the command line of the process as the kernel has it. It is read once for each
 //! process, by threads that may block; arguments may contain secrets, so that only a hash of them is kept.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -87,7 +88,11 @@ impl Commands {
         self.known.retain(|key, _| is_seen(*key));
         let observed: Vec<ObservedRank> =
             all().filter_map(|(client, identity)| self.observed(client, identity)).collect();
-        self.past_runs.tick(&observed, &facts.oom_victims, at)
+        let is_running = |key: ProcessKey| {
+            let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
+            row.is_some_and(|row| row.key == key && !matches!(row.state, b'Z' | b'X'))
+        };
+        self.past_runs.tick(&observed, &facts.oom_victims, is_running, at)
     }
 
     fn observed(&self, client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {
@@ -105,6 +110,7 @@ impl Commands {
         });
         Some(ObservedRank {
             process,
+            payer: client.payer,
             command: Command {
                 user_id: client.uid,
                 script,
@@ -150,13 +156,10 @@ fn parsed(text: &[u8]) -> Option<Line> {
     let (program, rest) = arguments.split_first()?;
     let is_python = file_name(program).starts_with("python");
     let script = if is_python {
-        // `-c` and `-m` end the options of Python.
-        let place =
-            rest.iter().position(|own| !own.starts_with('-') || ["-", "-c", "-m"].contains(&&**own))?;
-        match (&*rest[place], rest.get(place + 1)) {
-            ("-m", Some(module)) => format!("-m {}", label(module)),
-            ("-c", _) => "-c".to_owned(),
-            (script, _) => label(file_name(script)),
+        match python_script(rest)? {
+            (Some('m'), module) => format!("-m {}", label(module)),
+            (Some(_), _) => "-c".to_owned(),
+            (None, script) => label(file_name(script)),
         }
     } else {
         label(file_name(program))
@@ -167,6 +170,31 @@ fn parsed(text: &[u8]) -> Option<Line> {
     let hash: String =
         digest(&SHA256, hashed.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     Some((script.into(), hash[..HASH].into()))
+}
+
+/// What Python runs, as its command line has it (`Python/getopt.c` of CPython): with `c` or `m` the text after that option, else
+/// a path or `-`. Absent where it runs nothing.
+fn python_script<'a>(arguments: &'a [Cow<'_, str>]) -> Option<(Option<char>, &'a str)> {
+    let mut rest = arguments.iter().map(|own| &**own);
+    while let Some(own) = rest.next() {
+        let Some(options) = own.strip_prefix('-').filter(|options| !options.is_empty()) else {
+            return Some((None, own));
+        };
+        if options == "-" {
+            return rest.next().map(|script| (None, script));
+        }
+        // Letters may be joined, and the value of the last one may be joined to them or be the next argument.
+        let place = options.find(['c', 'm', 'W', 'X']).filter(|_| !options.starts_with('-'));
+        let letter = place.and_then(|place| options[place..].chars().next());
+        let joined = place.map(|place| &options[place + 1..]).filter(|value| !value.is_empty());
+        match letter {
+            Some('c' | 'm') => return joined.or_else(|| rest.next()).map(|value| (letter, value)),
+            Some(_) if joined.is_none() => _ = rest.next(),
+            None if options == "-check-hash-based-pycs" => _ = rest.next(),
+            _ => {}
+        }
+    }
+    None
 }
 
 fn file_name(path: &str) -> &str {
@@ -205,6 +233,13 @@ mod tests {
             (&["python", "-m", "pkg.train", "-c"][..], "-m pkg.train"),
             (&["python", "-c", "print('s3cret')"], "-c"),
             (&["python", "-B", "-"], "-"),
+            (&["python", "-W", "ignore", "train.py", "-m"], "train.py"),
+            (&["python", "-uX", "dev", "-Wignore", "-Xfaulthandler", "train.py"], "train.py"),
+            (&["python", "--check-hash-based-pycs", "never", "train.py"], "train.py"),
+            (&["python", "-Bm", "pkg.train", "x"], "-m pkg.train"),
+            (&["python", "-mpkg.train", "x"], "-m pkg.train"),
+            (&["python", "-uc", "print('s3cret')"], "-c"),
+            (&["python", "--", "-c"], "-c"),
             (&["./bin/train\u{1b}[2J", "x"], "train?[2J"),
             (&["", ""], ""),
         ];
