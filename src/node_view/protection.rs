@@ -228,6 +228,7 @@ impl Target {
                     );
                 }
             }
+            "kill" if self.overdue => why.push("Its kill takes longer than the time limit.".to_owned()),
             "verify" if self.overdue => {
                 why.push("Killed processes still exist after their time limit.".to_owned());
             }

@@ -22,7 +22,7 @@ crate::metrics! {
     pub CANNOT_SAVE: Gauge<Count> = "memwarden_protection_members_cannot_save" {target, workload, reason}.counting("{process}");
     /// Age of the oldest reading that the last decision of the target's policy was based on.
     pub DECISION_AGE: Gauge<Seconds> = "memwarden_protection_decision_age_seconds" {target, workload};
-    /// Whether killed processes still exist, or their memory is not free, after protection.targets[].verify_timeout.
+    /// Whether killed processes still exist, or their memory is not free, after protection.targets[].verify_timeout, or the kill itself takes longer than term_grace and this time.
     pub OVERDUE: Gauge<Flag> = "memwarden_protection_overdue" {target, workload};
     /// Incidents of the target that began since memwarden started.
     pub INCIDENTS_STARTED: Counter<Count> = "memwarden_protection_incidents_started_total" {target}.counting("{incident}");

@@ -107,7 +107,7 @@ pub struct SlotReport {
     pub serial: u64,
     /// The state.
     pub state: State,
-    /// Whether the victims exceed their time limit.
+    /// Whether the victims, or their kill, exceed the time limit.
     pub overdue: bool,
     /// The conditions of the last step.
     pub conditions: Conditions,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::carry_out::Handed;
 use self::follow_up::record_step;
 use super::input::{GuardInput, JobInput, SLOTS};
-use super::job_state::{JobState, PlanProgress, oldest, reading_with_rates};
+use super::job_state::{JobState, oldest, reading_with_rates};
 use super::journal::{JobTransition, Journal};
 use super::mailbox::Mailbox;
 use super::notification;
@@ -258,10 +258,10 @@ impl GuardLoop {
             job.read_acknowledgements(&self.checkpoints, read);
         }
         let observed = job.observed(read, self.host, able);
-        let (group, place) = (job.cgroup.reading(), job.target);
-        let decides = job.progress.as_ref().is_none_or(PlanProgress::may_be_replaced);
-        let decides = decides && !self.hands_over(slot);
-        let transition = if decides { self.board.step(slot, read, &observed) } else { None };
+        let (group, place, unfinished) = (job.cgroup.reading(), job.target, job.progress.is_some());
+        let unfinished = unfinished || self.hands_over(slot);
+        let observed = Observed { unfinished, kill_waits: self.kill_waits(slot), ..observed };
+        let transition = self.board.step(slot, read, &observed);
         if let Some(reading) = group {
             self.journal.read(read, place, &reading);
         }
@@ -290,7 +290,7 @@ impl GuardLoop {
             target: job.target,
             serial: job.serial,
             state: escalation.state(),
-            overdue: escalation.overdue(),
+            overdue: escalation.overdue() || escalation.kills_long(now),
             conditions: *escalation.conditions(),
             unfit: job.sampled.unfit.or(if able { unscoped } else { Some(Unfit::NoExecutor) }),
             readings: observed.readings.map(|reading| reading.map(|reading| reading.value)),
@@ -356,6 +356,8 @@ impl GuardLoop {
         });
         if job.plan(&moved, &roster, notification, read) {
             self.carry_out(slot, clock);
+            // Although a kill may replace the rest of the plan.
+            self.ask_peers(slot, transition, clock);
         } else {
             self.end_transition(slot, transition, clock);
         }

@@ -156,6 +156,8 @@ impl JobState {
             alive: self.verification.alive,
             victims: self.verification.resident,
             busy: self.pending.kills(),
+            kill_waits: false,
+            unfinished: false,
             fit: able && unfit.is_none() && (self.scoped || members.is_none_or(|members| members.count == 0)),
         }
     }

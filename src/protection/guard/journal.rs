@@ -41,9 +41,9 @@ pub struct JobTransition {
 }
 
 impl JobTransition {
-    /// Whether the other belongs to a job of the same user; each job that names no user is one of its own.
-    pub(super) fn is_of_user_of(&self, other: &Self) -> bool {
-        self.user.map_or(self.slot == other.slot, |user| other.user == Some(user))
+    /// Whether both are the same transition of the same job.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        (self.slot, self.serial, self.transition) == (other.slot, other.serial, other.transition)
     }
 }
 

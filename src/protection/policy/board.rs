@@ -313,6 +313,16 @@ mod tests {
 
     #[test]
     fn a_victim_that_outlasts_its_time_delays_no_other() {
+        outlasts(false);
+    }
+
+    #[test]
+    fn a_kill_that_does_not_end_delays_no_other() {
+        outlasts(true);
+    }
+
+    /// The first of two targets is killed, and its victim does not end, or the kill itself (`unfinished`).
+    fn outlasts(unfinished: bool) {
         let mut now = Timestamp::from_secs(100);
         let mut limits = limits();
         // What the host has is everybody's.
@@ -329,10 +339,10 @@ mod tests {
         };
         assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::At(Rung::Kill)));
         let mut second = None;
-        let allowed = limits.verify_timeout;
+        let allowed = limits.verify_timeout + if unfinished { limits.term_grace } else { Duration::ZERO };
         for tenth in 1..600 {
             now = now.plus(Duration::from_millis(100));
-            board.step(0, now, &short(Some(1)));
+            board.step(0, now, &Observed { unfinished, ..short(Some(1)) });
             if board.step(1, now, &short(None)).is_some_and(|moved| moved.to == State::At(Rung::Kill)) {
                 second = Some(Duration::from_millis(100) * tenth);
                 break;

@@ -3,6 +3,7 @@
 //! One call of [`Escalation::step`] makes at most one transition, and a crossed hard level leads to a kill from any
 //! state but those after one. The steps that a transition causes are planned elsewhere, from the [`Transition`].
 
+mod ending;
 mod request;
 
 use std::time::Duration;
@@ -120,30 +121,6 @@ impl Escalation {
         self.incident.map(|incident| incident.number)
     }
 
-    /// Whether the end of victims, or their memory, is awaited within its time limit. Victims that exceed it may never
-    /// end, and must not keep other targets from being protected.
-    pub fn ending(&self, now: Timestamp) -> bool {
-        let blind = self.state == State::Blind;
-        let state = if blind { self.resume } else { self.state };
-        // BLIND reports no overrun, and neither does TERM while its SIGKILL waits for another target, so that both states are
-        // limited by their time here.
-        let allowed = self.limits.term_grace + self.limits.verify_timeout;
-        let begun = self.incident.and_then(|incident| incident.term_from);
-        let unbounded = blind || state == State::At(Rung::Term);
-        let late = unbounded && begun.is_none_or(|begun| now.since(begun) >= allowed);
-        matches!(state, State::At(Rung::Term | Rung::Kill) | State::Verify) && !self.overdue() && !late
-    }
-
-    /// Whether what the job frees counts towards the limit of this cgroup.
-    pub fn is_below(&self, group: u64) -> bool {
-        self.incident.is_some_and(|incident| incident.groups.contain(group))
-    }
-
-    /// Whether the victims exceed their time limit.
-    pub fn overdue(&self) -> bool {
-        self.incident.is_some_and(|incident| incident.overdue)
-    }
-
     /// Evaluates one step, and makes at most one transition.
     pub fn step(&mut self, now: Timestamp, observed: &Observed, gate: Gate) -> Option<Transition> {
         let mut judged = judge(&self.limits, observed, gate);
@@ -155,11 +132,18 @@ impl Escalation {
         let rate_left = self.rate_left(gate);
         self.note(now, observed, rate_left, &mut judged.conditions);
         self.conditions = judged.conditions;
+        let reported = (self.incident, self.withheld);
         let (to, reason) = self.decide(now, observed, &judged, rate_left)?;
         let ends = matches!(to, State::At(Rung::Term | Rung::Kill));
         let excepted = self.limits.hard_ignores_rate && matches!(reason, Reason::Hard(_));
         let (to, reason) =
             if ends && !rate_left && !excepted { (State::Disarmed, Reason::RateUsed) } else { (to, reason) };
+        let waits = if to == State::At(Rung::Kill) { observed.kill_waits } else { observed.unfinished };
+        if waits {
+            // What was not reported is reported later.
+            (self.incident, self.withheld) = reported;
+            return None;
+        }
         Some(self.go(now, observed, to, reason))
     }
 

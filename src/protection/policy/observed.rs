@@ -125,6 +125,10 @@ pub struct Observed {
     pub victims: Bytes,
     /// Whether a kill is still being carried out.
     pub busy: bool,
+    /// Whether a kill could not begin now; it is decided on again, with the readings of then.
+    pub kill_waits: bool,
+    /// Whether steps of the newest transition are left: nothing but a kill is decided on meanwhile.
+    pub unfinished: bool,
     /// Whether the self-tests passed.
     pub fit: bool,
 }

@@ -2,6 +2,7 @@
 //!
 //! The audit log contains them: a freeze that was begun, without a later thaw.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -18,17 +19,18 @@ fn concerns(line: &str) -> bool {
 /// The cgroups that are still frozen, by the lines of an audit log, oldest first.
 fn left(lines: &str) -> Vec<Group> {
     let mut left: Vec<Group> = Vec::new();
-    // The freeze or thaw that was begun last: its number, whether it freezes, and the cgroup.
-    let mut open: Option<(u64, bool, Group)> = None;
+    // The freezes and thaws without a result, by number: whether it freezes, and the cgroup.
+    let mut open: BTreeMap<u64, (bool, Group)> = BTreeMap::new();
     for line in lines.lines() {
-        let ends = |(number, ..): &(u64, bool, Group)| line.contains(&format!("\"number\":{number},"));
-        if !concerns(line) && !open.as_ref().is_some_and(ends) {
+        if !concerns(line) && open.is_empty() {
             continue;
         }
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
         let Some(number) = line["number"].as_u64().filter(|_| line["mode"] == "enforce") else { continue };
         match line["entry"].as_str() {
             Some("before") => {
+                // The numbers of another run are its own.
+                open.remove(&number);
                 let (Some(path), Some(inode)) =
                     (line["step"]["group"]["path"].as_str(), line["step"]["group"]["inode"].as_u64())
                 else {
@@ -36,16 +38,17 @@ fn left(lines: &str) -> Vec<Group> {
                 };
                 let group = Group { path: path.into(), inode };
                 let freezes = line["step"]["do"] == "freeze";
+                if !freezes && line["step"]["do"] != "thaw" {
+                    continue;
+                }
                 // A daemon that died before it recorded the result may have done it.
                 if freezes && !left.contains(&group) {
                     left.push(group.clone());
                 }
-                open = Some((number, freezes, group));
+                open.insert(number, (freezes, group));
             }
             Some("after") => {
-                let Some((_, freezes, group)) = open.take_if(|(begun, ..)| *begun == number) else {
-                    continue;
-                };
+                let Some((freezes, group)) = open.remove(&number) else { continue };
                 if freezes != (line["outcome"] == "done") {
                     left.retain(|known| *known != group);
                 }
@@ -122,6 +125,11 @@ mod tests {
         check(&[stopped[0], stopped[1], ("before", 9, "thaw /a"), ("after", 9, "done")], &[]);
         check(&[stopped[0], stopped[1], ("before", 9, "thaw /a")], &["/a"]);
         check(&[stopped[0], stopped[1], ("before", 9, "thaw /b"), ("after", 9, "done")], &["/a"]);
+        // The results of steps on several threads come in any order, and belong to the run that has the number.
+        let [a, b] = [("before", 4, "freeze /a"), ("before", 5, "freeze /b")];
+        check(&[a, b, ("after", 4, "skipped"), ("after", 5, "done")], &["/b"]);
+        check(&[a, b, ("after", 5, "skipped"), ("after", 4, "done")], &["/a"]);
+        check(&[a, ("before", 4, "kill_group /a"), ("after", 4, "skipped")], &["/a"]);
         // A run that began anew counts from the beginning.
         check(&[stopped[0], stopped[1], ("before", 4, "freeze /b"), ("after", 4, "done")], &["/a", "/b"]);
         assert_eq!(left("\n{\"do\":\"freeze\"\nx"), []);

@@ -200,6 +200,11 @@ impl Work {
         )
     }
 
+    /// Whether it kills processes.
+    pub const fn kills(&self) -> bool {
+        matches!(self, Self::KillGroup { .. } | Self::KillTree { .. })
+    }
+
     /// The value of the `step` label.
     pub const fn label(&self) -> &'static str {
         match self {
@@ -362,6 +367,9 @@ pub trait Executor: Send + fmt::Debug {
     fn touched_by(&self, _ticket: Ticket) -> &[Touched] {
         &[]
     }
+
+    /// The guard ends: steps that were handed over stop no further process, and kill those that they have stopped.
+    fn hurry(&mut self) {}
 
     /// Checks with signal 0 whether one step could be carried out, and does nothing.
     ///

@@ -4,6 +4,7 @@
 //! until no new process is found, and then killed: killed at once, its children would be reparented and could not be
 //! found. A cgroup keeps its members, so it is killed at once.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -28,9 +29,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+pub(super) struct Tally {
     reached: u32,
-    new: u32,
+    pub(super) new: u32,
 }
 
 impl Worker {
@@ -60,7 +61,7 @@ impl Worker {
                 break outcome;
             }
             passes += 1;
-            if passes >= PASSES && clock::now().since(begun) >= STOP_TIMEOUT {
+            if self.hurries() || passes >= PASSES && clock::now().since(begun) >= STOP_TIMEOUT {
                 break outcome;
             }
         };
@@ -160,7 +161,7 @@ impl Worker {
             }
             let tally = self.strike(scope, SignalNumber::KILL, &mut first);
             reached += tally.reached;
-            if tally.new == 0 || self.mode == Mode::Drill {
+            if tally.new == 0 || self.mode == Mode::Drill || self.hurries() {
                 break;
             }
         }
@@ -214,10 +215,22 @@ impl Worker {
         Ok(())
     }
 
+    fn hurries(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed)
+    }
+
     /// Signals the processes in `pids` that were not signalled before.
-    fn strike(&mut self, scope: &Scope, signal: SignalNumber, first: &mut Option<StepError>) -> Tally {
+    pub(super) fn strike(
+        &mut self,
+        scope: &Scope,
+        signal: SignalNumber,
+        first: &mut Option<StepError>,
+    ) -> Tally {
         let mut tally = Tally::default();
         for place in 0..self.pids.len() {
+            if signal == SignalNumber::STOP && self.hurries() {
+                break;
+            }
             let Ok((key, _, _)) = self.proc.glance(self.pids[place]) else { continue };
             self.strike_one(scope, key, signal, first, &mut tally);
         }

@@ -23,6 +23,7 @@ mod worker;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::host::clock;
@@ -41,7 +42,7 @@ pub use exempt::exempt;
 use helpers::Helpers;
 pub use leftover::let_go;
 pub use observer::Observer;
-use pool::{Order, Pool, Reply};
+use pool::{Equipment, Order, Pool, Reply};
 pub use reach::Mode;
 use reach::{NotSignalled, OpenProcess};
 use release::{Releaser, micros};
@@ -99,6 +100,10 @@ pub struct Machine {
     pool: Pool,
     targets: Vec<Target>,
     releaser: Releaser,
+    /// The ends of releases that have not been reported.
+    ends: Vec<Finished>,
+    /// Whether the threads are to end soon.
+    hurry: Arc<AtomicBool>,
     background: BackgroundExecutors,
     pending: Vec<Pending>,
     helpers: Helpers,
@@ -128,6 +133,8 @@ impl Machine {
             pool: Pool::default(),
             targets: Vec::with_capacity(TARGETS),
             releaser,
+            ends: Vec::with_capacity(TARGETS),
+            hurry: Arc::default(),
             background,
             pending: Vec::with_capacity(TARGETS),
             helpers: Helpers::default(),
@@ -141,7 +148,13 @@ impl Machine {
     /// # Errors
     /// If one cannot be started.
     pub fn with_threads(mut self, cgroup: &Path) -> Result<Self, ArmError> {
-        self.pool = Pool::start(&self.root, cgroup, &self.worker.exempt, self.releaser.queue())?;
+        self.pool = Pool::start(Equipment {
+            proc: self.root.clone(),
+            cgroup: cgroup.into(),
+            exempt: self.worker.exempt.clone(),
+            releases: self.releaser.queue().clone(),
+            hurry: Arc::clone(&self.hurry),
+        })?;
         Ok(self)
     }
 
@@ -349,8 +362,9 @@ impl Executor for Machine {
     }
 
     fn place(&self, step: &Step) -> Place {
-        match step.work.lists() && self.pool.has_threads() {
-            true if self.pool.has_room() => Place::Elsewhere,
+        let kills = step.work.kills();
+        match step.work.lists() && self.pool.has_threads(kills) {
+            true if self.pool.has_room(kills) => Place::Elsewhere,
             true => Place::Nowhere,
             false => Place::Here,
         }
@@ -364,6 +378,10 @@ impl Executor for Machine {
             true => Ok(ticket),
             false => Err(StepError::Outside { what: "no thread is free".into() }),
         }
+    }
+
+    fn hurry(&mut self) {
+        self.hurry.store(true, Ordering::Relaxed);
     }
 
     fn touched_by(&self, ticket: Ticket) -> &[Touched] {
@@ -382,8 +400,11 @@ impl Executor for Machine {
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
+        // Before the results of the steps that began them, so that no end comes before its step.
+        self.releaser.poll(&mut self.ends);
         self.poll_pool(finished);
-        self.releaser.poll(finished);
+        let pool = &self.pool;
+        finished.extend(self.ends.extract_if(.., |end| !pool.awaits(end.ticket)));
         self.background.poll(finished);
         let now = clock::now();
         self.helpers.look(now);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::Thread;
 
@@ -13,7 +14,8 @@ use crate::host::{clock, priority};
 use crate::protection::types::scope::{Exempt, Scope};
 use crate::protection::types::step::{TargetId, Ticket, Touched, Work};
 
-/// Number of threads, and with it of users whose jobs are ended at the same time.
+/// Number of threads that kill, and with it of users whose jobs are ended at the same time; as many carry out the other
+/// steps, which therefore delay no kill.
 const THREADS: usize = 4;
 
 /// A step for a thread.
@@ -38,6 +40,10 @@ pub(super) struct Reply {
 
 type Sent = (Box<Worker>, Order, Thread);
 
+/// What a test has in place of a thread.
+#[cfg(test)]
+pub(super) type TestThread = (Receiver<Sent>, SyncSender<(Box<Worker>, Reply)>);
+
 #[derive(Debug)]
 struct PoolThread {
     orders: SyncSender<Sent>,
@@ -46,78 +52,125 @@ struct PoolThread {
     idle: Option<Box<Worker>>,
     /// The ticket of its last order.
     ticket: Option<Ticket>,
+    /// The ticket of the end of its last order that is reported later.
+    later: Option<Ticket>,
+    /// Whether it carries out kills, or all other steps.
+    kills: bool,
     /// Whether it carries out an order.
     busy: bool,
 }
 
+/// What a thread is started with.
+#[derive(Debug)]
+pub(super) struct Equipment {
+    pub(super) proc: Box<Path>,
+    pub(super) cgroup: Box<Path>,
+    pub(super) exempt: Exempt,
+    pub(super) releases: ReleaseQueue,
+    pub(super) hurry: Arc<AtomicBool>,
+}
+
+impl Equipment {
+    fn start(&self, kills: bool) -> Result<PoolThread, ArmError> {
+        let Self { proc, cgroup, exempt, releases, hurry } = self;
+        let mut worker = Worker::new(Mode::Enforce, proc, cgroup, exempt.clone(), releases.clone())?;
+        worker.hurry = Arc::clone(hurry);
+        let worker = Box::new(worker);
+        let (orders, inbox) = sync_channel(1);
+        let (report, replies) = sync_channel(1);
+        std::thread::Builder::new()
+            .name("steps".to_owned())
+            .spawn(move || serve(&inbox, &report))
+            .map_err(ArmError::Thread)?;
+        Ok(PoolThread { orders, replies, idle: Some(worker), ticket: None, later: None, kills, busy: false })
+    }
+}
+
 /// The threads; none where the caller carries out all steps.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Vec<PoolThread>);
+pub(super) struct Pool {
+    threads: Vec<PoolThread>,
+    equipment: Option<Equipment>,
+}
 
 impl Pool {
     /// Starts the threads, which end when this is dropped.
     ///
     /// # Errors
     /// If one cannot be started.
-    pub(super) fn start(
-        proc: &Path,
-        cgroup: &Path,
-        exempt: &Exempt,
-        releases: &ReleaseQueue,
-    ) -> Result<Self, ArmError> {
-        let start = |_| {
-            let worker = Worker::new(Mode::Enforce, proc, cgroup, exempt.clone(), releases.clone())?;
-            let (orders, inbox) = sync_channel(1);
-            let (report, replies) = sync_channel(1);
-            std::thread::Builder::new()
-                .name("steps".to_owned())
-                .spawn(move || serve(&inbox, &report))
-                .map_err(ArmError::Thread)?;
-            Ok(PoolThread { orders, replies, idle: Some(Box::new(worker)), ticket: None, busy: false })
-        };
-        Ok(Self((0..THREADS).map(start).collect::<Result<_, ArmError>>()?))
+    pub(super) fn start(equipment: Equipment) -> Result<Self, ArmError> {
+        let threads = (0..2 * THREADS).map(|place| equipment.start(place < THREADS));
+        Ok(Self { threads: threads.collect::<Result<_, ArmError>>()?, equipment: Some(equipment) })
     }
 
-    /// Whether there are threads.
-    pub(super) const fn has_threads(&self) -> bool {
-        !self.0.is_empty()
+    /// Whether there are threads for kills, or for other steps.
+    pub(super) fn has_threads(&self, kills: bool) -> bool {
+        self.threads.iter().any(|thread| thread.kills == kills)
     }
 
-    /// Whether a thread is free.
-    pub(super) fn has_room(&self) -> bool {
-        self.0.iter().any(|thread| thread.idle.is_some())
+    /// Whether one of them is free.
+    pub(super) fn has_room(&self, kills: bool) -> bool {
+        self.threads.iter().any(|thread| thread.kills == kills && thread.idle.is_some())
     }
 
     /// Hands an order over; false where no thread is free. The thread wakes the caller when it has carried it out.
     pub(super) fn take(&mut self, order: Order) -> bool {
-        let Some(thread) = self.0.iter_mut().find(|thread| thread.idle.is_some()) else { return false };
+        let kills = order.work.kills();
+        let free = |thread: &&mut PoolThread| thread.kills == kills && thread.idle.is_some();
+        let Some(thread) = self.threads.iter_mut().find(free) else { return false };
         let Some(worker) = thread.idle.take() else { return false };
-        thread.ticket = Some(order.ticket);
-        thread.busy = thread.orders.try_send((worker, order, std::thread::current())).is_ok();
-        thread.busy
+        let (ticket, later) = (order.ticket, order.later);
+        let sent = thread.orders.try_send((worker, order, std::thread::current())).is_ok();
+        (thread.ticket, thread.later) = (sent.then_some(ticket), sent.then_some(later));
+        // A thread that takes no order has panicked, and is replaced by the next poll.
+        thread.busy = true;
+        sent
     }
 
     /// Calls `visit` with each order that was carried out since the last call, and with the ticket of each whose thread has
-    /// panicked.
+    /// panicked. Such a thread is replaced; where that fails, there is one less.
     pub(super) fn poll(&mut self, mut visit: impl FnMut(Result<Reply, Ticket>)) {
-        for thread in self.0.iter_mut().filter(|thread| thread.busy) {
+        let equipment = &self.equipment;
+        self.threads.retain_mut(|thread| {
+            if !thread.busy {
+                return true;
+            }
             match thread.replies.try_recv() {
                 Ok((worker, reply)) => {
-                    thread.idle = Some(worker);
+                    (thread.idle, thread.busy) = (Some(worker), false);
                     visit(Ok(reply));
                 }
-                Err(TryRecvError::Empty) => continue,
+                Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
-                    thread.ticket.into_iter().for_each(|ticket| visit(Err(ticket)))
+                    thread.ticket.into_iter().for_each(|ticket| visit(Err(ticket)));
+                    let Some(Ok(new)) = equipment.as_ref().map(|with| with.start(thread.kills)) else {
+                        return false;
+                    };
+                    *thread = new;
                 }
             }
-            thread.busy = false;
-        }
+            true
+        });
+    }
+
+    /// Whether an order has not been carried out whose end has this ticket.
+    pub(super) fn awaits(&self, later: Ticket) -> bool {
+        self.threads.iter().any(|thread| thread.busy && thread.later == Some(later))
+    }
+
+    /// Replaces the thread of the first place by the test.
+    #[cfg(test)]
+    pub(super) fn replace_first(&mut self, kills: bool) -> TestThread {
+        let (orders, inbox) = sync_channel(1);
+        let (report, replies) = sync_channel(1);
+        let first = self.threads.iter_mut().find(|thread| thread.kills == kills).expect("a thread");
+        (first.orders, first.replies) = (orders, replies);
+        (inbox, report)
     }
 
     /// The processes that an order reached, until its thread has another.
     pub(super) fn touched(&self, ticket: Ticket) -> &[Touched] {
-        let thread = self.0.iter().find(|thread| thread.ticket == Some(ticket));
+        let thread = self.threads.iter().find(|thread| thread.ticket == Some(ticket));
         thread.and_then(|thread| thread.idle.as_ref()).map_or(&[], |worker| &worker.touched)
     }
 }

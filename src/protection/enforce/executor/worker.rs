@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::group::{self, Groups, OpenGroup};
 use super::process_status::Proc;
@@ -43,6 +45,8 @@ pub(super) struct Worker {
     pub(super) held: Vec<OpenProcess>,
     pub(super) table: Table,
     releases: ReleaseQueue,
+    /// Whether the daemon ends: no further process is stopped, and those that are stopped are killed at once.
+    pub(super) hurry: Arc<AtomicBool>,
 }
 
 impl Worker {
@@ -73,6 +77,7 @@ impl Worker {
             held: Vec::with_capacity(MOST),
             table: Table::new(),
             releases,
+            hurry: Arc::default(),
         })
     }
 

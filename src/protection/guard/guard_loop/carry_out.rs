@@ -1,7 +1,8 @@
 //! Carries out the plan of a transition: at once where it is short, otherwise in several rounds, so that the steps for one job
 //! do not delay the decision on another.
 //!
-//! A step whose time grows with the number of processes is handed over to another thread, one for each user at a time. A plan
+//! A step whose time grows with the number of processes is handed over to another thread, one kill and one other step for each
+//! user at a time. A plan
 //! with thousands of signals is continued in the next round after [`TURN`].
 
 use std::sync::Arc;
@@ -44,10 +45,33 @@ enum Begun {
 }
 
 impl GuardLoop {
-    /// Whether another thread carries out a step for the job in a slot: nothing else is decided on or done for it meanwhile.
+    /// Whether another thread carries out a step of the newest transition of a slot: the steps after it wait.
     pub(super) fn hands_over(&self, slot: usize) -> bool {
-        let serial = self.slots[slot].as_ref().map(|job| job.serial);
-        self.handed.iter().any(|handed| handed.moved.slot == slot && Some(handed.moved.serial) == serial)
+        let moved = self.slots[slot].as_ref().and_then(|job| job.moved);
+        moved.is_some_and(|moved| self.handed.iter().any(|handed| handed.moved.is_same_as(&moved)))
+    }
+
+    /// Whether a kill of the job in a slot could not begin now. A decision that waited would kill a job whose shortage is over
+    /// by then.
+    pub(super) fn kill_waits(&mut self, slot: usize) -> bool {
+        let Some(job) = self.slots[slot].as_ref() else { return false };
+        let (user, roots) = (job.user, Arc::clone(&job.roster.largest));
+        let step = Step { target: id(slot), stage: State::At(Rung::Kill), work: Work::KillTree { roots } };
+        let Some(executor) = self.executors.of(&self.targets[job.target]) else { return false };
+        match executor.place(&step) {
+            Place::Here => false,
+            Place::Elsewhere => self.has_handed(slot, user, &step.work),
+            Place::Nowhere => true,
+        }
+    }
+
+    /// Whether another thread carries out a step of this kind for this user, who has one place for kills, and one for other
+    /// steps, so that these delay no kill.
+    fn has_handed(&self, slot: usize, user: Option<u32>, work: &Work) -> bool {
+        self.handed.iter().any(|other| {
+            let same = user.map_or(other.moved.slot == slot, |user| other.moved.user == Some(user));
+            same && other.step.work.kills() == work.kills()
+        })
     }
 
     /// Carries out the plan of a slot from where it stands. What is left is done in later rounds; returns the time to the next.
@@ -101,6 +125,7 @@ impl GuardLoop {
         clock: &dyn Fn() -> Timestamp,
     ) -> Begun {
         let no_scope = || Begun::Ended(Err(StepError::NoScope(step.target)), clock());
+        let taken = self.has_handed(slot, moved.user, &step.work);
         let Some(job) = self.slots[slot].as_mut() else { return no_scope() };
         let Some(executor) = self.executors.of(&self.targets[job.target]) else { return no_scope() };
         match executor.place(step) {
@@ -109,7 +134,7 @@ impl GuardLoop {
                     record_step(&mut *self.journal, &mut **executor, moved, step, &mut job.spent, clock);
                 Begun::Ended(result, at)
             }
-            Place::Elsewhere if !self.handed.iter().any(|other| other.moved.is_of_user_of(moved)) => {
+            Place::Elsewhere if !taken => {
                 let begun = clock();
                 let number = self.journal.before(begun, step);
                 match executor.hand_over(step) {
@@ -146,6 +171,8 @@ impl GuardLoop {
         let slot = moved.slot;
         if let Some(job) = self.slots[slot].as_mut().filter(|job| job.serial == moved.serial) {
             job.spent += took;
+            // A kill may have replaced its plan.
+            let planned = planned && job.progress.as_ref().is_some_and(|plan| plan.moved.is_same_as(&moved));
             self.settle(slot, &step, &result, now, planned);
         }
         true
@@ -207,7 +234,6 @@ impl GuardLoop {
         if progress.signals > 0 && moved.mode == Mode::Enforce {
             job.checkpoint.catching = Some(progress.requested);
         }
-        self.ask_peers(slot, &moved.transition, clock);
         if progress.stage == State::At(Rung::Kill) {
             self.notify(slot, &moved, &progress.roster, clock);
         }
@@ -241,6 +267,9 @@ impl GuardLoop {
     pub(super) fn end_handed(&mut self, clock: &dyn Fn() -> Timestamp) {
         /// Less than the time for which the end of the guard is awaited.
         const END_TIMEOUT: Duration = Duration::from_millis(200);
+        if let Some(executor) = self.executors.enforce.as_mut().filter(|_| !self.handed.is_empty()) {
+            executor.hurry();
+        }
         let begun = clock();
         while !self.handed.is_empty() && clock().since(begun) < END_TIMEOUT {
             std::thread::park_timeout(Duration::from_millis(1));

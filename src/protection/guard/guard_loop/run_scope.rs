@@ -17,7 +17,7 @@ impl GuardLoop {
     }
 
     /// Asks the other nodes of the job's run, where its target has the scope `run` and the run is known. Allocates the
-    /// request; the signals to the own processes have been sent.
+    /// request; the first signals to the own processes have been sent.
     pub(super) fn ask_peers(&mut self, slot: usize, transition: &Transition, clock: &dyn Fn() -> Timestamp) {
         if !transition.ask || transition.reason == Reason::RunRequest {
             return;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::journal::JobTransition;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Rung, State};
+use crate::protection::policy::State;
 
 /// How far the plan of a job's newest transition has been carried out. The same plan is made again from it in each round.
 #[derive(Debug)]
@@ -37,11 +37,5 @@ impl PlanProgress {
     /// Whether the step at an index was carried out or skipped.
     pub(in super::super) fn was_carried(&self, place: u16) -> bool {
         self.carried.get(usize::from(place)).copied().unwrap_or(false)
-    }
-
-    /// Whether another transition may replace the rest of the plan: signals that ask a job to save or to end do not delay its
-    /// kill.
-    pub(in super::super) fn may_be_replaced(&self) -> bool {
-        matches!(self.stage, State::At(Rung::Checkpoint | Rung::Term))
     }
 }

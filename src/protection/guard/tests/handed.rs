@@ -12,6 +12,7 @@ use crate::model::lock::lock;
 use crate::protection::enforce::levels::GroupMeter;
 use crate::protection::guard::input::GuardInput;
 use crate::protection::plan::victim::Roster;
+use crate::protection::policy::State;
 use crate::protection::types::scope::{Refusal, Scope};
 use crate::protection::types::step::{
     Executor, Finished, Group, Outcome, Place, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched,
@@ -59,6 +60,12 @@ impl Executor for Handing {
         self.next += 1;
         lock(&self.elsewhere.0).0.push(Ticket(self.next));
         Ok(Ticket(self.next))
+    }
+
+    fn hurry(&mut self) {
+        for _ in 0..2 {
+            self.elsewhere.end(Outcome::Done);
+        }
     }
 
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
@@ -167,6 +174,89 @@ fn a_kill_that_takes_long_delays_another_job_of_its_user_only() {
 }
 
 #[test]
+fn a_job_whose_shortage_is_over_before_its_kill_can_begin_is_not_killed() {
+    let (mut world, elsewhere) = world("", false);
+    world.rounds(3);
+    world.uses(1020);
+    copy(&world, 1);
+    world.rounds(3);
+    world.uses(100);
+    copy(&world, 1);
+    for _ in 0..20 {
+        elsewhere.end(Outcome::Done);
+        world.rounds(1);
+    }
+    let steps = steps(&world);
+    assert!(steps.contains("slot 0: kill") && !steps.contains("slot 1: kill"), "{steps}");
+}
+
+const FREEZES: &str = ", hook: {wait: 60s}, freeze: true";
+
+#[test]
+fn a_freeze_that_takes_long_delays_no_kill_of_another_job_of_its_user() {
+    let (mut world, elsewhere) = world(FREEZES, true);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(30);
+    let begun = steps(&world);
+    assert!(begun.ends_with("slot 0: freeze /job"), "{begun}");
+    world.uses(1020);
+    copy(&world, 1);
+    world.uses(940);
+    world.rounds(3);
+    assert_eq!(steps(&world), "slot 1: kill all processes in /job");
+    finish(&mut world, &elsewhere);
+}
+
+#[test]
+fn a_freeze_that_takes_long_delays_no_kill_of_its_job_and_is_undone() {
+    let (mut world, elsewhere) = world(FREEZES, true);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(30);
+    let begun = steps(&world);
+    assert!(begun.ends_with("slot 0: freeze /job"), "{begun}");
+    world.uses(1020);
+    world.rounds(3);
+    assert_eq!(steps(&world), "slot 0: kill all processes in /job");
+    finish(&mut world, &elsewhere);
+    expect![[r#"
+        slot 0: release the memory of 1 processes
+        slot 0: wait up to 10 s for 1 processes to end
+        slot 0, at once: write the incident record
+        slot 0, at once: thaw /job
+        slot 0: wait up to 600 s for 1 processes to end"#]]
+    .assert_eq(&steps(&world));
+}
+
+#[test]
+fn a_checkpoint_request_is_made_to_all_ranks_also_where_the_readings_become_old_meanwhile() {
+    let (mut world, elsewhere) = world("", false);
+    world.rounds(3);
+    let now = Cell::new(world.now.get());
+    let clock = || now.replace(now.get().plus(Duration::from_millis(1)));
+    let mut facts = world.facts(&(100..300).step_by(2).collect::<Vec<_>>(), false);
+    facts.at = now.get();
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.uses(940);
+    let mut sum = 0;
+    for _ in 0..600 {
+        now.set(now.get().plus(Duration::from_millis(20)));
+        world.watch.round(&clock);
+        let sent = steps(&world).lines().filter(|line| line.contains("signal 10")).count();
+        if sum == 0 && sent > 0 {
+            // Nothing can be read any more.
+            std::fs::write(world.folder.path().join("meminfo"), "").unwrap();
+            std::fs::write(world.folder.path().join("job/memory.current"), "").unwrap();
+            now.set(now.get().plus(Duration::from_secs(30)));
+        }
+        sum += sent;
+    }
+    assert_eq!((sum, world.state()), (100, Some(State::Blind)));
+    finish(&mut world, &elsewhere);
+}
+
+#[test]
 fn a_group_that_was_not_killed_elsewhere_is_killed_as_a_tree() {
     let (mut world, elsewhere) = world("", true);
     world.rounds(3);
@@ -220,4 +310,16 @@ fn thousands_of_signals_are_sent_in_several_rounds() {
     assert!(most < 20, "{most} in one round");
     assert_eq!(sum, 100);
     finish(&mut world, &elsewhere);
+}
+
+#[test]
+fn the_steps_of_other_threads_are_hurried_and_awaited_when_the_guard_ends() {
+    let (mut world, _) = world("", false);
+    world.rounds(3);
+    world.uses(1020);
+    world.rounds(3);
+    let now = Cell::new(world.now.get());
+    // The journal of these tests panics at its end where a step has no result.
+    world.watch.finish(&|| now.replace(now.get().plus(Duration::from_millis(1))));
+    assert_eq!(steps(&world), "slot 0: kill 1 processes and their descendants");
 }

@@ -53,6 +53,8 @@ fn observed() -> impl Strategy<Value = Observed> {
             alive,
             victims: Bytes::new(GIB),
             busy,
+            kill_waits: false,
+            unfinished: false,
             fit,
         },
     )
@@ -240,12 +242,13 @@ proptest! {
             if place == 0 {
                 elapsed += steps.next().unwrap().0;
             }
-            // One in TERM can be past its time only after BLIND, in which nothing was said of it.
-            if states[1 - place] == State::At(Rung::Term) {
+            // One in TERM can be past its time only after BLIND, in which nothing was said of it, and one in KILL only where
+            // the kill itself takes longer.
+            if matches!(states[1 - place], State::At(Rung::Term | Rung::Kill)) {
                 overdue[1 - place] = u128::from(elapsed - asked[1 - place]) >= allowed.as_millis();
             }
             let Some(moved) = moved else { return };
-            if moved.to == State::At(Rung::Term) && moved.reason != Reason::Fresh {
+            if matches!(moved.to, State::At(Rung::Term | Rung::Kill)) && moved.reason != Reason::Fresh {
                 asked[place] = elapsed;
             }
             states[place] = moved.to;

@@ -2,6 +2,8 @@
 
 use super::job::{Job, until};
 use super::*;
+use crate::protection::enforce::executor::pool::Reply;
+use crate::protection::enforce::executor::worker::Reached;
 use crate::protection::types::scope::Refusal;
 use crate::protection::types::step::{Finished, Outcome, Place, Skip, Ticket};
 
@@ -85,4 +87,73 @@ fn as_many_steps_as_there_are_threads_are_carried_out_at_once() {
     assert!(done(Outcome::Done) >= 1, "{results:?}");
     assert_eq!(done(Outcome::Done) + done(Outcome::Skipped(Skip::Gone)), 4, "{results:?}");
     assert_eq!(machine.place(&killing), Place::Elsewhere);
+}
+
+#[test]
+fn a_thread_that_has_panicked_is_replaced() {
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let killing = step(Work::KillTree { roots: [job.key].into() });
+    // During a step, and then between two.
+    let thread = machine.pool.replace_first(true);
+    let ticket = machine.hand_over(&killing).unwrap();
+    drop(thread);
+    let [failed] = results(&mut machine, [ticket]);
+    assert!(matches!(failed, Err(StepError::Outside { .. })), "{failed:?}");
+    drop(machine.pool.replace_first(true));
+    assert!(machine.hand_over(&killing).is_err());
+    machine.poll(&mut Vec::new());
+    let tickets = [(); 4].map(|()| machine.hand_over(&killing).unwrap());
+    results(&mut machine, tickets).into_iter().for_each(|result| assert!(result.is_ok(), "{result:?}"));
+}
+
+#[test]
+fn other_steps_leave_the_threads_for_kills_free() {
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let releasing = step(Work::Release { processes: [job.key].into() });
+    let tickets = [(); 4].map(|()| machine.hand_over(&releasing).unwrap());
+    assert_eq!(machine.place(&releasing), Place::Nowhere);
+    assert_eq!(machine.place(&step(Work::KillTree { roots: [job.key].into() })), Place::Elsewhere);
+    results(&mut machine, tickets).into_iter().for_each(|result| assert!(result.is_ok(), "{result:?}"));
+}
+
+#[test]
+fn a_release_that_ends_before_its_step_is_reported_after_it() {
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let (inbox, report) = machine.pool.replace_first(false);
+    let ticket = machine.hand_over(&step(Work::Release { processes: [job.key].into() })).unwrap();
+    let (mut worker, order, _) = inbox.recv().unwrap();
+    let result = worker.carry_out(&order.scope, &order.work, order.later);
+    assert!(matches!(result, Ok(Reached::Processes(Outcome::Started(_), 1))), "{result:?}");
+    let (later, mut finished) = (order.later, Vec::new());
+    until("the end of the release", || {
+        machine.poll(&mut finished);
+        !machine.ends.is_empty()
+    });
+    assert!(finished.is_empty());
+    report.send((worker, Reply { order, result, micros: 1 })).unwrap();
+    machine.poll(&mut finished);
+    assert_eq!(finished.iter().map(|finished| finished.ticket).collect::<Vec<_>>(), [ticket, later]);
+}
+
+#[test]
+fn no_process_is_stopped_once_the_daemon_ends() {
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let (inbox, _report) = machine.pool.replace_first(true);
+    let roots = [job.key];
+    machine.hand_over(&step(Work::KillTree { roots: roots.into() })).unwrap();
+    let (mut worker, order, _) = inbox.recv().unwrap();
+    machine.hurry();
+    worker.pids = vec![job.key.pid];
+    assert_eq!(worker.strike(&order.scope, SignalNumber::STOP, &mut None).new, 0);
+    // What it stops first is killed nevertheless.
+    let killed = worker.kill_tree(&order.scope, &roots);
+    assert!(matches!(killed, Ok((Outcome::Done, 1))), "{killed:?}");
 }
