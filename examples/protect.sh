@@ -111,12 +111,13 @@ echo "Kills by the kernel in its group: $(kernel_kills)"
 
 say "what memwarden wrote down"
 incidents() { "$memwarden" incidents --folder "$folder/incidents" "$@"; }
+# The kernel may kill processes of others meanwhile.
 for _ in $(seq 200); do
+    id=$(incidents --format json | sed -n "s/.*\"id\": *\"\([^\"]*-\(example\|$name\)\)\".*/\1/p" | head -n 1)
     # Its record is there from its beginning on.
-    if incidents --format json | grep -q '"ended_unix_seconds": *[0-9]'; then break; fi
+    if [ -n "$id" ] && incidents "$id" --format json | grep -q '"ended_unix_seconds": *[0-9]'; then break; fi
     sleep 0.1
 done
-id=$(incidents --format json | sed -n 's/.*"id": *"\([^"]*\)".*/\1/p' | head -n 1)
 if [ -n "$id" ]; then incidents "$id"; else echo "No incident."; fi
 
 say "the same job, begun again"
