@@ -147,7 +147,7 @@ impl RunComparison {
         let mut out = String::new();
         let [before, after] = self.runs;
         let verdict = match self.exit_code() {
-            0 => format!("takes no more than run {before}"),
+            0 => format!("takes no more than run {before} in the phases that were measured"),
             1 if self.dies() => format!("ended for lack of memory, and run {before} did not"),
             1 => format!("takes more than run {before}"),
             _ if self.differences.iter().any(|own| own.missing) => {
@@ -224,6 +224,11 @@ mod tests {
             let peaks = [(Phase::Step, Medium::Device, gib), (Phase::Save, Medium::Host, 40)];
             RunComparison::of(&before, &run(2, &peaks, Some(per_token)), 0.05)
         };
+        let same = of(60, 1000.0).text(Page::default());
+        assert!(
+            same.starts_with("Run 2 takes no more than run 1 in the phases that were measured"),
+            "{same}"
+        );
         assert_eq!([of(63, 1000.0), of(64, 1000.0), of(50, 1051.0)].map(|own| own.exit_code()), [0, 1, 1]);
         let nothing = RunComparison::of(
             &run(1, &[(Phase::Step, Medium::Device, 1)], Some(1.0)),

@@ -190,17 +190,21 @@ fn a_job_whose_shortage_is_over_before_its_kill_can_begin_is_not_killed() {
     assert!(steps.contains("slot 0: kill") && !steps.contains("slot 1: kill"), "{steps}");
 }
 
-const FREEZES: &str = ", hook: {wait: 60s}, freeze: true";
-
-#[test]
-fn a_freeze_that_takes_long_delays_no_kill_of_another_job_of_its_user() {
-    let (mut world, elsewhere) = world(FREEZES, true);
+/// A job whose freeze is carried out elsewhere, when it crosses its hard level.
+fn frozen() -> (World, Elsewhere) {
+    let (mut world, elsewhere) = world(", hook: {wait: 60s}, freeze: true", true);
     world.rounds(3);
     world.uses(940);
     world.rounds(30);
     let begun = steps(&world);
     assert!(begun.ends_with("slot 0: freeze /job"), "{begun}");
     world.uses(1020);
+    (world, elsewhere)
+}
+
+#[test]
+fn a_freeze_that_takes_long_delays_no_kill_of_another_job_of_its_user() {
+    let (mut world, elsewhere) = frozen();
     copy(&world, 1);
     world.uses(940);
     world.rounds(3);
@@ -210,13 +214,7 @@ fn a_freeze_that_takes_long_delays_no_kill_of_another_job_of_its_user() {
 
 #[test]
 fn a_freeze_that_takes_long_delays_no_kill_of_its_job_and_is_undone() {
-    let (mut world, elsewhere) = world(FREEZES, true);
-    world.rounds(3);
-    world.uses(940);
-    world.rounds(30);
-    let begun = steps(&world);
-    assert!(begun.ends_with("slot 0: freeze /job"), "{begun}");
-    world.uses(1020);
+    let (mut world, elsewhere) = frozen();
     world.rounds(3);
     assert_eq!(steps(&world), "slot 0: kill all processes in /job");
     finish(&mut world, &elsewhere);
