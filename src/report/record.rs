@@ -214,7 +214,10 @@ impl Recorder {
         }
         for own in view.workloads.iter().filter(|own| self.focus.has_workload(&own.name)).collect::<Vec<_>>()
         {
-            self.put_all(Kind::Workload, &own.name, own, &OF_WORKLOAD);
+            // A workload that has only processes that are exiting has no memory any more.
+            if own.rss != Some(0.0) {
+                self.put_all(Kind::Workload, &own.name, own, &OF_WORKLOAD);
+            }
             let is_known = self.cpu.len() < MOST_CURVES || self.cpu.contains_key(&own.name);
             if let Some(seconds) = own.cpu_seconds.filter(|_| is_known) {
                 self.cpu.entry(own.name.clone()).or_insert((seconds, seconds)).1 = seconds;

@@ -91,6 +91,11 @@ impl Subjects {
                     mark(format!("{subject}: leak detected"));
                 }
                 own.used.push(now, growth.evaluated_bytes);
+                own.seen = now;
+                // Its evidence may have ended a moment ago, as when the processes exit: what is stated is shown as it was.
+                if growth.stated.is_some() && own.known.grows() && !growth.grows() {
+                    continue;
+                }
                 own.since =
                     growth.since_unix_seconds.filter(|_| growth.grows()).map(|unix| unix - begun_unix);
                 if is_process
@@ -105,7 +110,7 @@ impl Subjects {
                 {
                     workload.cgroup.clone_into(&mut own.cgroup);
                 }
-                (own.known, own.seen) = (growth.clone(), now);
+                own.known = growth.clone();
             }
         }
         while self.growing.len() > MOST {

@@ -182,6 +182,26 @@ fn what_grew_is_known_after_the_processes_have_ended() {
 }
 
 #[test]
+fn a_leak_is_stated_though_its_processes_exit_in_the_last_sample() {
+    let mut recorder = recorder(Focus::default());
+    let stated = json!({ "state": "leaking", "since_unix_seconds": 1.7e9, "memory": "anonymous" });
+    let run = || json!({ "resource": "workload", "workload": "run" });
+    let exiting = growth(run(), 0.0, "steady", json!({ "stated": stated }));
+    assert!(recorder.take(frame(11, 0.0, &[exiting])));
+    let ended = CommandEnd { workload: "run".to_owned(), code: Some(0), ..CommandEnd::default() };
+    let report = super::build_run(&ended, &recorder, &About::default(), Page::default());
+    assert!(report.text.contains("A leak was found."), "{}", report.text);
+    let leak = &report.json["leaks"][0];
+    assert_eq!(
+        (&leak["state"], &leak["evaluated_bytes"]),
+        (&"leaking".into(), &(400.0 * 1_048_576.0).into())
+    );
+    // Growth that has ended is no longer shown.
+    assert!(recorder.take(frame(12, 1.0, &[growth(run(), 1.0, "steady", json!({}))])));
+    assert!(!super::build_run(&ended, &recorder, &About::default(), Page::default()).alarm);
+}
+
+#[test]
 fn what_grows_in_a_resource_is_a_workload_in_it() {
     let workload = |name: &str, cgroup: &str| Workload {
         name: name.to_owned(),
