@@ -128,17 +128,26 @@ pub(super) fn about(kill: &Incident) -> About {
 }
 
 /// The part of a cgroup's path that stays when its container or unit is started again: the path of the pod, otherwise the
-/// path without the numbers and ids in its last name.
+/// path without what container runtimes and systemd-run put into its last name. Names that people or schedulers give are
+/// kept whole: `/jobs/1` is not `/jobs/2`.
 pub(super) fn lasting(path: &str) -> String {
+    /// Container runtimes abbreviate ids to no fewer hexadecimal digits.
+    const SHORTEST_ID: usize = 12;
     if let Place::Pod { path, .. } = cgroup_path::place(path) {
         return path.to_owned();
     }
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    // `run-r8f3a0c.scope`, `run-p12-i7.scope` (systemd-run(1)).
+    let is_run = name.starts_with("run-") && (name.ends_with(".scope") || name.ends_with(".service"));
     let is_id = |word: &&str| {
-        word.bytes().any(|byte| byte.is_ascii_digit())
-            && word.bytes().filter(|byte| !byte.is_ascii_hexdigit()).count() <= 1
+        let is_hex = word.len() >= SHORTEST_ID && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_number = is_run && word.bytes().skip(1).all(|byte| byte.is_ascii_hexdigit());
+        is_hex || is_number
     };
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    if !words.clone().any(|word| is_id(&word)) {
+        return path.to_owned();
+    }
     let named: Vec<&str> = words.filter(|word| !is_id(word)).collect();
     format!("{above}/{}", named.join("-"))
 }
@@ -308,8 +317,20 @@ mod tests {
         assert_eq!(lasting("/user.slice/run-r8f3a0c.scope"), "/user.slice/run-scope");
         assert_eq!(lasting("/user.slice/run-p12-i7.scope"), "/user.slice/run-scope");
         // Those that people name are different.
-        let of_people =
-            ["/s/web.service", "/s/a.service", "/s/train3.service", "/s/job_1/step_0", "/jobs", ""];
+        let of_people = [
+            "/s/web.service",
+            "/s/a.service",
+            "/s/train3.service",
+            "/s/job_1/step_0",
+            "/jobs",
+            "",
+            "/jobs/j1",
+            "/jobs/j2",
+            "/s/1",
+            "/s/2",
+            "/u/session-2.scope",
+            "/u/session-3.scope",
+        ];
         let kept: std::collections::BTreeSet<String> = of_people.into_iter().map(lasting).collect();
         assert_eq!(kept.len(), of_people.len());
     }
