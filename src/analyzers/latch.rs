@@ -39,6 +39,11 @@ impl<L: Copy + Ord> Latch<L> {
         self.last = now.monotonic().as_secs_f64();
     }
 
+    /// Removes a subject that begins again.
+    pub(super) fn forget(&mut self, subject: &Subject) {
+        self.levels.remove(subject);
+    }
+
     /// The level to report when `level` is found, and its start in seconds since 1970.
     pub(super) fn update(&mut self, subject: &Subject, level: L, now: Timestamp) -> (L, f64) {
         let (at, unix) = (now.monotonic().as_secs_f64(), now.unix().as_secs_f64());

@@ -63,6 +63,13 @@ pub(super) struct TrackedSubject {
     pub(super) latest: Option<DatedAssessment>,
 }
 
+impl TrackedSubject {
+    /// Whether it began with this sample, for the first time or again: nothing known from before applies to it.
+    pub(super) fn is_new(&self) -> bool {
+        self.born >= self.seen
+    }
+}
+
 /// An assessment and when it was made.
 #[derive(Debug)]
 pub(super) struct DatedAssessment {

@@ -10,7 +10,7 @@ use crate::model::desc::Gauge;
 use crate::model::facts::{Membership, Workload};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::model::outlook::GrowingMemory;
+use crate::model::outlook::{GrowingMemory, LeakState};
 use crate::model::point::Batch;
 use crate::model::setting::Settings;
 use crate::model::time::Timestamp;
@@ -253,6 +253,25 @@ fn a_workload_that_starts_again_is_forecast_again() {
     // 4 GiB at 5 MiB/s are 800 s, of which 300 have passed.
     let p50 = value(&analysis, TTE, &["workload", "p50"]).unwrap();
     assert!((p50 - 500.0).abs() < 100.0, "{p50}");
+}
+
+#[test]
+fn the_leak_of_an_ended_job_is_not_stated_of_the_next_one() {
+    let put = |second: u32, batch: &mut Batch| {
+        let (life, leaked) = if second < 900 { (100.0, second) } else { (900.0, 0) };
+        let used = GIB + f64::from(leaked) * GIB / 100.0 + noise(second) * GIB / 512.0;
+        let name: Label = "bash-7".into();
+        let name = std::slice::from_ref(&name);
+        bytes(batch, &workload::metrics::RSS, name, used);
+        bytes(batch, &workload::metrics::ANON, name, used);
+        bytes(batch, &workload::metrics::SHMEM, name, 0.0);
+        batch.put_some(&workload::metrics::START, name, crate::model::units::Seconds::new(life));
+    };
+    for (last, expected) in [(890, Some(LeakState::Leaking)), (905, None)] {
+        let analysis = run(&mut *build(&leak::REGISTRATION), 0, last, put);
+        let growth = analysis.outlook.conclusions[0].growth.as_ref().unwrap();
+        assert_eq!(growth.stated.map(|stated| stated.state), expected, "after {last} s");
+    }
 }
 
 /// A rank whose tensors grow within what its allocator has taken, of which nothing changes.

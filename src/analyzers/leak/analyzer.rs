@@ -95,6 +95,11 @@ impl Analyzer for Leak {
             let Some(followed) = self.subjects.feed(parts.fed(&subject), &[], now) else {
                 continue;
             };
+            if followed.is_new() {
+                self.latches.forget(&subject);
+                self.calm.remove(&subject);
+                self.grew.remove(&subject);
+            }
             let Some(dated) = &followed.latest else { continue };
             let state = state(&subject, dated);
             if !matches!(state, LeakState::Growing | LeakState::Leaking) {

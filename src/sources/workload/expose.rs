@@ -180,7 +180,7 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
     out.put_some(&metrics::WRITTEN, label, totals.written);
     out.put_some(&metrics::OPEN_FILES, label, now.open_files.map(Count));
     out.put(&metrics::RESTRICTED, label, Count(now.restricted));
-    if let (Some(boot), Some(start)) = (boot, now.oldest) {
+    if let (Some(boot), Some(start)) = (boot, workload.start()) {
         let micros = boot.saturating_mul(1_000_000).saturating_add(micros(start));
         out.put(&metrics::START, label, Seconds::from_micros(micros));
     }

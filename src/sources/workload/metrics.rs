@@ -46,7 +46,7 @@ crate::metrics! {
     pub OPEN_FILES: Gauge<Count> = "memwarden_workload_open_files" {workload}.counting("{file}");
     /// Processes of the workload whose I/O or descriptors the kernel does not show to memwarden; the workload's sums do not include them.
     pub RESTRICTED: Gauge<Count> = "memwarden_workload_restricted_processes" {workload}.counting("{process}");
-    /// Unix time at which the workload's oldest process started.
+    /// Unix time at which the workload's oldest process started; in a workload that runs one job after the other, such as a shell, that of the first process that uses a GPU or reports as a rank of the newest job.
     pub START: Gauge<Seconds> = "memwarden_workload_start_timestamp_seconds" {workload};
     /// Memory of the workload's processes on one GPU; absent where the driver reports it for no process.
     pub GPU_MEMORY: Gauge<Bytes> = "memwarden_workload_gpu_memory_bytes" {workload, gpu, uuid};

@@ -188,13 +188,18 @@ impl Workloads {
         let on_gpus = on_gpus.filter(|_| self.options.gpu_trees);
         let reporters = reporting.iter().map(|key| (WorkloadKind::Job, key.pid, Some(*key)));
         let reporters = reporters.filter(|_| self.options.job_trees);
+        let mut jobs = Vec::new();
         for (kind, pid, key) in on_gpus.chain(reporters) {
             let Ok(place) = table.rows.binary_search_by_key(&pid, |row| row.key.pid) else { continue };
             let row = &table.rows[place];
             if let Some(assignment) = settled[place].filter(|_| kind == WorkloadKind::Gpu) {
                 workload_table.uses_gpu(assignment);
             }
-            if settled[place].is_some() || row.kernel || key.is_some_and(|key| key != row.key) {
+            if row.kernel || key.is_some_and(|key| key != row.key) {
+                continue;
+            }
+            jobs.push(place);
+            if settled[place].is_some() {
                 continue;
             }
             let root = settle::root_of(table, &parents, place);
@@ -205,6 +210,9 @@ impl Workloads {
         for (seen, assignment) in self.seen.iter_mut().zip(settled) {
             seen.assignment = assignment;
         }
+        let jobs = jobs.into_iter();
+        let jobs = jobs.filter_map(|place| Some((self.seen[place].assignment?, table.rows[place].key.start)));
+        self.workload_table.note_jobs(jobs);
         self.slurm.turn(&self.seen, table, &parents, &self.files.root, at);
         self.slurm.name_jobs(&self.seen, &mut self.workload_table);
         self.workload_table.name_pods(&self.pods);

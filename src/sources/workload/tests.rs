@@ -227,6 +227,33 @@ fn a_process_that_reports_as_a_rank_brings_its_tree() {
 }
 
 #[test]
+fn the_jobs_that_a_shell_runs_one_after_the_other_start_one_after_the_other() {
+    let mut host = Host::new(options());
+    host.add(&Process::new(20, "bash").start(1_000));
+    let start_of = |host: &mut Host, ranks: &[u32]| {
+        let table = host.sample().facts.processes.unwrap();
+        host.reporting = ranks.iter().map(|pid| table.get(*pid).unwrap().key).collect();
+        let start = value(&host.sample(), "memwarden_workload_start_timestamp_seconds", &["bash-20"]);
+        start.unwrap() - host.sample().facts.processes.unwrap().boot.unwrap() as f64
+    };
+    host.add(&Process::new(21, "python").parent(20).start(2_000));
+    host.add(&Process::new(22, "python").parent(20).start(2_100));
+    assert_eq!(start_of(&mut host, &[21, 22]), 10.0);
+    // A rank that is started again beside one that goes on belongs to the same job.
+    host.tree.end(21);
+    host.add(&Process::new(23, "python").parent(20).start(3_000));
+    assert_eq!(start_of(&mut host, &[22, 23]), 10.0);
+    host.tree.end(22);
+    host.tree.end(23);
+    assert_eq!(start_of(&mut host, &[]), 10.0);
+    host.add(&Process::new(24, "python").parent(20).start(4_000));
+    assert_eq!(start_of(&mut host, &[24]), 40.0);
+    // Its own children are no later job.
+    host.add(&Process::new(25, "python").parent(24).start(5_000));
+    assert_eq!(start_of(&mut host, &[24, 25]), 40.0);
+}
+
+#[test]
 fn precedence_is_matcher_slurm_pod_container_unit_gpu() {
     let pod = "/kubepods/pod1a2b3c4d-0000-1111-2222-0123456789ab";
     let id = "0123456789abcdef".repeat(4);

@@ -38,6 +38,11 @@ pub(super) struct Workload {
     pub(super) now: Sums,
     /// The container that is exposed for a pod with several, or the step of a Slurm job.
     pub(super) part: Label,
+    /// Start of its oldest process that now uses a GPU or reports as a rank, where all earlier ones had ended before it
+    /// started: a shell runs one job after the other.
+    successor: Option<u64>,
+    /// Start of the youngest process so far that used a GPU or reported as a rank.
+    youngest: Option<u64>,
 }
 
 /// The sums over the members at one sample; absent if no member has the value.
@@ -94,6 +99,22 @@ impl WorkloadTable {
         let mut identity = workload.identity.clone();
         identity.key.user = Some(uid);
         self.assignment(&identity.key.clone(), || identity)
+    }
+
+    /// Notes the processes that use a GPU or report as a rank, by start in clock ticks after boot.
+    pub(super) fn note_jobs(&mut self, processes: impl Iterator<Item = (Assignment, u64)>) {
+        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (assignment, start) in processes {
+            let (oldest, youngest) = spans.entry(assignment.id).or_insert((start, start));
+            (*oldest, *youngest) = ((*oldest).min(start), (*youngest).max(start));
+        }
+        for (id, (oldest, youngest)) in spans {
+            let Some(workload) = self.workloads.get_mut(&id) else { continue };
+            if workload.youngest.is_some_and(|before| oldest > before) {
+                workload.successor = Some(oldest);
+            }
+            workload.youngest = workload.youngest.max(Some(youngest));
+        }
     }
 
     /// Changes the kind of a workload that was found as a job tree and that uses a GPU, as if the GPU had
@@ -261,7 +282,15 @@ impl Workload {
             totals: Counted::default(),
             now: Sums::default(),
             part: "".into(),
+            successor: None,
+            youngest: None,
         }
+    }
+
+    /// When the job in it started, in clock ticks after boot: its oldest process, or the first of a later job in the same
+    /// shell. The memory of an earlier one says nothing about it.
+    pub(super) fn start(&self) -> Option<u64> {
+        self.successor.or(self.now.oldest)
     }
 
     /// Gives it another name, which is made unique when names are next assigned.
