@@ -64,16 +64,6 @@ impl Peaks {
             !known.is_empty()
         });
     }
-
-    /// Number of series.
-    pub fn len(&self) -> usize {
-        self.metrics.values().map(HashMap::len).sum()
-    }
-
-    /// Whether there are no series.
-    pub fn is_empty(&self) -> bool {
-        self.metrics.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -91,6 +81,6 @@ mod tests {
             .collect();
         assert_eq!(seen, [1.0, 5.0, 5.0, 5.0, 5.0, 3.0, 3.0, 1.0]);
         peaks.forget_unseen(Timestamp::from_secs(99));
-        assert!(peaks.is_empty());
+        assert!(peaks.metrics.is_empty());
     }
 }

@@ -183,15 +183,6 @@ impl KeptFile {
         Self { path, file: None }
     }
 
-    /// Opens the file now.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
-    pub fn open(path: PathBuf) -> io::Result<Self> {
-        let file = File::open(&path)?;
-        Ok(Self { path, file: Some(file) })
-    }
-
     /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -209,6 +200,19 @@ impl KeptFile {
         read_at_start(&file, buffer)?;
         self.file = Some(file);
         Ok(buffer)
+    }
+
+    /// As [`KeptFile::read`], with the error of a source.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the path.
+    pub fn sample<'b>(&mut self, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], SourceError> {
+        self.read(buffer).map_err(|error| failed(&self.path, &error))
+    }
+
+    /// The source's error for content that is not as documented; `what` follows the path.
+    pub fn malformed(&self, what: &str) -> SourceError {
+        SourceError::failed(Failure::Parse, format!("{} {what}", self.path.display()))
     }
 }
 

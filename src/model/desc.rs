@@ -9,9 +9,6 @@ use std::marker::PhantomData;
 
 use super::units::Unit;
 
-/// Prefix of every metric of memwarden.
-pub const PREFIX: &str = "memwarden_";
-
 /// How a metric behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,11 +1,9 @@
 //! Findings: statements of an analyzer about a subject.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::health::Health;
 use super::label::Label;
-use super::printable::escaped;
 
 /// The subject of a finding; fields that do not apply are empty and not displayed.
 #[derive(
@@ -132,18 +130,6 @@ impl Subject {
 
     pub fn source(name: &'static str) -> Self {
         Self { resource: resource("source"), source: name.into(), ..Self::default() }
-    }
-
-    /// The same subject with every name escaped for display.
-    #[must_use]
-    pub fn printable(mut self) -> Self {
-        let Self { resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source, phase } = &mut self;
-        for label in [resource, cgroup, gpu, uuid, workload, pid, zone, limit, user, source, phase] {
-            if let Cow::Owned(text) = escaped(label.as_str()) {
-                *label = text.into();
-            }
-        }
-        self
     }
 
     /// Label values in the order of the labels that every analyzer's metrics begin with:

@@ -197,10 +197,6 @@ real_unit!(
     BytesPerStep, "_bytes_per_step", "By/{step}"
 );
 real_unit!(
-    /// A change of memory, in bytes; below 0 where it shrinks.
-    SignedBytes, "_bytes", "By"
-);
-real_unit!(
     /// A rate per second; the declaration states of what, as `{token}/s`.
     PerSecond, "_per_second", "{item}/s"
 );

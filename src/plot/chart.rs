@@ -103,7 +103,6 @@ pub struct Fan {
 pub struct Band {
     pub from_s: f64,
     /// Its end; none lasts to the end of the chart.
-    #[serde(default)]
     pub to_s: Option<f64>,
     /// What it means.
     pub text: String,

@@ -22,21 +22,6 @@ impl Color {
     pub const fn with_alpha(self, alpha: u8) -> Self {
         Self { alpha, ..self }
     }
-
-    /// Relative luminance, 0 to 1, as WCAG 2.2 defines it.
-    pub fn luminance(self) -> f64 {
-        let [red, green, blue] = self.rgb.map(|channel| {
-            let share = f64::from(channel) / 255.0;
-            if share <= 0.040_45 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
-        });
-        0.2126 * red + 0.7152 * green + 0.0722 * blue
-    }
-
-    /// Contrast to another color, 1 to 21, as WCAG 2.2 defines it (text wants 4.5, shapes 3).
-    pub fn contrast(self, other: Self) -> f64 {
-        let (one, two) = (self.luminance(), other.luminance());
-        (one.max(two) + 0.05) / (one.min(two) + 0.05)
-    }
 }
 
 const ORANGE: Color = Color::new(0xE6, 0x9F, 0x00);
@@ -92,6 +77,23 @@ impl Theme {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Color {
+        /// Relative luminance, 0 to 1, as WCAG 2.2 defines it.
+        fn luminance(self) -> f64 {
+            let [red, green, blue] = self.rgb.map(|channel| {
+                let share = f64::from(channel) / 255.0;
+                if share <= 0.040_45 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+            });
+            0.2126 * red + 0.7152 * green + 0.0722 * blue
+        }
+
+        /// Contrast to another color, 1 to 21, as WCAG 2.2 defines it (text wants 4.5, shapes 3).
+        fn contrast(self, other: Self) -> f64 {
+            let (one, two) = (self.luminance(), other.luminance());
+            (one.max(two) + 0.05) / (one.min(two) + 0.05)
+        }
+    }
 
     #[test]
     fn contrast_is_what_wcag_says() {

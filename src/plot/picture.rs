@@ -148,7 +148,7 @@ impl Text {
 /// One thing to paint.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
-    Rect { rect: Rect, fill: Option<Color>, stroke: Option<Stroke> },
+    Rect { rect: Rect, fill: Color },
     Circle { center: Point, radius: f64, fill: Color },
     Polyline { points: Vec<Point>, stroke: Stroke },
     Polygon { points: Vec<Point>, fill: Color },
@@ -165,12 +165,12 @@ pub struct Layer {
 impl Layer {
     /// A filled rectangle.
     pub fn rect(&mut self, rect: Rect, fill: Color) {
-        self.push_rect(rect, Some(fill), None);
-    }
-
-    /// A rectangle's outline, filled or not.
-    pub fn framed(&mut self, rect: Rect, fill: Option<Color>, stroke: Stroke) {
-        self.push_rect(rect, fill, Some(stroke));
+        let corners = (Point::new(rect.x, rect.y).tamed(), Point::new(rect.right(), rect.bottom()).tamed());
+        let (Some(from), Some(to)) = corners else { return };
+        let rect = Rect::new(from.x, from.y, to.x - from.x, to.y - from.y);
+        if rect.width > 0.0 && rect.height > 0.0 {
+            self.shapes.push(Shape::Rect { rect, fill });
+        }
     }
 
     pub fn line(&mut self, from: Point, to: Point, stroke: Stroke) {
@@ -222,34 +222,6 @@ impl Layer {
     pub fn group(&mut self, title: impl Into<String>, layer: Self) {
         if !layer.shapes.is_empty() {
             self.shapes.push(Shape::Group { title: title.into(), layer });
-        }
-    }
-
-    /// Paints another layer on top of this one.
-    pub fn append(&mut self, layer: Self) {
-        self.shapes.extend(layer.shapes);
-    }
-
-    /// Every text with the room it takes, those of groups too.
-    pub fn texts(&self) -> Vec<&Text> {
-        let mut found = Vec::new();
-        for shape in &self.shapes {
-            match shape {
-                Shape::Text(text) => found.push(text),
-                Shape::Group { layer, .. } => found.extend(layer.texts()),
-                _ => {}
-            }
-        }
-        found
-    }
-
-    fn push_rect(&mut self, rect: Rect, fill: Option<Color>, stroke: Option<Stroke>) {
-        let corners = (Point::new(rect.x, rect.y).tamed(), Point::new(rect.right(), rect.bottom()).tamed());
-        let (Some(from), Some(to)) = corners else { return };
-        let rect = Rect::new(from.x, from.y, to.x - from.x, to.y - from.y);
-        let stroke = stroke.filter(Stroke::is_drawable);
-        if rect.width > 0.0 && rect.height > 0.0 && (fill.is_some() || stroke.is_some()) {
-            self.shapes.push(Shape::Rect { rect, fill, stroke });
         }
     }
 }

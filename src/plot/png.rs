@@ -43,7 +43,7 @@ pub fn render(picture: &Picture, hidden: Hidden) -> Result<Vec<u8>, PngError> {
 fn draw(canvas: &mut Pixmap, layer: &Layer, hidden: Hidden) {
     for shape in &layer.shapes {
         match shape {
-            Shape::Rect { rect, fill, stroke } => {
+            Shape::Rect { rect, fill } => {
                 let (right, bottom) = (rect.right(), rect.bottom());
                 let corners = [
                     Point::new(rect.x, rect.y),
@@ -52,12 +52,7 @@ fn draw(canvas: &mut Pixmap, layer: &Layer, hidden: Hidden) {
                     Point::new(rect.x, bottom),
                 ];
                 if let Some(path) = path(&corners, true) {
-                    if let Some(fill) = fill {
-                        fill_path(canvas, &path, *fill);
-                    }
-                    if let Some(stroke) = stroke {
-                        stroke_path(canvas, &path, stroke);
-                    }
+                    fill_path(canvas, &path, *fill);
                 }
             }
             Shape::Circle { center, radius, fill } => {

@@ -29,7 +29,7 @@ pub struct Report {
     #[serde(default)]
     pub subtitle: String,
     /// What times count from; found from the times themselves where it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeAxis>,
     /// The series; those with the same unit and limit share a panel.
     pub series: Vec<Series>,
@@ -39,7 +39,7 @@ pub struct Report {
     #[serde(default)]
     pub bands: Vec<Band>,
     /// When a limit is expected to be reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Forecast>,
 }
 
@@ -53,7 +53,7 @@ pub struct Series {
     /// Pairs of seconds and value; `null` is missing, never zero.
     pub points: Vec<(f64, Option<f64>)>,
     /// The most it can be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<f64>,
 }
 
@@ -63,7 +63,7 @@ pub struct Forecast {
     #[serde(flatten)]
     pub fan: Fan,
     /// The name of the series that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
 }
 

@@ -123,19 +123,13 @@ impl Writer {
 
     fn shape(&mut self, shape: &Shape) {
         match shape {
-            Shape::Rect { rect, fill, stroke } => {
+            Shape::Rect { rect, fill } => {
                 self.raw("<rect");
                 self.attribute("x", rect.x);
                 self.attribute("y", rect.y);
                 self.attribute("width", rect.width);
                 self.attribute("height", rect.height);
-                match fill {
-                    Some(fill) => self.paint("fill", *fill),
-                    None => self.raw(" fill=\"none\""),
-                }
-                if let Some(stroke) = stroke {
-                    self.stroke(stroke);
-                }
+                self.paint("fill", *fill);
                 self.raw("/>\n");
             }
             Shape::Circle { center, radius, fill } => {
@@ -199,7 +193,6 @@ mod tests {
     fn each_shape_is_written() {
         let mut layer = Layer::default();
         layer.rect(Rect::new(1.0, 2.0, 3.0, 4.004), INK.with_alpha(51));
-        layer.framed(Rect::new(1.0, 2.0, 3.0, 4.0), None, Stroke::solid(INK, 0.5));
         layer.line(Point::new(0.0, -0.001), Point::new(9.123_456, 10.0), Stroke::dashed(INK, 1.0, 4.0, 2.5));
         layer.polygon(vec![Point::default(), Point::new(5.0, 0.0), Point::new(5.0, 5.0)], INK);
         let mut inner = Layer::default();
@@ -212,7 +205,6 @@ mod tests {
             <desc>One of each.</desc>
             <rect width="100%" height="100%" fill="#ffffff"/>
             <rect x="1" y="2" width="3" height="4" fill="#123456" fill-opacity="0.200"/>
-            <rect x="1" y="2" width="3" height="4" fill="none" stroke="#123456" stroke-width="0.5"/>
             <polyline fill="none" stroke-linejoin="round" stroke="#123456" stroke-width="1" stroke-dasharray="4 2.5" points="0,0 9.12,10"/>
             <polygon fill="#123456" points="0,0 5,0 5,5"/>
             <g><title>block 7</title>

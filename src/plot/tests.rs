@@ -2,12 +2,28 @@
 
 use proptest::prelude::*;
 
+use super::picture::Shape;
 use super::*;
 use crate::model::outlook::Tte;
 use crate::model::printable::is_hidden;
 
 fn line(name: &str, points: impl IntoIterator<Item = (f64, Option<f64>)>) -> Line {
     Line { name: name.to_owned(), points: points.into_iter().collect() }
+}
+
+impl Layer {
+    /// Every text with the room it takes, those of groups too.
+    pub(super) fn texts(&self) -> Vec<&Text> {
+        let mut found = Vec::new();
+        for shape in &self.shapes {
+            match shape {
+                Shape::Text(text) => found.push(text),
+                Shape::Group { layer, .. } => found.extend(layer.texts()),
+                _ => {}
+            }
+        }
+        found
+    }
 }
 
 /// No text of a picture lies on another or leaves it.

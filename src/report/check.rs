@@ -92,11 +92,6 @@ impl CheckReport {
             .strip_prefix(word)
             .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", self.health.painted(word, page)))
     }
-
-    /// The health and its first reason, in one line of at most 80 bytes without a line feed.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
 }
 
 /// The line: the health, the first reason, and how many others there are.
@@ -142,7 +137,7 @@ mod tests {
 
     fn check(node: &NodeView, scope: Scope, severity: Health) -> (u8, String) {
         let checked = CheckReport::of(node, scope, severity);
-        (checked.exit_code(), checked.message().to_owned())
+        (checked.exit_code(), checked.message)
     }
 
     #[test]

@@ -120,11 +120,6 @@ struct Rendered {
 }
 
 impl Pages {
-    /// Creates an empty cache.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// An empty cache of forms in which `/metrics` also has these names of other exporters.
     pub fn with_names(names: Compatibility, host_name: Option<&str>) -> Self {
         Self { dcgm: names.dcgm.then(|| Arc::new(Dcgm::new(host_name))), ..Self::default() }
@@ -235,7 +230,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn concurrent_scrapers_share_one_rendering() {
-        let pages = Arc::new(Pages::new());
+        let pages = Arc::new(Pages::default());
         let frame = frames::large(1, 5_000);
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..50 {
@@ -250,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_scraper_will_ask_for_is_ready_before_it_asks() {
-        let pages = Pages::new();
+        let pages = Pages::default();
         let (form, encoding) = (Form::Metrics(Format::OpenMetrics), Encoding::Gzip);
         let mut ready = Vec::new();
         for second in 1..=14 {
@@ -271,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_frame_is_rendered_again() {
-        let pages = Pages::new();
+        let pages = Pages::default();
         let form = Form::Metrics(Format::Text);
         let first = pages.get(&frames::large(1, 3), form, Encoding::Identity).await.unwrap();
         let second = pages.get(&frames::large(1, 4), form, Encoding::Identity).await.unwrap();

@@ -110,12 +110,3 @@ rows! {
     DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL Counter Same NVLINK_ERRORS {error = "replay"} "NVLink retries.";
     DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL Counter Same NVLINK_ERRORS {error = "recovery"} "NVLink recovery errors.";
 }
-
-/// Metrics that dcgm-exporter exposes by default and memwarden does not, each with the reason.
-pub static ABSENT: &[(&str, &str)] = &[
-    (
-        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-        "a rate in MB/s between two reads of DCGM, although its type is counter; use `rate()` of `memwarden_gpu_nvlink_sent_bytes_total` and `memwarden_gpu_nvlink_received_bytes_total`",
-    ),
-    ("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "memwarden does not read the state of vGPU licenses"),
-];

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::table::{ABSENT, Conversion, TABLE};
+use super::table::{Conversion, TABLE};
 use super::{Dcgm, Format};
 use crate::catalog::{gpu, kubernetes};
 use crate::config::Compatibility;
@@ -15,6 +15,15 @@ use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Celsius, Count, Flag, Joules, Ratio};
 use crate::serve::prometheus::negotiate::Encoding;
 use crate::serve::prometheus::pages::{Form, Pages};
+
+/// Metrics that dcgm-exporter exposes by default and memwarden does not, each with the reason.
+const ABSENT: &[(&str, &str)] = &[
+    (
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        "a rate in MB/s between two reads of DCGM, although its type is counter; use `rate()` of `memwarden_gpu_nvlink_sent_bytes_total` and `memwarden_gpu_nvlink_received_bytes_total`",
+    ),
+    ("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "memwarden does not read the state of vGPU licenses"),
+];
 
 const UUID: &str = "GPU-a";
 
