@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::model::attention;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::lock::lock;
+use crate::model::names::named;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, SourceError, Status};
 use crate::model::time::Timestamp;
@@ -50,47 +51,23 @@ crate::metrics! {
     pub INCIDENTS: Counter<Count> = "memwarden_incidents_recorded_total" {}.counting("{incident}");
 }
 
-/// Why the HTTP server closed a connection or refused a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpLimit {
-    /// Too many connections: the one that was idle longest was closed.
-    Connections,
-    /// Too many requests at once: answered 503.
-    Requests,
-    /// The headers or the request took too long.
-    Time,
-    /// The headers or the body were too large.
-    Size,
-    /// Too many frames of HTTP/2 for the number of requests.
-    Frames,
-    /// The TLS handshake failed or took too long.
-    Handshake,
-    /// The rate limit of the web-config file, or too many waiting password checks: answered 429.
-    Rate,
-}
-
-impl HttpLimit {
-    /// Every reason, so that their counters start at zero.
-    pub const ALL: [Self; 7] = [
-        Self::Connections,
-        Self::Requests,
-        Self::Time,
-        Self::Size,
-        Self::Frames,
-        Self::Handshake,
-        Self::Rate,
-    ];
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::Requests => "requests",
-            Self::Time => "time",
-            Self::Size => "size",
-            Self::Frames => "frames",
-            Self::Handshake => "handshake",
-            Self::Rate => "rate",
-        }
+named! {
+    /// Why the HTTP server closed a connection or refused a request.
+    pub enum HttpLimit {
+        /// Too many connections: the one that was idle longest was closed.
+        Connections = "connections",
+        /// Too many requests at once: answered 503.
+        Requests = "requests",
+        /// The headers or the request took too long.
+        Time = "time",
+        /// The headers or the body were too large.
+        Size = "size",
+        /// Too many frames of HTTP/2 for the number of requests.
+        Frames = "frames",
+        /// The TLS handshake failed or took too long.
+        Handshake = "handshake",
+        /// The rate limit of the web-config file, or too many waiting password checks: answered 429.
+        Rate = "rate",
     }
 }
 

@@ -115,7 +115,6 @@ struct Saved {
     seen: f64,
     born: f64,
     life: f64,
-    #[serde(default)]
     since_unix: Option<f64>,
 }
 

@@ -102,7 +102,7 @@ impl Cluster {
         add(self.runs.iter().filter(|run| run.failing_fit().is_some()).count(), "run", " that will not fit");
         for state in [NodeState::Down, NodeState::Stale, NodeState::Hung, NodeState::Blind] {
             let count = self.nodes.iter().filter(|node| node.state == state).count();
-            add(count, "node", &format!(" {}", state.word()));
+            add(count, "node", &format!(" {}", state.label()));
         }
         let incomplete = self.runs.iter().filter(|run| run.is_incomplete()).count();
         add(incomplete, "run", " with ranks that are not seen");

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::model::fit::{Verdict, Word as _};
 pub use crate::model::health::Health;
+use crate::model::names::named;
 pub use answer::{AnswerError, Range, Sample, alerts, ranges, samples, server_time};
 pub use past::{Named, PAST_QUERIES, Past, PastAnswers};
 
@@ -46,34 +47,25 @@ pub const QUERIES: [&str; 16] = [
 /// The answers to [`QUERIES`], in their order.
 pub type Answers = [Vec<Sample>; QUERIES.len()];
 
-/// How much of a node is seen; the worst comes last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NodeState {
-    /// Everything that memwarden samples there.
-    Complete,
-    /// A source fails.
-    Blind,
-    /// A GPU hangs or is lost.
-    Hung,
-    /// memwarden responds and takes no new samples.
-    Stale,
-    /// It is not reached, or not discovered any more.
-    Down,
+named! {
+    /// How much of a node is seen; the worst comes last.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum NodeState {
+        /// Everything that memwarden samples there.
+        Complete = "complete",
+        /// A source fails.
+        Blind = "blind",
+        /// A GPU hangs or is lost.
+        Hung = "hung",
+        /// memwarden responds and takes no new samples.
+        Stale = "stale",
+        /// It is not reached, or not discovered any more.
+        Down = "down",
+    }
 }
 
 impl NodeState {
-    /// The state as a word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Blind => "blind",
-            Self::Hung => "hung",
-            Self::Stale => "stale",
-            Self::Down => "down",
-        }
-    }
-
     /// The state of a value of `instance:memwarden_node_state:level`.
     fn of(level: f64) -> Self {
         match level {

@@ -3,10 +3,8 @@
 //! Public tools count by different conventions: the same job prints 11 % less on Megatron 0.12 than on 0.11. So each
 //! value here names its [`Convention`], and is absent where a size of the model is missing.
 
-pub mod estimate;
 mod parameters;
 pub mod peaks;
-pub mod published;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -14,6 +12,7 @@ mod tests;
 pub use parameters::{active_parameters, parameters};
 pub use shape::Shape;
 
+use crate::model::fit::Recompute;
 use shape::{Sizes, count};
 
 /// The longest accepted sequence, in tokens.
@@ -33,30 +32,6 @@ pub enum Convention {
     SixN,
     /// The operations that the GPUs execute: [`Convention::Full`] plus recomputation in the backward pass.
     Hardware(Recompute),
-}
-
-/// Activation recomputation in the backward pass, which saves memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Recompute {
-    /// No recomputation.
-    #[default]
-    None,
-    /// The core of attention.
-    Selective,
-    /// The forward pass of every layer.
-    Full,
-}
-
-impl Recompute {
-    /// Parses the `recompute` value of the job protocol.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "none" => Some(Self::None),
-            "selective" => Some(Self::Selective),
-            "full" => Some(Self::Full),
-            _ => None,
-        }
-    }
 }
 
 impl Convention {
@@ -122,26 +97,6 @@ impl Parts {
             logits: 6.0 * sizes.hidden * sizes.vocab,
         }
     }
-}
-
-/// Operations of one optimizer step of the whole job: `global_batch` sequences of all data-parallel ranks together.
-pub fn flops_per_iteration(
-    shape: &Shape,
-    sequence: u64,
-    global_batch: u64,
-    convention: Convention,
-) -> Option<f64> {
-    positive(flops_per_token(shape, sequence, convention)? * count(sequence) * count(global_batch))
-}
-
-/// Operations of sequences of different lengths packed into one batch: attention costs the sum of the squares of
-/// their lengths (Megatron-LM HEAD, `num_floating_point_operations` with packed sequences).
-pub fn flops_of_packed(shape: &Shape, lengths: &[u64], convention: Convention) -> Option<f64> {
-    let each = lengths
-        .iter()
-        .map(|length| Some(flops_per_token(shape, *length, convention)? * count(*length)))
-        .sum::<Option<f64>>()?;
-    positive(each)
 }
 
 /// Operations a second that one GPU achieves, from the tokens a second of **one rank**.

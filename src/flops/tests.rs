@@ -1,6 +1,8 @@
 //! Published figures, reproduced to the printed digit.
 
-use super::published::{Gpt, palm, seconds_to_train, torchtitan};
+mod published;
+
+use self::published::{Gpt, palm, seconds_to_train, torchtitan};
 use super::*;
 
 /// Layers, hidden width, feed-forward width, heads, key heads, vocabulary.
@@ -27,6 +29,16 @@ fn qwen3() -> Shape {
 
 fn gpt(layers: f64, hidden: f64) -> Gpt {
     Gpt { layers, hidden, vocab: 51200.0, sequence: 2048.0 }
+}
+
+/// Operations of one optimizer step of the whole job: `global_batch` sequences of all data-parallel ranks together.
+fn flops_per_iteration(
+    shape: &Shape,
+    sequence: u64,
+    global_batch: u64,
+    convention: Convention,
+) -> Option<f64> {
+    positive(flops_per_token(shape, sequence, convention)? * count(sequence) * count(global_batch))
 }
 
 #[track_caller]
@@ -106,9 +118,7 @@ fn narayanan_2021() {
         // TFLOP/s are printed rounded, and so is their product with the GPUs.
         assert!((tera * gpus / 1e3 / peta - 1.0_f64).abs() < 0.005, "{hidden}");
     }
-    let days = |tokens, parameters, gpus, flops| {
-        seconds_to_train(tokens, parameters, gpus, flops).unwrap() / 86_400.0
-    };
+    let days = |tokens, parameters, gpus, flops| seconds_to_train(tokens, parameters, gpus, flops) / 86_400.0;
     prints(days(300e9, 175e9, 1024.0, 140e12), 1, "33.9");
     prints(days(450e9, 1e12, 3072.0, 163e12), 1, "83.2");
 }
@@ -190,15 +200,6 @@ fn data_parallel_ranks_are_counted_once() {
     for (world, replicas) in [(0, 1), (8, 0), (8, 3), (4, 8)] {
         assert_eq!(flops_per_gpu(each, 1.0, world, replicas), None);
     }
-}
-
-#[test]
-fn packed_sequences_cost_their_own_squares() {
-    let whole = flops_of_packed(&llama3_8b(), &[8192], Convention::Causal).unwrap();
-    let halves = flops_of_packed(&llama3_8b(), &[4096, 4096], Convention::Causal).unwrap();
-    // 6 nd L (s^2 - 2 (s/2)^2).
-    assert_eq!(whole - halves, 6.0 * 4096.0 * 32.0 * (8192.0 * 8192.0 / 2.0));
-    assert_eq!(flops_of_packed(&llama3_8b(), &[], Convention::Causal), None);
 }
 
 #[test]

@@ -5,23 +5,22 @@
 //! the error is at most a 32,768th of that. The coarse steps keep their smallest and their largest value. A step
 //! without a sample is missing, never zero.
 
+use crate::model::names::named;
 use std::collections::VecDeque;
 
-/// A resolution of [`Rings`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Range {
-    /// 10 minutes in steps of 1 s.
-    Minutes,
-    /// 2 hours in steps of 10 s.
-    Hours,
-    /// 24 hours in steps of 60 s.
-    Day,
+named! {
+    /// A resolution of [`Rings`].
+    pub enum Range {
+        /// 10 minutes in steps of 1 s.
+        Minutes = "10m",
+        /// 2 hours in steps of 10 s.
+        Hours = "2h",
+        /// 24 hours in steps of 60 s.
+        Day = "24h",
+    }
 }
 
 impl Range {
-    /// Every range, shortest first.
-    pub const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Day];
-
     /// Seconds in one step.
     pub const fn step(self) -> u32 {
         match self {
@@ -49,18 +48,9 @@ impl Range {
         }
     }
 
-    /// Its word in queries and links.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Minutes => "10m",
-            Self::Hours => "2h",
-            Self::Day => "24h",
-        }
-    }
-
     /// The range of a word; absent where it is none.
     pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|range| range.word() == word)
+        Self::ALL.into_iter().find(|range| range.label() == word)
     }
 }
 
@@ -237,7 +227,7 @@ mod tests {
                 steps[0].0
             );
             assert!(steps.iter().all(|(_, extent)| *extent == Some(Extent { min: 5.0, max: 5.0 })));
-            assert_eq!(Range::of(range.word()), Some(range));
+            assert_eq!(Range::of(range.label()), Some(range));
         }
         assert_eq!(Range::of("1y"), None);
         const { assert!(Rings::BOUND < 10_100) };

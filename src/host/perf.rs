@@ -5,64 +5,38 @@
 use std::io;
 use std::time::Duration;
 
+use crate::model::names::named;
 use perf_event_open::config::{Cpu, Inherit, Opts, Proc, StatFormat};
 use perf_event_open::count;
 use perf_event_open::event::Event as Counted;
 use perf_event_open::event::hw::Hardware;
 use perf_event_open::event::sw::Software;
 
-/// A counted event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Event {
-    /// Time on a CPU, in nanoseconds.
-    TaskClock,
-    /// Context switches.
-    ContextSwitches,
-    /// Migrations from one CPU to another.
-    Migrations,
-    /// Page faults, minor and major.
-    PageFaults,
-    /// CPU cycles.
-    Cycles,
-    /// Instructions retired.
-    Instructions,
-    /// Accesses to the last-level cache, on most CPUs.
-    CacheReferences,
-    /// Misses of the last-level cache, on most CPUs.
-    CacheMisses,
-    /// Mispredicted branches.
-    BranchMisses,
+named! {
+    /// A counted event.
+    pub enum Event {
+        /// Time on a CPU, in nanoseconds.
+        TaskClock = "task_clock",
+        /// Context switches.
+        ContextSwitches = "context_switches",
+        /// Migrations from one CPU to another.
+        Migrations = "migrations",
+        /// Page faults, minor and major.
+        PageFaults = "page_faults",
+        /// CPU cycles.
+        Cycles = "cycles",
+        /// Instructions retired.
+        Instructions = "instructions",
+        /// Accesses to the last-level cache, on most CPUs.
+        CacheReferences = "cache_references",
+        /// Misses of the last-level cache, on most CPUs.
+        CacheMisses = "cache_misses",
+        /// Mispredicted branches.
+        BranchMisses = "branch_misses",
+    }
 }
 
 impl Event {
-    /// Every event.
-    pub const ALL: [Self; 9] = [
-        Self::TaskClock,
-        Self::ContextSwitches,
-        Self::Migrations,
-        Self::PageFaults,
-        Self::Cycles,
-        Self::Instructions,
-        Self::CacheReferences,
-        Self::CacheMisses,
-        Self::BranchMisses,
-    ];
-
-    /// The name of the event in labels.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::TaskClock => "task_clock",
-            Self::ContextSwitches => "context_switches",
-            Self::Migrations => "migrations",
-            Self::PageFaults => "page_faults",
-            Self::Cycles => "cycles",
-            Self::Instructions => "instructions",
-            Self::CacheReferences => "cache_references",
-            Self::CacheMisses => "cache_misses",
-            Self::BranchMisses => "branch_misses",
-        }
-    }
-
     /// Whether the CPU counts it, not the kernel.
     pub const fn is_hardware(self) -> bool {
         !matches!(self, Self::TaskClock | Self::ContextSwitches | Self::Migrations | Self::PageFaults)

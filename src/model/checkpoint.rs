@@ -7,17 +7,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::ids::ProcessKey;
-use crate::model::lock::lock;
+use super::lock::lock;
+use super::names::named;
 
-/// What a process reports of its checkpoint. Of several processes of a job, the least counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CheckpointState {
-    /// It is being written.
-    Saving,
-    /// It is on disk.
-    Saved,
-    /// It could not be written.
-    Failed,
+named! {
+    /// What a process reports of its checkpoint. Of several processes of a job, the least counts.
+    pub enum CheckpointState {
+        /// It is being written.
+        Saving = "saving",
+        /// It is on disk.
+        Saved = "saved",
+        /// It could not be written.
+        Failed = "failed",
+    }
 }
 
 /// The last checkpoint acknowledgement of a process.

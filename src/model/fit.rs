@@ -3,11 +3,12 @@
 //! A prediction comes from the job itself: it may be wrong, and a hostile job may state anything. It concerns only the
 //! rank that made it. The analyzers compare it with what is free.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
+pub use super::names::Word;
+use super::names::named;
 use super::time::Timestamp;
 use super::units::{Bytes, real};
 
@@ -15,45 +16,11 @@ use super::units::{Bytes, real};
 /// the same phase and resource.
 pub const MOST_PREDICTIONS: usize = 32;
 
-/// A value that the protocol of training processes names by a word.
-pub trait Word: Copy + PartialEq + 'static {
-    /// Every value.
-    const ALL: &'static [Self];
-
-    /// Its name in the protocol, and as the value of a label.
-    fn word(self) -> &'static str;
-}
-
-macro_rules! worded {
-    ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $word:literal),+ $(,)?}) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name {
-            $($(#[$each])* $variant),+
-        }
-
-        impl Word for $name {
-            const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            fn word(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word),+
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.word())
-            }
-        }
-    };
-}
-
-worded! {
+named! {
     /// A part of a run that takes memory which it has not taken before.
-    Phase {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Phase {
         /// The first step of the optimizer: gradients that are still to come, its state, and its temporary tensors.
         Optimizer = "optimizer",
         /// The largest step that is still to come, with the optimizer's state.
@@ -65,11 +32,11 @@ worded! {
         /// The save of a checkpoint.
         Save = "save",
     }
-}
 
-worded! {
     /// The kind of a resource that a prediction concerns.
-    Medium {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Medium {
         /// Memory of a GPU, as its allocator has allocated it; see [`Prediction::device`].
         Device = "device",
         /// Resident memory of the process.
@@ -79,11 +46,11 @@ worded! {
         /// Disk space of the folder of checkpoints.
         Disk = "disk",
     }
-}
 
-worded! {
     /// How a prediction was made.
-    Certainty {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Certainty {
         /// It follows from shapes and types, or from a step of the same shape.
         Exact = "exact",
         /// It is a model of measurements.
@@ -91,11 +58,11 @@ worded! {
         /// It cannot be predicted; it has no bytes, and the basis says why.
         Unknown = "unknown",
     }
-}
 
-worded! {
     /// What the size of a phase is counted in.
-    SizeUnit {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum SizeUnit {
         /// Tokens of one micro-batch, padding included.
         Tokens = "tokens",
         /// Samples of one micro-batch.
@@ -103,11 +70,11 @@ worded! {
         /// Batches of an evaluation whose outputs are kept at the same time.
         Batches = "batches",
     }
-}
 
-worded! {
     /// Whether a prediction fits what is free, from the mildest to the most severe.
-    Verdict {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Verdict {
         /// It fits.
         Fits = "fits",
         /// It is not known whether it fits.
@@ -116,6 +83,16 @@ worded! {
         Tight = "tight",
         /// It does not fit.
         WillNotFit = "will_not_fit",
+    }
+
+    /// Activation recomputation in the backward pass, which saves memory.
+    pub enum Recompute {
+        /// No recomputation.
+        None = "none",
+        /// The core of attention.
+        Selective = "selective",
+        /// The forward pass of every layer.
+        Full = "full",
     }
 }
 

@@ -7,6 +7,7 @@ use forecast::LeakState;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Severity;
+use super::names::named;
 
 /// The health of the node or of a part of it, by how much attention it requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,32 +127,34 @@ pub fn is_nearly_full(used: f64) -> bool {
     used >= NEARLY_FULL
 }
 
-/// Why a resource has its health: the most severe rule that holds, in ascending order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rule {
-    /// Too few samples for any other rule about the future.
-    #[default]
-    TooFewSamples,
-    /// No other rule holds.
-    None,
-    /// A GPU is full, its memory does not grow, and whether an allocator has reserved it is not known.
-    FullWithoutGrowth,
-    /// At least 90 % of the limit is used.
-    NearlyFull,
-    Leaks,
-    /// Exhaustion within an hour is more likely than not.
-    #[serde(rename = "exhaustion_within_60m")]
-    ExhaustionWithinHour,
-    /// At least 90 % of the limit is used, and the memory grows.
-    NearlyFullAndGrows,
-    /// Exhaustion within 15 minutes is more likely than not.
-    #[serde(rename = "exhaustion_within_15m")]
-    ExhaustionWithin15Minutes,
-    /// A GPU is full, and its memory has grown within [`GROWTH_COUNTS`]: it has filled up, and was not reserved at once.
-    FullAfterGrowth,
-    /// At least 98 % of the limit is used.
-    Full,
+named! {
+    /// Why a resource has its health: the most severe rule that holds, in ascending order.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Rule {
+        /// Too few samples for any other rule about the future.
+        #[default]
+        TooFewSamples = "too_few_samples",
+        /// No other rule holds.
+        None = "none",
+        /// A GPU is full, its memory does not grow, and whether an allocator has reserved it is not known.
+        FullWithoutGrowth = "full_without_growth",
+        /// At least 90 % of the limit is used.
+        NearlyFull = "nearly_full",
+        Leaks = "leaks",
+        /// Exhaustion within an hour is more likely than not.
+        #[serde(rename = "exhaustion_within_60m")]
+        ExhaustionWithinHour = "exhaustion_within_60m",
+        /// At least 90 % of the limit is used, and the memory grows.
+        NearlyFullAndGrows = "nearly_full_and_grows",
+        /// Exhaustion within 15 minutes is more likely than not.
+        #[serde(rename = "exhaustion_within_15m")]
+        ExhaustionWithin15Minutes = "exhaustion_within_15m",
+        /// A GPU is full, and its memory has grown within [`GROWTH_COUNTS`]: it has filled up, and was not reserved at once.
+        FullAfterGrowth = "full_after_growth",
+        /// At least 98 % of the limit is used.
+        Full = "full",
+    }
 }
 
 /// What a rule judges.
@@ -172,20 +175,6 @@ pub struct Judged {
 }
 
 impl Rule {
-    /// Every rule, the least severe first.
-    pub const ALL: [Self; 10] = [
-        Self::TooFewSamples,
-        Self::None,
-        Self::FullWithoutGrowth,
-        Self::NearlyFull,
-        Self::Leaks,
-        Self::ExhaustionWithinHour,
-        Self::NearlyFullAndGrows,
-        Self::ExhaustionWithin15Minutes,
-        Self::FullAfterGrowth,
-        Self::Full,
-    ];
-
     /// The most severe rule that holds.
     pub fn of(judged: &Judged) -> Self {
         let Judged { used, grows, leaks, grew, may_be_reserved, within_15_minutes, within_hour } = *judged;
@@ -214,21 +203,6 @@ impl Rule {
                 Health::Warning
             }
             Self::ExhaustionWithin15Minutes | Self::FullAfterGrowth | Self::Full => Health::Critical,
-        }
-    }
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::TooFewSamples => "too_few_samples",
-            Self::None => "none",
-            Self::NearlyFull => "nearly_full",
-            Self::Leaks => "leaks",
-            Self::FullWithoutGrowth => "full_without_growth",
-            Self::ExhaustionWithinHour => "exhaustion_within_60m",
-            Self::NearlyFullAndGrows => "nearly_full_and_grows",
-            Self::ExhaustionWithin15Minutes => "exhaustion_within_15m",
-            Self::FullAfterGrowth => "full_after_growth",
-            Self::Full => "full",
         }
     }
 

@@ -21,6 +21,7 @@ pub mod ids;
 pub mod label;
 pub mod limited_groups;
 pub mod lock;
+pub mod names;
 pub mod outlook;
 pub mod pattern;
 pub mod point;

@@ -46,10 +46,10 @@ pub struct Conclusion {
     #[serde(skip)]
     pub identity: Option<Resource>,
     /// Its memory against its limit; absent for a resource without a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Forecast>,
     /// How its memory grows; absent where it is not assessed for leaks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
 }
 
@@ -87,25 +87,19 @@ pub struct Forecast {
     pub used_bytes: f64,
     pub limit_bytes: f64,
     /// Growth; absent before there are enough samples.
-    #[serde(default)]
     pub rate: Option<Rate>,
     /// Seconds since growth began; absent while it does not grow.
-    #[serde(default)]
     pub growing_for_seconds: Option<f64>,
     /// The time to exhaustion from the frame's time on; absent while no exhaustion is predicted.
-    #[serde(default)]
     pub time_to_exhaustion: Option<Tte>,
     /// The probability of exhaustion within each of [`HORIZONS`]; absent before there are enough samples.
     #[serde(default)]
     pub within: [Option<f64>; HORIZONS.len()],
     /// The probability that growth goes on until exhaustion, or for the longest horizon if that is sooner.
-    #[serde(default)]
     pub growth_continues: Option<f64>,
     /// The quantity that the forecast is computed from; absent without a forecast.
-    #[serde(default)]
     pub basis: Option<Basis>,
     /// The recurring peaks that the forecast is computed from; absent where it is computed from the trend.
-    #[serde(default)]
     pub peaks: Option<Peaks>,
     /// Why it has its health.
     pub rule: Rule,
@@ -129,7 +123,6 @@ pub struct Peaks {
     pub next_seconds: f64,
     /// The phase of the job in which they occur, and the steps from one to the next; absent where the job does not
     /// report it.
-    #[serde(default)]
     pub phase: Option<(String, f64)>,
 }
 
@@ -140,22 +133,16 @@ pub struct Growth {
     pub evaluated_bytes: f64,
     /// The rate; absent before there are enough samples, and after growth ends until the evaluated samples no longer
     /// include it.
-    #[serde(default)]
     pub rate: Option<Rate>,
     /// The same for each training step; absent where the job reports no steps.
-    #[serde(default)]
     pub bytes_per_step: Option<f64>,
     /// When it began, in seconds since 1970; absent while it does not grow.
-    #[serde(default)]
     pub since_unix_seconds: Option<f64>,
     /// Strength of the evidence, 0.5 to 1, which orders suspects and is not a probability; absent while it does not grow.
-    #[serde(default)]
     pub confidence: Option<f64>,
     /// The evidence; absent before there are enough samples.
-    #[serde(default)]
     pub evidence: Option<GrowthEvidence>,
     /// The growth that is stated to people; absent where none is stated.
-    #[serde(default)]
     pub stated: Option<StatedGrowth>,
 }
 

@@ -14,6 +14,7 @@ use super::facts::Facts;
 use super::frame::Frame;
 use super::histogram::Buckets;
 use super::label::Label;
+use super::names::named;
 use super::units::{Count, Unit};
 
 /// One value of one series.
@@ -66,26 +67,16 @@ impl Family {
     }
 }
 
-/// Why a point was dropped from the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dropped {
-    /// The metric's series budget was used up.
-    Budget,
-    /// Another point has the same labels.
-    Duplicate,
-    NotFinite,
-    /// The number of label values is not the number of labels: a defect of the source.
-    Labels,
-}
-
-impl Dropped {
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Budget => "budget",
-            Self::Duplicate => "duplicate",
-            Self::NotFinite => "not_finite",
-            Self::Labels => "labels",
-        }
+named! {
+    /// Why a point was dropped from the frame.
+    pub enum Dropped {
+        /// The metric's series budget was used up.
+        Budget = "budget",
+        /// Another point has the same labels.
+        Duplicate = "duplicate",
+        NotFinite = "not_finite",
+        /// The number of label values is not the number of labels: a defect of the source.
+        Labels = "labels",
     }
 }
 

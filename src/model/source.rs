@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::names::named;
 use super::point::Batch;
 use super::time::Timestamp;
 
@@ -71,43 +72,27 @@ pub enum SourceError {
     },
 }
 
-/// The kinds of failure, which are label values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
-    /// A path that should exist does not.
-    NotFound,
-    /// The kernel denied access.
-    Permission,
-    /// The text does not have the documented format.
-    Parse,
-    /// Any other error of the operating system.
-    Io,
-    /// No response in time.
-    Timeout,
-    /// The device or its worker was lost.
-    Lost,
-    /// The source panicked; it was rebuilt.
-    Panic,
+named! {
+    /// The kinds of failure, which are label values.
+    pub enum Failure {
+        /// A path that should exist does not.
+        NotFound = "not_found",
+        /// The kernel denied access.
+        Permission = "permission",
+        /// The text does not have the documented format.
+        Parse = "parse",
+        /// Any other error of the operating system.
+        Io = "io",
+        /// No response in time.
+        Timeout = "timeout",
+        /// The device or its worker was lost.
+        Lost = "lost",
+        /// The source panicked; it was rebuilt.
+        Panic = "panic",
+    }
 }
 
 impl Failure {
-    /// Every kind, so that their counters start at zero.
-    pub const ALL: [Self; 7] =
-        [Self::NotFound, Self::Permission, Self::Parse, Self::Io, Self::Timeout, Self::Lost, Self::Panic];
-
-    /// The value of the `kind` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NotFound => "not_found",
-            Self::Permission => "permission",
-            Self::Parse => "parse",
-            Self::Io => "io",
-            Self::Timeout => "timeout",
-            Self::Lost => "lost",
-            Self::Panic => "panic",
-        }
-    }
-
     /// The kind of an I/O error.
     pub fn of(error: &std::io::Error) -> Self {
         match error.kind() {
@@ -142,28 +127,16 @@ impl SourceError {
     }
 }
 
-/// Result of a source's last sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// The sample was complete.
-    Ok,
-    /// The host does not have what the source measures.
-    Unavailable,
-    /// The measured object should exist and could not be read.
-    Failed,
-}
-
-impl Status {
-    /// Every status.
-    pub const ALL: [Self; 3] = [Self::Ok, Self::Unavailable, Self::Failed];
-
-    /// The value of the `status` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unavailable => "unavailable",
-            Self::Failed => "failed",
-        }
+named! {
+    /// Result of a source's last sample.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Status {
+        /// The sample was complete.
+        Ok = "ok",
+        /// The host does not have what the source measures.
+        Unavailable = "unavailable",
+        /// The measured object should exist and could not be read.
+        Failed = "failed",
     }
 }

@@ -70,7 +70,6 @@ pub struct Problem {
     #[serde(default)]
     pub id: ProblemId,
     /// Who has acknowledged it, and when; absent where nobody has.
-    #[serde(default)]
     pub acknowledged: Option<Acknowledgement>,
 }
 

@@ -46,7 +46,6 @@ pub struct Rank {
     /// How long that step took, in seconds.
     pub step_seconds: Option<f64>,
     /// Seconds since its last step.
-    #[serde(default)]
     pub step_age: Option<f64>,
     /// Whether it has completed no step for 20 times its last step and two minutes, and does not evaluate or save.
     #[serde(default)]
@@ -58,10 +57,8 @@ pub struct Rank {
     /// Model FLOPs utilization, 0 to 1.
     pub mfu: Option<f64>,
     /// Number of steps since the first message.
-    #[serde(default)]
     pub steps: Option<f64>,
     /// Number of tokens since the first message.
-    #[serde(default)]
     pub tokens: Option<f64>,
     /// FLOP/s by convention.
     #[serde(default)]
@@ -133,17 +130,14 @@ pub struct Allocator {
     /// Memory reserved from the device.
     pub reserved: Option<f64>,
     /// The largest value of that.
-    #[serde(default)]
     pub reserved_peak: Option<f64>,
     /// Free memory in segments that are in use (inactive split).
     pub inactive_split: Option<f64>,
     /// Free memory that cannot be released to the device.
     pub unreleasable: Option<f64>,
     /// The same as a share of the reserved memory, 0 to 1.
-    #[serde(default)]
     pub unreleasable_ratio: Option<f64>,
     /// Free memory that can be released to the device.
-    #[serde(default)]
     pub releasable: Option<f64>,
     /// The largest free block.
     pub largest_free: Option<f64>,

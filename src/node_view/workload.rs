@@ -40,24 +40,18 @@ pub struct Workload {
     /// Shared memory, such as /dev/shm.
     pub shared: Option<f64>,
     /// File-backed memory.
-    #[serde(default)]
     pub file: Option<f64>,
     /// Memory in swap.
     pub swap: Option<f64>,
     /// CPU time of its processes in seconds.
-    #[serde(default)]
     pub cpu_seconds: Option<f64>,
     /// The largest resident memory that one of its processes has had.
-    #[serde(default)]
     pub process_peak: Option<f64>,
     /// Number of its processes that have exited.
-    #[serde(default)]
     pub exited: Option<f64>,
     /// The largest resident memory that one of those had.
-    #[serde(default)]
     pub exited_peak: Option<f64>,
     /// Processes in its cgroup, or below, that the kernel has killed for lack of memory since the cgroup was created.
-    #[serde(default)]
     pub oom_kills: Option<f64>,
     /// Memory on all GPUs.
     pub gpu_memory: Option<f64>,

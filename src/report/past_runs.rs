@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::text::{self, Page};
-use crate::model::fit::{Medium, Phase, Word as _};
+use crate::model::fit::{Medium, Phase};
 use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;

@@ -152,7 +152,7 @@ impl Wanted {
         };
         Told {
             schema_version: SCHEMA_VERSION,
-            range: self.range.word(),
+            range: self.range.label(),
             step_seconds: self.range.step(),
             series: series.collect(),
             events: recorder.events().filter(about).collect(),
@@ -174,7 +174,7 @@ fn kept(recent: &Recent) -> Kept<'_> {
         max_series: MOST_SERIES,
         omitted_series: recent.omitted(),
         ranges: Range::ALL
-            .map(|range| Ranged { range: range.word(), step_seconds: range.step(), steps: range.steps() })
+            .map(|range| Ranged { range: range.label(), step_seconds: range.step(), steps: range.steps() })
             .into(),
         subjects: subjects.collect(),
     }

@@ -79,6 +79,23 @@ pub struct Registration {
     pub build: fn(&Settings, &Context) -> Box<dyn Source>,
 }
 
+impl Registration {
+    /// What most sources have in common: on by default, without own configuration keys and requirements.
+    const fn built_by(build: fn(&Settings, &Context) -> Box<dyn Source>) -> Self {
+        let (options, metrics, needs): (_, _, &[_]) = (&[], &[], &[]);
+        Self {
+            name: "",
+            about: "",
+            on_by_default: true,
+            options,
+            metrics,
+            needs,
+            check: |_| Vec::new(),
+            build,
+        }
+    }
+}
+
 /// What a source is built from, in addition to its settings.
 #[derive(Clone, Debug)]
 pub struct Context {

@@ -19,11 +19,10 @@ pub static REGISTRATION: Registration = Registration {
     about: "Forecasts when the host, each cgroup with a limit, each GPU and each workload exhausts its memory.",
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |settings| {
+    ..Registration::built_by(|settings| {
         let (rules, phases) = (Rules::default(), Phases::default());
         Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases })
-    },
+    })
 };
 
 struct Exhaustion {

@@ -64,10 +64,8 @@ const TO_P90: f64 = 1.281_551_6;
 pub static REGISTRATION: Registration = Registration {
     name: "fit",
     about: "Says whether the phases that a job predicts (optimizer, longest batch, evaluation, save) fit the memory that is there.",
-    options: &[],
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |_| Box::new(Fits::default()),
+    ..Registration::built_by(|_| Box::new(Fits::default()))
 };
 
 #[derive(Debug, Default)]

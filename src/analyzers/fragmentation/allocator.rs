@@ -131,7 +131,7 @@ fn put(figures: &Figures, labels: &[Label], state: FragmentationState, out: &mut
         figures.largest_free.and_then(|largest| share((figures.free - largest).max(0.0), figures.free));
     out.batch.put_some(&metrics::BEYOND_LARGEST, labels, beyond);
     for each in FragmentationState::ALL {
-        let labels: Vec<Label> = labels.iter().cloned().chain([each.word().into()]).collect();
+        let labels: Vec<Label> = labels.iter().cloned().chain([each.label().into()]).collect();
         out.batch.put(&metrics::ALLOCATOR_STATE, &labels, Flag(each == state));
     }
 }
@@ -157,7 +157,7 @@ fn finding(
     Finding {
         analyzer: REGISTRATION.name,
         subject,
-        state: state.word(),
+        state: state.label(),
         severity: if state == FragmentationState::Fragmented { Severity::Warning } else { Severity::Info },
         since_unix_seconds: since,
         summary: format!(

@@ -40,6 +40,7 @@ use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::format;
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::time::Timestamp;
 use crate::model::units::{Flag, Ratio};
 use crate::sources::{buddyinfo, vmstat};
@@ -61,10 +62,8 @@ const RISE: f64 = 0.1;
 pub static REGISTRATION: Registration = Registration {
     name: "fragmentation",
     about: "Detects fragmentation of the host's free memory and of the allocators of training jobs.",
-    options: &[],
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |_| Box::new(Fragmentation::default()),
+    ..Registration::built_by(|_| Box::new(Fragmentation::default()))
 };
 
 #[derive(Debug, Default)]
@@ -87,22 +86,11 @@ struct Zone {
     since_unix: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FragmentationState {
-    Fine,
-    Fragmenting,
-    Fragmented,
-}
-
-impl FragmentationState {
-    const ALL: [Self; 3] = [Self::Fine, Self::Fragmenting, Self::Fragmented];
-
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Fine => "fine",
-            Self::Fragmenting => "fragmenting",
-            Self::Fragmented => "fragmented",
-        }
+named! {
+    enum FragmentationState {
+        Fine = "fine",
+        Fragmenting = "fragmenting",
+        Fragmented = "fragmented",
     }
 }
 
@@ -137,7 +125,7 @@ impl Analyzer for Fragmentation {
             out.batch.put_some(&metrics::UNUSABLE, &labels, Ratio::new(known.fast));
             out.batch.put_some(&metrics::CHANGE, &labels, Ratio::new(known.fast - known.slow));
             for each in FragmentationState::ALL {
-                let labels = [node.clone(), zone.clone(), each.word().into()];
+                let labels = [node.clone(), zone.clone(), each.label().into()];
                 out.batch.put(&metrics::STATE, &labels, Flag(each == state));
             }
             if state != FragmentationState::Fine {
@@ -191,7 +179,7 @@ impl Zone {
         Finding {
             analyzer: REGISTRATION.name,
             subject: Subject::zone(node, zone),
-            state: self.state.word(),
+            state: self.state.label(),
             severity: if self.state == FragmentationState::Fragmented {
                 Severity::Warning
             } else {

@@ -63,8 +63,7 @@ pub static REGISTRATION: Registration = Registration {
     about: "Detects memory that is held and not used, on GPUs and on the host.",
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |settings| Box::new(Idle::new(&Options::read(settings))),
+    ..Registration::built_by(|settings| Box::new(Idle::new(&Options::read(settings))))
 };
 
 struct Idle {

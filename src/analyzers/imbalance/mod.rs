@@ -56,10 +56,8 @@ const FULL: f64 = 0.9;
 pub static REGISTRATION: Registration = Registration {
     name: "imbalance",
     about: "Detects workloads that use their GPUs unevenly, and the GPU or rank that slows the others down.",
-    options: &[],
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |_| Box::new(Imbalance::default()),
+    ..Registration::built_by(|_| Box::new(Imbalance::default()))
 };
 
 #[derive(Debug, Default)]

@@ -28,8 +28,7 @@ pub static REGISTRATION: Registration = Registration {
     about: "Detects memory leaks of workloads, of their processes, and of processes on GPUs.",
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |settings| {
+    ..Registration::built_by(|settings| {
         Box::new(Leak {
             subjects: Subjects::new(settings),
             calm: BTreeMap::new(),
@@ -38,7 +37,7 @@ pub static REGISTRATION: Registration = Registration {
             owners: Owners::default(),
             latches: Latch::default(),
         })
-    },
+    })
 };
 
 struct Leak {

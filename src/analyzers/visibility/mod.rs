@@ -26,10 +26,8 @@ const GPU_SOURCE: &str = "gpu";
 pub static REGISTRATION: Registration = Registration {
     name: "visibility",
     about: "Reports what cannot be measured now: GPUs that do not respond, and sources that fail.",
-    options: &[],
     metrics: &[],
-    check: |_| Vec::new(),
-    build: |_| Box::new(Visibility::default()),
+    ..Registration::built_by(|_| Box::new(Visibility::default()))
 };
 
 /// Since when each subject has not been visible.

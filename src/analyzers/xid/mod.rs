@@ -31,10 +31,8 @@ use crate::sources::gpu::metrics::{ECC_ERRORS, ENERGY, XID_ERRORS};
 pub static REGISTRATION: Registration = Registration {
     name: "xid",
     about: "Remembers XID errors that need an operator until the GPU is reset, the node restarts, or they are acknowledged.",
-    options: &[],
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |_| Box::new(Xids::default()),
+    ..Registration::built_by(|_| Box::new(Xids::default()))
 };
 
 /// Most GPUs with an unresolved XID: those of a node, and some that were replaced.

@@ -3,41 +3,29 @@
 //! Supports the names of Hugging Face Transformers, Megatron-LM, LLaMA's own release, GPT-2, GPT-NeoX, BERT, T5,
 //! Mixtral, PEFT and PyTorch's optimizers.
 
-/// A part of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Group {
-    /// Tokens, positions, patches.
-    Embedding,
-    /// Query, key, value and output projections.
-    Attention,
-    /// Feed-forward layers, experts and their routers.
-    Mlp,
-    /// Normalization.
-    Norm,
-    /// The output layer: logits or classes.
-    Head,
-    /// Low-rank and other adapters.
-    Lora,
-    /// Optimizer state, saved with the model.
-    Optimizer,
-    /// Tensors with unknown names.
-    Other,
-}
+use crate::model::names::named;
 
-impl Group {
-    /// Its name, as in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Embedding => "embedding",
-            Self::Attention => "attention",
-            Self::Mlp => "mlp",
-            Self::Norm => "norm",
-            Self::Head => "head",
-            Self::Lora => "lora",
-            Self::Optimizer => "optimizer",
-            Self::Other => "other",
-        }
+named! {
+    /// A part of a model.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Group {
+        /// Tokens, positions, patches.
+        Embedding = "embedding",
+        /// Query, key, value and output projections.
+        Attention = "attention",
+        /// Feed-forward layers, experts and their routers.
+        Mlp = "mlp",
+        /// Normalization.
+        Norm = "norm",
+        /// The output layer: logits or classes.
+        Head = "head",
+        /// Low-rank and other adapters.
+        Lora = "lora",
+        /// Optimizer state, saved with the model.
+        Optimizer = "optimizer",
+        /// Tensors with unknown names.
+        Other = "other",
     }
 }
 

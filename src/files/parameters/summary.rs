@@ -142,7 +142,7 @@ pub fn summarize<'a>(items: &[Item<'a>], options: &Options) -> Summary<'a> {
         elements,
         bytes,
         by_dtype: shares(&once, bytes, |tensor| tensor.dtype.name()),
-        by_group: shares(&once, bytes, |tensor| group_of(&tensor.name).name()),
+        by_group: shares(&once, bytes, |tensor| group_of(&tensor.name).label()),
         largest: largest.iter().take(options.top).map(|item| row(item)).collect(),
         values: values(&once, options.top),
         trainable: trainable(&once, options),

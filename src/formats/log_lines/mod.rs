@@ -2,6 +2,8 @@
 //!
 //! One file per framework, which names the source of its line format. Lines of unknown formats are ignored.
 
+use crate::model::names::named;
+
 mod clean;
 mod deepspeed;
 pub mod flagscale;
@@ -24,60 +26,31 @@ pub use clean::{LONGEST, Line, Splitter, clean};
 pub use reading::{PHASES, Reading};
 pub use tracker::{Counts, Tracker};
 
-/// The framework that wrote a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Framework {
-    /// Megatron-LM, Megatron-DeepSpeed, AMD Primus.
-    Megatron,
-    Torchtitan,
-    DeepSpeed,
-    /// LLaMA-Factory's `trainer_log.jsonl`.
-    LlamaFactory,
-    /// PyTorch Lightning and NVIDIA NeMo.
-    Lightning,
-    NanoGpt,
-    MindFormers,
-    MindRlhf,
-    /// FlagScale's performance logs.
-    FlagScale,
-    /// Hugging Face's Trainer, and frameworks built on it.
-    HuggingFace,
+named! {
+    /// The framework that wrote a line.
+    pub enum Framework {
+        /// Megatron-LM, Megatron-DeepSpeed, AMD Primus.
+        Megatron = "megatron",
+        Torchtitan = "torchtitan",
+        DeepSpeed = "deepspeed",
+        /// LLaMA-Factory's `trainer_log.jsonl`.
+        LlamaFactory = "llama_factory",
+        /// PyTorch Lightning and NVIDIA NeMo.
+        Lightning = "lightning",
+        NanoGpt = "nanogpt",
+        MindFormers = "mindformers",
+        MindRlhf = "mindrlhf",
+        /// FlagScale's performance logs.
+        FlagScale = "flagscale",
+        /// Hugging Face's Trainer, and frameworks built on it.
+        HuggingFace = "hugging_face",
+    }
 }
 
 impl Framework {
-    /// Every framework, in the order in which they are tried for a line: the most distinctive formats first.
-    pub const ALL: [Self; 10] = [
-        Self::Megatron,
-        Self::Torchtitan,
-        Self::DeepSpeed,
-        Self::LlamaFactory,
-        Self::Lightning,
-        Self::NanoGpt,
-        Self::MindFormers,
-        Self::MindRlhf,
-        Self::FlagScale,
-        Self::HuggingFace,
-    ];
-
-    /// The name in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Megatron => "megatron",
-            Self::Torchtitan => "torchtitan",
-            Self::DeepSpeed => "deepspeed",
-            Self::LlamaFactory => "llama_factory",
-            Self::Lightning => "lightning",
-            Self::NanoGpt => "nanogpt",
-            Self::MindFormers => "mindformers",
-            Self::MindRlhf => "mindrlhf",
-            Self::FlagScale => "flagscale",
-            Self::HuggingFace => "hugging_face",
-        }
-    }
-
     /// The framework of that name in the configuration.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|framework| framework.name() == name)
+        Self::ALL.into_iter().find(|framework| framework.label() == name)
     }
 
     /// Parses a line without decoration in this framework's format.

@@ -1,6 +1,7 @@
 //! PyTorch's out-of-memory messages and their cause.
 
 use super::scan::{after, bytes, whole};
+use crate::model::names::named;
 
 /// The values of one message, in bytes; missing ones are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,26 +21,14 @@ pub struct Oom {
     pub unallocated: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// The allocator had enough free memory, in blocks that were too small.
-    Fragmentation,
-    /// There was not enough free memory.
-    Exhaustion,
-    /// The message does not have the required values.
-    Unknown,
-}
-
-impl Cause {
-    /// Every cause, so that their counters start at zero.
-    pub const ALL: [Self; 3] = [Self::Fragmentation, Self::Exhaustion, Self::Unknown];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Fragmentation => "fragmentation",
-            Self::Exhaustion => "exhaustion",
-            Self::Unknown => "unknown",
-        }
+named! {
+    pub enum Cause {
+        /// The allocator had enough free memory, in blocks that were too small.
+        Fragmentation = "fragmentation",
+        /// There was not enough free memory.
+        Exhaustion = "exhaustion",
+        /// The message does not have the required values.
+        Unknown = "unknown",
     }
 }
 

@@ -29,7 +29,7 @@ fn check(lines: &str, expected: &Expect) {
     for line in lines.lines() {
         match read(&clean(line.as_bytes()).text) {
             Some((framework, reading)) => {
-                shown.push_str(&format!("{} {}\n", framework.name(), values(&reading)))
+                shown.push_str(&format!("{} {}\n", framework.label(), values(&reading)))
             }
             None => shown.push_str("-\n"),
         }
@@ -298,7 +298,7 @@ fn losses_that_are_not_finite_are_counted_and_replace_the_value() {
 #[test]
 fn frameworks_are_found_by_their_names() {
     for framework in Framework::ALL {
-        assert_eq!(Framework::from_name(framework.name()), Some(framework));
+        assert_eq!(Framework::from_name(framework.label()), Some(framework));
     }
     assert_eq!(Framework::from_name("auto"), None);
 }

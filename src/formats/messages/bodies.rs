@@ -2,78 +2,68 @@
 
 use super::Problem;
 use super::values::{
-    Measure, Recompute, SaveState, Turn, amounts, by_device, detail, grown, measure, name, object, ordinal,
-    path, plain, positive, real, whole, word, words,
+    Measure, Turn, amounts, by_device, detail, grown, measure, name, object, ordinal, path, plain, positive,
+    real, whole, word, words,
 };
-use crate::model::fit::{Certainty, Medium, Phase as FitPhase, SizeUnit};
+use crate::model::checkpoint::CheckpointState;
+use crate::model::fit::{Certainty, Medium, Phase as FitPhase, Recompute, SizeUnit};
 
-/// The content of a message, by its `type`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Body {
-    /// The identity of the sender; the first message, once.
-    Hello(Box<Hello>),
-    /// After each optimizer step.
-    Step(Step),
-    /// The allocator's statistics.
-    Mem(Mem),
-    /// A phase begins or ends.
-    Phase(Phase),
-    /// A point on the timeline.
-    Event(Event),
-    /// An allocation failed.
-    Oom(Oom),
-    /// A checkpoint is being saved, is saved, or failed.
-    Checkpoint(Checkpoint),
-    /// The parameters of the model.
-    Params(Box<Params>),
-    /// The memory that a phase will take.
-    Prediction(Box<Prediction>),
-    /// What grows inside the process.
-    Evidence(Evidence),
-    /// A clean end.
-    Bye(Bye),
-    Unknown,
+/// Declares the types of messages: each with what it contains and its name in the protocol.
+macro_rules! types {
+    ($($(#[$doc:meta])* $variant:ident($body:ty) = $name:literal),+ $(,)?) => {
+        /// The content of a message, by its `type`.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Body {
+            $($(#[$doc])* $variant($body),)+
+            Unknown,
+        }
+
+        impl Body {
+            /// Every type, so that their counters start at zero.
+            pub const TYPES: &'static [&'static str] = &[$($name,)+ "unknown"];
+
+            /// The name of the type in the protocol, `unknown` for any other.
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                    Self::Unknown => "unknown",
+                }
+            }
+
+            /// Reads a message of the type of this name.
+            pub(super) fn read(kind: &str, text: &str) -> Result<Self, Problem> {
+                Ok(match kind {
+                    $($name => Self::$variant(super::read(text)?),)+
+                    _ => Self::Unknown,
+                })
+            }
+        }
+    };
 }
 
-impl Body {
-    /// Every type, so that their counters start at zero.
-    pub const TYPES: [&'static str; 12] = [
-        "hello",
-        "step",
-        "mem",
-        "phase",
-        "event",
-        "oom",
-        "checkpoint",
-        "params",
-        "prediction",
-        "evidence",
-        "bye",
-        "unknown",
-    ];
-
-    /// The name of the type in the protocol, `unknown` for any other.
-    pub const fn kind(&self) -> &'static str {
-        Self::TYPES[self.place()]
-    }
-
-    /// Its index in [`Body::TYPES`].
-    pub const fn place(&self) -> usize {
-        match self {
-            Self::Hello(_) => 0,
-            Self::Step(_) => 1,
-            Self::Mem(_) => 2,
-            Self::Phase(_) => 3,
-            Self::Event(_) => 4,
-            Self::Oom(_) => 5,
-            Self::Checkpoint(_) => 6,
-            Self::Params(_) => 7,
-            Self::Prediction(_) => 8,
-            Self::Evidence(_) => 9,
-            Self::Bye(_) => 10,
-            Self::Unknown => 11,
-        }
-    }
+types! {
+    /// The identity of the sender; the first message, once.
+    Hello(Box<Hello>) = "hello",
+    /// After each optimizer step.
+    Step(Step) = "step",
+    /// The allocator's statistics.
+    Mem(Mem) = "mem",
+    /// A phase begins or ends.
+    Phase(Phase) = "phase",
+    /// A point on the timeline.
+    Event(Event) = "event",
+    /// An allocation failed.
+    Oom(Oom) = "oom",
+    /// A checkpoint is being saved, is saved, or failed.
+    Checkpoint(Checkpoint) = "checkpoint",
+    /// The parameters of the model.
+    Params(Box<Params>) = "params",
+    /// The memory that a phase will take.
+    Prediction(Box<Prediction>) = "prediction",
+    /// What grows inside the process.
+    Evidence(Evidence) = "evidence",
+    /// A clean end.
+    Bye(Bye) = "bye",
 }
 
 /// Declares a message or a part of one: each key with the function that reads its value.
@@ -114,7 +104,7 @@ body! {
         /// The precision, such as `bf16`.
         precision: String = "words",
         /// Activation recomputation.
-        recompute: Recompute = "Recompute::read",
+        recompute: Recompute = "word",
         /// Whether the sender reads the verdicts of its predictions.
         verdicts: bool = "plain",
         /// The GPUs, by the ordinal the process counts them with.
@@ -230,7 +220,7 @@ body! {
         /// `forward`, `backward`, `optimizer`, `loader`, or the user's own.
         name: String = "name",
         /// Begin or end.
-        state: Turn = "Turn::read",
+        state: Turn = "word",
         /// Time spent in it, in total.
         seconds: f64 = "positive",
         /// Times it ended, in total.
@@ -269,7 +259,7 @@ body! {
 body! {
     Checkpoint {
         /// Saving, saved or failed.
-        state: SaveState = "SaveState::read",
+        state: CheckpointState = "word",
         step: u64 = "whole",
         path: String = "path",
         /// Why it failed.

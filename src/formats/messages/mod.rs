@@ -15,10 +15,7 @@ pub use bodies::{
     Body, Bye, Checkpoint, DeviceMemory, DeviceName, Event, Evidence, Grown, Hello, Mem, Model, Oom, Params,
     Phase, Prediction, Size, Step,
 };
-pub use values::{Measure, Recompute, SaveState, Turn};
-
-/// The supported version of the protocol.
-pub const VERSION: u64 = 1;
+pub use values::{Measure, Turn};
 
 /// Maximum length of a line in bytes, including the newline.
 pub const LONGEST: usize = 65_536;
@@ -57,9 +54,6 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Every kind, so that their counters start at zero.
-    pub const KINDS: [&'static str; 4] = ["length", "encoding", "json", "key"];
-
     /// The value of the `kind` label.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -81,21 +75,7 @@ pub fn parse(line: &[u8]) -> Result<Message, Problem> {
     }
     let text = std::str::from_utf8(line).map_err(|error| Problem::Encoding(error.valid_up_to()))?;
     let Envelope { kind, t, dropped } = read(text)?;
-    let body = match kind.as_deref() {
-        None => return Err(missing("type")),
-        Some("hello") => Body::Hello(read(text)?),
-        Some("step") => Body::Step(read(text)?),
-        Some("mem") => Body::Mem(read(text)?),
-        Some("phase") => Body::Phase(read(text)?),
-        Some("event") => Body::Event(read(text)?),
-        Some("oom") => Body::Oom(read(text)?),
-        Some("checkpoint") => Body::Checkpoint(read(text)?),
-        Some("params") => Body::Params(read(text)?),
-        Some("prediction") => Body::Prediction(read(text)?),
-        Some("evidence") => Body::Evidence(read(text)?),
-        Some("bye") => Body::Bye(read(text)?),
-        Some(_) => Body::Unknown,
-    };
+    let body = Body::read(&kind.ok_or_else(|| missing("type"))?, text)?;
     match &body {
         Body::Hello(hello) if hello.v.is_none() => Err(missing("v")),
         Body::Step(step) if step.step.is_none() => Err(missing("step")),

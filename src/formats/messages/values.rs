@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Unexpected, Vi
 use serde_json::value::RawValue;
 
 use super::bodies::Grown;
-use crate::model::fit::Word;
+use crate::model::names::{Word, named};
 
 /// Maximum length of the name of a phase, an event, a data type or a group, in bytes.
 const NAME: usize = 64;
@@ -41,59 +41,11 @@ impl Measure {
     }
 }
 
-macro_rules! keywords {
-    ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $word:literal),+ $(,)?}) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$each])* $variant),+
-        }
-
-        impl $name {
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// Its name in the protocol.
-            pub const fn word(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word),+
-                }
-            }
-
-            pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Self>, D::Error> {
-                scalar(from, format_args!(concat!("one of" $(, " `", $word, "`")+)), |found| match found {
-                    Scalar::Text(text) => Self::ALL.iter().copied().find(|each| each.word() == text),
-                    _ => None,
-                })
-            }
-        }
-    };
-}
-
-keywords! {
-    /// Activation recomputation for the backward pass.
-    Recompute {
-        /// No recomputation.
-        None = "none",
-        Selective = "selective",
-        Full = "full",
-    }
-}
-keywords! {
+named! {
     /// Whether a phase begins or ends.
-    Turn {
+    pub enum Turn {
         Begin = "begin",
         End = "end",
-    }
-}
-keywords! {
-    /// State of a checkpoint.
-    SaveState {
-        /// It is being written.
-        Saving = "saving",
-        /// It is on disk.
-        Saved = "saved",
-        /// It could not be written.
-        Failed = "failed",
     }
 }
 

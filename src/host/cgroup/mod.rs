@@ -10,25 +10,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::host::fs::{read_at_start, read_text};
+use crate::model::names::named;
 
-/// The two interfaces of the memory controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Version {
-    /// A separate hierarchy (`memory.usage_in_bytes`).
-    V1,
-    /// The unified hierarchy (`memory.current`).
-    V2,
+named! {
+    /// The two interfaces of the memory controller.
+    pub enum Version {
+        /// A separate hierarchy (`memory.usage_in_bytes`).
+        V1 = "v1",
+        /// The unified hierarchy (`memory.current`).
+        V2 = "v2",
+    }
 }
 
 impl Version {
-    /// `v1` or `v2`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::V1 => "v1",
-            Self::V2 => "v2",
-        }
-    }
-
     /// The file with the usage of a cgroup.
     pub const fn usage_file(self) -> &'static str {
         match self {

@@ -324,7 +324,7 @@ impl Chart<'_> {
         format!(
             "{}, last {}{now}, highest {}{limit}{left}",
             self.title,
-            self.range.word(),
+            self.range.label(),
             format::bytes(peak)
         )
     }

@@ -378,8 +378,8 @@ impl Content<'_> {
         html! {
             p.ranges role="group" aria-label="Range of the charts" {
                 @for range in Range::ALL {
-                    a href={ "?range=" (range.word()) (query) } aria-current=[(range == self.range).then_some("true")] {
-                        (range.word())
+                    a href={ "?range=" (range.label()) (query) } aria-current=[(range == self.range).then_some("true")] {
+                        (range.label())
                     }
                 }
             }

@@ -3,10 +3,10 @@
 pub mod metrics;
 pub mod parse;
 
-use crate::host::fs::{self, KeptFile};
+use crate::host::fs::KeptFile;
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::Count;
 use crate::sources::{Context, Registration};
@@ -16,12 +16,8 @@ use parse::Zone;
 pub static REGISTRATION: Registration = Registration {
     name: "buddyinfo",
     about: "Free memory of the host by block size, and its share that is unusable for larger blocks, from /proc/buddyinfo.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| Box::new(Buddyinfo::new(context, rustix::param::page_size())),
+    ..Registration::built_by(|_, context| Box::new(Buddyinfo::new(context, rustix::param::page_size())))
 };
 
 struct Buddyinfo {
@@ -42,10 +38,7 @@ impl Buddyinfo {
 
 impl Source for Buddyinfo {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let bytes = match self.buddyinfo.read(&mut self.buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(fs::failed(self.buddyinfo.path(), &error)),
-        };
+        let bytes = self.buddyinfo.sample(&mut self.buffer)?;
         let (mut zones, mut malformed) = (0_usize, None);
         for (zone, line) in parse::buddyinfo(&String::from_utf8_lossy(bytes)).zip(1_usize..) {
             match zone {
@@ -56,15 +49,9 @@ impl Source for Buddyinfo {
                 Err(parse::Malformed) => malformed = malformed.or(Some(line)),
             }
         }
-        let path = self.buddyinfo.path().display();
         match malformed {
-            Some(line) => Err(SourceError::failed(
-                Failure::Parse,
-                format!("line {line} of {path} is not a complete zone"),
-            )),
-            None if zones == 0 => {
-                Err(SourceError::failed(Failure::Parse, format!("{path} contains no zone")))
-            }
+            Some(line) => Err(self.buddyinfo.malformed(&format!("has an incomplete zone in line {line}"))),
+            None if zones == 0 => Err(self.buddyinfo.malformed("contains no zone")),
             None => Ok(()),
         }
     }
@@ -198,7 +185,7 @@ mod tests {
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="1"} 0.3333333333333333
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="2"} 0.6666666666666666
             memwarden_host_unusable_free_ratio{node="0",zone="DMA32",order="3"} 1
-            failed (parse): line 3 of ROOT/proc/buddyinfo is not a complete zone
+            failed (parse): ROOT/proc/buddyinfo has an incomplete zone in line 3
         "#]],
         );
     }

@@ -45,15 +45,12 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "cgroup",
     about: "Memory usage, limits and events of cgroups, from the memory controller of cgroup v1 or v2.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         let allowance = (descriptor_limit() / SHARE_OF_DESCRIPTORS).min(MOST_DESCRIPTORS);
         Box::new(Cgroups::new(Options::read(settings), context.roots.cgroup.clone(), allowance))
-    },
+    })
 };
 
 /// One in this many of the daemon's file descriptors may be used for cgroups.

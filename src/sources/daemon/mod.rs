@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::host::fs::{self, KeptFile};
 use crate::host::process;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Seconds};
 use crate::sources::Registration;
@@ -19,12 +19,8 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "daemon",
     about: "CPU time, memory and open files of memwarden itself.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| {
+    ..Registration::built_by(|_, context| {
         let folder = context.roots.proc.join("self");
         Box::new(Daemon {
             stat: KeptFile::new(folder.join("stat")),
@@ -34,7 +30,7 @@ pub static REGISTRATION: Registration = Registration {
             boot: None,
             buffer: Vec::new(),
         })
-    },
+    })
 };
 
 struct Daemon {
@@ -59,13 +55,9 @@ impl Daemon {
 
 impl Source for Daemon {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let bytes = match self.stat.read(&mut self.buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(fs::failed(self.stat.path(), &error)),
-        };
+        let bytes = self.stat.sample(&mut self.buffer)?;
         let Some(own) = parse(bytes) else {
-            let path = self.stat.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has an invalid format")));
+            return Err(self.stat.malformed("has an invalid format"));
         };
         out.put(&metrics::CPU, &[], Seconds::from_micros(micros(own.cpu_ticks)));
         out.put(&metrics::VIRTUAL, &[], Bytes::new(own.virtual_bytes));
@@ -76,13 +68,9 @@ impl Source for Daemon {
         let open = open_files(&self.descriptors);
         out.put_some(&metrics::OPEN_FDS, &[], open.as_ref().ok().copied().map(Count));
         out.put_some(&metrics::MAX_FDS, &[], getrlimit(Resource::Nofile).current.map(Count));
-        let bytes = match self.statm.read(&mut self.buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(fs::failed(self.statm.path(), &error)),
-        };
+        let bytes = self.statm.sample(&mut self.buffer)?;
         let Some(pages) = resident(bytes) else {
-            let path = self.statm.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has an invalid format")));
+            return Err(self.statm.malformed("has an invalid format"));
         };
         out.put(&metrics::RSS, &[], Bytes::new(pages.saturating_mul(process::page_size())));
         open.map(|_| ()).map_err(|error| fs::failed(&self.descriptors, &error))

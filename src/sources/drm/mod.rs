@@ -51,12 +51,9 @@ crate::options! {
 pub static REGISTRATION: Registration = Registration {
     name: "drm",
     about: "GPUs of AMD and Intel and their processes, from sysfs and the kernel's statistics of DRM clients. Unavailable on a node without such a GPU.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         let Options { interval, processes } = Options::read(settings);
         let setup = Setup {
             proc: context.roots.proc.clone(),
@@ -66,7 +63,7 @@ pub static REGISTRATION: Registration = Registration {
             vendors: VENDORS,
         };
         Box::new(Drm { setup, watcher: None })
-    },
+    })
 };
 
 struct Drm {

@@ -5,7 +5,7 @@ use super::metrics as m;
 use super::parts;
 use super::protocol::{Process, Reason, Refusal, Sample};
 use super::state::Gpu;
-use crate::model::desc::{Counter, Gauge};
+use crate::model::desc::Metric;
 use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -154,65 +154,25 @@ struct Put<'a> {
 }
 
 impl Put<'_> {
-    /// Puts a gauge without further labels.
-    fn gauge<U: Unit>(&mut self, metric: &'static Gauge<U>, value: impl Into<Option<U>>) {
+    /// Puts a value without further labels.
+    fn put<M: Metric>(&mut self, metric: &'static M, value: impl Into<Option<M::Unit>>) {
         self.out.put_some(metric, &self.gpu.labels, value.into());
     }
 
-    /// Puts a counter without further labels.
-    fn counter<U: Unit>(&mut self, metric: &'static Counter<U>, value: impl Into<Option<U>>) {
-        self.out.put_some(metric, &self.gpu.labels, value.into());
-    }
-
-    /// Puts a gauge with further labels.
-    fn more<U: Unit, const N: usize>(
+    /// Puts a value with further labels.
+    fn with<M: Metric, const N: usize>(
         &mut self,
-        metric: &'static Gauge<U>,
-        labels: [Label; N],
-        value: impl Into<Option<U>>,
-    ) {
-        let all: Vec<Label> = self.gpu.labels.iter().cloned().chain(labels).collect();
-        self.out.put_some(metric, &all, value.into());
-    }
-
-    /// Puts a counter with further labels.
-    fn count<U: Unit, const N: usize>(
-        &mut self,
-        metric: &'static Counter<U>,
+        metric: &'static M,
         labels: [&str; N],
-        value: impl Into<Option<U>>,
+        value: impl Into<Option<M::Unit>>,
     ) {
         let all: Vec<Label> = self.gpu.labels.iter().cloned().chain(labels.map(Label::from)).collect();
         self.out.put_some(metric, &all, value.into());
     }
 
     fn refusal(&mut self, field: Field, refusal: Refusal) {
-        let labels = [field.name().into(), refusal.reason.label().into(), refusal.code.into()];
-        self.more(&m::FIELD_STATUS, labels, Flag(true));
-    }
-
-    fn clock(&mut self, metric: &'static Gauge<Hertz>, clock: &str, value: u64) {
-        self.more(metric, [clock.into()], hertz(value));
-    }
-
-    fn pipe(&mut self, pipe: &str, value: u64) {
-        self.more(&m::PIPE_ACTIVITY, [pipe.into()], millionths(value));
-    }
-
-    fn rate(&mut self, metric: &'static Gauge<BytesPerSecond>, direction: &str, value: u64) {
-        self.more(metric, [direction.into()], BytesPerSecond::new(Count(value).value()));
-    }
-
-    fn banks(&mut self, spare_rows: &str, value: u64) {
-        self.more(&m::REMAP_BANKS, [spare_rows.into()], Count(value));
-    }
-
-    fn confidential_memory(&mut self, kind: &str, kib: u64) {
-        self.more(&m::CONFIDENTIAL_MEMORY, [kind.into()], Bytes::from_kib(kib));
-    }
-
-    fn throttled(&mut self, reason: &str, nanos: u64) {
-        self.count(&m::THROTTLED_TIME, [reason], Seconds::from_nanos(nanos));
+        let code = refusal.code.to_string();
+        self.with(&m::FIELD_STATUS, [field.label(), refusal.reason.label(), &code], Flag(true));
     }
 
     fn field(&mut self, field: Field, value: u64) {
@@ -220,105 +180,110 @@ impl Put<'_> {
         let bytes = Bytes::new(value);
         let count = Count(value);
         let flag = Flag(value != 0);
+        let share = millionths(value);
+        let rate = BytesPerSecond::new(count.value());
+        let time = Seconds::from_nanos(value);
         match field {
-            F::MemoryTotal => self.gauge(&m::MEMORY_TOTAL, bytes),
-            F::MemoryUsed => self.gauge(&m::MEMORY_USED, bytes),
-            F::MemoryFree => self.gauge(&m::MEMORY_FREE, bytes),
-            F::MemoryReserved => self.gauge(&m::MEMORY_RESERVED, bytes),
-            F::Bar1Total => self.gauge(&m::BAR1_TOTAL, bytes),
-            F::Bar1Used => self.gauge(&m::BAR1_USED, bytes),
-            F::Utilization => self.gauge(&m::UTILIZATION, percent(value)),
-            F::MemoryUtilization => self.gauge(&m::MEMORY_UTILIZATION, percent(value)),
-            F::EncoderUtilization => self.gauge(&m::ENCODER_UTILIZATION, percent(value)),
-            F::DecoderUtilization => self.gauge(&m::DECODER_UTILIZATION, percent(value)),
-            F::Temperature => self.gauge(&m::TEMPERATURE, celsius(value)),
-            F::MemoryTemperature => self.gauge(&m::MEMORY_TEMPERATURE, celsius(value)),
+            F::MemoryTotal => self.put(&m::MEMORY_TOTAL, bytes),
+            F::MemoryUsed => self.put(&m::MEMORY_USED, bytes),
+            F::MemoryFree => self.put(&m::MEMORY_FREE, bytes),
+            F::MemoryReserved => self.put(&m::MEMORY_RESERVED, bytes),
+            F::Bar1Total => self.put(&m::BAR1_TOTAL, bytes),
+            F::Bar1Used => self.put(&m::BAR1_USED, bytes),
+            F::Utilization => self.put(&m::UTILIZATION, percent(value)),
+            F::MemoryUtilization => self.put(&m::MEMORY_UTILIZATION, percent(value)),
+            F::EncoderUtilization => self.put(&m::ENCODER_UTILIZATION, percent(value)),
+            F::DecoderUtilization => self.put(&m::DECODER_UTILIZATION, percent(value)),
+            F::Temperature => self.put(&m::TEMPERATURE, celsius(value)),
+            F::MemoryTemperature => self.put(&m::MEMORY_TEMPERATURE, celsius(value)),
             F::SlowdownTemperature => {
-                self.more(&m::TEMPERATURE_THRESHOLD, ["slowdown".into()], celsius(value));
+                self.with(&m::TEMPERATURE_THRESHOLD, ["slowdown"], celsius(value));
             }
             F::ShutdownTemperature => {
-                self.more(&m::TEMPERATURE_THRESHOLD, ["shutdown".into()], celsius(value));
+                self.with(&m::TEMPERATURE_THRESHOLD, ["shutdown"], celsius(value));
             }
-            F::Power => self.gauge(&m::POWER, watts(value)),
-            F::PowerLimit => self.gauge(&m::POWER_LIMIT, watts(value)),
-            F::Energy => self.counter(&m::ENERGY, Joules::new(count.value() / 1e3)),
-            F::ClockGraphics => self.clock(&m::CLOCK, "graphics", value),
-            F::ClockSm => self.clock(&m::CLOCK, "sm", value),
-            F::ClockMemory => self.clock(&m::CLOCK, "memory", value),
-            F::ClockGraphicsMax => self.clock(&m::CLOCK_LIMIT, "graphics", value),
-            F::ClockSmMax => self.clock(&m::CLOCK_LIMIT, "sm", value),
-            F::ClockMemoryMax => self.clock(&m::CLOCK_LIMIT, "memory", value),
-            F::PerformanceState => self.gauge(&m::PERFORMANCE_STATE, count),
+            F::Power => self.put(&m::POWER, watts(value)),
+            F::PowerLimit => self.put(&m::POWER_LIMIT, watts(value)),
+            F::Energy => self.put(&m::ENERGY, Joules::new(count.value() / 1e3)),
+            F::ClockGraphics => self.with(&m::CLOCK, ["graphics"], hertz(value)),
+            F::ClockSm => self.with(&m::CLOCK, ["sm"], hertz(value)),
+            F::ClockMemory => self.with(&m::CLOCK, ["memory"], hertz(value)),
+            F::ClockGraphicsMax => self.with(&m::CLOCK_LIMIT, ["graphics"], hertz(value)),
+            F::ClockSmMax => self.with(&m::CLOCK_LIMIT, ["sm"], hertz(value)),
+            F::ClockMemoryMax => self.with(&m::CLOCK_LIMIT, ["memory"], hertz(value)),
+            F::PerformanceState => self.put(&m::PERFORMANCE_STATE, count),
             F::ThrottleReasons => {
                 for (bit, reason) in THROTTLE_REASONS {
-                    self.more(&m::THROTTLED, [reason.into()], Flag(value & bit != 0));
+                    self.with(&m::THROTTLED, [reason], Flag(value & bit != 0));
                 }
             }
-            F::ThrottledPowerCap => self.throttled("power_cap", value),
-            F::ThrottledThermal => self.throttled("thermal", value),
-            F::ThrottledSyncBoost => self.throttled("sync_boost", value),
-            F::ThrottledBoardLimit => self.throttled("board_limit", value),
-            F::ThrottledLowUtilization => self.throttled("low_utilization", value),
-            F::ThrottledReliability => self.throttled("reliability", value),
-            F::ThrottledSwThermal => self.throttled("sw_thermal", value),
-            F::ThrottledHwThermal => self.throttled("hw_thermal", value),
-            F::ThrottledHwPowerBrake => self.throttled("hw_power_brake", value),
-            F::EccMode => self.gauge(&m::ECC_ENABLED, flag),
-            F::EccCorrectedVolatile => self.count(&m::ECC_ERRORS, ["corrected", "volatile"], count),
-            F::EccUncorrectedVolatile => self.count(&m::ECC_ERRORS, ["uncorrected", "volatile"], count),
-            F::EccCorrectedAggregate => self.count(&m::ECC_ERRORS, ["corrected", "aggregate"], count),
-            F::EccUncorrectedAggregate => self.count(&m::ECC_ERRORS, ["uncorrected", "aggregate"], count),
-            F::RemappedCorrectable => self.more(&m::REMAPPED_ROWS, ["correctable".into()], count),
-            F::RemappedUncorrectable => self.more(&m::REMAPPED_ROWS, ["uncorrectable".into()], count),
-            F::RemapPending => self.gauge(&m::REMAP_PENDING, flag),
-            F::RemapFailure => self.gauge(&m::REMAP_FAILURE, flag),
-            F::RetiredPending => self.gauge(&m::RETIREMENT_PENDING, flag),
-            F::PcieSent => self.counter(&m::PCIE_SENT, Bytes::new(self.gpu.pcie_sent.total())),
-            F::PcieReceived => self.counter(&m::PCIE_RECEIVED, Bytes::new(self.gpu.pcie_received.total())),
-            F::PcieReplays => self.counter(&m::PCIE_REPLAYS, count),
-            F::PcieGeneration => self.more(&m::PCIE_GENERATION, ["current".into()], count),
-            F::PcieWidth => self.more(&m::PCIE_WIDTH, ["current".into()], count),
-            F::PcieGenerationMax => self.more(&m::PCIE_GENERATION, ["maximum".into()], count),
-            F::PcieWidthMax => self.more(&m::PCIE_WIDTH, ["maximum".into()], count),
-            F::NvlinkActive => self.gauge(&m::NVLINK_ACTIVE, count),
-            F::NvlinkSent => self.count(&m::NVLINK_SENT, ["data"], Bytes::from_kib(value)),
-            F::NvlinkReceived => self.count(&m::NVLINK_RECEIVED, ["data"], Bytes::from_kib(value)),
-            F::NvlinkRawSent => self.count(&m::NVLINK_SENT, ["raw"], Bytes::from_kib(value)),
-            F::NvlinkRawReceived => self.count(&m::NVLINK_RECEIVED, ["raw"], Bytes::from_kib(value)),
-            F::NvlinkCrcFlit => self.count(&m::NVLINK_ERRORS, ["crc_flit"], count),
-            F::NvlinkCrcData => self.count(&m::NVLINK_ERRORS, ["crc_data"], count),
-            F::NvlinkReplay => self.count(&m::NVLINK_ERRORS, ["replay"], count),
-            F::NvlinkRecovery => self.count(&m::NVLINK_ERRORS, ["recovery"], count),
-            F::MigMode => self.gauge(&m::MIG_ENABLED, flag),
-            F::EngineActivity => self.gauge(&m::ENGINE_ACTIVITY, millionths(value)),
-            F::SmActivity => self.gauge(&m::SM_ACTIVITY, millionths(value)),
-            F::SmOccupancy => self.gauge(&m::SM_OCCUPANCY, millionths(value)),
-            F::TensorActivity => self.pipe("tensor", value),
-            F::Fp64Activity => self.pipe("fp64", value),
-            F::Fp32Activity => self.pipe("fp32", value),
-            F::Fp16Activity => self.pipe("fp16", value),
-            F::IntegerActivity => self.pipe("integer", value),
-            F::DramActivity => self.gauge(&m::DRAM_ACTIVITY, millionths(value)),
-            F::PcieSentRate => self.rate(&m::PCIE_RATE, "sent", value),
-            F::PcieReceivedRate => self.rate(&m::PCIE_RATE, "received", value),
-            F::NvlinkSentRate => self.rate(&m::NVLINK_RATE, "sent", value),
-            F::NvlinkReceivedRate => self.rate(&m::NVLINK_RATE, "received", value),
-            F::RetiredSingleBit => self.more(&m::RETIRED_PAGES, ["single_bit".into()], count),
-            F::RetiredDoubleBit => self.more(&m::RETIRED_PAGES, ["double_bit".into()], count),
-            F::RemapBanksMax => self.banks("max", value),
-            F::RemapBanksHigh => self.banks("high", value),
-            F::RemapBanksPartial => self.banks("partial", value),
-            F::RemapBanksLow => self.banks("low", value),
-            F::RemapBanksNone => self.banks("none", value),
+            F::ThrottledPowerCap => self.with(&m::THROTTLED_TIME, ["power_cap"], time),
+            F::ThrottledThermal => self.with(&m::THROTTLED_TIME, ["thermal"], time),
+            F::ThrottledSyncBoost => self.with(&m::THROTTLED_TIME, ["sync_boost"], time),
+            F::ThrottledBoardLimit => self.with(&m::THROTTLED_TIME, ["board_limit"], time),
+            F::ThrottledLowUtilization => self.with(&m::THROTTLED_TIME, ["low_utilization"], time),
+            F::ThrottledReliability => self.with(&m::THROTTLED_TIME, ["reliability"], time),
+            F::ThrottledSwThermal => self.with(&m::THROTTLED_TIME, ["sw_thermal"], time),
+            F::ThrottledHwThermal => self.with(&m::THROTTLED_TIME, ["hw_thermal"], time),
+            F::ThrottledHwPowerBrake => self.with(&m::THROTTLED_TIME, ["hw_power_brake"], time),
+            F::EccMode => self.put(&m::ECC_ENABLED, flag),
+            F::EccCorrectedVolatile => self.with(&m::ECC_ERRORS, ["corrected", "volatile"], count),
+            F::EccUncorrectedVolatile => self.with(&m::ECC_ERRORS, ["uncorrected", "volatile"], count),
+            F::EccCorrectedAggregate => self.with(&m::ECC_ERRORS, ["corrected", "aggregate"], count),
+            F::EccUncorrectedAggregate => self.with(&m::ECC_ERRORS, ["uncorrected", "aggregate"], count),
+            F::RemappedCorrectable => self.with(&m::REMAPPED_ROWS, ["correctable"], count),
+            F::RemappedUncorrectable => self.with(&m::REMAPPED_ROWS, ["uncorrectable"], count),
+            F::RemapPending => self.put(&m::REMAP_PENDING, flag),
+            F::RemapFailure => self.put(&m::REMAP_FAILURE, flag),
+            F::RetiredPending => self.put(&m::RETIREMENT_PENDING, flag),
+            F::PcieSent => self.put(&m::PCIE_SENT, Bytes::new(self.gpu.pcie_sent.total())),
+            F::PcieReceived => self.put(&m::PCIE_RECEIVED, Bytes::new(self.gpu.pcie_received.total())),
+            F::PcieReplays => self.put(&m::PCIE_REPLAYS, count),
+            F::PcieGeneration => self.with(&m::PCIE_GENERATION, ["current"], count),
+            F::PcieWidth => self.with(&m::PCIE_WIDTH, ["current"], count),
+            F::PcieGenerationMax => self.with(&m::PCIE_GENERATION, ["maximum"], count),
+            F::PcieWidthMax => self.with(&m::PCIE_WIDTH, ["maximum"], count),
+            F::NvlinkActive => self.put(&m::NVLINK_ACTIVE, count),
+            F::NvlinkSent => self.with(&m::NVLINK_SENT, ["data"], Bytes::from_kib(value)),
+            F::NvlinkReceived => self.with(&m::NVLINK_RECEIVED, ["data"], Bytes::from_kib(value)),
+            F::NvlinkRawSent => self.with(&m::NVLINK_SENT, ["raw"], Bytes::from_kib(value)),
+            F::NvlinkRawReceived => self.with(&m::NVLINK_RECEIVED, ["raw"], Bytes::from_kib(value)),
+            F::NvlinkCrcFlit => self.with(&m::NVLINK_ERRORS, ["crc_flit"], count),
+            F::NvlinkCrcData => self.with(&m::NVLINK_ERRORS, ["crc_data"], count),
+            F::NvlinkReplay => self.with(&m::NVLINK_ERRORS, ["replay"], count),
+            F::NvlinkRecovery => self.with(&m::NVLINK_ERRORS, ["recovery"], count),
+            F::MigMode => self.put(&m::MIG_ENABLED, flag),
+            F::EngineActivity => self.put(&m::ENGINE_ACTIVITY, share),
+            F::SmActivity => self.put(&m::SM_ACTIVITY, share),
+            F::SmOccupancy => self.put(&m::SM_OCCUPANCY, share),
+            F::TensorActivity => self.with(&m::PIPE_ACTIVITY, ["tensor"], share),
+            F::Fp64Activity => self.with(&m::PIPE_ACTIVITY, ["fp64"], share),
+            F::Fp32Activity => self.with(&m::PIPE_ACTIVITY, ["fp32"], share),
+            F::Fp16Activity => self.with(&m::PIPE_ACTIVITY, ["fp16"], share),
+            F::IntegerActivity => self.with(&m::PIPE_ACTIVITY, ["integer"], share),
+            F::DramActivity => self.put(&m::DRAM_ACTIVITY, share),
+            F::PcieSentRate => self.with(&m::PCIE_RATE, ["sent"], rate),
+            F::PcieReceivedRate => self.with(&m::PCIE_RATE, ["received"], rate),
+            F::NvlinkSentRate => self.with(&m::NVLINK_RATE, ["sent"], rate),
+            F::NvlinkReceivedRate => self.with(&m::NVLINK_RATE, ["received"], rate),
+            F::RetiredSingleBit => self.with(&m::RETIRED_PAGES, ["single_bit"], count),
+            F::RetiredDoubleBit => self.with(&m::RETIRED_PAGES, ["double_bit"], count),
+            F::RemapBanksMax => self.with(&m::REMAP_BANKS, ["max"], count),
+            F::RemapBanksHigh => self.with(&m::REMAP_BANKS, ["high"], count),
+            F::RemapBanksPartial => self.with(&m::REMAP_BANKS, ["partial"], count),
+            F::RemapBanksLow => self.with(&m::REMAP_BANKS, ["low"], count),
+            F::RemapBanksNone => self.with(&m::REMAP_BANKS, ["none"], count),
             F::VirtualizationMode => {
                 let place = usize::try_from(value).ok();
                 if let Some(mode) = place.and_then(|place| VIRTUALIZATION_MODES.get(place)) {
-                    self.more(&m::VIRTUALIZATION, [(*mode).into()], Flag(true));
+                    self.with(&m::VIRTUALIZATION, [mode], Flag(true));
                 }
             }
-            F::ConfidentialCompute => self.gauge(&m::CONFIDENTIAL, flag),
-            F::ProtectedMemory => self.confidential_memory("protected", value),
-            F::UnprotectedMemory => self.confidential_memory("unprotected", value),
+            F::ConfidentialCompute => self.put(&m::CONFIDENTIAL, flag),
+            F::ProtectedMemory => self.with(&m::CONFIDENTIAL_MEMORY, ["protected"], Bytes::from_kib(value)),
+            F::UnprotectedMemory => {
+                self.with(&m::CONFIDENTIAL_MEMORY, ["unprotected"], Bytes::from_kib(value))
+            }
             // A MIG instance has it, no GPU.
             F::Multiprocessors => {}
             // These fields have no number.

@@ -39,12 +39,9 @@ const DRIVER_EVERY: u64 = 5;
 pub static REGISTRATION: Registration = Registration {
     name: "gpu",
     about: "NVIDIA GPUs, their processes and errors, from NVML, which runs in a separate process.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         let shared = match &context.worker {
             Some(command) => WorkerState::of(command, &context.roots.proc),
             None => WorkerState::default(),
@@ -59,7 +56,7 @@ pub static REGISTRATION: Registration = Registration {
             samples: 0,
             driver: false,
         })
-    },
+    })
 };
 
 struct Gpus {

@@ -39,7 +39,7 @@ pub(super) fn instance(gpu: &Gpu, instance: &Instance, out: &mut Batch) {
         }
     }
     for (field, refusal) in &instance.refused {
-        let reason = [field.name().into(), refusal.reason.label().into(), refusal.code.into()];
+        let reason = [field.label().into(), refusal.reason.label().into(), refusal.code.into()];
         let all: Vec<Label> = labels[..2].iter().cloned().chain(reason).collect();
         out.put(&m::FIELD_STATUS, &all, Flag(true));
     }

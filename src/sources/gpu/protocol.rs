@@ -4,6 +4,7 @@
 //! shapes are rejected, and indices and texts are only used as data.
 
 use super::field::Field;
+use crate::model::names::named;
 
 /// The longest line that the parent accepts, in bytes; 512 processes on one GPU need about 40 KiB.
 pub const LONGEST: usize = 256 * 1024;
@@ -33,55 +34,29 @@ pub enum Line {
     Xid(Xid),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// NVML works.
-    Ok,
-    /// The library is not installed or cannot be loaded.
-    LibraryAbsent,
-    /// The library found no loaded driver.
-    DriverNotLoaded,
-    /// The driver denied access.
-    NoPermission,
-    /// The library and the driver are of different versions.
-    VersionMismatch,
-    /// NVML has not finished initializing.
-    #[default]
-    Initializing,
-    /// NVML was shut down on request.
-    Released,
-    /// The worker cannot be started, crashed, or does not respond.
-    WorkerFailed,
-    /// NVML returned an error without a specific status.
-    UnknownError,
-}
-
-impl Status {
-    pub const ALL: [Self; 9] = [
-        Self::Ok,
-        Self::LibraryAbsent,
-        Self::DriverNotLoaded,
-        Self::NoPermission,
-        Self::VersionMismatch,
-        Self::Initializing,
-        Self::Released,
-        Self::WorkerFailed,
-        Self::UnknownError,
-    ];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::LibraryAbsent => "library_absent",
-            Self::DriverNotLoaded => "driver_not_loaded",
-            Self::NoPermission => "no_permission",
-            Self::VersionMismatch => "version_mismatch",
-            Self::Initializing => "initializing",
-            Self::Released => "released",
-            Self::WorkerFailed => "worker_failed",
-            Self::UnknownError => "unknown_error",
-        }
+named! {
+    #[derive(Default, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Status {
+        /// NVML works.
+        Ok = "ok",
+        /// The library is not installed or cannot be loaded.
+        LibraryAbsent = "library_absent",
+        /// The library found no loaded driver.
+        DriverNotLoaded = "driver_not_loaded",
+        /// The driver denied access.
+        NoPermission = "no_permission",
+        /// The library and the driver are of different versions.
+        VersionMismatch = "version_mismatch",
+        /// NVML has not finished initializing.
+        #[default]
+        Initializing = "initializing",
+        /// NVML was shut down on request.
+        Released = "released",
+        /// The worker cannot be started, crashed, or does not respond.
+        WorkerFailed = "worker_failed",
+        /// NVML returned an error without a specific status.
+        UnknownError = "unknown_error",
     }
 }
 
@@ -93,7 +68,7 @@ pub struct State {
     #[serde(default)]
     pub why: String,
     /// NVML's return code, if a call failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
     #[serde(default)]
     pub gpus: u32,
@@ -122,7 +97,7 @@ pub struct Identity {
     #[serde(default)]
     pub pci: String,
     /// The minor number of the device file (N of /dev/nvidiaN).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub minor: Option<u32>,
     #[serde(default)]
     pub vbios: String,
@@ -141,7 +116,7 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<(Field, Refusal)>,
     /// The processes that use the GPU; absent if the driver does not list them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<Process>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<Instance>,
@@ -149,7 +124,7 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
     /// The reads of its memory since the sample before; absent if there were none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub polled: Option<Polled>,
 }
 
@@ -168,16 +143,16 @@ pub struct Polled {
 pub struct Process {
     pub pid: u32,
     /// Bytes; absent if the driver does not report them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Percent of the time in which it ran on the SMs; absent if it did not run, or if the driver does not report it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sm: Option<u32>,
     /// Percent of the time in which it used the video encoder; absent as `sm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub encoder: Option<u32>,
     /// Percent of the time in which it used the video decoder; absent as `sm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder: Option<u32>,
 }
 
@@ -202,11 +177,11 @@ pub struct Instance {
     /// Its product name, which contains the MIG profile.
     #[serde(default)]
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gi: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ci: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// Other values that were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -225,41 +200,28 @@ pub struct Memory {
     pub used: u64,
     pub free: u64,
     /// Reserved by the driver; absent if it is not reported separately.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved: Option<u64>,
 }
 
-/// Why a value is absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// The GPU or the library does not support it.
-    Unsupported,
-    /// The driver denied access.
-    Permission,
-    /// A return code that nvml.h did not define when this was written.
-    UnknownCode,
-    Error,
-    /// The GPU fell off the bus or needs a reset.
-    Lost,
-    /// The call returned an impossible value.
-    Implausible,
-    /// NVML was shut down or the driver was reloaded while the worker ran.
-    Gone,
-}
-
-impl Reason {
-    /// The value of the `status` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Unsupported => "unsupported",
-            Self::Permission => "permission",
-            Self::UnknownCode => "unknown_code",
-            Self::Error => "error",
-            Self::Lost => "lost",
-            Self::Implausible => "implausible",
-            Self::Gone => "gone",
-        }
+named! {
+    /// Why a value is absent.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Reason {
+        /// The GPU or the library does not support it.
+        Unsupported = "unsupported",
+        /// The driver denied access.
+        Permission = "permission",
+        /// A return code that nvml.h did not define when this was written.
+        UnknownCode = "unknown_code",
+        Error = "error",
+        /// The GPU fell off the bus or needs a reset.
+        Lost = "lost",
+        /// The call returned an impossible value.
+        Implausible = "implausible",
+        /// NVML was shut down or the driver was reloaded while the worker ran.
+        Gone = "gone",
     }
 }
 
@@ -295,7 +257,7 @@ pub struct Xid {
 #[serde(deny_unknown_fields)]
 pub struct Lasting {
     /// NVML's index; absent if NVML is being initialized.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     /// The function's name in nvml.h.
     pub function: String,

@@ -10,6 +10,7 @@ use super::unwrapped::Unwrapped;
 use super::xid::{XidSource, Xids, pci};
 use crate::model::facts::KernelXid;
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::time::Timestamp;
 
 /// A GPU's sample is stale after this many intervals.
@@ -22,32 +23,18 @@ const SHORTEST_STALE: Duration = Duration::from_secs(3);
 /// time after which a GPU counts as hung, so that a stopped worker is never reported as hung GPUs.
 const SILENT: Duration = Duration::from_millis(2_500);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// It returns values.
-    Ok,
-    /// It fell off the bus, needs a reset, or is no longer counted by the driver.
-    Lost,
-    /// Its driver calls do not return.
-    Hung,
-    /// Its calls fail with another error.
-    UnknownError,
-    /// No worker observes it now.
-    Unobserved,
-}
-
-impl Condition {
-    pub const ALL: [Self; 5] = [Self::Ok, Self::Lost, Self::Hung, Self::UnknownError, Self::Unobserved];
-
-    /// The value of the `status` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Lost => "lost",
-            Self::Hung => "hung",
-            Self::UnknownError => "unknown_error",
-            Self::Unobserved => "unobserved",
-        }
+named! {
+    pub enum Condition {
+        /// It returns values.
+        Ok = "ok",
+        /// It fell off the bus, needs a reset, or is no longer counted by the driver.
+        Lost = "lost",
+        /// Its driver calls do not return.
+        Hung = "hung",
+        /// Its calls fail with another error.
+        UnknownError = "unknown_error",
+        /// No worker observes it now.
+        Unobserved = "unobserved",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Recognizes messages of the kernel log, since Linux 5.4 (mm/oom_kill.c) and NVIDIA's open kernel modules.
 
+use crate::model::names::named;
 use crate::model::units::Bytes;
 
 /// The content of a message.
@@ -19,24 +20,27 @@ pub enum Event<'a> {
     Warning(Warning),
 }
 
-/// The memory that ran out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The memory of the host, or of the NUMA nodes that a task may use.
-    Host,
-    /// The limit of a cgroup.
-    Cgroup,
-}
+named! {
+    /// The memory that ran out.
+    pub enum Scope {
+        /// The memory of the host, or of the NUMA nodes that a task may use.
+        Host = "host",
+        /// The limit of a cgroup.
+        Cgroup = "cgroup",
+    }
 
-impl Scope {
-    /// Both scopes, in the order of their counters.
-    pub const ALL: [Self; 2] = [Self::Host, Self::Cgroup];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cgroup => "cgroup",
-        }
+    /// A warning that is only counted.
+    pub enum Warning {
+        /// No free block of the requested order.
+        AllocationFailure = "allocation_failure",
+        /// A task was blocked for minutes, waiting for a disk, a network file system or a driver.
+        HungTask = "hung_task",
+        /// A CPU ran kernel code for too long without scheduling.
+        SoftLockup = "soft_lockup",
+        /// A page was taken out of use because of a memory error.
+        MemoryFailure = "memory_failure",
+        /// The hardware reported an error.
+        MachineCheck = "machine_check",
     }
 }
 
@@ -75,39 +79,6 @@ pub struct Victim<'a> {
     pub shmem: Option<Bytes>,
     /// The user id of the process.
     pub uid: Option<u32>,
-}
-
-macro_rules! warnings {
-    ($($(#[$doc:meta])* $name:ident = $label:literal,)+) => {
-        /// A warning that is only counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Warning {
-            $($(#[$doc])* $name,)+
-        }
-
-        impl Warning {
-            /// Every kind, in the order of its counter.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-
-            /// The value of the `kind` label.
-            pub const fn label(self) -> &'static str {
-                match self { $(Self::$name => $label,)+ }
-            }
-        }
-    };
-}
-
-warnings! {
-    /// No free block of the requested order.
-    AllocationFailure = "allocation_failure",
-    /// A task was blocked for minutes, waiting for a disk, a network file system or a driver.
-    HungTask = "hung_task",
-    /// A CPU ran kernel code for too long without scheduling.
-    SoftLockup = "soft_lockup",
-    /// A page was taken out of use because of a memory error.
-    MemoryFailure = "memory_failure",
-    /// The hardware reported an error.
-    MachineCheck = "machine_check",
 }
 
 /// Recognizes a message of the kernel; nothing for all others.

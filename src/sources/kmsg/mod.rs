@@ -25,19 +25,15 @@ use reader::{KernelLog, Next};
 pub static REGISTRATION: Registration = Registration {
     name: "kmsg",
     about: "OOM kills with their victims, GPU XIDs and kernel warnings, from the kernel log.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| {
+    ..Registration::built_by(|_, context| {
         Box::new(Kmsg {
             log: KernelLog::new(context.roots.kmsg.clone()),
             last_sequence: None,
             chosen: None,
             counters: None,
         })
-    },
+    })
 };
 
 /// Most records read in one tick; the rest is read at the next tick.
@@ -132,7 +128,7 @@ impl Kmsg {
                 }
                 Some(Event::Warning(warning)) => {
                     for (count, kind) in counters.warnings.iter_mut().zip(Warning::ALL) {
-                        *count += u64::from(*kind == warning);
+                        *count += u64::from(kind == warning);
                     }
                 }
                 None => {}

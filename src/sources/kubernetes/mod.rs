@@ -47,12 +47,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub static REGISTRATION: Registration = Registration {
     name: "kubernetes",
     about: "Names of pods and containers, and the GPUs that the kubelet assigned to them. Unavailable on a node without a kubelet.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |settings, _| Box::new(Kubernetes { options: Options::read(settings), watcher: None }),
+    ..Registration::built_by(|settings, _| {
+        Box::new(Kubernetes { options: Options::read(settings), watcher: None })
+    })
 };
 
 /// The reason why something is unknown: it does not exist, or an error.

@@ -32,7 +32,7 @@ pub(super) fn put_state(log: &Label, put_state: &LogState, now: Timestamp, out: 
         out.put(&metrics::ERRORS, &[log.clone(), kind.into()], Count(*count));
     }
     let known: HashSet<(&Label, &str)> =
-        put_state.views.iter().filter_map(|view| Some((&view.workload, view.framework?.name()))).collect();
+        put_state.views.iter().filter_map(|view| Some((&view.workload, view.framework?.label()))).collect();
     for (workload, framework) in known {
         out.put(&metrics::INFO, &[log.clone(), workload.clone(), framework.into()], Flag(true));
     }

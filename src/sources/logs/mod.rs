@@ -31,12 +31,12 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "logs",
     about: "Steps, loss, throughput and out-of-memory messages, from the log files of training jobs.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
     check: |settings| Options::read(settings).check(),
-    build: |settings, _| Box::new(Logs { options: Options::read(settings), tails: Vec::new(), began: None }),
+    ..Registration::built_by(|settings, _| {
+        Box::new(Logs { options: Options::read(settings), tails: Vec::new(), began: None })
+    })
 };
 
 /// A pass that takes longer is reported: the file system does not respond.

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn every_framework_can_be_chosen() {
-        let known: Vec<&str> = Framework::ALL.iter().map(|framework| framework.name()).collect();
+        let known: Vec<&str> = Framework::ALL.iter().map(|framework| framework.label()).collect();
         assert_eq!(FRAMEWORKS[0], "auto");
         assert_eq!(FRAMEWORKS[1..], known);
     }

@@ -4,9 +4,9 @@ pub mod identity;
 pub mod metrics;
 pub mod parse;
 
-use crate::host::fs::{self, KeptFile};
+use crate::host::fs::KeptFile;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::Flag;
 use crate::sources::{Context, Registration};
@@ -16,12 +16,8 @@ use parse::Meminfo;
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
     about: "Memory of the host, from /proc/meminfo, and its host name, kernel and distribution.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| Box::new(Memory::new(context, Identity::of_this_host())),
+    ..Registration::built_by(|_, context| Box::new(Memory::new(context, Identity::of_this_host())))
 };
 
 struct Memory {
@@ -40,15 +36,11 @@ impl Source for Memory {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let Identity { hostname, kernel, os } = &self.identity;
         out.put(&metrics::HOST_INFO, &[hostname.into(), kernel.into(), os.into()], Flag(true));
-        let bytes = match self.meminfo.read(&mut self.buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(fs::failed(self.meminfo.path(), &error)),
-        };
+        let bytes = self.meminfo.sample(&mut self.buffer)?;
         let found = parse::meminfo(bytes);
         put(&found, out);
         if found.total.is_none() {
-            let path = self.meminfo.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has no complete MemTotal line")));
+            return Err(self.meminfo.malformed("has no complete MemTotal line"));
         }
         Ok(())
     }

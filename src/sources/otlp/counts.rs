@@ -3,42 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::metrics as m;
+use crate::model::names::named;
 use crate::model::point::Batch;
 use crate::model::units::Count;
 
-macro_rules! kinds {
-    ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $label:literal),+ $(,)?}) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum $name {
-            $($(#[$each])* $variant),+
-        }
-
-        impl $name {
-            /// Every variant, so that all counters are exposed from the start.
-            const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $label),+
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    Protocol {
+named! {
+    pub(super) enum Protocol {
         /// gRPC, over HTTP/2.
         Grpc = "grpc",
         /// HTTP, with protobuf in the body of a POST.
         Http = "http",
     }
-}
 
-kinds! {
     /// Outcome of a request.
-    Answer {
+    pub(super) enum Answer {
         /// All points were accepted or unknown.
         Taken = "taken",
         /// Some of its points were rejected.
@@ -54,11 +32,9 @@ kinds! {
         /// It was not received in time.
         Slow = "slow",
     }
-}
 
-kinds! {
     /// Outcome of a point.
-    Outcome {
+    pub(super) enum Outcome {
         /// It was accepted.
         Taken = "taken",
         /// Its name, unit, type or attributes are not known.
@@ -66,11 +42,9 @@ kinds! {
         /// Its value is invalid, it is too old, or a limit was reached.
         Refused = "refused",
     }
-}
 
-kinds! {
     /// Why a connection was closed or refused.
-    Closed {
+    pub(super) enum Closed {
         /// The limit of all connections was reached.
         Connections = "connections",
         /// The limit of connections of one user was reached.

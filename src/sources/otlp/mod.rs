@@ -48,12 +48,11 @@ pub static REGISTRATION: Registration = Registration {
     on_by_default: false,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
     check: |settings| Options::read(settings).check(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         let roots = &context.roots;
         Box::new(Otlp::new(Options::read(settings), roots.proc.clone(), roots.passwd.clone()))
-    },
+    })
 };
 
 /// Handles one push of arbitrary bytes, for the fuzzer.

@@ -42,13 +42,12 @@ pub static REGISTRATION: Registration = Registration {
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &["workload", "process"],
-    check: |_| Vec::new(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         let mut options = Options::read(settings);
         // The rest is needed by other sources and connections.
         options.max_descriptors = options.max_descriptors.min(process::descriptor_limit() / 4);
         Box::new(Counters::new(options, Arc::clone(&context.roots), Arc::new(Kernel), readers::shared()))
-    },
+    })
 };
 
 struct Counters {

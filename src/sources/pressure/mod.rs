@@ -21,16 +21,12 @@ use parse::Stall;
 pub static REGISTRATION: Registration = Registration {
     name: "pressure",
     about: "Time that tasks of the host waited for memory, CPU and I/O (pressure stall information), from /proc/pressure.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| {
+    ..Registration::built_by(|_, context| {
         let folder = context.roots.proc.join("pressure");
         let resource = |name: &'static str| Resource { name, file: KeptFile::new(folder.join(name)) };
         Box::new(Pressure { resources: ["memory", "cpu", "io"].map(resource), buffer: Vec::new() })
-    },
+    })
 };
 
 struct Pressure {
@@ -87,11 +83,7 @@ impl Resource {
             put(self.name, "full", found.full, out);
         }
         if found.some.is_none() || (found.full.is_none() && self.name != "cpu") {
-            let path = self.file.path().display();
-            return Err(SourceError::failed(
-                Failure::Parse,
-                format!("{path} has no complete some or full line"),
-            ));
+            return Err(self.file.malformed("has no complete some or full line"));
         }
         Ok(())
     }

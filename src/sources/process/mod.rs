@@ -25,17 +25,13 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "process",
     about: "All processes of the host, from /proc/PID/stat; required by the workload source.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| {
+    ..Registration::built_by(|_, context| {
         // Together with the sixth that `workload` uses, this is half of the limit.
         let (roots, descriptors) = (&context.roots, process::descriptor_limit() / 3);
         let subordinates = Subordinates::new(&roots.passwd);
         Box::new(Processes::new(ProcRoot::new(roots.proc.clone()), descriptors, subordinates))
-    },
+    })
 };
 
 /// The size of `/proc/stat` grows with the number of CPUs; reading it takes up to a millisecond on the largest hosts.

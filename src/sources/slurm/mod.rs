@@ -43,12 +43,11 @@ crate::options! {
 pub static REGISTRATION: Registration = Registration {
     name: "slurm",
     about: "GPUs that Slurm allocated to jobs, from the files that a prolog writes. Unavailable on a node without these files.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |settings, _| Box::new(Slurm { options: Options::read(settings), watcher: None }),
+    ..Registration::built_by(|settings, _| {
+        Box::new(Slurm { options: Options::read(settings), watcher: None })
+    })
 };
 
 /// The result of the last read; nothing before the first one.

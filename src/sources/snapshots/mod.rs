@@ -51,12 +51,10 @@ crate::options! {
 pub static REGISTRATION: Registration = Registration {
     name: "snapshots",
     about: "Fragmentation and leak suspects, from PyTorch allocator snapshots that jobs write into watched folders.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
     check: |settings| check(&Options::read(settings)),
-    build: |settings, context| Box::new(Snapshots::new(Options::read(settings), context)),
+    ..Registration::built_by(|settings, context| Box::new(Snapshots::new(Options::read(settings), context)))
 };
 
 fn check(options: &Options) -> Vec<(String, String)> {

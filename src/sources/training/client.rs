@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use super::answers::Answers;
 use super::counts::{Counts, Wrong};
 use super::rank::Rank;
-use crate::formats::messages::{self, Body, Problem, SaveState};
+use crate::formats::messages::{self, Body, Problem};
 use crate::host::peer::Peer;
 use crate::host::subordinate::Subordinates;
-use crate::model::checkpoint::{CheckpointState, Checkpoints};
+use crate::model::checkpoint::Checkpoints;
 use crate::model::fit::Answer;
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
@@ -68,11 +68,6 @@ impl Client {
         };
         lock(&self.rank).apply(message, now)?;
         if let (Some(key), Some(state)) = (self.key, saved) {
-            let state = match state {
-                SaveState::Saving => CheckpointState::Saving,
-                SaveState::Saved => CheckpointState::Saved,
-                SaveState::Failed => CheckpointState::Failed,
-            };
             let nanos = u64::try_from(now.monotonic().as_nanos()).unwrap_or(u64::MAX);
             if !checkpoints.note(key, state, nanos) {
                 return Err((Wrong::Excess, "too many processes have saved checkpoints".to_owned()));

@@ -7,6 +7,7 @@ use super::rank_identity::RankIdentity;
 use crate::flops::peaks::{self, Override, Precision};
 use crate::flops::{self, Convention, Shape};
 use crate::formats::messages::{self, Hello, Model};
+use crate::model::fit::Recompute;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
@@ -24,18 +25,11 @@ pub(super) fn put(
     let (Some(model), Some(tokens)) = (&hello.model, rank.token_rate.per_second(at)) else { return };
     let Some(replicas) = replicas(hello) else { return };
     let shape = shape(model);
-    let recompute = match hello.recompute {
-        None => flops::Recompute::from_name("none"),
-        Some(recompute) => flops::Recompute::from_name(recompute.word()),
-    };
-    let conventions = [
-        Some(Convention::Full),
-        Some(Convention::Causal),
-        Some(Convention::SixN),
-        recompute.map(Convention::Hardware),
-    ];
+    let recompute = hello.recompute.unwrap_or(Recompute::None);
+    let conventions =
+        [Convention::Full, Convention::Causal, Convention::SixN, Convention::Hardware(recompute)];
     let peak = peak(hello, overrides);
-    for convention in conventions.into_iter().flatten() {
+    for convention in conventions {
         let sequence = hello.sequence_length.unwrap_or(0);
         let each = flops::flops_per_token(&shape, sequence, convention)
             .and_then(|each| flops::flops_per_gpu(each, tokens, world(hello), replicas));

@@ -6,32 +6,12 @@ use std::time::Duration;
 
 use crate::formats::messages::Body;
 use crate::model::lock::lock;
+use crate::model::names::named;
 use crate::model::time::Timestamp;
 
-macro_rules! kinds {
-    ($(#[$doc:meta])* $name:ident {$($(#[$each:meta])* $variant:ident = $label:literal),+ $(,)?}) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$each])* $variant),+
-        }
-
-        impl $name {
-            /// Every variant, so that all counters are exposed from the start.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $label),+
-                }
-            }
-        }
-    };
-}
-
-kinds! {
+named! {
     /// Errors in the messages of a client.
-    Wrong {
+    pub enum Wrong {
         /// A line is too long.
         Length = "length",
         /// A line is not UTF-8.
@@ -55,11 +35,9 @@ kinds! {
         /// The user's processes have too many bytes of incomplete lines.
         Memory = "memory",
     }
-}
 
-kinds! {
     /// Why a client was disconnected.
-    Refused {
+    pub enum Refused {
         /// The limit of all connections was reached.
         Clients = "clients",
         /// The limit of connections of one user was reached.
@@ -92,7 +70,9 @@ pub struct Counts {
 
 impl Counts {
     pub fn message(&self, body: &Body) {
-        self.messages[body.place()].fetch_add(1, Ordering::Relaxed);
+        if let Some(place) = Body::TYPES.iter().position(|kind| *kind == body.kind()) {
+            self.messages[place].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub fn wrong(&self, kind: Wrong) {
@@ -106,7 +86,7 @@ impl Counts {
 
     /// Messages so far, by type.
     pub fn messages(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Body::TYPES.into_iter().zip(self.messages.iter().map(|count| count.load(Ordering::Relaxed)))
+        Body::TYPES.iter().copied().zip(self.messages.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// Errors so far, by kind.
@@ -149,7 +129,7 @@ mod tests {
     fn each_kind_has_a_count_of_its_own() {
         let counts = Counts::default();
         for kind in Wrong::ALL {
-            counts.wrong(*kind);
+            counts.wrong(kind);
         }
         counts.refused(Refused::User);
         assert!(counts.wrongs().all(|(_, count)| count == 1));

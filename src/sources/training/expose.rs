@@ -3,7 +3,8 @@
 use super::metrics as m;
 use super::rank::{Rank, printable};
 use super::rank_identity::RankIdentity;
-use crate::formats::messages::{DeviceMemory, Hello, Params, SaveState};
+use crate::formats::messages::{DeviceMemory, Hello, Params};
+use crate::model::checkpoint::CheckpointState;
 use crate::model::desc::Metric;
 use crate::model::facts::{Allocator, EnvironmentRank};
 use crate::model::ids::ProcessKey;
@@ -42,8 +43,8 @@ pub(super) fn put(
     }
     rank.predictions.put(hello, identity, out);
     if let Some((state, step)) = rank.checkpoint {
-        for each in SaveState::ALL {
-            out.put(&m::CHECKPOINT, &and(&labels, each.word().into()), Flag(*each == state));
+        for each in CheckpointState::ALL {
+            out.put(&m::CHECKPOINT, &and(&labels, each.label().into()), Flag(each == state));
         }
         out.put_some(&m::CHECKPOINT_STEP, &labels, step.map(Count));
     }
@@ -112,7 +113,7 @@ fn info(hello: &Hello, identity: &RankIdentity, pid: Option<u32>) -> [Label; 13]
         text(&hello.framework),
         text(&hello.framework_version),
         text(&hello.precision),
-        hello.recompute.map(|recompute| recompute.word().into()).unwrap_or_default(),
+        hello.recompute.map(|recompute| recompute.label().into()).unwrap_or_default(),
     ]
 }
 

@@ -66,17 +66,14 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "training",
     about: "Steps, tokens, phases, allocator statistics and checkpoints that training jobs report over the job socket.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         let options = Options::read(settings);
         let (proc, passwd) = (context.roots.proc.clone(), context.roots.passwd.clone());
         let past_runs = Arc::clone(&context.past_runs);
         Box::new(Training::new(options, proc, passwd, Arc::clone(&context.checkpoints), past_runs))
-    },
+    })
 };
 
 /// How long the OOM count of a workload is kept after its last rank ended.

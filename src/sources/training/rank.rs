@@ -10,8 +10,9 @@ use super::predictions::Predictions;
 use super::rate::Rate;
 use crate::formats::messages::{
     Body, Checkpoint, DeviceMemory, Event, Evidence, Grown, Hello, Measure, Mem, Message, Oom, Params, Phase,
-    SaveState, Step, Turn,
+    Step, Turn,
 };
+use crate::model::checkpoint::CheckpointState;
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -103,7 +104,7 @@ pub struct Rank {
     /// What it predicts of its next phases.
     pub predictions: Predictions,
     /// State and step of its last checkpoint.
-    pub checkpoint: Option<(SaveState, Option<u64>)>,
+    pub checkpoint: Option<(CheckpointState, Option<u64>)>,
     /// When it last saved a checkpoint, in seconds since 1970.
     pub saved_unix: Option<f64>,
     /// Out-of-memory errors that it reported.
@@ -285,14 +286,14 @@ impl Rank {
     fn checkpoint(&mut self, checkpoint: &Checkpoint, at: f64) -> Result<(), (Wrong, String)> {
         let Some(state) = checkpoint.state else { return Ok(()) };
         self.checkpoint = Some((state, checkpoint.step));
-        if state == SaveState::Saved {
+        if state == CheckpointState::Saved {
             self.saved_unix = Some(at);
         }
         let known = [("path", &checkpoint.path), ("reason", &checkpoint.reason)];
         let known: BTreeMap<_, _> =
             known.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?))).collect();
         let detail = if known.is_empty() { None } else { to_raw_value(&known).ok() };
-        self.add_event(at, EntryKind::Checkpoint, state.word(), checkpoint.step.or(self.step), detail)
+        self.add_event(at, EntryKind::Checkpoint, state.label(), checkpoint.step.or(self.step), detail)
     }
 
     /// The event is named by what has grown most of each kind, and has all in its detail.

@@ -4,10 +4,10 @@ pub mod metrics;
 pub mod parse;
 pub mod table;
 
-use crate::host::fs::{self, KeptFile};
+use crate::host::fs::KeptFile;
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Unit};
 use crate::sources::{Context, Registration};
@@ -17,12 +17,8 @@ use table::Scale;
 pub static REGISTRATION: Registration = Registration {
     name: "vmstat",
     about: "OOM kills, page faults, allocation stalls, reclaim, compaction and swapping of the host, from /proc/vmstat.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| Box::new(Vmstat::new(context, rustix::param::page_size())),
+    ..Registration::built_by(|_, context| Box::new(Vmstat::new(context, rustix::param::page_size())))
 };
 
 struct Vmstat {
@@ -43,10 +39,7 @@ impl Vmstat {
 
 impl Source for Vmstat {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let bytes = match self.vmstat.read(&mut self.buffer) {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(fs::failed(self.vmstat.path(), &error)),
-        };
+        let bytes = self.vmstat.sample(&mut self.buffer)?;
         let mut found = 0_usize;
         for (entry, number) in parse::vmstat(&String::from_utf8_lossy(bytes)) {
             let Some(value) = scaled(number, entry.scale, self.page_size) else { continue };
@@ -57,8 +50,7 @@ impl Source for Vmstat {
             }
         }
         if found == 0 {
-            let path = self.vmstat.path().display();
-            return Err(SourceError::failed(Failure::Parse, format!("{path} has no known line")));
+            return Err(self.vmstat.malformed("has no known line"));
         }
         Ok(())
     }

@@ -8,31 +8,19 @@ use crate::host::cgroup_path::{self, Place, SlurmJob};
 use crate::model::facts::ProcessRow;
 use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::pattern;
 
-/// How a workload was found, in order of precedence: a process that could be in several is in the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum WorkloadKind {
-    Matcher,
-    Slurm,
-    Pod,
-    Container,
-    Unit,
-    Gpu,
-    Job,
-}
-
-impl WorkloadKind {
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Self::Matcher => "matcher",
-            Self::Slurm => "slurm",
-            Self::Pod => "pod",
-            Self::Container => "container",
-            Self::Unit => "unit",
-            Self::Gpu => "gpu",
-            Self::Job => "job",
-        }
+named! {
+    /// How a workload was found, in order of precedence: a process that could be in several is in the first.
+    pub(super) enum WorkloadKind {
+        Matcher = "matcher",
+        Slurm = "slurm",
+        Pod = "pod",
+        Container = "container",
+        Unit = "unit",
+        Gpu = "gpu",
+        Job = "job",
     }
 }
 

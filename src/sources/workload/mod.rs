@@ -60,16 +60,15 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "workload",
     about: "Workloads (process trees, Slurm jobs, pods, containers and systemd units) and the resources that each uses. Requires the process source.",
-    on_by_default: true,
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
     needs: &["process"],
     check: |settings| Options::read(settings).check(),
-    build: |settings, context| {
+    ..Registration::built_by(|settings, context| {
         // Together with the third that `process` uses, this is half of the limit.
         let descriptors = process::descriptor_limit() / 6;
         Box::new(Workloads::new(Options::read(settings), &context.roots, descriptors, &readers::shared()))
-    },
+    })
 };
 
 struct Workloads {

@@ -72,6 +72,16 @@ impl SweepResult {
         }
     }
 
+    /// Reads the value of a field with an NVML call, whose name in nvml.h is `function`.
+    fn read<T: Into<u64>>(
+        &mut self,
+        field: Field,
+        function: &'static str,
+        run: impl FnOnce() -> Result<T, NvmlError>,
+    ) {
+        self.take(field, call(function, run));
+    }
+
     pub(super) fn refuse(&mut self, field: Field, refusal: Refusal) {
         if matches!(refusal.reason, Reason::Lost | Reason::Gone) {
             self.fatal.get_or_insert(refusal);
@@ -196,41 +206,26 @@ impl Sweeper {
             ]),
             Err(error) => found.refuse(Field::Utilization, problem::refusal(error)),
         }
-        found.take(
-            Field::EncoderUtilization,
-            call("nvmlDeviceGetEncoderUtilization", || device.encoder_utilization())
-                .map(|info| info.utilization),
-        );
-        found.take(
-            Field::DecoderUtilization,
-            call("nvmlDeviceGetDecoderUtilization", || device.decoder_utilization())
-                .map(|info| info.utilization),
-        );
-        found.take(
-            Field::Temperature,
-            call("nvmlDeviceGetTemperature", || device.temperature(TemperatureSensor::Gpu)),
-        );
-        found.take(Field::Power, call("nvmlDeviceGetPowerUsage", || device.power_usage()));
-        found.take(
-            Field::PowerLimit,
-            call("nvmlDeviceGetEnforcedPowerLimit", || device.enforced_power_limit()),
-        );
-        found.take(
-            Field::Energy,
-            call("nvmlDeviceGetTotalEnergyConsumption", || device.total_energy_consumption()),
-        );
-        found.take(
-            Field::ClockGraphics,
-            call("nvmlDeviceGetClockInfo", || device.clock_info(Clock::Graphics)),
-        );
-        found.take(Field::ClockSm, call("nvmlDeviceGetClockInfo", || device.clock_info(Clock::SM)));
-        found.take(Field::ClockMemory, call("nvmlDeviceGetClockInfo", || device.clock_info(Clock::Memory)));
+        found.read(Field::EncoderUtilization, "nvmlDeviceGetEncoderUtilization", || {
+            device.encoder_utilization().map(|info| info.utilization)
+        });
+        found.read(Field::DecoderUtilization, "nvmlDeviceGetDecoderUtilization", || {
+            device.decoder_utilization().map(|info| info.utilization)
+        });
+        found.read(Field::Temperature, "nvmlDeviceGetTemperature", || {
+            device.temperature(TemperatureSensor::Gpu)
+        });
+        found.read(Field::Power, "nvmlDeviceGetPowerUsage", || device.power_usage());
+        found.read(Field::PowerLimit, "nvmlDeviceGetEnforcedPowerLimit", || device.enforced_power_limit());
+        found
+            .read(Field::Energy, "nvmlDeviceGetTotalEnergyConsumption", || device.total_energy_consumption());
+        found.read(Field::ClockGraphics, "nvmlDeviceGetClockInfo", || device.clock_info(Clock::Graphics));
+        found.read(Field::ClockSm, "nvmlDeviceGetClockInfo", || device.clock_info(Clock::SM));
+        found.read(Field::ClockMemory, "nvmlDeviceGetClockInfo", || device.clock_info(Clock::Memory));
         found.take(Field::PerformanceState, performance_state(device));
-        found.take(
-            Field::ThrottleReasons,
-            call("nvmlDeviceGetCurrentClocksThrottleReasons", || device.current_throttle_reasons())
-                .map(|reasons| reasons.bits()),
-        );
+        found.read(Field::ThrottleReasons, "nvmlDeviceGetCurrentClocksThrottleReasons", || {
+            device.current_throttle_reasons().map(|reasons| reasons.bits())
+        });
         if self.field_values && found.fatal.is_none() {
             let first = match device.nvml().field_id_scheme() {
                 FieldIdScheme::V12 => 251,
@@ -286,15 +281,11 @@ fn slow(device: &Device<'_>, field_values: bool, links: Option<&mut Vec<Link>>) 
         |threshold| call("nvmlDeviceGetTemperatureThreshold", || device.temperature_threshold(threshold));
     found.take(Field::SlowdownTemperature, threshold(TemperatureThreshold::Slowdown));
     found.take(Field::ShutdownTemperature, threshold(TemperatureThreshold::Shutdown));
-    found.take(
-        Field::ClockGraphicsMax,
-        call("nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::Graphics)),
-    );
-    found.take(Field::ClockSmMax, call("nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::SM)));
-    found.take(
-        Field::ClockMemoryMax,
-        call("nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::Memory)),
-    );
+    found.read(Field::ClockGraphicsMax, "nvmlDeviceGetMaxClockInfo", || {
+        device.max_clock_info(Clock::Graphics)
+    });
+    found.read(Field::ClockSmMax, "nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::SM));
+    found.read(Field::ClockMemoryMax, "nvmlDeviceGetMaxClockInfo", || device.max_clock_info(Clock::Memory));
     let ecc = call("nvmlDeviceGetEccMode", || device.is_ecc_enabled()).map(|ecc| ecc.currently_enabled);
     let counting = matches!(ecc, Ok(true));
     found.take(Field::EccMode, ecc);
@@ -305,25 +296,19 @@ fn slow(device: &Device<'_>, field_values: bool, links: Option<&mut Vec<Link>>) 
             (Field::EccCorrectedAggregate, MemoryError::Corrected, EccCounter::Aggregate),
             (Field::EccUncorrectedAggregate, MemoryError::Uncorrected, EccCounter::Aggregate),
         ] {
-            found
-                .take(field, call("nvmlDeviceGetTotalEccErrors", || device.total_ecc_errors(error, counter)));
+            found.read(field, "nvmlDeviceGetTotalEccErrors", || device.total_ecc_errors(error, counter));
         }
     }
-    found.take(
-        Field::RetiredPending,
-        call("nvmlDeviceGetRetiredPagesPendingStatus", || device.are_pages_pending_retired()),
-    );
-    found.take(Field::PcieReplays, call("nvmlDeviceGetPcieReplayCounter", || device.pcie_replay_counter()));
-    found.take(
-        Field::PcieGeneration,
-        call("nvmlDeviceGetCurrPcieLinkGeneration", || device.current_pcie_link_gen()),
-    );
-    found.take(Field::PcieWidth, call("nvmlDeviceGetCurrPcieLinkWidth", || device.current_pcie_link_width()));
-    found.take(
-        Field::PcieGenerationMax,
-        call("nvmlDeviceGetMaxPcieLinkGeneration", || device.max_pcie_link_gen()),
-    );
-    found.take(Field::PcieWidthMax, call("nvmlDeviceGetMaxPcieLinkWidth", || device.max_pcie_link_width()));
+    found.read(Field::RetiredPending, "nvmlDeviceGetRetiredPagesPendingStatus", || {
+        device.are_pages_pending_retired()
+    });
+    found.read(Field::PcieReplays, "nvmlDeviceGetPcieReplayCounter", || device.pcie_replay_counter());
+    found.read(Field::PcieGeneration, "nvmlDeviceGetCurrPcieLinkGeneration", || {
+        device.current_pcie_link_gen()
+    });
+    found.read(Field::PcieWidth, "nvmlDeviceGetCurrPcieLinkWidth", || device.current_pcie_link_width());
+    found.read(Field::PcieGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", || device.max_pcie_link_gen());
+    found.read(Field::PcieWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", || device.max_pcie_link_width());
     match links::states(device) {
         Ok(states) => {
             found.values.push((Field::NvlinkActive, states.iter().map(|link| u64::from(link.active)).sum()));
@@ -339,7 +324,7 @@ fn slow(device: &Device<'_>, field_values: bool, links: Option<&mut Vec<Link>>) 
         }
     }
     detail::read(device, &mut found);
-    found.take(Field::MigMode, call("nvmlDeviceGetMigMode", || device.mig_mode()).map(|mode| mode.current));
+    found.read(Field::MigMode, "nvmlDeviceGetMigMode", || device.mig_mode().map(|mode| mode.current));
     if field_values && found.fatal.is_none() {
         numbered(device, &SLOW_FIELDS, &mut found);
     }
