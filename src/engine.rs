@@ -209,8 +209,10 @@ impl Engine {
 
     /// Measures once.
     pub fn tick(&mut self, at: Timestamp) -> Arc<Frame> {
-        let mut batch = self.last.take().map_or_else(Batch::new, Batch::like);
+        let last = self.last.take();
+        let mut batch = last.clone().map_or_else(Batch::new, Batch::like);
         batch.facts.before = Before {
+            frame: last,
             processes: self.facts.processes.take(),
             workload_of: std::mem::take(&mut self.facts.workload_of),
             ranks: std::mem::take(&mut self.facts.ranks),
@@ -234,7 +236,8 @@ impl Engine {
         findings.extend(self.limits.state(at, &mut batch));
         self.events.found(&findings);
         self.put_self(at, &mut batch, &reports);
-        let (families, dropped, facts) = batch.seal();
+        let (families, dropped, mut facts) = batch.seal();
+        facts.before.frame = None;
         for (what, count) in dropped {
             *self.dropped.entry(what).or_default() += count;
         }

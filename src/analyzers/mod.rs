@@ -5,6 +5,7 @@
 //! the analyzers that the daemon runs over each frame, one per line.
 
 pub(crate) mod conclusions;
+pub mod ends;
 pub mod exhaustion;
 pub mod fit;
 pub mod fragmentation;
@@ -37,6 +38,7 @@ pub static REGISTRY: &[&Registration] = &[
     &visibility::REGISTRATION,
     &xid::REGISTRATION,
     &fit::REGISTRATION,
+    &ends::REGISTRATION,
 ];
 
 /// Registration of an analyzer.

@@ -26,6 +26,7 @@ mod serve;
 mod snapshot;
 mod snapshot_digest;
 mod top;
+mod why;
 
 use std::process::ExitCode;
 
@@ -110,6 +111,7 @@ enum Command {
     Incidents(incidents::Args),
     History(history::Args),
     Compare(compare::Args),
+    Why(why::Args),
     JobSummary(job_summary::Args),
     Drill(drill::Args),
     Gpu(gpu::Args),
@@ -173,6 +175,7 @@ impl Cli {
             Command::Incidents(args) => args.run(),
             Command::History(args) => args.run(),
             Command::Compare(args) => args.run(),
+            Command::Why(args) => args.run(),
             Command::JobSummary(args) => args.run(),
             Command::Drill(args) => args.run(),
             Command::Gpu(args) => args.run(),

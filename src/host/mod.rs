@@ -11,6 +11,7 @@ pub mod cgroup_path;
 pub mod child;
 pub mod clock;
 pub mod connection;
+pub mod exit_events;
 pub mod frame_limit;
 pub mod fs;
 pub mod http_client;

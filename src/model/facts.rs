@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use super::fit::{Answer, RankPredictions};
+use super::frame::Frame;
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
 use super::shortage::Shortage;
@@ -45,7 +46,10 @@ pub struct Facts {
     pub kernel_xids: Vec<KernelXid>,
     /// Processes that the kernel's OOM killer killed since the last tick, by the `kmsg` source; without those that were not
     /// running in the previous tick.
-    pub oom_victims: Vec<ProcessKey>,
+    pub oom_victims: Vec<OomVictim>,
+    /// Threads that ended since the last tick, by the `exits` source, in their order; without processes that were not running
+    /// in the previous tick.
+    pub exited: Vec<ExitedProcess>,
     /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.
     pub environment_ranks: Vec<EnvironmentRank>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.
@@ -85,6 +89,24 @@ impl Facts {
         let place = self.members.binary_search_by_key(&key.pid, |member| member.process.pid).ok()?;
         Some(&self.members[place]).filter(|member| member.process == key).map(|member| &*member.workload)
     }
+}
+
+/// A process that the kernel's OOM killer killed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomVictim {
+    pub process: ProcessKey,
+    /// The cgroup whose limit was reached; empty where the memory of the host was exhausted.
+    pub limit_cgroup: Label,
+    /// Whether the limit of a cgroup was reached: its name may be unknown.
+    pub in_cgroup: bool,
+}
+
+/// A thread that ended; the last one of a process has its exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitedProcess {
+    pub process: ProcessKey,
+    /// The status as wait(2) has it.
+    pub status: i32,
 }
 
 /// The membership of a process in a workload, determined by its cgroup, its user or its ancestors as the kernel
@@ -174,6 +196,8 @@ pub struct Before {
     pub workload_of: Vec<Membership>,
     /// The ranks that were connected.
     pub ranks: Vec<ReportedRank>,
+    /// The frame; absent in the first tick.
+    pub frame: Option<Arc<Frame>>,
 }
 
 impl Before {

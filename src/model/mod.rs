@@ -7,6 +7,7 @@ pub mod analyzer;
 pub mod attention;
 pub mod checkpoint;
 pub mod desc;
+pub mod ends;
 pub mod error_chain;
 pub mod facts;
 pub mod fair;

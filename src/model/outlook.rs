@@ -3,11 +3,14 @@
 //! A [`Conclusion`] is all that is known of one resource at one tick. Metrics and findings are written from it
 //! (`analyzers::conclusions`); protection, pages, reports and charts read it. Nothing reads a label or a sentence back.
 
+use std::sync::Arc;
+
 pub use forecast::{Basis, LeakState, Rate, Tte};
 
 use foldhash::{HashMap, HashMapExt as _};
 use serde::{Deserialize, Serialize};
 
+use super::ends::End;
 use super::finding::Subject;
 use super::fits::Fit;
 use super::health::{Health, Rule};
@@ -30,6 +33,8 @@ pub struct Outlook {
     pub conclusions: Vec<Conclusion>,
     /// Whether the phases that ranks predict fit.
     pub fits: Vec<Fit>,
+    /// How processes ended, and why; the oldest first.
+    pub ends: Arc<[Arc<End>]>,
     /// Whether an analyzer forecasts: false where it is disabled, or failed in this tick.
     pub has_forecasts: bool,
     /// Whether an analyzer detects leaks.
@@ -370,6 +375,9 @@ impl Outlook {
         self.has_forecasts |= other.has_forecasts;
         self.has_leaks |= other.has_leaks;
         self.fits.extend(other.fits);
+        if !other.ends.is_empty() {
+            self.ends = other.ends;
+        }
         if self.conclusions.is_empty() {
             self.conclusions = other.conclusions;
             return;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use super::ends;
 use super::lookup::Lookup;
 use crate::catalog::{gpu, memory, protection, training, workload};
 use crate::history::recent::{Quantity, Recent, Sample, Subject};
@@ -71,6 +72,8 @@ pub struct Recorder {
     /// Seconds since 1970 minus the seconds of the clock that never steps, at the newest frame.
     offset: f64,
     frames: u64,
+    /// The number of the last end of a process; absent before the first frame.
+    last_end: Option<u64>,
 }
 
 impl Recorder {
@@ -83,6 +86,7 @@ impl Recorder {
         self.hold(&lookup);
         self.compare_findings(frame, unix);
         self.compare_states(&lookup, unix);
+        self.add_ends(frame);
         self.frames += 1;
     }
 
@@ -174,6 +178,23 @@ impl Recorder {
             now.insert((target, about), state);
         }
         self.states = now;
+    }
+
+    /// Adds the ends that are no success, from the first frame on.
+    fn add_ends(&mut self, frame: &Frame) {
+        let newest = frame.outlook.ends.last().map_or(0, |end| end.number);
+        let before = std::mem::replace(&mut self.last_end, Some(newest));
+        for end in frame.outlook.ends.iter().filter(|end| before.is_some_and(|before| end.number > before)) {
+            if end.is_abnormal() {
+                self.add(
+                    end.unix_seconds,
+                    end.health(),
+                    ends::sentence(end),
+                    &Label::default(),
+                    &end.workload,
+                );
+            }
+        }
     }
 
     fn add(&mut self, unix_seconds: f64, health: Health, mut text: String, gpu: &Label, workload: &Label) {

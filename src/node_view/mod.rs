@@ -5,6 +5,7 @@
 //! Pure: a frame and its age go in. Names of users and jobs are as they are; whoever shows them escapes them.
 
 pub mod conclusion_tables;
+pub mod ends;
 pub mod events;
 pub mod forecast;
 mod fragmentation;

@@ -7,6 +7,7 @@
 mod check;
 mod cluster;
 mod curve;
+mod ends;
 mod focus;
 mod fragmentation;
 pub mod job_summary;
@@ -31,6 +32,7 @@ pub(crate) mod verdict;
 pub use check::{CheckReport, Scope};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_chart, cluster_json, cluster_text};
 pub use curve::{Curve, Statistics};
+pub use ends::ends_text;
 pub use focus::Focus;
 pub use past_runs::{RunComparison, past_runs_text};
 pub use record::Recorder;

@@ -1,6 +1,7 @@
 //! Collects all samples of a report in bounded memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -8,6 +9,7 @@ use super::curve::{Curve, Statistics};
 use super::focus::Focus;
 use super::subjects::Subjects;
 use super::training::Training;
+use crate::model::ends::End;
 use crate::model::format;
 use crate::model::timeline::Timeline;
 use crate::model::units::whole;
@@ -72,6 +74,8 @@ pub struct Recorder {
     kills: Option<f64>,
     /// The newest sample.
     pub(super) last: NodeView,
+    /// How the selected workload ended; absent where that is not known.
+    pub(super) end: Option<Arc<End>>,
     /// CPU seconds of each workload: first and current value.
     pub(super) cpu: BTreeMap<String, (f64, f64)>,
 }
@@ -143,6 +147,18 @@ impl Recorder {
         self.marks.truncate(MOST_MARKS);
         self.last = view;
         true
+    }
+
+    /// Takes the end of the selected workload from those that are known.
+    pub fn explain(&mut self, ends: &[Arc<End>]) {
+        let own =
+            ends.iter().rev().find(|end| end.is_whole && self.focus.has_workload(end.workload.as_str()));
+        self.end = own.cloned().or(self.end.take());
+    }
+
+    /// Whether it is known how the selected workload ended.
+    pub fn explains(&self) -> bool {
+        self.end.is_some()
     }
 
     /// Number of samples.

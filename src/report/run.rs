@@ -5,7 +5,7 @@ use serde_json::json;
 use super::record::Kind;
 use super::text;
 use super::training::Training;
-use super::{Body, Page, Recorder, leak, profile};
+use super::{Body, Page, Recorder, ends, leak, profile};
 use crate::model::finding::Subject;
 use crate::model::format::{self, bytes, duration, elapsed};
 use crate::model::health::Health;
@@ -112,7 +112,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body 
     recorder.training.write_text(&mut out, page);
     let subject = Subject::workload(&name.into());
     let (level, verdict) = verdict(recorder, &subject, seen);
-    let mut details = String::new();
+    let mut details = recorder.end.as_ref().map_or_else(String::new, |end| ends::explained(end, page));
     let leaks = leak::ranked(recorder);
     for (subject, growth) in leaks.iter().filter(|(_, growth)| growth.known.grows()) {
         leak::explain(&mut details, subject, growth, recorder.last.unix_seconds, page);
@@ -130,6 +130,7 @@ pub(super) fn body(ended: &CommandEnd, recorder: &Recorder, page: Page) -> Body 
         "training": recorder.training.json(),
         "largest_processes": profile::largest(recorder),
         "verdict": verdict,
+        "cause": recorder.end,
         "leaks": leak::rows(&leaks),
     });
     let plot = plot(ended, recorder, &subject, &verdict);

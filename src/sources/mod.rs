@@ -19,6 +19,7 @@ pub mod buddyinfo;
 pub mod cgroup;
 pub mod daemon;
 pub mod drm;
+pub mod exits;
 pub mod gpu;
 pub mod kmsg;
 pub mod kubernetes;
@@ -39,6 +40,7 @@ pub mod workload;
 /// Every source, in the order in which they are sampled.
 pub static REGISTRY: &[&Registration] = &[
     &kmsg::REGISTRATION,
+    &exits::REGISTRATION,
     &memory::REGISTRATION,
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,

@@ -201,7 +201,9 @@ impl Args {
     }
 
     fn report(&self, watcher: Watcher, ended: &CommandEnd) -> anyhow::Result<()> {
-        let recorder = watcher.stop()?;
+        // A signal, or the code with which a shell reports one.
+        let failed = ended.code.is_none_or(|code| code > 128);
+        let recorder = watcher.stop(failed)?;
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
         let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };

@@ -21,10 +21,15 @@ const PACE: [(f64, f64); 3] = [(2.0, 0.05), (120.0, 0.2), (f64::INFINITY, 1.0)];
 /// How often, and at which interval, the end of the ranks of a job is checked.
 const LAST_LOOKS: u32 = 10;
 const LAST_PAUSE: Duration = Duration::from_millis(10);
+/// The time that is waited for the cause of a failure, and how often it is looked for: the kernel logs a kill before it, and the
+/// analyzer states the cause within a second and a half.
+const CAUSE_TIMEOUT: Duration = Duration::from_millis(2_000);
+const CAUSE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The thread that samples until it is stopped.
 pub(super) struct Watcher {
-    stop: Sender<()>,
+    /// Whether to wait for the cause of the end.
+    stop: Sender<bool>,
     done: Receiver<Recorder>,
 }
 
@@ -52,10 +57,10 @@ impl Watcher {
         Ok(Self { stop, done })
     }
 
-    /// Ends sampling and returns the record.
-    pub(super) fn stop(self) -> anyhow::Result<Recorder> {
+    /// Ends sampling and returns the record, with the cause of the end if it `failed`.
+    pub(super) fn stop(self, failed: bool) -> anyhow::Result<Recorder> {
         // If the thread has panicked, the join below reports it.
-        let _ = self.stop.send(());
+        let _ = self.stop.send(failed);
         self.done.recv_timeout(SAMPLE_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("the sampler hangs"),
             RecvTimeoutError::Disconnected => anyhow!("the sampler has ended by a defect"),
@@ -68,11 +73,11 @@ fn sample(
     mut recorder: Recorder,
     interval: Option<f64>,
     publish: &dyn Fn(&Recorder),
-    stopped: &Receiver<()>,
+    stopped: &Receiver<bool>,
 ) -> Recorder {
     let mut engine = serve::own_engine(config);
     let begun = clock::now();
-    loop {
+    let failed = loop {
         let now = clock::now();
         recorder.take(report::sample(&engine.tick(now)));
         publish(&recorder);
@@ -81,10 +86,11 @@ fn sample(
         let every = Duration::from_secs_f64(interval.unwrap_or(pace));
         let took = clock::now().since(now);
         // It rests for at least as long as it works, to leave CPU time to the command.
-        if stopped.recv_timeout(every.saturating_sub(took).max(took)) != Err(RecvTimeoutError::Timeout) {
-            break;
+        match stopped.recv_timeout(every.saturating_sub(took).max(took)) {
+            Err(RecvTimeoutError::Timeout) => {}
+            asked => break asked.unwrap_or(false),
         }
-    }
+    };
     // The last messages of a job may not have been read yet.
     for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
         let frame = engine.tick(clock::now());
@@ -94,7 +100,13 @@ fn sample(
             break;
         }
         // The sender is closed: a pause.
-        let _ = stopped.recv_timeout(LAST_PAUSE);
+        std::thread::sleep(LAST_PAUSE);
+    }
+    let ended = clock::now();
+    while failed && !recorder.explains() && clock::now().since(ended) < CAUSE_TIMEOUT {
+        let frame = engine.tick(clock::now());
+        recorder.explain(&frame.outlook.ends);
+        std::thread::sleep(CAUSE_INTERVAL);
     }
     recorder
 }

@@ -10,6 +10,7 @@ mod answer;
 mod auth;
 mod connection;
 mod connections;
+mod ends;
 mod freshness;
 mod gate;
 mod incidents;

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::incidents::Wanted;
-use super::{jobs, past_runs, run_requests};
+use super::{ends, jobs, past_runs, run_requests};
 use crate::serve::page::{self, View};
 
 /// What a path is.
@@ -20,6 +20,7 @@ pub(super) enum Route {
     Incidents(Wanted),
     Job(String),
     PastRuns,
+    Ends,
     Healthy,
     Ready,
     Reload,
@@ -40,6 +41,7 @@ impl Route {
             "/api/v1/findings" => Self::Findings,
             "/api/v1/timeline" => Self::Timeline,
             past_runs::PATH => Self::PastRuns,
+            ends::PATH => Self::Ends,
             "/-/healthy" => Self::Healthy,
             "/-/ready" => Self::Ready,
             "/-/reload" => Self::Reload,

@@ -21,6 +21,7 @@ use super::alerts;
 use super::answer::{Answer, Sent, stopping};
 use super::auth::Verdict;
 use super::connection::Client;
+use super::ends;
 use super::freshness::Freshness;
 use super::gate::Gate;
 use super::incidents;
@@ -286,6 +287,10 @@ impl Routes {
                 self.page(Form::Metrics(format), &parts.headers).await
             }
             Route::Findings => self.page(Form::Findings, &parts.headers).await,
+            Route::Ends => {
+                let frame = self.frames.borrow().clone();
+                ends::answer(frame.as_deref(), client, known.client())
+            }
             Route::PastRuns => past_runs::answer(&self.past_runs, client, known.client()),
             Route::Job(job) => jobs::answer(&self.jobs, &job, client, known.client()),
             Route::Incidents(wanted) => {

@@ -11,7 +11,7 @@ pub mod record;
 use std::io;
 
 use crate::host::fs;
-use crate::model::facts::{Before, Facts, KernelXid};
+use crate::model::facts::{Before, Facts, KernelXid, OomVictim};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -118,9 +118,8 @@ impl Kmsg {
                         Some(([choice.pid, choice.uid], [choice.cgroup, choice.limit].map(printable)));
                 }
                 Some(Event::Kill(kill)) => {
-                    let victim = kill.victim.and_then(|victim| facts.before.process(victim.pid, victim.comm));
+                    let victim = counters.killed(&kill, self.chosen.take(), &facts.before, at);
                     facts.oom_victims.extend(victim);
-                    counters.killed(&kill, self.chosen.take(), &facts.before, at);
                 }
                 Some(Event::Xid { pci, xid }) => {
                     let pci = pci.to_ascii_lowercase();
@@ -168,11 +167,18 @@ fn printable(name: &str) -> Label {
 }
 
 impl Counters {
-    fn killed(&mut self, kill: &Kill<'_>, chosen: Option<Chosen>, before: &Before, at: Timestamp) {
+    /// Counts a kill; returns its victim if that ran in the previous tick.
+    fn killed(
+        &mut self,
+        kill: &Kill<'_>,
+        chosen: Option<Chosen>,
+        before: &Before,
+        at: Timestamp,
+    ) -> Option<OomVictim> {
         for (count, scope) in self.kills.iter_mut().zip(Scope::ALL) {
             *count += u64::from(scope == kill.scope);
         }
-        let victim = kill.victim.map(|victim| {
+        let named = kill.victim.map(|victim| {
             let chosen = chosen.filter(|([pid, uid], _)| *pid == victim.pid && Some(*uid) == victim.uid);
             let chosen = chosen.map(|(_, cgroups)| cgroups);
             let [cgroup, limit] = chosen.unwrap_or_default();
@@ -188,7 +194,10 @@ impl Counters {
             let resident = [("anon", victim.anon), ("file", victim.file), ("shmem", victim.shmem)];
             Named { labels, resident }
         });
-        self.last = Some(Last { at, victim });
+        let limit_cgroup = named.as_ref().map(|named| named.labels[6].clone()).unwrap_or_default();
+        self.last = Some(Last { at, victim: named });
+        let process = kill.victim.and_then(|victim| before.process(victim.pid, victim.comm))?;
+        Some(OomVictim { process, limit_cgroup, in_cgroup: kill.scope == Scope::Cgroup })
     }
 
     fn put(&self, out: &mut Batch) {
@@ -311,7 +320,7 @@ mod tests {
             let families = batch.families();
             let victim = families.iter().find(|family| std::ptr::eq(family.desc, &metrics::LAST_VICTIM.desc));
             let name = victim.unwrap().points[0].labels[5].to_string();
-            (name, batch.facts.oom_victims == [key])
+            (name, batch.facts.oom_victims.iter().map(|victim| victim.process).eq([key]))
         };
         assert_eq!(workload("python3", 7), ("slurm-17".to_owned(), true));
         assert_eq!(workload("other", 7), (String::new(), false), "another process of this pid");

@@ -92,7 +92,8 @@ impl Commands {
             let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
             row.is_some_and(|row| row.key == key && !matches!(row.state, b'Z' | b'X'))
         };
-        self.past_runs.tick(&observed, &facts.oom_victims, is_running, at)
+        let killed: Vec<_> = facts.oom_victims.iter().map(|victim| victim.process).collect();
+        self.past_runs.tick(&observed, &killed, is_running, at)
     }
 
     fn observed(&self, client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {

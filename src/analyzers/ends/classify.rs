@@ -1,0 +1,327 @@
+//! From what was observed of a process that ended to the cause. Pure: no state, no clock.
+
+use crate::model::ends::{EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder};
+use crate::model::finding::Subject;
+use crate::model::label::Label;
+
+/// Share of a resource above which its exhaustion explains a SIGKILL whose sender cannot be known.
+const EXHAUSTED: f64 = 0.95;
+/// Share of a GPU that another workload must hold to be the reason that it is full.
+const NOTICEABLE: f64 = 0.1;
+
+const SIGINT: i32 = 2;
+const SIGHUP: i32 = 1;
+const SIGBUS: i32 = 7;
+const SIGKILL: i32 = 9;
+const SIGPIPE: i32 = 13;
+const SIGTERM: i32 = 15;
+/// The exit status with which the client ends a program whose memory will not fit (docs/jobs.md).
+const ABORTED: i32 = 80;
+/// A shell exits with this code plus the number of the signal that ended its command.
+const BY_SIGNAL: i32 = 128;
+
+/// A resource in the last sample before the end.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Level {
+    pub(super) resource: Subject,
+    pub(super) used: f64,
+    pub(super) limit: f64,
+}
+
+impl Level {
+    fn share(&self) -> f64 {
+        self.used / self.limit
+    }
+}
+
+/// What was observed of one process that ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Case {
+    /// Absent where no source reports it.
+    pub(super) status: Option<ExitStatus>,
+    /// The limit that the kernel's OOM killer killed it for, by the kernel log: a cgroup, whose name may be empty, or the host.
+    pub(super) kernel_kill: Option<KillScope>,
+    /// The cgroup whose counter of OOM kills rose.
+    pub(super) counted_kill: Option<Label>,
+    /// Whether OOM kills would be known from the kernel log.
+    pub(super) sees_kernel_log: bool,
+    /// Whether protection sent it a signal.
+    pub(super) is_signalled: bool,
+    /// Whether the daemon said that a phase of it will not fit.
+    pub(super) will_not_fit: bool,
+    pub(super) allocation: Option<FailedAllocation>,
+    /// The type of the exception that it reported; empty where it reported none.
+    pub(super) exception: Label,
+    /// Whether it reported that it ends.
+    pub(super) said_bye: bool,
+    pub(super) cgroup: Option<Level>,
+    pub(super) host: Option<Level>,
+    pub(super) gpu: Option<Level>,
+    /// The other workload with the most memory on its GPU, and on the host.
+    pub(super) gpu_other: Option<OtherHolder>,
+    pub(super) host_other: Option<OtherHolder>,
+    pub(super) shm: Option<Level>,
+    /// The GPU and the number of an XID that needs an operator, or that a program causes.
+    pub(super) xid: Option<(Label, u32)>,
+}
+
+/// What the kernel's OOM killer kills for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KillScope {
+    Cgroup(Label),
+    Host,
+}
+
+/// The cause with all that follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Classified {
+    pub(super) cause: EndCause,
+    pub(super) probability: f64,
+    pub(super) level: Option<Level>,
+    pub(super) other: Option<OtherHolder>,
+    pub(super) evidence: Vec<EndEvidence>,
+}
+
+/// The cause of an end.
+pub(super) fn classify(case: &Case) -> Classified {
+    let (cause, probability, first) = cause(case);
+    let level = match cause {
+        EndCause::CgroupLimit => case.cgroup.clone(),
+        EndCause::HostMemory => case.host.clone(),
+        EndCause::SharedMemory => case.shm.clone(),
+        EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => case.gpu.clone(),
+        _ => None,
+    };
+    let other = match cause {
+        EndCause::HostMemory => case.host_other.clone(),
+        EndCause::GpuNeighbor => case.gpu_other.clone(),
+        _ => None,
+    };
+    let mut evidence: Vec<EndEvidence> = first.into_iter().collect();
+    let mut add = |more: EndEvidence| {
+        if !evidence.contains(&more) {
+            evidence.push(more);
+        }
+    };
+    if let Some(level) = &level {
+        add(EndEvidence::Used { resource: level.resource.clone(), share: level.share() });
+    }
+    if !case.exception.is_empty() {
+        add(EndEvidence::Exception { name: case.exception.clone() });
+    }
+    match case.status {
+        Some(status) => add(EndEvidence::Status(status)),
+        None => add(EndEvidence::NoStatus),
+    }
+    if !case.sees_kernel_log && matches!(cause, EndCause::Killed | EndCause::Unknown) {
+        add(EndEvidence::NoKernelLog);
+    }
+    Classified { cause, probability, level, other, evidence }
+}
+
+/// The cause, its probability, and what it follows from first. The probabilities are judgements, not measurements: 0.99 for
+/// what the kernel or the process states, 0.9 for what leaves little room for another cause, less where levels of memory are
+/// all that is known.
+fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
+    if let Some(scope) = &case.kernel_kill {
+        let (cause, limit_cgroup) = match scope {
+            KillScope::Cgroup(path) => (EndCause::CgroupLimit, path.clone()),
+            KillScope::Host => (EndCause::HostMemory, Label::default()),
+        };
+        return (cause, 0.99, Some(EndEvidence::KernelLog { limit_cgroup }));
+    }
+    if case.is_signalled {
+        return (EndCause::Memwarden, 0.99, Some(EndEvidence::Signalled));
+    }
+    let signal = match case.status {
+        Some(ExitStatus::Signal(signal)) => Some(signal),
+        Some(ExitStatus::Code(code)) if (BY_SIGNAL + 1..BY_SIGNAL + 65).contains(&code) => {
+            Some(code - BY_SIGNAL)
+        }
+        _ => None,
+    };
+    let is_success = case.status == Some(ExitStatus::Code(0))
+        || (case.status.is_none() && case.said_bye && case.exception.is_empty());
+    if is_success {
+        let probability = if case.status.is_some() { 0.99 } else { 0.8 };
+        return (EndCause::Finished, probability, None);
+    }
+    if let Some(cgroup) = case.counted_kill.as_ref().filter(|_| signal.is_none_or(|signal| signal == SIGKILL))
+    {
+        return (EndCause::CgroupLimit, 0.95, Some(EndEvidence::KillCounter { cgroup: cgroup.clone() }));
+    }
+    if signal == Some(SIGBUS) {
+        let is_full = case.shm.as_ref().is_some_and(|shm| shm.share() >= EXHAUSTED);
+        return (EndCause::SharedMemory, if is_full { 0.95 } else { 0.6 }, None);
+    }
+    if signal.is_none() && case.will_not_fit && case.status == Some(ExitStatus::Code(ABORTED)) {
+        return (EndCause::WillNotFit, 0.99, None);
+    }
+    if signal.is_none()
+        && let Some(allocation) = &case.allocation
+    {
+        let (cause, probability) = on_device(allocation, case.gpu_other.as_ref());
+        return (cause, probability, Some(EndEvidence::Allocation(*allocation)));
+    }
+    if let Some((gpu, xid)) = &case.xid {
+        return (EndCause::GpuFault, 0.9, Some(EndEvidence::Xid { gpu: gpu.clone(), xid: *xid }));
+    }
+    if signal == Some(SIGKILL) {
+        return by_sigkill(case);
+    }
+    if case.exception.as_str().ends_with("MemoryError") && signal.is_none() {
+        return (EndCause::ProcessLimit, 0.8, None);
+    }
+    match (signal, case.status) {
+        (Some(SIGINT | SIGTERM | SIGHUP | SIGPIPE), _) => (EndCause::Killed, 0.9, None),
+        (_, Some(_)) => (EndCause::Failed, 0.9, None),
+        (_, None) if !case.exception.is_empty() => (EndCause::Failed, 0.9, None),
+        (_, None) => without_status(case),
+    }
+}
+
+/// SIGKILL whose sender is not known.
+fn by_sigkill(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
+    if case.sees_kernel_log {
+        return (EndCause::Killed, 0.9, None);
+    }
+    exhausted(case, 0.7).unwrap_or((EndCause::Killed, 0.5, None))
+}
+
+/// Neither a status nor a word of the process.
+fn without_status(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
+    let known = if case.sees_kernel_log { None } else { exhausted(case, 0.5) };
+    known.unwrap_or((EndCause::Unknown, 1.0, None))
+}
+
+/// What the levels of memory before the end suggest.
+fn exhausted(case: &Case, probability: f64) -> Option<(EndCause, f64, Option<EndEvidence>)> {
+    let is_full = |level: &Option<Level>| level.as_ref().is_some_and(|level| level.share() >= EXHAUSTED);
+    if is_full(&case.cgroup) {
+        return Some((EndCause::CgroupLimit, probability, None));
+    }
+    is_full(&case.host).then_some((EndCause::HostMemory, probability, None))
+}
+
+/// An allocation that failed on a device: by fragmentation, by a neighbour, or by its own growth.
+fn on_device(failed: &FailedAllocation, other: Option<&OtherHolder>) -> (EndCause, f64) {
+    let Some(requested) = failed.requested else { return (EndCause::GpuMemory, 0.7) };
+    let unused = failed.reserved.zip(failed.allocated).map(|(reserved, allocated)| reserved - allocated);
+    let free = failed.free.unwrap_or(0.0);
+    // It would have fitted into what the allocator holds and does not use, and what is free.
+    if unused.is_some_and(|unused| unused >= requested && unused > free) {
+        return (EndCause::GpuFragmentation, 0.8);
+    }
+    if let (Some(other), Some(total)) = (other, failed.total)
+        && other.bytes >= NOTICEABLE * total
+        && other.bytes + free >= requested
+    {
+        return (EndCause::GpuNeighbor, 0.8);
+    }
+    (EndCause::GpuMemory, 0.95)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(resource: Subject, used: f64) -> Option<Level> {
+        Some(Level { resource, used, limit: 100.0 })
+    }
+
+    fn check(case: &Case, cause: EndCause, least: f64) {
+        let found = classify(case);
+        assert!((found.cause, found.probability >= least) == (cause, true), "{case:?}: {found:?}");
+    }
+
+    fn signal(signal: i32) -> Case {
+        Case { status: Some(ExitStatus::Signal(signal)), sees_kernel_log: true, ..Case::default() }
+    }
+
+    fn code(code: i32) -> Case {
+        Case { status: Some(ExitStatus::Code(code)), sees_kernel_log: true, ..Case::default() }
+    }
+
+    #[test]
+    fn what_the_kernel_says_comes_first() {
+        let group = Some(KillScope::Cgroup("/jobs/a".into()));
+        check(&Case { kernel_kill: group.clone(), ..signal(SIGKILL) }, EndCause::CgroupLimit, 0.99);
+        check(
+            &Case { kernel_kill: group, is_signalled: true, ..Case::default() },
+            EndCause::CgroupLimit,
+            0.99,
+        );
+        check(&Case { kernel_kill: Some(KillScope::Host), ..signal(SIGKILL) }, EndCause::HostMemory, 0.99);
+        check(&Case { is_signalled: true, ..signal(SIGTERM) }, EndCause::Memwarden, 0.99);
+        let counted = Some("/jobs".into());
+        check(&Case { counted_kill: counted.clone(), ..signal(SIGKILL) }, EndCause::CgroupLimit, 0.95);
+        // Another process of the cgroup was killed.
+        check(&Case { counted_kill: counted.clone(), ..signal(11) }, EndCause::Failed, 0.9);
+        check(&Case { counted_kill: counted, ..code(0) }, EndCause::Finished, 0.9);
+    }
+
+    #[test]
+    fn sigkill_without_an_oom_kill_was_sent_by_somebody() {
+        check(&signal(SIGKILL), EndCause::Killed, 0.9);
+        check(&code(137), EndCause::Killed, 0.9);
+        let full = Case { cgroup: level(Subject::cgroup(&"/a".into()), 98.0), ..signal(SIGKILL) };
+        check(&full, EndCause::Killed, 0.9);
+        // Without the kernel log, a full cgroup is the likely reason, and a guess is stated as one.
+        let blind = Case { sees_kernel_log: false, ..full };
+        let found = classify(&blind);
+        assert!((found.cause, found.probability < 0.8) == (EndCause::CgroupLimit, true), "{found:?}");
+        let blind = classify(&Case { sees_kernel_log: false, ..signal(SIGKILL) });
+        assert!((blind.cause, blind.probability <= 0.5) == (EndCause::Killed, true), "{blind:?}");
+        assert!(blind.evidence.contains(&EndEvidence::NoKernelLog));
+    }
+
+    #[test]
+    fn a_failed_allocation_is_own_growth_a_neighbour_or_fragmentation() {
+        let failed = |requested, allocated, reserved, free| FailedAllocation {
+            requested: Some(requested),
+            allocated: Some(allocated),
+            reserved: Some(reserved),
+            free: Some(free),
+            total: Some(80.0),
+        };
+        let with = |allocation, other: Option<f64>| Case {
+            allocation: Some(allocation),
+            gpu_other: other.map(|bytes| OtherHolder { workload: "other".into(), bytes }),
+            ..code(1)
+        };
+        check(&with(failed(4.0, 75.0, 77.0, 1.0), None), EndCause::GpuMemory, 0.9);
+        check(&with(failed(4.0, 60.0, 77.0, 1.0), None), EndCause::GpuFragmentation, 0.8);
+        check(&with(failed(4.0, 38.0, 39.0, 1.0), Some(40.0)), EndCause::GpuNeighbor, 0.8);
+        check(&with(failed(4.0, 75.0, 77.0, 1.0), Some(1.0)), EndCause::GpuMemory, 0.9);
+        check(&with(FailedAllocation::default(), None), EndCause::GpuMemory, 0.5);
+        // The program went on, and was killed later.
+        let later =
+            Case { status: Some(ExitStatus::Signal(SIGKILL)), ..with(failed(4.0, 75.0, 77.0, 1.0), None) };
+        check(&later, EndCause::Killed, 0.9);
+    }
+
+    #[test]
+    fn signals_and_codes() {
+        check(&code(0), EndCause::Finished, 0.9);
+        check(&code(1), EndCause::Failed, 0.9);
+        check(&signal(11), EndCause::Failed, 0.9);
+        check(&signal(SIGTERM), EndCause::Killed, 0.9);
+        check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
+        let full = level(Subject::place("shm"), 99.0);
+        check(&Case { shm: full, ..signal(SIGBUS) }, EndCause::SharedMemory, 0.95);
+        check(&Case { exception: "MemoryError".into(), ..code(1) }, EndCause::ProcessLimit, 0.8);
+        check(&Case { xid: Some(("0".into(), 79)), ..code(1) }, EndCause::GpuFault, 0.9);
+        check(&Case { will_not_fit: true, ..code(ABORTED) }, EndCause::WillNotFit, 0.9);
+        check(&code(ABORTED), EndCause::Failed, 0.9);
+    }
+
+    #[test]
+    fn what_is_not_known_is_unknown() {
+        let found = classify(&Case { sees_kernel_log: true, ..Case::default() });
+        assert_eq!((found.cause, found.evidence), (EndCause::Unknown, vec![EndEvidence::NoStatus]));
+        let bye = classify(&Case { said_bye: true, ..Case::default() });
+        assert_eq!(bye.cause, EndCause::Finished);
+        let raised = classify(&Case { said_bye: true, exception: "ValueError".into(), ..Case::default() });
+        assert_eq!(raised.cause, EndCause::Failed);
+    }
+}

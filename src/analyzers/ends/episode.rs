@@ -1,0 +1,193 @@
+//! Processes of one workload that end together.
+
+use std::sync::Arc;
+
+use super::classify::{Classified, KillScope, Level};
+use super::observed::{Gpu, Observed};
+use crate::model::analyzer::View;
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus};
+use crate::model::facts::Workload;
+use crate::model::finding::Subject;
+use crate::model::fit::Verdict;
+use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, real};
+use crate::sources::cgroup;
+
+/// Seconds after the last end of a process of the workload, and at most after the first one, at which the cause is stated.
+const SETTLE: f64 = 0.9;
+const SETTLE_MOST: f64 = 1.5;
+/// Most processes of one episode that are remembered.
+const MOST_MEMBERS: usize = 256;
+/// Bytes from which the end of a process that reported as no rank is stated.
+const LARGE: Bytes = Bytes::new(256 << 20);
+
+/// A process that has ended.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) key: ProcessKey,
+    pub(super) comm: Label,
+    /// Resident memory in the last sample.
+    pub(super) rss: Bytes,
+    pub(super) cgroup: Option<Label>,
+    /// The label of its rank; absent where it reported as none.
+    pub(super) rank: Option<Label>,
+}
+
+/// Processes of one workload that end together.
+#[derive(Debug)]
+pub(super) struct Episode {
+    pub(super) workload: Arc<Workload>,
+    pub(super) members: Vec<Member>,
+    /// Number of all processes that ended.
+    count: u64,
+    /// The last frame before.
+    frame: Option<Arc<Frame>>,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Episode {
+    pub(super) fn new(workload: &Arc<Workload>, frame: Option<Arc<Frame>>, now: Timestamp) -> Self {
+        Self { workload: Arc::clone(workload), members: Vec::new(), count: 0, frame, first: now, last: now }
+    }
+
+    pub(super) fn add(&mut self, member: Member, now: Timestamp) {
+        self.count += 1;
+        self.last = now;
+        if self.members.len() < MOST_MEMBERS {
+            self.members.push(member);
+        }
+    }
+
+    /// Whether all is known that will be.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        let since = |then: Timestamp| now.since(then).as_secs_f64();
+        since(self.last) >= SETTLE || since(self.first) >= SETTLE_MOST
+    }
+
+    /// The level of a resource in the frame before.
+    fn level(&self, wanted: impl Fn(&Subject) -> bool) -> Option<Level> {
+        let frame = self.frame.as_ref()?;
+        let levels =
+            frame.outlook.conclusions.iter().filter(|known| wanted(&known.subject)).filter_map(|known| {
+                let forecast = known.forecast.as_ref()?;
+                Some(Level {
+                    resource: known.subject.clone(),
+                    used: forecast.used_bytes,
+                    limit: forecast.limit_bytes,
+                })
+            });
+        levels.max_by(|one, other| (one.used / one.limit).total_cmp(&(other.used / other.limit)))
+    }
+
+    pub(super) fn host_level(&self) -> Option<Level> {
+        self.level(|subject| subject.resource.as_str() == "host")
+    }
+
+    pub(super) fn gpu_level(&self, gpus: &[Gpu]) -> Option<Level> {
+        self.level(|subject| {
+            subject.resource.as_str() == "gpu" && gpus.iter().any(|(_, uuid)| *uuid == subject.uuid)
+        })
+    }
+
+    /// The cgroup that was hit, which was full; where none is known, the fullest on the path of `group`.
+    pub(super) fn cgroup_level(
+        &self,
+        view: &View<'_>,
+        group: &Label,
+        hit: Option<&KillScope>,
+    ) -> Option<Level> {
+        let hit = match hit {
+            Some(KillScope::Cgroup(path)) if !path.is_empty() => Some(path),
+            _ => None,
+        };
+        if let Some(path) = hit {
+            let resource = Subject::cgroup(path);
+            let labels = std::slice::from_ref(path);
+            let before = self.frame.as_ref().and_then(|frame| {
+                frame.value(cgroup::metrics::LIMIT.desc.name, &[("cgroup", path.as_str())])
+            });
+            let limit = before.or_else(|| view.value(&cgroup::metrics::LIMIT, labels));
+            return limit.map(|limit| Level { resource, used: limit, limit });
+        }
+        self.level(|subject| {
+            let rest = group.as_str().strip_prefix(subject.cgroup.as_str());
+            subject.resource.as_str() == "cgroup"
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// Whether the daemon said in the frame before that a phase of this process will not fit.
+    pub(super) fn will_not_fit(&self, pid: u32) -> bool {
+        let pid = Label::from(pid);
+        let fits = self.frame.iter().flat_map(|frame| &frame.outlook.fits);
+        fits.into_iter().any(|fit| fit.pid == pid && fit.verdict == Verdict::WillNotFit)
+    }
+
+    /// The end, as it is published.
+    pub(super) fn end(
+        &self,
+        number: u64,
+        (member, found, step): (&Member, Classified, Option<u64>),
+        observed: Option<&Observed>,
+        is_whole: bool,
+    ) -> End {
+        let unix = self.first.unix().as_secs_f64();
+        let at = self.first.monotonic().as_secs_f64();
+        let saved = observed.and_then(|known| known.saved_unix);
+        let lost = observed.filter(|known| !known.gpus.is_empty() && found.cause != EndCause::Finished);
+        let lost = lost.and_then(|known| {
+            let since = unix - saved.or(known.started_unix)?;
+            Some(since.max(0.0) * real(known.gpus.len() as u64))
+        });
+        let curve = observed.iter().flat_map(|known| &known.curve).map(|(then, rss, gpu)| {
+            #[expect(clippy::cast_possible_truncation, reason = "seconds of the last minutes")]
+            let before = (at - then) as f32;
+            (before, *rss, *gpu)
+        });
+        End {
+            number,
+            unix_seconds: unix,
+            workload: self.workload.name.clone(),
+            run: observed.map(|known| known.run.clone()).unwrap_or_default(),
+            rank: member.rank.clone().unwrap_or_default(),
+            user_id: self.workload.user,
+            pid: member.key.pid,
+            comm: member.comm.clone(),
+            processes: self.count,
+            is_whole,
+            cause: found.cause,
+            probability: found.probability,
+            retry: found.cause.retry(),
+            used_bytes: found.level.as_ref().map(|level| level.used),
+            limit_bytes: found.level.as_ref().map(|level| level.limit),
+            resource: found.level.map(|level| level.resource),
+            other: found.other,
+            evidence: found.evidence,
+            step,
+            checkpoint_step: observed.and_then(|known| known.saved_step),
+            checkpoint_age_seconds: saved.map(|saved| (unix - saved).max(0.0)),
+            lost_gpu_seconds: lost,
+            curve: curve.collect(),
+        }
+    }
+}
+
+/// Whether an end is stated: that of a workload or of a rank, and of another process if a signal ended it that programs do not
+/// send to their own helpers, or if it held much memory.
+pub(super) fn is_notable(member: &Member, found: &Classified, is_whole: bool) -> bool {
+    /// SIGHUP, SIGINT, SIGPIPE and SIGTERM.
+    const ORDINARY: [i32; 4] = [1, 2, 13, 15];
+    let by_signal = found.evidence.iter().any(|seen| match seen {
+        EndEvidence::Status(ExitStatus::Signal(signal)) => !ORDINARY.contains(signal),
+        EndEvidence::KernelLog { .. } => true,
+        _ => false,
+    });
+    is_whole
+        || member.rank.is_some()
+        || by_signal
+        || (member.rss >= LARGE && found.cause != EndCause::Finished)
+}

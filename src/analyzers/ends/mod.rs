@@ -1,0 +1,292 @@
+//! Says how processes of workloads ended, and why.
+//!
+//! # What it says
+//! One [`End`] for each workload that ends, for each rank, and for each other process that a signal ended or that held much
+//! memory; processes of a workload that end together are one end, explained by the one whose cause is the strongest.
+//!
+//! # Method
+//! A process of the previous tick that is missing, or a zombie, has ended. What is known of it is collected for `SETTLE`:
+//! the kernel log, its exit status, what it reported last, XIDs, and the memory of the last frame before its end. The cause
+//! follows from these in the order of [`classify`].
+//!
+//! # When it stays silent
+//! About processes that no tick has seen, and about those without a workload. An end that nothing explains is unknown.
+
+mod classify;
+mod episode;
+pub mod metrics;
+mod observed;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::classify::{Case, Classified};
+use self::episode::{Episode, Member};
+use self::observed::{Observed, Recent};
+use super::Registration;
+use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
+use crate::model::ends::{End, EndCause, FailedAllocation};
+use crate::model::facts::{Facts, ProcessRow, ProcessTable};
+use crate::model::ids::WorkloadKey;
+use crate::model::label::Label;
+use crate::model::printable::escaped;
+use crate::model::time::Timestamp;
+use crate::model::timeline::{Entry, EntryKind};
+use crate::model::units::Count;
+
+/// Registration of the `ends` analyzer.
+pub static REGISTRATION: Registration = Registration {
+    name: "ends",
+    about: "Says how workloads, ranks and large processes ended, and why.",
+    options: &[],
+    metrics: metrics::METRICS,
+    check: |_| Vec::new(),
+    build: |_| Box::new(Ends::default()),
+};
+
+/// Most ends that are kept.
+const MOST: usize = 256;
+/// Most users with counters of their own.
+const MOST_USERS: usize = 64;
+
+#[derive(Default)]
+struct Ends {
+    workloads: HashMap<WorkloadKey, Observed>,
+    recent: Recent,
+    episodes: BTreeMap<WorkloadKey, Episode>,
+    ends: Arc<[Arc<End>]>,
+    /// The number of the last end.
+    last: u64,
+    counts: BTreeMap<(Label, EndCause), u64>,
+}
+
+impl Analyzer for Ends {
+    fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
+        if let Some((facts, table)) = view.facts().and_then(|facts| Some((facts, facts.processes.as_ref()?)))
+        {
+            self.recent.record(view, facts, now);
+            self.collect(facts, table, now);
+            self.close(view, facts, table, now);
+            observed::record(&mut self.workloads, view, facts, now);
+        }
+        for ((user, cause), count) in &self.counts {
+            out.batch.put(&metrics::ENDS, &[user.clone(), cause.label().into()], Count(*count));
+        }
+        out.outlook.ends = Arc::clone(&self.ends);
+    }
+
+    fn save(&self) -> Option<SavedState> {
+        let ends = Arc::clone(&self.ends);
+        Some(Box::new(move |out| {
+            serde_json::to_writer(out, &ends.iter().map(|end| &**end).collect::<Vec<_>>())
+        }))
+    }
+
+    fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
+        let mut ends: Vec<End> = serde_json::from_str(saved)?;
+        let before = ends.iter().map(|end| end.number).max().unwrap_or(0);
+        self.last += before;
+        ends.extend(self.ends.iter().map(|end| End { number: end.number + before, ..End::clone(end) }));
+        let excess = ends.len().saturating_sub(MOST);
+        self.ends = ends.into_iter().skip(excess).map(Arc::new).collect();
+        Ok(())
+    }
+}
+
+impl Ends {
+    /// Adds the processes that ended since the last tick to the episodes of their workloads.
+    fn collect(&mut self, facts: &Facts, table: &ProcessTable, now: Timestamp) {
+        let Some(before) = &facts.before.processes else { return };
+        let mut rows = table.rows.iter().peekable();
+        // Both are sorted by pid.
+        for member in &facts.before.workload_of {
+            let key = member.process;
+            while rows.next_if(|row| row.key.pid < key.pid).is_some() {}
+            if rows.peek().is_some_and(|row| row.key == key && !has_ended(row)) {
+                continue;
+            }
+            // It may have been a zombie already.
+            let Some(row) = before.get(key.pid).filter(|row| row.key == key && !has_ended(row)) else {
+                continue;
+            };
+            let rank = facts.before.ranks.iter().find(|rank| rank.key == Some(key));
+            let ended = Member {
+                key,
+                comm: row.comm.clone(),
+                rss: row.rss,
+                cgroup: row.cgroup.clone(),
+                rank: rank.map(|rank| rank.rank.clone()),
+            };
+            let workload = &member.workload;
+            let episode = self
+                .episodes
+                .entry(workload.key.clone())
+                .or_insert_with(|| Episode::new(workload, facts.before.frame.clone(), now));
+            episode.add(ended, now);
+        }
+    }
+
+    /// Publishes the ends about which all is known that will be.
+    fn close(&mut self, view: &View<'_>, facts: &Facts, table: &ProcessTable, now: Timestamp) {
+        let due: Vec<WorkloadKey> = self
+            .episodes
+            .iter()
+            .filter(|(_, episode)| episode.is_due(now))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            let Some(episode) = self.episodes.remove(&key) else { continue };
+            let is_alive = |row: &ProcessRow| !has_ended(row);
+            let is_whole = !facts.workload_of.iter().any(|member| {
+                member.workload.key == key && table.get(member.process.pid).is_some_and(is_alive)
+            });
+            let observed = self.workloads.get(&key);
+            let explained = episode.members.iter().map(|member| {
+                let case = case(view, &self.recent, &episode, (member, observed));
+                let said = said(facts, member, now);
+                let case = Case {
+                    said_bye: said.bye,
+                    exception: said.exception,
+                    allocation: said.allocation,
+                    ..case
+                };
+                (member, classify::classify(&case), said.step)
+            });
+            let strongest = explained.max_by(|one, other| {
+                let order = |(member, found, _): &(&Member, Classified, Option<u64>)| {
+                    (strength(found), member.rank.is_some(), member.rss)
+                };
+                order(one).cmp(&order(other))
+            });
+            let Some((member, found, step)) = strongest else { continue };
+            if !episode::is_notable(member, &found, is_whole) {
+                continue;
+            }
+            self.last += 1;
+            let end = episode.end(self.last, (member, found, step), observed, is_whole);
+            let user = observed.map(|known| known.user.clone()).unwrap_or_default();
+            let is_new = !self.counts.keys().any(|(known, _)| *known == user);
+            if !is_new || self.counts.len() < MOST_USERS * EndCause::ALL.len() {
+                *self.counts.entry((user, end.cause)).or_default() += 1;
+            }
+            self.keep(end);
+        }
+    }
+
+    /// Keeps an end in place of the oldest of the user with the most: at first one that finished.
+    fn keep(&mut self, end: End) {
+        let mut all: Vec<Arc<End>> = self.ends.to_vec();
+        all.push(Arc::new(end));
+        if all.len() > MOST {
+            let mut users = BTreeMap::<u32, usize>::new();
+            all.iter().for_each(|end| *users.entry(end.user_id).or_default() += 1);
+            let largest = users.into_iter().max_by_key(|(_, count)| *count).map(|(user, _)| user);
+            let of_user = |end: &Arc<End>| Some(end.user_id) == largest;
+            let finished = all.iter().position(|end| of_user(end) && !end.is_abnormal());
+            if let Some(place) = finished.or_else(|| all.iter().position(of_user)) {
+                all.remove(place);
+            }
+        }
+        self.ends = all.into();
+    }
+}
+
+/// Whether only the zombie of a process is left.
+const fn has_ended(row: &ProcessRow) -> bool {
+    matches!(row.state, b'Z' | b'X' | b'x') && row.threads <= 1
+}
+
+/// What a process explains of the others that ended with it: the killed rank of a run explains those that its launcher ended
+/// then.
+fn strength(found: &Classified) -> u32 {
+    match found.cause {
+        EndCause::CgroupLimit | EndCause::HostMemory => 6,
+        EndCause::WillNotFit | EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => 5,
+        EndCause::GpuFault | EndCause::SharedMemory | EndCause::ProcessLimit => 4,
+        EndCause::Memwarden => 3,
+        EndCause::Failed => 2,
+        EndCause::Killed | EndCause::Unknown => 1,
+        EndCause::Finished => 0,
+    }
+}
+
+/// What a process reported over the job socket before its end.
+#[derive(Default)]
+struct Said {
+    bye: bool,
+    exception: Label,
+    allocation: Option<FailedAllocation>,
+    step: Option<u64>,
+}
+
+fn said(facts: &Facts, member: &Member, now: Timestamp) -> Said {
+    /// Seconds before its end in which a failed allocation is the reason of it.
+    const LATELY: f64 = 60.0;
+    let unix = now.unix().as_secs_f64();
+    let mut found = Said::default();
+    if member.rank.is_none() {
+        return found;
+    }
+    let own = facts.timeline.entries.iter().rev();
+    let own = own.take_while(|entry| unix - entry.unix_seconds <= 2.0 * LATELY);
+    let detail = |entry: &Entry| -> Value {
+        entry.detail.as_ref().and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
+    };
+    for entry in own.filter(|entry| entry.pid == member.key.pid) {
+        match entry.kind {
+            EntryKind::End => {
+                found.bye = entry.name.as_str() == "bye";
+                found.step = entry.step;
+                if let Some(name) = detail(entry)["exception"].as_str() {
+                    found.exception = escaped(name).into_owned().into();
+                }
+            }
+            EntryKind::Oom if found.allocation.is_none() && unix - entry.unix_seconds <= LATELY => {
+                let detail = detail(entry);
+                let bytes = |key: &str| detail[key].as_f64();
+                found.allocation = Some(FailedAllocation {
+                    requested: bytes("requested"),
+                    allocated: bytes("allocated"),
+                    reserved: bytes("reserved"),
+                    free: bytes("free"),
+                    total: bytes("total"),
+                });
+                found.step = found.step.or(entry.step);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What was observed of a process from outside.
+fn case(
+    view: &View<'_>,
+    recent: &Recent,
+    episode: &Episode,
+    (member, observed): (&Member, Option<&Observed>),
+) -> Case {
+    let kernel_kill = recent.kill_of(member.key);
+    let group = member.cgroup.clone().or_else(|| Some(observed?.cgroup.clone())).unwrap_or_default();
+    let gpus = observed.map_or(&[][..], |known| &known.gpus);
+    Case {
+        status: recent.status_of(member.key),
+        counted_kill: recent.counted_kill(&group),
+        sees_kernel_log: observed::is_ok(view, "kmsg"),
+        is_signalled: false,
+        will_not_fit: episode.will_not_fit(member.key.pid),
+        cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref()),
+        host: episode.host_level(),
+        gpu: episode.gpu_level(gpus),
+        gpu_other: observed::gpu_other(view, &episode.workload.name, gpus),
+        host_other: observed::host_other(view, &episode.workload.name),
+        shm: None,
+        xid: recent.xid_of(gpus),
+        kernel_kill,
+        ..Case::default()
+    }
+}

@@ -1,0 +1,207 @@
+//! What is remembered of running workloads, and of the last seconds of the host, until a process ends.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::classify::KillScope;
+use crate::model::analyzer::View;
+use crate::model::ends::{ExitStatus, OtherHolder};
+use crate::model::facts::Facts;
+use crate::model::ids::{ProcessKey, WorkloadKey};
+use crate::model::label::Label;
+use crate::model::point::Point;
+use crate::model::source::Status;
+use crate::model::time::Timestamp;
+use crate::model::units::whole;
+use crate::sources::gpu::metrics::XID_ERRORS;
+use crate::sources::{cgroup, memory, training, workload};
+
+/// Most points of the curve of a workload, and how many seconds it covers: two minutes at a sample each second.
+const MOST_POINTS: usize = 128;
+const CURVE: f64 = 120.0;
+/// Seconds for which exit statuses and kills are remembered; the end of a process is seen in the tick after them.
+const KEPT: f64 = 10.0;
+/// Seconds before the end of a process in which an XID is the reason of it.
+const XID: f64 = 30.0;
+/// Most exit statuses that are remembered.
+const MOST_STATUSES: usize = 16_384;
+/// Share of the memory of the host above which another workload is worth naming.
+const NOTICEABLE: f64 = 0.1;
+
+/// One GPU of a workload, by index and UUID.
+pub(super) type Gpu = (Label, Label);
+
+/// What is known of a running workload.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pub(super) user: Label,
+    pub(super) run: Label,
+    pub(super) cgroup: Label,
+    /// The GPUs that it was last seen on.
+    pub(super) gpus: Vec<Gpu>,
+    /// When it started, and when its last checkpoint was saved, in seconds since 1970.
+    pub(super) started_unix: Option<f64>,
+    pub(super) saved_unix: Option<f64>,
+    pub(super) saved_step: Option<u64>,
+    /// Seconds on the monotonic clock, resident memory and GPU memory, in bytes.
+    pub(super) curve: VecDeque<(f64, f64, Option<f64>)>,
+    seen: f64,
+}
+
+/// Records the workloads that are tracked in this tick.
+pub(super) fn record(
+    known: &mut HashMap<WorkloadKey, Observed>,
+    view: &View<'_>,
+    facts: &Facts,
+    now: Timestamp,
+) {
+    use workload::metrics::{GPU_MEMORY, RSS, START};
+    let at = now.monotonic().as_secs_f64();
+    let by_name = |points: &[Point]| -> HashMap<Label, f64> {
+        points.iter().filter_map(|point| Some((point.labels.first()?.clone(), point.value))).collect()
+    };
+    let (rss, start) = (by_name(view.points(&RSS)), by_name(view.points(&START)));
+    let mut gpus: HashMap<&Label, (Vec<Gpu>, f64)> = HashMap::new();
+    for point in view.points(&GPU_MEMORY) {
+        let [name, gpu, uuid] = &*point.labels else { continue };
+        let (all, sum) = gpus.entry(name).or_default();
+        all.push((gpu.clone(), uuid.clone()));
+        *sum += point.value;
+    }
+    let mut saved: HashMap<&Label, f64> = HashMap::new();
+    for point in view.points(&training::metrics::CHECKPOINT_SAVED) {
+        let latest = saved.entry(&point.labels[0]).or_insert(point.value);
+        *latest = latest.max(point.value);
+    }
+    let steps = view.points(&training::metrics::CHECKPOINT_STEP);
+    for (workload, names) in facts.workloads.iter().zip(&facts.workload_names) {
+        let Some(used) = rss.get(&workload.name).copied() else { continue };
+        let own = known.entry(workload.key.clone()).or_default();
+        own.seen = at;
+        if own.user != names.user || own.run != names.run.name || own.cgroup != names.cgroup {
+            (own.user, own.run, own.cgroup) =
+                (names.user.clone(), names.run.name.clone(), names.cgroup.clone());
+        }
+        let on_gpus = gpus.remove(&workload.name);
+        let gpu_memory = on_gpus.as_ref().map(|(_, sum)| *sum);
+        if let Some((all, _)) = on_gpus {
+            own.gpus = all;
+        }
+        own.started_unix = start.get(&workload.name).copied().or(own.started_unix);
+        if let Some(saved) = saved.get(&workload.name) {
+            own.saved_unix = Some(*saved);
+            let step = steps.iter().filter(|point| point.labels[0] == workload.name);
+            own.saved_step = step.map(|point| whole(point.value)).max();
+        }
+        while own.curve.len() >= MOST_POINTS || own.curve.front().is_some_and(|point| at - point.0 > CURVE) {
+            own.curve.pop_front();
+        }
+        own.curve.push_back((at, used, gpu_memory));
+    }
+    known.retain(|_, own| at - own.seen <= KEPT);
+}
+
+/// The last seconds of the host.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
+    kills: HashMap<ProcessKey, (KillScope, f64)>,
+    /// The counter of OOM kills of each cgroup, and when it last rose.
+    counters: HashMap<Label, (f64, f64)>,
+    /// The count of each XID of a GPU, and when it last rose.
+    xids: BTreeMap<(Gpu, u32), (f64, f64)>,
+    now: f64,
+}
+
+impl Recent {
+    /// Records what the sources reported in this tick.
+    pub(super) fn record(&mut self, view: &View<'_>, facts: &Facts, now: Timestamp) {
+        let is_first = self.now == 0.0;
+        let now = now.monotonic().as_secs_f64();
+        self.now = now;
+        self.statuses.retain(|_, (_, at)| now - *at <= KEPT);
+        self.kills.retain(|_, (_, at)| now - *at <= KEPT);
+        for exited in &facts.exited {
+            if self.statuses.len() < MOST_STATUSES || self.statuses.contains_key(&exited.process) {
+                self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
+            }
+        }
+        for victim in &facts.oom_victims {
+            let scope = if victim.in_cgroup {
+                KillScope::Cgroup(victim.limit_cgroup.clone())
+            } else {
+                KillScope::Host
+            };
+            self.kills.insert(victim.process, (scope, now));
+        }
+        let mut counters = HashMap::with_capacity(self.counters.len());
+        for point in view.points(&cgroup::metrics::EVENTS) {
+            let [path, event] = &*point.labels else { continue };
+            if event.as_str() == "oom_kill" {
+                let (value, at) = self.counters.remove(path).unwrap_or((point.value, f64::NEG_INFINITY));
+                let at = if point.value > value { now } else { at };
+                counters.insert(path.clone(), (point.value, at));
+            }
+        }
+        self.counters = counters;
+        for point in view.points(&XID_ERRORS) {
+            let [gpu, uuid, xid, _] = &*point.labels else { continue };
+            let Ok(xid) = xid.as_str().parse() else { continue };
+            // A series appears with the first error.
+            let known = self.xids.entry(((gpu.clone(), uuid.clone()), xid));
+            let (value, at) = known.or_insert((if is_first { point.value } else { 0.0 }, f64::NEG_INFINITY));
+            if point.value > *value {
+                (*value, *at) = (point.value, now);
+            }
+        }
+    }
+
+    pub(super) fn status_of(&self, process: ProcessKey) -> Option<ExitStatus> {
+        self.statuses.get(&process).map(|(status, _)| *status)
+    }
+
+    pub(super) fn kill_of(&self, process: ProcessKey) -> Option<KillScope> {
+        self.kills.get(&process).map(|(scope, _)| scope.clone())
+    }
+
+    /// The cgroup on the path of `group`, itself included, whose counter of OOM kills rose in the last seconds.
+    pub(super) fn counted_kill(&self, group: &Label) -> Option<Label> {
+        let on_path = |path: &Label| {
+            let rest = group.as_str().strip_prefix(path.as_str().trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let rose = self.counters.iter().filter(|(path, (_, at))| self.now - at <= KEPT && on_path(path));
+        // The counters of a cgroup include those of its descendants.
+        rose.map(|(path, _)| path).max_by_key(|path| path.as_str().len()).cloned()
+    }
+
+    /// The newest XID of one of these GPUs.
+    pub(super) fn xid_of(&self, gpus: &[Gpu]) -> Option<(Label, u32)> {
+        let newest =
+            self.xids.iter().filter(|((gpu, _), (_, at))| self.now - at <= XID && gpus.contains(gpu));
+        newest.max_by(|one, other| one.1.1.total_cmp(&other.1.1)).map(|((gpu, xid), _)| (gpu.0.clone(), *xid))
+    }
+}
+
+/// Whether the last sample of a source was complete.
+pub(super) fn is_ok(view: &View<'_>, source: &str) -> bool {
+    view.sources().iter().any(|report| report.source == source && report.status == Status::Ok)
+}
+
+/// The workload other than `own` with the most memory on one of these GPUs.
+pub(super) fn gpu_other(view: &View<'_>, own: &Label, gpus: &[Gpu]) -> Option<OtherHolder> {
+    let on_them = view
+        .points(&workload::metrics::GPU_MEMORY)
+        .iter()
+        .filter(|point| point.labels[0] != *own && gpus.iter().any(|(_, uuid)| *uuid == point.labels[2]));
+    let largest = on_them.max_by(|one, other| one.value.total_cmp(&other.value))?;
+    Some(OtherHolder { workload: largest.labels[0].clone(), bytes: largest.value })
+}
+
+/// The workload other than `own` with the most resident memory, if it holds a noticeable share of the host's.
+pub(super) fn host_other(view: &View<'_>, own: &Label) -> Option<OtherHolder> {
+    let others = view.points(&workload::metrics::RSS).iter().filter(|point| point.labels[0] != *own);
+    let largest = others.max_by(|one, other| one.value.total_cmp(&other.value))?;
+    let total = view.value(&memory::metrics::TOTAL, &[])?;
+    (largest.value >= NOTICEABLE * total)
+        .then(|| OtherHolder { workload: largest.labels[0].clone(), bytes: largest.value })
+}

@@ -1,0 +1,211 @@
+//! The exit status of every process of the host, from the kernel's process events connector
+//! (drivers/connector/cn_proc.c, `CONFIG_PROC_EVENTS`).
+//!
+//! Only the parent of a process learns its exit status from wait(2). The connector reports it to others: to every user since
+//! Linux 6.6, before with `CAP_NET_ADMIN`, and in the initial network namespace only.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::clock;
+
+/// `CN_IDX_PROC` and `CN_VAL_PROC` (linux/connector.h); the index is also the number of the multicast group.
+const PROC: u32 = 1;
+/// `PROC_EVENT_EXIT` (linux/cn_proc.h).
+const EXIT: u32 = 0x8000_0000;
+/// `PROC_CN_MCAST_LISTEN`.
+const LISTEN: u32 = 1;
+/// Lengths of `struct nlmsghdr` and `struct cn_msg`.
+const NETLINK_HEADER: usize = 16;
+const CONNECTOR_HEADER: usize = 20;
+/// `NLMSG_DONE`.
+const DONE: u16 = 3;
+/// Bytes that the kernel may queue between two reads, about 4,000 events.
+const QUEUE: usize = 4 << 20;
+/// Inode of the initial pid namespace (`PROC_PID_INIT_INO`): the pids in events are those of this namespace.
+const INITIAL: &str = "pid:[4026531836]";
+
+/// The end of one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitEvent {
+    /// Its thread id.
+    pub tid: u32,
+    /// The pid of its process.
+    pub pid: u32,
+    /// The status as wait(2) has it.
+    pub status: i32,
+    /// When, after boot.
+    pub at: Duration,
+}
+
+/// What one read returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Whether the kernel dropped events because the queue was full.
+    pub has_lost: bool,
+}
+
+/// A subscription to the ends of all processes.
+#[derive(Debug)]
+pub struct ExitEvents {
+    socket: OwnedFd,
+}
+
+impl ExitEvents {
+    /// Subscribes; `proc` is the process file system whose pids the caller knows.
+    ///
+    /// # Errors
+    /// A kernel without the connector, a network or pid namespace other than the initial one, or missing rights.
+    pub fn open(proc: &Path) -> io::Result<Self> {
+        let own = proc.join("self/ns/pid");
+        let first = proc.join("1/ns/pid");
+        let namespace = std::fs::read_link(own).or_else(|_| std::fs::read_link(first))?;
+        if namespace.as_os_str() != INITIAL {
+            let why = "not in the initial pid namespace, whose pids the kernel's process events have";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            flags,
+            Some(netlink::CONNECTOR),
+        )?;
+        // Without CAP_NET_ADMIN the limit of the system holds.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, QUEUE)?;
+        }
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, PROC))?;
+        // Before Linux 6.6 the kernel ignores a request with a filter, and delivers events of all kinds.
+        for request in [&[LISTEN][..], &[LISTEN, EXIT]] {
+            rustix::net::send(&socket, &subscription(request), SendFlags::empty())?;
+        }
+        Ok(Self { socket })
+    }
+
+    /// Passes on at most `most` queued events, the oldest first.
+    ///
+    /// # Errors
+    /// The socket cannot be read.
+    pub fn drain(&mut self, most: usize, mut each: impl FnMut(ExitEvent)) -> io::Result<Drained> {
+        let mut buffer = [0_u8; 256];
+        // The kernel's clock of events stands still while the host is suspended.
+        let awake = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+        let suspended = clock::now().monotonic().saturating_sub(awake);
+        let mut found = Drained::default();
+        for _ in 0..most {
+            match rustix::net::recvfrom(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((length, _, sender)) => {
+                    // Messages of the kernel come from port 0.
+                    let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
+                    if sender.is_some_and(|sender| sender.pid() == 0) {
+                        let found = event(buffer.get(..length).unwrap_or_default());
+                        let found = found.map(|event| ExitEvent { at: event.at + suspended, ..event });
+                        found.into_iter().for_each(&mut each);
+                    }
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::NOBUFS) => found.has_lost = true,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The message that subscribes.
+fn subscription(request: &[u32]) -> Vec<u8> {
+    let body: Vec<u8> = request.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let total = NETLINK_HEADER + CONNECTOR_HEADER + body.len();
+    let mut message = Vec::with_capacity(total);
+    // struct nlmsghdr: length, type, flags, sequence number, port.
+    message.extend((total as u32).to_ne_bytes());
+    message.extend(DONE.to_ne_bytes());
+    message.extend([0; 10]);
+    // struct cn_msg: index, value, sequence number, acknowledgement, length, flags.
+    for word in [PROC, PROC, 0, 0] {
+        message.extend(word.to_ne_bytes());
+    }
+    message.extend((body.len() as u16).to_ne_bytes());
+    message.extend([0; 2]);
+    message.extend(body);
+    message
+}
+
+/// The event in a message; nothing if it is another one, or truncated.
+fn event(message: &[u8]) -> Option<ExitEvent> {
+    let word = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
+    if word(NETLINK_HEADER)? != PROC || word(NETLINK_HEADER + 4)? != PROC {
+        return None;
+    }
+    // struct proc_event: kind, CPU, nanoseconds; then thread, process, status, signal to the parent.
+    let body = NETLINK_HEADER + CONNECTOR_HEADER;
+    if word(body)? != EXIT {
+        return None;
+    }
+    let at = u64::from_ne_bytes(message.get(body + 8..body + 16)?.try_into().ok()?);
+    let status = i32::from_ne_bytes(message.get(body + 24..body + 28)?.try_into().ok()?);
+    Some(ExitEvent { tid: word(body + 16)?, pid: word(body + 20)?, status, at: Duration::from_nanos(at) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Instant;
+
+    #[test]
+    fn the_status_of_a_process_is_reported() {
+        let mut events = match ExitEvents::open(Path::new("/proc")) {
+            Ok(events) => events,
+            Err(error) => {
+                eprintln!("skipped: no process events here: {error}");
+                return;
+            }
+        };
+        let mut expected = Vec::new();
+        for (script, status) in [("exit 3", 0x300), ("kill -9 $$", 9), ("true", 0)] {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            child.wait().unwrap();
+            expected.push((child.id(), status));
+        }
+        let (mut found, begun) = (Vec::new(), Instant::now());
+        while begun.elapsed() < Duration::from_secs(10) {
+            let keep = |event: ExitEvent| found.push((event.tid, event.status));
+            events.drain(10_000, keep).unwrap();
+            if expected.iter().all(|one| found.contains(one)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{expected:?} are not in {found:?}");
+    }
+
+    #[test]
+    fn other_and_truncated_messages_are_no_events() {
+        let mut message = vec![0_u8; NETLINK_HEADER + CONNECTOR_HEADER + 40];
+        let put = |message: &mut Vec<u8>, at: usize, word: u32| {
+            message[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        };
+        let body = NETLINK_HEADER + CONNECTOR_HEADER;
+        for (at, word) in
+            [(16, PROC), (20, PROC), (body, EXIT), (body + 16, 8), (body + 20, 7), (body + 24, 9)]
+        {
+            put(&mut message, at, word);
+        }
+        assert_eq!(event(&message), Some(ExitEvent { tid: 8, pid: 7, status: 9, at: Duration::ZERO }));
+        for length in 0..body + 28 {
+            assert_eq!(event(&message[..length]), None, "{length}");
+        }
+        put(&mut message, body, 1);
+        assert_eq!(event(&message), None);
+    }
+}

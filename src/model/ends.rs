@@ -1,0 +1,236 @@
+//! How processes of workloads ended, and why.
+
+use serde::{Deserialize, Serialize};
+
+use super::finding::Subject;
+use super::health::Health;
+use super::label::Label;
+use super::names::named;
+
+named! {
+    /// Why a process ended.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum EndCause {
+        /// The limit of a cgroup was reached.
+        CgroupLimit = "cgroup_limit",
+        /// The memory of the host was exhausted.
+        HostMemory = "host_memory",
+        /// `/dev/shm` or another file system in memory was full (SIGBUS).
+        SharedMemory = "shared_memory",
+        /// A GPU was full by the memory of the process itself.
+        GpuMemory = "gpu_memory",
+        /// A GPU was full by the memory of another workload.
+        GpuNeighbor = "gpu_neighbor",
+        /// The allocator had reserved enough memory of the GPU, in blocks that were too small.
+        GpuFragmentation = "gpu_fragmentation",
+        /// An allocation on the host was refused: a limit of the process or of the kernel.
+        ProcessLimit = "process_limit",
+        /// It ended itself because its memory would not have fitted.
+        WillNotFit = "will_not_fit",
+        /// A GPU reported an error (XID).
+        GpuFault = "gpu_fault",
+        /// Protection of memwarden ended it.
+        Memwarden = "memwarden",
+        /// Another program or a person ended it by a signal.
+        Killed = "killed",
+        /// It failed by itself: an exception, an exit code or a signal of its own. No lack of memory is known.
+        Failed = "failed",
+        /// It ended with success.
+        Finished = "finished",
+        /// It is not known.
+        #[default]
+        Unknown = "unknown",
+    }
+}
+
+named! {
+    /// Whether the same command can succeed where it is started again without a change.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Retry {
+        /// It will end in the same way.
+        CannotHelp = "cannot_help",
+        /// What ended it was not of its own making.
+        MayHelp = "may_help",
+        /// It is not known.
+        #[default]
+        Unknown = "unknown",
+    }
+}
+
+impl EndCause {
+    /// Whether it ended for lack of memory.
+    pub const fn is_memory(self) -> bool {
+        matches!(
+            self,
+            Self::CgroupLimit
+                | Self::HostMemory
+                | Self::SharedMemory
+                | Self::GpuMemory
+                | Self::GpuNeighbor
+                | Self::GpuFragmentation
+                | Self::ProcessLimit
+                | Self::WillNotFit
+        )
+    }
+
+    /// Whether starting it again can help.
+    pub const fn retry(self) -> Retry {
+        match self {
+            Self::CgroupLimit
+            | Self::SharedMemory
+            | Self::GpuMemory
+            | Self::GpuFragmentation
+            | Self::ProcessLimit
+            | Self::WillNotFit => Retry::CannotHelp,
+            Self::HostMemory | Self::GpuNeighbor | Self::GpuFault | Self::Memwarden | Self::Killed => {
+                Retry::MayHelp
+            }
+            Self::Failed | Self::Finished | Self::Unknown => Retry::Unknown,
+        }
+    }
+}
+
+/// The health of an end: what ended for lack of memory, or by a fault of a GPU, is critical.
+impl From<EndCause> for Health {
+    fn from(cause: EndCause) -> Self {
+        match cause {
+            EndCause::Finished => Self::Ok,
+            EndCause::Unknown => Self::Unknown,
+            EndCause::Failed | EndCause::Killed | EndCause::Memwarden => Self::Warning,
+            _ => Self::Critical,
+        }
+    }
+}
+
+/// The exit status of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It called exit(3) with this code.
+    Code(i32),
+    /// It was ended by this signal.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// A status as wait(2) has it.
+    pub const fn of_wait(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self::Code((status >> 8) & 0xff),
+            signal => Self::Signal(signal),
+        }
+    }
+}
+
+/// An allocation on a device that failed, as the process reported it, in bytes; absent where it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FailedAllocation {
+    pub requested: Option<f64>,
+    /// What the allocator had given to tensors.
+    pub allocated: Option<f64>,
+    /// What the allocator held of the device.
+    pub reserved: Option<f64>,
+    /// What was free on the device.
+    pub free: Option<f64>,
+    pub total: Option<f64>,
+}
+
+/// One observation that a cause follows from, or what could not be observed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndEvidence {
+    /// The kernel logged that its OOM killer killed the process: for the limit of this cgroup, or for the host (empty).
+    KernelLog { limit_cgroup: Label },
+    /// The counter of OOM kills of this cgroup rose when the process ended.
+    KillCounter { cgroup: Label },
+    /// The exit status.
+    Status(ExitStatus),
+    /// The process reported an uncaught exception of this type.
+    Exception { name: Label },
+    /// The process reported that an allocation failed.
+    Allocation(FailedAllocation),
+    /// The share of a resource that was used in the last sample before the end, 0 to 1.
+    Used { resource: Subject, share: f64 },
+    /// The GPU reported this XID within the last half minute.
+    Xid { gpu: Label, xid: u32 },
+    /// Protection sent it a signal.
+    Signalled,
+    /// The kernel log cannot be read: an OOM kill would not be known from it.
+    NoKernelLog,
+    /// The exit status is not known.
+    NoStatus,
+}
+
+/// Another workload that held memory of the exhausted resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OtherHolder {
+    pub workload: Label,
+    pub bytes: f64,
+}
+
+/// The end of a process, or of processes of one workload that ended together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// Counts the ends of this node.
+    pub number: u64,
+    /// When it was seen, in seconds since 1970.
+    pub unix_seconds: f64,
+    pub workload: Label,
+    /// The name of the run; empty where it is not known.
+    pub run: Label,
+    /// The rank of the process; empty where it reported none.
+    pub rank: Label,
+    pub user_id: u32,
+    /// The process whose end explains those of the others.
+    pub pid: u32,
+    pub comm: Label,
+    /// Number of processes of the workload that ended with it, itself included.
+    pub processes: u64,
+    /// Whether no process of the workload is left.
+    pub is_whole: bool,
+    pub cause: EndCause,
+    /// Probability of the cause, 0 to 1.
+    pub probability: f64,
+    pub retry: Retry,
+    /// The resource that was exhausted; absent where none was, or which one is not known.
+    pub resource: Option<Subject>,
+    pub used_bytes: Option<f64>,
+    pub limit_bytes: Option<f64>,
+    /// Who held most of the resource besides it.
+    pub other: Option<OtherHolder>,
+    /// The strongest first.
+    pub evidence: Vec<EndEvidence>,
+    /// The last optimizer step that it completed.
+    pub step: Option<u64>,
+    /// The step of its last checkpoint, and how old that was, in seconds.
+    pub checkpoint_step: Option<u64>,
+    pub checkpoint_age_seconds: Option<f64>,
+    /// What was lost: seconds since its last checkpoint, or since its start, times the number of its GPUs; absent where it
+    /// used none, or ended with success.
+    pub lost_gpu_seconds: Option<f64>,
+    /// Seconds before its end, resident memory and GPU memory of the workload in bytes; the oldest first.
+    pub curve: Vec<(f32, f64, Option<f64>)>,
+}
+
+impl End {
+    /// The health of the end.
+    pub fn health(&self) -> Health {
+        self.cause.into()
+    }
+
+    /// Whether people look for its reason.
+    pub fn is_abnormal(&self) -> bool {
+        self.cause != EndCause::Finished
+    }
+}
+
+/// What the daemon answers to `memwarden why`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShownEnds {
+    /// Grows when a key changes its meaning or disappears.
+    pub schema_version: u32,
+    /// The newest first.
+    pub ends: Vec<End>,
+}

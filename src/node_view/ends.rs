@@ -1,0 +1,222 @@
+//! How a process ended, in words.
+
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, Retry};
+use crate::model::finding::Subject;
+use crate::model::format;
+use crate::model::printable::escaped;
+
+/// Probability from which a cause is stated without a word of doubt, and from which it is called probable.
+const CERTAIN: f64 = 0.9;
+const PROBABLE: f64 = 0.6;
+
+/// How it ended, and why, in one sentence.
+pub fn sentence(end: &End) -> String {
+    format!("{} {}.", who(end), how(end))
+}
+
+/// Whether starting it again can help, what was lost, and what to do: the sentences after the first.
+pub fn remarks(end: &End) -> Vec<String> {
+    let retry = match end.retry {
+        Retry::CannotHelp => Some("Starting it again without a change cannot help.".to_owned()),
+        Retry::MayHelp => Some("Starting it again may help.".to_owned()),
+        Retry::Unknown => None,
+    };
+    [retry, lost(end), advice(end)].into_iter().flatten().collect()
+}
+
+fn who(end: &End) -> String {
+    let rank = if end.rank.is_empty() { String::new() } else { format!("rank {}, ", end.rank) };
+    let who = format!(
+        "{} ({rank}pid {}) of {}",
+        escaped(end.comm.as_str()),
+        end.pid,
+        escaped(end.workload.as_str())
+    );
+    match end.processes {
+        0 | 1 => who,
+        more => format!("{who} (and {} with it)", format::counted(more - 1, "process")),
+    }
+}
+
+fn how(end: &End) -> String {
+    let certainty = match end.probability {
+        p if p >= CERTAIN => "",
+        p if p >= PROBABLE => "probably ",
+        _ => "possibly ",
+    };
+    let resource = end.resource.as_ref().map(Subject::to_string).unwrap_or_default();
+    let limit = end.limit_bytes.map_or_else(String::new, |limit| format!(" ({})", format::bytes(limit)));
+    let other = end.other.as_ref().map_or_else(String::new, |other| {
+        format!("; {} held {}", escaped(other.workload.as_str()), format::bytes(other.bytes))
+    });
+    match end.cause {
+        EndCause::CgroupLimit if resource.is_empty() => {
+            format!("was {certainty}killed by the kernel, because the limit of a cgroup was reached")
+        }
+        EndCause::CgroupLimit => {
+            format!("was {certainty}killed by the kernel, because the limit of {resource}{limit} was reached")
+        }
+        EndCause::HostMemory => format!(
+            "was {certainty}killed by the kernel, because the memory of the host{limit} was exhausted{other}"
+        ),
+        EndCause::SharedMemory => {
+            format!("ended by SIGBUS, {certainty}because /dev/shm or another tmpfs was full")
+        }
+        EndCause::GpuMemory => {
+            format!("ended, {certainty}because its own memory filled {}{limit}", or(&resource, "the GPU"))
+        }
+        EndCause::GpuNeighbor => format!(
+            "ended, {certainty}because other memory filled {}{limit}{other}",
+            or(&resource, "the GPU")
+        ),
+        EndCause::GpuFragmentation => format!(
+            "ended, {certainty}because its allocator had enough memory of {} only in blocks that were too small",
+            or(&resource, "the GPU")
+        ),
+        EndCause::ProcessLimit => {
+            format!("ended, {certainty}because an allocation on the host was refused")
+        }
+        EndCause::WillNotFit => "ended itself, because its memory would not have fitted".to_owned(),
+        EndCause::GpuFault => format!("ended, {certainty}because of an error of its GPU{}", xid(end)),
+        EndCause::Memwarden => "was ended by memory protection".to_owned(),
+        EndCause::Killed => {
+            let by = status(end).replacen(" with ", " by ", 1);
+            format!("was ended{by}, {certainty}sent by another program or a person")
+        },
+        EndCause::Failed => format!("failed{}", status(end)),
+        EndCause::Finished => "finished".to_owned(),
+        EndCause::Unknown => "ended; why is not known".to_owned(),
+    }
+}
+
+fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+fn xid(end: &End) -> String {
+    let found = end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::Xid { gpu, xid } => Some(format!(" (XID {xid} of GPU {gpu})")),
+        _ => None,
+    });
+    found.unwrap_or_default()
+}
+
+/// The exception, or the exit status.
+fn status(end: &End) -> String {
+    let exception = end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::Exception { name } => Some(format!(" by the exception {name}")),
+        _ => None,
+    });
+    let status = end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::Status(status) => Some(status_words(*status)),
+        _ => None,
+    });
+    exception.or_else(|| status.map(|status| format!(" with {status}"))).unwrap_or_default()
+}
+
+fn status_words(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Code(code) => format!("exit code {code}"),
+        ExitStatus::Signal(signal) => format!("signal {signal}"),
+    }
+}
+
+fn lost(end: &End) -> Option<String> {
+    if end.cause == EndCause::Finished {
+        return None;
+    }
+    let step = end.step.map(|step| format!("It had completed step {step}"));
+    let saved = end.checkpoint_age_seconds.map(|age| {
+        let step = end.checkpoint_step.map_or_else(String::new, |step| format!(" of step {step}"));
+        format!("its last checkpoint{step} was {} old", format::duration(age))
+    });
+    let gpus = end.lost_gpu_seconds.map(|seconds| format!("{:.1} GPU hours are lost", seconds / 3600.0));
+    let parts: Vec<String> = [step, saved, gpus].into_iter().flatten().collect();
+    let mut text = parts.join("; ");
+    let first = text.chars().next()?.to_uppercase().to_string();
+    text.replace_range(..1, &first);
+    Some(format!("{text}."))
+}
+
+fn advice(end: &End) -> Option<String> {
+    let allocation = end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::Allocation(failed) => Some(failed),
+        _ => None,
+    });
+    Some(match end.cause {
+        EndCause::CgroupLimit => {
+            "Raise the limit, or lower what it uses (memwarden oom and leak say what grows).".to_owned()
+        }
+        EndCause::HostMemory => "Give each workload of the host a limit, or move one of them.".to_owned(),
+        EndCause::SharedMemory => {
+            "Enlarge /dev/shm (docker --shm-size, --ipc=host, an emptyDir of medium Memory), or use fewer loader workers."
+                .to_owned()
+        }
+        EndCause::GpuMemory => missing(allocation)?,
+        EndCause::GpuNeighbor => "Let the other workload end, or use another GPU.".to_owned(),
+        EndCause::GpuFragmentation => {
+            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless it is set.".to_owned()
+        }
+        EndCause::ProcessLimit => "Check ulimit -v and vm.overcommit_memory.".to_owned(),
+        EndCause::GpuFault => "See the XID on the page of the node, and whether the GPU needs a reset.".to_owned(),
+        _ => return None,
+    })
+}
+
+/// By how much the allocation did not fit.
+fn missing(failed: Option<&FailedAllocation>) -> Option<String> {
+    let failed = failed?;
+    let (requested, free) = failed.requested.zip(failed.free)?;
+    let missing = requested - free;
+    (missing > 0.0).then(|| {
+        format!(
+            "It requested {} and {} were free: a smaller micro-batch must save {}.",
+            format::bytes(requested),
+            format::bytes(free),
+            format::bytes(missing)
+        )
+    })
+}
+
+/// One observation in words.
+pub fn evidence(seen: &EndEvidence) -> String {
+    match seen {
+        EndEvidence::KernelLog { limit_cgroup } if limit_cgroup.is_empty() => {
+            "the kernel logged an OOM kill of this process".to_owned()
+        }
+        EndEvidence::KernelLog { limit_cgroup } => {
+            format!(
+                "the kernel logged an OOM kill of this process for the limit of {}",
+                escaped(limit_cgroup.as_str())
+            )
+        }
+        EndEvidence::KillCounter { cgroup } => {
+            format!("the kernel counted an OOM kill in {}", escaped(cgroup.as_str()))
+        }
+        EndEvidence::Status(status) => status_words(*status),
+        EndEvidence::Exception { name } => format!("it reported the exception {name}"),
+        EndEvidence::Allocation(failed) => {
+            let part = |name: &str, value: Option<f64>| {
+                value.map(|value| format!("{name} {}", format::bytes(value)))
+            };
+            let known = [
+                part("requested", failed.requested),
+                part("allocated", failed.allocated),
+                part("reserved", failed.reserved),
+                part("free", failed.free),
+                part("of", failed.total),
+            ];
+            let known: Vec<String> = known.into_iter().flatten().collect();
+            format!("it reported that an allocation failed ({})", known.join(", "))
+        }
+        EndEvidence::Used { resource, share } => {
+            format!("{resource} was {} full in the last sample", format::percent(*share))
+        }
+        EndEvidence::Xid { gpu, xid } => format!("GPU {gpu} reported XID {xid}"),
+        EndEvidence::Signalled => "memory protection sent it a signal".to_owned(),
+        EndEvidence::NoKernelLog => {
+            "the kernel log cannot be read, so that OOM kills are not seen".to_owned()
+        }
+        EndEvidence::NoStatus => "its exit status is not known".to_owned(),
+    }
+}

@@ -1,0 +1,61 @@
+//! `why`: how processes ended, and why.
+
+use std::fmt::Write as _;
+
+use super::text::{self, Page};
+use super::verdict::Shown as _;
+use crate::model::ends::{End, ShownEnds};
+use crate::model::format;
+use crate::node_view::ends::{evidence, remarks, sentence};
+use crate::node_view::table::{Cell, Row, Table};
+
+/// The ends as text: as a table, or the first one explained.
+pub fn ends_text(shown: &ShownEnds, all: bool, page: Page) -> String {
+    if all {
+        return table(&shown.ends, page);
+    }
+    match shown.ends.first() {
+        Some(end) => explained(end, page),
+        None => "No such end is known: memwarden keeps the last ends of workloads and ranks on this node.\n"
+            .to_owned(),
+    }
+}
+
+fn table(ends: &[End], page: Page) -> String {
+    let row = |end: &End| {
+        Row::new(end.number.to_string(), end.health())
+            .number("end", 3, end.number.to_string())
+            .text("ended", 0, format::timestamp(end.unix_seconds))
+            .text("workload", 0, end.workload.as_str())
+            .text("rank", 3, end.rank.as_str())
+            .text("process", 2, format!("{} {}", end.comm, end.pid))
+            .text("cause", 0, Cell::text(end.cause.label()).of(end.health()))
+            .text("probability", 1, format::percent(end.probability))
+            .value("step", 2, end.step.map(crate::model::units::real), format::whole)
+    };
+    let mut out = "Ends\n".to_owned();
+    text::table(&mut out, &Table::new("Ends", ends.iter().map(row), "No end is known."), page);
+    out
+}
+
+/// One end with its evidence.
+pub(super) fn explained(end: &End, page: Page) -> String {
+    let mut out = end.health().marked(&sentence(end), page);
+    let mut line = |text: &str| {
+        // Writing to a String succeeds.
+        let _ = write!(out, "\n  {text}");
+    };
+    remarks(end).iter().for_each(|remark| line(remark));
+    line(&format!(
+        "Cause: {} (probability {}), at {}.",
+        end.cause.label().replace('_', " "),
+        format::percent(end.probability),
+        format::timestamp(end.unix_seconds)
+    ));
+    let seen: Vec<String> = end.evidence.iter().map(evidence).collect();
+    if !seen.is_empty() {
+        line(&format!("Evidence: {}.", seen.join("; ")));
+    }
+    out.push('\n');
+    out
+}

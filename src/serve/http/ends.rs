@@ -1,0 +1,97 @@
+//! `/api/v1/ends`: how processes of workloads ended on this node, and why.
+//!
+//! The rules of `/api/v1/jobs/ID`: on the socket of commands a user reads the ends of its own workloads, and root all.
+
+use http::{StatusCode, header};
+
+use super::answer::Answer;
+use super::connection::Client;
+use super::jobs;
+use crate::model::ends::{End, ShownEnds};
+use crate::model::frame::Frame;
+
+/// The path.
+pub(super) const PATH: &str = "/api/v1/ends";
+/// The version of the answer.
+const VERSION: u32 = 1;
+
+/// The response; `known` is whether the web-config file authenticates the client.
+pub(super) fn answer(frame: Option<&Frame>, client: Client, known: bool) -> Answer {
+    if let Some(refusal) = jobs::refusal(client, known) {
+        return refusal;
+    }
+    match serde_json::to_vec(&shown(frame, client)) {
+        Ok(bytes) => Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
+        Err(error) => {
+            tracing::error!(%error, "The ends of processes could not be written.");
+            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The ends could not be written.")
+        }
+    }
+}
+
+/// The ends that a client sees, the newest first.
+fn shown(frame: Option<&Frame>, client: Client) -> ShownEnds {
+    let sees = |end: &End| client.uid.is_none_or(|uid| jobs::sees_all(uid) || end.user_id == uid);
+    let all = frame.iter().flat_map(|frame| frame.outlook.ends.iter().rev());
+    ShownEnds {
+        schema_version: VERSION,
+        ends: all.filter(|end| sees(end)).map(|end| End::clone(end)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ends::{EndCause, Retry};
+
+    #[test]
+    fn a_user_sees_its_own_ends_and_root_all() {
+        let end = |number, user_id| {
+            let end = End {
+                number,
+                user_id,
+                unix_seconds: 1.0,
+                workload: "w".into(),
+                run: "".into(),
+                rank: "".into(),
+                pid: 7,
+                comm: "python3".into(),
+                processes: 1,
+                is_whole: true,
+                cause: EndCause::Unknown,
+                probability: 1.0,
+                retry: Retry::Unknown,
+                resource: None,
+                used_bytes: None,
+                limit_bytes: None,
+                other: None,
+                evidence: Vec::new(),
+                step: None,
+                checkpoint_step: None,
+                checkpoint_age_seconds: None,
+                lost_gpu_seconds: None,
+                curve: Vec::new(),
+            };
+            std::sync::Arc::new(end)
+        };
+        let ends = [end(1, 1000), end(2, 1001)].into();
+        let frame = Frame {
+            sequence: 1,
+            at: crate::model::time::Timestamp::from_secs(1),
+            families: Vec::new(),
+            sources: Vec::new(),
+            findings: Vec::new(),
+            outlook: crate::model::outlook::Outlook { ends, ..Default::default() },
+            timeline: std::sync::Arc::default(),
+            acknowledged: std::sync::Arc::default(),
+        };
+        let client = |uid| Client { local: [127, 0, 0, 1].into(), uid, certificate: false };
+        let seen = |uid: u32| {
+            shown(Some(&frame), client(Some(uid))).ends.iter().map(|end| end.number).collect::<Vec<_>>()
+        };
+        assert_eq!([seen(0), seen(1000), seen(1002)], [vec![2, 1], vec![1], vec![]]);
+        let code = |uid, known| answer(Some(&frame), client(uid), known).code();
+        assert_eq!([code(None, false), code(None, true), code(Some(1000), false)], [403, 200, 200]);
+        assert_eq!(shown(None, client(Some(0))).ends, []);
+    }
+}
