@@ -82,7 +82,7 @@ fn how(end: &End) -> String {
         EndCause::Killed => {
             let by = status(end).replacen(" with ", " by ", 1);
             format!("was ended{by}, {certainty}sent by another program or a person")
-        },
+        }
         EndCause::Failed => format!("failed{}", status(end)),
         EndCause::Finished => "finished".to_owned(),
         EndCause::Unknown => "ended; why is not known".to_owned(),

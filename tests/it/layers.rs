@@ -204,6 +204,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "app/sampler.rs",
             "cli/report/options.rs",
             "host/capability.rs",
+            "host/exit_events.rs",
             "host/cgroup/mod.rs",
             "host/cgroup_owner.rs",
             "host/subordinate.rs",

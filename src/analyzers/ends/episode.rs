@@ -14,7 +14,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, real};
-use crate::sources::cgroup;
+use crate::sources::cgroup::metrics::LIMIT;
 
 /// Seconds after the last end of a process of the workload, and at most after the first one, at which the cause is stated.
 const SETTLE: f64 = 0.9;
@@ -107,10 +107,11 @@ impl Episode {
         if let Some(path) = hit {
             let resource = Subject::cgroup(path);
             let labels = std::slice::from_ref(path);
-            let before = self.frame.as_ref().and_then(|frame| {
-                frame.value(cgroup::metrics::LIMIT.desc.name, &[("cgroup", path.as_str())])
-            });
-            let limit = before.or_else(|| view.value(&cgroup::metrics::LIMIT, labels));
+            let before = self
+                .frame
+                .as_ref()
+                .and_then(|frame| frame.value(LIMIT.desc.name, &[("cgroup", path.as_str())]));
+            let limit = before.or_else(|| view.value(&LIMIT, labels));
             return limit.map(|limit| Level { resource, used: limit, limit });
         }
         self.level(|subject| {

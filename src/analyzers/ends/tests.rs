@@ -1,1 +1,267 @@
+//! Ends over ticks that are made here.
 
+use std::sync::Arc;
+
+use super::*;
+use crate::model::ends::{EndEvidence, ExitStatus, Retry};
+use crate::model::facts::{Before, ExitedProcess, Membership, OomVictim, ReportedRank, WorkloadNames};
+use crate::model::frame::SourceReport;
+use crate::model::ids::ProcessKey;
+use crate::model::point::Batch;
+use crate::model::source::Status;
+use crate::model::timeline::Timeline;
+use crate::model::units::{Bytes, Seconds};
+use crate::sources::{cgroup, training, workload};
+
+/// A node whose workloads run, tick by tick.
+#[derive(Default)]
+struct Node {
+    ends: Ends,
+    /// Pid, workload, and rank of each running process.
+    running: Vec<(u32, &'static str, Option<&'static str>)>,
+    facts: Facts,
+    second: f64,
+    sees_no_kernel_log: bool,
+    last: Analysis,
+}
+
+impl Node {
+    fn new(running: &[(u32, &'static str, Option<&'static str>)]) -> Self {
+        let mut node = Self { running: running.to_vec(), ..Self::default() };
+        node.tick(|_| {});
+        node.tick(|_| {});
+        node
+    }
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey { pid, start: 1 }
+    }
+
+    /// One tick of half a second; `put` adds what sources report.
+    fn tick(&mut self, put: impl FnOnce(&mut Batch)) -> &mut Self {
+        self.second += 0.5;
+        let mut batch = Batch::new();
+        let last = std::mem::take(&mut self.facts);
+        let (processes, workload_of, ranks) = (last.processes, last.workload_of, last.ranks);
+        batch.facts.before = Before { processes, workload_of, ranks, frame: None };
+        let row = |pid: u32| ProcessRow {
+            key: Self::key(pid),
+            parent: 1,
+            session: pid,
+            terminal: 0,
+            uid: 1000,
+            comm: "python3".into(),
+            state: b'S',
+            kernel: false,
+            rss: Bytes::new(u64::from(pid) << 20),
+            cpu_ticks: 0,
+            threads: 1,
+            major_faults: 0,
+            cgroup: Some("/jobs/a".into()),
+            naming_cgroup: None,
+        };
+        let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
+        batch.facts.processes = Some(ProcessTable { rows, boot: None }.into());
+        for (pid, name, rank) in &self.running {
+            let member = Membership::named(Self::key(*pid), name);
+            if !batch.facts.workloads.contains(&member.workload) {
+                batch.facts.workloads.push(Arc::clone(&member.workload));
+                let names =
+                    WorkloadNames { user: "ada".into(), cgroup: "/jobs/a".into(), ..Default::default() };
+                batch.facts.workload_names.push(names.into());
+                batch.put(&workload::metrics::RSS, &[(*name).into()], Bytes::new(7 << 30));
+                let started = Seconds::new(1_000.0);
+                batch.put_some(&workload::metrics::START, &[(*name).into()], started);
+                let gpu = [(*name).into(), "0".into(), "GPU-a".into()];
+                batch.put(&workload::metrics::GPU_MEMORY, &gpu, Bytes::new(1 << 30));
+            }
+            batch.facts.workload_of.push(member);
+            if let Some(rank) = rank {
+                batch.facts.ranks.push(ReportedRank {
+                    key: Some(Self::key(*pid)),
+                    workload: (*name).into(),
+                    rank: (*rank).into(),
+                    cannot_save: None,
+                });
+            }
+        }
+        put(&mut batch);
+        self.last = Analysis::default();
+        let status = if self.sees_no_kernel_log { Status::Failed } else { Status::Ok };
+        let reports = [SourceReport { source: "kmsg", status, why: None, age_seconds: Some(0.0) }];
+        let view = View::new(batch.families()).with_sources(&reports).with_facts(&batch.facts);
+        let at = std::time::Duration::from_secs_f64(self.second);
+        let unix = std::time::Duration::from_secs_f64(10_000.0 + self.second);
+        self.ends.analyze(&view, Timestamp::new(at, unix), &mut self.last);
+        self.facts = std::mem::take(&mut batch.facts);
+        self
+    }
+
+    /// Ends processes, and ticks until it is settled.
+    fn end(&mut self, pids: &[u32], put: impl FnOnce(&mut Batch)) -> &[Arc<End>] {
+        self.running.retain(|(pid, ..)| !pids.contains(pid));
+        self.tick(put);
+        (0..4).for_each(|_| {
+            self.tick(|_| {});
+        });
+        &self.last.outlook.ends
+    }
+}
+
+fn exit(batch: &mut Batch, pid: u32, status: i32) {
+    batch.facts.exited.push(ExitedProcess { process: Node::key(pid), status });
+}
+
+#[test]
+fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
+    let mut node = Node::new(&[(10, "launcher", None), (11, "train", Some("0")), (12, "train", Some("1"))]);
+    node.tick(|batch| {
+        let saved = Seconds::new(8_000.0);
+        batch.put_some(&training::metrics::CHECKPOINT_SAVED, &["train".into(), "0".into()], saved);
+    });
+    let ends = node.end(&[11, 12], |batch| {
+        batch.put(&cgroup::metrics::LIMIT, &["/jobs".into()], Bytes::new(8 << 30));
+        let victim = OomVictim { process: Node::key(12), limit_cgroup: "/jobs".into(), in_cgroup: true };
+        batch.facts.oom_victims.push(victim);
+        exit(batch, 12, 9);
+        exit(batch, 11, 15);
+    });
+    let [end] = ends else { panic!("{ends:?}") };
+    assert_eq!(
+        (end.cause, end.retry, end.pid, end.rank.as_str()),
+        (EndCause::CgroupLimit, Retry::CannotHelp, 12, "1")
+    );
+    assert_eq!((end.processes, end.is_whole, end.user_id), (2, true, 0));
+    // Its limit is known in the tick of the kill only where a source still reports it.
+    assert_eq!(end.evidence[0], EndEvidence::KernelLog { limit_cgroup: "/jobs".into() });
+    assert_eq!(end.evidence.last(), Some(&EndEvidence::Status(ExitStatus::Signal(9))));
+    assert!(end.checkpoint_age_seconds.is_some_and(|age| (age - 2_002.0).abs() < 1.0), "{end:?}");
+    assert!(end.lost_gpu_seconds.is_some_and(|lost| (lost - 2_002.0).abs() < 1.0), "{end:?}");
+    assert!(end.curve.len() >= 3 && end.curve.iter().all(|(before, ..)| *before > 0.0), "{:?}", end.curve);
+    let count = node.last.batch.families().iter().find(|family| family.desc.name == metrics::ENDS.desc.name);
+    let count: Vec<_> =
+        count.unwrap().points.iter().map(|point| (point.labels[1].to_string(), point.value)).collect();
+    assert_eq!(count, [("cgroup_limit".to_owned(), 1.0)]);
+}
+
+#[test]
+fn ordinary_ends_of_helpers_are_not_stated() {
+    let mut node = Node::new(&[
+        (11, "train", Some("0")),
+        (12, "train", None),
+        (13, "train", None),
+        (300, "train", None),
+    ]);
+    assert_eq!(node.end(&[12], |batch| exit(batch, 12, 0)).len(), 0);
+    assert_eq!(node.end(&[13], |batch| exit(batch, 13, 15)).len(), 0);
+    // A helper that crashes is.
+    node.running.push((14, "train", None));
+    node.running.sort_unstable();
+    node.tick(|_| {});
+    let ends = node.end(&[14], |batch| exit(batch, 14, 11));
+    assert_eq!((ends.len(), ends[0].cause, ends[0].is_whole), (1, EndCause::Failed, false));
+    // So is a large one that fails.
+    let ends = node.end(&[300], |batch| exit(batch, 300, 0x100));
+    assert_eq!((ends.len(), ends[1].pid), (2, 300));
+    let ends = node.end(&[11], |batch| exit(batch, 11, 0));
+    assert_eq!((ends.len(), ends[2].cause, ends[2].is_whole), (3, EndCause::Finished, true));
+}
+
+#[test]
+fn the_last_message_of_a_rank_counts() {
+    let entry = |kind, name: &str, detail: Value| {
+        let detail = serde_json::value::to_raw_value(&detail).ok();
+        let (workload, rank) = ("train".into(), "0".into());
+        Arc::new(Entry {
+            sequence: 1,
+            unix_seconds: 10_001.0,
+            kind,
+            workload,
+            rank,
+            pid: 11,
+            name: name.into(),
+            step: Some(7),
+            detail,
+        })
+    };
+    let gib = f64::from(1 << 30);
+    let failed = serde_json::json!({"device": 0, "requested": 4.0 * gib, "allocated": 70.0 * gib,
+        "reserved": 71.0 * gib, "free": gib, "total": 80.0 * gib});
+    let entries = vec![
+        entry(EntryKind::Oom, "oom", failed),
+        entry(EntryKind::End, "bye", serde_json::json!({"exception": "torch.OutOfMemoryError"})),
+    ];
+    let mut node = Node::new(&[(11, "train", Some("0"))]);
+    let timeline = Arc::new(Timeline { entries, forgotten: 0 });
+    node.running.clear();
+    for second in 0..4 {
+        node.tick(|batch| {
+            batch.facts.timeline = Arc::clone(&timeline);
+            if second == 0 {
+                exit(batch, 11, 0x100);
+            }
+        });
+    }
+    let [end] = &*node.last.outlook.ends else { panic!("{:?}", node.last.outlook.ends) };
+    assert_eq!((end.cause, end.step), (EndCause::GpuMemory, Some(7)));
+    assert!(end.evidence.contains(&EndEvidence::Exception { name: "torch.OutOfMemoryError".into() }));
+}
+
+#[test]
+fn without_the_kernel_log_a_kill_is_no_certainty() {
+    let mut node = Node { sees_no_kernel_log: true, running: vec![(11, "train", None)], ..Node::default() };
+    node.tick(|_| {});
+    let ends = node.end(&[11], |batch| exit(batch, 11, 9));
+    assert!((ends[0].cause, ends[0].probability <= 0.5) == (EndCause::Killed, true), "{ends:?}");
+    // The counter of the cgroup, or of one above, tells.
+    let mut node = Node { sees_no_kernel_log: true, running: vec![(11, "train", None)], ..Node::default() };
+    let kills = |count| {
+        move |batch: &mut Batch| {
+            let labels = ["/jobs".into(), "oom_kill".into()];
+            batch.put(&cgroup::metrics::EVENTS, &labels, Count(count));
+        }
+    };
+    node.tick(kills(3)).tick(kills(3));
+    node.running.clear();
+    node.tick(|batch| {
+        kills(4)(batch);
+        exit(batch, 11, 9);
+    });
+    (0..3).for_each(|_| {
+        node.tick(kills(4));
+    });
+    let end = &node.last.outlook.ends[0];
+    assert_eq!(
+        (end.cause, &end.evidence[0]),
+        (EndCause::CgroupLimit, &EndEvidence::KillCounter { cgroup: "/jobs".into() })
+    );
+}
+
+#[test]
+fn a_process_that_no_source_explains_ended_for_an_unknown_reason() {
+    let mut node = Node::new(&[(11, "train", None)]);
+    let ends = node.end(&[11], |_| {});
+    assert_eq!((ends[0].cause, &ends[0].evidence[..]), (EndCause::Unknown, &[EndEvidence::NoStatus][..]));
+}
+
+#[test]
+fn ends_are_bounded_and_survive_a_restart() {
+    let mut node = Node::new(&[]);
+    for round in 0..300_u32 {
+        let name: &'static str = if round == 0 { "first" } else { "other" };
+        node.running = vec![(11 + round, name, Some("0"))];
+        node.tick(|_| {});
+        node.end(&[11 + round], |batch| exit(batch, 11 + round, if round == 0 { 0x100 } else { 0 }));
+    }
+    let ends = Arc::clone(&node.last.outlook.ends);
+    // Those that finished are removed first.
+    assert_eq!((ends.len(), ends[0].workload.as_str()), (MOST, "first"));
+    let mut text = Vec::new();
+    node.ends.save().unwrap()(&mut text).unwrap();
+    let mut later = Node::new(&[(9_999, "train", None)]);
+    later.end(&[9_999], |batch| exit(batch, 9_999, 9));
+    later.ends.restore(std::str::from_utf8(&text).unwrap()).unwrap();
+    later.tick(|_| {});
+    let known = &later.last.outlook.ends;
+    assert_eq!((known.len(), known.last().unwrap().number), (MOST, 301));
+}

@@ -1,0 +1,109 @@
+//! How processes ended, as `memwarden why` says it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, memwarden, wait_for};
+use crate::skip::skip;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A program of a name of its own, in a workload of that name.
+struct Program {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+impl Program {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let name = format!("dies{}", std::process::id());
+        let path = folder.path().join(&name);
+        std::fs::copy("/bin/sh", &path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { folder, name }
+    }
+
+    fn daemon(&self) -> Daemon {
+        let config = self.folder.path().join("config.yaml");
+        let text = format!(
+            "sources:\n  workload:\n    matchers:\n      - {{name: doomed, executable: {}}}\nsampling: {{interval: 200ms}}\n",
+            self.name
+        );
+        std::fs::write(&config, text).unwrap();
+        Daemon::start(&["--config.file", config.to_str().unwrap()])
+    }
+
+    /// Runs a script once the daemon sees the process.
+    fn run(&self, daemon: &Daemon, script: &str) -> Child {
+        let mut command = Command::new(self.folder.path().join(&self.name));
+        let child =
+            command.args(["-c", &format!("read line; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
+        daemon.wait_page("the workload", SOON, |page| {
+            page.get("memwarden_workload_rss_bytes", &[("workload", "doomed")]).is_some()
+        });
+        child
+    }
+}
+
+fn why(daemon: &Daemon, more: &[&str]) -> (Option<i32>, String) {
+    let url = daemon.socket_url();
+    let done = memwarden(&[&["why", "--url", &url], more].concat()).output().unwrap();
+    (done.status.code(), String::from_utf8(done.stdout).unwrap() + &String::from_utf8(done.stderr).unwrap())
+}
+
+#[test]
+fn the_exit_status_says_why_a_process_ended() {
+    let program = Program::new();
+    let daemon = program.daemon();
+    let page = daemon.wait_page("the source", SOON, |page| {
+        page.get("memwarden_source_up", &[("source", "exits")]).is_some()
+    });
+    if page.get("memwarden_source_up", &[("source", "exits")]) != Some(1.0) {
+        skip("no process events of the kernel here");
+        return;
+    }
+    assert_eq!(why(&daemon, &[]).0, Some(3), "nothing has ended yet");
+    let cases = [
+        ("exit 3", "failed", "failed with exit code 3"),
+        ("kill -9 $$", "killed", "was ended by signal 9"),
+        ("true", "finished", "finished"),
+    ];
+    for (count, (script, cause, words)) in (1..).zip(cases) {
+        let mut child = program.run(&daemon, script);
+        let pid = child.id();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let end = wait_for("the end", SOON, || {
+            let (_, text) = why(&daemon, &["--all", "--format", "json"]);
+            let shown: Value = serde_json::from_str(&text).unwrap();
+            let ends = shown["ends"].as_array().unwrap();
+            (ends.len() == count).then(|| ends[0].clone())
+        });
+        // Without the kernel log it is less certain, and may be another cause for SIGKILL.
+        assert_eq!(
+            (&end["cause"], &end["pid"], &end["is_whole"]),
+            (&cause.into(), &pid.into(), &true.into()),
+            "{end}"
+        );
+        let (code, text) = why(&daemon, &[&pid.to_string()]);
+        assert!(code == Some(0) && text.contains(words), "{code:?} {text}");
+    }
+    // Without a name, the last one that did not finish.
+    assert!(why(&daemon, &[]).1.contains("signal 9"));
+    let counted = daemon.wait_page("the counter", SOON, |page| page.sum("memwarden_ends_total", &[]) >= 3.0);
+    assert_eq!(counted.get("memwarden_ends_total", &[("cause", "failed")]), Some(1.0));
+}
+
+#[test]
+fn the_report_of_a_run_says_why_a_signal_ended_it() {
+    let script = "sleep 1; kill -9 $$";
+    let done = memwarden(&["run", "--", "sh", "-c", script]).output().unwrap();
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(137));
+    assert!(text.contains("was ended by signal 9") || text.contains("why is not known"), "{text}");
+    assert!(text.contains("  Cause: "), "{text}");
+}
