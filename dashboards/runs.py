@@ -54,6 +54,8 @@ def runs():
     ], "bytes", width=12, min=0, description="Memory that the allocators of the ranks have allocated.")
     b.lines("Time since the last step", [(f"min by (run) (rank:memwarden_training_step_age:of_run{{{RUN}}})", "{{run}}")], "percentunit", width=12, min=0,
             description="As a share of 20 times the step time of the run, at which it is reported as stalled.")
+    b.lines("Ends other than success", [('sum by (user, cause) (increase(memwarden_ends_total{cause!="finished"}[1h]))', "{{user}}: {{cause}}")], "short", width=12, min=0, decimals=0,
+            description="Workloads, ranks and large processes that ended within an hour, by user and cause; memwarden why on the node has the evidence.")
     return dashboard("runs", "Training runs on all of their nodes: time left, ranks, balance, throughput.", b, [
         variable("run", "label_values(run:memwarden_ranks:count, run)", "Run"),
     ], tags=("gpu", "training"))

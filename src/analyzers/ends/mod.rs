@@ -29,7 +29,7 @@ use self::episode::{Episode, Member};
 use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::ends::{End, EndCause, FailedAllocation};
+use crate::model::ends::{End, EndCause, FailedAllocation, Retry};
 use crate::model::facts::{Facts, ProcessRow, ProcessTable};
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
@@ -61,7 +61,10 @@ struct Ends {
     ends: Arc<[Arc<End>]>,
     /// The number of the last end.
     last: u64,
-    counts: BTreeMap<(Label, EndCause), u64>,
+    /// The number of ends of each user, in the order of the causes.
+    counts: BTreeMap<Label, [u64; EndCause::ALL.len()]>,
+    /// The users' names, by id.
+    users: BTreeMap<u32, Label>,
 }
 
 impl Analyzer for Ends {
@@ -72,9 +75,17 @@ impl Analyzer for Ends {
             self.collect(facts, table, now);
             self.close(view, facts, table, now);
             observed::record(&mut self.workloads, view, facts, now);
+            self.count_from_zero(facts);
         }
-        for ((user, cause), count) in &self.counts {
-            out.batch.put(&metrics::ENDS, &[user.clone(), cause.label().into()], Count(*count));
+        for (user, counts) in &self.counts {
+            for (cause, count) in EndCause::ALL.iter().zip(counts) {
+                out.batch.put(&metrics::ENDS, &[user.clone(), cause.label().into()], Count(*count));
+            }
+        }
+        for (end, count) in repeated(&self.ends) {
+            let user = self.users.get(&end.user_id).cloned().unwrap_or_else(|| end.user_id.into());
+            let labels = [end.workload.clone(), end.run.clone(), user, end.cause.label().into()];
+            out.batch.put(&metrics::REPEATED, &labels, Count(count));
         }
         out.outlook.ends = Arc::clone(&self.ends);
     }
@@ -130,6 +141,16 @@ impl Ends {
         }
     }
 
+    /// Gives each user with a workload its counters, so that the first end is an increase.
+    fn count_from_zero(&mut self, facts: &Facts) {
+        for (workload, names) in facts.workloads.iter().zip(&facts.workload_names) {
+            if self.counts.len() < MOST_USERS && !self.counts.contains_key(&names.user) {
+                self.counts.insert(names.user.clone(), [0; EndCause::ALL.len()]);
+                self.users.insert(workload.user, names.user.clone());
+            }
+        }
+    }
+
     /// Publishes the ends about which all is known that will be.
     fn close(&mut self, view: &View<'_>, facts: &Facts, table: &ProcessTable, now: Timestamp) {
         let due: Vec<WorkloadKey> = self
@@ -169,9 +190,10 @@ impl Ends {
             self.last += 1;
             let end = episode.end(self.last, (member, found, step), observed, is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
-            let is_new = !self.counts.keys().any(|(known, _)| *known == user);
-            if !is_new || self.counts.len() < MOST_USERS * EndCause::ALL.len() {
-                *self.counts.entry((user, end.cause)).or_default() += 1;
+            let counts = self.counts.get_mut(&user);
+            let place = EndCause::ALL.iter().position(|cause| *cause == end.cause);
+            if let Some(count) = counts.zip(place).map(|(counts, place)| &mut counts[place]) {
+                *count += 1;
             }
             self.keep(end);
         }
@@ -193,6 +215,19 @@ impl Ends {
         }
         self.ends = all.into();
     }
+}
+
+/// The newest end of each run that ended at least twice in a row for the same cause that a retry cannot remove, with the number of
+/// these ends.
+fn repeated(ends: &[Arc<End>]) -> Vec<(&End, u64)> {
+    let mut runs: BTreeMap<(u32, &Label), (&End, u64, bool)> = BTreeMap::new();
+    for end in ends.iter().rev().filter(|end| end.is_whole || !end.rank.is_empty()) {
+        let name = if end.run.is_empty() { &end.workload } else { &end.run };
+        let (newest, count, goes_on) = runs.entry((end.user_id, name)).or_insert((end, 0, true));
+        *goes_on &= end.cause == newest.cause && end.retry == Retry::CannotHelp;
+        *count += u64::from(*goes_on);
+    }
+    runs.into_values().filter(|(_, count, _)| *count >= 2).map(|(end, count, _)| (end, count)).collect()
 }
 
 /// Whether only the zombie of a process is left.

@@ -139,8 +139,13 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
     assert!(end.lost_gpu_seconds.is_some_and(|lost| (lost - 2_002.0).abs() < 1.0), "{end:?}");
     assert!(end.curve.len() >= 3 && end.curve.iter().all(|(before, ..)| *before > 0.0), "{:?}", end.curve);
     let count = node.last.batch.families().iter().find(|family| family.desc.name == metrics::ENDS.desc.name);
-    let count: Vec<_> =
-        count.unwrap().points.iter().map(|point| (point.labels[1].to_string(), point.value)).collect();
+    let count: Vec<_> = count
+        .unwrap()
+        .points
+        .iter()
+        .filter(|point| point.value > 0.0)
+        .map(|point| (point.labels[1].to_string(), point.value))
+        .collect();
     assert_eq!(count, [("cgroup_limit".to_owned(), 1.0)]);
 }
 
@@ -242,6 +247,27 @@ fn a_process_that_no_source_explains_ended_for_an_unknown_reason() {
     let mut node = Node::new(&[(11, "train", None)]);
     let ends = node.end(&[11], |_| {});
     assert_eq!((ends[0].cause, &ends[0].evidence[..]), (EndCause::Unknown, &[EndEvidence::NoStatus][..]));
+}
+
+#[test]
+fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
+    let mut node = Node::new(&[]);
+    let mut repeated = Vec::new();
+    for (pid, (status, is_kill)) in (11..).zip([(9, true), (9, true), (9, true), (0, false), (9, true)]) {
+        node.running = vec![(pid, "train", Some("0"))];
+        node.tick(|_| {});
+        node.end(&[pid], |batch| {
+            exit(batch, pid, status);
+            let victim = OomVictim { process: Node::key(pid), limit_cgroup: "/jobs".into(), in_cgroup: true };
+            batch.facts.oom_victims.extend(is_kill.then_some(victim));
+        });
+        let families = node.last.batch.families().iter();
+        let points = families.filter(|family| family.desc.name == metrics::REPEATED.desc.name);
+        let points = points.flat_map(|family| &family.points);
+        repeated.push(points.map(|point| (point.labels[2].to_string(), point.value)).collect::<Vec<_>>());
+    }
+    let count = |value| vec![("ada".to_owned(), value)];
+    assert_eq!(repeated, [vec![], count(2.0), count(3.0), vec![], vec![]]);
 }
 
 #[test]
