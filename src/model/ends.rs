@@ -59,6 +59,18 @@ named! {
     }
 }
 
+impl Default for EndCause {
+    fn default() -> Self {
+        Self::Unknown
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::Unknown
+    }
+}
+
 impl EndCause {
     /// Whether it ended for lack of memory.
     pub const fn is_memory(self) -> bool {
@@ -171,7 +183,7 @@ pub struct OtherHolder {
 }
 
 /// The end of a process, or of processes of one workload that ended together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct End {
     /// Counts the ends of this node.
     pub number: u64,

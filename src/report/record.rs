@@ -156,9 +156,9 @@ impl Recorder {
         self.end = own.cloned().or(self.end.take());
     }
 
-    /// Whether it is known how the selected workload ended.
-    pub fn explains(&self) -> bool {
-        self.end.is_some()
+    /// How the selected workload ended; absent where that is not known.
+    pub fn end(&self) -> Option<&Arc<End>> {
+        self.end.as_ref()
     }
 
     /// Number of samples.

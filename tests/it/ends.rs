@@ -107,3 +107,38 @@ fn the_report_of_a_run_says_why_a_signal_ended_it() {
     assert!(text.contains("was ended by signal 9") || text.contains("why is not known"), "{text}");
     assert!(text.contains("  Cause: "), "{text}");
 }
+
+#[test]
+fn a_launcher_is_told_why_and_that_a_retry_cannot_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let [log, errors] = ["log", "errors.json"].map(|name| folder.path().join(name));
+    std::fs::write(&errors, r#"{"message": "own"}"#).unwrap();
+    let mut run = memwarden(&[
+        "run",
+        "--quiet",
+        "--termination-log",
+        log.to_str().unwrap(),
+        "--no-retry-code",
+        "75",
+        "--",
+    ]);
+    // SIGBUS is what a full /dev/shm leads to.
+    let done = run
+        .args(["sh", "-c", "sleep 1; kill -7 $$"])
+        .env("TORCHELASTIC_ERROR_FILE", &errors)
+        .output()
+        .unwrap();
+    let told = std::fs::read_to_string(&log).unwrap_or_default();
+    let known: Value = serde_json::from_slice(&std::fs::read(&errors).unwrap()).unwrap();
+    assert_eq!(known["message"], "own");
+    if known["memwarden"]["cause"] == "unknown" {
+        skip("no process events of the kernel here");
+        return;
+    }
+    assert!(told.contains("SIGBUS") && told.contains("cannot help"), "{told:?}");
+    assert_eq!(
+        (&known["memwarden"]["cause"], done.status.code()),
+        (&"shared_memory".into(), Some(75)),
+        "{done:?}"
+    );
+}

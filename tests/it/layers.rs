@@ -263,6 +263,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "recording/chart.rs",
             "cli/replay/input.rs",
             "cli/snapshot.rs",
+            "cli/run/launcher.rs",
         ],
     ),
 ];

@@ -12,6 +12,7 @@ use super::check;
 use super::fetch::{self, Fetcher};
 use crate::cli::output::{self, Output};
 use crate::job_summary::{JobState, JobSummary};
+use crate::model::ends::{End, ShownEnds};
 use crate::report::job_summary::{JobReport, NodeUse};
 
 /// Print what a Slurm job used on a node: peak and requested memory, GPU hours, OOM kills, files left in /dev/shm.
@@ -67,6 +68,11 @@ enum Format {
 
 /// Largest answer that is read, in bytes; one has about 40 KiB at most.
 const LARGEST: usize = 1 << 20;
+/// The same of the ends of a node.
+const LARGEST_ENDS: usize = 16 << 20;
+/// How often, and at which interval, the end of a job that has just ended is looked for.
+const END_LOOKS: u32 = 8;
+const END_PAUSE: Duration = Duration::from_millis(250);
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
@@ -83,7 +89,8 @@ impl Args {
                 summary.node.clone_from(node);
             }
             let leftovers = self.leftovers.as_deref().map(|folder| leftovers::find(folder, &summary));
-            nodes.push(NodeUse { summary, cpus: self.cpus, leftovers });
+            let end = if matches!(self.output.format(), Format::Jobstats) { None } else { self.end(url)? };
+            nodes.push(NodeUse { summary, cpus: self.cpus, leftovers, end });
         }
         let report = JobReport::new(nodes);
         match self.output.format() {
@@ -92,6 +99,26 @@ impl Args {
             Format::Jobstats => self.output.text(&format!("{}\n", report.jobstats()?))?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// How the job ended on the node, as far as its daemon knows: it states an end within two seconds.
+    fn end(&self, url: &str) -> anyhow::Result<Option<End>> {
+        let fetcher = Fetcher::new(url, LARGEST_ENDS, self.timeout)?;
+        let workload = format!("slurm-{}", self.job);
+        let asked = async {
+            for _ in 0..if self.ended { END_LOOKS } else { 1 } {
+                // A daemon that does not tell it has told the rest.
+                let shown: ShownEnds = fetcher.json("/api/v1/ends").await.ok()?;
+                let own =
+                    shown.ends.into_iter().find(|end| end.is_whole && end.workload.as_str() == workload);
+                if own.is_some() {
+                    return own;
+                }
+                tokio::time::sleep(END_PAUSE).await;
+            }
+            None
+        };
+        Ok(fetch::runtime()?.block_on(asked))
     }
 
     fn summary(&self, url: &str) -> anyhow::Result<JobSummary> {

@@ -4,6 +4,7 @@
 //! memwarden is reported and does not affect the command.
 
 mod instrument;
+mod launcher;
 mod progress;
 mod watcher;
 
@@ -23,6 +24,7 @@ use super::picture;
 use super::report::{interval, load, standard_error_page};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
+use crate::model::ends::{End, Retry};
 use crate::model::printable;
 use crate::report::{About, CommandEnd, Page, build_run};
 
@@ -98,6 +100,13 @@ pub(super) struct Args {
     /// Do not print the report and the progress line; --output and --plot still write theirs.
     #[arg(long, short)]
     quiet: bool,
+    /// File that says why the command failed, for the launcher that reads it: /dev/termination-log for Kubernetes. Where the
+    /// environment variable TORCHELASTIC_ERROR_FILE names a file, it gets the reason in any case.
+    #[arg(long, value_name = "FILE")]
+    termination_log: Option<PathBuf>,
+    /// Exit code in place of the command's own where starting it again without a change cannot help, 1 to 255.
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u8).range(1..))]
+    no_retry_code: Option<u8>,
     /// Configuration file of the daemon; without it, the default configuration.
     #[arg(long = "config.file", value_name = "FILE")]
     config_file: Option<PathBuf>,
@@ -164,9 +173,16 @@ impl Args {
             seconds: took.as_secs_f64(),
             cpu_seconds: after.zip(before).map(|(after, before)| seconds(after.saturating_sub(before))),
         };
-        if let Err(error) = watcher.and_then(|watcher| self.report(watcher, &ended)) {
+        let cause = watcher.and_then(|watcher| self.report(watcher, &ended)).unwrap_or_else(|error| {
             // Standard error may be closed; the command's exit code is what counts.
             out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
+            None
+        });
+        if let Some(cause) = cause.filter(|cause| cause.is_abnormal()) {
+            launcher::tell(&cause, self.termination_log.as_deref());
+            if let Some(code) = self.no_retry_code.filter(|_| cause.retry == Retry::CannotHelp) {
+                return Ok(ExitCode::from(code));
+            }
         }
         Ok(status.map_or(ExitCode::FAILURE, |status| ExitCode::from(job::exit_code(status))))
     }
@@ -200,9 +216,9 @@ impl Args {
             .ok()
     }
 
-    fn report(&self, watcher: Watcher, ended: &CommandEnd) -> anyhow::Result<()> {
-        // A signal, or the code with which a shell reports one.
-        let failed = ended.code.is_none_or(|code| code > 128);
+    /// Writes the report; returns how the command ended, where that is known.
+    fn report(&self, watcher: Watcher, ended: &CommandEnd) -> anyhow::Result<Option<Arc<End>>> {
+        let failed = ended.code != Some(0);
         let recorder = watcher.stop(failed)?;
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
@@ -217,7 +233,8 @@ impl Args {
             (Format::Text, false) => self.output.text(&report.text)?,
             (Format::Json, false) => self.output.value(&report.json)?,
         }
-        self.plot.as_deref().map_or(Ok(()), |path| picture::chart(&report.plot.chart(), path))
+        self.plot.as_deref().map_or(Ok(()), |path| picture::chart(&report.plot.chart(), path))?;
+        Ok(recorder.end().cloned())
     }
 
     /// The command as text, shortened.

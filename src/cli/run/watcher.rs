@@ -103,7 +103,7 @@ fn sample(
         std::thread::sleep(LAST_PAUSE);
     }
     let ended = clock::now();
-    while failed && !recorder.explains() && clock::now().since(ended) < CAUSE_TIMEOUT {
+    while failed && recorder.end().is_none() && clock::now().since(ended) < CAUSE_TIMEOUT {
         let frame = engine.tick(clock::now());
         recorder.explain(&frame.outlook.ends);
         std::thread::sleep(CAUSE_INTERVAL);

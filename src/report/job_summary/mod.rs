@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::job_summary::JobSummary;
+use crate::model::ends::End;
 use crate::report::Page;
 
 pub use jobstats::JobstatsError;
@@ -32,6 +33,8 @@ pub struct NodeUse {
     pub cpus: Option<u32>,
     /// Files of the user that are left; absent where nobody looked.
     pub leftovers: Option<Leftovers>,
+    /// How the job ended on the node; absent where that is not known.
+    pub end: Option<End>,
 }
 
 /// Files of the job's user that are left in a folder.

@@ -55,7 +55,7 @@ fn summary() -> JobSummary {
 }
 
 fn node(summary: JobSummary) -> NodeUse {
-    NodeUse { summary, cpus: Some(12), leftovers: None }
+    NodeUse { summary, cpus: Some(12), leftovers: None, end: None }
 }
 
 #[test]
@@ -91,7 +91,8 @@ fn text_says_what_is_not_known() {
     let gpu = JobGpu { uuid: "MIG-x".to_owned(), used_seconds: 36.0, ..JobGpu::default() };
     let summary = JobSummary { job: "9".to_owned(), gpus: vec![gpu], ..JobSummary::default() };
     let leftovers = Some(Leftovers::new(Path::new("/dev/shm"), Err("the job has not ended".to_owned())));
-    let text = JobReport::new(vec![NodeUse { summary, cpus: None, leftovers }]).text(Page::default());
+    let text =
+        JobReport::new(vec![NodeUse { summary, cpus: None, leftovers, end: None }]).text(Page::default());
     expect_test::expect![[r#"
         Job 9: running
           run time          00:00:00
@@ -157,7 +158,7 @@ fn jobstats_gets_the_keys_that_it_reads() {
 #[test]
 fn jobstats_gets_no_value_that_is_not_known() {
     let summary = JobSummary { node: "n".to_owned(), ..JobSummary::default() };
-    let json = unpacked(&JobReport::new(vec![NodeUse { summary, cpus: None, leftovers: None }]));
+    let json = unpacked(&JobReport::new(vec![NodeUse { summary, cpus: None, leftovers: None, end: None }]));
     assert_eq!(json, serde_json::json!({"nodes": {"n": {}}, "total_time": 0, "gpus": 0}));
 }
 

@@ -5,6 +5,7 @@ use crate::job_summary::{JobMemory, JobState, JobSummary, LimitState, PeakBasis}
 use crate::model::format::{bytes, elapsed, percent};
 use crate::model::health::Health;
 use crate::model::printable::escaped;
+use crate::node_view::ends::{remarks, sentence};
 use crate::node_view::table::{Cell, Row};
 use crate::report::Page;
 use crate::report::text as report_text;
@@ -18,6 +19,12 @@ pub(super) fn node(node: &NodeUse, page: Page) -> String {
     let cpu = summary.cpu_seconds.map_or_else(|| "unknown".to_owned(), elapsed);
     rows.push(row("CPU time", cpu));
     gpus(summary, &mut rows);
+    if let Some(end) = node.end.as_ref().filter(|end| end.is_abnormal()) {
+        rows.push(row(
+            "end",
+            end.health().marked(&[vec![sentence(end)], remarks(end)].concat().join(" "), page),
+        ));
+    }
     if let Some(leftovers) = &node.leftovers {
         left(leftovers, &mut rows);
     }

@@ -42,36 +42,11 @@ fn shown(frame: Option<&Frame>, client: Client) -> ShownEnds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ends::{EndCause, Retry};
 
     #[test]
     fn a_user_sees_its_own_ends_and_root_all() {
         let end = |number, user_id| {
-            let end = End {
-                number,
-                user_id,
-                unix_seconds: 1.0,
-                workload: "w".into(),
-                run: "".into(),
-                rank: "".into(),
-                pid: 7,
-                comm: "python3".into(),
-                processes: 1,
-                is_whole: true,
-                cause: EndCause::Unknown,
-                probability: 1.0,
-                retry: Retry::Unknown,
-                resource: None,
-                used_bytes: None,
-                limit_bytes: None,
-                other: None,
-                evidence: Vec::new(),
-                step: None,
-                checkpoint_step: None,
-                checkpoint_age_seconds: None,
-                lost_gpu_seconds: None,
-                curve: Vec::new(),
-            };
+            let end = End { number, user_id, ..End::default() };
             std::sync::Arc::new(end)
         };
         let ends = [end(1, 1000), end(2, 1001)].into();

@@ -1,0 +1,88 @@
+//! Says why a command failed where its launcher looks: the termination message of a pod, and the error file of torchrun.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cli::out;
+use crate::model::ends::End;
+use crate::model::printable;
+use crate::node_view::ends::{remarks, sentence};
+
+/// Names the file that torchrun reads to report why a worker failed (torch.distributed.elastic.multiprocessing.errors).
+const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+/// Bytes that the kubelet reads of a termination message.
+const LONGEST: usize = 4096;
+
+/// Writes the reason to both; a file that cannot be written is a line on standard error.
+pub(super) fn tell(end: &End, termination_log: Option<&Path>) {
+    let text = [vec![sentence(end)], remarks(end)].concat().join(" ");
+    if let Some(path) = termination_log {
+        let cut = text.char_indices().map(|(at, _)| at).take_while(|at| *at < LONGEST).last().unwrap_or(0);
+        let short = if text.len() <= LONGEST { &text[..] } else { &text[..cut] };
+        // Kubernetes creates it; what the command wrote there stays.
+        report(
+            path,
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .and_then(|mut file| file.write_all(format!("{short}\n").as_bytes())),
+        );
+    }
+    if let Some(path) = std::env::var_os(ERROR_FILE).filter(|path| !path.is_empty()) {
+        let path = Path::new(&path);
+        let known = std::fs::read(path).ok();
+        report(path, std::fs::write(path, extended(known.as_deref(), &text, end).to_string()));
+    }
+}
+
+fn report(path: &Path, written: std::io::Result<()>) {
+    if let Err(error) = written {
+        out::note(&format!("memwarden: cannot write {}: {error}\n", printable::path(path)));
+    }
+}
+
+/// The error file: what the worker wrote, extended; where it wrote nothing, the reason in the form in which torchrun shows it.
+fn extended(known: Option<&[u8]>, text: &str, end: &End) -> Value {
+    let known = known.and_then(|known| serde_json::from_slice::<Value>(known).ok());
+    let mut file = known.filter(Value::is_object).unwrap_or_else(|| {
+        let timestamp = format!("{:.0}", end.unix_seconds);
+        json!({ "message": { "message": text, "extraInfo": { "py_callstack": "", "timestamp": timestamp } } })
+    });
+    file["memwarden"] =
+        json!({ "cause": end.cause, "probability": end.probability, "retry": end.retry, "text": text });
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ends::{EndCause, Retry};
+
+    #[test]
+    fn the_error_file_of_a_worker_is_extended_and_not_replaced() {
+        let end = End {
+            cause: EndCause::CgroupLimit,
+            probability: 0.99,
+            retry: Retry::CannotHelp,
+            unix_seconds: 12.0,
+            ..End::default()
+        };
+        let own = extended(Some(br#"{"message": {"message": "ValueError: x"}}"#), "why", &end);
+        assert_eq!(own["message"]["message"], "ValueError: x");
+        assert_eq!(
+            (&own["memwarden"]["cause"], &own["memwarden"]["retry"]),
+            (&"cgroup_limit".into(), &"cannot_help".into())
+        );
+        for damaged in [None, Some(&b"{"[..]), Some(b"[]")] {
+            let new = extended(damaged, "why", &end);
+            assert_eq!(
+                (&new["message"]["message"], &new["message"]["extraInfo"]["timestamp"]),
+                (&"why".into(), &"12".into())
+            );
+        }
+    }
+}
