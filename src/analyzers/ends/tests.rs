@@ -271,6 +271,17 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
 }
 
 #[test]
+fn a_user_with_many_ends_displaces_its_own() {
+    let mut ends = Ends::default();
+    ends.keep(End { user_id: 1001, cause: EndCause::Finished, ..End::default() });
+    for number in 0..1_000 {
+        ends.keep(End { user_id: 1002, number, cause: EndCause::Failed, ..End::default() });
+    }
+    let of = |user| ends.ends.iter().filter(|end| end.user_id == user).count();
+    assert_eq!((of(1001), of(1002)), (1, MOST - 1));
+}
+
+#[test]
 fn ends_are_bounded_and_survive_a_restart() {
     let mut node = Node::new(&[]);
     for round in 0..300_u32 {
