@@ -59,18 +59,6 @@ named! {
     }
 }
 
-impl Default for EndCause {
-    fn default() -> Self {
-        Self::Unknown
-    }
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self::Unknown
-    }
-}
-
 impl EndCause {
     /// Whether it ended for lack of memory.
     pub const fn is_memory(self) -> bool {
