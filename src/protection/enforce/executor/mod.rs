@@ -241,7 +241,7 @@ impl Machine {
         match (reached, work) {
             (Reached::Open { processes, group }, Work::AwaitEnd { within, .. }) => {
                 let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
-                self.pend(id, later, Goal::End { processes, group }, *within, count);
+                self.pend(id, later, Goal::End { processes, group, read: None }, *within, count);
                 (Outcome::Started(later), count)
             }
             (Reached::Processes(Outcome::Done, count), Work::Freeze { group }) => {

@@ -46,6 +46,27 @@ fn an_end_is_reported_once_it_has_come() {
 }
 
 #[test]
+fn a_cgroup_that_takes_long_to_read_is_not_read_in_each_round() {
+    use crate::host::cgroup::{Hierarchy, Version};
+    use crate::protection::enforce::executor::group::Groups;
+    use crate::protection::enforce::executor::wait::{Goal, Progress};
+    let root = tempfile::tempdir().unwrap();
+    let procs = root.path().join("job/cgroup.procs");
+    std::fs::create_dir(root.path().join("job")).unwrap();
+    std::fs::write(&procs, "1\n").unwrap();
+    let hierarchy = Hierarchy { version: Version::V1, root: root.path().to_owned() };
+    let group = Groups::new(hierarchy, root.path()).at("/job").unwrap();
+    let mut goal = Goal::End { processes: Vec::new(), group: Some(group), read: None };
+    let waits = Progress::Waiting { left: 1 };
+    assert_eq!(goal.check(false), waits);
+    let Goal::End { read, .. } = &mut goal else { panic!() };
+    read.as_mut().unwrap().1 = Duration::from_secs(60);
+    std::fs::write(&procs, "").unwrap();
+    assert_eq!(goal.check(false), waits, "it is not read");
+    assert_eq!(goal.check(true), Progress::Reached, "at the end of its time it is");
+}
+
+#[test]
 fn a_process_that_does_not_exit_in_time_is_reported_as_left() {
     // What an uninterruptible sleep looks like from outside: the signal is sent, and the end does not come.
     let job = Job::start(&["sleep", "60"]);
