@@ -75,6 +75,7 @@ impl StepOutcome {
             }
             Self::Refused(pid) => format!("refused: pid {pid} is outside the scope"),
             Self::Errno(errno) => format!("failed: {}", std::io::Error::from_raw_os_error(errno)),
+            Self::Late(0) => "timed out".to_owned(),
             Self::Late(left) => format!("timed out: {left} processes have not ended"),
             Self::Failed => "failed".to_owned(),
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use self::carry_out::Handed;
 use self::follow_up::record_step;
+use self::order::LastKills;
 use super::input::{GuardInput, JobInput, SLOTS};
 use super::job_state::{JobState, oldest, reading_with_rates};
 use super::journal::{JobTransition, Journal};
@@ -66,6 +67,7 @@ pub struct GuardLoop {
     plan: Plan,
     /// The steps that other threads carry out.
     handed: Vec<Handed>,
+    last_kills: LastKills,
     finished: Vec<Finished>,
     journal: Box<dyn Journal>,
     report: Report,
@@ -98,6 +100,7 @@ impl GuardLoop {
             run_requests: Arc::default(),
             plan: Plan::with_room(room),
             handed: Vec::with_capacity(SLOTS),
+            last_kills: LastKills::new(),
             finished: Vec::with_capacity(256),
             journal,
         }
@@ -260,7 +263,7 @@ impl GuardLoop {
         let observed = job.observed(read, self.host, able);
         let (group, place, unfinished) = (job.cgroup.reading(), job.target, job.progress.is_some());
         let unfinished = unfinished || self.hands_over(slot);
-        let observed = Observed { unfinished, kill_waits: self.kill_waits(slot), ..observed };
+        let observed = Observed { unfinished, kill_waits: self.kill_waits(slot, read), ..observed };
         let transition = self.board.step(slot, read, &observed);
         if let Some(reading) = group {
             self.journal.read(read, place, &reading);

@@ -460,7 +460,7 @@ impl InputBuilder {
                 members
             }
         };
-        Some(Scope { name: target.name.clone(), users, members: members.into() })
+        Some(Scope { name: target.name.clone(), users, owner: job.claim.user, members: members.into() })
     }
 }
 

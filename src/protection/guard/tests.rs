@@ -216,7 +216,7 @@ impl World {
         let diary = Box::new(Diary { notes: notes.clone(), begun: 0, open: Vec::with_capacity(64), silent });
         let watch = GuardLoop::new(
             Arc::clone(&targets),
-            5,
+            64,
             Arc::clone(&mailbox),
             meter,
             hands,
@@ -251,6 +251,7 @@ impl World {
         let scope = || Scope {
             name: "train".into(),
             users: vec![7],
+            owner: None,
             members: processes.iter().map(|process| Member::Process(process.key)).collect::<Vec<_>>().into(),
         };
         let count = u32::try_from(pids.len()).unwrap();

@@ -73,6 +73,8 @@ pub struct Escalation {
     asked: Option<Timestamp>,
     /// Whether it was reported that the rate limit forbids a due action.
     withheld: bool,
+    /// Whether a kill was decided in the last step that could not begin.
+    kill_waits: bool,
     conditions: Conditions,
 }
 
@@ -90,6 +92,7 @@ impl Escalation {
             incidents: 0,
             asked: None,
             withheld: false,
+            kill_waits: false,
             conditions: Conditions::default(),
             limits,
         }
@@ -116,6 +119,11 @@ impl Escalation {
         &self.conditions
     }
 
+    /// Whether the last step would have killed, if the kill could have begun.
+    pub const fn kill_waits(&self) -> bool {
+        self.kill_waits
+    }
+
     /// The number of the current incident.
     pub fn incident(&self) -> Option<u64> {
         self.incident.map(|incident| incident.number)
@@ -133,6 +141,7 @@ impl Escalation {
         self.note(now, observed, rate_left, &mut judged.conditions);
         self.conditions = judged.conditions;
         let reported = (self.incident, self.withheld);
+        self.kill_waits = false;
         let (to, reason) = self.decide(now, observed, &judged, rate_left)?;
         let ends = matches!(to, State::At(Rung::Term | Rung::Kill));
         let excepted = self.limits.hard_ignores_rate && matches!(reason, Reason::Hard(_));
@@ -142,6 +151,7 @@ impl Escalation {
         if waits {
             // What was not reported is reported later.
             (self.incident, self.withheld) = reported;
+            self.kill_waits = to == State::At(Rung::Kill);
             return None;
         }
         Some(self.go(now, observed, to, reason))

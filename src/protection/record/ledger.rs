@@ -102,14 +102,30 @@ struct SlotIncident {
     incident: String,
 }
 
-/// A step that ends later, and the incident that it belongs to, which can be over by then.
+/// The incident that a step belongs to, which can be over when the step ends; the slot may have another job by then.
+#[derive(Clone, Debug)]
+struct Owner {
+    incident: Id,
+    target: Label,
+    mode: &'static str,
+}
+
+/// A step that ends later.
 #[derive(Debug)]
 struct PendingStep {
     ticket: Ticket,
     number: u64,
-    incident: Id,
-    target: Label,
-    mode: &'static str,
+    owner: Owner,
+}
+
+impl Owner {
+    fn of(slot: Option<&SlotIncident>) -> Self {
+        Self {
+            incident: Id::of(slot.map_or("", |slot| &slot.incident)),
+            target: slot.map_or_else(Label::default, |slot| slot.target.clone()),
+            mode: slot.map_or("", |slot| slot.mode),
+        }
+    }
 }
 
 /// The ledger of the guard.
@@ -126,6 +142,8 @@ pub struct Ledger {
     /// Memory for ids of incidents.
     names: Vec<String>,
     number: u64,
+    /// The steps that are being carried out, by their numbers.
+    begun: Vec<(u64, Owner)>,
     going: Vec<PendingStep>,
 }
 
@@ -141,6 +159,7 @@ impl Ledger {
             slots: Vec::with_capacity(SLOTS),
             names: (0..SLOTS).map(|_| String::with_capacity(NAME)).collect(),
             number: 0,
+            begun: Vec::with_capacity(SLOTS),
             going: Vec::with_capacity(MAX_PENDING),
         }
     }
@@ -165,7 +184,7 @@ impl Ledger {
         let _ = write!(self.reason, "{}", turn.reason);
         let reason = std::mem::take(&mut self.reason);
         let LoggedTransition { from, to, readings, .. } = *turn;
-        self.put(turn.at, turn.slot, &Entry::Transition { from, to, reason: &reason, readings });
+        self.put(turn.at, &self.owner(turn.slot), &Entry::Transition { from, to, reason: &reason, readings });
         self.reason = reason;
         if !turn.under_way {
             self.left(turn.at, turn.slot);
@@ -184,48 +203,40 @@ impl Ledger {
     /// Records a step before it is carried out. Returns its number, for [`Ledger::after`].
     pub fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
         self.number += 1;
-        self.put(at, step.target, &Entry::Before { number: self.number, step });
+        let owner = self.owner(step.target);
+        self.put(at, &owner, &Entry::Before { number: self.number, step });
+        self.begun.push((self.number, owner));
         self.number
     }
 
-    /// Records the result of a step.
+    /// Records the result of a step, for the incident in which it began.
     pub fn after(&mut self, at: Timestamp, completed: &CompletedStep<'_>) {
         let CompletedStep { number, step, result, micros, touched } = *completed;
-        self.put(at, step.target, &Entry::After { number, result, micros });
+        let begun = self.begun.iter().position(|(begun, _)| *begun == number);
+        let owner = match begun {
+            Some(place) => self.begun.swap_remove(place).1,
+            None => self.owner(step.target),
+        };
+        self.put(at, &owner, &Entry::After { number, result, micros });
         for processes in touched.chunks(PROCESSES_A_LINE) {
-            self.put(at, step.target, &Entry::Reached { number, processes });
+            self.put(at, &owner, &Entry::Reached { number, processes });
         }
         if let Ok(StepDone { outcome: Outcome::Started(ticket), .. }) = result {
             if self.going.len() == MAX_PENDING {
                 // The end of dropped steps is not recorded: the oldest ones are dropped.
                 self.going.remove(0);
             }
-            let slot = self.slots.iter().find(|known| known.id == step.target);
-            self.going.push(PendingStep {
-                ticket: *ticket,
-                number,
-                incident: Id::of(slot.map_or("", |slot| &slot.incident)),
-                target: slot.map_or_else(Label::default, |slot| slot.target.clone()),
-                mode: slot.map_or("", |slot| slot.mode),
-            });
+            self.going.push(PendingStep { ticket: *ticket, number, owner });
         }
     }
 
     /// Records that a step has ended later, or that the job is saving.
     pub fn ended(&mut self, at: Timestamp, finished: &Finished) {
         let known = self.going.iter().position(|going| going.ticket == finished.ticket);
-        let going = known.map(|place| &self.going[place]);
-        let occasion = Occasion {
-            at,
-            incident: going.map_or("", |going| going.incident.as_str()),
-            target: going.map_or("", |going| going.target.as_str()),
-            mode: going.map_or("", |going| going.mode),
-            config: &self.config,
-        };
-        let number = going.map(|going| going.number);
         let Finished { output, result, .. } = finished;
-        Entry::Ended { number, output, result }.write(&occasion, &mut self.line);
-        self.hand_over();
+        let number = known.map(|place| self.going[place].number);
+        let owner = known.map_or_else(|| Owner::of(None), |place| self.going[place].owner.clone());
+        self.put(at, &owner, &Entry::Ended { number, output, result });
         let continues = matches!(finished.result, Ok(StepDone { outcome: Outcome::Saving(_), .. }));
         if let Some(place) = known.filter(|_| !continues) {
             self.going.remove(place);
@@ -255,13 +266,16 @@ impl Ledger {
         place
     }
 
-    fn put(&mut self, at: Timestamp, slot: TargetId, entry: &Entry<'_>) {
-        let slot = self.slots.iter().find(|known| known.id == slot);
+    fn owner(&self, slot: TargetId) -> Owner {
+        Owner::of(self.slots.iter().find(|known| known.id == slot))
+    }
+
+    fn put(&mut self, at: Timestamp, owner: &Owner, entry: &Entry<'_>) {
         let occasion = Occasion {
             at,
-            incident: slot.map_or("", |slot| &slot.incident),
-            target: slot.map_or("", |slot| slot.target.as_str()),
-            mode: slot.map_or("", |slot| slot.mode),
+            incident: owner.incident.as_str(),
+            target: owner.target.as_str(),
+            mode: owner.mode,
             config: &self.config,
         };
         entry.write(&occasion, &mut self.line);

@@ -637,6 +637,37 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_ends_when_the_slot_has_another_job_belongs_to_the_incident_of_its_own() {
+        let mut room = room(tempfile::tempdir().unwrap());
+        let (first, second) = (Label::from("first"), Label::from("second"));
+        let ledger = &mut room.ledger;
+        ledger.moved(&turn(10, &first, "soft", "kill"));
+        let work = Work::KillTree { roots: [ProcessKey { pid: 77, start: 5 }].into() };
+        let step = Step { target: TargetId(3), stage: State::At(Rung::Kill), work };
+        let number = ledger.before(Timestamp::from_secs(10), &step);
+        ledger.left(Timestamp::from_secs(11), TargetId(3));
+        ledger.moved(&turn(12, &second, "warn", "soft"));
+        let id = ledger.incident(TargetId(3)).unwrap().to_owned();
+        let result = Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: 30 });
+        let key = ProcessKey { pid: 77, start: 5 };
+        let touched = &[Touched { key, uid: 0, comm: [0; 16], resident: 1, errno: 0 }];
+        ledger.after(
+            Timestamp::from_secs(13),
+            &CompletedStep { number, step: &step, result: &result, micros: 30, touched },
+        );
+        ledger.moved(&turn(14, &second, "cooldown", "ok"));
+        until(|| room.recorder.status().written == 2);
+        let audit = room.store.file(&id, "audit.jsonl").unwrap();
+        let entries: Vec<String> = String::from_utf8(audit)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["entry"].to_string())
+            .collect();
+        assert_eq!(entries, ["\"transition\""; 2], "nothing of the kill of the other job");
+        drop(room.folder);
+    }
+
+    #[test]
     fn an_incident_has_the_reading_of_its_own_job() {
         let mut room = room(tempfile::tempdir().unwrap());
         let reason = Reason::Level(Resource::Host);

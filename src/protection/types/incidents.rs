@@ -10,6 +10,12 @@ use super::incident::{Cause, Circumstances, Incident};
 /// The file of an incident that has its record.
 pub const RECORD: &str = "incident.json";
 
+/// Whether a name is a plain file name, as the ids and files of incidents are.
+pub fn is_plain(name: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.chars().all(fine)
+}
+
 /// The version of the list format: it grows when a key changes its meaning or is removed.
 const SCHEMA_VERSION: u32 = 1;
 

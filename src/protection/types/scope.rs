@@ -64,6 +64,8 @@ pub struct Scope {
     pub name: Label,
     /// The users whose processes may be signalled; root must be named like any other.
     pub users: Vec<u32>,
+    /// The user of the job, whose share of helpers the files of its checkpoints take; absent where the target names no job.
+    pub owner: Option<u32>,
     /// The members of the target.
     pub members: Members,
 }
@@ -232,6 +234,7 @@ mod tests {
         Scope {
             name: "job".into(),
             users: vec![1000],
+            owner: None,
             members: vec![
                 Member::Tree(ROOT),
                 Member::Group(Group { path: "/jobs/a".into(), inode: 9 }),

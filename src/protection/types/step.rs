@@ -319,6 +319,10 @@ impl Finished {
     }
 }
 
+/// Time after which a step that another thread carries out counts as hanging: a kill of the maximum number of processes
+/// takes seconds. It then takes the place of no other step.
+pub const HANG_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Where a step is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -37,7 +37,7 @@ pub enum StepError {
         errno: i32,
     },
     /// It exceeded its time limit.
-    #[error("not done within {} s, {left} processes have not ended", .within.as_secs_f64())]
+    #[error("not done within {} s{}", .within.as_secs_f64(), left_over(*left))]
     TimedOut {
         /// The time limit.
         within: Duration,
@@ -52,6 +52,11 @@ pub enum StepError {
     },
 }
 
+/// The processes that have not ended, as a part of a sentence.
+fn left_over(left: u32) -> String {
+    if left == 0 { String::new() } else { format!(", {left} processes have not ended") }
+}
+
 /// The process of a call, as a part of a sentence.
 fn of_process(pid: u32) -> String {
     if pid == 0 { String::new() } else { format!(" pid {pid}") }
@@ -64,5 +69,17 @@ impl StepError {
             Self::System { errno, .. } => Some(*errno),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_without_processes_that_times_out_names_none() {
+        let late = |left| StepError::TimedOut { within: Duration::from_secs(10), left }.to_string();
+        assert_eq!(late(0), "not done within 10 s");
+        assert_eq!(late(3), "not done within 10 s, 3 processes have not ended");
     }
 }

@@ -18,6 +18,7 @@ use crate::node_view::events::{Event, Recorder};
 use crate::node_view::sheet::Section;
 use crate::node_view::table::Trail;
 use crate::node_view::{Health, Link, NodeView};
+use crate::protection::types::incidents::is_plain;
 use chart::{Curve, Mark};
 pub use incidents::{IncidentsShown, Shown};
 use render::Name;
@@ -81,7 +82,7 @@ impl View {
                 ("workloads", name) => {
                     Self::Workload(decoded(name)?, parameter(query, "rank").filter(|rank| !rank.is_empty()))
                 }
-                ("incidents", id) => Self::Incident(decoded(id)?),
+                ("incidents", id) => Self::Incident(decoded(id).filter(|id| is_plain(id))?),
                 _ => return None,
             },
         })

@@ -113,6 +113,9 @@ fn paths_name_views() {
     );
     assert_eq!(of("/workloads/slurm/17"), of("/workloads/slurm%2f17"));
     assert_eq!(of("/incidents/x"), Some(View::Incident("x".to_owned())));
+    for outside in ["../..", "..%2f..", "%2e%2e", "/etc/passwd", "x/../y", ".x", "x%00"] {
+        assert_eq!(of(&format!("/incidents/{outside}")), None, "{outside}");
+    }
     for path in ["/gpus/", "/gpus", "/workloads/%ff", "/nothing/0", "//", "/favicon.ico"] {
         assert_eq!(of(path), None, "{path}");
     }

@@ -12,32 +12,41 @@ use crate::protection::SOON;
 use crate::protection::group::Group;
 use crate::protection::room::Room;
 
-/// Becomes the user, with these many supplementary groups, and starts as many processes: children of one, or a chain.
+/// Becomes the user, with these many supplementary groups, and starts as many processes: children of one, or a chain. The last
+/// one says "up".
 const MANY: &str = "
 import os, signal, sys
-user, groups, count, chain = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'chain'
+user, groups, count, mark, *chain = sys.argv[1:]
 os.setsid()
-os.setgroups([4_000_000_000 + number for number in range(groups)])
-os.setresgid(user, user, user)
-os.setresuid(user, user, user)
-for _ in range(count - 1):
-    if (os.fork() == 0) != chain: break
+os.setgroups([4_000_000_000 + number for number in range(int(groups))])
+os.setresgid(*[int(user)] * 3)
+os.setresuid(*[int(user)] * 3)
+if chain: os.execv('/bin/sh', ['sh', '-c', chain[0], chain[0], mark, count])
+for _ in range(int(count) - 1):
+    if os.fork() == 0: break
 else: print('up', flush=True)
 while True: signal.pause()
 ";
+
+/// A process of a chain: each executes its program anew. The kernel keeps a record for each mapping of a process and each living
+/// ancestor that it was copied from (`anon_vma_chain`): memory and time of a chain of copies grow with the square of its length.
+const CHAIN: &str = r#"
+if [ "$2" -gt 1 ]; then sh -c "$0" "$0" "$1" $(($2 - 1)) & else echo up; fi
+wait
+exec sleep 1000
+"#;
 
 /// The processes of Mallory; killed when dropped.
 struct Many(Child);
 
 impl Many {
-    fn start(room: &Room, groups: u32, count: usize, shape: &str) -> Self {
+    fn start(room: &Room, groups: u32, count: usize, chain: bool) -> Self {
         let mut command = program("python3");
         let numbers = [MALLORY.to_string(), groups.to_string(), count.to_string()];
-        command.args(["-S", "-c", MANY]).args(numbers).arg(shape);
-        command.arg(room.mark("train")).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(["-S", "-c", MANY]).args(numbers).arg(room.mark("train")).args(chain.then_some(CHAIN));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut many = Self(command.spawn().unwrap());
         let mut line = String::new();
-        // The last one that starts says so.
         BufReader::new(many.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "up\n");
         let pids = many.pids();
@@ -78,13 +87,13 @@ fn size(few: usize, many: usize) -> usize {
 /// Mallory's job and Alice's, which has a cgroup with a limit where this machine has any, reach their hard levels together: both
 /// end, Alice's kill begins before Mallory's ends, and the daemon is ready all the time. Returns the number of status files that
 /// were not read.
-fn both_end(groups: u32, count: usize, shape: &str) -> Option<f64> {
+fn both_end(groups: u32, count: usize, chain: bool) -> Option<f64> {
     let room = Room::staged();
     let mut other = as_user(ALICE, "sh")?;
     let other = other.args(["-c", "read line; :", &room.mark("other")]).stdin(Stdio::piped());
     let mut other = Other(other.spawn().unwrap());
     room.show(other.0.id());
-    let many = Many::start(&room, groups, count, shape);
+    let many = Many::start(&room, groups, count, chain);
     let group = Group::make();
     let more = |of_host: bool| match &group {
         Some(group) if !of_host => {
@@ -132,8 +141,10 @@ fn both_end(groups: u32, count: usize, shape: &str) -> Option<f64> {
         let ended = other.0.try_wait().unwrap().is_some();
         (ended && many.pids().is_empty()).then_some(())
     });
-    let audit = room.paired_audit();
-    assert!(audit.reached().len() > count.min(4096), "all of them are recorded");
+    // The processes that a step reached are written after its end.
+    let audit = wait_for("a record of all of them", SOON, || {
+        Some(room.paired_audit()).filter(|audit| audit.reached().len() > count.min(4096))
+    });
     let line = |entry: &str, target: &str| {
         let of_kill = |line: &&Value| {
             let work = line["step"]["do"].as_str();
@@ -154,13 +165,13 @@ fn both_end(groups: u32, count: usize, shape: &str) -> Option<f64> {
 
 #[test]
 fn processes_with_tens_of_thousands_of_groups_delay_neither_samples_nor_another_users_job() {
-    let Some(left_out) = both_end(65_536, size(60, 400), "children") else { return };
+    let Some(left_out) = both_end(65_536, size(60, 400), false) else { return };
     assert!(left_out > 0.0);
 }
 
 #[test]
 fn a_chain_of_many_processes_is_killed_while_another_users_job_is() {
-    both_end(0, size(400, 3600), "chain");
+    both_end(0, size(400, 3600), true);
 }
 
 /// Alice's process; killed when dropped.

@@ -28,6 +28,9 @@ fn another_user_of_the_node_reads_no_incident() {
         ("/api/v1/incidents", "403"),
         ("/api/v1/incidents/x/report.md", "403"),
         ("/incidents", "200"),
+        ("/incidents/../..", "404"),
+        ("/incidents/%2e%2e%2f%2e%2e", "404"),
+        ("/api/v1/incidents/..%2f../report.md", "403"),
     ] {
         let Some(mut client) = as_user(MALLORY, "python3") else { return };
         let url = format!("http://{}{path}", daemon.address);

@@ -190,12 +190,13 @@ impl OpenGroup {
         if let Ok(length) = self.read("cgroup.events", &mut buffer) {
             return buffer[..length].split(|byte| *byte == b'\n').any(|line| line == b"populated 0");
         }
-        let mut nobody = true;
-        match self.pids(|_| nobody = false) {
-            Ok(all) => nobody && all,
-            // It was removed, which requires that it is empty.
-            Err(error) => matches!(error, Errno::NODEV | Errno::NOENT),
-        }
+        let walked = walk(&self.folder, DEEPEST, &mut |folder| {
+            let mut nobody = true;
+            let all = pids_of(folder, &mut |_| nobody = false)?;
+            if nobody && all { Ok(true) } else { Err(Errno::BUSY) }
+        });
+        // It was removed, which requires that it is empty.
+        matches!(walked, Ok(true) | Err(Errno::NODEV | Errno::NOENT))
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Errno> {

@@ -14,7 +14,8 @@ const MOST: usize = 16;
 
 #[derive(Debug)]
 struct Running {
-    user: u32,
+    /// The user of the job.
+    owner: Option<u32>,
     /// Held by the thread that waits for the end of the helper.
     thread: Weak<()>,
     /// Held by whoever awaits its result.
@@ -45,8 +46,8 @@ impl Helpers {
         });
     }
 
-    /// Admits one more helper, for a job of this user; nothing if too many hang.
-    pub(super) fn admit(&mut self, user: u32, now: Timestamp) -> Option<Token> {
+    /// Admits one more helper, for a job of this owner; nothing if too many hang.
+    pub(super) fn admit(&mut self, owner: Option<u32>, now: Timestamp) -> Option<Token> {
         self.look(now);
         let hanging = self
             .0
@@ -55,14 +56,14 @@ impl Helpers {
         let (mut all, mut own) = (0, 0);
         for running in hanging {
             all += 1;
-            own += usize::from(running.user == user);
+            own += usize::from(running.owner == owner);
         }
         if own >= MOST_OF_USER || all >= MOST {
             return None;
         }
         let token = Token { thread: Arc::default(), awaited: Arc::default() };
         let (thread, awaited) = (Arc::downgrade(&token.thread), Arc::downgrade(&token.awaited));
-        self.0.push(Running { user, thread, awaited, since: None });
+        self.0.push(Running { owner, thread, awaited, since: None });
         Some(token)
     }
 }
@@ -78,7 +79,7 @@ mod tests {
         let mut hung = Vec::new();
         // Nobody awaits these any more, and they do not end.
         let mut hang = |helpers: &mut Helpers, user: u32, second| {
-            let Some(Token { thread, .. }) = helpers.admit(user, at(second)) else { return false };
+            let Some(Token { thread, .. }) = helpers.admit(Some(user), at(second)) else { return false };
             hung.push(thread);
             helpers.look(at(second));
             true
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(others.iter().filter(|admitted| **admitted).count(), 7, "{others:?}");
         // One that ends makes place, and those that are awaited take none.
         hung.truncate(1);
-        let awaited: Vec<_> = (0..100).map(|_| helpers.admit(7, at(900))).collect();
+        let awaited: Vec<_> = (0..100).map(|_| helpers.admit(Some(7), at(900))).collect();
         assert!(awaited.iter().all(Option::is_some));
     }
 }

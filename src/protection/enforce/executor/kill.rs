@@ -49,22 +49,7 @@ impl Worker {
             let tally = self.strike(scope, SignalNumber::KILL, &mut first);
             return self.summed(tally.reached, first);
         }
-        // The roots first, without inspecting the other processes.
-        for key in roots {
-            self.strike_one(scope, *key, SignalNumber::STOP, &mut first, &mut Tally::default());
-        }
-        let begun = clock::now();
-        let mut passes = 0;
-        let outcome = loop {
-            let outcome = self.look(roots);
-            if outcome.is_err() || self.strike(scope, SignalNumber::STOP, &mut first).new == 0 {
-                break outcome;
-            }
-            passes += 1;
-            if self.hurries() || passes >= PASSES && clock::now().since(begun) >= STOP_TIMEOUT {
-                break outcome;
-            }
-        };
+        let outcome = self.stop_tree(scope, roots, &mut first);
         // By the checked descriptors: the end of a parent may hide descent by now.
         let mut killed = 0;
         self.touched.clear();
@@ -93,6 +78,35 @@ impl Worker {
             }
         }
         self.summed(killed, first)
+    }
+
+    /// Stops `roots` and their descendants, until no new one is found or the daemon ends; `held` has those that were stopped.
+    pub(super) fn stop_tree(
+        &mut self,
+        scope: &Scope,
+        roots: &[ProcessKey],
+        first: &mut Option<StepError>,
+    ) -> Result<(), NotSignalled> {
+        // The roots first, without inspecting the other processes.
+        for key in roots {
+            if self.hurries() {
+                break;
+            }
+            self.strike_one(scope, *key, SignalNumber::STOP, first, &mut Tally::default());
+        }
+        let begun = clock::now();
+        let mut passes = 0;
+        while !self.hurries() {
+            self.look(roots)?;
+            if self.strike(scope, SignalNumber::STOP, first).new == 0 {
+                break;
+            }
+            passes += 1;
+            if passes >= PASSES && clock::now().since(begun) >= STOP_TIMEOUT {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Finds the descendants of `roots` and of known members, and puts them into `pids`.
@@ -215,7 +229,7 @@ impl Worker {
         Ok(())
     }
 
-    fn hurries(&self) -> bool {
+    pub(super) fn hurries(&self) -> bool {
         self.hurry.load(Ordering::Relaxed)
     }
 

@@ -78,8 +78,6 @@ struct Target {
     scope: Arc<Scope>,
     /// When it was signalled first in this incident.
     asked: Option<Timestamp>,
-    /// The user of the process that was found last; 0 before.
-    user: u32,
 }
 
 #[derive(Debug)]
@@ -178,10 +176,8 @@ impl Machine {
 
     /// Finds a process in the scope of a slot.
     fn find(&mut self, id: TargetId, key: ProcessKey) -> Result<OpenProcess, NotSignalled> {
-        let target = self.targets.iter_mut().find(|target| target.id == id).ok_or(StepError::NoScope(id))?;
-        let found = self.worker.find(&target.scope, key)?;
-        target.user = found.process.users[1];
-        Ok(found)
+        let scope = Arc::clone(&self.target(id)?.scope);
+        self.worker.find(&scope, key)
     }
 
     fn carry_out(&mut self, step: &Step) -> Result<(Outcome, u32), NotSignalled> {
@@ -245,7 +241,7 @@ impl Machine {
         match (reached, work) {
             (Reached::Open { processes, group }, Work::AwaitEnd { within, .. }) => {
                 let count = u32::try_from(processes.len()).unwrap_or(u32::MAX);
-                self.pend(id, later, Goal::End { processes, group }, *within, count);
+                self.pend(id, later, Goal::End { processes, group, read: None }, *within, count);
                 (Outcome::Started(later), count)
             }
             (Reached::Processes(Outcome::Done, count), Work::Freeze { group }) => {
@@ -268,8 +264,8 @@ impl Machine {
             return Ok((Outcome::WouldHave, 0));
         }
         let now = clock::now();
-        let user = self.target(id)?.user;
-        let token = self.helpers.admit(user, now).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let owner = self.target(id)?.scope.owner;
+        let token = self.helpers.admit(owner, now).ok_or(NotSignalled::Skip(Skip::Busy))?;
         let target = self.target(id)?;
         let asked = target.asked.unwrap_or(now).unix();
         let request = Request::Await { by: by.clone(), users: target.scope.users.clone(), since: asked };
@@ -292,7 +288,8 @@ impl Machine {
         self.worker.note(reach::touched(&found.process, 0));
         // Its effective user, which the scope allows; the helper refuses a process that has any other by then.
         let [_, user, _] = found.process.users;
-        let token = self.helpers.admit(user, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
+        let owner = self.target(id)?.scope.owner;
+        let token = self.helpers.admit(owner, clock::now()).ok_or(NotSignalled::Skip(Skip::Busy))?;
         let request = Request::Touch { proc: self.root.to_path_buf(), process, user, path: path.to_owned() };
         let goal = wait::start(token, self.background.files.as_ref(), &request).map_err(no_thread)?;
         Ok((Outcome::Started(self.wait(id, goal, TOUCH_TIMEOUT, 1)), 1))
@@ -312,7 +309,7 @@ impl Machine {
     /// Takes the results of the steps that were handed over.
     fn poll_pool(&mut self, finished: &mut Vec<Finished>) {
         let mut pool = std::mem::take(&mut self.pool);
-        pool.poll(|reply| {
+        pool.poll(clock::now(), |reply| {
             let (ticket, result) = match reply {
                 Ok(Reply { order, result, micros }) => {
                     let Order { id, work, ticket, later, .. } = order;
@@ -345,7 +342,7 @@ impl Executor for Machine {
         let Some(scope) = scope else { return Ok(()) };
         scope.sound(&self.worker.exempt)?;
         if self.targets.len() < TARGETS {
-            self.targets.push(Target { id: target, scope: Arc::new(scope), asked, user: 0 });
+            self.targets.push(Target { id: target, scope: Arc::new(scope), asked });
         }
         Ok(())
     }

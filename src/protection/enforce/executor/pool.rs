@@ -5,18 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::Thread;
+use std::time::Duration;
 
 use super::ArmError;
 use super::reach::{Mode, NotSignalled};
 use super::release::{ReleaseQueue, micros};
 use super::worker::{Reached, Worker};
 use crate::host::{clock, priority};
+use crate::model::time::Timestamp;
 use crate::protection::types::scope::{Exempt, Scope};
-use crate::protection::types::step::{TargetId, Ticket, Touched, Work};
+use crate::protection::types::step::{HANG_TIMEOUT, TargetId, Ticket, Touched, Work};
 
-/// Number of threads that kill, and with it of users whose jobs are ended at the same time; as many carry out the other
-/// steps, which therefore delay no kill.
+/// Number of threads that kill and do not hang, and with it of users whose jobs are ended at the same time; as many carry out
+/// the other steps, which therefore delay no kill.
 const THREADS: usize = 4;
+/// Maximum number of threads of each kind, including those that hang.
+const MAX_THREADS: usize = 16;
+/// Time after which starting a thread that is missing is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A step for a thread.
 #[derive(Debug)]
@@ -56,8 +62,14 @@ struct PoolThread {
     later: Option<Ticket>,
     /// Whether it carries out kills, or all other steps.
     kills: bool,
-    /// Whether it carries out an order.
-    busy: bool,
+    /// Since when it carries out an order.
+    busy: Option<Timestamp>,
+}
+
+impl PoolThread {
+    fn hangs(&self, now: Timestamp) -> bool {
+        self.busy.is_some_and(|since| now.since(since) >= HANG_TIMEOUT)
+    }
 }
 
 /// What a thread is started with.
@@ -82,7 +94,7 @@ impl Equipment {
             .name("steps".to_owned())
             .spawn(move || serve(&inbox, &report))
             .map_err(ArmError::Thread)?;
-        Ok(PoolThread { orders, replies, idle: Some(worker), ticket: None, later: None, kills, busy: false })
+        Ok(PoolThread { orders, replies, idle: Some(worker), ticket: None, later: None, kills, busy: None })
     }
 }
 
@@ -91,6 +103,8 @@ impl Equipment {
 pub(super) struct Pool {
     threads: Vec<PoolThread>,
     equipment: Option<Equipment>,
+    /// When starting a missing thread was tried last.
+    tried: Option<Timestamp>,
 }
 
 impl Pool {
@@ -100,7 +114,11 @@ impl Pool {
     /// If one cannot be started.
     pub(super) fn start(equipment: Equipment) -> Result<Self, ArmError> {
         let threads = (0..2 * THREADS).map(|place| equipment.start(place < THREADS));
-        Ok(Self { threads: threads.collect::<Result<_, ArmError>>()?, equipment: Some(equipment) })
+        Ok(Self {
+            threads: threads.collect::<Result<_, ArmError>>()?,
+            equipment: Some(equipment),
+            tried: None,
+        })
     }
 
     /// Whether there are threads for kills, or for other steps.
@@ -123,47 +141,63 @@ impl Pool {
         let sent = thread.orders.try_send((worker, order, std::thread::current())).is_ok();
         (thread.ticket, thread.later) = (sent.then_some(ticket), sent.then_some(later));
         // A thread that takes no order has panicked, and is replaced by the next poll.
-        thread.busy = true;
+        thread.busy = Some(clock::now());
         sent
     }
 
     /// Calls `visit` with each order that was carried out since the last call, and with the ticket of each whose thread has
-    /// panicked. Such a thread is replaced; where that fails, there is one less.
-    pub(super) fn poll(&mut self, mut visit: impl FnMut(Result<Reply, Ticket>)) {
-        let equipment = &self.equipment;
+    /// panicked. A thread that has panicked or hangs is replaced.
+    pub(super) fn poll(&mut self, now: Timestamp, mut visit: impl FnMut(Result<Reply, Ticket>)) {
         self.threads.retain_mut(|thread| {
-            if !thread.busy {
+            if thread.busy.is_none() {
                 return true;
             }
             match thread.replies.try_recv() {
                 Ok((worker, reply)) => {
-                    (thread.idle, thread.busy) = (Some(worker), false);
+                    (thread.idle, thread.busy) = (Some(worker), None);
                     visit(Ok(reply));
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
                     thread.ticket.into_iter().for_each(|ticket| visit(Err(ticket)));
-                    let Some(Ok(new)) = equipment.as_ref().map(|with| with.start(thread.kills)) else {
-                        return false;
-                    };
-                    *thread = new;
+                    return false;
                 }
             }
             true
         });
+        self.replace(now);
+    }
+
+    /// Starts the threads that are missing.
+    fn replace(&mut self, now: Timestamp) {
+        let Some(equipment) = &self.equipment else { return };
+        for kills in [true, false] {
+            let own = || self.threads.iter().filter(|thread| thread.kills == kills);
+            let working = own().filter(|thread| !thread.hangs(now)).count();
+            let missing = THREADS.saturating_sub(working).min(MAX_THREADS.saturating_sub(own().count()));
+            if missing == 0 || self.tried.is_some_and(|tried| now.since(tried) < RETRY_INTERVAL) {
+                continue;
+            }
+            let started: Result<Vec<_>, ArmError> = (0..missing).map(|_| equipment.start(kills)).collect();
+            match started {
+                Ok(threads) => self.threads.extend(threads),
+                Err(_) => self.tried = Some(now),
+            }
+        }
     }
 
     /// Whether an order has not been carried out whose end has this ticket.
     pub(super) fn awaits(&self, later: Ticket) -> bool {
-        self.threads.iter().any(|thread| thread.busy && thread.later == Some(later))
+        self.threads.iter().any(|thread| thread.busy.is_some() && thread.later == Some(later))
     }
 
-    /// Replaces the thread of the first place by the test.
+    /// Replaces the first thread that is free by the test.
     #[cfg(test)]
     pub(super) fn replace_first(&mut self, kills: bool) -> TestThread {
         let (orders, inbox) = sync_channel(1);
         let (report, replies) = sync_channel(1);
-        let first = self.threads.iter_mut().find(|thread| thread.kills == kills).expect("a thread");
+        let idle = |thread: &&mut PoolThread| thread.kills == kills && thread.idle.is_some();
+        let first = self.threads.iter_mut().find(idle).expect("a thread");
         (first.orders, first.replies) = (orders, replies);
         (inbox, report)
     }

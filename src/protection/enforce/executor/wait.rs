@@ -13,12 +13,17 @@ use super::checkpoint_file::{self, Connection, Report, Request};
 use super::group::OpenGroup;
 use super::helpers::Token;
 use crate::host::child::WorkerCommand;
+use crate::host::clock;
 use crate::model::time::Timestamp;
 
 /// The name of the threads that wait for helpers.
 const NAME: &str = "checkpoint-file";
 /// Interval at which a thread checks whether its result is still awaited, and whether a killed helper has ended.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// So many times longer than reading whether a cgroup is empty takes, it is not read again: in version 1 all of its
+/// descendants are read, of which a user makes any number in a delegated one, and the guard waits for that.
+const PAUSE_FACTOR: u32 = 20;
 
 /// Whether a process has ended, by its pidfd.
 pub(super) fn ended(process: &OwnedFd) -> bool {
@@ -31,8 +36,9 @@ pub(super) fn ended(process: &OwnedFd) -> bool {
 /// The event that is awaited.
 #[derive(Debug)]
 pub(super) enum Goal {
-    /// All of these processes have ended, and the cgroup is empty.
-    End { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
+    /// All of these processes have ended, and the cgroup is empty. `read` is when that was found not to be so last, and how
+    /// long it took.
+    End { processes: Vec<OwnedFd>, group: Option<OpenGroup>, read: Option<(Timestamp, Duration)> },
     /// A helper process sees a checkpoint acknowledgement, or has touched a file.
     Helper { progress: Receiver<Progress>, _alive: Arc<()> },
 }
@@ -51,17 +57,23 @@ impl Goal {
     /// is set; otherwise one that is alive suffices, so that a job of thousands costs no more than any other.
     pub(super) fn check(&mut self, count: bool) -> Progress {
         match self {
-            Self::End { processes, group } => {
+            Self::End { processes, group, read } => {
                 if count {
                     processes.retain(|process| !ended(process));
                 }
                 while processes.pop_if(|process| ended(process)).is_some() {}
                 let left = u32::try_from(processes.len()).unwrap_or(u32::MAX);
-                if left == 0 && group.as_ref().is_none_or(OpenGroup::empty) {
-                    Progress::Reached
-                } else {
-                    Progress::Waiting { left: left.max(1) }
+                let begun = clock::now();
+                let soon = read.is_some_and(|(at, took)| begun.since(at) < took * PAUSE_FACTOR);
+                if left > 0 || (soon && !count) {
+                    return Progress::Waiting { left: left.max(1) };
                 }
+                if group.as_ref().is_none_or(OpenGroup::empty) {
+                    return Progress::Reached;
+                }
+                let now = clock::now();
+                *read = Some((now, now.since(begun)));
+                Progress::Waiting { left: 1 }
             }
             Self::Helper { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
         }

@@ -171,6 +171,10 @@ impl Worker {
         scope.admits_group(group.path.as_str(), &self.exempt).map_err(refused)?;
         let open = self.switched(group)?;
         self.all_ours(scope, &open)?;
+        if self.hurries() {
+            // Nobody would thaw it.
+            return Err(NotSignalled::Skip(Skip::Busy));
+        }
         self.switch(&open, true)
     }
 

@@ -16,10 +16,13 @@ use crate::protection::guard::journal::{CompletedStep, JobTransition};
 use crate::protection::plan::victim::Roster;
 use crate::protection::plan::{PlanInput, stage_of};
 use crate::protection::policy::{Mode, Rung, State};
-use crate::protection::types::step::{Outcome, Place, Step, StepDone, StepError, Ticket, Work};
+use crate::protection::types::step::{HANG_TIMEOUT, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
 /// Time of one round for the signals of one job; some hundreds are sent in it.
 const TURN: Duration = Duration::from_millis(5);
+
+/// Maximum number of steps of one user and one kind that other threads carry out at the same time: one, and those that hang.
+const MOST_OF_USER: usize = 4;
 
 /// A step that another thread carries out.
 #[derive(Debug)]
@@ -53,25 +56,28 @@ impl GuardLoop {
 
     /// Whether a kill of the job in a slot could not begin now. A decision that waited would kill a job whose shortage is over
     /// by then.
-    pub(super) fn kill_waits(&mut self, slot: usize) -> bool {
+    pub(super) fn kill_waits(&mut self, slot: usize, now: Timestamp) -> bool {
         let Some(job) = self.slots[slot].as_ref() else { return false };
         let (user, roots) = (job.user, Arc::clone(&job.roster.largest));
         let step = Step { target: id(slot), stage: State::At(Rung::Kill), work: Work::KillTree { roots } };
         let Some(executor) = self.executors.of(&self.targets[job.target]) else { return false };
         match executor.place(&step) {
             Place::Here => false,
-            Place::Elsewhere => self.has_handed(slot, user, &step.work),
+            Place::Elsewhere => self.has_handed(slot, user, &step.work, now),
             Place::Nowhere => true,
         }
     }
 
-    /// Whether another thread carries out a step of this kind for this user, who has one place for kills, and one for other
-    /// steps, so that these delay no kill.
-    fn has_handed(&self, slot: usize, user: Option<u32>, work: &Work) -> bool {
-        self.handed.iter().any(|other| {
-            let same = user.map_or(other.moved.slot == slot, |user| other.moved.user == Some(user));
-            same && other.step.work.kills() == work.kills()
-        })
+    /// Whether other threads carry out steps of this kind for this user, who has one place for kills, and one for other
+    /// steps, so that these delay no kill. A step that hangs leaves its place to another.
+    fn has_handed(&self, slot: usize, user: Option<u32>, work: &Work, now: Timestamp) -> bool {
+        let own = || {
+            self.handed.iter().filter(|other| {
+                let same = user.map_or(other.moved.slot == slot, |user| other.moved.user == Some(user));
+                same && other.step.work.kills() == work.kills()
+            })
+        };
+        own().any(|other| now.since(other.begun) < HANG_TIMEOUT) || own().count() >= MOST_OF_USER
     }
 
     /// Carries out the plan of a slot from where it stands. What is left is done in later rounds; returns the time to the next.
@@ -125,7 +131,7 @@ impl GuardLoop {
         clock: &dyn Fn() -> Timestamp,
     ) -> Begun {
         let no_scope = || Begun::Ended(Err(StepError::NoScope(step.target)), clock());
-        let taken = self.has_handed(slot, moved.user, &step.work);
+        let taken = self.has_handed(slot, moved.user, &step.work, clock());
         let Some(job) = self.slots[slot].as_mut() else { return no_scope() };
         let Some(executor) = self.executors.of(&self.targets[job.target]) else { return no_scope() };
         match executor.place(step) {
@@ -140,6 +146,7 @@ impl GuardLoop {
                 match executor.hand_over(step) {
                     Ok(ticket) => {
                         let (moved, step) = (*moved, step.clone());
+                        self.last_kills.note(moved.user.filter(|_| step.work.kills()));
                         self.handed.push(Handed { ticket, moved, step, number, begun, planned });
                         Begun::Elsewhere
                     }
@@ -156,7 +163,8 @@ impl GuardLoop {
     }
 
     /// Takes the result of a step, if it was handed over; its plan continues when its slot is evaluated. Returns whether it was.
-    pub(super) fn take_back(&mut self, place: usize, now: Timestamp) -> bool {
+    pub(super) fn take_back(&mut self, place: usize, clock: &dyn Fn() -> Timestamp) -> bool {
+        let now = clock();
         let finished = &self.finished[place];
         let Some(known) = self.handed.iter().position(|handed| handed.ticket == finished.ticket) else {
             return false;
@@ -174,6 +182,15 @@ impl GuardLoop {
             // A kill may have replaced its plan.
             let planned = planned && job.progress.as_ref().is_some_and(|plan| plan.moved.is_same_as(&moved));
             self.settle(slot, &step, &result, now, planned);
+        } else if let (Work::Freeze { group }, Ok(StepDone { outcome: Outcome::Done, .. })) =
+            (step.work, result)
+        {
+            // Its job has left, and nobody else would thaw it.
+            let thaw = Step { target: step.target, stage: State::Cooldown, work: Work::Thaw { group } };
+            if let Some(executor) = self.executors.enforce.as_mut() {
+                let mut spent = Duration::ZERO;
+                let _ = record_step(&mut *self.journal, &mut **executor, &moved, &thaw, &mut spent, clock);
+            }
         }
         true
     }

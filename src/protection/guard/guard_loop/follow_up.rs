@@ -34,7 +34,7 @@ impl GuardLoop {
             executor.poll(&mut self.finished);
         }
         for place in 0..self.finished.len() {
-            if self.take_back(place, now) {
+            if self.take_back(place, clock) {
                 continue;
             }
             let Finished { ticket, result, .. } = &self.finished[place];

@@ -88,19 +88,20 @@ impl Executor for Handing {
     fn forget(&mut self, _target: TargetId) {}
 }
 
-/// Three jobs, of the users 7, 7 and 8, each with a limit of its own.
+/// Four jobs, of the users 7, 7, 8 and 9, each with a limit of its own.
 fn world(more: &str, grouped: bool) -> (World, Elsewhere) {
     let elsewhere = Elsewhere::default();
     let handing = elsewhere.clone();
-    let world =
-        World::with(more, false, move |notes| Box::new(Handing { notes, elsewhere: handing, next: 0 }));
+    let world = World::with(&format!("{more}, max_kills_per_hour: 6"), false, move |notes| {
+        Box::new(Handing { notes, elsewhere: handing, next: 0 })
+    });
     world.uses(100);
-    for slot in [1, 2] {
+    for slot in [1, 2, 3] {
         copy(&world, slot);
     }
     let hierarchy = Hierarchy { version: Version::V2, root: world.folder.path().to_owned() };
     let mut facts = world.facts(&[10], true);
-    for (slot, user) in [(1, 7), (2, 8)] {
+    for (slot, user) in [(1, 7), (2, 8), (3, 9)] {
         let mut job = world.facts(&[10 + u32::try_from(slot).unwrap()], true).slots[0].take().unwrap();
         let meter = GroupMeter::open(&hierarchy, &format!("/{slot}")).ok();
         (job.serial, job.user, job.meter) = (10 + slot as u64, Some(user), Some(meter));
@@ -171,6 +172,45 @@ fn a_kill_that_takes_long_delays_another_job_of_its_user_only() {
         slot 1: wait up to 10 s for 1 processes to end
         slot 1, at once: write the incident record"#]]
     .assert_eq(&steps(&world));
+}
+
+#[test]
+fn a_user_with_many_jobs_leaves_the_next_kill_to_another_user() {
+    let (mut world, elsewhere) = world("", false);
+    world.rounds(3);
+    world.uses(1020);
+    [1, 2, 3].into_iter().for_each(|slot| copy(&world, slot));
+    world.rounds(3);
+    finish(&mut world, &elsewhere);
+    let steps = steps(&world);
+    let killed: Vec<&str> =
+        steps.lines().filter(|line| line.contains(": kill ")).map(|line| &line[..6]).collect();
+    assert_eq!(killed, ["slot 0", "slot 2", "slot 3", "slot 1"]);
+}
+
+#[test]
+fn a_kill_that_hangs_delays_another_job_of_its_user_for_half_a_minute() {
+    let (mut world, elsewhere) = world("", false);
+    world.rounds(3);
+    world.uses(1020);
+    copy(&world, 1);
+    world.rounds(250);
+    let slot_0 = "slot 0: kill 1 processes and their descendants";
+    assert_eq!(steps(&world), slot_0);
+    world.rounds(100);
+    assert_eq!(steps(&world), "slot 1: kill 1 processes and their descendants");
+    finish(&mut world, &elsewhere);
+}
+
+#[test]
+fn a_freeze_that_ends_after_its_job_has_left_is_undone() {
+    let (mut world, elsewhere) = frozen();
+    let mut facts = world.facts(&[10], false);
+    facts.slots.iter_mut().for_each(|slot| *slot = None);
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.rounds(2);
+    finish(&mut world, &elsewhere);
+    assert_eq!(steps(&world), "slot 0, at once: thaw /job");
 }
 
 #[test]

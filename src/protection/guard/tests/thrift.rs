@@ -63,7 +63,12 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
     let process = ProcessInfo { key, parent: 1, resident: Bytes::new(MIB), group: None, rank: false };
     let hierarchy = Hierarchy { version: Version::V2, root: folder.to_owned() };
     let user = rustix::process::getuid().as_raw();
-    let scope = Scope { name: "train".into(), users: vec![user], members: vec![Member::Tree(key)].into() };
+    let scope = Scope {
+        name: "train".into(),
+        users: vec![user],
+        owner: None,
+        members: vec![Member::Tree(key)].into(),
+    };
     let mut slots: Vec<Option<JobInput>> = (0..SLOTS).map(|_| None).collect();
     slots[0] = Some(JobInput {
         serial: 1,

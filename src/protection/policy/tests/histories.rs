@@ -11,7 +11,7 @@ use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::policy::{
-    Ack, Aged, Board, Escalation, Levels, Limits, Members, Mode, Observed, Occupied, Reading, Reason,
+    Ack, Aged, Board, Escalation, Gate, Levels, Limits, Members, Mode, Observed, Occupied, Reading, Reason,
     Resource, Rung, State, Transition, Trigger,
 };
 
@@ -38,8 +38,11 @@ fn observed() -> impl Strategy<Value = Observed> {
     let busy = prop_oneof![9 => Just(false), 1 => Just(true)];
     let fit = prop_oneof![30 => Just(true), 1 => Just(false)];
     let save = proptest::option::of((0_u64..10 * GIB).prop_map(Bytes::new));
-    ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, busy, fit, save).prop_map(
-        |(readings, forecast, (leak, alert), ack, members, alive, busy, fit, save)| Observed {
+    // A kill that cannot begin, and a plan that is not carried out yet.
+    let waits = prop_oneof![7 => Just((false, false)), 3 => any::<(bool, bool)>()];
+    let steps = (busy, waits);
+    ([reading(), reading()], forecast, any::<(bool, bool)>(), ack, members, alive, steps, fit, save).prop_map(
+        |(readings, forecast, (leak, alert), ack, members, alive, steps, fit, save)| Observed {
             readings: [readings[0], readings[1], None, None],
             absent: [false; 4],
             save: [save, save, None, None],
@@ -52,9 +55,9 @@ fn observed() -> impl Strategy<Value = Observed> {
             ack: ack.map(|kind| Ack { kind, at: Timestamp::from_secs(0) }),
             alive,
             victims: Bytes::new(GIB),
-            busy,
-            kill_waits: false,
-            unfinished: false,
+            busy: steps.0,
+            kill_waits: steps.1.0,
+            unfinished: steps.1.1,
             fit,
         },
     )
@@ -179,6 +182,7 @@ proptest! {
         run([limits(), limits()], &history, |_, observed, before, moved| {
             let due = crossed(&levels, observed.readings[Resource::Cgroup.place()], true)
                 && observed.fit
+                && !observed.kill_waits
                 && observed.members.is_some_and(|members| members.value.count > 0)
                 && !matches!(before, State::At(Rung::Kill) | State::Verify)
                 && !(before == State::At(Rung::Term) && observed.alive == Some(0));
@@ -187,6 +191,44 @@ proptest! {
             }
         });
         prop_assert_eq!(late, None);
+    }
+
+    #[test]
+    fn only_a_kill_replaces_a_plan_and_only_one_that_can_begin(history in history()) {
+        let limits = || eager(Mode::Enforce, Some(Rung::Kill));
+        let mut wrong = None;
+        run([limits(), limits()], &history, |_, observed, before, moved| {
+            let Some(moved) = moved else { return };
+            let kills = moved.to == State::At(Rung::Kill);
+            if if kills { observed.kill_waits } else { observed.unfinished } {
+                wrong = Some((before, moved));
+            }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn a_kill_that_waits_is_decided_as_if_it_had_not(history in history()) {
+        // The rate limits count what was done.
+        let limits = || Limits { max_kills_per_hour: 1000, hard_ignores_rate: true, ..eager(Mode::Enforce, Some(Rung::Kill)) };
+        let mut now = Timestamp::from_secs(100);
+        let gate = Gate::OPEN;
+        let mut escalation = Escalation::new(limits(), now);
+        for (ms, [observed, _]) in &history {
+            now = now.plus(Duration::from_millis(*ms));
+            let [waiting, free] = [true, false].map(|kill_waits| Observed { kill_waits, ..*observed });
+            let mut other = escalation.clone();
+            let moved = escalation.step(now, &waiting, gate);
+            let kills = other.step(now, &free, gate).is_some_and(|moved| moved.to == State::At(Rung::Kill));
+            prop_assert_eq!(escalation.kill_waits(), kills);
+            prop_assert!(!kills || moved.is_none());
+            // It can begin at the same reading.
+            let later = escalation.clone().step(now, &free, gate);
+            prop_assert!(!kills || later.is_some_and(|moved| moved.to == State::At(Rung::Kill)));
+            if kills {
+                escalation = other;
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub use table::processes;
 
 use crate::host::fs;
-use crate::protection::types::incidents::{IncidentError, Incidents, RECORD};
+use crate::protection::types::incidents::{IncidentError, Incidents, RECORD, is_plain};
 
 /// Maximum size of an incident's file that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
@@ -46,7 +46,7 @@ impl Store {
         make(&folder)?;
         let (last, first): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| name == RECORD);
         for (name, bytes) in first.into_iter().chain(last) {
-            if !plain(name) {
+            if !is_plain(name) {
                 return Err(IncidentError::Name(name.clone()));
             }
             let path = folder.join(name);
@@ -61,7 +61,7 @@ impl Store {
     }
 
     fn place(&self, id: &str) -> Result<PathBuf, IncidentError> {
-        if plain(id) { Ok(self.folder.join(id)) } else { Err(IncidentError::Name(id.to_owned())) }
+        if is_plain(id) { Ok(self.folder.join(id)) } else { Err(IncidentError::Name(id.to_owned())) }
     }
 }
 
@@ -79,7 +79,7 @@ impl Incidents for Store {
         for entry in entries {
             let entry = entry.map_err(failed("list", &self.folder))?;
             let Ok(id) = entry.file_name().into_string() else { continue };
-            if plain(&id) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if is_plain(&id) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 found.push((id, size(&entry.path())));
             }
         }
@@ -88,18 +88,12 @@ impl Incidents for Store {
     }
 
     fn file(&self, id: &str, name: &str) -> Result<Vec<u8>, IncidentError> {
-        if !plain(name) {
+        if !is_plain(name) {
             return Err(IncidentError::Name(name.to_owned()));
         }
         let path = self.place(id)?.join(name);
         fs::read_bounded(&path, LARGEST).map_err(failed("read", &path))
     }
-}
-
-/// Checks that a name is a plain file name.
-fn plain(name: &str) -> bool {
-    let fine = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.chars().all(fine)
 }
 
 fn size(folder: &Path) -> u64 {

@@ -59,7 +59,12 @@ impl Room {
         machine
             .bound(
                 TARGET,
-                Some(Scope { name: "test".into(), users: vec![own_uid()], members: members.into() }),
+                Some(Scope {
+                    name: "test".into(),
+                    users: vec![own_uid()],
+                    owner: None,
+                    members: members.into(),
+                }),
             )
             .unwrap();
         machine
@@ -183,6 +188,16 @@ fn a_group_outside_the_target_is_refused() {
 }
 
 #[test]
+fn no_group_is_frozen_once_the_daemon_ends() {
+    let Some(room) = room(Version::V2, "hurry") else { return };
+    let mut machine = room.machine(Mode::Enforce, Version::V2);
+    machine.worker.hurry.store(true, std::sync::atomic::Ordering::Relaxed);
+    let done = perform(&mut machine, Work::Freeze { group: room.group.clone() }).unwrap();
+    assert_eq!(done.outcome, Outcome::Skipped(Skip::Busy));
+    assert_eq!(std::fs::read_to_string(room.folder().join("cgroup.freeze")).unwrap(), "0\n");
+}
+
+#[test]
 fn a_group_is_stopped_and_continues() {
     let Some(room) = room(Version::V2, "pause") else { return };
     let job = Job::start(&["sleep", "60"]);
@@ -259,7 +274,7 @@ fn in_folder(root: &Path, job: &super::job::Job) -> Machine {
         Member::Process(job.key),
         Member::Group(Group { path: "/a".into(), inode: std::fs::metadata(root.join("a")).unwrap().ino() }),
     ];
-    let scope = Scope { name: "test".into(), users: vec![own_uid()], members: members.into() };
+    let scope = Scope { name: "test".into(), users: vec![own_uid()], owner: None, members: members.into() };
     machine.bound(TARGET, Some(scope)).unwrap();
     machine
 }

@@ -40,7 +40,7 @@ fn machine(mode: Mode) -> Machine {
 /// One that may reach these members of our own user.
 fn armed(mode: Mode, members: Vec<Member>) -> Machine {
     let mut machine = machine(mode);
-    let scope = Scope { name: "test".into(), users: vec![own_uid()], members: members.into() };
+    let scope = Scope { name: "test".into(), users: vec![own_uid()], owner: None, members: members.into() };
     machine.bound(TARGET, Some(scope)).unwrap();
     machine
 }

@@ -103,8 +103,12 @@ fn bounds_around_ourselves_leave_the_target_without_any() {
     let job = Job::start(&["sleep", "60"]);
     let mut machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
     let parent = stat(std::os::unix::process::parent_id()).unwrap().0;
-    let wide =
-        Scope { name: "all".into(), users: vec![own_uid()], members: vec![Member::Tree(parent)].into() };
+    let wide = Scope {
+        name: "all".into(),
+        users: vec![own_uid()],
+        owner: None,
+        members: vec![Member::Tree(parent)].into(),
+    };
     assert_eq!(machine.bound(TARGET, Some(wide)), Err(Refusal::Ourselves));
     assert_eq!(signal(&mut machine, job.key, SignalNumber::KILL), Err(StepError::NoScope(TARGET)));
     assert!(job.alive());

@@ -2,10 +2,12 @@
 
 use super::job::{Job, until};
 use super::*;
+use crate::host::clock;
 use crate::protection::enforce::executor::pool::Reply;
+use crate::protection::enforce::executor::reach::NotSignalled;
 use crate::protection::enforce::executor::worker::Reached;
 use crate::protection::types::scope::Refusal;
-use crate::protection::types::step::{Finished, Outcome, Place, Skip, Ticket};
+use crate::protection::types::step::{Finished, HANG_TIMEOUT, Outcome, Place, Skip, Ticket};
 
 /// Waits for the results of steps.
 fn results<const N: usize>(machine: &mut Machine, tickets: [Ticket; N]) -> [Result<StepDone, StepError>; N] {
@@ -109,6 +111,36 @@ fn a_thread_that_has_panicked_is_replaced() {
 }
 
 #[test]
+fn threads_that_hang_are_replaced_up_to_a_limit() {
+    let job = Job::start(&["sleep", "60"]);
+    let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
+    let mut machine = machine.with_threads(Path::new("/sys/fs/cgroup")).unwrap();
+    let killing = step(Work::KillTree { roots: [job.key].into() });
+    let (mut hung, mut first) = (Vec::new(), None);
+    for _ in 0..4 {
+        for _ in 0..4 {
+            hung.push(machine.pool.replace_first(true));
+            let ticket = machine.hand_over(&killing).unwrap();
+            first.get_or_insert(ticket);
+        }
+        assert_eq!(machine.place(&killing), Place::Nowhere);
+        let soon = clock::now().plus(HANG_TIMEOUT / 2);
+        machine.pool.poll(soon, |_| panic!("none has ended"));
+        assert_eq!(machine.place(&killing), Place::Nowhere);
+        machine.pool.poll(clock::now().plus(HANG_TIMEOUT), |_| panic!("none has ended"));
+    }
+    assert_eq!(machine.place(&killing), Place::Nowhere, "16 threads hang");
+    // One that goes on has its place again.
+    let (inbox, report) = hung.swap_remove(0);
+    let (worker, order, _) = inbox.recv().unwrap();
+    assert_eq!(Some(order.ticket), first);
+    report.send((worker, Reply { order, result: Err(NotSignalled::Skip(Skip::Gone)), micros: 1 })).unwrap();
+    let [gone] = results(&mut machine, [first.unwrap()]);
+    assert_eq!(gone.unwrap().outcome, Outcome::Skipped(Skip::Gone));
+    assert_eq!(machine.place(&killing), Place::Elsewhere);
+}
+
+#[test]
 fn other_steps_leave_the_threads_for_kills_free() {
     let job = Job::start(&["sleep", "60"]);
     let machine = armed(Mode::Enforce, vec![Member::Tree(job.key)]);
@@ -153,7 +185,8 @@ fn no_process_is_stopped_once_the_daemon_ends() {
     machine.hurry();
     worker.pids = vec![job.key.pid];
     assert_eq!(worker.strike(&order.scope, SignalNumber::STOP, &mut None).new, 0);
-    // What it stops first is killed nevertheless.
+    assert!(worker.stop_tree(&order.scope, &roots, &mut None).is_ok() && worker.held.is_empty());
+    // It is killed nevertheless.
     let killed = worker.kill_tree(&order.scope, &roots);
     assert!(matches!(killed, Ok((Outcome::Done, 1))), "{killed:?}");
 }

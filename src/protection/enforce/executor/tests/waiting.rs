@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::job::{Job, until};
 use super::*;
-use crate::protection::types::step::{Acknowledgement, Finished, Outcome, Ticket};
+use crate::model::time::Timestamp;
+use crate::protection::types::step::{Acknowledgement, Finished, Outcome, Skip, Ticket};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -42,6 +43,27 @@ fn an_end_is_reported_once_it_has_come() {
     ticket(perform(&mut machine, end()));
     assert_eq!(next(&mut machine).result.unwrap().outcome, Outcome::Done);
     job.reap();
+}
+
+#[test]
+fn a_cgroup_that_takes_long_to_read_is_not_read_in_each_round() {
+    use crate::host::cgroup::{Hierarchy, Version};
+    use crate::protection::enforce::executor::group::Groups;
+    use crate::protection::enforce::executor::wait::{Goal, Progress};
+    let root = tempfile::tempdir().unwrap();
+    let procs = root.path().join("job/cgroup.procs");
+    std::fs::create_dir(root.path().join("job")).unwrap();
+    std::fs::write(&procs, "1\n").unwrap();
+    let hierarchy = Hierarchy { version: Version::V1, root: root.path().to_owned() };
+    let group = Groups::new(hierarchy, root.path()).at("/job").unwrap();
+    let mut goal = Goal::End { processes: Vec::new(), group: Some(group), read: None };
+    let waits = Progress::Waiting { left: 1 };
+    assert_eq!(goal.check(false), waits);
+    let Goal::End { read, .. } = &mut goal else { panic!() };
+    read.as_mut().unwrap().1 = Duration::from_secs(60);
+    std::fs::write(&procs, "").unwrap();
+    assert_eq!(goal.check(false), waits, "it is not read");
+    assert_eq!(goal.check(true), Progress::Reached, "at the end of its time it is");
 }
 
 #[test]
@@ -249,9 +271,36 @@ fn no_file_that_a_process_can_make_large_is_read_before_a_signal() {
     let executors = BackgroundExecutors::default();
     let mut machine = Machine::arm(Mode::Enforce, &proc, cgroup, Exempt::default(), executors).unwrap();
     let members = vec![Member::Process(job.key)].into();
-    machine.bound(TARGET, Some(Scope { name: "test".into(), users: vec![own_uid()], members })).unwrap();
+    machine
+        .bound(TARGET, Some(Scope { name: "test".into(), users: vec![own_uid()], owner: None, members }))
+        .unwrap();
     assert_eq!(signal(&mut machine, job.key, SignalNumber::KILL).unwrap().outcome, Outcome::Done);
     job.reap();
+}
+
+#[test]
+fn a_wait_for_a_file_takes_the_share_of_the_user_of_the_job_also_before_a_signal() {
+    const ALICE: u32 = 61_001;
+    let job = Job::start(&["sleep", "60"]);
+    let mut machine = machine(Mode::Enforce);
+    let members = || vec![Member::Process(job.key)].into();
+    let scope =
+        |owner| Scope { name: "test".into(), users: vec![ALICE, 7], owner: Some(owner), members: members() };
+    let awaiting = || {
+        let by = Arc::new(Acknowledgement::File("/nowhere/done".into()));
+        Work::Await { by, within: LONG }
+    };
+    // Two helpers of this user hang.
+    let hung =
+        [1, 2].map(|second| machine.helpers.admit(Some(ALICE), Timestamp::from_secs(second)).unwrap().thread);
+    machine.helpers.look(Timestamp::from_secs(2));
+    machine.bound(TARGET, Some(scope(ALICE))).unwrap();
+    let busy = perform(&mut machine, awaiting()).unwrap().outcome;
+    machine.bound(TARGET, Some(scope(7))).unwrap();
+    let other = perform(&mut machine, awaiting()).unwrap().outcome;
+    assert_eq!(busy, Outcome::Skipped(Skip::Busy));
+    assert!(matches!(other, Outcome::Started(_)), "{other:?}");
+    drop(hung);
 }
 
 #[test]
@@ -273,8 +322,12 @@ fn a_process_that_becomes_root_after_the_check_has_nothing_touched() {
     let mut machine = Machine::arm(Mode::Enforce, &proc, cgroup, Exempt::default(), executors).unwrap();
     std::fs::remove_file(&proc).unwrap();
     std::os::unix::fs::symlink(after, &proc).unwrap();
-    let scope =
-        Scope { name: "test".into(), users: vec![ALICE], members: vec![Member::Process(job.key)].into() };
+    let scope = Scope {
+        name: "test".into(),
+        users: vec![ALICE],
+        owner: None,
+        members: vec![Member::Process(job.key)].into(),
+    };
     machine.bound(TARGET, Some(scope)).unwrap();
     let done = perform(&mut machine, Work::Touch { process: job.key, path: path.as_path().into() });
     ticket(done);
