@@ -11,7 +11,7 @@ use expect_test::{Expect, expect};
 use super::listener::Listener;
 use super::*;
 use crate::flops::peaks::Override;
-use crate::host::process::fixture::{Process, Tree};
+use crate::host::process::testing::{Process, Tree};
 use crate::model::facts::{Facts, GpuProcess, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::timeline::Timeline;
@@ -137,7 +137,6 @@ impl World {
         }
     }
 
-    /// The facts of one sample.
     fn sample_facts(&mut self) -> Facts {
         let mut batch = Batch::new();
         batch.facts = self.facts();

@@ -5,7 +5,7 @@ mod ranks;
 use std::time::Duration;
 
 use super::*;
-use crate::host::process::fixture::{Process, Tree};
+use crate::host::process::testing::{Process, Tree};
 use crate::model::facts;
 use crate::model::ids::Anchor;
 use crate::model::setting::Settings;
