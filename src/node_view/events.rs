@@ -58,7 +58,6 @@ struct Active {
     name: String,
 }
 
-/// Records frames.
 #[derive(Debug, Default)]
 pub struct Recorder {
     /// The recent past of each series.
@@ -74,7 +73,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records a frame.
     pub fn record(&mut self, frame: &Frame) {
         let (at, unix) = (frame.at.monotonic().as_secs_f64(), frame.at.unix().as_secs_f64());
         self.offset = unix - at;
