@@ -358,7 +358,6 @@ impl Running {
     }
 }
 
-/// The message of a panic.
 fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

@@ -30,7 +30,6 @@ pub struct ReplayedAssessment {
     pub at: f64,
     /// The limit at that time, in bytes.
     pub limit: Option<f64>,
-    /// The assessment.
     pub assessment: Assessment,
     /// The rule that decides the health of the resource; absent without a limit.
     pub rule: Option<Rule>,

@@ -9,9 +9,7 @@ use super::Alert;
 /// One series at one instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
     pub value: f64,
 }
 
@@ -32,7 +30,6 @@ impl Sample {
 /// One series over a time range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Unix times in seconds, in order, with the values; a value that is missing has no point.
     pub points: Vec<(f64, f64)>,

@@ -7,7 +7,6 @@ use crate::model::format;
 use crate::model::health::Health;
 
 impl NodeState {
-    /// The health of a node in this state.
     pub const fn health(self) -> Health {
         match self {
             Self::Complete => Health::Ok,

@@ -95,14 +95,12 @@ pub struct Node {
     pub exhaustion_probability_15m_ratio: Option<f64>,
     /// Number of workloads, ranks and GPU processes that leak.
     pub leaks: Option<f64>,
-    /// Number of critical findings.
     pub critical_findings: Option<f64>,
 }
 
 /// The resource of a run that is exhausted first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstResource {
-    /// The node.
     pub instance: String,
     /// The kind of resource.
     pub resource: String,
@@ -112,12 +110,9 @@ pub struct FirstResource {
     pub time_to_exhaustion_seconds: f64,
 }
 
-/// The slowest rank of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowestRank {
-    /// The node.
     pub instance: String,
-    /// The rank.
     pub rank: String,
     /// Its step time, divided by that of the median rank of the run.
     pub step_time_ratio: f64,
@@ -126,15 +121,12 @@ pub struct SlowestRank {
 /// The worst verdict on what the ranks of a run predict of their memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorstFit {
-    /// The verdict.
     pub verdict: Verdict,
-    /// The phase.
     pub phase: String,
     /// The kind of resource that it takes memory from.
     pub resource: String,
     /// The node of the rank.
     pub instance: String,
-    /// The rank.
     pub rank: String,
 }
 
@@ -145,7 +137,6 @@ pub struct Run {
     pub job: String,
     /// Its name.
     pub run: String,
-    /// Its user.
     pub user: String,
     /// Number of ranks that are seen.
     pub ranks: f64,
@@ -181,16 +172,13 @@ impl Run {
     }
 }
 
-/// A firing alert.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alert {
-    /// Its name.
     pub name: String,
     /// `critical`, `warning` or `info`; empty where it has no such label.
     pub severity: String,
     /// Its description, or its summary.
     pub text: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 

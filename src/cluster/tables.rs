@@ -10,7 +10,6 @@ use crate::node_view::sheet::{Facts, Item, Section, Sheet};
 use crate::node_view::table::{Cell, Row, Table};
 
 impl Cluster {
-    /// The nodes.
     pub fn node_table(&self) -> Table {
         let rows = self.nodes.iter().map(|node| {
             Row::new(format!("{}\0{}", node.job, node.instance), node.health())
@@ -26,7 +25,6 @@ impl Cluster {
         Table::new("Nodes", rows, "The server knows no node.")
     }
 
-    /// The runs.
     pub fn run_table(&self) -> Table {
         let row = |run: &Run| {
             let world = run.world_size.map_or_else(String::new, |world| format!(" of {world:.0}"));
@@ -51,7 +49,6 @@ impl Cluster {
         Table::new("Runs", self.runs.iter().map(row), "No run is known.")
     }
 
-    /// The firing alerts.
     pub fn alert_table(&self) -> Table {
         let rows = self.alerts.iter().flatten().enumerate().map(|(place, alert)| {
             Row::new(format!("{}\0{:?}", alert.name, alert.labels), alert.health())

@@ -8,7 +8,6 @@ use super::read::Tables;
 use super::schema::{self, Compatibility, Fixed, Log, On, Otlp, Paths, PerfLogs, Sampling, Schema, Web};
 use crate::model::setting::Settings;
 
-/// The configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub sampling: Sampling,

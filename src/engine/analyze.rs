@@ -33,7 +33,6 @@ crate::metrics! {
 /// The saved state of an earlier run, by analyzer.
 pub type Kept = std::collections::BTreeMap<String, Box<RawValue>>;
 
-/// The analyzers that run.
 pub(super) struct Analyzers {
     running: Vec<Running>,
     /// Saved state of an earlier run for analyzers that are not built yet.

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// Summary of one snapshot, in bytes and counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Digest {
-    /// By device.
     pub devices: Vec<Device>,
     /// Usability of the free memory for the request sizes of the job.
     pub requests: Vec<Request>,
@@ -20,7 +19,6 @@ pub struct Digest {
 /// The totals of one device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its index.
     pub device: i64,
     pub reserved: u64,
     /// Allocated memory, after rounding.
@@ -35,7 +33,6 @@ pub struct Device {
     pub releasable: u64,
     /// Free and not releasable: external fragmentation.
     pub unreleasable: u64,
-    /// The largest free range.
     pub largest_free: u64,
 }
 

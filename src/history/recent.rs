@@ -11,12 +11,9 @@ pub const MOST_SERIES: usize = 208;
 /// Seconds for which the history of a subject that no longer exists is kept, where there is room.
 const RETENTION_SECONDS: f64 = 86_400.0;
 
-/// What a series is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
-    /// The host.
     Host,
-    /// A GPU, by its UUID.
     Gpu(Label),
     /// A workload, by its name.
     Workload(Label),
@@ -35,12 +32,9 @@ pub enum Quantity {
     Utilization,
 }
 
-/// One value of one tick.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// The subject.
     pub subject: Subject,
-    /// The quantity.
     pub quantity: Quantity,
     /// The value, at least 0.
     pub value: f64,

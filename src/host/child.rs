@@ -15,7 +15,6 @@ use crate::model::time::Timestamp;
 /// How to start a copy of this program as a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// The program.
     pub program: PathBuf,
     /// Arguments before those of the helper.
     pub arguments: Vec<OsString>,
@@ -59,7 +58,6 @@ impl Helper {
         Ok((Self { child }, input, output))
     }
 
-    /// Its pid.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

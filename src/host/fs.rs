@@ -183,7 +183,6 @@ impl KeptFile {
         Self { path, file: None }
     }
 
-    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -55,7 +55,6 @@ pub enum HttpError {
     /// The trusted certificates cannot be read.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(rustls::Error),
     /// The server's certificate is not issued by a trusted authority, is for another name, or has expired.

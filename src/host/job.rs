@@ -90,7 +90,6 @@ impl Job {
         Ok(Self { child: Command::new(program).args(arguments).envs(variables).spawn()? })
     }
 
-    /// Its pid.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -30,20 +30,13 @@ pub enum Problem {
     NoSocket(PathBuf),
     /// Others could replace the socket.
     #[error("the folder {} {why}; others could replace the socket", .folder.display())]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// The reason.
-        why: &'static str,
-    },
+    Folder { folder: PathBuf, why: &'static str },
     /// An error of the operating system.
     #[error("cannot {what} {}: {error}", .path.display())]
     System {
         /// The failed operation.
         what: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The error.
         error: io::Error,
     },
 }

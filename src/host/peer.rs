@@ -18,7 +18,6 @@ use super::process::{self, ProcRoot};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 
-/// The credentials of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its pid in the daemon's pid namespace when it connected; absent if it has none there.
@@ -100,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::host::clock;
-    use crate::host::process::fixture::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree};
 
     fn own() -> Peer {
         Peer { pid: Some(std::process::id()), uid: rustix::process::geteuid().as_raw() }

@@ -13,11 +13,9 @@ use perf_event_open::event::hw::Hardware;
 use perf_event_open::event::sw::Software;
 
 named! {
-    /// A counted event.
     pub enum Event {
         /// Time on a CPU, in nanoseconds.
         TaskClock = "task_clock",
-        /// Context switches.
         ContextSwitches = "context_switches",
         /// Migrations from one CPU to another.
         Migrations = "migrations",
@@ -72,7 +70,6 @@ pub trait Counter: Send {
     fn read(&mut self) -> io::Result<Reading>;
 }
 
-/// Opens counters.
 pub trait Perf: Send + Sync {
     /// Opens a counter and starts counting.
     ///

@@ -9,7 +9,6 @@ use rustix::process::{Pid, Signal};
 /// A process that runs the same program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its pid.
     pub pid: u32,
     /// Its parent's pid.
     pub parent: u32,

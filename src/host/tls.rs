@@ -36,7 +36,6 @@ pub enum TrustError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -44,7 +43,6 @@ pub enum TrustError {
     /// A file does not contain what is expected.
     #[error("{} contains no {what} in PEM format", path.display())]
     Pem {
-        /// The file.
         path: PathBuf,
         /// What is expected.
         what: &'static str,

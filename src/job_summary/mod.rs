@@ -74,7 +74,6 @@ pub struct JobMemory {
     pub suggested_request_bytes: Option<u64>,
 }
 
-/// One GPU of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobGpu {
     /// The GPU's index; empty where it is not known.
@@ -87,7 +86,6 @@ pub struct JobGpu {
     pub used_seconds: f64,
     /// The largest memory of the job's processes on it.
     pub memory_peak_bytes: Option<u64>,
-    /// Its memory.
     pub memory_total_bytes: Option<u64>,
     /// Mean share of the time in which a kernel ran on it while the job held or used it, 0 to 1.
     pub mean_utilization_ratio: Option<f64>,
@@ -96,7 +94,6 @@ pub struct JobGpu {
 /// What one job used on one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobSummary {
-    /// The ID of the job.
     pub job: String,
     /// The name of the node; empty where it is not known.
     pub node: String,
@@ -106,7 +103,6 @@ pub struct JobSummary {
     pub workload: String,
     /// Its user's name, or ID where the name is not known; empty where the user is not known.
     pub user: String,
-    /// Its user.
     pub user_id: Option<u32>,
     /// Its account, by its environment; empty where it is not known.
     pub account: String,
@@ -126,9 +122,7 @@ pub struct JobSummary {
     pub other_jobs_of_user: u64,
     /// CPU time of its processes.
     pub cpu_seconds: Option<f64>,
-    /// Its memory.
     pub memory: JobMemory,
-    /// Its GPUs.
     pub gpus: Vec<JobGpu>,
 }
 

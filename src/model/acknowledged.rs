@@ -14,12 +14,10 @@ pub struct ProblemId {
     /// What is wrong: `memory` (runs out or leaks), `status` (does not respond), `steps`, `protection`, `unknown`, or the
     /// analyzer whose finding it is.
     pub kind: Label,
-    /// What it is about.
     pub subject: Subject,
 }
 
 impl ProblemId {
-    /// The problem of this kind of a subject.
     pub fn new(kind: &str, subject: Subject) -> Self {
         Self { kind: kind.into(), subject }
     }
@@ -59,7 +57,6 @@ pub struct Acknowledgement {
     pub unix_seconds: f64,
 }
 
-/// The acknowledged problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Acknowledged(Vec<Entry>);
 
@@ -95,12 +92,10 @@ impl Acknowledged {
         (health <= entry.health).then_some(&entry.acknowledgement)
     }
 
-    /// The acknowledged problems.
     pub fn ids(&self) -> impl Iterator<Item = &ProblemId> {
         self.0.iter().map(|entry| &entry.id)
     }
 
-    /// Whether none is.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -18,7 +18,6 @@ use super::subordinate::SubordinateIds;
 use super::timeline::Timeline;
 use super::units::Bytes;
 
-/// The facts of one tick.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// Every process of the host, by the `process` source; absent where that source is off or failed.
@@ -119,7 +118,6 @@ pub struct Membership {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its identity.
     pub key: WorkloadKey,
     /// The displayed name, unique among the running workloads.
     pub name: Label,
@@ -136,7 +134,6 @@ pub struct Workload {
 pub struct WorkloadNames {
     /// The name of its user, or the number where it has no name.
     pub user: Label,
-    /// The path of its cgroup.
     pub cgroup: Label,
     /// The id of its Slurm job: from the cgroup's path, or from the title of slurmstepd.
     pub slurm_job_id: Label,
@@ -277,14 +274,12 @@ pub struct ProcessRow {
     pub comm: Label,
     /// The state letter of `/proc/PID/stat`.
     pub state: u8,
-    /// Whether it is a kernel thread.
     pub kernel: bool,
     /// Resident memory (RSS) by `/proc/PID/stat`: an estimate since Linux 6.2.
     pub rss: Bytes,
     /// User and system CPU time, in clock ticks.
     pub cpu_ticks: u64,
     pub threads: u64,
-    /// Major page faults.
     pub major_faults: u64,
     /// The path in the memory controller's hierarchy (v1) or the unified one (v2); absent where it could not be read.
     pub cgroup: Option<Label>,

@@ -122,7 +122,6 @@ pub struct Table<U, K, V> {
 /// Result of a user's request for another slot of a [`Table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Room<U, K, V> {
-    /// A slot was free.
     Free,
     /// The table was full, and another user exceeded its share: this entry of it was removed.
     Evicted(U, K, V),
@@ -168,7 +167,6 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
         self.entries.insert(key, (user, value));
     }
 
-    /// Removes an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let (user, value) = self.entries.remove(key)?;
         release(&mut self.held, user);
@@ -187,7 +185,6 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
         });
     }
 
-    /// The entry of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(_, value)| value)
     }
@@ -197,12 +194,10 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
         self.entries.get_mut(key).map(|(_, value)| value)
     }
 
-    /// Whether the key has an entry.
     pub fn contains_key(&self, key: &K) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// The entries, by key.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, (_, value))| (key, value))
     }
@@ -227,12 +222,10 @@ impl<U: Ord + Copy, K: Ord + Clone, V> Table<U, K, V> {
         self.held.get(&user).copied().unwrap_or_default()
     }
 
-    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

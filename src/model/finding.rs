@@ -65,7 +65,6 @@ fn resource(name: &'static str) -> Label {
 }
 
 impl Subject {
-    /// The host itself.
     pub fn host() -> Self {
         Self { resource: resource("host"), ..Self::default() }
     }
@@ -170,7 +169,6 @@ impl std::fmt::Display for Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Information.
     Info,
     /// Requires attention.
     Warning,
@@ -211,7 +209,6 @@ pub struct Finding {
     pub severity: Severity,
     /// When the state began, in seconds since 1970.
     pub since_unix_seconds: f64,
-    /// The finding in one sentence.
     pub summary: String,
     /// The values that the finding is based on.
     pub evidence: Vec<Evidence>,

@@ -75,13 +75,11 @@ named! {
     #[derive(serde::Serialize, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Verdict {
-        /// It fits.
         Fits = "fits",
         /// It is not known whether it fits.
         Unknown = "unknown",
         /// It fits only within the uncertainty of the prediction.
         Tight = "tight",
-        /// It does not fit.
         WillNotFit = "will_not_fit",
     }
 
@@ -134,7 +132,6 @@ impl Size {
 /// What a rank predicts of one phase on one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// The phase.
     pub phase: Phase,
     /// The kind of the resource.
     pub medium: Medium,
@@ -147,7 +144,6 @@ pub struct Prediction {
     /// Time since the rank last reported the memory of that GPU; absent where it never did. Filled in by the `training`
     /// source.
     pub memory_age: Option<Duration>,
-    /// How it was made.
     pub certainty: Certainty,
     /// The highest memory that the rank holds on the resource in the phase, in the terms of [`Medium`]: with everything
     /// that it holds before. Absent where it is unknown. For `shm` and `disk`: what the phase adds.
@@ -170,7 +166,6 @@ pub struct Prediction {
     /// What it was computed from, for people: one sentence part of at most [`super::label::LONGEST`] bytes without control
     /// characters.
     pub basis: Label,
-    /// When it was received.
     pub received: Timestamp,
 }
 
@@ -214,7 +209,6 @@ pub struct RankPredictions {
     pub key: Option<WorkloadKey>,
     /// The labels `workload` and `rank` of its series.
     pub workload: Label,
-    /// The label of the rank.
     pub rank: Label,
     /// The name of the run; empty where it is unknown.
     pub run: Label,

@@ -12,7 +12,6 @@ use super::label::Label;
 pub struct Fit {
     /// The name of the workload; empty where the process belongs to none.
     pub workload: Label,
-    /// The label of the rank.
     pub rank: Label,
     /// The name of the run; empty where it is not known.
     pub run: Label,
@@ -24,7 +23,6 @@ pub struct Fit {
     pub resource: Subject,
     /// How the prediction was made.
     pub certainty: Certainty,
-    /// Whether it fits.
     pub verdict: Verdict,
     /// The highest memory of the phase, what the rank holds already included, in bytes: the median and the value that is
     /// exceeded with a probability of 10 %. Absent where it cannot be predicted.

@@ -20,7 +20,6 @@ pub struct Frame {
     /// All metrics with at least one point, in the order of the catalog.
     pub families: Vec<Family>,
     pub sources: Vec<SourceReport>,
-    /// The active findings.
     pub findings: Vec<Finding>,
     /// The forecasts of the analyzers as data, for programs that decide on them.
     pub outlook: Outlook,

@@ -157,7 +157,6 @@ named! {
     }
 }
 
-/// What a rule judges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Judged {
     /// The used share of the limit.

@@ -177,7 +177,6 @@ pub struct StatedGrowth {
     pub memory: GrowingMemory,
 }
 
-/// A type of memory that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrowingMemory {
@@ -302,7 +301,6 @@ impl Growth {
         self.state == LeakState::Leaking
     }
 
-    /// Whether it grows or leaks.
     pub fn grows(&self) -> bool {
         self.state >= LeakState::Growing
     }
@@ -337,7 +335,6 @@ pub fn overall<'a>(all: impl IntoIterator<Item = (&'a Subject, &'a Forecast)>) -
 }
 
 impl Conclusion {
-    /// The health of the resource.
     pub fn health(&self) -> Health {
         health(self.forecast.as_ref(), self.growth.as_ref())
     }

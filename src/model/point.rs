@@ -17,7 +17,6 @@ use super::label::Label;
 use super::names::named;
 use super::units::{Count, Unit};
 
-/// One value of one series.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Point {
     /// Label values, in the order of [`Desc::labels`]; shared with the same series of the previous tick.
@@ -245,7 +244,6 @@ impl Batch {
         }
     }
 
-    /// The families added so far.
     pub fn families(&self) -> &[Family] {
         &self.families
     }
@@ -259,7 +257,6 @@ impl Batch {
             .sum()
     }
 
-    /// The index of a family.
     fn family(&mut self, desc: &'static Desc) -> usize {
         let (families, before) = (&mut self.families, &mut self.before);
         *self.places.entry(std::ptr::from_ref(desc).addr()).or_insert_with(|| {

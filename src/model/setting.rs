@@ -46,13 +46,11 @@ pub enum OptKind {
     Amount,
     /// A whole number.
     Count,
-    /// Text.
     Text,
     /// A path. A relative one is relative to the configuration file's folder.
     Path,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of texts.
     Texts,
     /// A mapping from text to text, such as headers.
     Map,
@@ -103,7 +101,6 @@ impl Settings {
         self.values.insert(key, value);
     }
 
-    /// The values of the section of this key.
     pub fn section(&self, key: &str) -> Option<&Self> {
         match self.values.get(key) {
             Some(Value::Section(settings)) => Some(settings),

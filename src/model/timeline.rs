@@ -25,7 +25,6 @@ pub enum EntryKind {
     End,
 }
 
-/// One event.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Entry {
     /// Counts entries from 1.

@@ -8,7 +8,6 @@ pub trait Unit: Copy + fmt::Debug {
     const SUFFIX: &'static str;
     /// The UCUM unit sent over OTLP; the standard translation converts it to [`Unit::SUFFIX`].
     const UCUM: &'static str;
-    /// The exposed number.
     fn value(self) -> f64;
 }
 
@@ -36,7 +35,6 @@ impl Bytes {
     /// Zero bytes: a measured zero, never a placeholder for "unknown".
     pub const ZERO: Self = Self(0);
 
-    /// Creates an amount of bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
@@ -54,7 +52,6 @@ impl Bytes {
         Self(whole(bytes))
     }
 
-    /// The number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -80,7 +77,6 @@ impl Bytes {
 /// An absolute amount, or a share of a total.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// An absolute amount.
     Bytes(Bytes),
     /// A share, 0 to 1.
     Share(f64),
@@ -148,7 +144,6 @@ macro_rules! real_unit {
                 value.is_finite().then_some(Self(value))
             }
 
-            /// The number, in the base unit.
             pub const fn get(self) -> f64 {
                 self.0
             }

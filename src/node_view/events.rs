@@ -59,7 +59,6 @@ struct Active {
     name: String,
 }
 
-/// Records frames.
 #[derive(Debug, Default)]
 pub struct Recorder {
     /// The recent past of each series.
@@ -77,7 +76,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records a frame.
     pub fn record(&mut self, frame: &Frame) {
         let (at, unix) = (frame.at.monotonic().as_secs_f64(), frame.at.unix().as_secs_f64());
         self.offset = unix - at;

@@ -28,17 +28,14 @@ impl<'f> Forecasts<'f> {
         Self { by_subject, ready }
     }
 
-    /// Every forecast.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'f Subject, &'f Forecast)> {
         self.by_subject.values().filter_map(|known| Some((&known.subject, known.forecast.as_ref()?)))
     }
 
-    /// The forecast of a subject.
     pub(super) fn forecast(&self, subject: &Subject) -> Option<Forecast> {
         self.by_subject.get(subject)?.forecast.clone()
     }
 
-    /// The growth of a subject.
     pub(super) fn growth(&self, subject: &Subject) -> Option<Growth> {
         self.by_subject.get(subject)?.growth.clone()
     }

@@ -26,15 +26,12 @@ const UNSEEN: [(&str, &str); 4] = [
 /// A GPU; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its index.
     pub index: String,
-    /// Its UUID.
     pub uuid: String,
     /// The name of its model.
     pub name: String,
     /// Its address on the PCI bus.
     pub pci: String,
-    /// How it is.
     pub health: Health,
     /// `ok`, `lost`, `hung`, `unknown_error` or `unobserved`; empty where it is not known.
     pub status: String,
@@ -70,7 +67,6 @@ pub struct Gpu {
     pub holders: Vec<Holder>,
     /// Whether the holders are those of the last sample before the GPU stopped answering.
     pub holders_are_last_known: bool,
-    /// MIG instances.
     pub mig: Vec<Mig>,
     /// What is predicted of its memory.
     pub forecast: Option<Forecast>,
@@ -94,7 +90,6 @@ pub struct Holder {
 pub struct Xid {
     /// The number.
     pub xid: String,
-    /// Its severity.
     pub severity: String,
     /// How many there were.
     pub count: f64,
@@ -109,7 +104,6 @@ impl Xid {
     }
 }
 
-/// A MIG instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mig {
     /// The GPU instance, and the compute instance in it.

@@ -9,7 +9,6 @@ use crate::history::recent::{Quantity, Subject};
 use crate::model::format;
 
 impl NodeView {
-    /// The GPUs.
     pub fn gpu_table(&self) -> Table {
         let empty = self.gpus_unseen.clone().unwrap_or_else(|| "No GPU was found.".to_owned());
         Table::new("GPUs", self.gpus.iter().map(gpu_row), empty)
@@ -80,7 +79,6 @@ impl Gpu {
         notes.join("; ")
     }
 
-    /// Who holds it.
     pub fn holder_table(&self) -> Table {
         let rows = self.holders.iter().map(|holder| {
             let Owner { workload, run, user, .. } = &holder.owner;
@@ -102,7 +100,6 @@ impl Gpu {
         Table::new(name, rows, empty)
     }
 
-    /// Its XID errors.
     pub fn xid_table(&self) -> Table {
         let rows = self.xids.iter().map(|xid| {
             Row::new(&*xid.xid, xid.health())

@@ -22,7 +22,6 @@ pub struct Host {
     pub kernel: String,
     /// The distribution.
     pub os: String,
-    /// How it is.
     pub health: Health,
     /// Memory that is not available, in bytes.
     pub used: Option<f64>,
@@ -114,7 +113,6 @@ impl Host {
 /// A source of samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceRow {
-    /// Its name.
     pub name: String,
     /// How it is; ok where it is not available, because the host lacks what it measures.
     pub health: Health,

@@ -11,7 +11,6 @@ use crate::model::point::{Family, Point};
 #[derive(Debug)]
 pub(super) struct Lookup<'f>(HashMap<&'static str, &'f Family>);
 
-/// One series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetricRow<'f> {
     names: &'static [&'static str],
@@ -30,7 +29,6 @@ impl<'f> MetricRow<'f> {
         self.point.labels.get(place)
     }
 
-    /// The value.
     pub(super) fn value(&self) -> f64 {
         self.point.value
     }
@@ -44,7 +42,6 @@ impl<'f> Lookup<'f> {
         Self(families)
     }
 
-    /// Every series of a metric.
     pub(super) fn rows(&self, desc: &Desc) -> impl Iterator<Item = MetricRow<'f>> + use<'f> {
         let family = self.0.get(desc.name).copied();
         family.into_iter().flat_map(|family| {

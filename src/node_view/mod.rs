@@ -57,7 +57,6 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct NodeView {
     /// The version of the model's JSON form.
     pub schema_version: u32,
-    /// The name of the node.
     pub node: String,
     /// The sequence number of the frame; 0 before the first.
     pub sequence: u64,
@@ -72,9 +71,7 @@ pub struct NodeView {
     pub is_stalled: bool,
     /// What is wrong or unknown, worst first.
     pub problems: Vec<Problem>,
-    /// The host.
     pub host: Host,
-    /// The GPUs, by index.
     pub gpus: Vec<Gpu>,
     /// Why no GPU is visible, or some are not; absent where all are.
     pub gpus_unseen: Option<String>,
@@ -85,9 +82,7 @@ pub struct NodeView {
     pub workloads: Vec<Workload>,
     /// Workloads that are not tracked because a limit is reached.
     pub workloads_omitted: u64,
-    /// Protection.
     pub protection: Protection,
-    /// The sources.
     pub sources: Vec<SourceRow>,
     /// The newest events that jobs reported, newest first.
     pub job_events: Vec<JobEvent>,
@@ -110,7 +105,6 @@ pub struct NodeView {
 pub struct Stated {
     /// The analyzer's name.
     pub analyzer: String,
-    /// What it is about.
     pub subject: Subject,
     /// The state of the subject, a term of the analyzer.
     pub state: String,
@@ -256,7 +250,6 @@ impl NodeView {
         others.chain(all.flat_map(|own| own.processes.iter().map(|process| (own.name.as_str(), process))))
     }
 
-    /// A workload by its name.
     pub fn workload(&self, name: &str) -> Option<&Workload> {
         self.workloads.iter().find(|workload| workload.name == name)
     }
@@ -299,7 +292,6 @@ impl NodeView {
         silent.filter(of).map(|gpu| gpu.index.as_str()).next()
     }
 
-    /// A GPU by its index.
     pub fn gpu(&self, index: &str) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index == index)
     }

@@ -11,7 +11,6 @@ const NAME: usize = 40;
 /// The owner of memory, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The workload.
     pub workload: String,
     /// The name that the user gave the run; empty where it has none.
     pub run: String,
@@ -32,7 +31,6 @@ impl Owner {
         }
     }
 
-    /// The owner with one rank.
     pub(super) fn with_rank(mut self, rank: &str) -> Self {
         rank.clone_into(&mut self.rank);
         self

@@ -13,7 +13,6 @@ pub enum Link {
     /// The node itself.
     #[default]
     Node,
-    /// A GPU, by its index.
     Gpu(String),
     /// A workload, by its name.
     Workload(String),
@@ -23,7 +22,6 @@ pub enum Link {
     Problem(usize),
     /// A target of protection, by its name and its workload.
     Target(String, String),
-    /// Protection.
     Protection,
     /// An incident, by its id.
     Incident(String),
@@ -35,10 +33,8 @@ pub enum Link {
     Alert(usize),
 }
 
-/// One problem.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
-    /// How bad it is.
     pub health: Health,
     /// What is wrong, without a final period: `GPU 0 runs out in 4 min (3 to 7)`.
     pub what: String,
@@ -56,7 +52,6 @@ pub struct Problem {
     pub seconds_left: Option<f64>,
     /// The GPU that it is about, by its index.
     pub gpu: Option<String>,
-    /// The workload that it is about.
     pub workload: Option<String>,
     /// Where more is shown.
     pub link: Link,
@@ -66,7 +61,6 @@ pub struct Problem {
     /// Name by which it can be acknowledged.
     #[serde(default)]
     pub name: String,
-    /// Which problem it is.
     #[serde(default)]
     pub id: ProblemId,
     /// Who has acknowledged it, and when; absent where nobody has.
@@ -85,7 +79,6 @@ impl Problem {
         can_be.then(|| format!("memwarden acknowledge {}", self.name))
     }
 
-    /// The problem in one sentence.
     pub fn sentence(&self) -> String {
         let Self { what, because, owner, .. } = self;
         let last = if self.owner_is_last_known { "last used by " } else { "" };

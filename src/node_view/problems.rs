@@ -432,7 +432,6 @@ fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) ->
     }
 }
 
-/// A growth as a cause.
 fn cause(growth: &Growth, now: f64) -> String {
     let rate = growth.bytes_per_second();
     let rate = rate.map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));

@@ -77,7 +77,6 @@ pub struct Target {
     pub workload: String,
     /// The state, such as `warn`; empty where no workload matches.
     pub state: String,
-    /// How it is.
     pub health: Health,
     /// What holds, and why no more is done, in sentences.
     pub why: Vec<String>,

@@ -19,9 +19,7 @@ use crate::model::health::Health;
 /// A named value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
-    /// Its name.
     pub name: &'static str,
-    /// The value as text.
     pub text: String,
     /// Where more is shown.
     pub link: Option<Link>,
@@ -115,11 +113,9 @@ pub enum Item {
     Text(Option<Health>, String),
     /// Named values.
     Facts(Facts),
-    /// A table.
     Table(Table),
     /// Problems with their advice.
     Problems(Vec<Problem>),
-    /// A chart.
     Chart(Box<ChartOf>),
     /// How an allocator uses what it reserved.
     Stack(Stack),
@@ -130,7 +126,6 @@ pub enum Item {
 pub struct Section {
     /// Its name in links; empty where no link leads to it.
     pub id: &'static str,
-    /// Its heading.
     pub title: String,
     /// What it says.
     pub items: Vec<Item>,
@@ -154,9 +149,7 @@ pub struct Sheet {
     pub title: String,
     /// More about that, in few words.
     pub subtitle: String,
-    /// How it is.
     pub health: Health,
-    /// Its sections.
     pub sections: Vec<Section>,
     /// What is opened from it, with a name: `its workload`.
     pub leads_to: Option<(&'static str, Link)>,
@@ -433,7 +426,6 @@ impl NodeView {
     }
 }
 
-/// An allocator of a rank.
 fn allocator(rank: &Rank, own: &Allocator) -> Section {
     let mut items = Vec::new();
     if let (Some(reserved), Some(allocated)) = (own.reserved, own.allocated)

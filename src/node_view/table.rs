@@ -21,10 +21,8 @@ pub enum CellKind {
     Trail,
 }
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its title.
     pub title: &'static str,
     /// What it contains.
     pub kind: CellKind,
@@ -35,9 +33,7 @@ pub struct Column {
 /// The recent past of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trail {
-    /// Whose value.
     pub subject: Subject,
-    /// Which value.
     pub quantity: Quantity,
     /// The limit in bytes.
     pub limit: Option<f64>,
@@ -88,13 +84,11 @@ impl Cell {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// The same cell, which names a health.
     #[must_use]
     pub fn of(self, health: Health) -> Self {
         Self { health: Some(health), ..self }
     }
 
-    /// The same cell with a link.
     #[must_use]
     pub fn to(self, link: Link) -> Self {
         Self { link: Some(link), ..self }
@@ -118,7 +112,6 @@ impl<'a, T: Into<Cow<'a, str>>> From<T> for Cell {
 pub struct Row {
     /// What it is about, the same in each update.
     pub id: String,
-    /// How it is.
     pub health: Health,
     /// One cell for each column.
     pub cells: Vec<Cell>,
@@ -133,7 +126,6 @@ impl Row {
         Self { id: id.into(), health, ..Self::default() }
     }
 
-    /// The same row with a link.
     #[must_use]
     pub fn to(self, link: Link) -> Self {
         Self { link: Some(link), ..self }
@@ -145,7 +137,6 @@ impl Row {
         self
     }
 
-    /// Adds a cell of text.
     #[must_use]
     pub fn text(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
         self.with(title, CellKind::Text, weight, cell.into())
@@ -175,7 +166,6 @@ impl Row {
         self.value(title, weight, value, format::bytes)
     }
 
-    /// Adds a count.
     #[must_use]
     pub fn count(self, title: &'static str, weight: u8, value: Option<f64>) -> Self {
         self.value(title, weight, value, format::whole)
@@ -195,10 +185,8 @@ impl Row {
     }
 }
 
-/// A table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Its name.
     pub name: &'static str,
     /// Its columns; none where it has no rows.
     pub columns: Vec<Column>,

@@ -18,9 +18,7 @@ use crate::model::outlook::{Forecast, Growth, LeakState};
 pub struct About<'a> {
     /// The index of the GPU.
     pub gpu: &'a str,
-    /// The workload.
     pub workload: &'a str,
-    /// The rank.
     pub rank: &'a str,
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
@@ -55,7 +53,6 @@ impl NodeView {
         )
     }
 
-    /// The workloads.
     pub fn workload_table(&self) -> Table {
         let growths = self.workloads.iter().map(|own| own.growth.as_ref().and_then(Growth::bytes_per_second));
         let rate = format::rates(&growths.collect::<Vec<_>>());
@@ -97,7 +94,6 @@ impl NodeView {
         table
     }
 
-    /// All ranks, with their workloads.
     pub fn ranks(&self) -> impl Iterator<Item = (&Workload, &Rank)> {
         self.workloads.iter().flat_map(|own| own.ranks.iter().map(move |rank| (own, rank)))
     }
@@ -109,7 +105,6 @@ impl NodeView {
         Table::new("Ranks", rows, "No rank reports its steps.")
     }
 
-    /// The problems.
     pub fn problem_table(&self) -> Table {
         let rows = self.problems.iter().enumerate().map(|(place, problem)| {
             let what = problem.what.split(" in ").next().unwrap_or_default();

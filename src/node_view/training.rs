@@ -24,7 +24,6 @@ const SHORTEST_STALL: f64 = 120.0;
 /// Parts of the names of phases without steps.
 const PAUSES: [&str; 4] = ["eval", "valid", "test", "generat"];
 
-/// One rank of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
     /// Its number; with the pid where another process has the same.
@@ -39,9 +38,7 @@ pub struct Rank {
     pub uuid: String,
     /// The name that the user gave the run.
     pub run: String,
-    /// The framework and its version.
     pub framework: String,
-    /// The number of its last step.
     pub step: Option<f64>,
     /// How long that step took, in seconds.
     pub step_seconds: Option<f64>,
@@ -50,7 +47,6 @@ pub struct Rank {
     /// Whether it has completed no step for 20 times its last step and two minutes, and does not evaluate or save.
     #[serde(default)]
     pub is_stalled: bool,
-    /// Tokens per second.
     pub tokens_per_second: Option<f64>,
     /// The loss of the last step.
     pub loss: Option<f64>,
@@ -66,7 +62,6 @@ pub struct Rank {
     /// MFU by convention.
     #[serde(default)]
     pub mfus: Vec<(String, f64)>,
-    /// The phases of its steps.
     #[serde(default)]
     pub phases: Vec<Phase>,
     /// Seconds since its last message.
@@ -106,7 +101,6 @@ impl Rank {
 /// A phase of the steps of a rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Its name.
     pub name: String,
     /// Time in it in seconds, since the first message.
     pub seconds: f64,
@@ -153,14 +147,11 @@ pub struct Allocator {
     pub state: String,
 }
 
-/// An event that a job reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobEvent {
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The workload.
     pub workload: String,
-    /// The rank.
     pub rank: String,
     /// What happened.
     pub what: String,

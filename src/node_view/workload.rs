@@ -21,7 +21,6 @@ use crate::model::outlook;
 /// A workload; all amounts in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Its name.
     pub name: String,
     /// `slurm`, `pod`, `container`, `unit`, `matcher`, `gpu` or `job`.
     pub kind: String,
@@ -31,7 +30,6 @@ pub struct Workload {
     pub run: String,
     /// Its cgroup; empty where it is not known.
     pub cgroup: String,
-    /// How it is.
     pub health: Health,
     /// Resident memory.
     pub rss: Option<f64>,
@@ -61,13 +59,10 @@ pub struct Workload {
     pub process_count: Option<f64>,
     /// When its oldest process started, in seconds since 1970.
     pub started: Option<f64>,
-    /// The growth of its memory.
     pub growth: Option<Growth>,
     /// What is predicted of its memory.
     pub forecast: Option<Forecast>,
-    /// Its ranks.
     pub ranks: Vec<Rank>,
-    /// Its largest processes.
     pub processes: Vec<Process>,
     /// Processes that are not listed.
     pub other_processes: Option<f64>,
@@ -110,10 +105,8 @@ impl Workload {
     }
 }
 
-/// A process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its pid.
     pub pid: String,
     /// The name of its executable, which the process can change.
     pub name: String,

@@ -13,7 +13,6 @@ use crate::model::point::Point;
 /// Attributes that are integers in the semantic conventions.
 const WHOLE: [&str; 3] = ["process.pid", "process.parent_pid", "process.vpid"];
 
-/// One instrument.
 pub(super) struct Stream {
     pub(super) name: String,
     pub(super) kind: Instrument,

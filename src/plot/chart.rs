@@ -65,7 +65,6 @@ pub enum Baseline {
     Fit,
 }
 
-/// One series.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     pub name: String,

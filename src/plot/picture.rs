@@ -89,12 +89,9 @@ impl Stroke {
 /// Which end of a text stands at its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anchor {
-    /// It begins there.
     #[default]
     Start,
-    /// Its middle is there.
     Middle,
-    /// It ends there.
     End,
 }
 
@@ -126,7 +123,6 @@ impl Text {
         self
     }
 
-    /// The same text in bold.
     #[must_use]
     pub const fn bold(mut self) -> Self {
         self.bold = true;
@@ -163,7 +159,6 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A filled rectangle.
     pub fn rect(&mut self, rect: Rect, fill: Color) {
         let corners = (Point::new(rect.x, rect.y).tamed(), Point::new(rect.right(), rect.bottom()).tamed());
         let (Some(from), Some(to)) = corners else { return };
@@ -206,7 +201,6 @@ impl Layer {
         }
     }
 
-    /// A line of text.
     pub fn text(&mut self, mut text: Text) {
         if let Some(at) = text.at.tamed()
             && text.size.is_finite()

@@ -9,7 +9,6 @@ use crate::files::parameters::ParameterError;
 /// A recording or a checkpoint that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
-    /// An error with its location.
     #[error("{place}")]
     At {
         /// A file, or a position in it.

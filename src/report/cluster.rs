@@ -14,7 +14,6 @@ use crate::plot::{Chart, Limit, Line, Panel, TimeAxis, Unit};
 /// Grows when a key changes its meaning or disappears.
 pub const CLUSTER_SCHEMA: u32 = 1;
 
-/// A cluster as JSON.
 #[derive(Debug, serde::Serialize)]
 pub struct ClusterJson<'c> {
     schema_version: u32,
@@ -26,7 +25,6 @@ pub struct ClusterJson<'c> {
     cluster: &'c Cluster,
 }
 
-/// A cluster for JSON.
 pub fn cluster_json(cluster: &Cluster) -> ClusterJson<'_> {
     ClusterJson {
         schema_version: CLUSTER_SCHEMA,

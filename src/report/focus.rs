@@ -10,7 +10,6 @@ use crate::node_view::NodeView;
 pub struct Focus {
     /// GPUs, by index or UUID.
     pub devices: Option<BTreeSet<String>>,
-    /// Workloads by name.
     pub workloads: BTreeSet<String>,
     /// Processes whose workloads are selected; their workloads come from the daemon.
     pub pids: BTreeSet<String>,
@@ -39,7 +38,6 @@ impl Focus {
         }
     }
 
-    /// Whether a GPU is selected.
     pub(super) fn has_gpu(&self, gpu: &str, uuid: &str) -> bool {
         self.devices.as_ref().is_none_or(|devices| devices.contains(gpu) || devices.contains(uuid))
     }

@@ -60,7 +60,6 @@ pub const REPORTS_SCHEMA: &str = "memwarden.reports/1";
 /// Samples that an assessment requires.
 const NEEDED: u32 = 60;
 
-/// Type of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Memory use.
@@ -86,14 +85,11 @@ pub struct About {
     pub remarks: Vec<String>,
 }
 
-/// A report.
 #[derive(Debug)]
 pub struct ReportOutput {
-    /// The report as text.
     pub text: String,
     /// The report as JSON, also for `memwarden plot`.
     pub json: serde_json::Value,
-    /// The plot of the report.
     pub plot: plotted::Report,
     /// Whether something is above the threshold.
     pub alarm: bool,
@@ -127,7 +123,6 @@ struct Head<'a> {
 
 /// The part of a report that depends on its type.
 struct Body {
-    /// The text before the result.
     text: String,
     /// The health of the selection and the result in a sentence; absent where a report judges nothing.
     result: Option<(Health, String)>,

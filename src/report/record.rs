@@ -38,7 +38,6 @@ pub(super) enum Kind {
 /// Key of one series: its type, the name of its subject, and the key of its values in the JSON.
 pub(super) type Key = (Kind, String, &'static str);
 
-/// The peak of one process.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
@@ -50,7 +49,6 @@ pub(super) struct Process {
     pub(super) peak: f64,
     #[serde(rename = "peak_at_seconds")]
     pub(super) peak_at: f64,
-    /// When it was last seen.
     #[serde(rename = "last_seen_seconds")]
     pub(super) seen: f64,
 }
@@ -161,7 +159,6 @@ impl Recorder {
         self.end.as_ref()
     }
 
-    /// Number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }

@@ -19,12 +19,9 @@ const PROCESSES: usize = 5;
 /// The exit status with which the Python client ends a program whose memory will not fit (`docs/jobs.md`).
 const ABORTED: i32 = 80;
 
-/// How a command ended.
 #[derive(Clone, Debug, Default)]
 pub struct CommandEnd {
-    /// The command as text.
     pub command: String,
-    /// The name of its workload.
     pub workload: String,
     /// Its exit code; absent if a signal ended it.
     pub code: Option<i32>,
@@ -40,7 +37,6 @@ pub struct CommandEnd {
 }
 
 impl CommandEnd {
-    /// How it ended, in words.
     fn words(&self, training: &Training) -> String {
         match (self.code, self.signal, training.fails()) {
             // A program may have this exit status for another reason.

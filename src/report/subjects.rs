@@ -54,7 +54,6 @@ pub(super) struct Growing {
     pub(super) seen: f64,
 }
 
-/// All observed subjects.
 #[derive(Debug, Default)]
 pub(super) struct Subjects {
     pub(super) limited: BTreeMap<Subject, Limited>,
@@ -127,7 +126,6 @@ impl Subjects {
 }
 
 impl Growing {
-    /// The state of its growth.
     pub(super) fn state(&self) -> LeakState {
         self.known.state
     }

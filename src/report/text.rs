@@ -20,7 +20,6 @@ pub enum Paint {
 }
 
 impl Paint {
-    /// A heading in bold.
     pub fn heading(self, text: &str) -> String {
         if self == Self::Colors { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -106,7 +105,6 @@ pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
     }
 }
 
-/// Writes rows as a table.
 pub(crate) fn rows(out: &mut String, rows: impl IntoIterator<Item = Row>, page: Page) {
     table(out, &Table::new("", rows, ""), page);
 }

@@ -19,7 +19,6 @@ const MOST_RANKS: usize = 1_024;
 /// Maximum number of phases of a rank: the four standard ones, and the job's own.
 const MOST_PHASES: usize = 64;
 
-/// All reported training data.
 #[derive(Debug, Default)]
 pub(super) struct Training {
     ranks: BTreeMap<String, Rank>,
@@ -27,7 +26,6 @@ pub(super) struct Training {
     fails: Option<Fit>,
 }
 
-/// The reported data of one rank.
 #[derive(Debug, Default)]
 struct Rank {
     /// The newest step.
@@ -123,7 +121,6 @@ fn is_same(one: &Fit, other: &Fit) -> bool {
 }
 
 impl Training {
-    /// Adds a sample.
     pub(super) fn take(&mut self, view: &NodeView, focus: &Focus, now: f64) {
         let fails =
             |fit: &&Fit| fit.verdict == Verdict::WillNotFit && focus.has_workload(fit.workload.as_str());

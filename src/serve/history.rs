@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::json::{SCHEMA_VERSION, shown};
+use super::json::{SCHEMA_VERSION, write};
 use super::page::parameter;
 use crate::history::recent::{MOST_SERIES, Quantity, Recent, Subject};
 use crate::history::rings::Range;
@@ -104,18 +104,11 @@ impl Wanted {
 
     /// The JSON of what was asked for; absent where there is no history of it.
     pub fn encode(&self, node: &NodeView, recorder: &Recorder) -> Option<Vec<u8>> {
-        let recent = &recorder.recent;
-        let json = match &self.subject {
-            None => serde_json::to_vec(&kept(recent)),
-            Some(asked) => {
-                let context = self.context(asked, node, recorder);
-                if context.series.is_empty() {
-                    return None;
-                }
-                serde_json::to_vec(&context)
-            }
+        let Some(asked) = &self.subject else {
+            return Some(write(Vec::new(), &kept(&recorder.recent)));
         };
-        Some(shown(json.expect("keys are text and writing to memory cannot fail")))
+        let context = self.context(asked, node, recorder);
+        (!context.series.is_empty()).then(|| write(Vec::new(), &context))
     }
 
     fn context<'a>(&self, asked: &Asked, node: &NodeView, recorder: &'a Recorder) -> Told<'a> {

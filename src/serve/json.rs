@@ -18,7 +18,6 @@ use crate::model::printable;
 /// Incremented when a key changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The frame as one JSON object.
 pub fn encode(frame: &Frame) -> Vec<u8> {
     /// Approximate size of a series in bytes.
     const SERIES: usize = 96;
@@ -33,23 +32,18 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
     write(Vec::with_capacity(series * SERIES + 1024), &frame)
 }
 
-/// Escapes all control and invisible characters in JSON text.
-pub(super) fn shown(json: Vec<u8>) -> Vec<u8> {
-    match std::str::from_utf8(&json).map(printable::json) {
-        Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
-        _ => json,
-    }
-}
-
 /// The findings of the frame as one JSON object.
 pub fn findings(frame: &Frame) -> Vec<u8> {
     write(Vec::new(), &Stated { about: About::of(frame), findings: &frame.findings })
 }
 
-/// Appends a value as JSON that is shown as it is.
+/// Appends a value as JSON that is shown as it is: control and invisible characters are escaped.
 pub(super) fn write(mut out: Vec<u8>, value: &impl Serialize) -> Vec<u8> {
     serde_json::to_writer(&mut out, value).expect("keys are text and writing to memory cannot fail");
-    shown(out)
+    match std::str::from_utf8(&out).map(printable::json) {
+        Ok(Cow::Owned(escaped)) => escaped.into_bytes(),
+        _ => out,
+    }
 }
 
 #[derive(Serialize)]

@@ -17,19 +17,15 @@ const MOST_POINTS: usize = 1_200;
 /// Maximum number of subjects.
 const MOST_SUBJECTS: usize = 400;
 
-/// The newest data.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// One node.
     Node(Box<NodeData>),
     /// All nodes that a Prometheus-compatible server scrapes.
     Cluster(Box<Cluster>),
 }
 
-/// A node and its events.
 #[derive(Clone, Debug, Default)]
 pub struct NodeData {
-    /// The node.
     pub view: NodeView,
     /// Its events, oldest first.
     pub events: Vec<Event>,

@@ -7,10 +7,8 @@ use crate::node_view::sheet::{ChartOf, Item, Sheet};
 use crate::node_view::{Health, Link};
 use crate::report::text::{Page, table};
 
-/// A line of a detail.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Line {
-    /// A heading.
     Head(String),
     /// A name and its value.
     Fact(&'static str, String),
@@ -20,7 +18,6 @@ pub(super) enum Line {
     Row(String),
 }
 
-/// A detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Detail {
     pub(super) title: String,

@@ -12,13 +12,10 @@ use crate::node_view::{Health, Link};
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One node.
     Node,
-    /// A cluster.
     Cluster,
 }
 
-/// A table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tab {
     Workloads,
@@ -110,7 +107,6 @@ pub(super) enum Hit {
     Column(usize),
 }
 
-/// The state of the screen.
 #[derive(Debug)]
 pub struct State {
     pub(super) kind: Kind,
@@ -229,7 +225,6 @@ impl State {
         self.opened.last_mut().unwrap_or(&mut self.tabs[self.tab])
     }
 
-    /// The whole table of a tab.
     pub(super) fn whole(&self, tab: Tab) -> Table {
         let table = match &self.data {
             Some(Data::Node(node)) => match tab {

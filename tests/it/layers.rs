@@ -310,7 +310,7 @@ fn files(root: &Path, folder: &Path, found: &mut Vec<(PathBuf, String)>) {
 fn is_test(path: &Path) -> bool {
     path.components().any(|part| {
         let name = part.as_os_str().to_str().unwrap();
-        matches!(name, "testing.rs" | "tests.rs" | "tests" | "fixture.rs")
+        matches!(name, "testing.rs" | "tests.rs" | "tests")
     })
 }
 

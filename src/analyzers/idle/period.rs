@@ -22,7 +22,6 @@ impl Period {
         Self { since: now, cpu, window: (now, cpu.unwrap_or_default()), counted: now }
     }
 
-    /// Its duration.
     pub(super) fn lasted(&self, now: Timestamp) -> Duration {
         now.since(self.since)
     }

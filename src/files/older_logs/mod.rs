@@ -21,7 +21,6 @@ pub struct Recording {
     pub events: Vec<(f64, String)>,
 }
 
-/// The clock of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Seconds since the tool started.

@@ -38,9 +38,7 @@ pub struct Side<'a> {
 /// A tensor with a different shape or type in both.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Change<'a> {
-    /// In the first.
     pub before: Side<'a>,
-    /// In the second.
     pub after: Side<'a>,
 }
 

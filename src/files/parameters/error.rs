@@ -91,7 +91,6 @@ impl ParameterError {
         Self::Tensor { name: shortened(name), why: why.into() }
     }
 
-    /// An error of the archive.
     pub(super) fn zip(offset: u64, why: impl Into<String>) -> Self {
         Self::Zip { offset, why: why.into() }
     }

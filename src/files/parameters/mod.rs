@@ -39,7 +39,6 @@ pub struct Part {
     pub notes: Vec<String>,
 }
 
-/// One tensor of a file.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     /// Its name; in a `.pt` file the keys on the way to it, with dots between.

@@ -11,7 +11,6 @@ use crate::model::units::{Bytes, Ratio};
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     pub file: usize,
-    /// Its entry in the file.
     pub tensor: &'a Tensor,
     /// The scan of its values; absent where they were not read.
     pub found: Option<ScanResult>,
@@ -40,7 +39,6 @@ pub struct Summary<'a> {
     pub by_dtype: Vec<Share>,
     /// By part of the model, the most bytes first.
     pub by_group: Vec<Share>,
-    /// The largest tensors.
     pub largest: Vec<Row<'a>>,
     /// NaN, Inf and zero values; absent where no values were read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +57,6 @@ pub struct Share {
     pub ratio: Option<Ratio>,
 }
 
-/// One tensor of a list.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Row<'a> {
     pub name: &'a str,

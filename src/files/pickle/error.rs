@@ -12,11 +12,9 @@ pub struct PickleError {
     pub offset: usize,
     /// The operation's code, where one was read.
     pub opcode: Option<u8>,
-    /// The kind of error.
     pub problem: Problem,
 }
 
-/// The kinds of errors of a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The file is larger than [`super::Limits`] allow.

@@ -18,7 +18,6 @@ pub(crate) fn dict<const N: usize>(pairs: [(&str, Py); N]) -> Py {
     Py::Dict(pairs.into_iter().map(|(key, value)| (Py::from(key), value)).collect())
 }
 
-/// A list.
 pub(crate) fn list(items: impl IntoIterator<Item = Py>) -> Py {
     Py::List(items.into_iter().collect())
 }

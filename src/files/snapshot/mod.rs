@@ -48,7 +48,6 @@ pub struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    /// Maximum number of notes.
     pub const NOTES: usize = 20;
 
     /// Peak memory use of reading, including the file, in bytes.
@@ -118,7 +117,6 @@ pub struct Block {
     pub stack: StackId,
 }
 
-/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
@@ -138,7 +136,6 @@ pub struct Trace {
     pub events: (u32, u32),
 }
 
-/// One event of the allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub action: Action,

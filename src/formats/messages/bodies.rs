@@ -168,7 +168,6 @@ body! {
         samples: u64 = "whole",
         loss: Measure = "measure",
         learning_rate: f64 = "real",
-        /// The norm of the gradients.
         grad_norm: Measure = "measure",
         /// Steps that an overflow skipped, in total.
         skipped: u64 = "whole",

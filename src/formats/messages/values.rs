@@ -42,7 +42,6 @@ impl Measure {
 }
 
 named! {
-    /// Whether a phase begins or ends.
     pub enum Turn {
         Begin = "begin",
         End = "end",

@@ -14,7 +14,7 @@ mod status_reads;
 mod thread;
 
 #[cfg(test)]
-pub(crate) mod fixture;
+pub(crate) mod testing;
 
 pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};

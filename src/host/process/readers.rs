@@ -61,9 +61,7 @@ impl Pace {
 /// The file or call that is read, and its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTarget {
-    /// The process.
     pub key: ProcessKey,
-    /// Its user.
     pub uid: u32,
     /// Its name.
     pub comm: Label,
@@ -74,7 +72,6 @@ pub struct ReadTarget {
 /// A read that does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hanging {
-    /// The read.
     pub target: ReadTarget,
     /// When it began.
     pub since: Timestamp,
@@ -371,7 +368,6 @@ impl<R: Send + 'static> ReadRequests<R> {
         Self { pool, target: Vec::new(), out: BTreeSet::new(), inbox: Arc::default() }
     }
 
-    /// The pool.
     pub const fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }

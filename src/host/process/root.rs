@@ -27,10 +27,8 @@ const LISTING: usize = 32 * 1024;
 /// Initial size of a buffer: `stat` has about 350 bytes, `status` 1,500.
 const FIRST: usize = 4096;
 
-/// One process in the listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its pid.
     pub pid: u32,
     /// Inode number of its folder, which changes when another process gets the pid.
     pub inode: u64,
@@ -365,7 +363,7 @@ fn lossy(text: &CStr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::fixture::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree};
 
     #[test]
     fn only_numbers_are_processes_and_they_are_sorted() {

@@ -20,13 +20,10 @@ pub struct Stat<'t> {
     pub session: u32,
     /// Device number of the controlling terminal; 0 if there is none.
     pub terminal: i32,
-    /// Whether it is a kernel thread.
     pub kernel: bool,
-    /// Major page faults.
     pub major_faults: u64,
     /// User and system CPU time, in clock ticks.
     pub cpu_ticks: u64,
-    /// Number of threads.
     pub threads: u64,
     /// Start time, in clock ticks after boot.
     pub start: u64,

@@ -20,7 +20,6 @@ const LISTED: usize = 128;
 /// A thread that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivingThread {
-    /// Its id.
     pub id: u32,
     /// Its state letter.
     pub state: u8,
@@ -72,7 +71,7 @@ fn inspect(task: impl AsFd, id: u32, buffer: &mut [u8]) -> Option<LivingThread> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::fixture::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree};
 
     #[test]
     fn a_thread_that_lives_is_found_wherever_it_is() {

@@ -296,7 +296,6 @@ fn nothing_is_touched_with_the_capabilities_of_root() {
     assert!(!folder.path().join("a").exists());
 }
 
-/// Whether a process of this user may signal a thread.
 fn may_signal(user: u32, thread: rustix::process::Pid) -> bool {
     #[expect(clippy::disallowed_methods, reason = "the process of a user")]
     let mut command = std::process::Command::new("sh");

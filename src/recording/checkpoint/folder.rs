@@ -163,7 +163,6 @@ mod tests {
     use super::*;
     use crate::files::parameters::testing::zip;
 
-    /// An archive with one array.
     fn archive(name: &str) -> Vec<u8> {
         let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }\n";
         let len = u16::try_from(header.len()).unwrap().to_le_bytes();

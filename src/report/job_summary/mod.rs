@@ -47,7 +47,6 @@ pub struct Leftovers {
     found: Option<LeftFiles>,
 }
 
-/// The files that are left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftFiles {
     /// Number of files.
@@ -56,11 +55,9 @@ pub struct LeftFiles {
     pub bytes: u64,
     /// Whether there are more, because the folder has too many entries.
     pub incomplete: bool,
-    /// The largest ones.
     pub largest: Vec<LeftFile>,
 }
 
-/// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftFile {
     /// Its path below the folder.

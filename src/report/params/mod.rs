@@ -15,7 +15,6 @@ use crate::recording::checkpoint::{Checkpoint, Shard};
 /// Grows when a key changes its meaning or goes.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// The report on one checkpoint.
 #[derive(serde::Serialize)]
 pub(crate) struct CheckpointReport<'a> {
     pub(crate) path: String,

@@ -16,7 +16,6 @@ use crate::report::Page;
 use crate::report::text;
 use crate::report::verdict::Shown as _;
 
-/// One checkpoint.
 pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
     let summary = &report.summary;
     let _ = writeln!(

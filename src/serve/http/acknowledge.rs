@@ -29,9 +29,7 @@ pub trait Acknowledge: Send + Sync {
 /// The body of a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Acknowledging {
-    /// The name of the problem.
     pub problem: String,
-    /// The name of the operator.
     pub by: String,
 }
 

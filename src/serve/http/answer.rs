@@ -27,13 +27,23 @@ impl Answer {
         Self { status: StatusCode::OK, headers, body, close: false }
     }
 
+    /// A response with JSON that belongs to one client; `what` names it in the error.
+    pub(super) fn own_json(value: &impl serde::Serialize, what: &str) -> Self {
+        match serde_json::to_vec(value) {
+            Ok(bytes) => Self::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
+            Err(error) => {
+                tracing::error!(%error, "{what} could not be written.");
+                Self::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{what} could not be written."))
+            }
+        }
+    }
+
     /// A response with one sentence as its text body.
     pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Self {
         let body = format!("{sentence}\n").into();
         Self { status, ..Self::page("text/plain; charset=utf-8", body) }
     }
 
-    /// Adds a header.
     pub(super) fn with(mut self, name: HeaderName, value: &'static str) -> Self {
         self.headers.push((name, HeaderValue::from_static(value)));
         self
@@ -44,7 +54,6 @@ impl Answer {
         Self { status, headers: Vec::new(), body: Bytes::new(), close: false }
     }
 
-    /// Sets the status.
     pub(super) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -68,7 +77,6 @@ impl Answer {
         self
     }
 
-    /// The status code.
     pub(super) fn code(&self) -> u16 {
         self.status.as_u16()
     }

@@ -32,7 +32,6 @@ const HEADERS: usize = 64;
 /// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 16;
 
-/// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     times: Times,

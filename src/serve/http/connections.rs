@@ -15,7 +15,6 @@ use crate::model::lock::lock;
 /// A client on the same network reads a whole exposition in less time.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// The open connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     open: Mutex<OpenConnections>,
@@ -44,7 +43,6 @@ impl Connections {
         Self { open: Mutex::default(), most }
     }
 
-    /// Admits one connection.
     pub(super) fn admit(&self, meter: &Arc<Meter>) -> Admission {
         let mut open = lock(&self.open);
         let full = open.meters.len() >= self.most;

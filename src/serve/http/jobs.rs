@@ -3,7 +3,7 @@
 //! On the socket of commands a user reads its own jobs, and root all. An address that only this host reaches shows none
 //! without authentication, because it cannot tell users apart; whoever reaches another address reads all jobs.
 
-use http::{StatusCode, header};
+use http::StatusCode;
 
 use super::answer::Answer;
 use super::connection::Client;
@@ -39,13 +39,7 @@ pub(super) fn answer(jobs: &Ledger, job: &str, client: Client, known: bool) -> A
     if client.uid.is_some_and(|uid| !sees_all(uid) && summary.user_id != Some(uid)) {
         return Answer::text(StatusCode::FORBIDDEN, "The job belongs to another user.");
     }
-    match serde_json::to_vec(&summary) {
-        Ok(bytes) => Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
-        Err(error) => {
-            tracing::error!(%error, "The summary of a job could not be written.");
-            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The summary could not be written.")
-        }
-    }
+    Answer::own_json(&summary, "The summary of a job")
 }
 
 #[cfg(test)]

@@ -108,20 +108,10 @@ impl std::fmt::Debug for Setup {
 pub enum ServeError {
     /// An address cannot be bound.
     #[error("cannot listen on {address}{}", hint(*.address, .source))]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// The web-config file is wrong.
     #[error("cannot use the web-config file {}", .path.display())]
-    WebConfig {
-        /// The file.
-        path: PathBuf,
-        /// The error in it.
-        source: WebConfigError,
-    },
+    WebConfig { path: PathBuf, source: WebConfigError },
 }
 
 fn hint(address: SocketAddr, source: &std::io::Error) -> String {

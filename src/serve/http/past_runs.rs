@@ -2,14 +2,11 @@
 //!
 //! The rules of `/api/v1/jobs/ID`: on the socket of commands a user reads its own runs, and root all.
 
-use http::{StatusCode, header};
-
 use super::answer::Answer;
 use super::connection::Client;
 use super::jobs;
 use crate::past_runs::{PastRuns, ShownRuns};
 
-/// The path.
 pub(super) const PATH: &str = "/api/v1/past-runs";
 
 /// The response; `known` is whether the web-config file authenticates the client.
@@ -17,13 +14,7 @@ pub(super) fn answer(past_runs: &PastRuns, client: Client, known: bool) -> Answe
     if let Some(refusal) = jobs::refusal(client, known) {
         return refusal;
     }
-    match serde_json::to_vec(&shown(past_runs, client)) {
-        Ok(bytes) => Answer::page("application/json", bytes.into()).with(header::CACHE_CONTROL, "no-store"),
-        Err(error) => {
-            tracing::error!(%error, "The past runs could not be written.");
-            Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The past runs could not be written.")
-        }
-    }
+    Answer::own_json(&shown(past_runs, client), "The past runs")
 }
 
 /// The runs that a client sees.

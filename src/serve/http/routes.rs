@@ -126,7 +126,6 @@ impl Routes {
         }
     }
 
-    /// Records the newest frame.
     pub(super) async fn note(&self, frame: Option<&Arc<Frame>>) {
         if let Some(frame) = frame {
             self.freshness.age(frame);

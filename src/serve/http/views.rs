@@ -16,7 +16,7 @@ use crate::node_view::{NodeView, Situation};
 use crate::protection::types::incident::Incident;
 use crate::protection::types::incidents::{self, IncidentError, Incidents, RECORD};
 use crate::serve::history::Wanted;
-use crate::serve::json::shown;
+use crate::serve::json;
 use crate::serve::page::{self, Content, IncidentsShown, Shown, View};
 use crate::serve::prometheus::negotiate::Encoding;
 use crate::serve::prometheus::pages::compress;
@@ -29,13 +29,11 @@ const IDLE: u32 = 10;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// A page.
     Page(View, Range),
     /// The model of the node as JSON.
     Node,
 }
 
-/// A rendered body.
 #[derive(Clone, Debug)]
 struct Rendered {
     found: bool,
@@ -55,9 +53,7 @@ struct Newest {
 /// The state of the frame for a page.
 #[derive(Clone, Debug)]
 pub(super) struct Now {
-    /// The newest frame.
     pub(super) frame: Option<Arc<Frame>>,
-    /// Its age.
     pub(super) age: Duration,
     /// The age from which sampling counts as stalled.
     pub(super) stale_after: Duration,
@@ -190,11 +186,7 @@ impl Views {
             }
         };
         let (body, found) = match asked {
-            Asked::Node => {
-                let json =
-                    serde_json::to_vec(&*node).expect("keys are text and writing to memory cannot fail");
-                (shown(json), true)
-            }
+            Asked::Node => (json::write(Vec::new(), &*node), true),
             Asked::Page(view, range) => {
                 let recorder = self.recorder();
                 let page =

@@ -24,12 +24,10 @@ const SHORTEST: f64 = 60.0;
 /// Steps of a series: the start of each, and its values.
 pub(super) type Steps = Vec<(f64, Option<Extent>)>;
 
-/// One curve.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Curve {
     /// Its name in the legend.
     pub(super) name: &'static str,
-    /// Its values.
     pub(super) steps: Steps,
 }
 
@@ -49,11 +47,9 @@ pub(super) struct Mark {
 pub(super) struct Chart<'a> {
     /// What is shown, for screen readers.
     pub(super) title: &'a str,
-    /// The range of its steps.
     pub(super) range: Range,
     /// The curves, the most important first.
     pub(super) curves: Vec<Curve>,
-    /// The limit.
     pub(super) limit: Option<f64>,
     /// The forecast of the first curve.
     pub(super) forecast: Option<&'a Forecast>,

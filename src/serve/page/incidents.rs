@@ -11,7 +11,6 @@ use crate::node_view::{Health, Link};
 use crate::protection::types::incident::Incident;
 use crate::protection::types::incidents::Entry;
 
-/// What may be shown of the incidents.
 #[derive(Debug, Default)]
 pub enum IncidentsShown {
     /// Nothing: the view needs none.

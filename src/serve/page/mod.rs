@@ -46,19 +46,14 @@ pub const NOTHING_ALLOWED: &str =
 /// What a page is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// The node.
     Node,
     /// A GPU, by its index.
     Gpu(String),
-    /// All workloads.
     Workloads,
     /// A workload by its name, and one of its ranks.
     Workload(String, Option<String>),
-    /// Protection.
     Protection,
-    /// Events.
     Events,
-    /// Incidents.
     Incidents,
     /// One incident, by its id.
     Incident(String),
@@ -109,11 +104,9 @@ pub fn range(query: &str) -> Range {
 /// What a page is made from.
 #[derive(Debug)]
 pub struct Content<'a> {
-    /// The node.
     pub node: &'a NodeView,
     /// The recent past.
     pub recorder: &'a Recorder,
-    /// The range of its charts.
     pub range: Range,
     /// Time since the daemon began to serve.
     pub uptime: Duration,
@@ -124,7 +117,6 @@ pub struct Content<'a> {
 /// A page, and whether what it is about exists.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The HTML document.
     pub html: String,
     /// Whether there is such a thing; the document says so where not.
     pub found: bool,
@@ -135,7 +127,6 @@ const MOST_WORKLOADS: usize = 60;
 const MOST_PROBLEMS: usize = 20;
 const MOST_EVENTS: usize = 12;
 
-/// Renders a view.
 pub fn page(view: &View, content: &Content<'_>) -> Page {
     let (body, found) = match view {
         View::Node => (node(content), true),
@@ -158,7 +149,6 @@ fn one(content: &Content<'_>, section: &Section) -> Markup {
     render::section(content, section, &Link::Node)
 }
 
-/// The page of the node.
 fn node(content: &Content<'_>) -> Markup {
     let node = content.node;
     let mut problems = node.problem_section(|_| true);

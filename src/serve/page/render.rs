@@ -76,7 +76,6 @@ const fn class(column: &Column) -> Option<&'static str> {
     }
 }
 
-/// A share as a bar.
 fn bar(share: f64, health: Health) -> Markup {
     html! {
         svg class={ "bar " (health.word()) } viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
@@ -262,7 +261,6 @@ pub(super) fn section(content: &Content<'_>, section: &Section, link: &Link) -> 
     }
 }
 
-/// All of a sheet.
 pub(super) fn sheet(content: &Content<'_>, sheet: &Sheet, link: &Link) -> Markup {
     html! {
         h2.title { (Name(&sheet.title)) " " small { (Name(&sheet.subtitle)) } }

@@ -10,7 +10,6 @@ use crate::model::desc::{Desc, INFINITE, Kind, SUM};
 use crate::model::label::Label;
 use crate::model::point::Family;
 
-/// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `text/plain; version=0.0.4`.

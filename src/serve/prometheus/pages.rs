@@ -26,7 +26,6 @@ const LARGE: usize = 3_000;
 /// Form that a frame is rendered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// One of the formats of `/metrics`.
     Metrics(Format),
     /// The JSON of `/api/v1/frame`.
     Json,
@@ -38,7 +37,6 @@ impl Form {
     const ALL: [Self; 4] =
         [Self::Metrics(Format::Text), Self::Metrics(Format::OpenMetrics), Self::Json, Self::Findings];
 
-    /// The Content-Type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Metrics(format) => format.content_type(),

@@ -50,7 +50,6 @@ pub struct Walk {
     root: Option<(u64, u32)>,
     /// Number of folders found, by unprivileged user.
     of_users: BTreeMap<u32, usize>,
-    /// The cgroups found so far.
     pub found: Vec<FoundCgroup>,
     /// Folders that were left out because of the limits, by user; a lower bound.
     pub unvisited: BTreeMap<u32, u64>,

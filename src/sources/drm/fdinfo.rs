@@ -10,7 +10,6 @@ use super::vendor::Vendor;
 /// Most engines or regions of one client.
 const MOST_KEYS: usize = 64;
 
-/// Times of one engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Engine {
     /// Busy time in nanoseconds.

@@ -16,7 +16,7 @@ use super::vendor::Report;
 use super::watch::{DeviceState, Setup};
 use super::{Drm, REGISTRATION, VENDORS, amd, intel};
 use crate::host::clock;
-use crate::host::process::fixture::{Process, Tree};
+use crate::host::process::testing::{Process, Tree};
 use crate::model::facts::{Facts, ProcessRow, ProcessTable};
 use crate::model::ids::ProcessKey;
 use crate::model::point::{Batch, Family};

@@ -156,7 +156,6 @@ pub struct Process {
     pub decoder: Option<u32>,
 }
 
-/// One NVLink link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -169,7 +168,6 @@ pub struct Link {
     pub values: Vec<(Field, u64)>,
 }
 
-/// One MIG instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {

@@ -130,7 +130,6 @@ pub struct World {
     pub unplaced: Unplaced,
     /// When the worker last sent a message.
     pub last_message: Option<Timestamp>,
-    /// Whether a worker runs.
     pub running: bool,
     /// Workers started after the previous one failed.
     pub restarts: u64,
@@ -252,7 +251,6 @@ impl World {
         self.running && self.last_message.is_some_and(|last_message| now.since(last_message) <= SILENT)
     }
 
-    /// The current condition of a GPU.
     pub fn condition(&self, gpu: &Gpu, now: Timestamp, interval: Duration) -> Condition {
         if self.state.status != Status::Ok || !self.answers(now) {
             return Condition::Unobserved;

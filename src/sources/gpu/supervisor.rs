@@ -39,7 +39,6 @@ pub enum Order {
     Abandon,
 }
 
-/// The observed state of the worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerObservation {
     /// When it last sent a message.

@@ -16,7 +16,6 @@ pub enum Event<'a> {
         pci: &'a str,
         xid: u32,
     },
-    /// A warning that is only counted.
     Warning(Warning),
 }
 

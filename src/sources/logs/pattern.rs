@@ -50,7 +50,6 @@ impl Pattern {
         Ok(Self { path, wild })
     }
 
-    /// The path as configured.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -113,7 +113,6 @@ impl Watch {
         }
     }
 
-    /// Makes one pass over all files.
     pub(super) fn pass(&mut self, now: Timestamp) -> LogState {
         if self.listed.is_none_or(|listed| now.since(listed) >= LIST_EVERY) {
             self.list(now);

@@ -98,7 +98,6 @@ impl Problem {
     }
 }
 
-/// Handles one request.
 pub(super) async fn answer(request: Request<Incoming>, caller: Arc<Caller>) -> Response<tonic::body::Body> {
     let protocol = if is_grpc(request.headers()) { Protocol::Grpc } else { Protocol::Http };
     let outcome = match protocol {

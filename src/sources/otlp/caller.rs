@@ -38,7 +38,6 @@ pub(super) async fn rest(begun: Timestamp) {
     tokio::time::sleep((took * SHARE).min(LONGEST_REST)).await;
 }
 
-/// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
     pub(super) shared: Arc<SendersShared>,
@@ -70,7 +69,6 @@ impl ConnectionContext {
     }
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) shared: Arc<SendersShared>,
@@ -178,7 +176,6 @@ impl Caller {
         done
     }
 
-    /// Applies a request.
     pub(super) fn receive(&self, request: &ExportMetricsServiceRequest) -> Tally {
         let now = clock::now();
         self.touch(now);

@@ -77,7 +77,6 @@ impl RankAttributes {
         }
     }
 
-    /// Whether the values are consistent.
     fn is_possible(&self) -> bool {
         let rank = self.rank.unwrap_or(0);
         rank <= MOST_RANK && self.world.is_none_or(|world| rank < world)
@@ -90,7 +89,6 @@ pub(super) trait FiguresByRank {
     fn figures(&mut self, reported: &RankAttributes) -> Option<&mut Figures>;
 }
 
-/// Applies a request.
 pub(super) fn take(request: &ExportMetricsServiceRequest, ranks: &mut impl FiguresByRank) -> Tally {
     let mut tally = Tally::default();
     for metrics in &request.resource_metrics {
@@ -300,7 +298,7 @@ fn points(metric: &Metric) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{gauge, int, request, text};
+    use super::super::testing::{gauge, int, request, text};
     use super::*;
     use crate::sources::training::metrics as m;
 

@@ -8,14 +8,14 @@ mod answer;
 mod caller;
 mod counts;
 mod figures;
-#[cfg(test)]
-mod fixture;
 mod intake;
 pub mod metrics;
 mod names;
 mod options;
 mod receiver;
 mod senders;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod weigh;

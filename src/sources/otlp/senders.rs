@@ -35,10 +35,8 @@ pub(super) enum PushSender {
     Unknown,
 }
 
-/// One rank of one peer.
 #[derive(Debug)]
 pub(super) struct Rank {
-    /// The values that it pushed.
     pub(super) figures: Figures,
     /// When it first pushed.
     pub(super) since: Timestamp,
@@ -141,7 +139,6 @@ impl SendersShared {
         }
     }
 
-    /// Sets the state of listening on an address.
     pub(super) fn set_state(&self, address: &str, state: ListenState) {
         lock(&self.states).insert(address.to_owned(), state);
     }

@@ -200,7 +200,7 @@ fn grpc<T>(work: impl Future<Output = T>) -> T {
 #[test]
 fn megatron_metrics_by_http_have_their_workload_and_gpu() {
     let mut world = World::new();
-    let response = world.push(&fixture::megatron(5));
+    let response = world.push(&testing::megatron(5));
     // The norm that is not finite.
     assert_eq!(response.partial_success.unwrap().rejected_data_points, 1);
     world.check(expect![[r#"
@@ -228,7 +228,7 @@ fn the_generated_client_pushes_by_grpc_with_and_without_gzip() {
         let client = MetricsServiceClient::new(endpoint.connect().await.unwrap());
         let zipped = client.clone().send_compressed(tonic::codec::CompressionEncoding::Gzip);
         for (rank, mut client) in [(0, client), (1, zipped)] {
-            let response = client.export(fixture::megatron(rank)).await.unwrap().into_inner();
+            let response = client.export(testing::megatron(rank)).await.unwrap().into_inner();
             assert_eq!(response.partial_success.unwrap().rejected_data_points, 1);
         }
         let bomb = ExportMetricsServiceRequest { resource_metrics: vec![Default::default(); 200_000] };
@@ -316,7 +316,7 @@ fn the_sdk_pushes_by_grpc() {
 #[test]
 fn the_job_socket_and_the_first_process_take_precedence() {
     let mut world = World::new();
-    world.push(&fixture::megatron(5));
+    world.push(&testing::megatron(5));
     let reported = |key, rank: &str| ReportedRank {
         key,
         workload: "slurm/17".into(),
@@ -339,7 +339,7 @@ fn pushed_allocator_values_have_no_process() {
     let mut world = World::new();
     let of = |figure: &str, device, value| {
         let name = format!("memwarden.training.{figure}");
-        let mut metric = fixture::gauge(&name, value, &[fixture::int("device", device)]);
+        let mut metric = testing::gauge(&name, value, &[testing::int("device", device)]);
         metric.unit = "By".to_owned();
         metric
     };
@@ -349,7 +349,7 @@ fn pushed_allocator_values_have_no_process() {
         of("allocator.reserved", 1, 70.0),
         of("device.free", 1, 10.0),
     ];
-    world.push(&fixture::request(&[fixture::int("rank", 5)], figures));
+    world.push(&testing::request(&[testing::int("rank", 5)], figures));
     let workload = crate::model::facts::Membership::named(world.own, "slurm/17").workload.key.clone();
     let pushed = |allocated, reserved: Option<u64>, free: Option<u64>| Allocator {
         process: None,
@@ -368,13 +368,13 @@ fn pushed_allocator_values_have_no_process() {
 #[test]
 fn series_of_silent_or_exited_ranks_disappear() {
     let mut world = World::new();
-    world.push(&fixture::megatron(5));
+    world.push(&testing::megatron(5));
     let series = |text: &str| text.lines().filter(|line| line.starts_with("memwarden_training")).count();
     let later = world.sample(Duration::from_secs(50));
     let age = later.lines().find(|line| line.starts_with("memwarden_training_message_age_seconds")).unwrap();
     assert!(age.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() >= 50.0, "{age}");
     assert_eq!(series(&world.sample(Duration::from_secs(62))), 0);
-    world.push(&fixture::megatron(5));
+    world.push(&testing::megatron(5));
     assert_ne!(series(&world.sample(Duration::ZERO)), 0);
     world.running = false;
     assert_eq!(series(&world.sample(Duration::ZERO)), 0);
@@ -385,14 +385,14 @@ fn a_rank_has_no_workload_until_its_process_has_one() {
     let mut world = World::new();
     world.is_member = false;
     world.sample(Duration::ZERO);
-    world.push(&fixture::megatron(5));
+    world.push(&testing::megatron(5));
     let text = world.sample(Duration::ZERO);
     assert!(text.contains("memwarden_training_loss{rank=\"5\"} 2.25\n"), "{text}");
     assert!(world.health().contains("ranks{peer=\"none\"} 1"));
     // Whatever the message contains, and although another user's process sends the same.
     world.is_member = true;
     world.sample(Duration::ZERO);
-    world.push(&fixture::megatron(5));
+    world.push(&testing::megatron(5));
     let text = world.sample(Duration::ZERO);
     assert!(text.contains("memwarden_training_loss{workload=\"slurm/17\",rank=\"5\"} 2.25\n"), "{text}");
 }
@@ -401,10 +401,10 @@ fn a_rank_has_no_workload_until_its_process_has_one() {
 fn ranks_are_bounded() {
     let mut world = World::with(&options(3, 8));
     for rank in 0..8 {
-        let refused = world.push(&fixture::megatron(rank)).partial_success.unwrap().rejected_data_points;
+        let refused = world.push(&testing::megatron(rank)).partial_success.unwrap().rejected_data_points;
         assert_eq!(refused, if rank < 3 { 1 } else { 8 }, "rank {rank}");
     }
-    let beyond = world.push(&fixture::megatron(8)).partial_success.unwrap().rejected_data_points;
+    let beyond = world.push(&testing::megatron(8)).partial_success.unwrap().rejected_data_points;
     assert_eq!(beyond, 8, "a rank outside its world of 8");
     let text = world.sample(Duration::ZERO);
     assert_eq!(text.matches("memwarden_training_loss{").count(), 3);
@@ -416,7 +416,7 @@ fn one_user_leaves_places_for_anothers_ranks() {
     let push = |user, process, rank| {
         let sender = PushSender::Process(ProcessKey { pid: process, start: 1 });
         let origin = RequestOrigin { user: Some(user), sender, previous_sender: None };
-        shared.receive(&fixture::megatron(rank), origin, Timestamp::from_secs(u64::from(process)))
+        shared.receive(&testing::megatron(rank), origin, Timestamp::from_secs(u64::from(process)))
     };
     for process in 1..=10 {
         push(61_002, process, 0);
@@ -436,7 +436,7 @@ fn one_user_leaves_places_for_anothers_ranks() {
 #[test]
 fn hostile_requests_are_answered_and_counted() {
     let mut world = World::new();
-    let push = fixture::megatron(5).encode_to_vec();
+    let push = testing::megatron(5).encode_to_vec();
     let status = |path, headers: &str, body: &[u8]| world.post(path, headers, body).0;
     assert_eq!(status("/v1/metrics", PROTOBUF, b"\xff\xff\xff"), 400);
     assert_eq!(status("/v1/metrics", PROTOBUF, &push[..push.len() - 1]), 400);
@@ -498,7 +498,7 @@ fn connections_are_bounded_for_one_user() {
 #[test]
 fn the_fuzzers_seed_is_what_a_job_pushes() {
     let seed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/otlp_metrics/megatron");
-    let push = fixture::megatron(5).encode_to_vec();
+    let push = testing::megatron(5).encode_to_vec();
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::create_dir_all(seed.parent().unwrap()).unwrap();
         std::fs::write(&seed, &push).unwrap();
@@ -518,7 +518,7 @@ proptest::proptest! {
         byte in proptest::num::u8::ANY,
         cut in 0_usize..700,
     ) {
-        let mut bytes = fixture::megatron(5).encode_to_vec();
+        let mut bytes = testing::megatron(5).encode_to_vec();
         let length = bytes.len();
         bytes[place % length] = byte;
         bytes.truncate(length - cut % length);
@@ -539,12 +539,12 @@ proptest::proptest! {
         key in "(device|phase|convention|rank|dl.local_rank|x)",
         number in proptest::num::i64::ANY,
     ) {
-        let attributes = [fixture::int(&key, number)];
+        let attributes = [testing::int(&key, number)];
         let mut metrics = vec![
-            fixture::histogram(name, unit, temporality, (&values, &counts), values[0]),
-            fixture::sum(name, values[0], temporality, counts.len() as u64, number.unsigned_abs()),
+            testing::histogram(name, unit, temporality, (&values, &counts), values[0]),
+            testing::sum(name, values[0], temporality, counts.len() as u64, number.unsigned_abs()),
         ];
-        metrics.extend(values.iter().map(|value| fixture::gauge(name, *value, &attributes)));
-        answer::fuzz(&fixture::request(&attributes, metrics).encode_to_vec());
+        metrics.extend(values.iter().map(|value| testing::gauge(name, *value, &attributes)));
+        answer::fuzz(&testing::request(&attributes, metrics).encode_to_vec());
     }
 }

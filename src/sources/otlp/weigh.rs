@@ -170,12 +170,12 @@ mod tests {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
     use prost::Message as _;
 
-    use super::super::fixture;
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn a_real_push_is_accepted_and_an_oversized_one_is_not_decoded() {
-        let push = fixture::push("loss", 2_000).encode_to_vec();
+        let push = testing::push("loss", 2_000).encode_to_vec();
         let weight = weigh(&push).unwrap();
         assert!(weight > push.len() && weight < MOST / 2, "{weight} for {}", push.len());
         // Empty resources, and empty points in one metric, of two bytes each.
@@ -234,7 +234,7 @@ mod tests {
 
         #[test]
         fn messages_that_prost_reads_are_accepted(count in 0_usize..40) {
-            let push = fixture::push("loss", count).encode_to_vec();
+            let push = testing::push("loss", count).encode_to_vec();
             proptest::prop_assert!(weigh(&push).is_ok());
         }
     }

@@ -148,7 +148,7 @@ impl Census {
 mod tests {
     use super::*;
     use crate::host::process;
-    use crate::host::process::fixture::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree};
 
     fn census(tree: &Tree, descriptors: usize, most_new: usize) -> Census {
         Census::new(ProcRoot::new(tree.proc()), descriptors, most_new)

@@ -22,7 +22,6 @@ const QUIET_AFTER: u32 = 8;
 const QUIET_EVERY: u32 = 4;
 const SMALL: Bytes = Bytes::new(64 << 20);
 
-/// One known process.
 pub(super) struct Entry {
     pub(super) row: ProcessRow,
     file: Option<ProcFile>,

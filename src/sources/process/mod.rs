@@ -150,7 +150,7 @@ const fn place_of(state: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::fixture::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree};
 
     fn source(tree: &Tree) -> Processes {
         Processes::new(ProcRoot::new(tree.proc()), 100, Subordinates::default())

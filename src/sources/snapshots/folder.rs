@@ -57,7 +57,6 @@ impl Rule<'_> {
     }
 }
 
-/// The content of a folder.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     /// The newest file of each rank; the rank is empty if the file name has none.

@@ -38,7 +38,6 @@ crate::options! {
         max_memory: Bytes = 1GiB;
     }
 
-    /// A watched folder.
     struct Folder {
         /// Name of the folder in metrics: the value of the label `folder`.
         name: Option<Label>;

@@ -27,7 +27,6 @@ pub(super) struct Watch {
     pub(super) path: PathBuf,
 }
 
-/// The state of all folders.
 #[derive(Clone, Debug, Default)]
 pub(super) struct World {
     pub(super) watched: Vec<Watched>,

@@ -27,7 +27,6 @@ pub enum ClientState {
     Failed(Failure, String),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub struct Client {
     /// The connection's number, counted from the start of the listener.

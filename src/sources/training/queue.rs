@@ -23,7 +23,6 @@ pub(super) struct Ready {
     pub(super) last_read: u64,
 }
 
-/// The result of one read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     /// Its cost, deducted from the budget.

@@ -26,7 +26,6 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// At most `most` entries.
     pub(super) fn new(most: usize) -> Self {
         Self {
             entries: VecDeque::new(),

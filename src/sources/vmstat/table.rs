@@ -18,13 +18,11 @@ pub enum Scale {
 /// A known line.
 #[derive(Debug)]
 pub struct Entry {
-    /// The name of the line.
     pub line: &'static str,
     /// The metric's declaration.
     pub desc: &'static Desc,
     /// The value of the metric's label, if it has one.
     pub label: Option<&'static str>,
-    /// The unit of the number.
     pub scale: Scale,
 }
 
@@ -75,7 +73,6 @@ pub static TABLE: &[Entry] = &[
     count("workingset_refault_file", &metrics::REFAULTS, Some("file")),
 ];
 
-/// The entry of a line, if it is known.
 pub fn find(line: &str) -> Option<&'static Entry> {
     TABLE.binary_search_by(|entry| entry.line.cmp(line)).ok().map(|place| &TABLE[place])
 }

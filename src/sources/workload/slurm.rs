@@ -45,7 +45,6 @@ pub(super) struct SlurmJob {
     environment: Attempts,
 }
 
-/// Number of reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Attempts {
     made: u32,

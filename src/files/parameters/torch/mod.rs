@@ -23,7 +23,6 @@ const MEMORY_BYTES: u64 = 1 << 30;
 /// Maximum number of listed unknown functions.
 const NAMES_LISTED: usize = 8;
 
-/// Options of reading an archive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Whether to continue if loading would call functions that are not known to be harmless. They are not called in

@@ -27,9 +27,7 @@ pub struct Change {
     pub after_bytes: Bytes,
     /// The difference.
     pub change_bytes: i128,
-    /// Blocks in the first.
     pub before_blocks: u64,
-    /// Blocks in the second.
     pub after_blocks: u64,
     pub stack: StackReport,
 }

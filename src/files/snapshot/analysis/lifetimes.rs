@@ -8,7 +8,6 @@ use std::num::NonZeroU32;
 
 use crate::files::snapshot::{Action, BlockState, Snapshot, StackId, Trace};
 
-/// One allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetime {
     /// The requested size in bytes.

@@ -32,7 +32,6 @@ pub struct Request {
     pub fits: bool,
 }
 
-/// Origin of a request size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {

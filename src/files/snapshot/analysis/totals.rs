@@ -29,7 +29,6 @@ pub struct Totals {
     pub releasable_bytes: Bytes,
     /// Free and not releasable: external fragmentation.
     pub unreleasable_bytes: Bytes,
-    /// The largest free range.
     pub largest_free_bytes: Bytes,
 }
 
@@ -110,7 +109,6 @@ pub struct SegmentReport {
 /// Consecutive free blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Index of the segment.
     pub(super) segment: u32,
     /// The first block, and the one after the last, in [`Snapshot::blocks`].
     pub(super) blocks: (u32, u32),

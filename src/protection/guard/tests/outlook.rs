@@ -12,7 +12,7 @@ use super::{Diary, Notes};
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::clock;
-use crate::host::process::{self, fixture};
+use crate::host::process::{self, testing as fixture};
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::outlook::Resource;

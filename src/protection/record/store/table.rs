@@ -54,7 +54,7 @@ pub fn processes(proc: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::process::fixture::{Process, Tree};
+    use crate::host::process::testing::{Process, Tree};
 
     #[test]
     fn the_largest_come_first_and_names_are_quoted_where_they_must() {

@@ -20,7 +20,6 @@ pub(super) struct Document {
     pub(super) rate: Option<Rate>,
 }
 
-/// The TLS section.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) cert: Pem,
@@ -40,7 +39,6 @@ pub(super) struct Tls {
 pub(super) enum Pem {
     /// In the document itself.
     Inline(String),
-    /// In a file.
     File(PathBuf),
 }
 

@@ -33,20 +33,10 @@ pub enum WebConfigError {
     Refused(#[from] ConfigError),
     /// The file, or a file it names, cannot be read.
     #[error("cannot read {}", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// The file, or a file it names, has unusable content.
     #[error("{}: {what}", .path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        what: String,
-    },
+    Unusable { path: PathBuf, what: String },
 }
 
 /// Checks a web-config file and the files it names, without using them.

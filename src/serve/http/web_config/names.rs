@@ -4,27 +4,12 @@ use tokio_rustls::rustls::crypto::ring::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The enabled TLS versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Versions {
-    /// 1.2 only.
-    Only12,
-    /// 1.3 only.
-    Only13,
-    /// Both.
-    Both,
-}
+/// TLS versions as rustls values.
+pub(super) type Versions = &'static [&'static SupportedProtocolVersion];
 
-impl Versions {
-    /// The versions as rustls values.
-    pub(super) fn list(self) -> Vec<&'static SupportedProtocolVersion> {
-        match self {
-            Self::Only12 => vec![&TLS12],
-            Self::Only13 => vec![&TLS13],
-            Self::Both => vec![&TLS13, &TLS12],
-        }
-    }
-}
+const ONLY_12: Versions = &[&TLS12];
+const ONLY_13: Versions = &[&TLS13];
+const BOTH: Versions = &[&TLS13, &TLS12];
 
 /// The versions from `min` to `max`; mistakes are reported by option.
 pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static str, String)) -> Versions {
@@ -44,12 +29,12 @@ pub(super) fn versions(min: &str, max: &str, complain: &mut dyn FnMut(&'static s
         }
     };
     match (new("min_version", min), new("max_version", max)) {
-        (false, false) => Versions::Only12,
-        (true, true) => Versions::Only13,
-        (false, true) => Versions::Both,
+        (false, false) => ONLY_12,
+        (true, true) => ONLY_13,
+        (false, true) => BOTH,
         (true, false) => {
             complain("max_version", "is older than min_version".to_owned());
-            Versions::Both
+            BOTH
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn build(
         what: "contains no PEM private key".to_owned(),
     })?;
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&tls.versions.list())
+        .with_protocol_versions(tls.versions)
         .map_err(|error| {
             unusable(format!("the TLS versions and the cipher suites are incompatible: {error}"))
         })?

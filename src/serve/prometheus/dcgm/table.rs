@@ -17,12 +17,10 @@ pub enum Conversion {
     Megahertz,
     /// Joules to millijoules, rounded.
     Millijoules,
-    /// The value is the same.
     Same,
 }
 
 impl Conversion {
-    /// The converted value.
     pub fn of(self, value: f64) -> f64 {
         match self {
             Self::Mebibytes => (value / f64::from(1_u32 << 20)).floor(),
@@ -37,7 +35,6 @@ impl Conversion {
 /// One metric of dcgm-exporter.
 #[derive(Debug)]
 pub struct DcgmRow {
-    /// Its name.
     pub name: &'static str,
     /// Its type there.
     pub kind: Kind,
@@ -47,7 +44,6 @@ pub struct DcgmRow {
     pub from: &'static Desc,
     /// The values of its other labels.
     pub with: &'static [(&'static str, &'static str)],
-    /// How the value is converted.
     pub conversion: Conversion,
 }
 

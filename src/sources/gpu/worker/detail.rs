@@ -40,7 +40,6 @@ pub(super) fn read(device: &Device<'_>, found: &mut SweepResult) {
     }
 }
 
-/// The values of a MIG instance.
 pub(super) fn of_instance(instance: &Device<'_>) -> Vec<(Field, u64)> {
     let attributes = call("nvmlDeviceGetAttributes_v2", || instance.attributes());
     attributes

@@ -1,0 +1,94 @@
+//! The view as data.
+
+use super::*;
+
+#[test]
+fn the_model_survives_its_json_form() {
+    let mut node = Node::new();
+    node.gpu(0, 70, "ok");
+    node.job("slurm/4711", "alice", "llama70b", 0, Some(69));
+    node.leak();
+    let view = node.view();
+    let json = serde_json::to_vec(&view).unwrap();
+    assert_eq!(serde_json::from_slice::<NodeView>(&json).unwrap(), view);
+}
+
+#[test]
+fn one_subject_cannot_displace_the_events_of_others() {
+    let mut recorder = Recorder::default();
+    for tick in 0..200 {
+        let mut node = Node::new();
+        node.at += tick;
+        if tick == 0 {
+            let [gpu, uuid] = gpu_labels(3);
+            node.finding("visibility", Subject::gpu(&gpu, &uuid), "lost", Severity::Critical);
+        }
+        if tick % 2 == 0 {
+            node.finding("leak", Subject::workload(&"flapping".into()), "leaking", Severity::Warning);
+        }
+        recorder.record(&node.frame());
+    }
+    let about = |workload: &str| recorder.events().filter(|event| event.workload == workload).count();
+    assert_eq!((about("flapping"), about("")), (32, 2));
+    assert!(recorder.events().is_sorted_by_key(|event| event.unix_seconds));
+}
+
+#[test]
+fn a_view_survives_json_and_its_printable_form_has_no_control_characters() {
+    let mut node = Node::new();
+    node.gpu(0, 70, "ok");
+    node.gpu(1, 0, "hung");
+    node.job("slurm/4711", "alice", "llama\u{1b}[2J\n", 0, Some(69));
+    node.leak();
+    let view = view(&node.frame(), 0.0, None);
+    let json = serde_json::to_string(&view).unwrap();
+    assert_eq!(serde_json::from_str::<NodeView>(&json).unwrap(), view);
+    let shown = view.printable();
+    assert_eq!(shown.workloads[0].run, "llama\\x1b[2J\\n");
+    assert!(!serde_json::to_string(&shown).unwrap().contains("\\u001b"));
+}
+
+#[test]
+fn the_largest_cgroups_are_those_that_say_more_than_their_parents() {
+    let mut node = Node::new();
+    for (path, gib, limit) in [
+        ("/", 20, None),
+        ("/user.slice", 12, None),
+        ("/user.slice/user-1000.slice", 11, Some(16)),
+        ("/system.slice", 8, None),
+        ("/system.slice/a.service", 3, None),
+        ("/system.slice/b.service", 3, Some(4)),
+    ] {
+        node.batch.put(&crate::catalog::cgroup::USAGE, &[path.into()], Bytes::new(gib * GIB));
+        let limit = limit.map(|gib: u64| Bytes::new(gib * GIB));
+        node.batch.put_some(&crate::catalog::cgroup::LIMIT, &[path.into()], limit);
+    }
+    let table = node.view().cgroup_table();
+    let rows: Vec<Vec<String>> =
+        table.rows.iter().map(|row| row.cells.iter().map(|cell| cell.text.clone()).collect()).collect();
+    expect_test::expect![[r#"
+        [
+            [
+                "/user.slice/user-1000.slice",
+                "11.0 GiB",
+                "16.0 GiB",
+            ],
+            [
+                "/system.slice",
+                "8.0 GiB",
+                "–",
+            ],
+            [
+                "/system.slice/a.service",
+                "3.0 GiB",
+                "–",
+            ],
+            [
+                "/system.slice/b.service",
+                "3.0 GiB",
+                "4.0 GiB",
+            ],
+        ]
+    "#]]
+    .assert_debug_eq(&rows);
+}
