@@ -106,6 +106,24 @@ worded! {
 }
 
 worded! {
+    /// How a process says that it ends.
+    ByeEnd {
+        /// As intended.
+        Finished = "finished",
+        /// By an exception that the program did not catch.
+        Exception = "exception",
+        /// By a failed allocation.
+        OutOfMemory = "out_of_memory",
+        /// By itself, since a phase would not fit.
+        Aborted = "aborted",
+        /// By the user, with Ctrl-C.
+        Interrupted = "interrupted",
+        /// With another exit status than 0.
+        Failed = "failed",
+    }
+}
+
+worded! {
     /// Whether a prediction fits what is free, from the mildest to the most severe.
     Verdict {
         /// It fits.

@@ -10,7 +10,7 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::table::{Cell, Row, Table};
-use crate::past_runs::{End, PastRun, ShownRun, ShownRuns};
+use crate::past_runs::{Outcome, PastRun, ShownRun, ShownRuns};
 
 /// The past runs as text, the newest first.
 pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
@@ -20,7 +20,12 @@ pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
     }
     let row = |run: &ShownRun| {
         let (command, past) = (&run.command, &run.past);
-        let health = if past.end.is_memory() { Health::Critical } else { Health::Ok };
+        let health = match past.outcome.end {
+            end if end.is_memory() => Health::Critical,
+            end if end.is_death() => Health::Warning,
+            _ => Health::Ok,
+        };
+        let phase = escaped(past.outcome.phase.as_str()).into_owned();
         let peak = |resource: Medium| {
             let own = past.peaks.iter().filter(|peak| peak.resource == resource);
             own.map(|peak| peak.bytes).max().map(real)
@@ -31,8 +36,9 @@ pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
             .number("user", 4, command.user_id.to_string())
             .text("script", 0, command.script.as_str())
             .text("arguments", 3, command.arguments_hash.as_str())
-            .value("step", 0, past.step.map(real), format::whole)
-            .text("end", 0, Cell::text(past.end.words()).of(health))
+            .value("last step", 0, past.step.map(real), format::whole)
+            .text("end", 0, Cell::text(past.outcome.words()).of(health))
+            .text("phase", 2, phase)
             .bytes("GPU peak", 1, peak(Medium::Device))
             .bytes("host peak", 2, peak(Medium::Host))
             .bytes("per token", 5, past.bytes_per_token)
@@ -79,7 +85,7 @@ pub struct RunComparison {
     /// Whether both are runs of the same script and have the same number of ranks and shape of the model.
     same_command: bool,
     /// How they ended.
-    ends: [End; 2],
+    ends: [Outcome; 2],
     differences: Vec<Difference>,
 }
 
@@ -117,14 +123,14 @@ impl RunComparison {
             runs: [before.past.number, after.past.number],
             tolerance_ratio: tolerance,
             same_command: shape(before) == shape(after),
-            ends: [before.past.end, after.past.end],
+            ends: [before, after].map(|run| run.past.outcome.clone()),
             differences: differences.collect(),
         }
     }
 
     /// Whether only the second run ended for lack of memory.
     fn dies(&self) -> bool {
-        let [before, after] = self.ends;
+        let [before, after] = self.ends.each_ref().map(|outcome| outcome.end);
         after.is_memory() && !before.is_memory()
     }
 
@@ -158,7 +164,7 @@ impl RunComparison {
         // Writing to a text cannot fail.
         let tolerance = format::percent(self.tolerance_ratio);
         let _ = writeln!(out, "Run {after} {verdict} (tolerance {tolerance}).");
-        let [first, second] = self.ends.map(End::words);
+        let [first, second] = self.ends.each_ref().map(Outcome::words);
         let _ = writeln!(out, "Ends: run {before} {first}; run {after} {second}.");
         if !self.same_command {
             let _ = writeln!(out, "The runs are of different scripts, models or numbers of ranks.");
@@ -185,7 +191,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::past_runs::{Command, PhasePeak};
+    use crate::past_runs::{Command, End, PhasePeak};
 
     fn run(number: u64, peaks: &[(Phase, Medium, u64)], per_token: Option<f64>) -> ShownRun {
         let peaks = peaks.iter().map(|(phase, resource, gib)| PhasePeak {
@@ -209,7 +215,7 @@ mod tests {
                 started_unix_seconds: 0.0,
                 ended_unix_seconds: 1_700_000_000.0,
                 step: Some(261),
-                end: End::OutOfMemory,
+                outcome: Outcome::of(End::OutOfMemory),
                 peaks: peaks.collect(),
                 bytes_per_token: per_token,
             },
@@ -252,8 +258,10 @@ mod tests {
         let all = [(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)];
         let of = |ends: [End; 2], peaks: &[(Phase, Medium, u64)]| {
             let [before, after] = [(1, &all[..]), (2, peaks)].map(|(number, peaks)| run(number, peaks, None));
-            let [before, after] = [(before, ends[0]), (after, ends[1])]
-                .map(|(run, end)| ShownRun { past: PastRun { end, ..run.past }, ..run });
+            let [before, after] = [(before, ends[0]), (after, ends[1])].map(|(run, end)| ShownRun {
+                past: PastRun { outcome: Outcome::of(end), ..run.past },
+                ..run
+            });
             RunComparison::of(&before, &after, 0.05)
         };
         for end in [End::OutOfMemory, End::OomKill] {
@@ -279,8 +287,8 @@ mod tests {
         let runs = vec![run(2, &[(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)], None)];
         expect![[r#"
             Past runs
-              run  ended                 user  script    arguments         step  end            GPU peak  host peak  per token
-                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef   261  out of memory  60.0 GiB   40.0 GiB          –
+              run  ended                 user  script    arguments         last step  end            phase  GPU peak  host peak  per token
+                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef        261  out of memory  –      60.0 GiB   40.0 GiB          –
         "#]]
         .assert_eq(&past_runs_text(&ShownRuns { schema_version: 1, runs }, Page::default()));
         let none = past_runs_text(&ShownRuns { schema_version: 1, runs: Vec::new() }, Page::default());

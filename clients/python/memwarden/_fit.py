@@ -103,6 +103,8 @@ class _Fit:
         self._said: Optional[str] = None
         # Whether the line after the first step was printed.
         self._reported = False
+        # Whether this process ends itself because it will not fit.
+        self.aborts = False
 
     # -- the optimizer
 
@@ -589,6 +591,7 @@ class _Fit:
         # A verdict on earlier predictions ends nothing.
         if not self._answered.is_set() or self.mode != "abort" or (self.verdict or {}).get("verdict") != "will_not_fit":
             return
+        self.aborts = True
         self.say()
         raise SystemExit(ABORTED)
 

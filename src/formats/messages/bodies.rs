@@ -5,7 +5,7 @@ use super::values::{
     Measure, Recompute, SaveState, Turn, amounts, by_device, detail, grown, measure, name, object, ordinal,
     path, plain, positive, real, whole, word, words,
 };
-use crate::model::fit::{Certainty, Medium, Phase as FitPhase, SizeUnit};
+use crate::model::fit::{ByeEnd, Certainty, Medium, Phase as FitPhase, SizeUnit};
 
 /// The content of a message, by its `type`.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub enum Body {
     Prediction(Box<Prediction>),
     /// What grows inside the process.
     Evidence(Evidence),
-    /// A clean end.
+    /// The process ends.
     Bye(Bye),
     Unknown,
 }
@@ -411,8 +411,15 @@ body! {
 }
 
 body! {
-    /// A clean end.
+    /// The process ends.
     Bye {
+        /// The type of the exception that ends it, or a text of the program.
         reason: String = "words",
+        /// How it ends; unknown where it is left out.
+        end: ByeEnd = "word",
+        /// The memory that ran out.
+        resource: Medium = "word",
+        /// The phase in which it ends.
+        phase: String = "name",
     }
 }

@@ -1,15 +1,18 @@
 //! State shared by the listener's thread and the sampler: the clients and the state of the socket.
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::answers::Answers;
+use super::commands::CommandLine;
 use super::counts::{Counts, Wrong};
 use super::rank::Rank;
 use crate::formats::messages::{self, Body, Problem, SaveState};
 use crate::host::peer::Peer;
+use crate::host::pidfd;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::{CheckpointState, Checkpoints};
 use crate::model::fit::Answer;
@@ -39,6 +42,10 @@ pub struct Client {
     pub(super) payer: u32,
     /// Pid and start time; absent where it is not certain which process connected.
     pub key: Option<ProcessKey>,
+    /// Its command line; empty until it was read, absent where it cannot be read.
+    pub(super) line: Arc<OnceLock<Option<CommandLine>>>,
+    /// Absent where the process is not certain, and before Linux 6.5.
+    process: Option<OwnedFd>,
     pub rank: Mutex<Rank>,
     ended: AtomicBool,
     answers: Answers,
@@ -47,6 +54,11 @@ pub struct Client {
 impl Client {
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// The exit status of its process (wait(2)); absent until it was reaped, and before Linux 6.15.
+    pub(super) fn exit_status(&self) -> Option<i32> {
+        pidfd::exit_status(self.process.as_ref()?.as_fd()).ok().flatten()
     }
 
     /// Parses and applies one line.
@@ -135,6 +147,11 @@ impl Shared {
         }
     }
 
+    /// The process file system.
+    pub(super) fn proc(&self) -> PathBuf {
+        self.proc.clone()
+    }
+
     /// The user whose connection limit a process of this user id counts against.
     pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
         self.subordinates.owner(uid, now)
@@ -172,23 +189,28 @@ impl Shared {
         stream: &Arc<UnixStream>,
         quiet: Timestamp,
     ) -> Arc<Client> {
-        let key = peer.process(stream, &self.proc, quiet);
+        let (key, process) = peer.process_and_pidfd(stream, &self.proc, quiet).unzip();
         if key.is_none() {
             self.counts.unproven.fetch_add(1, Ordering::Relaxed);
         }
         let rank = Mutex::default();
         let (pid, uid) = (key.map(|key| key.pid), peer.uid);
+        let mut clients = lock(&self.clients);
+        // A process with several connections has one command line.
+        let other = clients.iter().find(|other| key.is_some() && other.key == key);
+        let line = other.map_or_else(Arc::default, |other| Arc::clone(&other.line));
         let client = Arc::new(Client {
             number,
             pid,
             uid,
             payer,
             key,
+            line,
+            process: process.flatten(),
             rank,
             ended: AtomicBool::new(false),
             answers: Answers::new(stream),
         });
-        let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
             // The sampler has not run for long: clients that ended meanwhile are not reported.
             clients.retain(|client| !client.ended());

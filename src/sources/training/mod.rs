@@ -121,7 +121,7 @@ impl Training {
         let ring = Ring::new(options.timeline);
         Self {
             options,
-            commands: Commands::new(proc.clone(), past_runs),
+            commands: Commands::new(past_runs),
             proc,
             passwd,
             checkpoints,
@@ -204,16 +204,7 @@ impl Training {
             (Some(identity), _) => identity.clone(),
             (None, Some((identity, _))) => identity,
             // It connected and ended between two samples, so that no other process can have had its rank.
-            (None, None) => {
-                let rank = Label::from(hello.rank.unwrap_or(0));
-                RankIdentity {
-                    workload: Label::default(),
-                    key: None,
-                    rank,
-                    gpus: Vec::new(),
-                    run: Label::default(),
-                }
-            }
+            (None, None) => RankIdentity { rank: hello.rank.unwrap_or(0).into(), ..RankIdentity::default() },
         };
         self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
         let entry = |event: rank::ReportedEvent| Entry {
@@ -233,7 +224,7 @@ impl Training {
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
             let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
-            let why = rank.bye.as_ref().filter(|why| !why.is_empty());
+            let why = rank.bye.as_ref().and_then(|bye| bye.reason.as_deref()).filter(|why| !why.is_empty());
             let event = rank::ReportedEvent {
                 unix_seconds,
                 kind: EntryKind::End,
@@ -310,7 +301,8 @@ impl Source for Training {
         let mut left = Vec::new();
         for (client, ended) in &clients {
             let before = self.known.get(&client.number).map(|(identity, _)| identity.clone());
-            left.extend(before.filter(|_| *ended).map(|identity| (client, identity)));
+            // One that ended before it had an identity is a run too.
+            left.extend(ended.then(|| (client, before.unwrap_or_default())));
             let identity = self.see(client, *ended, at, &mut identities, out);
             current.extend(identity.map(|identity| (client, identity)));
         }

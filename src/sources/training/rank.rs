@@ -9,8 +9,8 @@ use super::counts::Wrong;
 use super::predictions::Predictions;
 use super::rate::Rate;
 use crate::formats::messages::{
-    Body, Checkpoint, DeviceMemory, Event, Evidence, Grown, Hello, Measure, Mem, Message, Oom, Params, Phase,
-    SaveState, Step, Turn,
+    Body, Bye, Checkpoint, DeviceMemory, Event, Evidence, Grown, Hello, Measure, Mem, Message, Oom, Params,
+    Phase, SaveState, Step, Turn,
 };
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
@@ -110,8 +110,8 @@ pub struct Rank {
     pub ooms: u64,
     /// Messages that its client dropped.
     pub dropped: Option<u64>,
-    /// The reason in its `bye` message, once received.
-    pub bye: Option<String>,
+    /// Its `bye` message, once received.
+    pub bye: Option<Bye>,
     /// When its last message was received.
     pub last_message: Option<Timestamp>,
     events: Vec<ReportedEvent>,
@@ -143,7 +143,7 @@ impl Rank {
             Body::Params(params) => self.params = Some(params),
             Body::Prediction(prediction) => self.predictions.add(*prediction, now)?,
             Body::Evidence(evidence) => self.evidence(&evidence, at)?,
-            Body::Bye(bye) => self.bye = Some(bye.reason.unwrap_or_default()),
+            Body::Bye(bye) => self.bye = Some(bye),
             Body::Unknown => {}
         }
         match decreased.0 {
