@@ -317,6 +317,8 @@ body! {
         held: u64 = "whole",
         /// The highest memory in the phase so far, in the same terms.
         measured: u64 = "whole",
+        /// Of `peak` and `held`, pages of mapped files; only for the host.
+        mapped: u64 = "whole",
         /// What is free on the file system, as the process sees it; only for shm and disk.
         free: u64 = "whole",
         /// The last optimizer step; 0 where it is left out.
@@ -327,6 +329,8 @@ body! {
         size: Size = "object",
         /// What the prediction was computed from.
         basis: String = "words",
+        /// Counts the predictions of the process; the verdict names the last one that it knows.
+        sequence: u64 = "whole",
     }
 }
 

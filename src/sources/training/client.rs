@@ -95,10 +95,21 @@ impl Client {
 
     /// Sends the verdict of its predictions, where the client reads verdicts and this is not the last one.
     pub(super) fn answer(&self, answer: &Answer) {
-        let reads = lock(&self.rank).hello.as_ref().is_some_and(|hello| hello.verdicts == Some(true));
-        if reads && !self.ended() {
+        if self.reads_answers() {
             self.answers.send(answer);
         }
+    }
+
+    /// Sends what is to be said of the earlier runs of its command, likewise.
+    pub(super) fn tell_past(&self, past: &str) {
+        if self.reads_answers() {
+            self.answers.tell_past(past);
+        }
+    }
+
+    fn reads_answers(&self) -> bool {
+        let reads = lock(&self.rank).hello.as_ref().is_some_and(|hello| hello.verdicts == Some(true));
+        reads && !self.ended()
     }
 
     /// Marks the connection as ended.

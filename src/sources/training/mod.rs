@@ -313,6 +313,7 @@ impl Source for Training {
             let (client, identity) = &current[place];
             let before = out.over_budget();
             let past = client.key.and_then(|key| past.get(&key));
+            past.into_iter().for_each(|past| client.tell_past(past));
             self.show(client, identity, at, past, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }
