@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
-pub use record::{Command, End, Outcome, PastRun, PhasePeak, ShownRun, ShownRuns};
+pub use record::{Command, End, LifePeak, Outcome, PastRun, PhasePeak, SETTLING, ShownRun, ShownRuns};
 use serde::{Deserialize, Serialize};
 
 use crate::model::fair::{Room, Table};
@@ -65,8 +65,43 @@ pub struct ObservedRank {
     pub ooms: u64,
     /// The highest memory that it measured in its phases.
     pub peaks: Vec<PhasePeak>,
+    /// The highest memory of its life so far on each of [`LIVES`], in bytes; absent where it is not known.
+    pub life_peaks: [Option<u64>; LIVES.len()],
     /// Bytes of each token of a micro-batch.
     pub bytes_per_token: Option<f64>,
+}
+
+/// The resources whose peaks over the life of a process are remembered.
+pub const LIVES: [Medium; 2] = [Medium::Device, Medium::Host];
+
+/// The memory of one process over its life, on each of [`LIVES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Life {
+    /// The first step that was seen.
+    first_step: Option<u64>,
+    peaks: [Option<u64>; LIVES.len()],
+    /// The peaks after [`SETTLING`] steps.
+    settled: Option<[Option<u64>; LIVES.len()]>,
+}
+
+impl Life {
+    fn observe(&mut self, rank: &ObservedRank) {
+        self.first_step = self.first_step.or(rank.step);
+        for (known, now) in self.peaks.iter_mut().zip(rank.life_peaks) {
+            *known = (*known).max(now);
+        }
+        let is_settled =
+            self.first_step.zip(rank.step).is_some_and(|(first, now)| now >= first.saturating_add(SETTLING));
+        if is_settled {
+            self.settled.get_or_insert(self.peaks);
+        }
+    }
+
+    /// The growth after it settled.
+    fn growth(&self) -> [Option<u64>; LIVES.len()] {
+        let settled = self.settled.unwrap_or_default();
+        std::array::from_fn(|place| Some(self.peaks[place]?.saturating_sub(settled[place]?)))
+    }
 }
 
 /// Identifies a run while it is observed: user id of the processes, workload, run, script and hash of the arguments.
@@ -97,6 +132,10 @@ struct LiveRun {
     /// What is to be said of the earlier runs of its command, and the number of the last run when that was found out.
     said: (u64, Option<String>),
     peaks: BTreeMap<(Phase, Medium), u64>,
+    /// The memory of each connected rank.
+    lives: BTreeMap<ProcessKey, Life>,
+    /// Of those that have left, the highest peaks and growths.
+    past_lives: [[Option<u64>; LIVES.len()]; 2],
     bytes_per_token: Option<f64>,
 }
 
@@ -288,6 +327,7 @@ impl State {
 
     fn keep(&mut self, payer: u32, command: Command, mut run: PastRun) {
         run.peaks.truncate(MOST_PEAKS);
+        run.life_peaks.truncate(LIVES.len());
         if !self.commands.contains_key(&command) {
             let oldest = |_: &Command, runs: &Runs| runs.back().map(|run| run.number);
             let room = self.commands.make_room(payer, oldest);
@@ -325,6 +365,8 @@ impl LiveRun {
             worst: None,
             said: (u64::MAX, None),
             peaks: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            past_lives: [[None; LIVES.len()]; 2],
             bytes_per_token: None,
         }
     }
@@ -347,6 +389,7 @@ impl LiveRun {
             let known = self.peaks.entry((peak.phase, peak.resource)).or_default();
             *known = peak.bytes.max(*known);
         }
+        self.lives.entry(rank.process).or_default().observe(rank);
         self.gone.retain(|(process, _)| *process != rank.process);
         if self.connected.insert(rank.process, now).is_none() {
             self.ranks = self.ranks.max(self.connected.len() as u64);
@@ -372,6 +415,12 @@ impl LiveRun {
     fn leaves(&mut self, process: ProcessKey, outcome: Outcome) {
         self.connected.remove(&process);
         self.ooms.remove(&process);
+        if let Some(life) = self.lives.remove(&process) {
+            let own = [life.peaks, life.growth()];
+            for (known, now) in self.past_lives.as_flattened_mut().iter_mut().zip(own.as_flattened()) {
+                *known = (*known).max(*now);
+            }
+        }
         self.gone.push_back((process, outcome));
         let excess = self.gone.len().saturating_sub(MOST_GONE);
         let first = self.gone.drain(..excess).map(|(_, outcome)| outcome);
@@ -418,6 +467,8 @@ impl LiveRun {
             _ => worst,
         };
         let peaks = self.peaks.into_iter();
+        let [highest, growth] = self.past_lives;
+        let life_peaks = LIVES.into_iter().zip(highest).zip(growth);
         let run = PastRun {
             number,
             run: self.run,
@@ -427,6 +478,11 @@ impl LiveRun {
             step: self.step,
             outcome,
             peaks: peaks.map(|((phase, resource), bytes)| PhasePeak { phase, resource, bytes }).collect(),
+            life_peaks: life_peaks
+                .filter_map(|((resource, bytes), growth_bytes)| {
+                    Some(LifePeak { resource, bytes: bytes?, growth_bytes })
+                })
+                .collect(),
             bytes_per_token: self.bytes_per_token,
         };
         (self.command, run)

@@ -141,6 +141,21 @@ pub struct PhasePeak {
     pub bytes: u64,
 }
 
+/// The highest memory that a process of a run held over its life, in measured phases or not: of the one with the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifePeak {
+    /// The kind of the resource: `device`, as the allocators report it, or `host`, the resident memory.
+    pub resource: Medium,
+    /// The highest memory, in bytes.
+    pub bytes: u64,
+    /// How much of it came after the first [`SETTLING`] steps, in bytes; absent where it completed fewer. That of the one with
+    /// the most.
+    pub growth_bytes: Option<u64>,
+}
+
+/// Steps in which a run reaches its usual memory. The Python client measures as many.
+pub const SETTLING: u64 = 16;
+
 /// One run, on this node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PastRun {
@@ -161,6 +176,9 @@ pub struct PastRun {
     pub outcome: Outcome,
     /// By phase and resource.
     pub peaks: Vec<PhasePeak>,
+    /// By resource.
+    #[serde(default)]
+    pub life_peaks: Vec<LifePeak>,
     /// How much the peak of a step rises with each token of a micro-batch, in bytes, as the job estimated it last; absent where
     /// it did not.
     pub bytes_per_token: Option<f64>,

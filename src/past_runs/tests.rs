@@ -27,6 +27,7 @@ fn rank(pid: u32, step: Option<u64>) -> ObservedRank {
         step,
         ooms: 0,
         peaks: vec![PhasePeak { phase: Phase::Step, resource: Medium::Device, bytes: u64::from(pid) }],
+        life_peaks: [None; LIVES.len()],
         bytes_per_token: None,
     }
 }
@@ -245,6 +246,27 @@ fn a_run_of_a_command_whose_model_is_not_known_yet_is_told_of_those_of_every_mod
     tick(&past, &[], &[], at(5));
     let says = |parameters, second| !tick(&past, &[with(parameters)], &[], at(second)).is_empty();
     assert_eq!([says(None, 6), says(Some(7), 7), says(Some(8), 8)], [true, true, false]);
+}
+
+#[test]
+fn memory_that_grows_outside_of_measured_steps_is_kept() {
+    let past = PastRuns::default();
+    let with = |step: Option<u64>, device, host| ObservedRank { life_peaks: [device, host], ..rank(7, step) };
+    for (second, step, host) in
+        [(0, None, 10), (1, Some(1), 30), (2, Some(17), 40), (3, Some(200), 100), (4, Some(300), 90)]
+    {
+        tick(&past, &[with(step, None, Some(host))], &[], at(second));
+    }
+    tick(&past, &[ended(finished(with(Some(300), None, None)))], &[], at(5));
+    tick(&past, &[], &[], at(9));
+    let kept = |place: usize| past.shown(None).runs[place].past.life_peaks.clone();
+    let host = |bytes, growth_bytes| vec![LifePeak { resource: Medium::Host, bytes, growth_bytes }];
+    assert_eq!(kept(0), host(100, Some(60)));
+    // One that ends before it has settled does not grow; what is not known is not 0.
+    tick(&past, &[with(Some(5), None, Some(7))], &[], at(20));
+    tick(&past, &[ended(finished(with(Some(6), None, Some(8))))], &[], at(21));
+    tick(&past, &[], &[], at(25));
+    assert_eq!(kept(0), host(8, None));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::table::{Cell, Row, Table};
-use crate::past_runs::{Outcome, PastRun, ShownRun, ShownRuns};
+use crate::past_runs::{LIVES, LifePeak, Outcome, PastRun, ShownRun, ShownRuns};
 
 /// The past runs as text, the newest first.
 pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
@@ -26,10 +26,12 @@ pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
             _ => Health::Ok,
         };
         let phase = escaped(past.outcome.phase.as_str()).into_owned();
+        let life = |resource: Medium| past.life_peaks.iter().find(|life| life.resource == resource);
         let peak = |resource: Medium| {
-            let own = past.peaks.iter().filter(|peak| peak.resource == resource);
-            own.map(|peak| peak.bytes).max().map(real)
+            let own = past.peaks.iter().filter(|peak| peak.resource == resource).map(|peak| peak.bytes);
+            own.chain(life(resource).map(|life| life.bytes)).max().map(real)
         };
+        let growth = life(Medium::Host).and_then(|life| life.growth_bytes).map(real);
         Row::new(past.number.to_string(), health)
             .number("run", 0, past.number.to_string())
             .text("ended", 1, format::timestamp(past.ended_unix_seconds))
@@ -41,6 +43,7 @@ pub fn past_runs_text(shown: &ShownRuns, page: Page) -> String {
             .text("phase", 2, phase)
             .bytes("GPU peak", 1, peak(Medium::Device))
             .bytes("host peak", 2, peak(Medium::Host))
+            .bytes("host growth", 5, growth)
             .bytes("per token", 5, past.bytes_per_token)
     };
     let mut out = "Past runs\n".to_owned();
@@ -56,10 +59,13 @@ fn real(amount: u64) -> f64 {
 /// Name of the memory for each token, which is estimated and not measured in each run.
 const PER_TOKEN: &str = "bytes_per_token";
 
+/// Name of the memory over the whole life of a process.
+const WHOLE_RUN: &str = "run";
+
 /// Two values of the same quantity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Difference {
-    /// `PHASE/RESOURCE`, or `bytes_per_token`.
+    /// `PHASE/RESOURCE`, `run/RESOURCE` for the whole run, `growth/RESOURCE`, or `bytes_per_token`.
     what: String,
     /// In the first run, in bytes; absent where it did not measure it.
     before_bytes: Option<f64>,
@@ -101,18 +107,47 @@ impl RunComparison {
             let [one, other] = [before, after].map(|run| peak(&run.past, phase, resource));
             (format!("{phase}/{resource}"), one, other)
         });
+        let life = |run: &PastRun, resource: Medium| {
+            run.life_peaks.iter().copied().find(|life| life.resource == resource)
+        };
+        let lives = LIVES.into_iter().map(|resource| {
+            let [one, other] =
+                [before, after].map(|run| life(&run.past, resource).map(|life| real(life.bytes)));
+            (format!("{WHOLE_RUN}/{resource}"), one, other)
+        });
         let per_token = (PER_TOKEN.to_owned(), before.past.bytes_per_token, after.past.bytes_per_token);
-        let known = peaks.chain([per_token]).filter(|(_, one, other)| one.is_some() || other.is_some());
+        let known =
+            peaks.chain(lives).chain([per_token]).filter(|(_, one, other)| one.is_some() || other.is_some());
         let differences = known.map(|(what, before_bytes, after_bytes)| {
             let both = before_bytes.zip(after_bytes);
             Difference {
-                missing: what != PER_TOKEN && before_bytes.is_some() && after_bytes.is_none(),
+                missing: what != PER_TOKEN
+                    && !what.starts_with(WHOLE_RUN)
+                    && before_bytes.is_some()
+                    && after_bytes.is_none(),
                 what,
                 before_bytes,
                 after_bytes,
                 change_ratio: both.filter(|(one, _)| *one > 0.0).map(|(one, other)| other / one - 1.0),
                 regression: both.is_some_and(|(one, other)| other > one * (1.0 + tolerance)),
             }
+        });
+        let grown = LIVES.into_iter().filter_map(|resource| {
+            let [one, other] = [before, after].map(|run| life(&run.past, resource));
+            let grown = |life: Option<LifePeak>| Some(real(life?.growth_bytes?));
+            let (before_bytes, after_bytes) = (grown(one), grown(other));
+            before_bytes.or(after_bytes)?;
+            // A share of the growth means little: it is compared with the memory of the first run.
+            let allowed = real(one.map_or(0, |life| life.bytes)) * tolerance;
+            let both = before_bytes.zip(after_bytes);
+            Some(Difference {
+                what: format!("growth/{resource}"),
+                before_bytes,
+                after_bytes,
+                change_ratio: None,
+                regression: both.is_some_and(|(one, other)| other > one + allowed),
+                missing: false,
+            })
         });
         let shape = |run: &ShownRun| {
             let own = &run.command;
@@ -124,7 +159,7 @@ impl RunComparison {
             tolerance_ratio: tolerance,
             same_command: shape(before) == shape(after),
             ends: [before, after].map(|run| run.past.outcome.clone()),
-            differences: differences.collect(),
+            differences: differences.chain(grown).collect(),
         }
     }
 
@@ -153,7 +188,7 @@ impl RunComparison {
         let mut out = String::new();
         let [before, after] = self.runs;
         let verdict = match self.exit_code() {
-            0 => format!("takes no more than run {before} in the phases that were measured"),
+            0 => format!("takes no more than run {before}"),
             1 if self.dies() => format!("ended for lack of memory, and run {before} did not"),
             1 => format!("takes more than run {before}"),
             _ if self.differences.iter().any(|own| own.missing) => {
@@ -217,6 +252,7 @@ mod tests {
                 step: Some(261),
                 outcome: Outcome::of(End::OutOfMemory),
                 peaks: peaks.collect(),
+                life_peaks: Vec::new(),
                 bytes_per_token: per_token,
             },
         }
@@ -231,10 +267,7 @@ mod tests {
             RunComparison::of(&before, &run(2, &peaks, Some(per_token)), 0.05)
         };
         let same = of(60, 1000.0).text(Page::default());
-        assert!(
-            same.starts_with("Run 2 takes no more than run 1 in the phases that were measured"),
-            "{same}"
-        );
+        assert!(same.starts_with("Run 2 takes no more than run 1"), "{same}");
         assert_eq!([of(63, 1000.0), of(64, 1000.0), of(50, 1051.0)].map(|own| own.exit_code()), [0, 1, 1]);
         let nothing = RunComparison::of(
             &run(1, &[(Phase::Step, Medium::Device, 1)], Some(1.0)),
@@ -283,12 +316,39 @@ mod tests {
     }
 
     #[test]
+    fn a_leak_outside_of_the_measured_steps_is_a_regression() {
+        let with = |number: u64, gib: u64, growth: u64| {
+            let mut own = run(number, &[(Phase::Step, Medium::Host, 10)], None);
+            let life =
+                LifePeak { resource: Medium::Host, bytes: gib << 30, growth_bytes: Some(growth << 30) };
+            own.past.outcome = Outcome::of(End::Finished);
+            own.past.life_peaks = vec![life];
+            own
+        };
+        let of = |gib: u64, growth: u64| RunComparison::of(&with(1, 20, 1), &with(2, gib, growth), 0.05);
+        assert_eq!([of(20, 1), of(21, 2), of(22, 1), of(20, 3)].map(|own| own.exit_code()), [0, 0, 1, 1]);
+        expect![[r#"
+            Run 2 takes more than run 1 (tolerance 5.0 %).
+            Ends: run 1 finished; run 2 finished.
+                             before     after  change
+              step/host    10.0 GiB  10.0 GiB    +0 %
+              run/host     20.0 GiB  31.0 GiB   +55 %
+              growth/host   1.0 GiB  12.0 GiB       –
+        "#]]
+        .assert_eq(&of(31, 12).text(Page::default()));
+        // An older record has no such peak.
+        let mut older = with(1, 0, 0);
+        older.past.life_peaks.clear();
+        assert_eq!(RunComparison::of(&with(2, 31, 12), &older, 0.05).exit_code(), 0);
+    }
+
+    #[test]
     fn past_runs_are_listed() {
         let runs = vec![run(2, &[(Phase::Step, Medium::Device, 60), (Phase::Save, Medium::Host, 40)], None)];
         expect![[r#"
             Past runs
-              run  ended                 user  script    arguments         last step  end            phase  GPU peak  host peak  per token
-                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef        261  out of memory  –      60.0 GiB   40.0 GiB          –
+              run  ended                 user  script    arguments         last step  end            phase  GPU peak  host peak  host growth  per token
+                2  2023-11-14T22:13:20Z  1000  train.py  0123456789abcdef        261  out of memory  –      60.0 GiB   40.0 GiB            –          –
         "#]]
         .assert_eq(&past_runs_text(&ShownRuns { schema_version: 1, runs }, Page::default()));
         let none = past_runs_text(&ShownRuns { schema_version: 1, runs: Vec::new() }, Page::default());

@@ -140,6 +140,8 @@ class Monitor:
             return
         session.ends.set()
         self._checkpoints.end()
+        if self._interval > 0:
+            self._last_memory()
         self._flush()
         session.close(ending)
 
@@ -150,6 +152,11 @@ class Monitor:
     def __exit__(self, _: Any, value: Any, *__: Any) -> None:
         self._ends(value)
 
+    @_guarded()
+    def _last_memory(self) -> None:
+        """The memory of the last second."""
+        self._allocator.send()
+
     def _forked(self) -> None:
         """In a child process, whose totals begin at zero."""
         self._session.forked()
@@ -159,6 +166,7 @@ class Monitor:
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
+        self._allocator.sent_peak = 0
         lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines(), *self._fit.lines()]
         return [line for line in lines if line]
 

@@ -258,10 +258,12 @@ def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
 def test_the_allocator_is_told(daemon, monitor, torch):
     monitor.start()
     monitor._allocator.send()
-    assert daemon.of("mem") == [], "nothing is said, and CUDA not initialized, before the job does"
+    (mem,) = daemon.wait_for("mem")
+    assert mem["resident_peak"] > 1 << 20
+    assert "devices" not in mem, "nothing is said of them, and CUDA not initialized, before the job does"
     torch.cuda.initialize()
     monitor._allocator.send()
-    (mem,) = daemon.wait_for("mem")
+    mem = daemon.wait_for("mem", 2)[-1]
     assert list(mem["devices"]) == ["0"], "the other device is not this process's"
     figures = mem["devices"]["0"]
     assert (figures["allocated"], figures["reserved"], figures["retries"]) == (6 << 30, 8 << 30, 3)

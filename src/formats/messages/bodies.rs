@@ -194,6 +194,8 @@ body! {
         devices: Vec<(u16, DeviceMemory)> = "by_device",
         /// Page-locked host memory, in bytes.
         pinned: u64 = "whole",
+        /// The highest resident memory of the process since its start, in bytes.
+        resident_peak: u64 = "whole",
     }
 }
 

@@ -102,8 +102,11 @@ impl Commands {
         facts: &Facts,
         at: Timestamp,
     ) -> BTreeMap<ProcessKey, String> {
-        let observed: Vec<ObservedRank> =
-            current.iter().chain(ended).filter_map(|(client, identity)| observed(client, identity)).collect();
+        let observed: Vec<ObservedRank> = current
+            .iter()
+            .chain(ended)
+            .filter_map(|(client, identity)| observed(client, identity, facts))
+            .collect();
         let is_running = |key: ProcessKey| {
             let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
             row.is_some_and(|row| row.key == key && !matches!(row.state, b'Z' | b'X'))
@@ -128,7 +131,7 @@ impl Commands {
 }
 
 /// What the memory of past runs is told of a rank; absent where its command is not known.
-fn observed(client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {
+fn observed(client: &Client, identity: &RankIdentity, facts: &Facts) -> Option<ObservedRank> {
     let process = client.key?;
     let (script, arguments_hash) = client.line.get()?.clone()?;
     let rank = lock(&client.rank);
@@ -141,6 +144,9 @@ fn observed(client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {
     let per_token = rank.predictions.iter().filter_map(|prediction| {
         prediction.size.filter(|size| size.unit == SizeUnit::Tokens).map(|size| size.per_unit)
     });
+    let row = facts.processes.as_ref().and_then(|table| table.get(process.pid));
+    let resident = row.filter(|row| row.key == process).map(|row| row.rss.get());
+    let on_devices = rank.devices.values().filter_map(|device| device.allocated_peak);
     Some(ObservedRank {
         process,
         payer: client.payer,
@@ -161,6 +167,7 @@ fn observed(client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {
         step: rank.step,
         ooms: rank.ooms,
         peaks: peaks.collect(),
+        life_peaks: [on_devices.max(), resident.max(rank.resident_peak)],
         bytes_per_token: per_token.reduce(f64::max),
     })
 }

@@ -98,6 +98,8 @@ pub struct Rank {
     pub memory_at: BTreeMap<u16, Timestamp>,
     /// Page-locked memory, in bytes.
     pub pinned: Option<u64>,
+    /// The highest resident memory since its start, in bytes.
+    pub resident_peak: Option<u64>,
     /// Parameters, gradients and optimizer states of the model.
     pub params: Option<Box<Params>>,
     /// What it predicts of its next phases.
@@ -224,6 +226,7 @@ impl Rank {
 
     fn mem(&mut self, mem: Mem, now: Timestamp, decreased: &mut Decreased) {
         self.pinned = mem.pinned.or(self.pinned);
+        self.resident_peak = self.resident_peak.max(mem.resident_peak);
         for (ordinal, mut reported) in mem.devices.into_iter().flatten() {
             let known = self.devices.entry(ordinal).or_default();
             let (mut retries, mut ooms) = (known.retries, known.ooms);
