@@ -11,9 +11,9 @@ use crate::report::RunComparison;
 /// Compare the memory of two past runs of this node: the peak of each phase, and the memory for each token.
 ///
 /// `memwarden history` lists the runs with their numbers. Exit codes: 0 the second run takes no more than the first one and the
-/// tolerance, 1 it takes more in a phase that both have measured, or it ended for lack of memory and the first one did not, 2
-/// they cannot be compared: a run is not known, the second one did not measure a phase that the first one measured, no phase was
-/// measured in both, or the daemon does not answer.
+/// tolerance, 1 it takes more in a phase that both have measured or over the whole run, or it ended for lack of memory and the
+/// first one did not, 2 they cannot be compared: a run is not known, the second one did not measure a phase that the first one
+/// measured, nothing was measured in both, or the daemon does not answer.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden compare 17 18

@@ -69,6 +69,18 @@ impl Peer {
         self.proven(&held(stream), proc, quiet)
     }
 
+    /// The same with a pidfd of the process, where the kernel has one of it (Linux 6.5).
+    pub fn process_and_pidfd(
+        self,
+        stream: impl AsFd,
+        proc: &Path,
+        quiet: Timestamp,
+    ) -> Option<(ProcessKey, Option<OwnedFd>)> {
+        let held = held(stream);
+        let key = self.proven(&held, proc, quiet)?;
+        Some((key, if let Held::Process(process) = held { Some(process) } else { None }))
+    }
+
     fn proven(self, held: &Held, proc: &Path, quiet: Timestamp) -> Option<ProcessKey> {
         let pid = self.pid?;
         let mut root = ProcRoot::new(proc.to_path_buf());

@@ -71,6 +71,24 @@ named! {
         Batches = "batches",
     }
 
+    /// How a process says that it ends.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ByeEnd {
+        /// As intended.
+        Finished = "finished",
+        /// By an exception that the program did not catch.
+        Exception = "exception",
+        /// By a failed allocation.
+        OutOfMemory = "out_of_memory",
+        /// By itself, since a phase would not fit.
+        Aborted = "aborted",
+        /// By the user, with Ctrl-C.
+        Interrupted = "interrupted",
+        /// With another exit status than 0.
+        Failed = "failed",
+    }
+
     /// Whether a prediction fits what is free, from the mildest to the most severe.
     #[derive(serde::Serialize, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
@@ -151,6 +169,9 @@ pub struct Prediction {
     /// What it held in the same terms when it made the prediction; the rest of the peak must be free. 0 for `shm` and
     /// `disk`.
     pub held: Option<Bytes>,
+    /// Of the peak and of what it held, pages of mapped files such as libraries, which the kernel can reclaim; absent where the
+    /// job does not state them.
+    pub mapped: Option<Bytes>,
     /// The highest memory that was measured in this phase so far, in the same terms; absent before the phase has
     /// occurred. For `optimizer`, the state is allocated then, and does not come again.
     pub measured: Option<Bytes>,
@@ -166,6 +187,8 @@ pub struct Prediction {
     /// What it was computed from, for people: one sentence part of at most [`super::label::LONGEST`] bytes without control
     /// characters.
     pub basis: Label,
+    /// Its number among the predictions of the process, as the job counts them; absent where it does not.
+    pub sequence: Option<u64>,
     pub received: Timestamp,
 }
 
@@ -190,6 +213,8 @@ impl Prediction {
             due_step: None,
             size: None,
             basis: Label::default(),
+            mapped: None,
+            sequence: None,
             received: Timestamp::from_secs(0),
         }
     }
@@ -227,6 +252,8 @@ pub struct Answer {
     pub verdict: Verdict,
     /// One line for people, without the name of the program, at most 1,024 bytes.
     pub text: String,
+    /// The number of the last prediction that it knows; absent where the job does not count them.
+    pub sequence: Option<u64>,
 }
 
 #[cfg(test)]

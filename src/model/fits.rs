@@ -25,10 +25,11 @@ pub struct Fit {
     pub certainty: Certainty,
     pub verdict: Verdict,
     /// The highest memory of the phase, what the rank holds already included, in bytes: the median and the value that is
-    /// exceeded with a probability of 10 %. Absent where it cannot be predicted.
+    /// exceeded with a probability of 10 %. Absent where it cannot be predicted. In a cgroup without the files that the process
+    /// maps, which need not be charged to it, and which the kernel can reclaim.
     pub peak_bytes: Option<[f64; 2]>,
     /// What the rank holds now and what is free for it, without what other ranks of its run take in the same phase, in
-    /// bytes; absent where that is not known.
+    /// bytes; absent where that is not known. In a cgroup without mapped files, as the peak.
     pub capacity_bytes: Option<f64>,
     /// Probability, 0 to 1, that the phase needs more than there is.
     pub exhaustion_probability: Option<f64>,

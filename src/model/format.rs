@@ -166,6 +166,26 @@ pub fn short(name: &str, most: usize) -> String {
     format!("{begin}…{end}")
 }
 
+/// The name of a signal.
+pub fn signal(number: u64) -> String {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        15 => "SIGTERM",
+        number => return format!("signal {number}"),
+    };
+    name.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

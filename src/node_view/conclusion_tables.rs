@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_last_runs_is_said_once() {
-        let past = "the last run of this command died at step 7 (out of memory)";
+        let past = "the last run of this command died after step 7 (out of GPU memory)";
         let of = |phase: Phase| Fit { past: past.to_owned(), ..fit(phase, Verdict::Fits, 4_294_967_296.0) };
         let view = NodeView { fits: vec![of(Phase::Step), of(Phase::Save)], ..NodeView::default() };
         let section = view.fit_section(|_| true).unwrap();

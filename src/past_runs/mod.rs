@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
-pub use record::{Command, End, PastRun, PhasePeak, ShownRun, ShownRuns};
+pub use record::{Command, End, LifePeak, Outcome, PastRun, PhasePeak, SETTLING, ShownRun, ShownRuns};
 use serde::{Deserialize, Serialize};
 
 use crate::model::fair::{Room, Table};
@@ -20,6 +20,7 @@ use crate::model::fit::{Medium, Phase};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
+use crate::model::printable;
 use crate::model::time::Timestamp;
 
 /// Most commands whose runs are kept, divided between the users.
@@ -52,16 +53,55 @@ pub struct ObservedRank {
     pub run: Label,
     /// Whether its connection has ended.
     pub has_ended: bool,
-    /// Whether it said that it ends.
-    pub said_bye: bool,
+    /// How it said that it ends; absent where it said nothing.
+    pub outcome: Option<Outcome>,
+    /// The innermost phase that it is in; empty where it is in none.
+    pub phase: Label,
+    /// Whether it has begun to train: it has reported a phase or a prediction.
+    pub has_begun: bool,
     /// The last optimizer step that it completed.
     pub step: Option<u64>,
     /// Allocations that failed, as it reported.
     pub ooms: u64,
     /// The highest memory that it measured in its phases.
     pub peaks: Vec<PhasePeak>,
+    /// The highest memory of its life so far on each of [`LIVES`], in bytes; absent where it is not known.
+    pub life_peaks: [Option<u64>; LIVES.len()],
     /// Bytes of each token of a micro-batch.
     pub bytes_per_token: Option<f64>,
+}
+
+/// The resources whose peaks over the life of a process are remembered.
+pub const LIVES: [Medium; 2] = [Medium::Device, Medium::Host];
+
+/// The memory of one process over its life, on each of [`LIVES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Life {
+    /// The first step that was seen.
+    first_step: Option<u64>,
+    peaks: [Option<u64>; LIVES.len()],
+    /// The peaks after [`SETTLING`] steps.
+    settled: Option<[Option<u64>; LIVES.len()]>,
+}
+
+impl Life {
+    fn observe(&mut self, rank: &ObservedRank) {
+        self.first_step = self.first_step.or(rank.step);
+        for (known, now) in self.peaks.iter_mut().zip(rank.life_peaks) {
+            *known = (*known).max(now);
+        }
+        let is_settled =
+            self.first_step.zip(rank.step).is_some_and(|(first, now)| now >= first.saturating_add(SETTLING));
+        if is_settled {
+            self.settled.get_or_insert(self.peaks);
+        }
+    }
+
+    /// The growth after it settled.
+    fn growth(&self) -> [Option<u64>; LIVES.len()] {
+        let settled = self.settled.unwrap_or_default();
+        std::array::from_fn(|place| Some(self.peaks[place]?.saturating_sub(settled[place]?)))
+    }
 }
 
 /// Identifies a run while it is observed: user id of the processes, workload, run, script and hash of the arguments.
@@ -76,8 +116,8 @@ struct LiveRun {
     started: Timestamp,
     /// The connected ranks, and when each was last seen.
     connected: BTreeMap<ProcessKey, Timestamp>,
-    /// The processes whose connections ended last, and whether without a word.
-    gone: VecDeque<(ProcessKey, bool)>,
+    /// The processes whose connections ended last, and how they ended.
+    gone: VecDeque<(ProcessKey, Outcome)>,
     /// Whether a process runs whose connection ended without a word: it connects again.
     is_awaited: bool,
     last_seen: Timestamp,
@@ -85,11 +125,17 @@ struct LiveRun {
     step: Option<u64>,
     /// Failed allocations of each connected rank, and its step when the last one was reported.
     ooms: BTreeMap<ProcessKey, (u64, Option<u64>)>,
-    ran_out: bool,
     was_killed: bool,
-    /// Whether a process that is remembered no more ended without a word.
-    went_silently: bool,
+    has_begun: bool,
+    /// The worst end of the processes that are remembered no more.
+    worst: Option<Outcome>,
+    /// What is to be said of the earlier runs of its command, and the number of the last run when that was found out.
+    said: (u64, Option<String>),
     peaks: BTreeMap<(Phase, Medium), u64>,
+    /// The memory of each connected rank.
+    lives: BTreeMap<ProcessKey, Life>,
+    /// Of those that have left, the highest peaks and growths.
+    past_lives: [[Option<u64>; LIVES.len()]; 2],
     bytes_per_token: Option<f64>,
 }
 
@@ -138,33 +184,35 @@ impl Default for PastRuns {
 
 impl PastRuns {
     /// Takes the ranks of one tick, connected or just ended, the processes that the kernel's OOM killer killed since the last
-    /// one, and which processes run. Returns what is to be said of the earlier runs of the commands of connected ranks.
+    /// one, the exit statuses of processes that were reaped since, and which processes run. Returns what is to be said of the earlier runs of the commands of connected ranks.
     pub fn tick(
         &self,
         ranks: &[ObservedRank],
         killed: &[ProcessKey],
+        exits: &[(ProcessKey, i32)],
         is_running: impl Fn(ProcessKey) -> bool,
         now: Timestamp,
     ) -> BTreeMap<ProcessKey, String> {
         let mut state = lock(&self.0);
         for live in state.live.values_mut() {
-            live.is_awaited = live.gone.iter().any(|(process, silently)| *silently && is_running(*process));
+            live.is_awaited =
+                live.gone.iter().any(|(process, how)| how.end == End::Ended && is_running(*process));
         }
+        let mut said = BTreeMap::new();
         for rank in ranks {
-            state.observe(rank, now);
+            let text = state.observe(rank, now);
+            said.extend(text.filter(|_| !rank.has_ended).map(|text| (rank.process, text)));
         }
         for live in state.live.values_mut() {
             live.miss(now);
             live.was_killed |= live.has_any(killed);
+            exits.iter().for_each(|(process, status)| live.exited(*process, *status));
         }
         let is_over = |live: &LiveRun| live.has_left() && now.since(live.last_seen) >= CLOSING;
         let over: Vec<LiveKey> =
             state.live.iter().filter(|(_, live)| is_over(live)).map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| state.end(key));
-        let connected = ranks.iter().filter(|rank| !rank.has_ended);
-        let said =
-            connected.filter_map(|rank| Some((rank.process, sentence(state.commands.get(&rank.command)?)?)));
-        said.collect()
+        said
     }
 
     /// Ends the runs that are observed: the daemon stops. Their ends are not known, so that they are not kept, except those of
@@ -237,7 +285,8 @@ impl PastRuns {
 }
 
 impl State {
-    fn observe(&mut self, rank: &ObservedRank, now: Timestamp) {
+    /// Returns what is to be said of the earlier runs of its command.
+    fn observe(&mut self, rank: &ObservedRank, now: Timestamp) -> Option<String> {
         let Command { user_id, script, arguments_hash, .. } = &rank.command;
         let names = [&rank.workload, &rank.run, script, arguments_hash].map(Clone::clone);
         let key = (*user_id, names);
@@ -249,29 +298,36 @@ impl State {
         if !self.live.contains_key(&key) {
             let oldest = |_: &LiveKey, live: &LiveRun| live.last_seen.monotonic();
             if self.live.make_room(rank.payer, oldest) == Room::Refused {
-                return;
+                return None;
             }
             self.live.insert(rank.payer, key.clone(), LiveRun::new(rank, now));
         }
-        if let Some(live) = self.live.get_mut(&key) {
-            live.observe(rank, now);
+        let live = self.live.get_mut(&key)?;
+        let has_changed = live.observe(rank, now);
+        if has_changed || live.said.0 != self.last_number {
+            let like = self.commands.iter().filter(|(command, _)| command.is_like(&live.command));
+            let mut runs: Vec<&PastRun> = like.flat_map(|(_, runs)| runs).collect();
+            runs.sort_by_key(|run| std::cmp::Reverse(run.number));
+            live.said = (self.last_number, sentence(&runs));
         }
+        live.said.1.clone()
     }
 
-    /// Keeps a run that has ended, unless it neither completed a step nor measured anything.
+    /// Keeps a run that has ended, unless it did not begin to train and did not die.
     fn end(&mut self, key: &LiveKey) {
         let Some(live) = self.live.remove(key) else { return };
-        if live.step.is_none() && live.peaks.is_empty() && !live.ran_out {
-            return;
+        let has_begun = live.has_begun || live.step.is_some() || !live.peaks.is_empty();
+        let (payer, number) = (live.payer, self.last_number.saturating_add(1));
+        let (command, run) = live.past(number);
+        if has_begun || run.outcome.end.is_death() {
+            self.last_number = number;
+            self.keep(payer, command, run);
         }
-        self.last_number = self.last_number.saturating_add(1);
-        let payer = live.payer;
-        let (command, run) = live.past(self.last_number);
-        self.keep(payer, command, run);
     }
 
     fn keep(&mut self, payer: u32, command: Command, mut run: PastRun) {
         run.peaks.truncate(MOST_PEAKS);
+        run.life_peaks.truncate(LIVES.len());
         if !self.commands.contains_key(&command) {
             let oldest = |_: &Command, runs: &Runs| runs.back().map(|run| run.number);
             let room = self.commands.make_room(payer, oldest);
@@ -304,30 +360,36 @@ impl LiveRun {
             ranks: 0,
             step: None,
             ooms: BTreeMap::new(),
-            ran_out: false,
             was_killed: false,
-            went_silently: false,
+            has_begun: false,
+            worst: None,
+            said: (u64::MAX, None),
             peaks: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            past_lives: [[None; LIVES.len()]; 2],
             bytes_per_token: None,
         }
     }
 
-    fn observe(&mut self, rank: &ObservedRank, now: Timestamp) {
+    /// Returns whether its command has changed.
+    fn observe(&mut self, rank: &ObservedRank, now: Timestamp) -> bool {
         self.last_seen = now;
         // The shape of the model is known later than the first message.
-        let (world_size, before) = (rank.command.world_size, &self.command);
-        self.command = Command {
-            world_size,
-            parameters: rank.command.parameters.or(before.parameters),
-            trainable: rank.command.trainable.or(before.trainable),
+        let command = Command {
+            parameters: rank.command.parameters.or(self.command.parameters),
+            trainable: rank.command.trainable.or(self.command.trainable),
             ..rank.command.clone()
         };
+        let has_changed = command != self.command;
+        self.command = command;
+        self.has_begun |= rank.has_begun;
         self.step = self.step.max(rank.step);
         self.bytes_per_token = rank.bytes_per_token.or(self.bytes_per_token);
         for peak in &rank.peaks {
             let known = self.peaks.entry((peak.phase, peak.resource)).or_default();
             *known = peak.bytes.max(*known);
         }
+        self.lives.entry(rank.process).or_default().observe(rank);
         self.gone.retain(|(process, _)| *process != rank.process);
         if self.connected.insert(rank.process, now).is_none() {
             self.ranks = self.ranks.max(self.connected.len() as u64);
@@ -337,24 +399,47 @@ impl LiveRun {
             (*ooms, *at) = (rank.ooms, rank.step);
         }
         if rank.has_ended {
-            self.ran_out |= *ooms > 0 && *at == rank.step;
-            self.leaves(rank.process, !rank.said_bye);
+            let ran_out = *ooms > 0 && *at == rank.step;
+            let mut outcome = rank.outcome.clone().unwrap_or_else(|| Outcome::of(End::Ended));
+            if ran_out && outcome.end > End::OutOfMemory {
+                (outcome.end, outcome.resource) = (End::OutOfMemory, Some(Medium::Device));
+            }
+            if outcome.phase.is_empty() {
+                outcome.phase = rank.phase.clone();
+            }
+            self.leaves(rank.process, outcome);
         }
+        has_changed
     }
 
-    fn leaves(&mut self, process: ProcessKey, silently: bool) {
+    fn leaves(&mut self, process: ProcessKey, outcome: Outcome) {
         self.connected.remove(&process);
         self.ooms.remove(&process);
-        self.gone.push_back((process, silently));
+        if let Some(life) = self.lives.remove(&process) {
+            let own = [life.peaks, life.growth()];
+            for (known, now) in self.past_lives.as_flattened_mut().iter_mut().zip(own.as_flattened()) {
+                *known = (*known).max(*now);
+            }
+        }
+        self.gone.push_back((process, outcome));
         let excess = self.gone.len().saturating_sub(MOST_GONE);
-        self.went_silently |= self.gone.drain(..excess).any(|(_, silently)| silently);
+        let first = self.gone.drain(..excess).map(|(_, outcome)| outcome);
+        self.worst = self.worst.take().into_iter().chain(first).min_by_key(|outcome| outcome.end);
+    }
+
+    /// Takes the exit status of a process, which says nothing new of one that said why it ends.
+    fn exited(&mut self, process: ProcessKey, status: i32) {
+        let known = self.gone.iter_mut().find(|(gone, _)| *gone == process).map(|(_, outcome)| outcome);
+        if let Some(known) = known.filter(|known| matches!(known.end, End::Ended | End::Finished)) {
+            *known = Outcome { phase: known.phase.clone(), ..Outcome::of_status(status) };
+        }
     }
 
     /// Lets the ranks leave that are seen no more: another process may hold the connection of one that has ended.
     fn miss(&mut self, now: Timestamp) {
         let missed = self.connected.iter().filter(|(_, seen)| now.since(**seen) >= CLOSING);
         for process in missed.map(|(process, _)| *process).collect::<Vec<_>>() {
-            self.leaves(process, true);
+            self.leaves(process, Outcome::of(End::Ended));
         }
     }
 
@@ -374,13 +459,16 @@ impl LiveRun {
     }
 
     fn past(self, number: u64) -> (Command, PastRun) {
-        let end = match () {
-            () if self.was_killed => End::OomKill,
-            () if self.ran_out => End::OutOfMemory,
-            () if self.went_silently || self.gone.iter().any(|(_, silently)| *silently) => End::Ended,
-            () => End::Finished,
+        let ends = self.worst.into_iter().chain(self.gone.into_iter().map(|(_, outcome)| outcome));
+        let worst = ends.min_by_key(|outcome| outcome.end).unwrap_or_else(|| Outcome::of(End::Ended));
+        let outcome = match worst.end {
+            _ if self.was_killed => Outcome { phase: worst.phase, ..Outcome::of(End::OomKill) },
+            End::Finished => Outcome::of(End::Finished),
+            _ => worst,
         };
         let peaks = self.peaks.into_iter();
+        let [highest, growth] = self.past_lives;
+        let life_peaks = LIVES.into_iter().zip(highest).zip(growth);
         let run = PastRun {
             number,
             run: self.run,
@@ -388,21 +476,26 @@ impl LiveRun {
             started_unix_seconds: self.started.unix().as_secs_f64(),
             ended_unix_seconds: self.last_seen.unix().as_secs_f64(),
             step: self.step,
-            end,
+            outcome,
             peaks: peaks.map(|((phase, resource), bytes)| PhasePeak { phase, resource, bytes }).collect(),
+            life_peaks: life_peaks
+                .filter_map(|((resource, bytes), growth_bytes)| {
+                    Some(LifePeak { resource, bytes: bytes?, growth_bytes })
+                })
+                .collect(),
             bytes_per_token: self.bytes_per_token,
         };
         (self.command, run)
     }
 }
 
-/// That the last runs of a command ended for lack of memory, and in which step; absent if the last one did not.
-fn sentence(runs: &Runs) -> Option<String> {
-    let failed: Vec<&PastRun> = runs.iter().rev().take_while(|run| run.end.is_memory()).collect();
-    let (newest, count) = (failed.first()?, failed.len());
-    let steps = failed.iter().filter_map(|run| run.last_step());
+/// That the last runs of a command died, after which step and why; absent if the last one did not. The newest run is first.
+fn sentence(runs: &[&PastRun]) -> Option<String> {
+    let died: Vec<&PastRun> = runs.iter().copied().take_while(|run| run.outcome.end.is_death()).collect();
+    let (newest, count) = (died.first()?, died.len());
+    let steps = died.iter().filter_map(|run| run.step);
     let at = steps.clone().min().zip(steps.clone().max()).map(|(first, last)| {
-        if first == last { format!("at step {first}") } else { format!("at steps {first} to {last}") }
+        if first == last { format!("after step {first}") } else { format!("after steps {first} to {last}") }
     });
     let begins = if count == 1 { "before its first step" } else { "before their first step" };
     let at = match at {
@@ -410,10 +503,20 @@ fn sentence(runs: &Runs) -> Option<String> {
         Some(at) => format!("{at} or {begins}"),
         None => begins.to_owned(),
     };
-    let same = failed.iter().all(|run| run.end == newest.end);
-    let why = if same { newest.end.words() } else { "for lack of memory" };
+    let words = newest.outcome.words();
+    let why = match () {
+        () if died.iter().all(|run| run.outcome.words() == words) => words,
+        () if died.iter().all(|run| run.outcome.end.is_memory()) => "for lack of memory".to_owned(),
+        () => format!("the last one: {words}"),
+    };
+    let phase = &newest.outcome.phase;
+    let phase = if phase.is_empty() || died.iter().any(|run| run.outcome.phase != *phase) {
+        String::new()
+    } else {
+        format!(", in {}", printable::escaped(phase.as_str()))
+    };
     Some(match count {
-        1 => format!("the last run of this command died {at} ({why})"),
-        _ => format!("the last {count} runs of this command died {at} ({why})"),
+        1 => format!("the last run of this command died {at}{phase} ({why})"),
+        _ => format!("the last {count} runs of this command died {at}{phase} ({why})"),
     })
 }

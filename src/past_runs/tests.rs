@@ -21,16 +21,23 @@ fn rank(pid: u32, step: Option<u64>) -> ObservedRank {
         workload: "job".into(),
         run: "sft".into(),
         has_ended: false,
-        said_bye: false,
+        outcome: None,
+        phase: Label::default(),
+        has_begun: false,
         step,
         ooms: 0,
         peaks: vec![PhasePeak { phase: Phase::Step, resource: Medium::Device, bytes: u64::from(pid) }],
+        life_peaks: [None; LIVES.len()],
         bytes_per_token: None,
     }
 }
 
 fn ended(rank: ObservedRank) -> ObservedRank {
     ObservedRank { has_ended: true, ..rank }
+}
+
+fn finished(rank: ObservedRank) -> ObservedRank {
+    ObservedRank { outcome: Some(Outcome::of(End::Finished)), ..rank }
 }
 
 /// A tick in which none of the ranks that have left runs any more.
@@ -40,7 +47,7 @@ fn tick(
     killed: &[ProcessKey],
     now: Timestamp,
 ) -> BTreeMap<ProcessKey, String> {
-    past.tick(ranks, killed, |_| false, now)
+    past.tick(ranks, killed, &[], |_| false, now)
 }
 
 fn at(second: u64) -> Timestamp {
@@ -75,20 +82,28 @@ fn said(past: &PastRuns, now: u64) -> Option<String> {
 fn the_last_runs_that_died_are_told_at_the_next_start() {
     let past = PastRuns::default();
     let fails = |own: ObservedRank| ended(ObservedRank { ooms: 1, ..own });
-    play(&past, 0, 100, |own| ended(ObservedRank { said_bye: true, ..own }), &[]);
+    play(&past, 0, 100, |own| ended(finished(own)), &[]);
     assert_eq!(said(&past, 10), None);
     play(&past, 20, 261, fails, &[]);
-    assert_eq!(said(&past, 30).unwrap(), "the last run of this command died at step 262 (out of memory)");
+    assert_eq!(
+        said(&past, 30).unwrap(),
+        "the last run of this command died after step 261 (out of GPU memory)"
+    );
     play(&past, 40, 261, fails, &[]);
-    assert_eq!(said(&past, 50).unwrap(), "the last 2 runs of this command died at step 262 (out of memory)");
+    assert_eq!(
+        said(&past, 50).unwrap(),
+        "the last 2 runs of this command died after step 261 (out of GPU memory)"
+    );
     play(&past, 60, 33, ended, &[ProcessKey { pid: 8, start: 1 }]);
     assert_eq!(
         said(&past, 70).unwrap(),
-        "the last 3 runs of this command died at steps 34 to 262 (for lack of memory)"
+        "the last 3 runs of this command died after steps 33 to 261 (for lack of memory)"
     );
     let shown = past.shown(Some(1000)).runs;
-    let known: Vec<_> =
-        shown.iter().map(|run| (run.past.number, run.past.end, run.past.step, run.past.ranks)).collect();
+    let known: Vec<_> = shown
+        .iter()
+        .map(|run| (run.past.number, run.past.outcome.end, run.past.step, run.past.ranks))
+        .collect();
     assert_eq!(
         known,
         [
@@ -105,12 +120,12 @@ fn the_last_runs_that_died_are_told_at_the_next_start() {
 #[test]
 fn a_run_that_recovers_from_a_failed_allocation_did_not_die_of_it() {
     let past = PastRuns::default();
-    let with = |step, ooms| ObservedRank { ooms, said_bye: true, ..rank(7, Some(step)) };
+    let with = |step, ooms| finished(ObservedRank { ooms, ..rank(7, Some(step)) });
     tick(&past, &[with(5, 0)], &[], at(0));
     tick(&past, &[with(5, 1)], &[], at(1));
     tick(&past, &[ended(with(9, 1))], &[], at(2));
     tick(&past, &[], &[], at(9));
-    assert_eq!(past.shown(None).runs[0].past.end, End::Finished);
+    assert_eq!(past.shown(None).runs[0].past.outcome.end, End::Finished);
 }
 
 #[test]
@@ -123,22 +138,142 @@ fn the_step_of_a_run_that_completed_none_is_not_invented() {
         tick(&past, &[], &[], at(begun + 5));
         said(&past, begun + 6).unwrap()
     };
-    assert_eq!(dies(0, None), "the last run of this command died before its first step (out of memory)");
+    assert_eq!(dies(0, None), "the last run of this command died before its first step (out of GPU memory)");
     assert_eq!(
         dies(10, None),
-        "the last 2 runs of this command died before their first step (out of memory)"
+        "the last 2 runs of this command died before their first step (out of GPU memory)"
     );
     assert_eq!(
         dies(20, Some(5_000)),
-        "the last 3 runs of this command died at step 5001 or before their first step (out of memory)"
+        "the last 3 runs of this command died after step 5000 or before their first step (out of GPU memory)"
     );
+}
+
+/// A run whose only rank ends so, without a completed step: what is kept of it, and what is said at the next start.
+fn dies(
+    rank: &ObservedRank,
+    killed: &[ProcessKey],
+    status: Option<i32>,
+) -> (Option<PastRun>, Option<String>) {
+    let past = PastRuns::default();
+    let ObservedRank { process, .. } = *rank;
+    let begins = ObservedRank { has_ended: false, outcome: None, ..rank.clone() };
+    tick(&past, &[begins], &[], at(0));
+    tick(&past, std::slice::from_ref(rank), &[], at(1));
+    let exits: Vec<_> = status.map(|status| (process, status)).into_iter().collect();
+    past.tick(&[], killed, &exits, |_| false, at(2));
+    tick(&past, &[], &[], at(5));
+    let run = past.shown(None).runs.into_iter().next().map(|shown| shown.past);
+    (run, said(&past, 6))
+}
+
+#[test]
+fn a_run_that_dies_before_its_first_step_is_kept_with_its_phase_and_its_end() {
+    let own = ObservedRank { peaks: Vec::new(), has_begun: true, ..ended(rank(7, None)) };
+    let own = ObservedRank { phase: "optimizer".into(), ..own };
+    let says = |end: End, cause: &str, resource: Option<Medium>, phase: &str| {
+        let outcome = Outcome { end, cause: cause.into(), resource, phase: phase.into() };
+        ObservedRank { outcome: Some(outcome), phase: Label::default(), ..own.clone() }
+    };
+    let killed = [own.process];
+    let host = Some(Medium::Host);
+    let silent = ObservedRank { phase: Label::default(), ..own.clone() };
+    let cases = [
+        (own.clone(), &killed[..], Some(9), "in optimizer (killed by the OOM killer)"),
+        (own.clone(), &[], Some(9), "in optimizer (killed by SIGKILL)"),
+        (silent, &[], Some(139), "(killed by SIGSEGV)"),
+        (own.clone(), &[], Some(3 << 8), "in optimizer (exit status 3)"),
+        (
+            says(End::OutOfMemory, "RuntimeError", host, "forward"),
+            &[],
+            Some(1 << 8),
+            "in forward (out of host memory)",
+        ),
+        (
+            says(End::Exception, "ValueError", None, "backward"),
+            &[],
+            Some(1 << 8),
+            "in backward (exception ValueError)",
+        ),
+        (says(End::Aborted, "", None, ""), &[], Some(80 << 8), "(aborted, as it would not fit)"),
+        (says(End::Finished, "", None, ""), &[], Some(2 << 8), "(exit status 2)"),
+    ];
+    for (rank, killed, status, expected) in cases {
+        let (run, said) = dies(&rank, killed, status);
+        let run = run.unwrap();
+        assert_eq!(run.step, None, "{expected}");
+        let said = said.unwrap().replacen("step,", "step", 1);
+        assert_eq!(said, format!("the last run of this command died before its first step {expected}"));
+    }
+    // Ends on purpose are kept, and not told.
+    for (rank, status, end) in [
+        (own.clone(), Some(15), End::Terminated),
+        (own.clone(), None, End::Ended),
+        (own.clone(), Some(0), End::Finished),
+        (says(End::Terminated, "KeyboardInterrupt", None, ""), Some(2), End::Terminated),
+    ] {
+        let (run, said) = dies(&rank, &[], status);
+        assert_eq!((run.unwrap().outcome.end, said), (end, None));
+    }
+    // What connects and does not train is kept only if it dies.
+    let idle = ObservedRank { has_begun: false, ..own };
+    assert_eq!(dies(&idle, &[], Some(15)).0, None);
+    assert!(dies(&idle, &killed, Some(9)).0.is_some());
+}
+
+#[test]
+fn the_end_of_a_run_is_that_of_the_rank_that_ended_it() {
+    let past = PastRuns::default();
+    let fails = Outcome { cause: "DistBackendError".into(), ..Outcome::of(End::Exception) };
+    tick(&past, &[rank(7, Some(1)), rank(8, Some(1)), rank(9, Some(1))], &[], at(0));
+    let others = ObservedRank { outcome: Some(fails), ..rank(8, Some(1)) };
+    tick(&past, &[ended(rank(7, Some(1))), ended(others), ended(rank(9, Some(1)))], &[], at(1));
+    let exits = [(7, 11), (8, 1 << 8), (9, 15)].map(|(pid, status)| (ProcessKey { pid, start: 1 }, status));
+    past.tick(&[], &[], &exits, |_| false, at(2));
+    tick(&past, &[], &[], at(5));
+    assert_eq!(past.shown(None).runs[0].past.outcome.words(), "killed by SIGSEGV");
+}
+
+#[test]
+fn a_run_of_a_command_whose_model_is_not_known_yet_is_told_of_those_of_every_model() {
+    let past = PastRuns::default();
+    let with = |parameters: Option<u64>| {
+        let command = Command { parameters, trainable: parameters, ..command(1000, "train.py") };
+        ObservedRank { command, ..rank(7, Some(3)) }
+    };
+    tick(&past, &[with(Some(7))], &[], at(0));
+    tick(&past, &[ended(ObservedRank { ooms: 1, ..with(Some(7)) })], &[], at(1));
+    tick(&past, &[], &[], at(5));
+    let says = |parameters, second| !tick(&past, &[with(parameters)], &[], at(second)).is_empty();
+    assert_eq!([says(None, 6), says(Some(7), 7), says(Some(8), 8)], [true, true, false]);
+}
+
+#[test]
+fn memory_that_grows_outside_of_measured_steps_is_kept() {
+    let past = PastRuns::default();
+    let with = |step: Option<u64>, device, host| ObservedRank { life_peaks: [device, host], ..rank(7, step) };
+    for (second, step, host) in
+        [(0, None, 10), (1, Some(1), 30), (2, Some(17), 40), (3, Some(200), 100), (4, Some(300), 90)]
+    {
+        tick(&past, &[with(step, None, Some(host))], &[], at(second));
+    }
+    tick(&past, &[ended(finished(with(Some(300), None, None)))], &[], at(5));
+    tick(&past, &[], &[], at(9));
+    let kept = |place: usize| past.shown(None).runs[place].past.life_peaks.clone();
+    let host = |bytes, growth_bytes| vec![LifePeak { resource: Medium::Host, bytes, growth_bytes }];
+    assert_eq!(kept(0), host(100, Some(60)));
+    // One that ends before it has settled does not grow; what is not known is not 0.
+    tick(&past, &[with(Some(5), None, Some(7))], &[], at(20));
+    tick(&past, &[ended(finished(with(Some(6), None, Some(8))))], &[], at(21));
+    tick(&past, &[], &[], at(25));
+    assert_eq!(kept(0), host(8, None));
 }
 
 #[test]
 fn a_run_whose_rank_connects_again_goes_on() {
     let past = PastRuns::default();
     let with = |ooms, step| ObservedRank { ooms, ..rank(7, Some(step)) };
-    let lives = |ranks: &[ObservedRank], second| past.tick(ranks, &[], |key| key.pid == 7, at(second));
+    let lives = |ranks: &[ObservedRank], second| past.tick(ranks, &[], &[], |key| key.pid == 7, at(second));
     lives(&[with(0, 5)], 0);
     // It connects again after a minute; another rank of the run does so first.
     lives(&[ended(with(0, 5))], 1);
@@ -146,10 +281,11 @@ fn a_run_whose_rank_connects_again_goes_on() {
     lives(&[rank(8, Some(5))], 60);
     lives(&[with(0, 5), rank(8, Some(5))], 61);
     assert!(past.shown(None).runs.is_empty());
-    let bye = |own: ObservedRank| ended(ObservedRank { said_bye: true, ..own });
+    let bye = |own: ObservedRank| ended(finished(own));
     lives(&[bye(with(0, 9)), bye(rank(8, Some(9)))], 62);
     lives(&[], 66);
-    let ends = || past.shown(None).runs.iter().map(|run| (run.past.step, run.past.end)).collect::<Vec<_>>();
+    let ends =
+        || past.shown(None).runs.iter().map(|run| (run.past.step, run.past.outcome.end)).collect::<Vec<_>>();
     assert_eq!(ends(), [(Some(9), End::Finished)]);
     // The end of a run that waits for a rank is not known when the daemon stops.
     lives(&[with(0, 2)], 70);
@@ -179,8 +315,6 @@ fn another_shape_of_the_model_is_another_command_and_ranks_that_are_started_agai
     let runs = past.shown(None).runs;
     assert_eq!(runs.len(), 2);
     assert!(runs.iter().all(|run| run.command.parameters == Some(7)), "{runs:?}");
-    tick(&past, &[unknown(rank(27, None))], &[], at(10));
-    assert!(tick(&past, &[unknown(rank(27, None))], &[], at(11)).is_empty());
 }
 
 #[test]

@@ -7,13 +7,56 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, memwarden, wait_for};
+use crate::harness::{Daemon, memwarden, program, wait_for};
 
 const SOON: Duration = Duration::from_secs(60);
 
 fn daemon(state: &Path) -> Daemon {
     let state = format!("state.file={}", state.display());
     Daemon::start(&["--set", &state, "--set", "sampling.interval=200ms"])
+}
+
+/// Whether the kernel tells how a process ended that is no child: Linux 6.15.
+fn tells_exits() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (6, 15)
+}
+
+/// Runs a program with the Python client that ends as these lines do, in the first step and between two samples.
+fn die(daemon: &Daemon, lines: &str) {
+    let text = format!(
+        "import os, time, memwarden\nmonitor = memwarden.Monitor('sft')\nphase = monitor.phase('optimizer')\nphase.__enter__()\ntime.sleep(0.5)\n{lines}"
+    );
+    let python = std::env::var_os("MEMWARDEN_TEST_PYTHON").unwrap_or_else(|| "python3".into());
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
+    let mut command = program(python);
+    command.args(["-c", &text]).env("PYTHONPATH", client).env("MEMWARDEN_JOB_SOCKET", daemon.job_socket());
+    assert!(!command.output().unwrap().status.success());
+}
+
+#[test]
+fn a_run_that_dies_in_its_first_step_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = format!("state.file={}", folder.path().join("state.json").display());
+    let daemon = Daemon::start(&["--set", &state, "--set", "sampling.interval=2s"]);
+    wait_for("the job socket", SOON, || UnixStream::connect(daemon.job_socket()).ok());
+    let ends = [
+        ("os.kill(os.getpid(), 9)", if tells_exits() { ["killed", "SIGKILL"] } else { ["ended", ""] }),
+        ("raise MemoryError('a secret')", ["out_of_memory", "MemoryError"]),
+        ("raise ValueError('a secret')", ["exception", "ValueError"]),
+    ];
+    for (count, (lines, end)) in ends.into_iter().enumerate() {
+        die(&daemon, lines);
+        let runs = wait_for("the run", SOON, || Some(known(&daemon)).filter(|runs| runs.len() > count));
+        let run = &runs[0];
+        assert_eq!([&run["end"], &run["cause"]], end, "{run}");
+        assert_eq!((&run["phase"], &run["step"]), (&"optimizer".into(), &Value::Null), "{run}");
+    }
+    let list = memwarden(&["history", "--url", &daemon.socket_url()]).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(list.contains("out of host memory") && list.contains("exception ValueError"), "{list}");
+    assert!(!list.contains("secret"), "{list}");
 }
 
 /// A rank that predicts its largest step, of which it has measured this much, and has completed 261 steps.
@@ -64,13 +107,13 @@ fn the_end_of_the_last_runs_is_told_at_the_next_start() {
 
     let job = train(&daemon, 1);
     job.set_read_timeout(Some(SOON)).unwrap();
-    let died = "the last 2 runs of this command died at step 262 (out of memory)";
+    let died = "the last 2 runs of this command died after step 261 (out of GPU memory)";
     let mut lines = BufReader::new(job).lines();
     let told = lines.find_map(|line| {
-        let verdict: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        verdict["text"].as_str().filter(|text| text.contains(died)).map(str::to_owned)
+        let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        (message["type"] == "past").then(|| message["text"].clone())
     });
-    assert!(told.unwrap().starts_with(died));
+    assert_eq!(told.unwrap(), died);
     let node: Value = serde_json::from_str(&daemon.get("/api/v1/node").body).unwrap();
     assert_eq!(node["fits"][0]["past"], died);
     assert_eq!(daemon.get("/api/v1/past-runs").code, 403, "this address cannot tell users apart");
@@ -86,5 +129,5 @@ fn the_end_of_the_last_runs_is_told_at_the_next_start() {
     assert_eq!(compare(&["1", "2", "--tolerance", "25%"]).0, Some(0));
     assert_eq!(compare(&["1", "9"]).0, Some(2));
     let list = memwarden(&["history", "--url", &url]).output().unwrap();
-    assert!(String::from_utf8(list.stdout).unwrap().contains("out of memory"));
+    assert!(String::from_utf8(list.stdout).unwrap().contains("out of GPU memory"));
 }

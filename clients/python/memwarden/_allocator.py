@@ -8,7 +8,7 @@ from typing import Optional
 
 from ._base import JSON, Path, _getpid, _guarded, _hide, _now, _plain
 from ._identity import _Identity
-from ._process import _devices, _pinned, _torch
+from ._process import _devices, _host_memory, _pinned, _torch
 from ._session import _Session
 from ._timeline import _Timeline
 
@@ -20,14 +20,21 @@ class _Allocator:
         self._session, self._identity, self._timeline = session, identity, timeline
         self._folder = folder
         self._observed = False
+        # The peak of the process that was sent last.
+        self.sent_peak = 0
 
     def send(self) -> None:
         devices = _devices()
+        message: JSON = {"type": "mem", "t": _now()}
+        peak = _host_memory()[1] or 0
+        rose = peak > 1.01 * self.sent_peak
+        if rose:
+            self.sent_peak = message["resident_peak"] = peak
         if not devices:
-            return
+            return self._session.send(message) if rose else None
         if self._identity.sent is not None and "devices" not in self._identity.sent:
             self._identity.update()
-        message: JSON = {"type": "mem", "t": _now(), "devices": devices}
+        message["devices"] = devices
         pinned = _pinned()
         if pinned is not None:
             message["pinned"] = pinned

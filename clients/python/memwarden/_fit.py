@@ -21,7 +21,7 @@ from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
 from ._fit_plan import Plan, free_of
 from ._fit_size import UNUSED, UNUSED_P90, Batch, Footprint, predicted
 from ._identity import _Identity
-from ._process import _allocated_on, _host_allocated, _host_memory_since_reset, _host_now, _take_host_peak
+from ._process import _allocated_on, _host_allocated, _host_mapped, _host_memory_since_reset, _host_now, _take_host_peak
 from ._session import _Session
 from ._steps import _Steps
 
@@ -93,9 +93,14 @@ class _Fit:
         self._resting: Dict[Place, int] = {}
         self._planned: Dict[Place, int] = {}
         self._rested = 0.0
+        # The number of the last prediction, and of the last one after the first step, which the line waits for.
+        self._sequence = 0
+        self._line_after = 0
         self.verdict: Optional[JSON] = None
-        # Set when a verdict comes, cleared when a prediction is sent that it does not know yet.
+        # Whether there is a verdict that knows the last prediction.
         self._answered = threading.Event()
+        # What was said of the earlier runs of this command.
+        self._past: Optional[str] = None
         # Whether the verdict was waited for, which happens once; how often each optimizer's first step was foreseen.
         self._waited = False
         self._tries = 0
@@ -103,6 +108,8 @@ class _Fit:
         self._said: Optional[str] = None
         # Whether the line after the first step was printed.
         self._reported = False
+        # Whether this process ends itself because it will not fit.
+        self.aborts = False
 
     # -- the optimizer
 
@@ -315,6 +322,7 @@ class _Fit:
                 self._first_step_at = time.monotonic()
                 self._predict_step()
                 self.plan_phases()
+                self._line_after = self._sequence
         except Exception as error:
             _hide(error, "fit")
         self._abort_if_told()
@@ -511,10 +519,12 @@ class _Fit:
                 self._stepped.clear()
                 self._begin(False)
         if self._first_step_at is not None and not self._reported:
-            waits = self._session.link.connected
-            if self._answered.is_set() or not waits or time.monotonic() - self._first_step_at > LINE_WAIT:
+            # The daemon answers a sample later: a verdict can be one on what was predicted before the first step.
+            is_told = self.verdict is not None and self.verdict["sequence"] >= self._line_after
+            waits = self._session.link.connected and time.monotonic() - self._first_step_at <= LINE_WAIT
+            if is_told or not waits:
                 self._reported = True
-                self.say()
+                self.say(self.verdict if is_told else None)
 
     def _state_free(self) -> None:
         """What is free for saves to files; a file system may hang, and is asked in the monitor's thread only."""
@@ -541,6 +551,9 @@ class _Fit:
             held = held if held is not None else 0 if isinstance(place, str) else _held(place)
             if held is not None:
                 message["held"] = int(held)
+            mapped = _host_mapped() if resource == "host" else None
+            if mapped is not None:
+                message["mapped"] = min(mapped, int(peak))
         message["step"] = self._steps.last
         message.update((key, value) for key, value in more.items() if value is not None and key in _KEYS)
         message["basis"] = _short(more.get("basis") or "")
@@ -553,7 +566,11 @@ class _Fit:
         self.messages[key] = message
         if before is None or not _alike(before, message):
             self._answered.clear()
+            self._sequence += 1
+            message["sequence"] = self._sequence
             self._session.send(message)
+        else:
+            message["sequence"] = before.get("sequence", 0)
 
     def lines(self) -> List[bytes]:
         """For a new connection: a daemon may start later than the job."""
@@ -570,13 +587,22 @@ class _Fit:
     def received(self, line: bytes) -> None:
         """A line of the daemon."""
         message = json.loads(line)
-        if not isinstance(message, dict) or message.get("type") != "verdict" or not self.messages:
+        if not isinstance(message, dict) or self.off:
+            return
+        if message.get("type") == "past" and message.get("text") != self._past:
+            self._past = message.get("text")
+            if self._identity.hello()["rank"] == 0:
+                _print(self._past)
+        if message.get("type") != "verdict" or not self.messages:
             return
         worse = message.get("verdict") == "will_not_fit" and (self.verdict or {}).get("verdict") != "will_not_fit"
+        if not isinstance(message.get("sequence"), int):
+            message["sequence"] = self._sequence
         self.verdict = message
-        self._answered.set()
+        if message["sequence"] >= self._sequence:
+            self._answered.set()
         if worse:
-            self.say()
+            self.say(message)
 
     def _await_verdict(self, seconds: float) -> None:
         """Waits for the verdict on what was sent last."""
@@ -589,22 +615,21 @@ class _Fit:
         # A verdict on earlier predictions ends nothing.
         if not self._answered.is_set() or self.mode != "abort" or (self.verdict or {}).get("verdict") != "will_not_fit":
             return
-        self.say()
+        self.aborts = True
+        self.say(self.verdict)
         raise SystemExit(ABORTED)
 
     @_guarded()
-    def say(self) -> None:
+    def say(self, verdict: Optional[JSON]) -> None:
         """Prints the line, on the first rank: the daemon's verdict, or the sizes where there is none."""
         if self.off or not self.messages:
             return
-        text = self.verdict.get("text") if self.verdict is not None else None
-        line = "".join(each if each.isprintable() else "?" for each in str(text or self.summary()))[:1024]
+        line = (verdict or {}).get("text") or self.summary()
         if line == self._said:
             return
         self._said = line
-        if self._identity.hello()["rank"] == 0 or (self.verdict or {}).get("verdict") == "will_not_fit":
-            sys.stderr.write("memwarden: %s\n" % line)
-            sys.stderr.flush()
+        if self._identity.hello()["rank"] == 0 or (verdict or {}).get("verdict") == "will_not_fit":
+            _print(line)
 
     def summary(self) -> str:
         """What this process knows: sizes, not whether they fit."""
@@ -617,6 +642,12 @@ class _Fit:
             about = "" if message["certainty"] == "exact" else "about "
             parts.append("%s needs %s%s on %s" % (phase, about, _size(message["peak"]), where))
         return "; ".join(parts)
+
+
+def _print(text: Any) -> None:
+    line = "".join(each if each.isprintable() else "?" for each in str(text))[:1024]
+    sys.stderr.write("memwarden: %s\n" % line)
+    sys.stderr.flush()
 
 
 _KEYS = ("measured", "due_step", "size")

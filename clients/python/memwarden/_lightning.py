@@ -129,8 +129,8 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
 
     @_guarded()
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        """Ends the series of this rank, with the name of the exception as the reason."""
-        self._end(type(exception).__name__)
+        """Ends the series of this rank, with the type of the exception as the reason."""
+        self._end(exception)
 
     @_guarded()
     def on_train_end(self, trainer: Any, module: Any) -> None:

@@ -12,8 +12,22 @@ import weakref
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
 
 from ._allocator import _Allocator
-from ._base import DEFAULT_SOCKET, DEFAULT_URL, JSON, Path, _getpid, _guarded, _hide, _say, _text, _write_json
+from ._base import (
+    DEFAULT_SOCKET,
+    DEFAULT_URL,
+    JSON,
+    LONGEST_NAME,
+    Path,
+    _getpid,
+    _guarded,
+    _hide,
+    _say,
+    _short,
+    _text,
+    _write_json,
+)
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
+from ._ending import described, uncaught
 from ._evidence import _Evidence
 from ._fit import _Fit
 from ._identity import _Identity
@@ -109,20 +123,39 @@ class Monitor:
     @_guarded()
     def stop(self, reason: str = "finished") -> None:
         """Sends the last message; the series of this rank end."""
+        self._stop({"reason": _short(reason), "end": "finished"})
+
+    @_guarded()
+    def _ends(self, value: Optional[BaseException]) -> None:
+        """The process ends, by this exception or as intended."""
+        ending = described(value)
+        if self._fit.aborts and ending["end"] in ("finished", "failed"):
+            ending = {"reason": "will not fit", "end": "aborted"}
+        phase = None if ending["end"] == "finished" else self._phases.ended_in(value)
+        self._stop(ending if phase is None else dict(ending, phase=_short(phase, LONGEST_NAME)))
+
+    def _stop(self, ending: JSON) -> None:
         session = self._session
         if not session.ready or session.pid != _getpid():
             return
         session.ends.set()
         self._checkpoints.end()
+        if self._interval > 0:
+            self._last_memory()
         self._flush()
-        session.close(reason)
+        session.close(ending)
 
     def __enter__(self) -> "Monitor":
         self.start()
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        self.stop("finished" if kind is None else getattr(kind, "__name__", "error"))
+    def __exit__(self, _: Any, value: Any, *__: Any) -> None:
+        self._ends(value)
+
+    @_guarded()
+    def _last_memory(self) -> None:
+        """The memory of the last second."""
+        self._allocator.send()
 
     def _forked(self) -> None:
         """In a child process, whose totals begin at zero."""
@@ -133,6 +166,7 @@ class Monitor:
 
     def _greeting(self) -> List[bytes]:
         """The first lines of a connection: all cumulative values."""
+        self._allocator.sent_peak = 0
         lines = [*self._identity.greeting(), self._steps.line, *self._phases.lines(), *self._fit.lines()]
         return [line for line in lines if line]
 
@@ -449,10 +483,9 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    # Set for an uncaught exception; SystemExit is not one.
-    kind = getattr(sys, "last_type", None)
+    value = uncaught()
     for monitor in list(_monitors):
-        monitor.stop("finished" if kind is None else getattr(kind, "__name__", "error"))
+        monitor._ends(value)
 
 
 os.register_at_fork(after_in_child=_after_fork)

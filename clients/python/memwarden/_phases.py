@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ._base import JSON, LONGEST_NAME, MOST_PHASES, Function, _clock, _encode, _hide, _now, _short, _text
@@ -41,6 +42,8 @@ class _Phases:
     def reset(self) -> None:
         self.totals: Dict[str, _Total] = {}
         self._probes = 0
+        # The phase that the last exception left, and the identity of that exception.
+        self._left: Tuple[Optional[str], int] = None, 0
 
     def _probe(self) -> Optional[Tuple[int, int]]:
         """The allocator's values, for the first phases and then for every tenth."""
@@ -65,6 +68,9 @@ class _Phases:
                 total = self.totals.setdefault(name, _Total())
             before = self._probe()
             total.open_since = now = _clock()
+            if not total.count:
+                # The first step may be the end of the process.
+                self._send_open(name, total, now)
             return now, before
         except Exception as error:
             _hide(error, "phase")
@@ -80,6 +86,11 @@ class _Phases:
             total.seconds += max(0.0, _clock() - begun[0] - less)
             total.count += 1
             total.changed, total.open_since = True, None
+            raised = sys.exc_info()[1]
+            if raised is not None and self._left[1] != id(raised):
+                self._left = name, id(raised)
+            if total.count == 1:
+                self._send(name, total)
             if begun[1] is not None:
                 after = _allocated()
                 if after is not None:
@@ -97,8 +108,11 @@ class _Phases:
         """Sends the totals that have changed."""
         for name, total in list(self.totals.items()):
             if total.changed:
-                total.changed = total.reported_open = False
-                self._session.send_line(total.line(name))
+                self._send(name, total)
+
+    def _send(self, name: str, total: _Total) -> None:
+        total.changed = total.reported_open = False
+        self._session.send_line(total.line(name))
 
     def send_open(self) -> None:
         """A long phase is reported while it is open."""
@@ -106,9 +120,20 @@ class _Phases:
         for name, total in list(self.totals.items()):
             since = total.open_since
             if since is not None and now - since > 0.5 and not total.reported_open:
-                total.reported_open = True
-                message: JSON = {"type": "phase", "t": _now() - (now - since), "state": "begin"}
-                self._session.send(dict(message, name=_short(name, LONGEST_NAME)))
+                self._send_open(name, total, since)
+
+    def _send_open(self, name: str, total: _Total, since: float) -> None:
+        total.reported_open = True
+        message: JSON = {"type": "phase", "t": _now() - (_clock() - since), "state": "begin"}
+        self._session.send(dict(message, name=_short(name, LONGEST_NAME)))
+
+    def ended_in(self, raised: Optional[BaseException]) -> Optional[str]:
+        """The phase in which the process ends by this exception: the one that it left, or else the innermost open one."""
+        name, identity = self._left
+        if raised is not None and identity == id(raised):
+            return name
+        begun = [(total.open_since, name) for name, total in self.totals.items() if total.open_since is not None]
+        return max(begun)[1] if begun else None
 
 
 class _Phase:

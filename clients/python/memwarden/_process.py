@@ -213,12 +213,22 @@ def _host_allocated() -> Optional[Tuple[int, int]]:
 
 
 def _host_memory_since_reset() -> Tuple[Optional[int], Optional[int]]:
+    found = _status("VmRSS", "VmHWM")
+    return found.get("VmRSS"), found.get("VmHWM")
+
+
+def _host_mapped() -> Optional[int]:
+    """The part of the resident memory that are pages of mapped files, such as libraries."""
+    return _status("RssFile").get("RssFile")
+
+
+def _status(*keys: str) -> Dict[str, int]:
     found: Dict[str, int] = {}
     for line in (_read("/proc/self/status") or "").splitlines():
         key, _, rest = line.partition(":")
-        if key in ("VmRSS", "VmHWM"):
+        if key in keys:
             found[key] = int(rest.split()[0]) * 1024
-    return found.get("VmRSS"), found.get("VmHWM")
+    return found
 
 
 def _cgroup_memory() -> Tuple[Optional[int], Optional[int], str]:

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Any, Callable, Deque, List, Optional
 
-from ._base import JSON, MOST_ENTRIES, Path, _encode, _getpid, _now, _say, _short
+from ._base import JSON, MOST_ENTRIES, Path, _encode, _getpid, _now, _say
 from ._link import _link
 
 
@@ -91,8 +91,9 @@ class _Session:
             self.log.lines.append(line)
         self.link.send(line, keep)
 
-    def close(self, reason: str) -> None:
-        self.send({"type": "bye", "t": _now(), "reason": _short(reason), "dropped": self.link.dropped})
+    def close(self, ending: JSON) -> None:
+        """`ending` are the keys of `bye` that say how the process ends."""
+        self.send({"type": "bye", "t": _now(), **ending, "dropped": self.link.dropped})
         self.link.close()
         self.log.write()
         self.ready, self.stopped = False, True

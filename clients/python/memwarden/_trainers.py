@@ -58,12 +58,12 @@ class _Callback:
             watch.follow(model)
             watch.searches = 1
 
-    def _end(self, reason: str = "finished") -> None:
-        """Training has ended."""
+    def _end(self, raised: Optional[BaseException] = None) -> None:
+        """Training has ended, by this exception or as intended."""
         if self._watch is not None:
             self._watch.only_counts = False
         if self._ends:
-            self.monitor.stop(reason)
+            self.monitor._ends(raised)
 
 
 def _trainers(*modules: str) -> List[Any]:

@@ -365,6 +365,34 @@ def test_what_will_not_fit_is_printed_before_the_first_step(daemon, monitor, tor
     assert not monitor._fit.awaits and capsys.readouterr().err == "memwarden: the largest step fits\n"
 
 
+def test_a_verdict_on_earlier_predictions_is_not_taken_for_the_line(daemon, monitor, torch, capsys):
+    program = Program(torch, monitor)
+    monitor.start()
+    program.fit.forward_begins(2, 8)
+    early = monitor._fit._sequence
+    program.step(2, 8)
+    late = monitor._fit._sequence
+    assert 0 < early < late
+    # The daemon answers a sample after it has read a prediction.
+    for sequence, text in ((early, "the first optimizer step fits"), (late, "the largest step fits")):
+        assert monitor._fit.awaits and not monitor._fit._answered.is_set()
+        message = {"type": "verdict", "verdict": "fits", "text": text, "sequence": sequence}
+        monitor._fit.received(json.dumps(message).encode())
+        monitor._fit.refresh()
+    assert capsys.readouterr().err == "memwarden: the largest step fits\n"
+
+
+def test_earlier_runs_are_told_at_once_and_once(daemon, monitor, capsys):
+    monitor.start()
+    past = json.dumps({"type": "past", "text": "the last run of this command died after step 8\x1b"}).encode()
+    for _ in range(2):
+        monitor._fit.received(past)
+    assert capsys.readouterr().err == "memwarden: the last run of this command died after step 8?\n"
+    monitor._identity.facts.update(rank=1, world=2)
+    monitor._fit.received(past.replace(b"8", b"9"))
+    assert capsys.readouterr().err == ""
+
+
 def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, torch, monkeypatch, capsys):
     monkeypatch.setenv("MEMWARDEN_FIT", "abort")
     monitor = memwarden.Monitor(interval=0, min_interval=0)

@@ -11,7 +11,7 @@ import threading
 
 import memwarden
 import pytest
-from conftest import PATIENCE, REPOSITORY
+from conftest import CLIENT, PATIENCE, REPOSITORY
 from memwarden import _base, _evidence
 
 
@@ -199,14 +199,17 @@ def test_phases_count_and_nest(daemon, monitor):
     assert (phases["outer"]["count"], phases["inner"]["count"]) == (1, 3)
     assert 0 < phases["inner"]["seconds"] < phases["outer"]["seconds"]
     monitor._flush()
-    told = {phase["name"]: phase for phase in daemon.wait_for("phase", 2)}
+    # The first one of each name begins and ends at once.
+    told = {phase["name"]: phase for phase in daemon.wait_for("phase", 5)}
     assert told["inner"]["count"] == 3 and told["inner"]["state"] == "end"
     assert "allocated_peak" not in told["inner"]
     # Told once.
     monitor._flush()
     monitor.step(1)
     daemon.wait_for("step")
-    assert len(daemon.of("phase")) == 2
+    names = [(phase["name"], phase["state"], phase.get("count")) for phase in daemon.of("phase")]
+    assert names[:3] == [("outer", "begin", None), ("inner", "begin", None), ("inner", "end", 1)]
+    assert names[3:] == [("outer", "end", 1), ("inner", "end", 3)]
 
 
 def test_the_peak_of_a_phase_is_its_own(daemon, monitor, torch):
@@ -247,7 +250,7 @@ def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
     monitor.stop(long)
     daemon.wait_end()
     for kind, key, most in (("phase", "name", 64), ("event", "name", 256), ("checkpoint", "reason", 256)):
-        (message,) = daemon.of(kind)
+        message = daemon.of(kind)[-1]
         assert len(message[key].encode()) == most, message
     assert len(daemon.of("bye")[0]["reason"].encode()) == len(daemon.of("hello")[0]["run"].encode()) == 256
 
@@ -255,10 +258,12 @@ def test_texts_are_no_longer_than_the_daemon_accepts(daemon, monitor):
 def test_the_allocator_is_told(daemon, monitor, torch):
     monitor.start()
     monitor._allocator.send()
-    assert daemon.of("mem") == [], "nothing is said, and CUDA not initialized, before the job does"
+    (mem,) = daemon.wait_for("mem")
+    assert mem["resident_peak"] > 1 << 20
+    assert "devices" not in mem, "nothing is said of them, and CUDA not initialized, before the job does"
     torch.cuda.initialize()
     monitor._allocator.send()
-    (mem,) = daemon.wait_for("mem")
+    mem = daemon.wait_for("mem", 2)[-1]
     assert list(mem["devices"]) == ["0"], "the other device is not this process's"
     figures = mem["devices"]["0"]
     assert (figures["allocated"], figures["reserved"], figures["retries"]) == (6 << 30, 8 << 30, 3)
@@ -531,3 +536,43 @@ def test_a_daemon_that_listens_is_not_spoken_of(daemon, monitor, capsys, monkeyp
     monitor.step(1)
     daemon.wait_for("step")
     assert capsys.readouterr().err == ""
+
+
+ENDS = {
+    "pass": ("finished", "finished", None, None),
+    "raise SystemExit(0)": ("finished", "finished", None, None),
+    "raise ValueError('secret')": ("exception", "ValueError", None, None),
+    "with monitor.phase('outer'):\n with monitor.phase('forward'): int('secret')": ("exception", "ValueError", None, "forward"),
+    "next(iter(()))": ("exception", "StopIteration", None, None),
+    "raise KeyboardInterrupt": ("interrupted", "KeyboardInterrupt", None, None),
+    "monitor._phases.begin('optimizer'); raise MemoryError('secret')": ("out_of_memory", "MemoryError", "host", "optimizer"),
+    "raise RuntimeError('CUDA out of memory. Tried')": ("out_of_memory", "RuntimeError", "device", None),
+    "raise RuntimeError('[enforce fail] DefaultCPUAllocator: can not allocate')": ("out_of_memory", "RuntimeError", "host", None),
+    "try: raise RuntimeError('CUDA error: out of memory')\nexcept RuntimeError as e: raise KeyError(1) from e": (
+        "out_of_memory",
+        "RuntimeError",
+        "device",
+        None,
+    ),
+    # A type that computes its text, a hook that replaces the interpreter's, an error in a thread, and one that was handled.
+    "class Odd(RuntimeError):\n def __str__(self): raise 1\nOdd.__qualname__ = 'O\\x1b' * 99\nraise Odd": (
+        "exception",
+        "O?" * 32,
+        None,
+        None,
+    ),
+    "sys.excepthook = lambda *_: None; raise ValueError": ("exception", "ValueError", None, None),
+    "t = threading.Thread(target=int, args=('x',)); t.start(); t.join()": ("finished", "finished", None, None),
+    "try: int('x')\nexcept ValueError: pass": ("finished", "finished", None, None),
+    "monitor._fit.aborts = True; raise SystemExit(80)": ("aborted", "will not fit", None, None),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_last_message_says_how_the_program_ends(daemon, python, how):
+    program = "import sys, threading, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\n"
+    python(program + how, paths=(CLIENT,), fails=ENDS[how][0] != "finished")
+    daemon.wait_end()
+    (bye,) = daemon.of("bye")
+    assert tuple(bye.get(key) for key in ("end", "reason", "resource", "phase")) == ENDS[how]
+    assert "secret" not in json.dumps(daemon.all())

@@ -227,6 +227,11 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         _ => Verdict::Fits,
     };
     fit.advice = words::advice(&fit, prediction, &place, foreign);
+    if let Some(mapped) = prediction.mapped.filter(|_| !place.subject.cgroup.is_empty()) {
+        let mapped = real(mapped.get()).min(real(peak.p50.get())).min(capacity.max(0.0));
+        fit.peak_bytes = fit.peak_bytes.map(|peak| peak.map(|bytes| bytes - mapped));
+        fit.capacity_bytes = Some(capacity - mapped);
+    }
     fit
 }
 
@@ -298,5 +303,10 @@ fn answer(rank: &RankPredictions, fits: &[Fit], confirmed: &HashSet<ProcessKey>)
     let own = || fits.iter().filter(|fit| fit.workload == rank.workload && fit.rank == rank.rank);
     let (verdict, process) = (own().map(|fit| fit.verdict).max()?, rank.process?);
     let is_told = verdict != Verdict::WillNotFit || confirmed.contains(&process);
-    is_told.then(|| Answer { process, verdict, text: words::line(own(), &rank.past) })
+    is_told.then(|| Answer {
+        process,
+        verdict,
+        text: words::line(own()),
+        sequence: rank.predictions.iter().filter_map(|own| own.sequence).max(),
+    })
 }

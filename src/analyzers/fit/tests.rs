@@ -138,6 +138,17 @@ fn of_the_host_and_the_cgroups_the_one_with_the_least_room_counts() {
         Node::new(100.0).limited(64.0, 33.0).rank("sft", 7, 2.0, save()).verdicts(),
         ["7 save on cgroup /job: will_not_fit -17.0"]
     );
+    // Mapped files need not be charged to the cgroup: what is said to be there is never more than its limit.
+    let mapped = |bytes: f64| {
+        let save =
+            Prediction { mapped: Some(gib(bytes)), ..predicted(Phase::Save, Medium::Host, 50.0, 50.0) };
+        let out = Node::new(100.0).limited(64.0, 33.0).rank("sft", 7, 2.0, vec![save]).analyzed();
+        out.outlook.fits[0].clone()
+    };
+    let (without, with) = (mapped(0.0), mapped(1.5));
+    assert_eq!((without.capacity_bytes, with.capacity_bytes), (Some(33.0 * GIB), Some(31.5 * GIB)));
+    assert_eq!((with.peak_bytes, with.headroom_bytes()), (Some([48.5 * GIB; 2]), without.headroom_bytes()));
+    assert_eq!(with.verdict, without.verdict);
 }
 
 #[test]

@@ -152,9 +152,8 @@ pub(super) fn way_out(fit: &Fit) -> &'static str {
     }
 }
 
-/// What a rank is told: how the last runs of its command ended, where that is to be said, and the phases that are still to
-/// come, each with its verdict.
-pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>, past: &str) -> String {
+/// What a rank is told: the phases that are still to come, each with its verdict.
+pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
     let parts = fits.map(|fit| {
         let (title, place) = (&fit.title, of_place(fit));
         let Some(peak) = fit.peak_bytes.map(|[peak, _]| format::bytes(peak)) else {
@@ -173,7 +172,5 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>, past: &str) -> Strin
             Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
         }
     });
-    let past = (!past.is_empty()).then(|| past.to_owned());
-    let text = past.into_iter().chain(parts).collect::<Vec<_>>().join("; ");
-    format::short(&text, LONGEST)
+    format::short(&parts.collect::<Vec<_>>().join("; "), LONGEST)
 }

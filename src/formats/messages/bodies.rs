@@ -6,7 +6,7 @@ use super::values::{
     real, whole, word, words,
 };
 use crate::model::checkpoint::CheckpointState;
-use crate::model::fit::{Certainty, Medium, Phase as FitPhase, Recompute, SizeUnit};
+use crate::model::fit::{ByeEnd, Certainty, Medium, Phase as FitPhase, Recompute, SizeUnit};
 
 /// Declares the types of messages: each with what it contains and its name in the protocol.
 macro_rules! types {
@@ -183,6 +183,8 @@ body! {
         devices: Vec<(u16, DeviceMemory)> = "by_device",
         /// Page-locked host memory, in bytes.
         pinned: u64 = "whole",
+        /// The highest resident memory of the process since its start, in bytes.
+        resident_peak: u64 = "whole",
     }
 }
 
@@ -306,6 +308,8 @@ body! {
         held: u64 = "whole",
         /// The highest memory in the phase so far, in the same terms.
         measured: u64 = "whole",
+        /// Of `peak` and `held`, pages of mapped files; only for the host.
+        mapped: u64 = "whole",
         /// What is free on the file system, as the process sees it; only for shm and disk.
         free: u64 = "whole",
         /// The last optimizer step; 0 where it is left out.
@@ -316,6 +320,8 @@ body! {
         size: Size = "object",
         /// What the prediction was computed from.
         basis: String = "words",
+        /// Counts the predictions of the process; the verdict names the last one that it knows.
+        sequence: u64 = "whole",
     }
 }
 
@@ -400,8 +406,15 @@ body! {
 }
 
 body! {
-    /// A clean end.
+    /// The process ends.
     Bye {
+        /// The type of the exception that ends it, or a text of the program.
         reason: String = "words",
+        /// How it ends; unknown where it is left out.
+        end: ByeEnd = "word",
+        /// The memory that ran out.
+        resource: Medium = "word",
+        /// The phase in which it ends.
+        phase: String = "name",
     }
 }

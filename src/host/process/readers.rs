@@ -407,6 +407,21 @@ impl<R: Send + 'static> ReadRequests<R> {
         answers
     }
 
+    /// Whether the results of requests are pending.
+    pub fn are_pending(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Starts what was requested without waiting, and drops the results so far: for reads that deliver them themselves.
+    pub fn start(&mut self) {
+        if !self.target.is_empty() {
+            self.pool.take(std::mem::take(&mut self.target));
+        }
+        for (key, _) in std::mem::take(&mut *lock(&self.inbox)) {
+            self.out.remove(&key);
+        }
+    }
+
     /// Drops requests of processes that no longer exist.
     pub fn keep(&mut self, alive: impl Fn(ProcessKey) -> bool) {
         let gone: BTreeSet<_> = self.out.iter().copied().filter(|key| !alive(*key)).collect();

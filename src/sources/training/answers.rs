@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::net::{SendFlags, send, sockopt};
 
 use crate::model::fit::{Answer, Verdict, Word as _};
+use crate::model::format;
 use crate::model::lock::lock;
 
 /// Size of the socket's send buffer, in bytes: a few verdicts.
@@ -24,40 +25,52 @@ pub(super) struct Answers {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
-enum State {
-    New,
-    /// The last verdict and its text.
-    Sent(Verdict, String),
+/// What was sent.
+#[derive(Debug, Default)]
+struct State {
+    has_begun: bool,
+    /// The last verdict.
+    verdict: Option<(Verdict, String, Option<u64>)>,
+    /// What was said last of the earlier runs of its command.
+    past: String,
     /// Only a part of a line was sent: what follows could not be understood.
-    Torn,
+    is_torn: bool,
 }
 
 impl Answers {
     pub(super) fn new(stream: &Arc<UnixStream>) -> Self {
-        Self { stream: Arc::downgrade(stream), state: Mutex::new(State::New) }
+        Self { stream: Arc::downgrade(stream), state: Mutex::default() }
     }
 
     /// Sends an answer that differs from the last one.
     pub(super) fn send(&self, answer: &Answer) {
         let mut state = lock(&self.state);
-        let Some(stream) = self.stream.upgrade() else { return };
-        match &*state {
-            State::Torn => return,
-            State::Sent(verdict, text) if *verdict == answer.verdict && *text == answer.text => return,
-            State::Sent(..) => {}
-            State::New => {
-                // A buffer that stays larger costs memory only.
-                let _ = sockopt::set_socket_send_buffer_size(&*stream, BUFFER);
-            }
+        let now = (answer.verdict, answer.text.clone(), answer.sequence);
+        if state.verdict.as_ref() != Some(&now) && self.write(&mut state, &line(answer)) {
+            state.verdict = Some(now);
         }
-        let line = line(answer);
-        *state = match send(&*stream, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(sent) if sent < line.len() => State::Torn,
-            Ok(_) => State::Sent(answer.verdict, answer.text.clone()),
-            // There is no room, or the client has gone: the next tick tries again.
-            Err(_) => return,
-        };
+    }
+
+    /// Sends what is to be said of the earlier runs of its command, where that differs from the last one.
+    pub(super) fn tell_past(&self, past: &str) {
+        let mut state = lock(&self.state);
+        let message = serde_json::json!({"type": "past", "text": format::short(past, TEXT)});
+        if state.past != past && self.write(&mut state, &format!("{message}\n")) {
+            past.clone_into(&mut state.past);
+        }
+    }
+
+    /// Whether the line was sent. If there is no room, the next tick tries again.
+    fn write(&self, state: &mut State, line: &str) -> bool {
+        let Some(stream) = self.stream.upgrade().filter(|_| !state.is_torn) else { return false };
+        if !state.has_begun {
+            state.has_begun = true;
+            // A buffer that stays larger costs memory only.
+            let _ = sockopt::set_socket_send_buffer_size(&*stream, BUFFER);
+        }
+        let sent = send(&*stream, line.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        state.is_torn = sent.is_ok_and(|sent| sent < line.len());
+        sent.is_ok()
     }
 }
 
@@ -67,7 +80,10 @@ fn line(answer: &Answer) -> String {
     while text.len() > TEXT {
         text = text.char_indices().next_back().map_or("", |(last, _)| &text[..last]);
     }
-    let message = serde_json::json!({"type": "verdict", "verdict": answer.verdict.word(), "text": text});
+    let mut message = serde_json::json!({"type": "verdict", "verdict": answer.verdict.word(), "text": text});
+    if let Some(sequence) = answer.sequence {
+        message["sequence"] = sequence.into();
+    }
     format!("{message}\n")
 }
 
@@ -79,7 +95,7 @@ mod tests {
     use crate::model::ids::ProcessKey;
 
     fn answer(verdict: Verdict, text: &str) -> Answer {
-        Answer { process: ProcessKey { pid: 1, start: 1 }, verdict, text: text.to_owned() }
+        Answer { process: ProcessKey { pid: 1, start: 1 }, verdict, text: text.to_owned(), sequence: None }
     }
 
     fn received(stream: &mut UnixStream) -> String {
@@ -100,6 +116,11 @@ mod tests {
             received(&mut theirs),
             "{\"text\":\"all fits\",\"type\":\"verdict\",\"verdict\":\"fits\"}\n"
         );
+        // The same verdict on a later prediction.
+        answers.send(&Answer { sequence: Some(7), ..answer(Verdict::Fits, "all fits") });
+        assert!(received(&mut theirs).contains("\"sequence\":7"));
+        (0..2).for_each(|_| answers.tell_past("it died"));
+        assert_eq!(received(&mut theirs), "{\"text\":\"it died\",\"type\":\"past\"}\n");
         answers.send(&answer(Verdict::WillNotFit, &"é".repeat(2_000)));
         let line = received(&mut theirs);
         assert!(

@@ -1,15 +1,18 @@
 //! State shared by the listener's thread and the sampler: the clients and the state of the socket.
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::answers::Answers;
+use super::commands::CommandLine;
 use super::counts::{Counts, Wrong};
 use super::rank::Rank;
 use crate::formats::messages::{self, Body, Problem};
 use crate::host::peer::Peer;
+use crate::host::pidfd;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::fit::Answer;
@@ -38,6 +41,10 @@ pub struct Client {
     pub(super) payer: u32,
     /// Pid and start time; absent where it is not certain which process connected.
     pub key: Option<ProcessKey>,
+    /// Its command line; empty until it was read, absent where it cannot be read.
+    pub(super) line: Arc<OnceLock<Option<CommandLine>>>,
+    /// Absent where the process is not certain, and before Linux 6.5.
+    process: Option<OwnedFd>,
     pub rank: Mutex<Rank>,
     ended: AtomicBool,
     answers: Answers,
@@ -46,6 +53,11 @@ pub struct Client {
 impl Client {
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// The exit status of its process (wait(2)); absent until it was reaped, and before Linux 6.15.
+    pub(super) fn exit_status(&self) -> Option<i32> {
+        pidfd::exit_status(self.process.as_ref()?.as_fd()).ok().flatten()
     }
 
     /// Parses and applies one line.
@@ -77,10 +89,21 @@ impl Client {
 
     /// Sends the verdict of its predictions, where the client reads verdicts and this is not the last one.
     pub(super) fn answer(&self, answer: &Answer) {
-        let reads = lock(&self.rank).hello.as_ref().is_some_and(|hello| hello.verdicts == Some(true));
-        if reads && !self.ended() {
+        if self.reads_answers() {
             self.answers.send(answer);
         }
+    }
+
+    /// Sends what is to be said of the earlier runs of its command, likewise.
+    pub(super) fn tell_past(&self, past: &str) {
+        if self.reads_answers() {
+            self.answers.tell_past(past);
+        }
+    }
+
+    fn reads_answers(&self) -> bool {
+        let reads = lock(&self.rank).hello.as_ref().is_some_and(|hello| hello.verdicts == Some(true));
+        reads && !self.ended()
     }
 
     /// Marks the connection as ended.
@@ -129,6 +152,11 @@ impl Shared {
         }
     }
 
+    /// The process file system.
+    pub(super) fn proc(&self) -> PathBuf {
+        self.proc.clone()
+    }
+
     /// The user whose connection limit a process of this user id counts against.
     pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
         self.subordinates.owner(uid, now)
@@ -166,23 +194,28 @@ impl Shared {
         stream: &Arc<UnixStream>,
         quiet: Timestamp,
     ) -> Arc<Client> {
-        let key = peer.process(stream, &self.proc, quiet);
+        let (key, process) = peer.process_and_pidfd(stream, &self.proc, quiet).unzip();
         if key.is_none() {
             self.counts.unproven.fetch_add(1, Ordering::Relaxed);
         }
         let rank = Mutex::default();
         let (pid, uid) = (key.map(|key| key.pid), peer.uid);
+        let mut clients = lock(&self.clients);
+        // A process with several connections has one command line.
+        let other = clients.iter().find(|other| key.is_some() && other.key == key);
+        let line = other.map_or_else(Arc::default, |other| Arc::clone(&other.line));
         let client = Arc::new(Client {
             number,
             pid,
             uid,
             payer,
             key,
+            line,
+            process: process.flatten(),
             rank,
             ended: AtomicBool::new(false),
             answers: Answers::new(stream),
         });
-        let mut clients = lock(&self.clients);
         if clients.len() > 2 * self.most {
             // The sampler has not run for long: clients that ended meanwhile are not reported.
             clients.retain(|client| !client.ended());

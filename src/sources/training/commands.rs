@@ -4,25 +4,27 @@
 //! process, by threads that may block; arguments may contain secrets, so that only a hash of them is kept.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 
 use super::client::Client;
-use super::rank::Rank;
+use super::rank::{Rank, printable};
 use super::rank_identity::RankIdentity;
-use crate::formats::messages::Hello;
-use crate::host::process::ProcRoot;
+use crate::formats::messages::{Bye, Hello};
 use crate::host::process::readers::{self, ReadRequests, ReadTarget};
+use crate::host::process::{self, ProcRoot};
 use crate::model::facts::Facts;
-use crate::model::fit::SizeUnit;
+use crate::model::fair::{Room, Table};
+use crate::model::fit::{ByeEnd, SizeUnit};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
-use crate::past_runs::{Command, ObservedRank, PastRuns, PhasePeak};
+use crate::past_runs::{Command, End, ObservedRank, Outcome, PastRuns, PhasePeak};
 
 /// How much of a command line is read, in bytes; the rest is not compared.
 const LONGEST: usize = 16 << 10;
@@ -31,38 +33,68 @@ const HASH: usize = 16;
 /// Arguments that differ between the ranks of one run.
 const OF_RANK: [&str; 2] = ["--local-rank=", "--local_rank="];
 
-/// The script of a process, and the hash of its arguments.
-type Line = (Label, Label);
+/// Most processes that have left whose exit statuses are awaited, divided between the users.
+const MOST_LEFT: usize = 512;
+/// How long the exit status of a process is awaited after its connection has ended, unless it still runs: its parent reads it
+/// first.
+const AWAITED: Duration = Duration::from_secs(3);
 
-/// The command lines of the connected ranks.
+/// The script of a process, and the hash of its arguments.
+pub(super) type CommandLine = (Label, Label);
+
+/// Reads the command lines of processes as soon as they connect: many die in their first step.
+#[derive(Debug)]
+pub(super) struct CommandLines {
+    proc: PathBuf,
+    requests: ReadRequests<()>,
+    has_requests: bool,
+}
+
+impl CommandLines {
+    pub(super) fn new(proc: PathBuf) -> Self {
+        Self { proc, requests: ReadRequests::new(readers::shared()), has_requests: false }
+    }
+
+    /// Requests the command line of a process that has connected, unless it is known.
+    pub(super) fn request(&mut self, client: &Client) {
+        let Some(key) = client.key.filter(|_| client.line.get().is_none()) else { return };
+        let (proc, found) = (self.proc.clone(), Arc::clone(&client.line));
+        let target = ReadTarget { key, uid: client.uid, comm: Label::default(), what: "cmdline" };
+        self.requests.request(target, move || {
+            let mut root = ProcRoot::new(proc);
+            let read = root.connect().ok().and_then(|()| line(&root, key));
+            // Another read of it may have been faster.
+            let _ = found.set(read);
+        });
+        self.has_requests = true;
+    }
+
+    /// Starts what was requested, without waiting, and drops the requests of processes that are not connected.
+    pub(super) fn turn(&mut self, connected: impl FnOnce() -> BTreeSet<ProcessKey>) {
+        if !self.has_requests {
+            return;
+        }
+        self.requests.start();
+        let connected = connected();
+        self.requests.keep(|key| connected.contains(&key));
+        self.has_requests = self.requests.are_pending();
+    }
+}
+
+/// Reports ranks to the memory of past runs.
 #[derive(Debug)]
 pub(super) struct Commands {
-    proc: PathBuf,
-    /// Absent until it could be opened.
-    root: Option<Arc<ProcRoot>>,
     past_runs: Arc<PastRuns>,
-    requests: ReadRequests<Option<Line>>,
-    /// Absent where it could not be read.
-    known: HashMap<ProcessKey, Option<Line>>,
+    /// The processes whose connections have ended and whose exit statuses are not known, and since when.
+    left: Table<u32, ProcessKey, (Arc<Client>, Timestamp)>,
 }
 
 impl Commands {
-    pub(super) fn new(proc: PathBuf, past_runs: Arc<PastRuns>) -> Self {
-        let requests = ReadRequests::new(readers::shared());
-        Self { proc, root: None, past_runs, requests, known: HashMap::new() }
+    pub(super) fn new(past_runs: Arc<PastRuns>) -> Self {
+        Self { past_runs, left: Table::new(MOST_LEFT) }
     }
 
-    fn root(&mut self) -> Option<Arc<ProcRoot>> {
-        if self.root.is_none() {
-            let mut root = ProcRoot::new(self.proc.clone());
-            root.connect().ok()?;
-            self.root = Some(Arc::new(root));
-        }
-        self.root.clone()
-    }
-
-    /// Reads the command lines of new ranks, and reports all ranks; `ended` are those whose connections have ended. Returns what
-    /// is to be said of the earlier runs of each.
+    /// Reports all ranks; `ended` are those whose connections have ended. Returns what is to be said of the earlier runs of each.
     pub(super) fn turn(
         &mut self,
         current: &[(&Arc<Client>, RankIdentity)],
@@ -70,66 +102,90 @@ impl Commands {
         facts: &Facts,
         at: Timestamp,
     ) -> BTreeMap<ProcessKey, String> {
-        let all = || current.iter().chain(ended);
-        let root = self.root();
-        for (key, root) in current.iter().filter_map(|(client, _)| Some((client.key?, root.as_ref()?))) {
-            let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
-            if let Some(row) = row.filter(|row| row.key == key && !self.known.contains_key(&key)) {
-                let target = ReadTarget { key, uid: row.uid, comm: row.comm.clone(), what: "cmdline" };
-                let root = Arc::clone(root);
-                self.requests.request(target, move || line(&root, key.pid));
-            }
-        }
-        let is_seen = |key: ProcessKey| all().any(|(client, _)| client.key == Some(key));
-        self.requests.keep(is_seen);
-        for (key, answer) in self.requests.answers() {
-            self.known.insert(key, answer.flatten());
-        }
-        self.known.retain(|key, _| is_seen(*key));
-        let observed: Vec<ObservedRank> =
-            all().filter_map(|(client, identity)| self.observed(client, identity)).collect();
+        let observed: Vec<ObservedRank> = current
+            .iter()
+            .chain(ended)
+            .filter_map(|(client, identity)| observed(client, identity, facts))
+            .collect();
         let is_running = |key: ProcessKey| {
             let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
             row.is_some_and(|row| row.key == key && !matches!(row.state, b'Z' | b'X'))
         };
+        for (client, _) in ended {
+            let Some(key) = client.key else { continue };
+            let oldest = |_: &ProcessKey, (_, since): &(Arc<Client>, Timestamp)| since.monotonic();
+            if self.left.contains_key(&key)
+                || !matches!(self.left.make_room(client.payer, oldest), Room::Refused)
+            {
+                self.left.insert(client.payer, key, (Arc::clone(client), at));
+            }
+        }
+        let mut exits = Vec::new();
+        self.left.retain(|key, (client, since)| {
+            let status = client.exit_status();
+            exits.extend(status.map(|status| (*key, status)));
+            status.is_none() && (is_running(*key) || at.since(*since) < AWAITED)
+        });
         let killed: Vec<_> = facts.oom_victims.iter().map(|victim| victim.process).collect();
-        self.past_runs.tick(&observed, &killed, is_running, at)
+        self.past_runs.tick(&observed, &killed, &exits, is_running, at)
     }
+}
 
-    fn observed(&self, client: &Client, identity: &RankIdentity) -> Option<ObservedRank> {
-        let process = client.key?;
-        let (script, arguments_hash) = self.known.get(&process)?.clone()?;
-        let rank = lock(&client.rank);
-        let hello = rank.hello.as_ref()?;
-        let [parameters, trainable] = shape(&rank, hello);
-        let peaks = rank.predictions.iter().filter_map(|prediction| {
-            let bytes = prediction.measured?.get();
-            Some(PhasePeak { phase: prediction.phase, resource: prediction.medium, bytes })
-        });
-        let per_token = rank.predictions.iter().filter_map(|prediction| {
-            prediction.size.filter(|size| size.unit == SizeUnit::Tokens).map(|size| size.per_unit)
-        });
-        Some(ObservedRank {
-            process,
-            payer: client.payer,
-            command: Command {
-                user_id: client.uid,
-                script,
-                arguments_hash,
-                world_size: hello.world.unwrap_or(1),
-                parameters,
-                trainable,
-            },
-            workload: identity.workload.clone(),
-            run: identity.run.clone(),
-            has_ended: client.ended(),
-            said_bye: rank.bye.is_some(),
-            step: rank.step,
-            ooms: rank.ooms,
-            peaks: peaks.collect(),
-            bytes_per_token: per_token.reduce(f64::max),
-        })
-    }
+/// What the memory of past runs is told of a rank; absent where its command is not known.
+fn observed(client: &Client, identity: &RankIdentity, facts: &Facts) -> Option<ObservedRank> {
+    let process = client.key?;
+    let (script, arguments_hash) = client.line.get()?.clone()?;
+    let rank = lock(&client.rank);
+    let hello = rank.hello.as_ref()?;
+    let [parameters, trainable] = shape(&rank, hello);
+    let peaks = rank.predictions.iter().filter_map(|prediction| {
+        let bytes = prediction.measured?.get();
+        Some(PhasePeak { phase: prediction.phase, resource: prediction.medium, bytes })
+    });
+    let per_token = rank.predictions.iter().filter_map(|prediction| {
+        prediction.size.filter(|size| size.unit == SizeUnit::Tokens).map(|size| size.per_unit)
+    });
+    let row = facts.processes.as_ref().and_then(|table| table.get(process.pid));
+    let resident = row.filter(|row| row.key == process).map(|row| row.rss.get());
+    let on_devices = rank.devices.values().filter_map(|device| device.allocated_peak);
+    Some(ObservedRank {
+        process,
+        payer: client.payer,
+        command: Command {
+            user_id: client.uid,
+            script,
+            arguments_hash,
+            world_size: hello.world.unwrap_or(1),
+            parameters,
+            trainable,
+        },
+        workload: identity.workload.clone(),
+        run: identity.run.clone(),
+        has_ended: client.ended(),
+        outcome: rank.bye.as_ref().map(outcome),
+        phase: rank.phase_now().cloned().unwrap_or_default(),
+        has_begun: !rank.phases.is_empty() || rank.predictions.iter().next().is_some(),
+        step: rank.step,
+        ooms: rank.ooms,
+        peaks: peaks.collect(),
+        life_peaks: [on_devices.max(), resident.max(rank.resident_peak)],
+        bytes_per_token: per_token.reduce(f64::max),
+    })
+}
+
+/// How a process said that it ends.
+fn outcome(bye: &Bye) -> Outcome {
+    let text = |text: &Option<String>| printable(text.as_deref().unwrap_or_default());
+    let (end, has_cause) = match bye.end {
+        None | Some(ByeEnd::Finished) => (End::Finished, false),
+        Some(ByeEnd::Exception) => (End::Exception, true),
+        Some(ByeEnd::OutOfMemory) => (End::OutOfMemory, true),
+        Some(ByeEnd::Aborted) => (End::Aborted, false),
+        Some(ByeEnd::Interrupted) => (End::Terminated, true),
+        Some(ByeEnd::Failed) => (End::Failed, true),
+    };
+    let cause = if has_cause { text(&bye.reason) } else { Label::default() };
+    Outcome { end, cause, resource: bye.resource, phase: text(&bye.phase) }
 }
 
 /// Elements of all parameters of the model, and of those that are trained.
@@ -140,19 +196,22 @@ fn shape(rank: &Rank, hello: &Hello) -> [Option<u64>; 2] {
     [parameters, trainable]
 }
 
-fn line(root: &ProcRoot, pid: u32) -> Option<Line> {
-    let mut buffer = Vec::new();
+fn line(root: &ProcRoot, key: ProcessKey) -> Option<CommandLine> {
+    let (mut buffer, pid) = (Vec::new(), key.pid);
     // The read takes the lock of the process's memory, so a process with a pending signal is not read.
     let text = root.read(pid, "status", &mut buffer).ok()?;
-    if crate::host::process::status(text).signalled {
+    if process::status(text).signalled {
         return None;
     }
-    parsed(root.read_memory(pid, "cmdline", &mut buffer, LONGEST).ok()?)
+    let line = parsed(root.read_memory(pid, "cmdline", &mut buffer, LONGEST).ok()?);
+    // Checked last: no other process had the pid while this one existed.
+    let stat = process::stat(root.read(pid, "stat", &mut buffer).ok()?)?;
+    line.filter(|_| stat.start == key.start)
 }
 
 /// The script of a command line, and the hash of its arguments: without options of the interpreter before the script, and
 /// without arguments that differ between ranks.
-fn parsed(text: &[u8]) -> Option<Line> {
+fn parsed(text: &[u8]) -> Option<CommandLine> {
     let arguments: Vec<_> = text.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     let (program, rest) = arguments.split_first()?;
     let is_python = file_name(program).starts_with("python");

@@ -21,6 +21,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::client::{Client, ClientState, Shared};
+use super::commands::CommandLines;
 use super::counts::{Refused, Wrong};
 use super::lines::{LineLimits, Lines};
 use super::options::Options;
@@ -151,6 +152,8 @@ pub(super) struct Listener {
     /// When the socket's file was last checked.
     checked: Timestamp,
     connections: Table<u32, u64, Connection>,
+    /// The command lines of processes that have connected.
+    command_lines: CommandLines,
     /// Bytes of incomplete lines by user.
     kept: HashMap<u32, usize>,
     /// Paused clients, and until when.
@@ -173,7 +176,7 @@ impl Listener {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         let certain = UnixStream::pair().is_ok_and(|(one, _)| peer::is_certain(one));
-        let connections = Table::new(shared.most());
+        let (connections, command_lines) = (Table::new(shared.most()), CommandLines::new(shared.proc()));
         Ok(Self {
             wake,
             clock,
@@ -188,6 +191,7 @@ impl Listener {
             without: None,
             checked: clock(),
             connections,
+            command_lines,
             kept: HashMap::new(),
             paused: Vec::new(),
             next: WAKE + 1,
@@ -329,6 +333,7 @@ impl Listener {
         self.next += 1;
         let stream = Arc::new(stream);
         let client = self.shared.greet(number, peer, payer, &stream, self.quiet);
+        self.command_lines.request(&client);
         let connection = Connection {
             stream,
             client,
@@ -405,6 +410,8 @@ impl Listener {
 
     /// Resumes paused clients and discards lines that were never completed.
     fn look_after(&mut self, now: Timestamp) {
+        let connected = self.connections.values().filter_map(|connection| connection.client.key);
+        self.command_lines.turn(|| connected.collect());
         let (due, paused): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.paused).into_iter().partition(|(until, _)| until.since(now).is_zero());
         self.paused = paused;

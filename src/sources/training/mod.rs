@@ -118,7 +118,7 @@ impl Training {
         let ring = Ring::new(options.timeline);
         Self {
             options,
-            commands: Commands::new(proc.clone(), past_runs),
+            commands: Commands::new(past_runs),
             proc,
             passwd,
             checkpoints,
@@ -201,16 +201,7 @@ impl Training {
             (Some(identity), _) => identity.clone(),
             (None, Some((identity, _))) => identity,
             // It connected and ended between two samples, so that no other process can have had its rank.
-            (None, None) => {
-                let rank = Label::from(hello.rank.unwrap_or(0));
-                RankIdentity {
-                    workload: Label::default(),
-                    key: None,
-                    rank,
-                    gpus: Vec::new(),
-                    run: Label::default(),
-                }
-            }
+            (None, None) => RankIdentity { rank: hello.rank.unwrap_or(0).into(), ..RankIdentity::default() },
         };
         self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
         let entry = |event: rank::ReportedEvent| Entry {
@@ -230,7 +221,7 @@ impl Training {
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
             let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
-            let why = rank.bye.as_ref().filter(|why| !why.is_empty());
+            let why = rank.bye.as_ref().and_then(|bye| bye.reason.as_deref()).filter(|why| !why.is_empty());
             let event = rank::ReportedEvent {
                 unix_seconds,
                 kind: EntryKind::End,
@@ -307,7 +298,8 @@ impl Source for Training {
         let mut left = Vec::new();
         for (client, ended) in &clients {
             let before = self.known.get(&client.number).map(|(identity, _)| identity.clone());
-            left.extend(before.filter(|_| *ended).map(|identity| (client, identity)));
+            // One that ended before it had an identity is a run too.
+            left.extend(ended.then(|| (client, before.unwrap_or_default())));
             let identity = self.see(client, *ended, at, &mut identities, out);
             current.extend(identity.map(|identity| (client, identity)));
         }
@@ -318,6 +310,7 @@ impl Source for Training {
             let (client, identity) = &current[place];
             let before = out.over_budget();
             let past = client.key.and_then(|key| past.get(&key));
+            past.into_iter().for_each(|past| client.tell_past(past));
             self.show(client, identity, at, past, &mut efforts, out);
             *cut.entry(client.payer).or_default() += out.over_budget() - before;
         }

@@ -48,12 +48,14 @@ impl Predictions {
             certainty,
             peak,
             held: held.map(Bytes::new),
+            mapped: reported.mapped.map(Bytes::new),
             measured: measured.map(Bytes::new),
             free: reported.free.map(Bytes::new),
             step: step.unwrap_or(0),
             due_step: reported.due_step,
             size: reported.size.and_then(|size| size_of(&size)),
             basis: printable(&reported.basis.unwrap_or_default()),
+            sequence: reported.sequence,
             received: now,
         };
         self.0.insert(key, prediction);

@@ -9,8 +9,8 @@ use super::counts::Wrong;
 use super::predictions::Predictions;
 use super::rate::Rate;
 use crate::formats::messages::{
-    Body, Checkpoint, DeviceMemory, Event, Evidence, Grown, Hello, Measure, Mem, Message, Oom, Params, Phase,
-    Step, Turn,
+    Body, Bye, Checkpoint, DeviceMemory, Event, Evidence, Grown, Hello, Measure, Mem, Message, Oom, Params,
+    Phase, Step, Turn,
 };
 use crate::model::checkpoint::CheckpointState;
 use crate::model::histogram::Buckets;
@@ -99,6 +99,8 @@ pub struct Rank {
     pub memory_at: BTreeMap<u16, Timestamp>,
     /// Page-locked memory, in bytes.
     pub pinned: Option<u64>,
+    /// The highest resident memory since its start, in bytes.
+    pub resident_peak: Option<u64>,
     /// Parameters, gradients and optimizer states of the model.
     pub params: Option<Box<Params>>,
     /// What it predicts of its next phases.
@@ -111,8 +113,8 @@ pub struct Rank {
     pub ooms: u64,
     /// Messages that its client dropped.
     pub dropped: Option<u64>,
-    /// The reason in its `bye` message, once received.
-    pub bye: Option<String>,
+    /// Its `bye` message, once received.
+    pub bye: Option<Bye>,
     /// When its last message was received.
     pub last_message: Option<Timestamp>,
     events: Vec<ReportedEvent>,
@@ -144,7 +146,7 @@ impl Rank {
             Body::Params(params) => self.params = Some(params),
             Body::Prediction(prediction) => self.predictions.add(*prediction, now)?,
             Body::Evidence(evidence) => self.evidence(&evidence, at)?,
-            Body::Bye(bye) => self.bye = Some(bye.reason.unwrap_or_default()),
+            Body::Bye(bye) => self.bye = Some(bye),
             Body::Unknown => {}
         }
         match decreased.0 {
@@ -225,6 +227,7 @@ impl Rank {
 
     fn mem(&mut self, mem: Mem, now: Timestamp, decreased: &mut Decreased) {
         self.pinned = mem.pinned.or(self.pinned);
+        self.resident_peak = self.resident_peak.max(mem.resident_peak);
         for (ordinal, mut reported) in mem.devices.into_iter().flatten() {
             let known = self.devices.entry(ordinal).or_default();
             let (mut retries, mut ooms) = (known.retries, known.ooms);

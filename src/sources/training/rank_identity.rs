@@ -9,7 +9,7 @@ use crate::model::facts::{EnvironmentRank, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RankIdentity {
     /// The name of its workload; empty if the process belongs to none.
     pub(super) workload: Label,

@@ -1,6 +1,6 @@
 //! The readings of an incident: as CSV for `memwarden replay` and `plot`, and as a chart.
 
-use super::text::signal_name;
+use crate::model::format;
 use crate::model::label::Label;
 use crate::model::units::Unit as _;
 use crate::plot::Chart;
@@ -82,7 +82,9 @@ fn mark(incident: &Incident, at: &Move) -> String {
 
 /// A step in few words, without its process.
 fn named(step: &serde_json::Value) -> String {
-    step["signal"].as_u64().map_or_else(|| step["do"].as_str().unwrap_or("?").replace('_', " "), signal_name)
+    step["signal"]
+        .as_u64()
+        .map_or_else(|| step["do"].as_str().unwrap_or("?").replace('_', " "), format::signal)
 }
 
 /// The chart of memory use, with the transitions and their steps marked.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::model::format;
 use crate::model::printable;
 use crate::model::units::Bytes;
 use crate::plot::{TimeAxis, duration, moment};
@@ -132,23 +133,10 @@ fn rested_on(value: &Value) -> Option<String> {
     Some(text)
 }
 
-/// The name of a signal.
-pub(super) fn signal_name(number: u64) -> String {
-    match number {
-        1 => "SIGHUP".to_owned(),
-        2 => "SIGINT".to_owned(),
-        9 => "SIGKILL".to_owned(),
-        10 => "SIGUSR1".to_owned(),
-        12 => "SIGUSR2".to_owned(),
-        15 => "SIGTERM".to_owned(),
-        number => format!("signal {number}"),
-    }
-}
-
 /// The name of a step of the audit log in the report.
 fn named(step: &Value) -> String {
     match (step["do"].as_str(), step["signal"].as_u64()) {
-        (_, Some(number)) => format!("{} to pid {}", signal_name(number), step["process"]["pid"]),
+        (_, Some(number)) => format!("{} to pid {}", format::signal(number), step["process"]["pid"]),
         (Some("record"), _) => "write the incident record".to_owned(),
         (Some("await"), _) => "wait for the checkpoint acknowledgement".to_owned(),
         (Some("ask_run"), _) => {

@@ -71,6 +71,8 @@ fn the_examples_become_series_until_the_connection_closes() {
             memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="optimizer",resource="device",device="0",gpu="2",estimate="p90"} 48318382080
             memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="step",resource="device",device="0",gpu="2",estimate="p50"} 89120571392
             memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="step",resource="device",device="0",gpu="2",estimate="p90"} 90194313216
+            memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="save",resource="host",estimate="p50"} 6442450944
+            memwarden_fit_predicted_peak_bytes{workload="slurm/17",rank="3",phase="save",resource="host",estimate="p90"} 6442450944
             memwarden_fit_measured_peak_bytes{workload="slurm/17",rank="3",phase="step",resource="device",device="0",gpu="2"} 76450627584
             memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saving"} 0
             memwarden_training_checkpoint_state{workload="slurm/17",rank="3",state="saved"} 0
@@ -171,7 +173,12 @@ fn a_verdict_reaches_the_process_that_reads_verdicts() {
     let (mut reads, mut other) = (world.connect(), world.connect());
     world.send(&mut reads, "{\"type\":\"hello\",\"v\":1,\"verdicts\":true}\n");
     world.send(&mut other, HELLO);
-    let answer = Answer { process: world.own, verdict: Verdict::Tight, text: "1 GiB is left".to_owned() };
+    let answer = Answer {
+        process: world.own,
+        verdict: Verdict::Tight,
+        text: "1 GiB is left".to_owned(),
+        sequence: None,
+    };
     for foreign in [true, false] {
         let process =
             ProcessKey { pid: answer.process.pid, start: answer.process.start + u64::from(foreign) };
