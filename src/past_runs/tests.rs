@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::fit::{Medium, Phase};
 
 fn command(user: u32, script: &str) -> Command {
     Command {

@@ -114,8 +114,11 @@ fn the_end_of_the_last_runs_is_told_at_the_next_start() {
         (message["type"] == "past").then(|| message["text"].clone())
     });
     assert_eq!(told.unwrap(), died);
-    let node: Value = serde_json::from_str(&daemon.get("/api/v1/node").body).unwrap();
-    assert_eq!(node["fits"][0]["past"], died);
+    let shown = wait_for("the row of the prediction", SOON, || {
+        let node: Value = serde_json::from_str(&daemon.get("/api/v1/node").body).unwrap();
+        node["fits"][0]["past"].as_str().map(str::to_owned)
+    });
+    assert_eq!(shown, died);
     assert_eq!(daemon.get("/api/v1/past-runs").code, 403, "this address cannot tell users apart");
 
     let url = daemon.socket_url();

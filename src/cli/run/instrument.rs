@@ -24,7 +24,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 34] = client! {
+const PACKAGE: [(&str, &str); 35] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -32,6 +32,7 @@ const PACKAGE: [(&str, &str); 34] = client! {
     "_auto.py"
     "_base.py"
     "_checkpoints.py"
+    "_ending.py"
     "_evidence.py"
     "_fit.py"
     "_fit_optimizer.py"
