@@ -23,7 +23,6 @@ use crate::protection::options::Protection;
 use crate::protection::types::run_request::{RunOutcome, RunRequest};
 use crate::report::Page;
 use crate::report::text::{table, wrapped};
-use crate::report::verdict::Shown as _;
 
 /// How long the daemon of this node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -78,11 +77,11 @@ impl Args {
             writeln!(text, "\n{name}: {} {members}, {} left out{whys}", job.members, job.left_out)?;
             if let Some(unfit) = job.unfit {
                 let refusal = format!("nothing would be done: {unfit}");
-                writeln!(text, "  {}", Health::Critical.marked(&refusal, page))?;
+                writeln!(text, "  {}", page.marked(Health::Critical, &refusal))?;
             }
             let own = reported.iter().filter(|own| own.workload == job.name);
             for line in own.flat_map(Target::cannot_save_text) {
-                writeln!(text, "  {}", Health::Warning.marked(&escaped(&line), page))?;
+                writeln!(text, "  {}", page.marked(Health::Warning, &escaped(&line)))?;
             }
             let mut before = None;
             let rows = job.steps.iter().map(|step| {
@@ -131,9 +130,9 @@ const fn level(outcome: RunOutcome) -> Health {
 /// The result of a drill in one line; `well` is whether there are steps.
 fn verdict(well: bool, fails: bool, page: Page) -> String {
     match (well, fails) {
-        (_, true) => Health::Critical.marked("A step would fail.", page),
-        (true, false) => Health::Ok.marked("Every step would work.", page),
-        (false, false) => Health::Unknown.marked("No process was found that a step could reach.", page),
+        (_, true) => page.marked(Health::Critical, "A step would fail."),
+        (true, false) => page.marked(Health::Ok, "Every step would work."),
+        (false, false) => page.marked(Health::Unknown, "No process was found that a step could reach."),
     }
 }
 
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(told(false, false), "No process was found that a step could reach.");
         let page = Page { columns: Some(80), paint: Paint::Colors };
         assert_eq!(verdict(true, true, page), "\x1b[1;31m!! A step would fail.\x1b[0m");
-        assert_eq!(level(RunOutcome::NoHandler).marked("x", page), "\x1b[1;31m!! x\x1b[0m");
-        assert_eq!(level(RunOutcome::NoJob).marked("x", page), "\x1b[35m? x\x1b[0m");
+        assert_eq!(page.marked(level(RunOutcome::NoHandler), "x"), "\x1b[1;31m!! x\x1b[0m");
+        assert_eq!(page.marked(level(RunOutcome::NoJob), "x"), "\x1b[35m? x\x1b[0m");
     }
 }

@@ -3,7 +3,7 @@
 
 use time::UtcDateTime;
 
-use super::units::{self, Bytes};
+use super::units::{self, Bytes, MIB};
 
 /// Text in place of a value that is not known.
 pub const UNKNOWN: &str = "–";
@@ -31,7 +31,6 @@ pub fn rates(all: &[Option<f64>]) -> impl Fn(f64) -> String + use<> {
 }
 
 fn rate_beside(per_second: f64, largest: f64) -> String {
-    const MIB: f64 = 1_048_576.0;
     let sign = if per_second > 0.0 { "+" } else { "" };
     let (factor, unit) = match largest.abs() {
         rate if rate >= MIB => (1.0, "s"),

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// Bytes of a mebibyte and of a gibibyte, for amounts that are computed as floats.
+pub const MIB: f64 = 1_048_576.0;
+pub const GIB: f64 = 1_073_741_824.0;
+
 /// A quantity of a metric, in the base unit that Prometheus requires.
 pub trait Unit: Copy + fmt::Debug {
     /// Unit suffix of the Prometheus name (before `_total`), or empty.

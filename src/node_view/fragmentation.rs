@@ -66,9 +66,7 @@ fn cause(rank: &Rank) -> String {
 mod tests {
     use super::*;
     use crate::model::outlook::{Forecast, Tte};
-
-    const GIB: f64 = 1_073_741_824.0;
-
+    use crate::model::units::GIB;
     fn allocator() -> Allocator {
         Allocator {
             allocated: Some(47.0 * GIB),

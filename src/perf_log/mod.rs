@@ -12,6 +12,7 @@ pub mod table;
 pub mod tensorboard;
 pub mod text;
 
+use crate::model::units::GIB;
 use time::UtcDateTime;
 
 /// One step of a job. Unknown values are absent, in every format.
@@ -40,8 +41,6 @@ pub struct StepRow {
 }
 
 const TERA: f64 = 1e12;
-const GIB: f64 = 1_073_741_824.0;
-
 /// A time as `2025-06-24 11:27:20`, in UTC; a time beyond the years of four digits is written in seconds since 1970.
 fn stamp(unix_seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "a saturated value is not a valid time")]

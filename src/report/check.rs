@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::text::Page;
-use super::verdict::Shown as _;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::{NodeView, Problem, TOO_FEW};
@@ -90,7 +89,7 @@ impl CheckReport {
         let word = self.health.word();
         self.message
             .strip_prefix(word)
-            .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", self.health.painted(word, page)))
+            .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", page.painted(self.health, word)))
     }
 }
 

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::text::{self, Page};
-use super::verdict::Shown as _;
 use crate::cluster::{Cluster, Named, Past};
 use crate::model::format::percent;
 use crate::model::health::Health;
@@ -88,7 +87,7 @@ fn with_gaps(points: &[(f64, f64)], step: f64) -> Vec<(f64, Option<f64>)> {
 }
 
 fn head(cluster: &Cluster, page: Page, text: &mut String) {
-    text.push_str(&cluster.health().marked(&escaped(&cluster.sentence()), page));
+    text.push_str(&page.marked(cluster.health(), &escaped(&cluster.sentence())));
     text.push_str("\n\n");
 }
 

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::text::{self, Page};
-use super::verdict::Shown as _;
 use crate::model::ends::{End, ShownEnds};
 use crate::model::format;
 use crate::node_view::ends::{evidence, remarks, sentence};
@@ -40,7 +39,7 @@ fn table(ends: &[End], page: Page) -> String {
 
 /// One end with its evidence.
 pub(super) fn explained(end: &End, page: Page) -> String {
-    let mut out = end.health().marked(&sentence(end), page);
+    let mut out = page.marked(end.health(), &sentence(end));
     let mut line = |text: &str| {
         // Writing to a String succeeds.
         let _ = write!(out, "\n  {text}");

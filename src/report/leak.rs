@@ -8,7 +8,6 @@ use serde_json::json;
 use super::subjects::Growing;
 use super::text::table;
 use super::unseen;
-use super::verdict::Shown as _;
 use super::{About, Body, Named, Page, Recorder};
 use crate::model::finding::Subject;
 use crate::model::format::{self, bytes, duration, rate};
@@ -80,7 +79,7 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growing, no
     let pace = known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
     let since = known.since_unix_seconds.filter(|_| known.grows());
     let since = since.map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
-    let word = Health::from(state).painted(state.word(), page);
+    let word = page.painted(state.into(), state.word());
     text.push_str(&format!("  {}: {word}{pace}{since}.\n", named(subject, growth)));
     if is_part(subject) {
         // The same evidence and advice as that of its workload.

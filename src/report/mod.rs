@@ -27,7 +27,6 @@ mod tests;
 pub(crate) mod text;
 mod training;
 mod unseen;
-pub(crate) mod verdict;
 
 pub use check::{CheckReport, Scope};
 pub use cluster::{CLUSTER_SCHEMA, ClusterJson, cluster_chart, cluster_json, cluster_text};
@@ -46,7 +45,6 @@ use crate::model::finding::Subject;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
 use crate::node_view::{Gpu, NodeView, Situation};
-use verdict::Shown as _;
 
 use super::plot::report::{self as plotted, Clock};
 use crate::model::format;
@@ -239,7 +237,7 @@ fn whole(
     text.push_str(&body.text);
     unseen::rows(&mut text, unseen);
     if let Some((health, said)) = &result {
-        text.push_str(&format!("{}\n", health.marked(said, page)));
+        text.push_str(&format!("{}\n", page.marked(*health, said)));
     }
     text.push_str(&body.details);
     if let Some(share) = about.threshold.filter(|_| body.alarm) {

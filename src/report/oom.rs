@@ -5,7 +5,6 @@ use serde_json::json;
 use super::subjects::Limited;
 use super::text::table;
 use super::unseen;
-use super::verdict::Shown as _;
 use super::{About, Body, Named, Page, Recorder, leak};
 use crate::model::finding::Subject;
 use crate::model::format::{duration, elapsed};
@@ -60,7 +59,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
     let mut details = String::new();
     let problems = all.iter().filter(|(.., forecast)| forecast.health() >= Health::Warning);
     for (subject, resource, forecast) in problems.take(SHOWN) {
-        let word = forecast.health().painted(forecast.health().word(), page);
+        let word = page.painted(forecast.health(), forecast.health().word());
         let sure = forecast.confidence().map_or_else(String::new, |sure| format!(" (confidence {sure:.2})"));
         details.push_str(&format!("  {subject}: {word}, because {}{sure}.\n", forecast.rule.text()));
         details.push_str(&leak::grown(recorder, subject));
@@ -71,7 +70,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
         if worst > forecast.health() && worst == Health::Critical {
             details.push_str(&format!(
                 "  {subject}: was {} at {}.\n",
-                worst.painted(worst.word(), page),
+                page.painted(worst, worst.word()),
                 elapsed(at)
             ));
             details.push_str(&leak::grown(recorder, subject));

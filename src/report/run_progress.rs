@@ -127,9 +127,7 @@ fn outlook(recorder: &Recorder, name: &str) -> Outlook {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const GIB: f64 = 1_073_741_824.0;
-
+    use crate::model::units::GIB;
     fn progress(outlook: Outlook) -> RunProgress {
         let memory = Some((1.5 * GIB, 2.0 * GIB));
         RunProgress { seconds: 60.0, memory, gpu_memory: Some((10.0 * GIB, 12.0 * GIB)), outlook }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::verdict::Shown as _;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::table::{Cell, CellKind, Column, Row, Table};
@@ -32,6 +31,28 @@ pub struct Page {
     pub paint: Paint,
     /// Maximum width of tables in columns; absent for no limit.
     pub columns: Option<usize>,
+}
+
+impl Page {
+    /// A word that names a health itself, in its color (ECMA-48 SGR).
+    pub(crate) fn painted(self, health: Health, word: &str) -> String {
+        let color = match (self.paint, health) {
+            (Paint::Plain, _) => return word.to_owned(),
+            (Paint::Colors, Health::Ok) => "32",
+            (Paint::Colors, Health::Unknown) => "35",
+            (Paint::Colors, Health::Warning) => "33",
+            (Paint::Colors, Health::Critical) => "1;31",
+        };
+        format!("\x1b[{color}m{word}{RESET}")
+    }
+
+    /// A sentence of a health: with symbol and color on a terminal, else unchanged.
+    pub(crate) fn marked(self, health: Health, sentence: &str) -> String {
+        match self.columns {
+            None => sentence.to_owned(),
+            Some(_) => self.painted(health, &format!("{} {sentence}", health.symbol())),
+        }
+    }
 }
 
 impl From<Paint> for Page {
@@ -92,7 +113,7 @@ pub(crate) fn table(out: &mut String, table: &Table, page: Page) {
         if beside {
             let first = lines.next().unwrap_or_default();
             line.push_str(&" ".repeat(GAP));
-            line.push_str(&health.map_or_else(|| first.to_owned(), |health| health.painted(first, page)));
+            line.push_str(&health.map_or_else(|| first.to_owned(), |health| page.painted(health, first)));
         }
         end(out, &line);
         for rest in lines.filter(|rest| !rest.is_empty()) {
@@ -176,7 +197,7 @@ impl Layout {
         let width = self.widths[column];
         let cell = if column == 0 { shortened(cell, width) } else { cell.to_owned() };
         let pad = " ".repeat(width.saturating_sub(cell.width()));
-        let shown = health.map_or_else(|| cell.clone(), |health| health.painted(&cell, page));
+        let shown = health.map_or_else(|| cell.clone(), |health| page.painted(health, &cell));
         line.push_str(&" ".repeat(GAP));
         let is_number = self.columns[column].kind == CellKind::Number;
         let parts = if is_number { [&pad, &shown] } else { [&shown, &pad] };
@@ -290,6 +311,29 @@ pub(crate) fn shortened(name: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn symbols_are_on_terminals_only_and_color_is_never_alone() {
+        let shown = |page: Page| Health::ALL.map(|level| page.marked(level, "It leaks.")).join("\n");
+        assert_eq!(shown(Page::default()), ["It leaks."; 4].join("\n"));
+        let plain = Page { columns: Some(80), paint: Paint::Plain };
+        assert_eq!(shown(plain), "ok It leaks.\n? It leaks.\n! It leaks.\n!! It leaks.");
+        let colors = Page { paint: Paint::Colors, ..plain };
+        let colored = shown(colors);
+        assert_eq!(colored.lines().next(), Some("\x1b[32mok It leaks.\x1b[0m"));
+        // The colors are those that the output keeps.
+        assert_eq!(crate::model::printable::colored(&colored), colored);
+        let without = ["\x1b[32m", "\x1b[35m", "\x1b[33m", "\x1b[1;31m", "\x1b[0m"];
+        assert_eq!(without.iter().fold(colored, |text, color| text.replace(color, "")), shown(plain));
+    }
+
+    #[test]
+    fn a_word_of_a_level_needs_no_symbol() {
+        let page = Page { columns: Some(80), paint: Paint::Colors };
+        assert_eq!(page.painted(Health::Critical, "problem"), "\x1b[1;31mproblem\x1b[0m");
+        assert_eq!(Page::default().painted(Health::Critical, "problem"), "problem");
+    }
+
     #[test]
     fn columns_stand_under_each_other_whatever_their_color() {
         let own = || {

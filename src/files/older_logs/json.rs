@@ -4,10 +4,7 @@ use serde_json::Value;
 
 use super::{Clock, Quantity, Recording};
 use crate::formats::stamp;
-
-const MIB: f64 = 1_048_576.0;
-const GIB: f64 = 1_073_741_824.0;
-
+use crate::model::units::{GIB, MIB};
 /// The series of a document with a known format; invalid parts are left out.
 pub fn read(document: &Value) -> Option<Recording> {
     match document {

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use super::{Clock, LogError, Quantity, Recording};
 use crate::formats::log_lines::flagscale;
 use crate::formats::stamp;
-
-const MIB: f64 = 1_048_576.0;
-const GIB: f64 = 1_073_741_824.0;
+use crate::model::units::{GIB, MIB};
 /// Maximum length of a line: no tool writes longer ones, but a progress bar without line ends may.
 const LONGEST: usize = 64 * 1024;
 

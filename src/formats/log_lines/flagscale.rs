@@ -6,9 +6,7 @@
 use super::reading::Reading;
 use super::scan::scaled;
 use crate::formats::stamp;
-
-const GIB: f64 = 1_073_741_824.0;
-
+use crate::model::units::GIB;
 /// A row of FlagScale's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlagscaleRow {

@@ -4,9 +4,7 @@ use serde_json::{Map, Value};
 
 use super::reading::Reading;
 use super::scan::{self, scaled};
-
-const GIB: f64 = 1_073_741_824.0;
-
+use crate::model::units::GIB;
 pub(super) fn read(line: &str) -> Option<Reading> {
     if !line.starts_with('{') || !line.contains("\"current_steps\"") {
         return None;

@@ -6,9 +6,7 @@
 
 use super::reading::Reading;
 use super::scan::{self, after, number, whole};
-
-const MIB: f64 = 1_048_576.0;
-
+use crate::model::units::MIB;
 pub(super) fn read(line: &str) -> Option<Reading> {
     iteration(line).or_else(|| memory(line))
 }

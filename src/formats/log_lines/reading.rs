@@ -78,31 +78,12 @@ impl Reading {
                 }
             )*};
         }
-        newer!(
-            rank,
-            step,
-            steps_planned,
-            step_seconds,
-            tokens,
-            samples,
-            global_batch,
-            tokens_per_second,
-            tokens_per_second_per_gpu,
-            samples_per_second,
-            samples_per_second_per_gpu,
-            flops_per_gpu,
-            mfu,
-            learning_rate,
-            grad_norm,
-            loss_scale,
-            skipped,
-            allocated,
-            allocated_peak,
-            reserved,
-            reserved_peak,
-            retries,
-            ooms
-        );
+        newer! {
+            rank, step, steps_planned, step_seconds, tokens, samples, global_batch, tokens_per_second,
+            tokens_per_second_per_gpu, samples_per_second, samples_per_second_per_gpu, flops_per_gpu, mfu,
+            learning_rate, grad_norm, loss_scale, skipped, allocated, allocated_peak, reserved,
+            reserved_peak, retries, ooms
+        }
         for (phase, newer) in self.phases.iter_mut().zip(newer.phases) {
             *phase = newer.or(*phase);
         }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::host::clock;
+use crate::model::facts::ProcessRow;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -67,6 +68,12 @@ pub struct ReadTarget {
     pub comm: Label,
     /// The file or system call.
     pub what: &'static str,
+}
+
+impl ReadTarget {
+    pub fn of(row: &ProcessRow, what: &'static str) -> Self {
+        Self { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
+    }
 }
 
 /// A read that does not return.

@@ -9,7 +9,6 @@ use crate::node_view::ends::{remarks, sentence};
 use crate::node_view::table::{Cell, Row};
 use crate::report::Page;
 use crate::report::text as report_text;
-use crate::report::verdict::Shown as _;
 
 /// What a job used on one node: a heading, and a line for each quantity.
 pub(super) fn node(node: &NodeUse, page: Page) -> String {
@@ -22,7 +21,7 @@ pub(super) fn node(node: &NodeUse, page: Page) -> String {
     if let Some(end) = node.end.as_ref().filter(|end| end.is_abnormal()) {
         rows.push(row(
             "end",
-            end.health().marked(&[vec![sentence(end)], remarks(end)].concat().join(" "), page),
+            page.marked(end.health(), &[vec![sentence(end)], remarks(end)].concat().join(" ")),
         ));
     }
     if let Some(leftovers) = &node.leftovers {
@@ -77,8 +76,8 @@ fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
     let of_limit = share.map_or_else(String::new, |share| format!(" ({} of the limit)", percent(share)));
     let peak = format!("{}{of_limit}{basis}", shown(memory.peak_bytes));
     let peak = match (memory.peak_bytes, share) {
-        (None, _) => Health::Unknown.marked(&peak, page),
-        (_, Some(share)) if share >= NEAR_LIMIT => Health::Warning.marked(&peak, page),
+        (None, _) => page.marked(Health::Unknown, &peak),
+        (_, Some(share)) if share >= NEAR_LIMIT => page.marked(Health::Warning, &peak),
         _ => peak,
     };
     rows.push(row("peak memory", peak));
@@ -86,7 +85,7 @@ fn memory(memory: &JobMemory, page: Page, rows: &mut Vec<Row>) {
         rows.push(row("peak with page cache", size(bytes)));
     }
     let kills = if memory.oom_kills > 0 { Health::Critical } else { Health::Ok };
-    rows.push(row("OOM kills", kills.marked(&memory.oom_kills.to_string(), page)));
+    rows.push(row("OOM kills", page.marked(kills, &memory.oom_kills.to_string())));
     if let Some(bytes) = memory.suggested_request_bytes {
         rows.push(row("suggested request", format!("--mem={}M", bytes.div_ceil(1 << 20))));
     }

@@ -14,7 +14,6 @@ use crate::model::units::{Bytes, Ratio};
 use crate::node_view::table::Row;
 use crate::report::Page;
 use crate::report::text;
-use crate::report::verdict::Shown as _;
 
 pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, out: &mut String) {
     let summary = &report.summary;
@@ -46,7 +45,7 @@ pub(crate) fn checkpoint(report: &CheckpointReport<'_>, all: bool, page: Page, o
         Some(found) => values(found, report, page, out),
         None => {
             let unread = "Values were not read (--no-scan): NaN, Inf and zeros are not known.";
-            let _ = writeln!(out, "{}", Health::Unknown.marked(unread, page));
+            let _ = writeln!(out, "{}", page.marked(Health::Unknown, unread));
         }
     }
     adapter(report, out);
@@ -109,7 +108,7 @@ fn values(found: &Values<'_>, report: &CheckpointReport<'_>, page: Page, out: &m
             ),
         ),
     };
-    let _ = writeln!(out, "{}", level.in_part(!found.not_scanned.is_empty()).marked(&verdict, page));
+    let _ = writeln!(out, "{}", page.marked(level.in_part(!found.not_scanned.is_empty()), &verdict));
     if let Some(speed) = report.scan {
         let threads = format::counted(speed.threads, "thread");
         let _ = writeln!(

@@ -13,7 +13,6 @@ use crate::model::units::Bytes;
 use crate::node_view::table::{Cell, Row};
 use crate::report::Page;
 use crate::report::text;
-use crate::report::verdict::Shown as _;
 
 /// One snapshot.
 pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page, out: &mut String) {
@@ -48,7 +47,7 @@ pub(crate) fn report(file: &str, len: usize, analysis: &Analysis<'_>, page: Page
     for advice in &analysis.advice {
         // The only advice is `none` where nothing would help.
         let level = if advice.setting == "none" { Health::Ok } else { Health::Warning };
-        let setting = level.marked(&escaped(&advice.setting), page);
+        let setting = page.marked(level, &escaped(&advice.setting));
         let _ = writeln!(out, "  {setting}\n      {}", escaped(&advice.why));
     }
     if !analysis.notes.is_empty() {

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::vendor::Vendor;
-use self::watch::{DeviceState, Sample, Setup, Watcher};
+use self::watch::{DeviceState, Sample, Setup, Shared};
+use crate::host::apart;
 use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -28,6 +29,7 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 use crate::sources::Registration;
+use crate::sources::background::Background;
 use crate::sources::gpu::metrics as m;
 
 static VENDORS: &[&Vendor] = &[&amd::VENDOR, &intel::VENDOR];
@@ -62,29 +64,25 @@ pub static REGISTRATION: Registration = Registration {
             processes,
             vendors: VENDORS,
         };
-        Box::new(Drm { setup, watcher: None })
+        Box::new(Drm { setup, background: None })
     })
 };
 
 struct Drm {
     setup: Setup,
-    watcher: Option<Watcher>,
+    background: Option<Background<Shared>>,
 }
 
 impl Source for Drm {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let watcher = match self.watcher.take() {
-            Some(watcher) => watcher,
-            None => Watcher::start(self.setup.clone()).map_err(|error| {
-                let why = format!("cannot create the thread that finds GPUs: {error}");
-                SourceError::failed(Failure::of(&error), why)
-            })?,
-        };
-        let watcher = self.watcher.insert(watcher);
-        lock(&watcher.shared.processes).clone_from(&out.facts.processes);
+        let setup = self.setup.clone();
+        let shared = Background::of(&mut self.background, "finds GPUs", |shared, stopped| {
+            apart::spawn("gpu-clients", move || watch::find(&setup, &shared, &stopped))
+        })?;
+        lock(&shared.processes).clone_from(&out.facts.processes);
         // Held only while pointers are copied: the threads hold no lock while they read.
         let (searched, error, gpus) = {
-            let world = lock(&watcher.shared.world);
+            let world = lock(&shared.world);
             let states: Vec<DeviceState> = world.gpus.iter().map(|state| lock(state).clone()).collect();
             (world.searched, world.error.clone(), states)
         };

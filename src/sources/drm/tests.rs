@@ -441,7 +441,7 @@ fn wait(drm: &mut Drm, processes: &Arc<ProcessTable>, met: impl Fn(&str, &Result
 fn a_gpu_whose_read_hangs_ages_alone_and_one_that_disappears_is_lost() {
     let root = tree("intel.txt");
     replace_with_fifo(&root, "sys/class/drm/card1/device/tile0/gt0/freq0/act_freq");
-    let mut drm = Drm { setup: setup(&root), watcher: None };
+    let mut drm = Drm { setup: setup(&root), background: None };
     let processes = table(&[(200, 5, 1000)]);
     wait(&mut drm, &processes, |text, outcome| {
         text.contains(r#"memory_used_bytes{gpu="card0",uuid="pci-0000:03:00.0"} 2147483648"#)
@@ -495,7 +495,7 @@ fn the_workload_of_a_process_has_its_gpu_memory() {
 #[test]
 fn a_node_without_such_a_gpu_says_so() {
     let root = testing::root(&[("sys/class/drm/card0/device/vendor", "0x10de\n")]);
-    let mut drm = Drm { setup: setup(&root), watcher: None };
+    let mut drm = Drm { setup: setup(&root), background: None };
     open(&root, 10, 3, &client(1, 1));
     wait(&mut drm, &table(&[(10, 1, 0)]), |text, outcome| {
         let why = outcome.as_ref().map_or_else(ToString::to_string, |()| String::new());

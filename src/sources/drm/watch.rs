@@ -4,7 +4,6 @@
 //! ended. It has no descriptors of the daemon ([`crate::host::apart`]).
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::model::facts::ProcessTable;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
+use crate::sources::background::{Background, Stopped};
 
 /// Rounds between two searches for GPUs.
 const SEARCH: u32 = 30;
@@ -83,30 +83,9 @@ pub struct Shared {
     holders: Mutex<Option<Arc<Vec<Holder>>>>,
 }
 
-/// Handle of the threads; those that do not hang end when it is dropped.
-#[derive(Debug)]
-pub struct Watcher {
-    /// The exchanged data.
-    pub shared: Arc<Shared>,
-    _stop: Sender<()>,
-}
-
-impl Watcher {
-    /// Starts the thread that starts the others.
-    ///
-    /// # Errors
-    /// The operating system's error if no thread can be created.
-    pub fn start(setup: Setup) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let (stop, stopped) = channel();
-        let own = Arc::clone(&shared);
-        apart::spawn("gpu-clients", move || find(&setup, &own, &stopped))?;
-        Ok(Self { shared, _stop: stop })
-    }
-}
-
-fn find(setup: &Setup, shared: &Arc<Shared>, stopped: &Receiver<()>) {
-    let mut threads: Vec<(Arc<Mutex<DeviceState>>, Sender<()>)> = Vec::new();
+/// Finds GPUs and starts a thread for each, until the source is dropped.
+pub(super) fn find(setup: &Setup, shared: &Arc<Shared>, stopped: &Stopped) {
+    let mut threads: Vec<Background<Mutex<DeviceState>>> = Vec::new();
     let mut finder = Finder::default();
     for round in 0_u32.. {
         if round % SEARCH == 0 || threads.is_empty() {
@@ -119,14 +98,14 @@ fn find(setup: &Setup, shared: &Arc<Shared>, stopped: &Receiver<()>) {
             *lock(&shared.holders) = holders;
         }
         let pause = if threads.is_empty() { setup.interval * SEARCH } else { setup.interval };
-        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+        if !stopped.pause(pause) {
             return;
         }
     }
 }
 
 /// Starts a thread for each new GPU, and ends those of GPUs that have disappeared.
-fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<DeviceState>>, Sender<()>)>) {
+fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<Background<Mutex<DeviceState>>>) {
     let cards = match card::find(&setup.sys, setup.vendors) {
         Ok(cards) => cards,
         Err(error) => {
@@ -135,14 +114,14 @@ fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<Devi
             return;
         }
     };
-    threads.retain(|(state, _)| {
-        let mut state = lock(state);
+    threads.retain(|thread| {
+        let mut state = lock(&thread.shared);
         state.lost = !cards.iter().any(|card| card.is(&state.card));
         !state.lost
     });
     let mut error = None;
     for card in cards {
-        if threads.iter().any(|(state, _)| card.is(&lock(state).card)) {
+        if threads.iter().any(|thread| card.is(&lock(&thread.shared).card)) {
             continue;
         }
         let card = Arc::new(card);
@@ -154,32 +133,33 @@ fn search(setup: &Setup, shared: &Arc<Shared>, threads: &mut Vec<(Arc<Mutex<Devi
             reading: None,
             lost: false,
         };
-        let state = Arc::new(Mutex::new(state));
-        let (stop, stopped) = channel();
-        let (own, setup, shared) = (Arc::clone(&state), setup.clone(), Arc::clone(shared));
+        let (setup, shared) = (setup.clone(), Arc::clone(shared));
         let name = format!("gpu-{}", card.labels[0]);
-        match apart::spawn(&name, move || read(&setup, &shared, &own, &card, &stopped)) {
-            Ok(_) => threads.push((state, stop)),
+        let thread = Background::start(Mutex::new(state), |own, stopped| {
+            apart::spawn(&name, move || read(&setup, &shared, &own, &card, &stopped))
+        });
+        match thread {
+            Ok(thread) => threads.push(thread),
             Err(cause) => error = Some(format!("cannot create the thread {name}: {cause}")),
         }
     }
     let mut world = lock(&shared.world);
-    let current = |state: &Arc<Mutex<DeviceState>>| threads.iter().any(|(own, _)| Arc::ptr_eq(own, state));
+    let current = |state: &Arc<Mutex<DeviceState>>| threads.iter().any(|own| Arc::ptr_eq(&own.shared, state));
     // A GPU that was found again is not lost.
     let back = |state: &Arc<Mutex<DeviceState>>| {
         let uuid = lock(state).card.labels[1].clone();
-        threads.iter().any(|(own, _)| lock(own).card.labels[1] == uuid)
+        threads.iter().any(|own| lock(&own.shared).card.labels[1] == uuid)
     };
     let mut gpus: Vec<Arc<Mutex<DeviceState>>> =
         world.gpus.drain(..).filter(|gpu| !current(gpu) && !back(gpu)).collect();
     let surplus = gpus.len().saturating_sub(MOST_LOST);
     gpus.drain(..surplus);
-    gpus.extend(threads.iter().map(|(state, _)| Arc::clone(state)));
+    gpus.extend(threads.iter().map(|thread| Arc::clone(&thread.shared)));
     (world.searched, world.error, world.gpus) = (true, error, gpus);
 }
 
 /// Reads one GPU until the source is dropped.
-fn read(setup: &Setup, shared: &Shared, state: &Mutex<DeviceState>, card: &Card, stopped: &Receiver<()>) {
+fn read(setup: &Setup, shared: &Shared, state: &Mutex<DeviceState>, card: &Card, stopped: &Stopped) {
     let mut accounts = Accounts::default();
     let report = |file: &str| lock(state).reading = Some(file.into());
     let mut files = Files::new(&card.folder, card.vendor.hwmon, &report as Report<'_>);
@@ -192,7 +172,7 @@ fn read(setup: &Setup, shared: &Shared, state: &Mutex<DeviceState>, card: &Card,
             state.sample = Some(Arc::new(sample));
             state.sampled = Some(clock::now());
         }
-        if stopped.recv_timeout(setup.interval) != Err(RecvTimeoutError::Timeout) {
+        if !stopped.pause(setup.interval) {
             return;
         }
     }

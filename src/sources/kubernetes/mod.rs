@@ -9,7 +9,6 @@ mod names;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Flag, Seconds};
 use crate::sources::Registration;
+use crate::sources::background::Background;
 
 crate::options! {
     /// The options of the source.
@@ -50,7 +50,7 @@ pub static REGISTRATION: Registration = Registration {
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings, _| {
-        Box::new(Kubernetes { options: Options::read(settings), watcher: None })
+        Box::new(Kubernetes { options: Options::read(settings), background: None })
     })
 };
 
@@ -108,48 +108,29 @@ impl World {
     }
 }
 
-/// Handle of the thread; dropping it stops the thread.
-struct Watcher {
-    world: Arc<Mutex<World>>,
-    _stop: Sender<()>,
-}
-
-impl Watcher {
-    fn start(options: Options) -> std::io::Result<Self> {
-        let world = Arc::new(Mutex::new(World::default()));
-        let shared = Arc::clone(&world);
-        let (stop, stopped) = channel();
-        // Not `host::apart`: a runtime duplicates a descriptor of this process, and no user can mount below these paths.
-        thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
-            let mut own = World::default();
-            loop {
-                own.turn(&options, ANSWER_TIMEOUT);
-                (*lock(&shared)).clone_from(&own);
-                if stopped.recv_timeout(options.interval) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { world, _stop: stop })
-    }
-}
-
 struct Kubernetes {
     options: Options,
-    watcher: Option<Watcher>,
+    background: Option<Background<Mutex<World>>>,
 }
 
 impl Kubernetes {
     fn world(&mut self) -> Result<World, SourceError> {
-        if self.watcher.is_none() {
-            let started = Watcher::start(self.options.clone()).map_err(|error| {
-                let why = format!("cannot create the thread that queries the kubelet: {error}");
-                SourceError::failed(Failure::of(&error), why)
-            })?;
-            self.watcher = Some(started);
-        }
+        let options = self.options.clone();
+        let world = Background::of(&mut self.background, "queries the kubelet", |world, stopped| {
+            // Not `host::apart`: a runtime duplicates a descriptor of this process, and no user can mount below these paths.
+            thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
+                let mut own = World::default();
+                loop {
+                    own.turn(&options, ANSWER_TIMEOUT);
+                    (*lock(&world)).clone_from(&own);
+                    if !stopped.pause(options.interval) {
+                        return;
+                    }
+                }
+            })
+        })?;
         // Held only while pointers are copied.
-        Ok(self.watcher.as_ref().map(|watcher| lock(&watcher.world).clone()).unwrap_or_default())
+        Ok(lock(world).clone())
     }
 }
 
@@ -187,7 +168,7 @@ impl Source for Kubernetes {
     }
 
     fn finish(&mut self) {
-        self.watcher = None;
+        self.background = None;
     }
 }
 

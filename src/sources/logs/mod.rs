@@ -13,11 +13,12 @@ pub mod pattern;
 mod tests;
 mod watch;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use file::Refusal;
 use options::Options;
-use watch::{Hold, LogState};
+use watch::LogState;
 
 use crate::model::facts::Membership;
 use crate::model::label::Label;
@@ -26,6 +27,7 @@ use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
+use crate::sources::background::Background;
 
 /// The source of metrics from training logs.
 pub static REGISTRATION: Registration = Registration {
@@ -52,7 +54,7 @@ struct Logs {
 /// A path and the thread that follows it.
 struct Tail {
     path: Label,
-    hold: Option<Hold>,
+    follower: Option<Background<Mutex<LogState>>>,
 }
 
 impl Source for Logs {
@@ -68,7 +70,9 @@ impl Source for Logs {
         let mut all: Vec<LogState> = self
             .tails
             .iter()
-            .map(|tail| tail.hold.as_ref().map_or_else(LogState::default, |hold| lock(&hold.state).clone()))
+            .map(|tail| {
+                tail.follower.as_ref().map_or_else(LogState::default, |own| lock(&own.shared).clone())
+            })
             .collect();
         add_owners(&mut all, &out.facts.workload_of);
         put(&self.tails, &all, at, out);
@@ -80,7 +84,7 @@ impl Source for Logs {
 impl Tail {
     fn start(log: &options::Log, options: &Options) -> Self {
         let path = log.pattern.path().to_string_lossy().replace(char::is_control, "?").into();
-        Self { path, hold: Hold::start(log.clone(), options.clone()).ok() }
+        Self { path, follower: watch::start(log.clone(), options.clone()).ok() }
     }
 }
 
@@ -109,7 +113,7 @@ fn outcome(tails: &[Tail], all: &[LogState], began: Timestamp, at: Timestamp) ->
     let mut there = false;
     let mut refused = None;
     for (tail, state) in tails.iter().zip(all) {
-        if tail.hold.is_none() {
+        if tail.follower.is_none() {
             return Err(SourceError::failed(
                 Failure::Io,
                 format!("cannot create the thread that follows {}", tail.path),

@@ -175,7 +175,8 @@ fn at(second: u64) -> Timestamp {
 
 /// The series of these paths, without HELP and TYPE; `before` is what other sources put.
 fn shown(all: &[(&str, LogState)], now: Timestamp, mut before: Batch) -> String {
-    let tails: Vec<Tail> = all.iter().map(|(path, _)| Tail { path: (*path).into(), hold: None }).collect();
+    let tails: Vec<Tail> =
+        all.iter().map(|(path, _)| Tail { path: (*path).into(), follower: None }).collect();
     let seen: Vec<LogState> = all.iter().map(|(_, seen)| seen.clone()).collect();
     put(&tails, &seen, now, &mut before);
     let (families, dropped, _) = before.seal();
@@ -326,12 +327,12 @@ fn failures_are_reported() {
     let root = root(&[("folder/x", "")]);
     let path = root.path().join("folder");
     let mut refusing = watch(&path, None);
-    let tail = |hold| Tail { path: "/folder".into(), hold };
-    let hold = Hold::start(
+    let tail = |follower| Tail { path: "/folder".into(), follower };
+    let follower = watch::start(
         Log { pattern: Pattern::new(path).unwrap(), framework: None, workload: None },
         settings(),
     );
-    let tails = [tail(hold.ok())];
+    let tails = [tail(follower.ok())];
     let result =
         |seen: LogState, now| outcome(&tails, &[seen], at(1), at(now)).map_err(|error| error.to_string());
     refusing.pass(at(1));
@@ -369,7 +370,7 @@ fn a_private_log_of_root_where_a_group_can_write_is_refused_with_the_reason_and_
     std::fs::write(&file, "").unwrap();
     mode(&file, 0o640);
     let log = Log { pattern: Pattern::new(file.clone()).unwrap(), framework: None, workload: None };
-    let tails = [Tail { path: "/log".into(), hold: Hold::start(log, settings()).ok() }];
+    let tails = [Tail { path: "/log".into(), follower: watch::start(log, settings()).ok() }];
     let seen = watch(&file, None).pass(at(1));
     let why = outcome(&tails, &[seen], at(1), at(1)).unwrap_err().to_string();
     let begun = format!(

@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::file::{Counts, Follower, PassResult, Piece, Refusal};
@@ -16,6 +15,7 @@ use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
+use crate::sources::background::Background;
 
 /// Most passes over a file before the next file is read: 4 MiB.
 const PASSES: usize = 16;
@@ -276,38 +276,23 @@ fn last_number(path: &Path) -> Option<u32> {
     if digits.len() > 6 { None } else { digits.parse().ok() }
 }
 
-/// Handle of a thread; dropping it ends the thread at its next pass.
-#[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) state: Arc<Mutex<LogState>>,
-    _stop: Sender<()>,
-}
-
-impl Hold {
-    /// Starts a thread for a path.
-    ///
-    /// # Errors
-    /// The operating system's error if no thread can be created.
-    pub(super) fn start(log: Log, options: Options) -> io::Result<Self> {
-        let (stop, stopped) = channel();
-        let state = Arc::new(Mutex::new(LogState::default()));
-        let shared = Arc::clone(&state);
+/// Starts a thread that follows a path.
+///
+/// # Errors
+/// The operating system's error if no thread can be created.
+pub(super) fn start(log: Log, options: Options) -> io::Result<Background<Mutex<LogState>>> {
+    Background::start(Mutex::default(), |shared, stopped| {
         let interval = options.interval;
         let mut watch = Watch::new(log, options);
-        let run = move || run(&mut watch, &shared, &stopped, interval);
-        apart::spawn("log-tail", run)?;
-        Ok(Self { state, _stop: stop })
-    }
-}
-
-fn run(watch: &mut Watch, shared: &Mutex<LogState>, stopped: &Receiver<()>, interval: Duration) {
-    loop {
-        let state = watch.pass(clock::now());
-        // The lock is not held while files are read.
-        *lock(shared) = state;
-        match stopped.recv_timeout(interval) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-        }
-    }
+        apart::spawn("log-tail", move || {
+            loop {
+                let state = watch.pass(clock::now());
+                // The lock is not held while files are read.
+                *lock(&shared) = state;
+                if !stopped.pause(interval) {
+                    return;
+                }
+            }
+        })
+    })
 }

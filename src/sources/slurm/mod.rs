@@ -9,7 +9,6 @@ pub mod metrics;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
+use crate::sources::background::Background;
 use crate::sources::gpu::metrics as gpu;
 
 crate::options! {
@@ -46,36 +46,12 @@ pub static REGISTRATION: Registration = Registration {
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings, _| {
-        Box::new(Slurm { options: Options::read(settings), watcher: None })
+        Box::new(Slurm { options: Options::read(settings), background: None })
     })
 };
 
 /// The result of the last read; nothing before the first one.
 type World = Option<Result<Arc<Holders>, (Failure, String)>>;
-
-/// Handle of the thread; dropping it stops the thread.
-struct Watcher {
-    world: Arc<Mutex<World>>,
-    _stop: Sender<()>,
-}
-
-impl Watcher {
-    fn start(options: Options) -> std::io::Result<Self> {
-        let world = Arc::new(Mutex::new(None));
-        let shared = Arc::clone(&world);
-        let (stop, stopped) = channel();
-        thread::Builder::new().name("slurm".to_owned()).spawn(move || {
-            loop {
-                let read = look(&options.gpu_jobs);
-                *lock(&shared) = Some(read);
-                if stopped.recv_timeout(options.interval) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { world, _stop: stop })
-    }
-}
 
 fn look(folder: &Path) -> Result<Arc<Holders>, (Failure, String)> {
     holders::read(folder).map(Arc::new).map_err(|error| {
@@ -85,25 +61,30 @@ fn look(folder: &Path) -> Result<Arc<Holders>, (Failure, String)> {
 
 struct Slurm {
     options: Options,
-    watcher: Option<Watcher>,
+    background: Option<Background<Mutex<World>>>,
 }
 
 impl Source for Slurm {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        if self.watcher.is_none() {
-            let started = Watcher::start(self.options.clone()).map_err(|error| {
-                let why = format!("cannot create the thread that reads the jobs of GPUs: {error}");
-                SourceError::failed(Failure::of(&error), why)
-            })?;
-            self.watcher = Some(started);
-        }
+        let options = self.options.clone();
+        let world = Background::of(&mut self.background, "reads the jobs of GPUs", |world, stopped| {
+            thread::Builder::new().name("slurm".to_owned()).spawn(move || {
+                loop {
+                    let read = look(&options.gpu_jobs);
+                    *lock(&world) = Some(read);
+                    if !stopped.pause(options.interval) {
+                        return;
+                    }
+                }
+            })
+        })?;
         // Held only while a pointer is copied.
-        let world = self.watcher.as_ref().and_then(|watcher| lock(&watcher.world).clone());
+        let world = lock(world).clone();
         put(world, out)
     }
 
     fn finish(&mut self) {
-        self.watcher = None;
+        self.background = None;
     }
 }
 

@@ -100,7 +100,7 @@ fn the_thread_reads_the_folder() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("0"), "7 1000\n").unwrap();
     let options = Options { gpu_jobs: root.path().to_owned(), interval: Duration::from_secs(3600) };
-    let mut slurm = Slurm { options, watcher: None };
+    let mut slurm = Slurm { options, background: None };
     for _ in 0..3_000 {
         let mut out = node();
         if slurm.sample(Timestamp::from_secs(1), &mut out).is_ok() {

@@ -9,18 +9,22 @@ pub mod metrics;
 mod watcher;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::watcher::Request;
-use self::watcher::{Owners, SnapshotFile, Watch, Watcher};
+use self::watcher::{Owners, Shared, SnapshotFile, Watch};
 use crate::formats::snapshot_digest::{Device, Digest};
+use crate::host::apart;
 use crate::host::child::WorkerCommand;
 use crate::model::facts::{Facts, ReportedRank};
 use crate::model::label::Label;
+use crate::model::lock::lock;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Ratio, Seconds};
+use crate::sources::background::Background;
 use crate::sources::{Context, Registration};
 
 crate::options! {
@@ -81,7 +85,7 @@ struct Snapshots {
     max_memory: Bytes,
     proc: PathBuf,
     command: Option<WorkerCommand>,
-    watcher: Option<Watcher>,
+    background: Option<Background<Shared>>,
 }
 
 impl Snapshots {
@@ -97,29 +101,22 @@ impl Snapshots {
                 program: worker.program.clone(),
                 arguments: vec!["snapshot-digest".into()],
             }),
-            watcher: None,
+            background: None,
         }
     }
 
-    fn start(&mut self) -> Result<&Watcher, SourceError> {
-        if self.watcher.is_none() {
-            let Some(command) = self.command.clone() else {
-                return Err(SourceError::unavailable(
-                    "reading snapshots needs a separate process, which is disabled here",
-                ));
-            };
+    /// What is exchanged with the thread, which is started at the first call.
+    fn shared(&mut self) -> Result<&Shared, SourceError> {
+        let Some(command) = self.command.clone() else {
+            return Err(SourceError::unavailable(
+                "reading snapshots needs a separate process, which is disabled here",
+            ));
+        };
+        Background::of(&mut self.background, "reads snapshots", |shared, stopped| {
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
-            let started = Watcher::start(self.watches.clone(), self.scan_interval, reader);
-            self.watcher = Some(started.map_err(|error| {
-                SourceError::failed(
-                    Failure::Io,
-                    format!("cannot create the thread that reads snapshots: {error}"),
-                )
-            })?);
-        }
-        self.watcher
-            .as_ref()
-            .ok_or_else(|| SourceError::unavailable("the thread that reads snapshots did not start"))
+            let (watches, every) = (self.watches.clone(), self.scan_interval);
+            apart::spawn("snapshots", move || watcher::run(watches, every, &reader, &shared, &stopped))
+        })
     }
 }
 
@@ -128,9 +125,9 @@ impl Source for Snapshots {
         if self.watches.is_empty() {
             return Err(SourceError::unavailable("sources.snapshots.folders is empty"));
         }
-        let watcher = self.start()?;
-        watcher.set_owners(owners(&out.facts));
-        let known = watcher.known();
+        let shared = self.shared()?;
+        *lock(&shared.owners) = owners(&out.facts);
+        let known = Arc::clone(&lock(&shared.world));
         for watched in &known.watched {
             put(watched.name.clone(), &watched.known, out);
             out.facts.shortages.extend_from_slice(&watched.known.left_out);

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::folder::{self, Newest, Stamp};
 use crate::formats::snapshot_digest::Digest;
-use crate::host::apart;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
+use crate::sources::background::Stopped;
 
 /// Maximum time to read a snapshot.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -96,51 +95,31 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
     })
 }
 
-/// Handle of the thread; dropping it stops the thread.
-pub(super) struct Watcher {
-    world: Arc<Mutex<Arc<World>>>,
-    owners: Arc<Mutex<Owners>>,
-    _stop: Sender<()>,
+/// What the sampler and the thread exchange; held only while pointers are copied.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) world: Mutex<Arc<World>>,
+    pub(super) owners: Mutex<Owners>,
 }
 
-impl Watcher {
-    pub(super) fn start(watches: Vec<Watch>, every: Duration, reader: Reader) -> std::io::Result<Self> {
-        let world = Arc::new(Mutex::new(Arc::new(World::default())));
-        let shared = Arc::clone(&world);
-        let owners = Arc::new(Mutex::new(Owners::default()));
-        let shared_owners = Arc::clone(&owners);
-        let (stop, stopped) = channel();
-        apart::spawn("snapshots", move || {
-            let mut rounds: Vec<(Watch, Round)> =
-                watches.into_iter().map(|watch| (watch, Round::default())).collect();
-            loop {
-                for place in 0..rounds.len() {
-                    let (watch, round) = &mut rounds[place];
-                    let owners = lock(&shared_owners).clone();
-                    round.turn(watch, &reader, owners);
-                    let known = |(watch, round): &(Watch, Round)| Watched {
-                        name: watch.name.clone(),
-                        known: round.known.clone(),
-                    };
-                    let now = Arc::new(World { watched: rounds.iter().map(known).collect() });
-                    *lock(&shared) = now;
-                }
-                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { world, owners, _stop: stop })
-    }
-
-    /// Sets the users of the ranks' processes.
-    pub(super) fn set_owners(&self, owners: Owners) {
-        *lock(&self.owners) = owners;
-    }
-
-    pub(super) fn known(&self) -> Arc<World> {
-        // Held only while the pointer is copied.
-        Arc::clone(&lock(&self.world))
+/// Reads the folders until the source is dropped.
+pub(super) fn run(watches: Vec<Watch>, every: Duration, reader: &Reader, shared: &Shared, stopped: &Stopped) {
+    let mut rounds: Vec<(Watch, Round)> =
+        watches.into_iter().map(|watch| (watch, Round::default())).collect();
+    loop {
+        for place in 0..rounds.len() {
+            let (watch, round) = &mut rounds[place];
+            let owners = lock(&shared.owners).clone();
+            round.turn(watch, reader, owners);
+            let known = |(watch, round): &(Watch, Round)| Watched {
+                name: watch.name.clone(),
+                known: round.known.clone(),
+            };
+            *lock(&shared.world) = Arc::new(World { watched: rounds.iter().map(known).collect() });
+        }
+        if !stopped.pause(every) {
+            return;
+        }
     }
 }
 

@@ -122,7 +122,7 @@ impl Files {
             self.kept += 1;
         }
         let (file, root) = (kept.clone(), Arc::clone(&self.root));
-        self.io.request(target(row, "io"), move || {
+        self.io.request(ReadTarget::of(row, "io"), move || {
             let mut buffer = Vec::new();
             match file {
                 Some(file) => file.read(&mut buffer),
@@ -135,7 +135,7 @@ impl Files {
     /// Requests the proportional set size; the read waits for the lock of the process's memory.
     fn request_pss(&mut self, row: &ProcessRow) {
         let (pid, root) = (row.key.pid, Arc::clone(&self.root));
-        self.pss.request(target(row, "smaps_rollup"), move || {
+        self.pss.request(ReadTarget::of(row, "smaps_rollup"), move || {
             root.read(pid, "smaps_rollup", &mut Vec::new()).ok().and_then(process::pss)
         });
     }
@@ -145,10 +145,6 @@ impl Files {
     pub(super) fn release(&mut self, member: Member) {
         self.kept -= usize::from(member.status_file.is_some()) + usize::from(member.io_file.is_some());
     }
-}
-
-fn target(row: &ProcessRow, what: &'static str) -> ReadTarget {
-    ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
 }
 
 impl Member {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::identity::{Identity, WorkloadKind};
 use super::seen::Seen;
-use super::texts::{Budget, LONGEST};
+use super::texts::Budget;
 use super::workload_table::WorkloadTable;
 use crate::formats::rank_environment::{self, EnvironmentRank, RankEnvironment};
 use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
@@ -103,7 +103,7 @@ impl Ranks {
             return;
         }
         known.reads += 1;
-        let target = ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "environ" };
+        let target = ReadTarget::of(row, "environ");
         let (root, budget, key, uid) = (Arc::clone(root), Arc::clone(&self.budget), row.key, row.uid);
         self.requests.request(target, move || environment(&root, key, uid, &budget));
     }
@@ -235,16 +235,7 @@ impl Ranks {
 /// Reads the environment of a process that has not been replaced by another one; nothing if it cannot be read now.
 fn environment(root: &ProcRoot, key: ProcessKey, uid: u32, budget: &Budget) -> Option<RankEnvironment> {
     let mut buffer = Vec::new();
-    // The read takes the lock of the process's memory, so a process with a pending signal is left alone.
-    let signalled =
-        root.read(key.pid, "status", &mut buffer).is_ok_and(|text| process::status(text).signalled);
-    if signalled || !budget.allows(uid) {
-        return None;
-    }
-    let found = root.read_memory(key.pid, "environ", &mut buffer, LONGEST).map(|text| {
-        budget.spend(uid, text.len());
-        RankEnvironment::read(text)
-    });
+    let found = budget.environment(root, (key.pid, uid), &mut buffer).map(RankEnvironment::read);
     let stat = root.read(key.pid, "stat", &mut buffer).ok().and_then(process::stat)?;
-    found.ok().filter(|_| stat.start == key.start)
+    found.filter(|_| stat.start == key.start)
 }

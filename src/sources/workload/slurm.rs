@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::identity::{Identity, WorkloadKind};
 use super::seen::Seen;
-use super::texts::{Budget, LONGEST};
+use super::texts::Budget;
 use super::workload_table::WorkloadTable;
 use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
 use crate::host::process::{self, ProcRoot};
@@ -115,7 +115,7 @@ impl SlurmJobs {
             let (root, pid, uid) = (Arc::clone(root), row.key.pid, row.uid);
             if stepd && identity.slurm_job.is_empty() && job.id.is_empty() && job.title.may_read(at) {
                 job.title.count(at);
-                self.requests.request(target(row, "cmdline"), move || title(&root, pid, &path));
+                self.requests.request(ReadTarget::of(row, "cmdline"), move || title(&root, pid, &path));
             } else if !stepd
                 && started
                 && !job.environment_read
@@ -125,7 +125,7 @@ impl SlurmJobs {
                 job.environment.count(at);
                 let budget = Arc::clone(&self.budget);
                 let read = move || environment(&root, (pid, uid), &path, &budget);
-                self.requests.request(target(row, "environ"), read);
+                self.requests.request(ReadTarget::of(row, "environ"), read);
             }
         }
         let place_of = |key| seen.binary_search_by_key(&key, |seen: &Seen| seen.key).ok();
@@ -168,10 +168,6 @@ fn rows<'s>(
     })
 }
 
-fn target(row: &ProcessRow, what: &'static str) -> ReadTarget {
-    ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what }
-}
-
 /// The job's id in the title of the slurmstepd with this pid, if the process is in the cgroup at `path`.
 fn title(root: &ProcRoot, pid: u32, path: &str) -> SlurmAnswer {
     let mut buffer = Vec::new();
@@ -200,14 +196,7 @@ fn job_in(title: &str) -> Option<Label> {
 /// Account and partition in the environment of a process, if it is in the cgroup at `path`.
 fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Budget) -> SlurmAnswer {
     let mut buffer = Vec::new();
-    // The read takes the lock of the process's memory, so a process with a pending signal is not read.
-    let signalled = root.read(pid, "status", &mut buffer).is_ok_and(|text| process::status(text).signalled);
-    if signalled || !budget.allows(uid) {
-        return SlurmAnswer::Nothing;
-    }
-    let text = root.read_memory(pid, "environ", &mut buffer, LONGEST).map(<[u8]>::to_vec);
-    let Ok(text) = text else { return SlurmAnswer::Nothing };
-    budget.spend(uid, text.len());
+    let Some(text) = budget.environment(root, (pid, uid), &mut buffer) else { return SlurmAnswer::Nothing };
     let value = |name: &[u8]| {
         let mut entries = text.split(|byte| *byte == 0);
         let value = entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="));

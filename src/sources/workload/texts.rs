@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::matcher::{self, Matcher, Verdict};
 use super::seen::Seen;
 use super::users::Users;
-use crate::host::process::ProcRoot;
 use crate::host::process::readers::{Pool, ReadRequests, ReadTarget};
+use crate::host::process::{self, ProcRoot};
 use crate::model::facts::{ProcessRow, ProcessTable};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
@@ -48,6 +48,23 @@ impl Budget {
         let bytes = bytes as u64;
         self.total.fetch_add(bytes, Ordering::Relaxed);
         *self.lock().entry(uid).or_default() += bytes;
+    }
+
+    /// Reads the environment of a process within the share of its user; nothing if it cannot be read now.
+    pub(super) fn environment<'b>(
+        &self,
+        root: &ProcRoot,
+        (pid, uid): (u32, u32),
+        buffer: &'b mut Vec<u8>,
+    ) -> Option<&'b [u8]> {
+        // The read takes the lock of the process's memory, so a process with a pending signal is not read.
+        let signalled = root.read(pid, "status", buffer).is_ok_and(|text| process::status(text).signalled);
+        if signalled || !self.allows(uid) {
+            return None;
+        }
+        let text = root.read_memory(pid, "environ", buffer, LONGEST).ok()?;
+        self.spend(uid, text.len());
+        Some(text)
     }
 
     fn turn(&self, passed: Duration) {
@@ -172,8 +189,7 @@ impl Texts {
             Verdict::Compare(places) => places,
         };
         seen.otherwise = places.last().copied().filter(|place| !self.matchers[*place].reads_memory());
-        let target =
-            ReadTarget { key: row.key, uid: row.uid, comm: row.comm.clone(), what: "cmdline or environ" };
+        let target = ReadTarget::of(row, "cmdline or environ");
         let (matchers, root) = (Arc::clone(&self.matchers), Arc::clone(root));
         let (budget, user) = (Arc::clone(&self.budget), (row.key.pid, row.uid));
         self.requests

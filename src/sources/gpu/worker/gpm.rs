@@ -16,16 +16,13 @@ use super::problem;
 use super::sweep::SweepResult;
 use crate::host::clock;
 use crate::model::time::Timestamp;
+use crate::model::units::MIB;
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::protocol::{Instance, Reason, Refusal};
 
 /// Two samples must be more than 100 ms apart, in which the driver renews the counters (documentation of
 /// nvmlGpmSampleGet).
 const SHORTEST_WINDOW: Duration = Duration::from_millis(150);
-
-/// The unit of rates (nvml.h, `nvmlGpmMetricId_t`: MiB per second).
-const MIB: f64 = 1_048_576.0;
-
 /// A share above 100 percent by no more than this is rounding.
 const TOLERANCE: f64 = 0.5;
 

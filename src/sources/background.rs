@@ -1,0 +1,63 @@
+//! Threads of sources, for reads that can hang or take long.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::model::source::{Failure, SourceError};
+
+/// A thread and what it shares with its source. When this is dropped, the thread ends at its next [`Stopped::pause`].
+#[derive(Debug)]
+pub(super) struct Background<S> {
+    pub(super) shared: Arc<S>,
+    _stop: Sender<()>,
+}
+
+/// Tells a thread that its source was dropped.
+#[derive(Debug)]
+pub(super) struct Stopped(Receiver<()>);
+
+impl Stopped {
+    /// Waits; false if the thread must end.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        self.0.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
+    }
+}
+
+impl<S> Background<S> {
+    /// # Errors
+    /// The operating system's error if no thread can be created.
+    pub(super) fn start(
+        shared: S,
+        start: impl FnOnce(Arc<S>, Stopped) -> io::Result<JoinHandle<()>>,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = channel();
+        let shared = Arc::new(shared);
+        start(Arc::clone(&shared), Stopped(stopped))?;
+        Ok(Self { shared, _stop: stop })
+    }
+
+    /// What is shared with the thread, which is started at the first call. `purpose` says for the error what the thread does.
+    ///
+    /// # Errors
+    /// The error of the source if no thread can be created; the next call tries again.
+    pub(super) fn of<'b>(
+        background: &'b mut Option<Self>,
+        purpose: &str,
+        start: impl FnOnce(Arc<S>, Stopped) -> io::Result<JoinHandle<()>>,
+    ) -> Result<&'b S, SourceError>
+    where
+        S: Default,
+    {
+        let running = match background.take() {
+            Some(running) => running,
+            None => Self::start(S::default(), start).map_err(|error| {
+                let why = format!("cannot create the thread that {purpose}: {error}");
+                SourceError::failed(Failure::of(&error), why)
+            })?,
+        };
+        Ok(&background.insert(running).shared)
+    }
+}
