@@ -213,6 +213,7 @@ impl Engine {
         let mut batch = last.clone().map_or_else(Batch::new, Batch::like);
         batch.facts.before = Before {
             frame: last,
+            signalled: std::mem::take(&mut self.facts.signalled),
             processes: self.facts.processes.take(),
             workload_of: std::mem::take(&mut self.facts.workload_of),
             ranks: std::mem::take(&mut self.facts.ranks),

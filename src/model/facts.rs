@@ -46,6 +46,8 @@ pub struct Facts {
     /// Processes that the kernel's OOM killer killed since the last tick, by the `kmsg` source; without those that were not
     /// running in the previous tick.
     pub oom_victims: Vec<OomVictim>,
+    /// Processes that protection sent SIGTERM or SIGKILL since the last tick, by the guard, after the analyzers.
+    pub signalled: Vec<ProcessKey>,
     /// Threads that ended since the last tick, by the `exits` source, in their order; without processes that were not running
     /// in the previous tick.
     pub exited: Vec<ExitedProcess>,
@@ -195,6 +197,8 @@ pub struct Before {
     pub ranks: Vec<ReportedRank>,
     /// The frame; absent in the first tick.
     pub frame: Option<Arc<Frame>>,
+    /// The processes that protection had sent SIGTERM or SIGKILL.
+    pub signalled: Vec<ProcessKey>,
 }
 
 impl Before {

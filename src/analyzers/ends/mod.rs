@@ -312,7 +312,7 @@ fn case(
         status: recent.status_of(member.key),
         counted_kill: recent.counted_kill(&group),
         sees_kernel_log: observed::is_ok(view, "kmsg"),
-        is_signalled: false,
+        is_signalled: recent.is_signalled(member.key),
         will_not_fit: episode.will_not_fit(member.key.pid),
         cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref()),
         host: episode.host_level(),

@@ -20,6 +20,8 @@ const MOST_POINTS: usize = 128;
 const CURVE: f64 = 120.0;
 /// Seconds for which exit statuses and kills are remembered; the end of a process is seen in the tick after them.
 const KEPT: f64 = 10.0;
+/// Seconds for which a process that protection sent SIGTERM is remembered: jobs save for minutes before they end.
+const SIGNALLED: f64 = 600.0;
 /// Seconds before the end of a process in which an XID is the reason of it.
 const XID: f64 = 30.0;
 /// Most exit statuses that are remembered.
@@ -105,6 +107,8 @@ pub(super) fn record(
 pub(super) struct Recent {
     statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
     kills: HashMap<ProcessKey, (KillScope, f64)>,
+    /// When protection sent each process a signal that ends it.
+    signalled: HashMap<ProcessKey, f64>,
     /// The counter of OOM kills of each cgroup, and when it last rose.
     counters: HashMap<Label, (f64, f64)>,
     /// The count of each XID of a GPU, and when it last rose.
@@ -120,6 +124,8 @@ impl Recent {
         self.now = now;
         self.statuses.retain(|_, (_, at)| now - *at <= KEPT);
         self.kills.retain(|_, (_, at)| now - *at <= KEPT);
+        self.signalled.retain(|_, at| now - *at <= SIGNALLED);
+        self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
         for exited in &facts.exited {
             if self.statuses.len() < MOST_STATUSES || self.statuses.contains_key(&exited.process) {
                 self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
@@ -157,6 +163,11 @@ impl Recent {
 
     pub(super) fn status_of(&self, process: ProcessKey) -> Option<ExitStatus> {
         self.statuses.get(&process).map(|(status, _)| *status)
+    }
+
+    /// Whether protection sent it SIGTERM or SIGKILL.
+    pub(super) fn is_signalled(&self, process: ProcessKey) -> bool {
+        self.signalled.contains_key(&process)
     }
 
     pub(super) fn kill_of(&self, process: ProcessKey) -> Option<KillScope> {

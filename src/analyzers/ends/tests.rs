@@ -43,7 +43,7 @@ impl Node {
         let mut batch = Batch::new();
         let last = std::mem::take(&mut self.facts);
         let (processes, workload_of, ranks) = (last.processes, last.workload_of, last.ranks);
-        batch.facts.before = Before { processes, workload_of, ranks, frame: None };
+        batch.facts.before = Before { processes, workload_of, ranks, signalled: last.signalled, frame: None };
         let row = |pid: u32| ProcessRow {
             key: Self::key(pid),
             parent: 1,
@@ -240,6 +240,16 @@ fn without_the_kernel_log_a_kill_is_no_certainty() {
         (end.cause, &end.evidence[0]),
         (EndCause::CgroupLimit, &EndEvidence::KillCounter { cgroup: "/jobs".into() })
     );
+}
+
+#[test]
+fn what_protection_ended_is_stated_as_that() {
+    let mut node = Node::new(&[(11, "train", Some("0"))]);
+    // The guard reports at the end of a tick; the job saves before it ends.
+    node.tick(|batch| batch.facts.signalled.push(Node::key(11)));
+    node.tick(|_| {}).tick(|_| {});
+    let ends = node.end(&[11], |batch| exit(batch, 11, 0));
+    assert_eq!((ends[0].cause, &ends[0].evidence[0]), (EndCause::Memwarden, &EndEvidence::Signalled));
 }
 
 #[test]

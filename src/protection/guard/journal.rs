@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Signalled;
 use super::guard_log::GuardLog;
 use super::input::SampledReading;
 use crate::model::label::Label;
@@ -15,7 +16,7 @@ use crate::protection::record::ledger::{Ledger, LoggedTransition};
 use crate::protection::record::{Memory, SharedFlight};
 use crate::protection::types::audit::Reading;
 use crate::protection::types::incident::{Sample, target_subjects};
-use crate::protection::types::step::{Finished, Step, TargetId, Work};
+use crate::protection::types::step::{Finished, SignalNumber, Step, TargetId, Work};
 
 /// A transition, with the observations that it is based on.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +81,9 @@ pub trait Journal: Send + std::fmt::Debug {
     fn settle(&mut self) {}
 }
 
+/// Most processes that are handed to the sampler between two frames.
+pub(super) const MOST_SIGNALLED: usize = 8_192;
+
 /// The audit log, the incident folders and the daemon's log.
 #[derive(Debug)]
 pub(super) struct GuardJournal {
@@ -94,6 +98,7 @@ pub(super) struct GuardJournal {
     /// The subject of readings of the host; absent where no target watches it.
     host: Option<Label>,
     memory: Memory,
+    signalled: Arc<Signalled>,
 }
 
 impl GuardJournal {
@@ -103,12 +108,13 @@ impl GuardJournal {
         flight: SharedFlight,
         memory: Memory,
         targets: Arc<[Target]>,
+        signalled: Arc<Signalled>,
     ) -> Self {
         let policies = targets.iter().map(|target| target.to_string().into()).collect();
         let subjects = targets.iter().map(|target| target_subjects(target.name.as_str())).collect();
         let watches = |target: &Target| target.limits.levels[Resource::Host.place()].is_some();
         let host = targets.iter().any(watches).then(|| "host".into());
-        Self { ledger, log, flight, targets, policies, subjects, host, memory }
+        Self { ledger, log, flight, targets, policies, subjects, host, memory, signalled }
     }
 }
 
@@ -158,10 +164,20 @@ impl Journal for GuardJournal {
     }
 
     fn after(&mut self, at: Timestamp, moved: &JobTransition, completed: &CompletedStep<'_>) {
-        if matches!(completed.step.work, Work::KillGroup { .. } | Work::KillTree { .. })
-            && moved.mode == Mode::Enforce
-        {
+        let kills = matches!(completed.step.work, Work::KillGroup { .. } | Work::KillTree { .. });
+        let ends = kills
+            || matches!(completed.step.work, Work::Signal { signal, .. } if signal == SignalNumber::TERM);
+        if kills && moved.mode == Mode::Enforce {
             self.memory.killed(at, completed.touched);
+        }
+        // The sampler holds the lock for a moment only.
+        if ends
+            && moved.mode == Mode::Enforce
+            && let Ok(mut signalled) = self.signalled.try_lock()
+        {
+            let room = MOST_SIGNALLED.saturating_sub(signalled.len());
+            let reached = completed.touched.iter().filter(|touched| touched.errno == 0);
+            signalled.extend(reached.map(|touched| touched.key).take(room));
         }
         self.ledger.after(at, completed);
         self.log.after(moved, completed);

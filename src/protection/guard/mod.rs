@@ -55,6 +55,7 @@ use crate::host::{clock, memory, priority};
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
+use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
@@ -79,7 +80,11 @@ pub struct GuardState {
     /// The requests of other nodes of runs.
     pub run_requests: Arc<RunRequests>,
     mailbox: Arc<Mailbox<GuardInput>>,
+    signalled: Arc<Signalled>,
 }
+
+/// The processes that protection sent SIGTERM or SIGKILL since the last frame.
+pub(super) type Signalled = Mutex<Vec<ProcessKey>>;
 
 impl GuardState {
     /// The newest report of the guard.
@@ -100,6 +105,7 @@ impl Reporter for GuardState {
     fn report(&self, at: Timestamp, out: &mut Batch) {
         let names = lock(&self.names).clone();
         status::put(&self.newest(), &names, at, out);
+        out.facts.signalled.extend(lock(&self.signalled).drain(..));
         for (outcome, count) in self.alerts.counts() {
             out.put(&metrics::ALERTS, &[outcome.into()], Count(count));
         }
@@ -174,6 +180,7 @@ impl Guard {
             names: Mutex::new(Names::default()),
             run_requests: Arc::clone(&run_requests),
             mailbox: Arc::default(),
+            signalled: Arc::new(Mutex::new(Vec::with_capacity(journal::MOST_SIGNALLED))),
         });
         let hooks = hooks(&targets, own("hook-helper"), &roots.proc);
         let helpers: Vec<u32> = hooks.iter().filter_map(Hooks::pid).collect();
@@ -221,7 +228,14 @@ impl Guard {
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
         let flight = Arc::clone(records.flight());
         let memory = records.memory();
-        let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets)));
+        let book = Box::new(GuardJournal::new(
+            ledger,
+            log,
+            flight,
+            memory,
+            Arc::clone(&targets),
+            Arc::clone(&shared.signalled),
+        ));
         let mailbox = Arc::clone(&shared.mailbox);
         let mut watch =
             GuardLoop::new(targets, protection.max_kills_per_hour, mailbox, meter, hands, checkpoints, book);

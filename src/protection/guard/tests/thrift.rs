@@ -111,7 +111,9 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
     let log = GuardLog::start(Arc::clone(&targets)).unwrap();
     let memory = records.memory();
-    let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets)));
+    let signalled =
+        Arc::new(std::sync::Mutex::new(Vec::with_capacity(super::super::journal::MOST_SIGNALLED)));
+    let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets), signalled));
     let mailbox = Arc::new(Mailbox::default());
     let meter = HostMeter::open(proc).ok();
     let mut watch =
