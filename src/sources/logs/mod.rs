@@ -83,7 +83,7 @@ impl Source for Logs {
 
 impl Tail {
     fn start(log: &options::Log, options: &Options) -> Self {
-        let path = log.pattern.path().to_string_lossy().replace(char::is_control, "?").into();
+        let path = Label::printable(&log.pattern.path().to_string_lossy());
         Self { path, follower: watch::start(log.clone(), options.clone()).ok() }
     }
 }

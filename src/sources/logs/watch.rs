@@ -187,8 +187,7 @@ impl Watch {
     }
 
     fn workload(&self, path: &Path) -> Label {
-        let name =
-            || path.file_stem().unwrap_or_default().to_string_lossy().replace(char::is_control, "?").into();
+        let name = || Label::printable(&path.file_stem().unwrap_or_default().to_string_lossy());
         self.log.workload.clone().unwrap_or_else(name)
     }
 
