@@ -72,16 +72,21 @@ impl Args {
             !self.compare || self.files.len() == 2,
             "--compare takes two files, the older one first"
         );
+        let needs_all = self.compare || self.files.len() == 1;
         let mut failed = false;
+        let mut left_out = |error| {
+            if needs_all {
+                return Err(error);
+            }
+            failed = true;
+            out::complain(&error);
+            Ok(())
+        };
         let mut read = Vec::new();
         for path in &self.files {
             match self.read(path) {
                 Ok(file) => read.push((path.as_path(), file)),
-                Err(error) if self.compare || self.files.len() == 1 => return Err(error),
-                Err(error) => {
-                    failed = true;
-                    out::complain(&error);
-                }
+                Err(error) => left_out(error)?,
             }
         }
         let limits: Vec<Limits> = read.iter().map(|(_, file)| self.limits(file)).collect();
@@ -94,11 +99,7 @@ impl Args {
             });
             match known.with_context(|| path.display().to_string()) {
                 Ok((snapshot, analysis)) => snapshots.push((path, file.len(), snapshot, analysis)),
-                Err(error) if self.compare || self.files.len() == 1 => return Err(error),
-                Err(error) => {
-                    failed = true;
-                    out::complain(&error);
-                }
+                Err(error) => left_out(error)?,
             }
         }
         let comparison = match &snapshots[..] {

@@ -80,9 +80,7 @@ impl RankEnvironment {
 
 /// The name of a run, if it is a text of at most 64 letters, digits and `_.+-@,:/[]`.
 pub fn run_name(value: &[u8]) -> Option<Label> {
-    let text = std::str::from_utf8(value).ok().filter(|text| (1..=LONGEST_RUN).contains(&text.len()))?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-@,:/[]".contains(&byte);
-    text.bytes().all(plain).then(|| text.into())
+    Label::of_letters(value, LONGEST_RUN, b"_.+-@,:/[]")
 }
 
 /// Whether a rendezvous address is of the node itself, so that it names different runs on different nodes.

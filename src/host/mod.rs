@@ -4,6 +4,7 @@
 //! or starts a process.
 
 pub mod apart;
+pub mod background;
 pub mod capability;
 pub mod cgroup;
 pub mod cgroup_owner;

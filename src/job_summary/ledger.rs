@@ -168,32 +168,22 @@ impl Now {
     fn read_workloads(&mut self, out: &Batch) {
         let mut samples: HashMap<Label, &mut Sample> =
             self.jobs.values_mut().filter_map(|sample| Some((sample.workload.clone()?, sample))).collect();
-        let mut each = |desc: &'static Desc, set: fn(&mut Sample, f64)| {
-            for (labels, value) in points(out, desc) {
-                if let Some(sample) = samples.get_mut(&labels[0]) {
-                    set(sample, value);
-                }
-            }
-        };
-        each(&workload::START.desc, |sample, value| sample.start = Some(value));
-        each(&workload::CPU.desc, |sample, value| sample.cpu = Some(value));
-        each(&workload::RSS.desc, |sample, value| sample.rss = Some(value));
-        each(&workload::ANON.desc, |sample, value| sample.anonymous = Some(value));
+        let mut each = |desc, set: Set| fill(&mut samples, out, desc, set);
+        each(&workload::START.desc, |sample, _, value| sample.start = Some(value));
+        each(&workload::CPU.desc, |sample, _, value| sample.cpu = Some(value));
+        each(&workload::RSS.desc, |sample, _, value| sample.rss = Some(value));
+        each(&workload::ANON.desc, |sample, _, value| sample.anonymous = Some(value));
         for peak in [&workload::PROCESS_PEAK.desc, &workload::EXITED_PEAK.desc] {
-            each(peak, |sample, value| {
+            each(peak, |sample, _, value| {
                 sample.process_peak = Some(sample.process_peak.map_or(value, |before| before.max(value)));
             });
         }
-        for (labels, value) in points(out, &workload::GPU_PROCESSES.desc) {
-            if let Some(sample) = samples.get_mut(&labels[0]) {
-                gpu_of(sample, &labels[1], &labels[2]).used = value > 0.0;
-            }
-        }
-        for (labels, value) in points(out, &workload::GPU_MEMORY.desc) {
-            if let Some(sample) = samples.get_mut(&labels[0]) {
-                gpu_of(sample, &labels[1], &labels[2]).memory = Some(value);
-            }
-        }
+        each(&workload::GPU_PROCESSES.desc, |sample, labels, value| {
+            gpu_of(sample, &labels[1], &labels[2]).used = value > 0.0
+        });
+        each(&workload::GPU_MEMORY.desc, |sample, labels, value| {
+            gpu_of(sample, &labels[1], &labels[2]).memory = Some(value)
+        });
     }
 
     fn read_cgroups(&mut self, out: &Batch) {
@@ -203,18 +193,12 @@ impl Now {
         if samples.is_empty() {
             return;
         }
-        let mut each = |desc: &'static Desc, set: fn(&mut Sample, f64)| {
-            for (labels, value) in points(out, desc) {
-                if let Some(sample) = samples.get_mut(&labels[0]) {
-                    set(sample, value);
-                }
-            }
-        };
-        each(&cgroup::WORKING_SET.desc, |sample, value| sample.working_set = Some(value));
-        each(&cgroup::ANON.desc, |sample, value| sample.cgroup_anonymous = Some(value));
-        each(&cgroup::LIMIT.desc, |sample, value| sample.limit = Some(value));
+        let mut each = |desc, set: Set| fill(&mut samples, out, desc, set);
+        each(&cgroup::WORKING_SET.desc, |sample, _, value| sample.working_set = Some(value));
+        each(&cgroup::ANON.desc, |sample, _, value| sample.cgroup_anonymous = Some(value));
+        each(&cgroup::LIMIT.desc, |sample, _, value| sample.limit = Some(value));
         for charged in [&cgroup::USAGE.desc, &cgroup::PEAK.desc] {
-            each(charged, |sample, value| {
+            each(charged, |sample, _, value| {
                 sample.charged = Some(sample.charged.map_or(value, |before| before.max(value)));
             });
         }
@@ -243,6 +227,18 @@ impl Now {
         for gpu in self.jobs.values_mut().flat_map(|sample| sample.gpus.values_mut()) {
             gpu.total = instances.get(&gpu.uuid).or_else(|| totals.get(&gpu.uuid)).copied();
             gpu.utilization = utilizations.get(&gpu.uuid).copied();
+        }
+    }
+}
+
+/// Sets a value of a sample from the labels and the value of a point.
+type Set = fn(&mut Sample, &[Label], f64);
+
+/// Sets a value of each sample, which the first label of the metric names.
+fn fill(samples: &mut HashMap<Label, &mut Sample>, out: &Batch, desc: &'static Desc, set: Set) {
+    for (labels, value) in points(out, desc) {
+        if let Some(sample) = samples.get_mut(&labels[0]) {
+            set(sample, labels, value);
         }
     }
 }

@@ -13,6 +13,18 @@ pub const LONGEST: usize = 256;
 pub struct Label(Arc<str>);
 
 impl Label {
+    /// A text that a job or a file name chose; control characters become `?`.
+    pub fn printable(text: &str) -> Self {
+        if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
+    }
+
+    /// A text of 1 to `longest` bytes, if these are ASCII letters, digits and the bytes of `others`.
+    pub fn of_letters(text: &[u8], longest: usize, others: &[u8]) -> Option<Self> {
+        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || others.contains(byte);
+        let is_valid = (1..=longest).contains(&text.len()) && text.iter().all(is_allowed);
+        std::str::from_utf8(text).ok().filter(|_| is_valid).map(Self::from)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

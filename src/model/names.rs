@@ -1,6 +1,6 @@
 //! Enums whose values have names: in labels, in JSON, in the protocol of training processes.
 
-/// An enum of [`named`], for code that reads any of them.
+/// An enum of `named!`, for code that reads any of them.
 pub trait Word: Copy + PartialEq + 'static {
     /// Every value.
     const ALL: &'static [Self];

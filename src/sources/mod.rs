@@ -15,7 +15,6 @@ use crate::model::setting::{Opt, Settings};
 use crate::model::source::Source;
 use crate::past_runs::PastRuns;
 
-mod background;
 pub mod buddyinfo;
 pub mod cgroup;
 pub mod daemon;

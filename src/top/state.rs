@@ -6,6 +6,7 @@ use ratatui_core::layout::{Position, Rect};
 use super::data::{Data, Trails, Update};
 use super::details;
 use crate::model::format;
+use crate::model::names::named;
 use crate::node_view::table::{Sort, Table};
 use crate::node_view::{Health, Link};
 
@@ -16,18 +17,19 @@ pub enum Kind {
     Cluster,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tab {
-    Workloads,
-    Ranks,
-    Gpus,
-    Problems,
-    Events,
-    Protection,
-    Sources,
-    Nodes,
-    Runs,
-    Alerts,
+named! {
+    pub(super) enum Tab {
+        Workloads = "Workloads",
+        Ranks = "Ranks",
+        Gpus = "GPUs",
+        Problems = "Problems",
+        Events = "Events",
+        Protection = "Protection",
+        Sources = "Sources",
+        Nodes = "Nodes",
+        Runs = "Runs",
+        Alerts = "Alerts",
+    }
 }
 
 impl Tab {
@@ -44,21 +46,6 @@ impl Tab {
                 Self::Sources,
             ],
             Kind::Cluster => &[Self::Nodes, Self::Runs, Self::Alerts],
-        }
-    }
-
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Self::Workloads => "Workloads",
-            Self::Ranks => "Ranks",
-            Self::Gpus => "GPUs",
-            Self::Problems => "Problems",
-            Self::Events => "Events",
-            Self::Protection => "Protection",
-            Self::Sources => "Sources",
-            Self::Nodes => "Nodes",
-            Self::Runs => "Runs",
-            Self::Alerts => "Alerts",
         }
     }
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use self::vendor::Vendor;
 use self::watch::{DeviceState, Sample, Setup, Shared};
 use crate::host::apart;
+use crate::host::background::Background;
 use crate::model::facts::{GpuMemory, GpuProcess};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -29,7 +30,6 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag};
 use crate::sources::Registration;
-use crate::sources::background::Background;
 use crate::sources::gpu::metrics as m;
 
 static VENDORS: &[&Vendor] = &[&amd::VENDOR, &intel::VENDOR];

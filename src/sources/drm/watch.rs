@@ -11,12 +11,12 @@ use super::card::{self, Card};
 use super::clients::{Accounts, Finder, Holder, Of, Usages};
 use super::files::{Files, Refused};
 use super::vendor::{Report, Values, Vendor};
+use crate::host::background::{Background, Stopped};
 use crate::host::{apart, clock};
 use crate::model::facts::ProcessTable;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
-use crate::sources::background::{Background, Stopped};
 
 /// Rounds between two searches for GPUs.
 const SEARCH: u32 = 30;

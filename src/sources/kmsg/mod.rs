@@ -115,7 +115,7 @@ impl Kmsg {
             match event {
                 Some(Event::Choice(choice)) => {
                     self.chosen =
-                        Some(([choice.pid, choice.uid], [choice.cgroup, choice.limit].map(printable)));
+                        Some(([choice.pid, choice.uid], [choice.cgroup, choice.limit].map(Label::printable)));
                 }
                 Some(Event::Kill(kill)) => {
                     let victim = counters.killed(&kill, self.chosen.take(), &facts.before, at);
@@ -161,11 +161,6 @@ fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
     }
 }
 
-/// A name that any process can choose, with control characters replaced.
-fn printable(name: &str) -> Label {
-    if name.contains(char::is_control) { name.replace(char::is_control, "?").into() } else { name.into() }
-}
-
 impl Counters {
     /// Counts a kill; returns its victim if that ran in the previous tick.
     fn killed(
@@ -184,7 +179,7 @@ impl Counters {
             let [cgroup, limit] = chosen.unwrap_or_default();
             let labels = [
                 kill.scope.label().into(),
-                printable(victim.comm),
+                Label::printable(victim.comm),
                 victim.pid.into(),
                 cgroup,
                 victim.uid.map_or_else(Label::default, Label::from),

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::kubelet::{Device, KubeletError};
+use crate::host::background::Background;
 use crate::host::clock;
 use crate::model::facts::PodNames;
 use crate::model::lock::lock;
@@ -22,7 +23,6 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Flag, Seconds};
 use crate::sources::Registration;
-use crate::sources::background::Background;
 
 crate::options! {
     /// The options of the source.

@@ -20,6 +20,7 @@ use file::Refusal;
 use options::Options;
 use watch::LogState;
 
+use crate::host::background::Background;
 use crate::model::facts::Membership;
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -27,7 +28,6 @@ use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
-use crate::sources::background::Background;
 
 /// The source of metrics from training logs.
 pub static REGISTRATION: Registration = Registration {
@@ -83,7 +83,7 @@ impl Source for Logs {
 
 impl Tail {
     fn start(log: &options::Log, options: &Options) -> Self {
-        let path = log.pattern.path().to_string_lossy().replace(char::is_control, "?").into();
+        let path = Label::printable(&log.pattern.path().to_string_lossy());
         Self { path, follower: watch::start(log.clone(), options.clone()).ok() }
     }
 }

@@ -10,12 +10,12 @@ use super::file::{Counts, Follower, PassResult, Piece, Refusal};
 use super::options::{Log, Options};
 use crate::formats::log_lines::oom::Cause;
 use crate::formats::log_lines::{self, Framework, Reading, Splitter, Tracker};
+use crate::host::background::Background;
 use crate::host::{apart, clock, user_files};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
-use crate::sources::background::Background;
 
 /// Most passes over a file before the next file is read: 4 MiB.
 const PASSES: usize = 16;
@@ -187,8 +187,7 @@ impl Watch {
     }
 
     fn workload(&self, path: &Path) -> Label {
-        let name =
-            || path.file_stem().unwrap_or_default().to_string_lossy().replace(char::is_control, "?").into();
+        let name = || Label::printable(&path.file_stem().unwrap_or_default().to_string_lossy());
         self.log.workload.clone().unwrap_or_else(name)
     }
 

@@ -245,7 +245,7 @@ fn place(
                 _ => return Err(Outcome::Refused),
             }
         }
-        Extra::Phase => printable(text("phase").ok_or(Outcome::Unknown)?),
+        Extra::Phase => Label::printable(text("phase").ok_or(Outcome::Unknown)?),
         Extra::Convention => {
             let convention = known.fixed.or_else(|| text("convention")).ok_or(Outcome::Unknown)?;
             if !CONVENTIONS.contains(&convention) {
@@ -271,10 +271,6 @@ fn number(value: &Value) -> Option<u64> {
         }
         _ => None,
     }
-}
-
-fn printable(text: &str) -> Label {
-    if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
 }
 
 fn temporality(number: i32) -> Option<Temporality> {

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::holders::{Device, Holders};
+use crate::host::background::Background;
 use crate::model::desc::Metric;
 use crate::model::facts::{SlurmGpu, Workload};
 use crate::model::ids::{Anchor, ProcessKey};
@@ -24,7 +25,6 @@ use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
-use crate::sources::background::Background;
 use crate::sources::gpu::metrics as gpu;
 
 crate::options! {

@@ -16,6 +16,7 @@ pub use self::watcher::Request;
 use self::watcher::{Owners, Shared, SnapshotFile, Watch};
 use crate::formats::snapshot_digest::{Device, Digest};
 use crate::host::apart;
+use crate::host::background::Background;
 use crate::host::child::WorkerCommand;
 use crate::model::facts::{Facts, ReportedRank};
 use crate::model::label::Label;
@@ -24,7 +25,6 @@ use crate::model::point::Batch;
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Ratio, Seconds};
-use crate::sources::background::Background;
 use crate::sources::{Context, Registration};
 
 crate::options! {

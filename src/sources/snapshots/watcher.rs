@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::folder::{self, Newest, Stamp};
 use crate::formats::snapshot_digest::Digest;
+use crate::host::background::Stopped;
 use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
 use crate::model::source::Failure;
 use crate::model::units::Bytes;
-use crate::sources::background::Stopped;
 
 /// Maximum time to read a snapshot.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ring::digest::{SHA256, digest};
 
 use super::client::Client;
-use super::rank::{Rank, printable};
+use super::rank::Rank;
 use super::rank_identity::RankIdentity;
 use crate::formats::messages::{Bye, Hello};
 use crate::host::process::readers::{self, ReadRequests, ReadTarget};
@@ -175,7 +175,7 @@ fn observed(client: &Client, identity: &RankIdentity, facts: &Facts) -> Option<O
 
 /// How a process said that it ends.
 fn outcome(bye: &Bye) -> Outcome {
-    let text = |text: &Option<String>| printable(text.as_deref().unwrap_or_default());
+    let text = |text: &Option<String>| Label::printable(text.as_deref().unwrap_or_default());
     let (end, has_cause) = match bye.end {
         None | Some(ByeEnd::Finished) => (End::Finished, false),
         Some(ByeEnd::Exception) => (End::Exception, true),

@@ -1,7 +1,7 @@
 //! Converts the values that a rank reported to points.
 
 use super::metrics as m;
-use super::rank::{Rank, printable};
+use super::rank::Rank;
 use super::rank_identity::RankIdentity;
 use crate::formats::messages::{DeviceMemory, Hello, Params};
 use crate::model::checkpoint::CheckpointState;
@@ -95,7 +95,7 @@ fn and([workload, rank]: &[Label; 2], last: Label) -> [Label; 3] {
 }
 
 fn info(hello: &Hello, identity: &RankIdentity, pid: Option<u32>) -> [Label; 13] {
-    let text = |text: &Option<String>| text.as_deref().map(printable).unwrap_or_default();
+    let text = |text: &Option<String>| text.as_deref().map(Label::printable).unwrap_or_default();
     let (gpu, uuid) = match &identity.gpus[..] {
         [(gpu, uuid)] => (gpu.clone(), uuid.clone()),
         _ => Default::default(),
@@ -209,7 +209,7 @@ fn put_shares<M: Metric<Unit = Bytes>>(
     out: &mut Batch,
 ) {
     let mut sorted: Vec<(Label, u64)> =
-        shares.iter().map(|(name, bytes)| (printable(name), *bytes)).collect();
+        shares.iter().map(|(name, bytes)| (Label::printable(name), *bytes)).collect();
     sorted.sort_by(|one, two| (two.1, &one.0).cmp(&(one.1, &two.0)));
     let rest = sorted.split_off(sorted.len().min(GROUPS));
     for (name, bytes) in sorted {

@@ -41,7 +41,7 @@ use client::{Client, ClientState, Shared};
 use commands::Commands;
 use energy::{Effort, Energy};
 use listener::Hold;
-use rank::{Rank, printable};
+use rank::Rank;
 use rank_identity::{RankIdentities, RankIdentity};
 use ring::Ring;
 
@@ -241,7 +241,7 @@ impl Training {
         if current.is_some() {
             let RankIdentity { workload, rank, .. } = identity.clone();
             let cannot_save = (hello.saves == Some(false))
-                .then(|| hello.saves_reason.as_deref().map(printable).unwrap_or_default());
+                .then(|| hello.saves_reason.as_deref().map(Label::printable).unwrap_or_default());
             out.facts.ranks.push(ReportedRank { key: client.key, workload, rank, cannot_save });
         }
         self.known.insert(client.number, (identity, rank.ooms));

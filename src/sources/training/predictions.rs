@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::counts::Wrong;
 use super::metrics as m;
-use super::rank::printable;
 use super::rank_identity::RankIdentity;
 use crate::formats::messages::{Hello, Prediction as Reported, Size as ReportedSize};
 use crate::model::fit::{
@@ -54,7 +53,7 @@ impl Predictions {
             step: step.unwrap_or(0),
             due_step: reported.due_step,
             size: reported.size.and_then(|size| size_of(&size)),
-            basis: printable(&reported.basis.unwrap_or_default()),
+            basis: Label::printable(&reported.basis.unwrap_or_default()),
             sequence: reported.sequence,
             received: now,
         };

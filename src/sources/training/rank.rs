@@ -241,7 +241,7 @@ impl Rank {
 
     fn phase(&mut self, phase: Phase, decreased: &mut Decreased) -> Result<(), (Wrong, String)> {
         let Some((name, turn)) = phase.name.zip(phase.state) else { return Ok(()) };
-        let name = printable(&name);
+        let name = Label::printable(&name);
         if self.phases.len() >= PHASES && !self.phases.contains_key(&name) {
             return Err((Wrong::Excess, format!("more than {PHASES} phases")));
         }
@@ -303,7 +303,7 @@ impl Rank {
     fn evidence(&mut self, evidence: &Evidence, at: f64) -> Result<(), (Wrong, String)> {
         let mut items: Vec<&Grown> = evidence.items.iter().flatten().collect();
         items.retain(|item| item.more.is_some_and(|more| more > 0));
-        let text = |text: &Option<String>| printable(text.as_deref().unwrap_or_default());
+        let text = |text: &Option<String>| Label::printable(text.as_deref().unwrap_or_default());
         let mut named = Vec::new();
         for item in &items {
             if named.len() < NAMED {
@@ -339,7 +339,7 @@ impl Rank {
         if self.events.len() == WAITING {
             return Err((Wrong::Excess, format!("more than {WAITING} events since the last sample")));
         }
-        self.events.push(ReportedEvent { unix_seconds, kind, name: printable(name), step, detail });
+        self.events.push(ReportedEvent { unix_seconds, kind, name: Label::printable(name), step, detail });
         Ok(())
     }
 
@@ -366,11 +366,6 @@ impl Decreased {
             None => {}
         }
     }
-}
-
-/// Converts a text chosen by the job to a label; control characters become `?`.
-pub(super) fn printable(text: &str) -> Label {
-    if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
 }
 
 #[cfg(test)]

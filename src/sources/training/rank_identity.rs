@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::client::Client;
-use super::rank::printable;
 use crate::formats::messages::Hello;
 use crate::model::facts::{EnvironmentRank, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
@@ -115,7 +114,7 @@ impl RankIdentities {
         let gpus = client.key.map(|key| gpus(key, facts)).unwrap_or_default();
         // The configuration goes before the name that the job reports, and that before the launcher's.
         let known = key.as_ref().and_then(|key| facts.names_of(key)).map(|names| names.run.clone());
-        let reported = hello.run.as_deref().map(printable).filter(|run| !run.is_empty());
+        let reported = hello.run.as_deref().map(Label::printable).filter(|run| !run.is_empty());
         let run = match (known, reported) {
             (Some(run), _) if run.configured => run.name,
             (_, Some(reported)) => reported,

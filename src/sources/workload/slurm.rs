@@ -31,6 +31,8 @@ const READ_EVERY: Duration = Duration::from_secs(30);
 const LONGEST_TITLE: usize = 4096;
 /// Longest name of an account or a partition that is shown.
 const LONGEST_NAME: usize = 64;
+/// The bytes of such a name that are neither letters nor digits.
+const OTHERS: &[u8] = b"_.+-@,:";
 
 /// The known properties of one job; empty where unknown.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -200,7 +202,7 @@ fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Bud
     let value = |name: &[u8]| {
         let mut entries = text.split(|byte| *byte == 0);
         let value = entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="));
-        value.and_then(shown).unwrap_or_default()
+        value.and_then(|value| Label::of_letters(value, LONGEST_NAME, OTHERS)).unwrap_or_default()
     };
     let (account, partition) = (value(b"SLURM_JOB_ACCOUNT"), value(b"SLURM_JOB_PARTITION"));
     // Between fork and exec, a process has the environment of slurmstepd, which has neither.
@@ -208,13 +210,6 @@ fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Bud
         return SlurmAnswer::Nothing;
     }
     SlurmAnswer::Names { account, partition }
-}
-
-/// The name of an account or a partition; nothing for an invalid name.
-fn shown(value: &[u8]) -> Option<Label> {
-    let text = std::str::from_utf8(value).ok().filter(|text| (1..=LONGEST_NAME).contains(&text.len()))?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-@,:".contains(&byte);
-    text.bytes().all(plain).then(|| text.into())
 }
 
 /// Whether the process with this pid is in the cgroup at `path` or below it. The pid may have been reused.
@@ -259,7 +254,7 @@ mod tests {
             (b"\xff", None),
             (&[b'a'; 65], None),
         ] {
-            assert_eq!(shown(value).as_ref().map(Label::as_str), expected);
+            assert_eq!(Label::of_letters(value, LONGEST_NAME, OTHERS).as_ref().map(Label::as_str), expected);
         }
     }
 }

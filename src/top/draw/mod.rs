@@ -174,7 +174,7 @@ fn write_panes(canvas: &mut Canvas<'_>, state: &State, panes: &[Tab], area: Rect
         if height < 3 {
             return;
         }
-        canvas.put(area.x, y, area.width, &format!("{} ({})", tab.title(), table.rows.len()), Tone::Title);
+        canvas.put(area.x, y, area.width, &format!("{} ({})", tab.label(), table.rows.len()), Tone::Title);
         let inner = Rect::new(area.x, y + 1, area.width, height - 1);
         rows::prose(canvas, inner, &table, state.is_stale());
         y += height;
@@ -189,7 +189,7 @@ fn tabs(canvas: &mut Canvas<'_>, state: &mut State, y: u16) {
             let is_shown = place == state.tab();
             let rows = if state.data.is_some() { state.whole(*tab).rows.len() } else { 0 };
             let count = if rows > 0 && (has_counts || is_shown) { format!(" {rows}") } else { String::new() };
-            let name = tab.title().chars().take(if is_shown { usize::MAX } else { most }).collect::<String>();
+            let name = tab.label().chars().take(if is_shown { usize::MAX } else { most }).collect::<String>();
             format!("{} {name}{count}", place + 1)
         };
         all.iter().enumerate().map(title).collect::<Vec<String>>()

@@ -1,4 +1,4 @@
-//! Threads of sources, for reads that can hang or take long.
+//! Threads that read for a source, because a read can hang or take long.
 
 use std::io;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::model::source::{Failure, SourceError};
 
 /// A thread and what it shares with its source. When this is dropped, the thread ends at its next [`Stopped::pause`].
 #[derive(Debug)]
-pub(super) struct Background<S> {
-    pub(super) shared: Arc<S>,
+pub struct Background<S> {
+    pub shared: Arc<S>,
     _stop: Sender<()>,
 }
 
 /// Tells a thread that its source was dropped.
 #[derive(Debug)]
-pub(super) struct Stopped(Receiver<()>);
+pub struct Stopped(Receiver<()>);
 
 impl Stopped {
     /// Waits; false if the thread must end.
-    pub(super) fn pause(&self, time: Duration) -> bool {
+    pub fn pause(&self, time: Duration) -> bool {
         self.0.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
     }
 }
@@ -29,7 +29,7 @@ impl Stopped {
 impl<S> Background<S> {
     /// # Errors
     /// The operating system's error if no thread can be created.
-    pub(super) fn start(
+    pub fn start(
         shared: S,
         start: impl FnOnce(Arc<S>, Stopped) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Self> {
@@ -43,7 +43,7 @@ impl<S> Background<S> {
     ///
     /// # Errors
     /// The error of the source if no thread can be created; the next call tries again.
-    pub(super) fn of<'b>(
+    pub fn of<'b>(
         background: &'b mut Option<Self>,
         purpose: &str,
         start: impl FnOnce(Arc<S>, Stopped) -> io::Result<JoinHandle<()>>,
