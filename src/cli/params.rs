@@ -18,12 +18,16 @@ use crate::report::params::{CheckpointReport, Report, SCHEMA_VERSION, picture, t
 /// Threads where none are asked for: more would not read memory faster on most machines.
 const THREADS: usize = 4;
 
+/// The exit code where files with values are missing or too short.
+const INCOMPLETE: u8 = 2;
+
 /// Report the contents of parameter files: shapes, data types, size by part of the model, NaN, Inf and zeros.
 ///
 /// Reads safetensors (one file, or shards with their index), archives of torch.save, PEFT adapters, .npz and .npy, and
 /// folders of Hugging Face, DeepSpeed and torch.distributed.checkpoint; of the last one not the values. No code in a file is executed. Values are read by threads of the lowest
 /// priority, without evicting other files from the page cache. If two checkpoints are given, they are compared.
-/// Exit codes: 0 success, 1 an error.
+/// Exit codes: 0 success, 1 an error, 2 a file with values of a folder of torch.distributed.checkpoint is missing or too short: the
+/// report names it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden params checkpoint-1000/
@@ -92,7 +96,8 @@ impl Args {
         if let (Some(path), Some(drawing)) = (&self.plot, drawing) {
             drawing.write(&picture::draw(&report), path)?;
         }
-        Ok(ExitCode::SUCCESS)
+        let is_incomplete = checkpoints.iter().any(|checkpoint| checkpoint.is_incomplete);
+        Ok(if is_incomplete { ExitCode::from(INCOMPLETE) } else { ExitCode::SUCCESS })
     }
 
     fn threads(&self) -> usize {

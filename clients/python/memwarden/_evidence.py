@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import collections
 import gc
+import itertools
 import os
 import sys
 import time
-from typing import Any, Counter, Dict, List, Optional, Tuple
+import types
+from typing import Any, Counter, Dict, List, Optional, Set, Tuple
 
 from ._base import JSON, _clock, _dtype, _now, _short
 from ._process import _allocated, _read
@@ -24,6 +26,9 @@ APART = 60.0
 SLICE = 20000
 PAUSE = 0.0005
 LONGEST_CALL = 0.1
+# One of so many objects is asked for its size. Elements of containers that are looked at for arrays and byte strings, which the
+# garbage collector does not know, and of one container; the bytes from which a byte string counts.
+SIZED, ELEMENTS, OF_ONE, LEAST_STRING = 64, 500000, 4096, 1024
 # Items of a message for each kind.
 MOST_ITEMS = 6
 # Growth that is worth an item: objects, bytes of a line, and bytes of tensors of one shape, of which few may be large.
@@ -44,8 +49,10 @@ class _Evidence:
         self._size: Optional[int] = None
         self._last = float("-inf")
         self._counts: Dict[str, Dict[str, int]] = {}
-        # Bytes of a tensor by type and shape.
-        self._bytes: Dict[str, int] = {}
+        # Bytes of what was counted, by its kind and its name.
+        self._bytes: Dict[Tuple[str, str], int] = {}
+        # Shapes of parameters.
+        self._parameters: Set[str] = set()
         # Seconds that the longest part took without giving up the interpreter.
         self.stall = 0.0
 
@@ -58,10 +65,10 @@ class _Evidence:
             self._size = size
         if size - self._size < GROWN or now - self._last < APART:
             return
-        seconds, before = now - self._last, self._counts
+        seconds, before, bytes_before = now - self._last, self._counts, self._bytes
         self._size, self._last = size, now
         self._counts = counts = self.count()
-        items = _grown(before, counts, self._bytes) if before else []
+        items = _grown((before, bytes_before), (counts, self._bytes), self._parameters) if before else []
         if items:
             self._session.send({"type": "evidence", "t": _now(), "seconds": seconds, "items": items}, keep=True)
 
@@ -74,29 +81,38 @@ class _Evidence:
         self._note(begun, LONGEST_CALL)
         torch = sys.modules.get("torch")
         tensor = getattr(torch, "Tensor", None)
-        types: Counter[type] = collections.Counter()
+        kinds: Counter[type] = collections.Counter()
         tensors: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
         parameters: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
         self._bytes = {}
+        sampled: Dict[type, Tuple[int, int]] = {}
+        inner = _Inner()
         while objects:
             begun = _clock()
             part = objects[-SLICE:]
             del objects[-SLICE:]
-            types.update(map(type, part))
+            kinds.update(map(type, part))
+            for each in part[::SIZED]:
+                _sample(each, sampled)
+            inner.look(part)
             if tensor is not None:
                 for each in part:
                     if type(each) is tensor:
-                        self._count_tensor(each, tensors)
+                        self._count_tensor(each, tensors, True)
                     elif type(each).__name__ == "Parameter":
-                        self._count_tensor(each, parameters)
+                        self._count_tensor(each, parameters, False)
                 each = None
             del part
             self._note(begun)
             time.sleep(PAUSE)
         # Gradients and the optimizer's state come and go in the shapes of parameters: their number counts, their size does not.
-        for name in parameters["tensor"]:
-            self._bytes[name] = 0
-        found = {"type": {_name(kind): many for kind, many in types.items()}}
+        self._parameters = set(parameters["tensor"])
+        for kind, (many, size) in sampled.items():
+            self._bytes["type", _name(kind)] = kinds[kind] * size // many
+        found = {"type": {_name(kind): many for kind, many in kinds.items()}}
+        for (what, name), (many, size) in inner.found.items():
+            found.setdefault(what, {})[name] = many
+            self._bytes[what, name] = size
         found.update((what, same) for what, same in tensors.items() if same)
         plots = sys.modules.get("matplotlib.pyplot")
         if plots is not None:
@@ -106,21 +122,84 @@ class _Evidence:
             found["line"] = _lines(tracing)
         return found
 
-    def _count_tensor(self, each: Any, tensors: Dict[str, Dict[str, int]]) -> None:
+    def _count_tensor(self, each: Any, tensors: Dict[str, Dict[str, int]], sized: bool) -> None:
         try:
             name = "%s%s" % (_dtype(each.dtype), list(each.shape))
             size = each.element_size() * each.nelement()
         except Exception:
             return  # Some layouts have no shape, such as nested tensors.
-        same = tensors["tensor" if each.grad_fn is None else "tensor with grad_fn"]
+        what = "tensor" if each.grad_fn is None else "tensor with grad_fn"
+        same = tensors[what]
         same[name] = same.get(name, 0) + 1
-        self._bytes.setdefault(name, size)
+        if sized:
+            self._bytes[what, name] = self._bytes.get((what, name), 0) + size
 
     def _note(self, begun: float, most: Optional[float] = None) -> None:
         taken = _clock() - begun
         self.stall = max(self.stall, taken)
         if most is not None and taken > most:
             self._off = True
+
+
+def _sample(each: Any, sampled: Dict[type, Tuple[int, int]]) -> None:
+    """Adds the size of an object to those of its type, unless the type computes it in Python; without what it refers to."""
+    kind = type(each)
+    if type(kind.__sizeof__) is types.MethodDescriptorType:
+        many, size = sampled.get(kind, (0, 0))
+        sampled[kind] = many + 1, size + sys.getsizeof(each)
+
+
+class _Inner:
+    """Arrays of NumPy and byte strings: the garbage collector knows only the containers that refer to them."""
+
+    def __init__(self) -> None:
+        numpy = sys.modules.get("numpy")
+        self._array = getattr(numpy, "ndarray", None)
+        self._left = ELEMENTS
+        self._seen: Set[int] = set()
+        # By kind and name: how many, and their bytes.
+        self.found: Dict[Tuple[str, str], Tuple[int, int]] = {}
+
+    def look(self, containers: List[Any]) -> None:
+        looked = 0
+        # With dictionaries and tuples that refer only to such objects, which the garbage collector does not know either.
+        untracked: List[Any] = []
+        for each in itertools.chain(containers, untracked):
+            kind = type(each)
+            if kind is not list and kind is not dict and kind is not tuple and kind is not collections.deque:
+                continue
+            if self._left <= 0:
+                return
+            many = min(len(each), OF_ONE * 64)
+            # Of a large container one element of so many stands for all.
+            apart = many // OF_ONE + 1
+            try:
+                values = list(itertools.islice(each.values() if kind is dict else each, 0, many, apart))
+            except RuntimeError:
+                continue  # Another thread changes it.
+            self._left -= len(values)
+            looked += len(values)
+            if looked > SLICE:
+                looked = 0
+                time.sleep(PAUSE)
+            for value in values:
+                kind = type(value)
+                if kind is bytes or kind is bytearray:
+                    if len(value) >= LEAST_STRING:
+                        self._add(value, "byte string", kind.__name__, len(value), apart)
+                elif kind is dict or kind is tuple:
+                    if apart == 1 and not gc.is_tracked(value):
+                        untracked.append(value)
+                elif kind is self._array and value.base is None:
+                    name = "%s%s" % (_dtype(value.dtype), list(value.shape))
+                    self._add(value, "array", name, value.nbytes, apart)
+
+    def _add(self, value: Any, what: str, name: str, size: int, times: int) -> None:
+        if id(value) in self._seen or len(self._seen) >= ELEMENTS or len(self.found) >= ELEMENTS // 100:
+            return
+        self._seen.add(id(value))
+        many, known = self.found.get((what, name), (0, 0))
+        self.found[what, name] = many + times, known + size * times
 
 
 def _memory() -> Optional[int]:
@@ -141,21 +220,31 @@ def _lines(tracing: Any) -> Dict[str, int]:
     return {"%s:%d" % (each.traceback[0].filename, each.traceback[0].lineno): each.size for each in statistics}
 
 
-def _grown(
-    before: Dict[str, Dict[str, int]], now: Dict[str, Dict[str, int]], sizes: Dict[str, int]
-) -> List[JSON]:
-    """What has grown most of each kind, with the bytes of a tensor by its name."""
+_Counts = Dict[str, Dict[str, int]]
+_Bytes = Dict[Tuple[str, str], int]
+# Kinds of which a few can be large.
+_LARGE = ("tensor", "tensor with grad_fn", "array", "byte string")
+
+
+def _grown(before: Tuple[_Counts, _Bytes], now: Tuple[_Counts, _Bytes], parameters: Set[str]) -> List[JSON]:
+    """What has grown most of each kind: by its bytes where a few can be large, otherwise by its number."""
     items: List[JSON] = []
-    for what, counts in now.items():
-        known = before.get(what, {})
+    for what, counts in now[0].items():
+        known = before[0].get(what, {})
         least = {"line": LEAST_BYTES, "open figure": 2}.get(what, LEAST_OBJECTS)
-        grown: List[Tuple[int, str]] = []
+        grown: List[Tuple[int, int, str]] = []
         for name, many in counts.items():
             more = many - known.get(name, 0)
-            is_large = what.startswith("tensor") and more * sizes.get(name, 0) >= LEAST_TENSOR_BYTES
-            if more >= least or is_large:
-                grown.append((more, name))
-        for more, name in sorted(grown, reverse=True)[:MOST_ITEMS]:
+            more_bytes = now[1].get((what, name), 0) - before[1].get((what, name), 0)
+            can_be_large = what in _LARGE and not (what == "tensor" and name in parameters)
+            if more >= least or can_be_large and more > 0 and more_bytes >= LEAST_TENSOR_BYTES:
+                grown.append((more_bytes if what in _LARGE else 0, more, name))
+        for _, more, name in sorted(grown, reverse=True)[:MOST_ITEMS]:
             # Of a path, the end says more than the beginning.
-            items.append({"what": what, "name": _short(name[-200:]), "now": counts[name], "more": more})
+            item: JSON = {"what": what, "name": _short(name[-200:]), "now": counts[name], "more": more}
+            whole = now[1].get((what, name))
+            if whole is not None:
+                item["bytes"] = whole
+                item["more_bytes"] = max(0, whole - before[1].get((what, name), 0))
+            items.append(item)
     return items

@@ -37,8 +37,32 @@ def test_types_that_grow_are_sent(daemon, evidence):
     evidence.grow()
     (message,) = daemon.wait_for("evidence")
     (item,) = [item for item in message["items"] if "Leaking" in item["name"]]
-    assert item == {"what": "type", "name": "test_evidence.Leaking", "now": 5000, "more": 5000}
+    size = 5000 * sys.getsizeof(kept[0])
+    expected = {"what": "type", "name": "test_evidence.Leaking", "now": 5000, "more": 5000}
+    assert item == dict(expected, bytes=size, more_bytes=size)
     assert message["seconds"] > 0 and len(kept) == 5000
+
+
+def test_arrays_and_byte_strings_are_found_in_what_refers_to_them(daemon, evidence, monkeypatch):
+    class Array:
+        dtype, shape, nbytes, base = "float32", (1024, 2048), 8 << 20, None
+
+    monkeypatch.setitem(sys.modules, "numpy", types.SimpleNamespace(ndarray=Array))
+    evidence.grow()
+    class Odd(list):
+        def __iter__(self):
+            raise ValueError("it is not called")
+
+    kept = [[Array() for _ in range(4)], {"all": bytearray(20 << 20)}, [bytes(1100) for _ in range(20000)], Odd([1])]
+    kept.append(kept[0])
+    kept.append(list(kept[0]))  # Each counts once.
+    evidence.grow()
+    items = {item["name"]: item for item in daemon.wait_for("evidence")[-1]["items"] if item["what"] != "type"}
+    arrays = {"what": "array", "name": "fp32[1024, 2048]", "now": 4, "more": 4}
+    assert items["fp32[1024, 2048]"] == dict(arrays, bytes=32 << 20, more_bytes=32 << 20)
+    assert items["bytearray"]["more_bytes"] >= 20 << 20 and items["bytearray"]["what"] == "byte string"
+    # Of a long list a part is looked at.
+    assert abs(items["bytes"]["more"] / 20000 - 1) < 0.1 and items["bytes"]["more_bytes"] >= 19000 * 1100
 
 
 def test_few_large_tensors_are_sent(daemon, evidence, monkeypatch):
@@ -59,7 +83,7 @@ def test_few_large_tensors_are_sent(daemon, evidence, monkeypatch):
     kept += [Tensor() for _ in range(6)]
     evidence.grow()
     (message,) = daemon.wait_for("evidence")
-    assert message["items"] == [{"what": "tensor", "name": "fp32[1024, 1024]", "now": 9, "more": 6}]
+    assert message["items"] == [{"what": "tensor", "name": "fp32[1024, 1024]", "now": 9, "more": 6, "bytes": 9 << 22, "more_bytes": 6 << 22}]
 
 
 def test_without_growth_nothing_is_counted(daemon, evidence, monkeypatch):

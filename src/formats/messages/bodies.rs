@@ -402,6 +402,10 @@ body! {
         now: u64 = "whole",
         /// How many more than at the count before.
         more: u64 = "whole",
+        /// Bytes of all of them, where they are known.
+        bytes: u64 = "whole",
+        /// Bytes more than at the count before.
+        more_bytes: u64 = "whole",
     }
 }
 

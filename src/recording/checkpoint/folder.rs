@@ -10,6 +10,8 @@ use crate::files::parameters::{ParameterError, Part, ReadAt as _};
 use crate::host::fs::read_bounded;
 use crate::recording::error::{InFile as _, RecordingError};
 
+/// Most files that a note names.
+const MOST_NAMED: usize = 8;
 /// The file of a distributed checkpoint that names its tensors.
 pub(super) const METADATA: &str = ".metadata";
 /// The file in which DeepSpeed names the folder of the newest checkpoint, and its maximum size in bytes.
@@ -123,9 +125,14 @@ impl Checkpoint {
             }
         }
         for (files, what) in [(missing, "cannot be opened"), (short, "are shorter than the metadata state")] {
-            if let Some(first) = files.first() {
-                self.notes.push(format!("files with values that {what}: {}, {first} first", files.len()));
+            if files.is_empty() {
+                continue;
             }
+            self.is_incomplete = true;
+            let more = files.len().saturating_sub(MOST_NAMED);
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            let named: Vec<&str> = files.iter().take(MOST_NAMED).map(String::as_str).collect();
+            self.notes.push(format!("files with values that {what}: {}{more}", named.join(", ")));
         }
         Ok(())
     }

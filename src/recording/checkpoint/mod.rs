@@ -32,6 +32,8 @@ pub(crate) struct Checkpoint {
     pub(crate) files: Vec<Shard>,
     /// Anomalies, a sentence each.
     pub(crate) notes: Vec<String>,
+    /// Whether files with values are missing or too short.
+    pub(crate) is_incomplete: bool,
     pub(crate) adapter: Option<Adapter>,
 }
 
@@ -79,7 +81,8 @@ impl Checkpoint {
     /// Reads everything except values.
     pub(crate) fn open(path: &Path, options: &torch::Options) -> Result<Self, RecordingError> {
         let is_folder = std::fs::metadata(path).at(|| path.display().to_string())?.is_dir();
-        let mut found = Self { path: path.to_owned(), files: Vec::new(), notes: Vec::new(), adapter: None };
+        let (own, files, notes) = (path.to_owned(), Vec::new(), Vec::new());
+        let mut found = Self { path: own, files, notes, is_incomplete: false, adapter: None };
         let beside = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         if is_folder {
             found.open_folder(path, options)?;

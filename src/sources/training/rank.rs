@@ -17,6 +17,7 @@ use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::timeline::EntryKind;
+use crate::model::units::Bytes;
 
 /// Step times from 2 ms to 512 s.
 pub type Durations = Buckets<-9, 19>;
@@ -307,9 +308,12 @@ impl Rank {
         let mut named = Vec::new();
         for item in &items {
             if named.len() < NAMED {
-                let now = item.now.map_or_else(String::new, |now| format!(" ({now} now)"));
+                let now = item.now.map(|now| format!("{now} now"));
+                let bytes = item.more_bytes.map(|bytes| format!("{} more", Bytes::new(bytes)));
+                let known: Vec<String> = now.into_iter().chain(bytes).collect();
+                let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
                 let more = item.more.unwrap_or_default();
-                named.push(format!("{} {}: {more} more{now}", text(&item.what), text(&item.name)));
+                named.push(format!("{} {}: {more} more{known}", text(&item.what), text(&item.name)));
             }
         }
         if named.is_empty() {
@@ -321,6 +325,8 @@ impl Rank {
                 "name": text(&item.name).as_str(),
                 "now": item.now,
                 "more": item.more,
+                "bytes": item.bytes,
+                "more_bytes": item.more_bytes,
             })
         };
         let all: Vec<_> = items.iter().map(each).collect();

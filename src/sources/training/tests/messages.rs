@@ -124,7 +124,7 @@ fn the_examples_become_series_until_the_connection_closes() {
             5 Checkpoint slurm/17/3 saving Some(120)
             6 Checkpoint slurm/17/3 saved Some(120)
             7 Checkpoint slurm/17/3 failed Some(120)
-            8 Growth slurm/17/3 type torch.Tensor: 64000 more (90210 now), tensor with grad_fn fp32[64, 1024]: 8800 more (9000 now), open figure matplotlib: 300 more (420 now), line train.py:88: 524288000 more (734003200 now) Some(120)
+            8 Growth slurm/17/3 type torch.Tensor: 64000 more (90210 now), tensor with grad_fn fp32[64, 1024]: 8800 more (9000 now, 2.1 GiB more), open figure matplotlib: 300 more (420 now), line train.py:88: 524288000 more (734003200 now) Some(120)
             9 End slurm/17/3 end of stream Some(120)
         "#]],
     );
@@ -142,7 +142,8 @@ fn what_grows_inside_a_program_is_an_event_without_control_characters() {
     let evidence = |items: &[String]| {
         format!("{{\"type\":\"evidence\",\"seconds\":60,\"items\":[{}]}}\n", items.join(","))
     };
-    world.send(&mut stream, &evidence(&[item("a\\u001b[2Jb", 5), item("none", 0)]));
+    let sized = item("a\\u001b[2Jb", 5).replace('}', ",\"more_bytes\":2048}");
+    world.send(&mut stream, &evidence(&[sized, item("none", 0)]));
     let many: Vec<String> = (0..20).map(|number| item(&format!("t{number}"), 1)).collect();
     world.send(&mut stream, &evidence(&many));
     world.send(&mut stream, &evidence(&[item(&"x".repeat(257), 1)]));
@@ -156,8 +157,8 @@ fn what_grows_inside_a_program_is_an_event_without_control_characters() {
     assert_eq!(
         grown[0],
         (
-            "type a?[2Jb: 5 more (9 now)",
-            r#"{"items":[{"more":5,"name":"a?[2Jb","now":9,"what":"type"}],"seconds":60.0}"#
+            "type a?[2Jb: 5 more (9 now, 2.0 KiB more)",
+            r#"{"items":[{"bytes":null,"more":5,"more_bytes":2048,"name":"a?[2Jb","now":9,"what":"type"}],"seconds":60.0}"#
         )
     );
     assert_eq!(grown[1].0.matches("more").count(), 4);
