@@ -105,7 +105,8 @@ fn the_jobs_that_a_shell_runs_one_after_the_other_start_one_after_the_other() {
         let table = host.sample().facts.processes.unwrap();
         host.reporting = ranks.iter().map(|pid| table.get(*pid).unwrap().key).collect();
         let start = value(&host.sample(), "memwarden_workload_start_timestamp_seconds", &["bash-20"]);
-        start.unwrap() - host.sample().facts.processes.unwrap().boot.unwrap() as f64
+        let boot = u32::try_from(host.sample().facts.processes.unwrap().boot.unwrap()).unwrap();
+        start.unwrap() - f64::from(boot)
     };
     host.add(&Process::new(21, "python").parent(20).start(2_000));
     host.add(&Process::new(22, "python").parent(20).start(2_100));
