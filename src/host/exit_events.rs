@@ -124,17 +124,16 @@ impl ExitEvents {
 /// The message that subscribes.
 fn subscription(request: &[u32]) -> Vec<u8> {
     let body: Vec<u8> = request.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let total = NETLINK_HEADER + CONNECTOR_HEADER + body.len();
-    let mut message = Vec::with_capacity(total);
+    let total = u32::try_from(NETLINK_HEADER + CONNECTOR_HEADER + body.len()).expect("a few words");
+    let length = u16::try_from(body.len()).expect("a few words");
+    let mut message = Vec::new();
     // struct nlmsghdr: length, type, flags, sequence number, port.
-    message.extend((total as u32).to_ne_bytes());
+    message.extend(total.to_ne_bytes());
     message.extend(DONE.to_ne_bytes());
     message.extend([0; 10]);
     // struct cn_msg: index, value, sequence number, acknowledgement, length, flags.
-    for word in [PROC, PROC, 0, 0] {
-        message.extend(word.to_ne_bytes());
-    }
-    message.extend((body.len() as u16).to_ne_bytes());
+    message.extend([PROC, PROC, 0, 0].iter().flat_map(|word| word.to_ne_bytes()));
+    message.extend(length.to_ne_bytes());
     message.extend([0; 2]);
     message.extend(body);
     message
@@ -160,9 +159,9 @@ fn event(message: &[u8]) -> Option<ExitEvent> {
 mod tests {
     use super::*;
     use std::process::Command;
-    use std::time::Instant;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test starts processes whose ends are reported")]
     fn the_status_of_a_process_is_reported() {
         let mut events = match ExitEvents::open(Path::new("/proc")) {
             Ok(events) => events,
@@ -177,8 +176,8 @@ mod tests {
             child.wait().unwrap();
             expected.push((child.id(), status));
         }
-        let (mut found, begun) = (Vec::new(), Instant::now());
-        while begun.elapsed() < Duration::from_secs(10) {
+        let (mut found, begun) = (Vec::new(), clock::now());
+        while clock::now().since(begun) < Duration::from_secs(10) {
             let keep = |event: ExitEvent| found.push((event.tid, event.status));
             events.drain(10_000, keep).unwrap();
             if expected.iter().all(|one| found.contains(one)) {

@@ -181,7 +181,7 @@ impl Recorder {
     /// Adds the ends that are no success, from the first frame on.
     fn add_ends(&mut self, frame: &Frame) {
         let newest = frame.outlook.ends.last().map_or(0, |end| end.number);
-        let before = std::mem::replace(&mut self.last_end, Some(newest));
+        let before = self.last_end.replace(newest);
         for end in frame.outlook.ends.iter().filter(|end| before.is_some_and(|before| end.number > before)) {
             if end.is_abnormal() {
                 self.add(

@@ -1,12 +1,12 @@
 //! How processes ended, as `memwarden why` says it.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Daemon, memwarden, wait_for};
+use crate::harness::{Daemon, memwarden, program, wait_for};
 use crate::skip::skip;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ impl Program {
 
     /// Runs a script once the daemon sees the process.
     fn run(&self, daemon: &Daemon, script: &str) -> Child {
-        let mut command = Command::new(self.folder.path().join(&self.name));
+        let mut command = program(self.folder.path().join(&self.name));
         let child =
             command.args(["-c", &format!("read line; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
         daemon.wait_page("the workload", SOON, |page| {

@@ -7,7 +7,7 @@
 //! # Method
 //! A process of the previous tick that is missing, or a zombie, has ended. What is known of it is collected for `SETTLE`:
 //! the kernel log, its exit status, what it reported last, XIDs, and the memory of the last frame before its end. The cause
-//! follows from these in the order of [`classify`].
+//! follows from these in the order of `classify`.
 //!
 //! # When it stays silent
 //! About processes that no tick has seen, and about those without a workload. An end that nothing explains is unknown.
