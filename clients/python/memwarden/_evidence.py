@@ -35,6 +35,10 @@ MOST_ITEMS = 6
 LEAST_OBJECTS, LEAST_BYTES, LEAST_TENSOR_BYTES = 100, 1 << 20, GROWN // 2
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# Py_TPFLAGS_HEAPTYPE: the types of classes that are written in Python are among these.
+_HEAP_TYPE = 1 << 9
+# Types whose objects may refer to any number of others, or are no data.
+_OPAQUE = (type, list, dict, tuple, set, frozenset, collections.deque)
 
 
 class _Evidence:
@@ -155,6 +159,9 @@ class _Inner:
     def __init__(self) -> None:
         numpy = sys.modules.get("numpy")
         self._array = getattr(numpy, "ndarray", None)
+        torch = sys.modules.get("torch")
+        # Their memory is counted by shape.
+        self._opaque = {getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)}
         self._left = ELEMENTS
         self._seen: Set[int] = set()
         # By kind and name: how many, and their bytes.
@@ -165,16 +172,21 @@ class _Inner:
         # With dictionaries and tuples that refer only to such objects, which the garbage collector does not know either.
         untracked: List[Any] = []
         for each in itertools.chain(containers, untracked):
-            kind = type(each)
-            if kind is not list and kind is not dict and kind is not tuple and kind is not collections.deque:
-                continue
             if self._left <= 0:
                 return
-            many = min(len(each), OF_ONE * 64)
+            kind = type(each)
+            if kind is list or kind is dict or kind is tuple or kind is collections.deque:
+                elements: Any = each.values() if kind is dict else each
+            elif kind.__flags__ & _HEAP_TYPE and kind not in self._opaque and not issubclass(kind, _OPAQUE):
+                # The attributes of an object: since Python 3.11 no dictionary holds them, and asking for one creates it.
+                elements = gc.get_referents(each)
+            else:
+                continue
+            many = min(len(elements), OF_ONE * 64)
             # Of a large container one element of so many stands for all.
             apart = many // OF_ONE + 1
             try:
-                values = list(itertools.islice(each.values() if kind is dict else each, 0, many, apart))
+                values = list(itertools.islice(elements, 0, many, apart))
             except RuntimeError:
                 continue  # Another thread changes it.
             self._left -= len(values)
@@ -247,4 +259,6 @@ def _grown(before: Tuple[_Counts, _Bytes], now: Tuple[_Counts, _Bytes], paramete
                 item["bytes"] = whole
                 item["more_bytes"] = max(0, whole - before[1].get((what, name), 0))
             items.append(item)
+    # What takes most of the growth is read first.
+    items.sort(key=lambda item: -item.get("more_bytes", 0))
     return items

@@ -65,6 +65,22 @@ def test_arrays_and_byte_strings_are_found_in_what_refers_to_them(daemon, eviden
     assert abs(items["bytes"]["more"] / 20000 - 1) < 0.1 and items["bytes"]["more_bytes"] >= 19000 * 1100
 
 
+def test_what_takes_most_comes_first_also_in_attributes(daemon, evidence):
+    class Record:
+        def __init__(self):
+            self.buffer = bytearray(20000)
+
+    evidence.grow()
+    kept = [Record() for _ in range(2000)]
+    evidence.grow()
+    items = daemon.wait_for("evidence")[-1]["items"]
+    first = items[0]
+    assert (first["what"], first["name"], first["more"]) == ("byte string", "bytearray", 2000)
+    assert first["more_bytes"] == 2000 * 20000
+    # To look at them creates no dictionary for each.
+    assert not any(item["name"] == "builtins.dict" for item in items) and len(kept) == 2000
+
+
 def test_few_large_tensors_are_sent(daemon, evidence, monkeypatch):
     class Tensor:
         dtype, grad_fn, shape = "torch.float32", None, (1024, 1024)
