@@ -202,3 +202,15 @@ pub(super) fn is_notable(member: &Member, found: &Classified, is_whole: bool) ->
         || by_signal
         || (member.rss >= LARGE && found.cause != EndCause::Finished)
 }
+
+/// Whether it did not end by a signal with which launchers end the others.
+pub(super) fn is_first(found: &Classified) -> bool {
+    let is_kill = |seen: &EndEvidence| {
+        matches!(seen, EndEvidence::Status(ExitStatus::Signal(9) | ExitStatus::Code(137)))
+    };
+    match found.cause {
+        EndCause::Finished | EndCause::Unknown => false,
+        EndCause::Killed => found.evidence.iter().any(is_kill),
+        _ => true,
+    }
+}

@@ -197,9 +197,19 @@ impl Ends {
                 let is_whole = is_whole && !finished.contains(&member.parent);
                 episode::is_notable(member, found, is_whole)
             };
+            // A launcher fails because a process of it did.
+            let launchers: HashSet<u32> = explained
+                .iter()
+                .filter(|(_, found, _)| episode::is_first(found))
+                .map(|(member, ..)| member.parent)
+                .collect();
             let strongest = explained.into_iter().filter(is_notable).max_by(|one, other| {
                 let order = |(member, found, _): &(&Member, Classified, Option<u64>)| {
-                    (strength(found), member.rank.is_some(), member.rss)
+                    let is_launcher = found.cause == EndCause::Failed
+                        && launchers.contains(&member.key.pid)
+                        && member.rank.is_none();
+                    let strength = if is_launcher { 0 } else { strength(found) };
+                    (strength, episode::is_first(found), member.rank.is_some(), member.rss)
                 };
                 order(one).cmp(&order(other))
             });

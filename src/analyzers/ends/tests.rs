@@ -279,6 +279,28 @@ fn helpers_do_not_explain_the_end_of_a_program_that_succeeded() {
 }
 
 #[test]
+fn a_launcher_fails_because_a_process_of_it_was_killed() {
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
+    node.parents = [(12, 11), (13, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12, 13], |batch| {
+        exit(batch, 11, 0x100);
+        exit(batch, 12, 9);
+        exit(batch, 13, 15);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 12));
+    // What it terminates as it fails does not explain it.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+    node.parents = [(12, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0x100);
+        exit(batch, 12, 15);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 11));
+}
+
+#[test]
 fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
     let key = |pid: u32| Node::key(pid);
     let workload = Membership::named(key(1), "train").workload;
