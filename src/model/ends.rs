@@ -44,6 +44,9 @@ named! {
     }
 }
 
+/// Probability from which a cause is called probable; what is less is a guess.
+pub const PROBABLE: f64 = 0.6;
+
 named! {
     /// Whether the same command can succeed where it is started again without a change.
     #[derive(Default, Serialize, Deserialize)]

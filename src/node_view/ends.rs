@@ -1,13 +1,14 @@
 //! How a process ended, in words.
 
-use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, Retry};
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, PROBABLE, Retry};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::printable::escaped;
 
-/// Probability from which a cause is stated without a word of doubt, and from which it is called probable.
+/// Probability from which a cause is stated without a word of doubt.
 const CERTAIN: f64 = 0.9;
-const PROBABLE: f64 = 0.6;
+/// A shell exits with this code plus the number of the signal that ended its command.
+const BY_SIGNAL: i32 = 128;
 
 /// How it ended, and why, in one sentence.
 pub fn sentence(end: &End) -> String {
@@ -34,7 +35,8 @@ fn who(end: &End) -> String {
     );
     match end.processes {
         0 | 1 => who,
-        more => format!("{who} (and {} with it)", format::counted(more - 1, "process")),
+        2 => format!("{who} (and 1 process with it)"),
+        more => format!("{who} (and {} processes with it)", more - 1),
     }
 }
 
@@ -50,6 +52,10 @@ fn how(end: &End) -> String {
         format!("; {} held {}", escaped(other.workload.as_str()), format::bytes(other.bytes))
     });
     match end.cause {
+        EndCause::CgroupLimit if has_failed(end) && end.probability < CERTAIN => format!(
+            "failed{}, {certainty}because the kernel killed another process of its cgroup for its memory limit",
+            status(end)
+        ),
         EndCause::CgroupLimit if resource.is_empty() => {
             format!("was {certainty}killed by the kernel, because the limit of a cgroup was reached")
         }
@@ -80,7 +86,10 @@ fn how(end: &End) -> String {
         EndCause::GpuFault => format!("ended, {certainty}because of an error of its GPU{}", xid(end)),
         EndCause::Memwarden => "was ended by memory protection".to_owned(),
         EndCause::Killed => {
-            let by = status(end).replacen(" with ", " by ", 1);
+            let by = exit_status(end).map_or_else(String::new, |status| match status {
+                ExitStatus::Signal(signal) => format!(" by signal {signal}"),
+                ExitStatus::Code(code) => format!(" by signal {} (exit code {code})", code & 0x7f),
+            });
             format!("was ended{by}, {certainty}sent by another program or a person")
         }
         EndCause::Failed => format!("failed{}", status(end)),
@@ -107,11 +116,20 @@ fn status(end: &End) -> String {
         EndEvidence::Exception { name } => Some(format!(" by the exception {name}")),
         _ => None,
     });
-    let status = end.evidence.iter().find_map(|seen| match seen {
-        EndEvidence::Status(status) => Some(status_words(*status)),
-        _ => None,
-    });
+    let status = exit_status(end).map(status_words);
     exception.or_else(|| status.map(|status| format!(" with {status}"))).unwrap_or_default()
+}
+
+fn exit_status(end: &End) -> Option<ExitStatus> {
+    end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::Status(status) => Some(*status),
+        _ => None,
+    })
+}
+
+/// Whether it ended by an exit code that is not that of a command that SIGKILL ended.
+fn has_failed(end: &End) -> bool {
+    matches!(exit_status(end), Some(ExitStatus::Code(code)) if code != BY_SIGNAL + 9)
 }
 
 fn status_words(status: ExitStatus) -> String {
@@ -218,5 +236,38 @@ pub fn evidence(seen: &EndEvidence) -> String {
             "the kernel log cannot be read, so that OOM kills are not seen".to_owned()
         }
         EndEvidence::NoStatus => "its exit status is not known".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(cause: EndCause, probability: f64, evidence: Vec<EndEvidence>) -> String {
+        let end = End { comm: "sh".into(), workload: "a".into(), pid: 7, processes: 3, ..End::default() };
+        sentence(&End { cause, probability, evidence, ..end })
+    }
+
+    #[test]
+    fn the_words_are_those_of_the_exit_status() {
+        let code = |code| EndEvidence::Status(ExitStatus::Code(code));
+        let who = "sh (pid 7) of a (and 2 processes with it)";
+        assert_eq!(
+            told(EndCause::Killed, 0.9, vec![code(137)]),
+            format!("{who} was ended by signal 9 (exit code 137), sent by another program or a person.")
+        );
+        let interrupted = EndEvidence::Exception { name: "KeyboardInterrupt".into() };
+        let by_signal = EndEvidence::Status(ExitStatus::Signal(2));
+        assert_eq!(
+            told(EndCause::Killed, 0.9, vec![interrupted, by_signal]),
+            format!("{who} was ended by signal 2, sent by another program or a person.")
+        );
+        assert_eq!(
+            told(EndCause::CgroupLimit, 0.6, vec![code(1)]),
+            format!(
+                "{who} failed with exit code 1, probably because the kernel killed another process of its cgroup for \
+                 its memory limit."
+            )
+        );
     }
 }

@@ -163,6 +163,11 @@ impl Recorder {
         self.samples
     }
 
+    /// Whether a sample has had the selected workload.
+    pub fn has_workload(&self) -> bool {
+        self.curves.keys().any(|(kind, ..)| *kind == Kind::Workload)
+    }
+
     /// Whether any rank reported training data.
     pub fn trained(&self) -> bool {
         self.training.seen()

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use memwarden::host::clock;
 use serde_json::Value;
 
 use crate::harness::{Daemon, memwarden, program, wait_for};
@@ -141,4 +142,17 @@ fn a_launcher_is_told_why_and_that_a_retry_cannot_help() {
         (&"shared_memory".into(), Some(75)),
         "{done:?}"
     );
+}
+
+#[test]
+fn the_end_of_a_command_that_no_sample_has_is_not_waited_for() {
+    let took = (0..3).map(|_| {
+        let begun = clock::now();
+        let done = memwarden(&["run", "--", "false"]).output().unwrap();
+        let text = String::from_utf8(done.stderr).unwrap();
+        let is_sampled = !text.contains("before its memory could be sampled");
+        assert_eq!(done.status.code(), Some(1));
+        if is_sampled { Duration::ZERO } else { clock::now().since(begun) }
+    });
+    assert!(took.min().unwrap() < Duration::from_millis(1_900));
 }

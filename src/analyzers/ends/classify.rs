@@ -2,7 +2,10 @@
 
 use crate::model::ends::{EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder};
 use crate::model::finding::Subject;
+use crate::model::fit::Medium;
+use crate::model::health::Health;
 use crate::model::label::Label;
+use crate::model::xid;
 
 /// Share of a resource above which its exhaustion explains a SIGKILL whose sender cannot be known.
 const EXHAUSTED: f64 = 0.95;
@@ -41,8 +44,8 @@ pub(super) struct Case {
     pub(super) status: Option<ExitStatus>,
     /// The limit that the kernel's OOM killer killed it for, by the kernel log: a cgroup, whose name may be empty, or the host.
     pub(super) kernel_kill: Option<KillScope>,
-    /// The cgroup whose counter of OOM kills rose.
-    pub(super) counted_kill: Option<Label>,
+    /// The cgroup whose counter of OOM kills rose, and whether it is that of the process and not one above it.
+    pub(super) counted_kill: Option<(Label, bool)>,
     /// Whether OOM kills would be known from the kernel log.
     pub(super) sees_kernel_log: bool,
     /// Whether protection sent it a signal.
@@ -52,8 +55,10 @@ pub(super) struct Case {
     pub(super) allocation: Option<FailedAllocation>,
     /// The type of the exception that it reported; empty where it reported none.
     pub(super) exception: Label,
-    /// Whether it reported that it ends.
-    pub(super) said_bye: bool,
+    /// The memory that ran out, as it reported with the exception.
+    pub(super) lacked: Option<Medium>,
+    /// Whether it reported that it ends as intended.
+    pub(super) said_finished: bool,
     pub(super) cgroup: Option<Level>,
     pub(super) host: Option<Level>,
     pub(super) gpu: Option<Level>,
@@ -61,7 +66,7 @@ pub(super) struct Case {
     pub(super) gpu_other: Option<OtherHolder>,
     pub(super) host_other: Option<OtherHolder>,
     pub(super) shm: Option<Level>,
-    /// The GPU and the number of an XID that needs an operator, or that a program causes.
+    /// The GPU and the number of the worst XID.
     pub(super) xid: Option<(Label, u32)>,
 }
 
@@ -103,7 +108,8 @@ pub(super) fn classify(case: &Case) -> Classified {
             evidence.push(more);
         }
     };
-    if let Some(level) = &level {
+    // The level of the cgroup that the kernel names is its limit, and no sample.
+    if let Some(level) = level.as_ref().filter(|_| case.kernel_kill.is_none()) {
         add(EndEvidence::Used { resource: level.resource.clone(), share: level.share() });
     }
     if !case.exception.is_empty() {
@@ -112,6 +118,17 @@ pub(super) fn classify(case: &Case) -> Classified {
     match case.status {
         Some(status) => add(EndEvidence::Status(status)),
         None => add(EndEvidence::NoStatus),
+    }
+    if let Some((cgroup, true)) = &case.counted_kill
+        && case.kernel_kill.is_none()
+        && cause != EndCause::Finished
+    {
+        add(EndEvidence::KillCounter { cgroup: cgroup.clone() });
+    }
+    if let Some((gpu, xid)) = &case.xid
+        && matches!(cause, EndCause::Failed | EndCause::Killed | EndCause::Unknown)
+    {
+        add(EndEvidence::Xid { gpu: gpu.clone(), xid: *xid });
     }
     if !case.sees_kernel_log && matches!(cause, EndCause::Killed | EndCause::Unknown) {
         add(EndEvidence::NoKernelLog);
@@ -140,15 +157,23 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         }
         _ => None,
     };
-    let is_success = case.status == Some(ExitStatus::Code(0))
-        || (case.status.is_none() && case.said_bye && case.exception.is_empty());
+    let is_success =
+        case.status == Some(ExitStatus::Code(0)) || (case.status.is_none() && case.said_finished);
     if is_success {
         let probability = if case.status.is_some() { 0.99 } else { 0.8 };
         return (EndCause::Finished, probability, None);
     }
-    if let Some(cgroup) = case.counted_kill.as_ref().filter(|_| signal.is_none_or(|signal| signal == SIGKILL))
+    // With the kernel log, a process that it does not name was not killed for memory.
+    if let Some((cgroup, is_own)) = &case.counted_kill
+        && !case.sees_kernel_log
+        && (signal == Some(SIGKILL) || case.status.is_none())
     {
-        return (EndCause::CgroupLimit, 0.95, Some(EndEvidence::KillCounter { cgroup: cgroup.clone() }));
+        let probability = if *is_own { 0.95 } else { 0.7 };
+        return (
+            EndCause::CgroupLimit,
+            probability,
+            Some(EndEvidence::KillCounter { cgroup: cgroup.clone() }),
+        );
     }
     if signal == Some(SIGBUS) {
         let is_full = case.shm.as_ref().is_some_and(|shm| shm.share() >= EXHAUSTED);
@@ -157,20 +182,45 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
     if signal.is_none() && case.will_not_fit && case.status == Some(ExitStatus::Code(ABORTED)) {
         return (EndCause::WillNotFit, 0.99, None);
     }
+    let is_other_exception = !case.exception.is_empty() && case.lacked != Some(Medium::Device);
     if signal.is_none()
+        && !is_other_exception
         && let Some(allocation) = &case.allocation
     {
         let (cause, probability) = on_device(allocation, case.gpu_other.as_ref());
         return (cause, probability, Some(EndEvidence::Allocation(*allocation)));
     }
-    if let Some((gpu, xid)) = &case.xid {
-        return (EndCause::GpuFault, 0.9, Some(EndEvidence::Xid { gpu: gpu.clone(), xid: *xid }));
+    match case.lacked.filter(|_| signal.is_none()) {
+        Some(Medium::Device) => return (EndCause::GpuMemory, 0.8, None),
+        Some(Medium::Host) => return (EndCause::ProcessLimit, 0.8, None),
+        _ => {}
+    }
+    let is_sent = matches!(signal, Some(SIGKILL | SIGINT | SIGTERM | SIGHUP));
+    if let Some((gpu, number)) = &case.xid {
+        let probability = match (xid::severity(*number), is_sent) {
+            (Health::Critical, false) => 0.9,
+            (Health::Critical, true) | (Health::Warning, false) => 0.6,
+            // Errors of a program, its end, and information.
+            _ => 0.0,
+        };
+        if probability > 0.0 {
+            let seen = EndEvidence::Xid { gpu: gpu.clone(), xid: *number };
+            return (EndCause::GpuFault, probability, Some(seen));
+        }
     }
     if signal == Some(SIGKILL) {
         return by_sigkill(case);
     }
-    if case.exception.as_str().ends_with("MemoryError") && signal.is_none() {
-        return (EndCause::ProcessLimit, 0.8, None);
+    // A process that nobody has seen was killed, perhaps one of its own.
+    if let Some((cgroup, true)) = &case.counted_kill
+        && matches!(case.status, Some(ExitStatus::Code(_)))
+        && signal.is_none()
+    {
+        return (EndCause::CgroupLimit, 0.6, Some(EndEvidence::KillCounter { cgroup: cgroup.clone() }));
+    }
+    if let Some(allocation) = case.allocation.filter(|_| signal.is_none()) {
+        // It went on after the failed allocation, as far as it says.
+        return (EndCause::Failed, 0.7, Some(EndEvidence::Allocation(allocation)));
     }
     match (signal, case.status) {
         (Some(SIGINT | SIGTERM | SIGHUP | SIGPIPE), _) => (EndCause::Killed, 0.9, None),
@@ -253,8 +303,19 @@ mod tests {
         );
         check(&Case { kernel_kill: Some(KillScope::Host), ..signal(SIGKILL) }, EndCause::HostMemory, 0.99);
         check(&Case { is_signalled: true, ..signal(SIGTERM) }, EndCause::Memwarden, 0.99);
-        let counted = Some("/jobs".into());
-        check(&Case { counted_kill: counted.clone(), ..signal(SIGKILL) }, EndCause::CgroupLimit, 0.95);
+        let counted = Some(("/jobs".into(), true));
+        let blind = Case { sees_kernel_log: false, counted_kill: counted.clone(), ..signal(SIGKILL) };
+        check(&blind, EndCause::CgroupLimit, 0.95);
+        // The kernel log would name it.
+        check(&Case { counted_kill: counted.clone(), ..signal(SIGKILL) }, EndCause::Killed, 0.9);
+        // A cgroup above has the kills of others too.
+        let above = Some(("/".into(), false));
+        let found = classify(&Case { counted_kill: above.clone(), ..blind });
+        assert!((found.cause, found.probability < 0.8) == (EndCause::CgroupLimit, true), "{found:?}");
+        check(&Case { counted_kill: above, ..code(1) }, EndCause::Failed, 0.9);
+        // A child of it that no sample has seen may have been killed.
+        let found = classify(&Case { counted_kill: counted.clone(), ..code(1) });
+        assert!((found.cause, found.probability < 0.8) == (EndCause::CgroupLimit, true), "{found:?}");
         // Another process of the cgroup was killed.
         check(&Case { counted_kill: counted.clone(), ..signal(11) }, EndCause::Failed, 0.9);
         check(&Case { counted_kill: counted, ..code(0) }, EndCause::Finished, 0.9);
@@ -294,6 +355,10 @@ mod tests {
         check(&with(failed(4.0, 38.0, 39.0, 1.0), Some(40.0)), EndCause::GpuNeighbor, 0.8);
         check(&with(failed(4.0, 75.0, 77.0, 1.0), Some(1.0)), EndCause::GpuMemory, 0.9);
         check(&with(FailedAllocation::default(), None), EndCause::GpuMemory, 0.5);
+        // It went on, and failed by another exception.
+        let failed_later =
+            Case { exception: "ValueError".into(), ..with(failed(4.0, 75.0, 77.0, 1.0), None) };
+        check(&failed_later, EndCause::Failed, 0.6);
         // The program went on, and was killed later.
         let later =
             Case { status: Some(ExitStatus::Signal(SIGKILL)), ..with(failed(4.0, 75.0, 77.0, 1.0), None) };
@@ -309,8 +374,19 @@ mod tests {
         check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
         let full = level(Subject::place("shm"), 99.0);
         check(&Case { shm: full, ..signal(SIGBUS) }, EndCause::SharedMemory, 0.95);
-        check(&Case { exception: "MemoryError".into(), ..code(1) }, EndCause::ProcessLimit, 0.8);
-        check(&Case { xid: Some(("0".into(), 79)), ..code(1) }, EndCause::GpuFault, 0.9);
+        let lacked =
+            |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
+        check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);
+        check(&lacked(Medium::Device, "torch.OutOfMemoryError"), EndCause::GpuMemory, 0.8);
+        let xid = |number, case| Case { xid: Some(("0".into(), number)), ..case };
+        check(&xid(79, code(1)), EndCause::GpuFault, 0.9);
+        check(&xid(79, signal(SIGTERM)), EndCause::GpuFault, 0.6);
+        // An error of the program, and the cleanup after a process that was killed.
+        check(&xid(31, code(1)), EndCause::Failed, 0.9);
+        check(&xid(45, signal(SIGKILL)), EndCause::Killed, 0.9);
+        assert!(
+            classify(&xid(31, code(1))).evidence.contains(&EndEvidence::Xid { gpu: "0".into(), xid: 31 })
+        );
         check(&Case { will_not_fit: true, ..code(ABORTED) }, EndCause::WillNotFit, 0.9);
         check(&code(ABORTED), EndCause::Failed, 0.9);
     }
@@ -319,9 +395,9 @@ mod tests {
     fn what_is_not_known_is_unknown() {
         let found = classify(&Case { sees_kernel_log: true, ..Case::default() });
         assert_eq!((found.cause, found.evidence), (EndCause::Unknown, vec![EndEvidence::NoStatus]));
-        let bye = classify(&Case { said_bye: true, ..Case::default() });
+        let bye = classify(&Case { said_finished: true, ..Case::default() });
         assert_eq!(bye.cause, EndCause::Finished);
-        let raised = classify(&Case { said_bye: true, exception: "ValueError".into(), ..Case::default() });
+        let raised = classify(&Case { exception: "ValueError".into(), ..Case::default() });
         assert_eq!(raised.cause, EndCause::Failed);
     }
 }

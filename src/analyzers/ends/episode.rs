@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::classify::{Classified, KillScope, Level};
 use super::observed::{Gpu, Observed};
 use crate::model::analyzer::View;
-use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus};
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, PROBABLE, Retry};
 use crate::model::facts::Workload;
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
@@ -29,6 +29,8 @@ const LARGE: Bytes = Bytes::new(256 << 20);
 pub(super) struct Member {
     pub(super) key: ProcessKey,
     pub(super) comm: Label,
+    /// The pid of its parent.
+    pub(super) parent: u32,
     /// Resident memory in the last sample.
     pub(super) rss: Bytes,
     pub(super) cgroup: Option<Label>,
@@ -59,6 +61,13 @@ impl Episode {
         self.last = now;
         if self.members.len() < MOST_MEMBERS {
             self.members.push(member);
+            return;
+        }
+        // Ranks and large processes explain the others.
+        let order = |member: &Member| (member.rank.is_some(), member.rss);
+        let least = self.members.iter_mut().min_by_key(|known| order(known));
+        if let Some(least) = least.filter(|least| order(least) < order(&member)) {
+            *least = member;
         }
     }
 
@@ -162,7 +171,8 @@ impl Episode {
             is_whole,
             cause: found.cause,
             probability: found.probability,
-            retry: found.cause.retry(),
+            // A guess is no reason to give up.
+            retry: if found.probability >= PROBABLE { found.cause.retry() } else { Retry::Unknown },
             used_bytes: found.level.as_ref().map(|level| level.used),
             limit_bytes: found.level.as_ref().map(|level| level.limit),
             resource: found.level.map(|level| level.resource),
@@ -191,4 +201,16 @@ pub(super) fn is_notable(member: &Member, found: &Classified, is_whole: bool) ->
         || member.rank.is_some()
         || by_signal
         || (member.rss >= LARGE && found.cause != EndCause::Finished)
+}
+
+/// Whether it did not end by a signal with which launchers end the others.
+pub(super) fn is_first(found: &Classified) -> bool {
+    let is_kill = |seen: &EndEvidence| {
+        matches!(seen, EndEvidence::Status(ExitStatus::Signal(9) | ExitStatus::Code(137)))
+    };
+    match found.cause {
+        EndCause::Finished | EndCause::Unknown => false,
+        EndCause::Killed => found.evidence.iter().any(is_kill),
+        _ => true,
+    }
 }

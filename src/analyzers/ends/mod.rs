@@ -19,9 +19,10 @@ mod observed;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::classify::{Case, Classified};
@@ -31,6 +32,7 @@ use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::ends::{End, EndCause, FailedAllocation, Retry};
 use crate::model::facts::{Facts, ProcessRow, ProcessTable};
+use crate::model::fit::{ByeEnd, Medium};
 use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
 use crate::model::printable::escaped;
@@ -74,7 +76,7 @@ impl Analyzer for Ends {
             self.recent.record(view, facts, now);
             self.collect(facts, table, now);
             self.close(view, facts, table, now);
-            observed::record(&mut self.workloads, view, facts, now);
+            observed::record(&mut self.workloads, view, facts, (now, self.recent.oldest()));
             self.count_from_zero(facts);
         }
         for (user, counts) in &self.counts {
@@ -100,8 +102,10 @@ impl Analyzer for Ends {
     fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
         let mut ends: Vec<End> = serde_json::from_str(saved)?;
         let before = ends.iter().map(|end| end.number).max().unwrap_or(0);
-        self.last += before;
-        ends.extend(self.ends.iter().map(|end| End { number: end.number + before, ..End::clone(end) }));
+        self.last = self.last.saturating_add(before);
+        ends.extend(
+            self.ends.iter().map(|end| End { number: end.number.saturating_add(before), ..End::clone(end) }),
+        );
         let excess = ends.len().saturating_sub(MOST);
         self.ends = ends.into_iter().skip(excess).map(Arc::new).collect();
         Ok(())
@@ -128,6 +132,7 @@ impl Ends {
             let ended = Member {
                 key,
                 comm: row.comm.clone(),
+                parent: row.parent,
                 rss: row.rss,
                 cgroup: row.cgroup.clone(),
                 rank: rank.map(|rank| rank.rank.clone()),
@@ -166,28 +171,50 @@ impl Ends {
                 member.workload.key == key && table.get(member.process.pid).is_some_and(is_alive)
             });
             let observed = self.workloads.get(&key);
-            let explained = episode.members.iter().map(|member| {
-                let case = case(view, &self.recent, &episode, (member, observed));
-                let said = said(facts, member, now);
-                let case = Case {
-                    said_bye: said.bye,
-                    exception: said.exception,
-                    allocation: said.allocation,
-                    ..case
-                };
-                (member, classify::classify(&case), said.step)
-            });
-            let strongest = explained.max_by(|one, other| {
+            let explained: Vec<_> = episode
+                .members
+                .iter()
+                .map(|member| {
+                    let case = case(view, &self.recent, &episode, (member, observed));
+                    let said = said(facts, (&episode.workload.name, member), now);
+                    let case = Case {
+                        lacked: said.lacked,
+                        said_finished: said.finished,
+                        exception: said.exception,
+                        allocation: said.allocation,
+                        ..case
+                    };
+                    (member, classify::classify(&case), said.step)
+                })
+                .collect();
+            let finished: HashSet<u32> = explained
+                .iter()
+                .filter(|(_, found, _)| found.cause == EndCause::Finished)
+                .map(|(member, ..)| member.key.pid)
+                .collect();
+            // A helper that failed, or was ended, does not explain the end of a program that succeeded nevertheless.
+            let is_notable = |(member, found, _): &(&Member, Classified, Option<u64>)| {
+                let is_whole = is_whole && !finished.contains(&member.parent);
+                episode::is_notable(member, found, is_whole)
+            };
+            // A launcher fails because a process of it did.
+            let launchers: HashSet<u32> = explained
+                .iter()
+                .filter(|(_, found, _)| episode::is_first(found))
+                .map(|(member, ..)| member.parent)
+                .collect();
+            let strongest = explained.into_iter().filter(is_notable).max_by(|one, other| {
                 let order = |(member, found, _): &(&Member, Classified, Option<u64>)| {
-                    (strength(found), member.rank.is_some(), member.rss)
+                    let is_launcher = found.cause == EndCause::Failed
+                        && launchers.contains(&member.key.pid)
+                        && member.rank.is_none();
+                    let strength = if is_launcher { 0 } else { strength(found) };
+                    (strength, episode::is_first(found), member.rank.is_some(), member.rss)
                 };
                 order(one).cmp(&order(other))
             });
             let Some((member, found, step)) = strongest else { continue };
-            if !episode::is_notable(member, &found, is_whole) {
-                continue;
-            }
-            self.last += 1;
+            self.last = self.last.saturating_add(1);
             let end = episode.end(self.last, (member, found, step), observed, is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let counts = self.counts.get_mut(&user);
@@ -252,13 +279,14 @@ fn strength(found: &Classified) -> u32 {
 /// What a process reported over the job socket before its end.
 #[derive(Default)]
 struct Said {
-    bye: bool,
+    finished: bool,
     exception: Label,
+    lacked: Option<Medium>,
     allocation: Option<FailedAllocation>,
     step: Option<u64>,
 }
 
-fn said(facts: &Facts, member: &Member, now: Timestamp) -> Said {
+fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) -> Said {
     /// Seconds before its end in which a failed allocation is the reason of it.
     const LATELY: f64 = 60.0;
     let unix = now.unix().as_secs_f64();
@@ -271,14 +299,20 @@ fn said(facts: &Facts, member: &Member, now: Timestamp) -> Said {
     let detail = |entry: &Entry| -> Value {
         entry.detail.as_ref().and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
     };
-    for entry in own.filter(|entry| entry.pid == member.key.pid) {
+    for entry in own.filter(|entry| entry.pid == member.key.pid && entry.workload == *workload) {
         match entry.kind {
             EntryKind::End => {
-                found.bye = entry.name.as_str() == "bye";
+                let detail = detail(entry);
+                let end = ByeEnd::deserialize(&detail["end"]).ok();
+                found.finished = entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
                 found.step = entry.step;
-                if let Some(name) = detail(entry)["exception"].as_str() {
+                let is_raised =
+                    matches!(end, Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::Interrupted));
+                if let Some(name) = detail["reason"].as_str().filter(|_| is_raised) {
                     found.exception = escaped(name).into_owned().into();
                 }
+                let resource = Medium::deserialize(&detail["resource"]).ok();
+                found.lacked = resource.filter(|_| end == Some(ByeEnd::OutOfMemory));
             }
             EntryKind::Oom if found.allocation.is_none() && unix - entry.unix_seconds <= LATELY => {
                 let detail = detail(entry);

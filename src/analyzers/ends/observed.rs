@@ -12,6 +12,7 @@ use crate::model::point::Point;
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
 use crate::model::units::whole;
+use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, memory, training, workload};
 
@@ -54,7 +55,7 @@ pub(super) fn record(
     known: &mut HashMap<WorkloadKey, Observed>,
     view: &View<'_>,
     facts: &Facts,
-    now: Timestamp,
+    (now, oldest): (Timestamp, f64),
 ) {
     use workload::metrics::{GPU_MEMORY, RSS, START};
     let at = now.monotonic().as_secs_f64();
@@ -99,7 +100,7 @@ pub(super) fn record(
         }
         own.curve.push_back((at, used, gpu_memory));
     }
-    known.retain(|_, own| at - own.seen <= KEPT);
+    known.retain(|_, own| own.seen >= oldest);
 }
 
 /// The last seconds of the host.
@@ -114,6 +115,8 @@ pub(super) struct Recent {
     /// The count of each XID of a GPU, and when it last rose.
     xids: BTreeMap<(Gpu, u32), (f64, f64)>,
     now: f64,
+    /// From when on statuses and kills are remembered.
+    oldest: f64,
 }
 
 impl Recent {
@@ -121,9 +124,11 @@ impl Recent {
     pub(super) fn record(&mut self, view: &View<'_>, facts: &Facts, now: Timestamp) {
         let is_first = self.now == 0.0;
         let now = now.monotonic().as_secs_f64();
+        // An end is explained in a later tick, however long that takes.
+        self.oldest = self.now.min(now - KEPT);
         self.now = now;
-        self.statuses.retain(|_, (_, at)| now - *at <= KEPT);
-        self.kills.retain(|_, (_, at)| now - *at <= KEPT);
+        self.statuses.retain(|_, (_, at)| *at >= self.oldest);
+        self.kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
         for exited in &facts.exited {
@@ -161,6 +166,11 @@ impl Recent {
         }
     }
 
+    /// From when on statuses and kills are remembered.
+    pub(super) const fn oldest(&self) -> f64 {
+        self.oldest
+    }
+
     pub(super) fn status_of(&self, process: ProcessKey) -> Option<ExitStatus> {
         self.statuses.get(&process).map(|(status, _)| *status)
     }
@@ -174,22 +184,33 @@ impl Recent {
         self.kills.get(&process).map(|(scope, _)| scope.clone())
     }
 
-    /// The cgroup on the path of `group`, itself included, whose counter of OOM kills rose in the last seconds.
-    pub(super) fn counted_kill(&self, group: &Label) -> Option<Label> {
-        let on_path = |path: &Label| {
+    /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds; and
+    /// whether it is `group` itself.
+    pub(super) fn counted_kill(&self, group: &Label) -> Option<(Label, bool)> {
+        let is_in = |group: &Label, path: &Label| {
             let rest = group.as_str().strip_prefix(path.as_str().trim_end_matches('/'));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let rose = self.counters.iter().filter(|(path, (_, at))| self.now - at <= KEPT && on_path(path));
-        // The counters of a cgroup include those of its descendants.
-        rose.map(|(path, _)| path).max_by_key(|path| path.as_str().len()).cloned()
+        let rose = |at: f64| at >= self.oldest;
+        // A kill in a cgroup is counted in it, and on version 2 in those above too.
+        let on_path = self.counters.iter().filter(|(path, _)| is_in(group, path));
+        let (nearest, (_, at)) = on_path.max_by_key(|(path, _)| path.as_str().len())?;
+        let is_elsewhere = nearest != group
+            && self
+                .counters
+                .iter()
+                .any(|(path, (_, at))| path != nearest && is_in(path, nearest) && rose(*at));
+        (rose(*at) && !is_elsewhere).then(|| (nearest.clone(), nearest == group))
     }
 
-    /// The newest XID of one of these GPUs.
+    /// The worst XID of one of these GPUs in the last half minute, and the newest of these.
     pub(super) fn xid_of(&self, gpus: &[Gpu]) -> Option<(Label, u32)> {
         let newest =
             self.xids.iter().filter(|((gpu, _), (_, at))| self.now - at <= XID && gpus.contains(gpu));
-        newest.max_by(|one, other| one.1.1.total_cmp(&other.1.1)).map(|((gpu, xid), _)| (gpu.0.clone(), *xid))
+        let order = |xid: u32| xid::severity(xid);
+        let worst = newest
+            .max_by(|one, other| order(one.0.1).cmp(&order(other.0.1)).then(one.1.1.total_cmp(&other.1.1)));
+        worst.map(|((gpu, xid), _)| (gpu.0.clone(), *xid))
     }
 }
 

@@ -22,6 +22,8 @@ struct Node {
     facts: Facts,
     second: f64,
     sees_no_kernel_log: bool,
+    /// The parents of processes whose parent is not pid 1.
+    parents: BTreeMap<u32, u32>,
     last: Analysis,
 }
 
@@ -46,7 +48,7 @@ impl Node {
         batch.facts.before = Before { processes, workload_of, ranks, signalled: last.signalled, frame: None };
         let row = |pid: u32| ProcessRow {
             key: Self::key(pid),
-            parent: 1,
+            parent: self.parents.get(&pid).copied().unwrap_or(1),
             session: pid,
             terminal: 0,
             uid: 1000,
@@ -194,7 +196,11 @@ fn the_last_message_of_a_rank_counts() {
         "reserved": 71.0 * gib, "free": gib, "total": 80.0 * gib});
     let entries = vec![
         entry(EntryKind::Oom, "oom", failed),
-        entry(EntryKind::End, "bye", serde_json::json!({"exception": "torch.OutOfMemoryError"})),
+        entry(
+            EntryKind::End,
+            "bye",
+            serde_json::json!({"end": "out_of_memory", "reason": "torch.OutOfMemoryError", "resource": "device"}),
+        ),
     ];
     let mut node = Node::new(&[(11, "train", Some("0"))]);
     let timeline = Arc::new(Timeline { entries, forgotten: 0 });
@@ -240,6 +246,134 @@ fn without_the_kernel_log_a_kill_is_no_certainty() {
         (end.cause, &end.evidence[0]),
         (EndCause::CgroupLimit, &EndEvidence::KillCounter { cgroup: "/jobs".into() })
     );
+}
+
+#[test]
+fn helpers_do_not_explain_the_end_of_a_program_that_succeeded() {
+    // A pool of processes is terminated as the interpreter exits.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
+    node.parents = [(12, 11), (13, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12, 13], |batch| {
+        exit(batch, 11, 0);
+        exit(batch, 12, 15);
+        exit(batch, 13, 0x100);
+    });
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Finished, 11));
+    // Another helper that fails with a rank does not hide the end of the rank.
+    let mut node = Node::new(&[(11, "train", Some("0")), (12, "train", None), (13, "train", Some("1"))]);
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0);
+        exit(batch, 12, 0x100);
+    });
+    assert_eq!((ends.len(), ends[0].cause, ends[0].pid), (1, EndCause::Finished, 11));
+    // A program whose main process failed is explained by what failed in it.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+    node.parents = [(12, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0x200);
+        exit(batch, 12, 11);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 12));
+}
+
+#[test]
+fn a_launcher_fails_because_a_process_of_it_was_killed() {
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None), (13, "train", None)]);
+    node.parents = [(12, 11), (13, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12, 13], |batch| {
+        exit(batch, 11, 0x100);
+        exit(batch, 12, 9);
+        exit(batch, 13, 15);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 12));
+    // What it terminates as it fails does not explain it.
+    let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+    node.parents = [(12, 11)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11, 12], |batch| {
+        exit(batch, 11, 0x100);
+        exit(batch, 12, 15);
+    });
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Failed, 11));
+}
+
+#[test]
+fn ranks_and_large_processes_are_kept_of_many_that_end_together() {
+    let key = |pid: u32| Node::key(pid);
+    let workload = Membership::named(key(1), "train").workload;
+    let mut episode = Episode::new(&workload, None, Timestamp::from_secs(1));
+    for pid in 1..=10_000_u32 {
+        let rank = (pid == 9_000).then(|| "0".into());
+        let rss = Bytes::new(if pid == 9_500 { 8 << 30 } else { 1 << 20 });
+        let member = Member { key: key(pid), comm: "sh".into(), parent: 1, rss, cgroup: None, rank };
+        episode.add(member, Timestamp::from_secs(1));
+    }
+    let kept: Vec<u32> = episode.members.iter().map(|member| member.key.pid).collect();
+    assert!(kept.len() <= 256 && kept.contains(&9_000) && kept.contains(&9_500), "{kept:?}");
+}
+
+#[test]
+fn kills_in_another_cgroup_explain_nothing() {
+    let mut node = Node { sees_no_kernel_log: true, running: vec![(11, "train", None)], ..Node::default() };
+    let kills = |above, other| {
+        move |batch: &mut Batch| {
+            for (path, count) in [("/jobs", above), ("/jobs/b", other)] {
+                batch.put(&cgroup::metrics::EVENTS, &[path.into(), "oom_kill".into()], Count(count));
+            }
+        }
+    };
+    node.tick(kills(3, 3)).tick(kills(4, 4));
+    node.running.clear();
+    node.tick(|batch| {
+        kills(4, 4)(batch);
+        exit(batch, 11, 9);
+    });
+    (0..3).for_each(|_| {
+        node.tick(kills(4, 4));
+    });
+    assert_eq!(node.last.outlook.ends[0].cause, EndCause::Killed);
+}
+
+#[test]
+fn a_guess_is_no_reason_to_give_up() {
+    let workload = Membership::named(Node::key(1), "train").workload;
+    let episode = Episode::new(&workload, None, Timestamp::from_secs(1));
+    let member = Member {
+        key: Node::key(1),
+        comm: "sh".into(),
+        parent: 1,
+        rss: Bytes::new(1),
+        cgroup: None,
+        rank: None,
+    };
+    let retry = |probability| {
+        let (cause, level, other, evidence) = (EndCause::CgroupLimit, None, None, Vec::new());
+        let found = Classified { cause, probability, level, other, evidence };
+        episode.end(1, (&member, found, None), None, true).retry
+    };
+    assert_eq!([retry(0.5), retry(0.7)], [Retry::Unknown, Retry::CannotHelp]);
+}
+
+#[test]
+fn a_long_interval_loses_no_status() {
+    let mut node = Node::new(&[(11, "train", None)]);
+    node.running.clear();
+    node.tick(|batch| exit(batch, 11, 9));
+    node.second += 60.0;
+    node.tick(|_| {});
+    assert_eq!(node.last.outlook.ends[0].cause, EndCause::Killed);
+}
+
+#[test]
+fn a_state_with_the_highest_number_is_restored() {
+    let mut node = Node::new(&[(11, "train", None)]);
+    let end = serde_json::to_string(&[End { number: u64::MAX, ..End::default() }]).unwrap();
+    node.ends.restore(&end).unwrap();
+    let ends = node.end(&[11], |batch| exit(batch, 11, 9));
+    assert_eq!(ends.len(), 2);
 }
 
 #[test]

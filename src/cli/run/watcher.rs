@@ -103,6 +103,8 @@ fn sample(
         std::thread::sleep(LAST_PAUSE);
     }
     let ended = clock::now();
+    // The end of what no sample has had is not explained.
+    let failed = failed && recorder.has_workload();
     while failed && recorder.end().is_none() && clock::now().since(ended) < CAUSE_TIMEOUT {
         let frame = engine.tick(clock::now());
         recorder.explain(&frame.outlook.ends);

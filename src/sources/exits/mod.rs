@@ -4,12 +4,14 @@
 
 pub mod metrics;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
-use crate::host::exit_events::ExitEvents;
+use crate::host::exit_events::{ExitEvent, ExitEvents};
 use crate::host::process;
 use crate::model::facts::ExitedProcess;
+use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
@@ -49,6 +51,7 @@ impl Source for Exits {
         let Some(open) = events else { return Ok(()) };
         let before = out.facts.before.processes.clone();
         let exited = &mut out.facts.exited;
+        let mut ended = HashSet::new();
         let read = open.drain(MOST, |event| {
             if event.tid == event.pid {
                 counts[match (event.status, event.status & 0x7f) {
@@ -59,9 +62,7 @@ impl Source for Exits {
             }
             let row = before.as_ref().and_then(|table| table.get(event.pid));
             // An event that is older than the process is about an earlier one of this pid.
-            if let Some(row) = row.filter(|row| row.key.start <= process::ticks(event.at)) {
-                exited.push(ExitedProcess { process: row.key, status: event.status });
-            }
+            exited.extend(row.and_then(|row| status_of(row.key, event, &mut ended)));
         });
         match read {
             Ok(drained) => *overruns += u64::from(drained.has_lost),
@@ -78,6 +79,35 @@ impl Source for Exits {
     }
 }
 
+/// The exit status of the process that had the pid of an event in the last sample; `ended` has those that are known to have ended.
+fn status_of(key: ProcessKey, event: ExitEvent, ended: &mut HashSet<ProcessKey>) -> Option<ExitedProcess> {
+    // An event that is older than the process is about an earlier one of this pid, a second one about a later one. A thread
+    // that ends with 0 says nothing about its process.
+    let is_own = key.start <= process::ticks(event.at)
+        && if event.tid == event.pid { ended.insert(key) } else { event.status != 0 };
+    is_own.then_some(ExitedProcess { process: key, status: event.status })
+}
+
 fn not_open(error: &io::Error) -> SourceError {
     SourceError::unavailable(format!("no process events: {error}; Linux 6.6 or CAP_NET_ADMIN is required"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_status_of_a_process_is_not_that_of_its_threads_or_of_the_next_one_of_its_pid() {
+        let key = ProcessKey { pid: 7, start: process::ticks(Duration::from_secs(100)) };
+        let mut ended = HashSet::new();
+        let mut status = |tid, second, status| {
+            let event = ExitEvent { tid, pid: 7, status, at: Duration::from_secs(second) };
+            status_of(key, event, &mut ended).map(|exited| exited.status)
+        };
+        assert_eq!(status(7, 99, 3), None, "an earlier process");
+        assert_eq!(status(8, 101, 0), None, "a thread");
+        assert_eq!(status(7, 102, 9), Some(9));
+        assert_eq!(status(7, 103, 0), None, "a later process");
+    }
 }

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub use options::Options;
 
-use serde_json::json;
+use serde_json::Value;
 use serde_json::value::to_raw_value;
 
 use client::{Client, ClientState, Shared};
@@ -221,13 +221,21 @@ impl Training {
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
             let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
-            let why = rank.bye.as_ref().and_then(|bye| bye.reason.as_deref()).filter(|why| !why.is_empty());
+            let detail = rank.bye.as_ref().map(|bye| {
+                let reason = bye.reason.as_deref().filter(|why| !why.is_empty()).map(Value::from);
+                let end = bye.end.map(|end| end.label().into());
+                let resource = bye.resource.map(|resource| resource.label().into());
+                let known = [("reason", reason), ("end", end), ("resource", resource)];
+                known.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+            });
             let event = rank::ReportedEvent {
                 unix_seconds,
                 kind: EntryKind::End,
                 name: name.into(),
                 step: rank.step,
-                detail: why.and_then(|why| to_raw_value(&json!({ "reason": why })).ok()),
+                detail: detail
+                    .filter(|detail: &BTreeMap<&str, Value>| !detail.is_empty())
+                    .and_then(|detail| to_raw_value(&detail).ok()),
             };
             self.ring.push(client.payer, entry(event));
             // What it reported after the previous sample is exposed once, unless another process has its labels now.

@@ -201,13 +201,17 @@ fn the_reason_of_an_end_is_reported() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
-    world.send(&mut stream, "{\"type\":\"bye\",\"reason\":\"ValueError\"}\n");
+    let bye = r#"{"type":"bye","reason":"MemoryError","end":"out_of_memory","resource":"host"}"#;
+    world.send(&mut stream, &format!("{bye}\n"));
     drop(stream);
     world.turn();
     let timeline = world.sample().1;
     let end = timeline.entries.last().unwrap();
     assert_eq!((end.kind, end.name.as_str()), (EntryKind::End, "bye"));
-    assert_eq!(end.detail.as_ref().unwrap().get(), r#"{"reason":"ValueError"}"#);
+    assert_eq!(
+        end.detail.as_ref().unwrap().get(),
+        r#"{"end":"out_of_memory","reason":"MemoryError","resource":"host"}"#
+    );
 }
 
 #[test]
