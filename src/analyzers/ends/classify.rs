@@ -65,7 +65,6 @@ pub(super) struct Case {
     /// The other workload with the most memory on its GPU, and on the host.
     pub(super) gpu_other: Option<OtherHolder>,
     pub(super) host_other: Option<OtherHolder>,
-    pub(super) shm: Option<Level>,
     /// The GPU and the number of the worst XID.
     pub(super) xid: Option<(Label, u32)>,
 }
@@ -93,7 +92,6 @@ pub(super) fn classify(case: &Case) -> Classified {
     let level = match cause {
         EndCause::CgroupLimit => case.cgroup.clone(),
         EndCause::HostMemory => case.host.clone(),
-        EndCause::SharedMemory => case.shm.clone(),
         EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => case.gpu.clone(),
         _ => None,
     };
@@ -176,8 +174,8 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         );
     }
     if signal == Some(SIGBUS) {
-        let is_full = case.shm.as_ref().is_some_and(|shm| shm.share() >= EXHAUSTED);
-        return (EndCause::SharedMemory, if is_full { 0.95 } else { 0.6 }, None);
+        // How full the file system was is not known: a mapped file that was truncated ends in the same way.
+        return (EndCause::SharedMemory, 0.6, None);
     }
     if signal.is_none() && case.will_not_fit && case.status == Some(ExitStatus::Code(ABORTED)) {
         return (EndCause::WillNotFit, 0.99, None);
@@ -372,8 +370,6 @@ mod tests {
         check(&signal(11), EndCause::Failed, 0.9);
         check(&signal(SIGTERM), EndCause::Killed, 0.9);
         check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
-        let full = level(Subject::place("shm"), 99.0);
-        check(&Case { shm: full, ..signal(SIGBUS) }, EndCause::SharedMemory, 0.95);
         let lacked =
             |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
         check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);

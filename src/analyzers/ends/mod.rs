@@ -353,7 +353,6 @@ fn case(
         gpu: episode.gpu_level(gpus),
         gpu_other: observed::gpu_other(view, &episode.workload.name, gpus),
         host_other: observed::host_other(view, &episode.workload.name),
-        shm: None,
         xid: recent.xid_of(gpus),
         kernel_kill,
         ..Case::default()
