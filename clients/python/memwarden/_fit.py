@@ -32,6 +32,8 @@ MEASURED_FIRST, MEASURED_EVERY = 16, 64
 VERDICT_WAIT, ABORT_WAIT = 3.0, 5.0
 # The first steps of optimizers that are foreseen in a process.
 MOST_TRIES = 8
+# Verdicts that are said when they come, the worst last.
+_SEVERITY = {"tight": 1, "will_not_fit": 2}
 # Seconds after which the line is printed without a verdict.
 LINE_WAIT = 3.0
 # The status with which `MEMWARDEN_FIT=abort` ends a run that will not fit.
@@ -96,6 +98,8 @@ class _Fit:
         # The number of the last prediction, and of the last one after the first step, which the line waits for.
         self._sequence = 0
         self._line_after = 0
+        # The verdict of the last line.
+        self._told = ""
         self.verdict: Optional[JSON] = None
         # Whether there is a verdict that knows the last prediction.
         self._answered = threading.Event()
@@ -595,7 +599,9 @@ class _Fit:
                 _print(self._past)
         if message.get("type") != "verdict" or not self.messages:
             return
-        worse = message.get("verdict") == "will_not_fit" and (self.verdict or {}).get("verdict") != "will_not_fit"
+        level, told = _SEVERITY.get(str(message.get("verdict")), 0), _SEVERITY.get(self._told, 0)
+        # A line that says that all fits is corrected; before it, only what will not fit is said.
+        worse = level > told and (level == max(_SEVERITY.values()) or self._reported)
         if not isinstance(message.get("sequence"), int):
             message["sequence"] = self._sequence
         self.verdict = message
@@ -627,7 +633,7 @@ class _Fit:
         line = (verdict or {}).get("text") or self.summary()
         if line == self._said:
             return
-        self._said = line
+        self._said, self._told = line, str((verdict or {}).get("verdict"))
         if self._identity.hello()["rank"] == 0 or (verdict or {}).get("verdict") == "will_not_fit":
             _print(line)
 

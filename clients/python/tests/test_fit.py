@@ -327,6 +327,10 @@ def test_the_verdict_is_printed_once_and_again_when_it_becomes_worse(daemon, mon
     answer(daemon, "fits", "another number")
     monitor._session.link.receive()
     assert capsys.readouterr().err == ""
+    for text in ("the longest batch may not fit", "another number"):
+        answer(daemon, "tight", text)
+        monitor._session.link.receive()
+    assert capsys.readouterr().err == "memwarden: the longest batch may not fit\n"
     answer(daemon, "will_not_fit", "the longest batch needs 83 GiB")
     monitor._session.link.receive()
     assert capsys.readouterr().err == "memwarden: the longest batch needs 83 GiB\n"
