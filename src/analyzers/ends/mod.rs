@@ -84,7 +84,7 @@ impl Analyzer for Ends {
                 out.batch.put(&metrics::ENDS, &[user.clone(), cause.label().into()], Count(*count));
             }
         }
-        for (end, count) in repeated(&self.ends) {
+        for (end, count) in repeated(&self.ends, now.unix().as_secs_f64()) {
             let user = self.users.get(&end.user_id).cloned().unwrap_or_else(|| end.user_id.into());
             let labels = [end.workload.clone(), end.run.clone(), user, end.cause.label().into()];
             out.batch.put(&metrics::REPEATED, &labels, Count(count));
@@ -245,8 +245,10 @@ impl Ends {
 }
 
 /// The newest end of each run that ended at least twice in a row for the same cause that a retry cannot remove, with the number of
-/// these ends.
-fn repeated(ends: &[Arc<End>]) -> Vec<(&End, u64)> {
+/// these ends; `unix` is the time in seconds since 1970. A run that nobody starts again is left out after a while.
+fn repeated(ends: &[Arc<End>], unix: f64) -> Vec<(&End, u64)> {
+    /// Seconds; launchers and controllers start a run again within minutes.
+    const ABANDONED: f64 = 3600.0;
     let mut runs: BTreeMap<(u32, &Label), (&End, u64, bool)> = BTreeMap::new();
     for end in ends.iter().rev().filter(|end| end.is_whole || !end.rank.is_empty()) {
         let name = if end.run.is_empty() { &end.workload } else { &end.run };
@@ -254,7 +256,8 @@ fn repeated(ends: &[Arc<End>]) -> Vec<(&End, u64)> {
         *goes_on &= end.cause == newest.cause && end.retry == Retry::CannotHelp;
         *count += u64::from(*goes_on);
     }
-    runs.into_values().filter(|(_, count, _)| *count >= 2).map(|(end, count, _)| (end, count)).collect()
+    let lately = runs.into_values().filter(|(newest, ..)| unix - newest.unix_seconds <= ABANDONED);
+    lately.filter(|(_, count, _)| *count >= 2).map(|(end, count, _)| (end, count)).collect()
 }
 
 /// Whether only the zombie of a process is left.

@@ -415,6 +415,16 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
 }
 
 #[test]
+fn a_run_that_nobody_starts_again_is_not_counted_for_ever() {
+    let end = |unix_seconds| {
+        let cause = EndCause::CgroupLimit;
+        Arc::new(End { unix_seconds, cause, retry: cause.retry(), is_whole: true, ..End::default() })
+    };
+    let ends = [end(1_000.0), end(2_000.0)];
+    assert_eq!([2_001.0, 5_599.0, 5_601.0].map(|unix| repeated(&ends, unix).len()), [1, 1, 0]);
+}
+
+#[test]
 fn a_user_with_many_ends_displaces_its_own() {
     let mut ends = Ends::default();
     ends.keep(End { user_id: 1001, cause: EndCause::Finished, ..End::default() });
