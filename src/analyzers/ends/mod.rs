@@ -149,8 +149,14 @@ impl Ends {
     /// Gives each user with a workload its counters, so that the first end is an increase.
     fn count_from_zero(&mut self, facts: &Facts) {
         for (workload, names) in facts.workloads.iter().zip(&facts.workload_names) {
-            if self.counts.len() < MOST_USERS && !self.counts.contains_key(&names.user) {
-                self.counts.insert(names.user.clone(), [0; EndCause::ALL.len()]);
+            if self.counts.contains_key(&names.user) {
+                continue;
+            }
+            // Further users have one counter for each cause together.
+            let is_full = self.counts.len() >= MOST_USERS;
+            let user = if is_full { Label::default() } else { names.user.clone() };
+            self.counts.entry(user).or_default();
+            if !is_full {
                 self.users.insert(workload.user, names.user.clone());
             }
         }
@@ -217,11 +223,13 @@ impl Ends {
             self.last = self.last.saturating_add(1);
             let end = episode.end(self.last, (member, found, step), observed, is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
-            let counts = self.counts.get_mut(&user);
-            let place = EndCause::ALL.iter().position(|cause| *cause == end.cause);
-            if let Some(count) = counts.zip(place).map(|(counts, place)| &mut counts[place]) {
-                *count += 1;
-            }
+            let user = if self.counts.contains_key(&user) { user } else { Label::default() };
+            let counts = self.counts.entry(user).or_default();
+            EndCause::ALL
+                .iter()
+                .zip(counts)
+                .filter(|(cause, _)| **cause == end.cause)
+                .for_each(|(_, count)| *count += 1);
             self.keep(end);
         }
     }

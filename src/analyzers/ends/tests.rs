@@ -436,6 +436,20 @@ fn a_user_with_many_ends_displaces_its_own() {
 }
 
 #[test]
+fn the_ends_of_users_without_a_counter_of_their_own_are_counted_together() {
+    let mut node = Node::new(&[(11, "train", Some("0"))]);
+    for user in 0..MOST_USERS {
+        node.ends.counts.entry(format!("user{user}").into()).or_default();
+    }
+    node.ends.counts.remove(&Label::from("ada"));
+    node.tick(|_| {});
+    node.end(&[11], |batch| exit(batch, 11, 9));
+    let counted =
+        |user: &str| node.ends.counts.get(&Label::from(user)).map(|counts| counts.iter().sum::<u64>());
+    assert_eq!([counted("ada"), counted(""), counted("user0")], [None, Some(1), Some(0)]);
+}
+
+#[test]
 fn ends_are_bounded_and_survive_a_restart() {
     let mut node = Node::new(&[]);
     for round in 0..300_u32 {
