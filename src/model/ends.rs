@@ -117,7 +117,19 @@ pub enum ExitStatus {
     Signal(i32),
 }
 
+/// The exit status with which the Python client ends a program whose memory will not fit (`docs/jobs.md`).
+pub const ABORTED: i32 = 80;
+
 impl ExitStatus {
+    /// The signal that ended it, or its command: a shell exits with 128 and the number of the signal.
+    pub const fn signal(self) -> Option<i32> {
+        match self {
+            Self::Signal(signal) => Some(signal),
+            Self::Code(code) if code > 128 && code <= 128 + 64 => Some(code - 128),
+            Self::Code(_) => None,
+        }
+    }
+
     /// A status as wait(2) has it.
     pub const fn of_wait(status: i32) -> Self {
         match status & 0x7f {

@@ -13,6 +13,12 @@ pub struct ProcessKey {
     pub start: u64,
 }
 
+/// Whether `path` is the cgroup `top`, or below it; everything is below `/`.
+pub fn within(path: &str, top: &str) -> bool {
+    let top = top.trim_end_matches('/');
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Identity of a workload. Its name is for display only and does not determine its members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadKey {

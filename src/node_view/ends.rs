@@ -7,8 +7,6 @@ use crate::model::printable::escaped;
 
 /// Probability from which a cause is stated without a word of doubt.
 const CERTAIN: f64 = 0.9;
-/// A shell exits with this code plus the number of the signal that ended its command.
-const BY_SIGNAL: i32 = 128;
 
 /// How it ended, and why, in one sentence.
 pub fn sentence(end: &End) -> String {
@@ -86,10 +84,8 @@ fn how(end: &End) -> String {
         EndCause::GpuFault => format!("ended, {certainty}because of an error of its GPU{}", xid(end)),
         EndCause::Memwarden => "was ended by memory protection".to_owned(),
         EndCause::Killed => {
-            let by = exit_status(end).map_or_else(String::new, |status| match status {
-                ExitStatus::Signal(signal) => format!(" by signal {signal}"),
-                ExitStatus::Code(code) => format!(" by signal {} (exit code {code})", code & 0x7f),
-            });
+            let by =
+                exit_status(end).map_or_else(String::new, |status| format!(" by {}", status_words(status)));
             format!("was ended{by}, {certainty}sent by another program or a person")
         }
         EndCause::Failed => format!("failed{}", status(end)),
@@ -129,13 +125,15 @@ fn exit_status(end: &End) -> Option<ExitStatus> {
 
 /// Whether it ended by an exit code that is not that of a command that SIGKILL ended.
 fn has_failed(end: &End) -> bool {
-    matches!(exit_status(end), Some(ExitStatus::Code(code)) if code != BY_SIGNAL + 9)
+    exit_status(end).is_some_and(|status| status.signal() != Some(9))
 }
 
 fn status_words(status: ExitStatus) -> String {
-    match status {
-        ExitStatus::Code(code) => format!("exit code {code}"),
-        ExitStatus::Signal(signal) => format!("signal {signal}"),
+    let name = status.signal().map(|signal| format::signal(u64::from(signal.unsigned_abs())));
+    match (status, name) {
+        (ExitStatus::Code(code), Some(name)) => format!("{name} (exit code {code})"),
+        (ExitStatus::Code(code), None) => format!("exit code {code}"),
+        (ExitStatus::Signal(_), name) => name.unwrap_or_default(),
     }
 }
 
@@ -254,13 +252,13 @@ mod tests {
         let who = "sh (pid 7) of a (and 2 processes with it)";
         assert_eq!(
             told(EndCause::Killed, 0.9, vec![code(137)]),
-            format!("{who} was ended by signal 9 (exit code 137), sent by another program or a person.")
+            format!("{who} was ended by SIGKILL (exit code 137), sent by another program or a person.")
         );
         let interrupted = EndEvidence::Exception { name: "KeyboardInterrupt".into() };
         let by_signal = EndEvidence::Status(ExitStatus::Signal(2));
         assert_eq!(
             told(EndCause::Killed, 0.9, vec![interrupted, by_signal]),
-            format!("{who} was ended by signal 2, sent by another program or a person.")
+            format!("{who} was ended by SIGINT, sent by another program or a person.")
         );
         assert_eq!(
             told(EndCause::CgroupLimit, 0.6, vec![code(1)]),

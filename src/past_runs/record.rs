@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::ends::ExitStatus;
 use crate::model::fit::{Medium, Phase};
 use crate::model::format;
 use crate::model::label::Label;
@@ -99,14 +100,13 @@ impl Outcome {
 
     /// The end by the exit status of a process (wait(2)), for one that did not say more.
     pub fn of_status(status: i32) -> Self {
-        let signal = status & 0x7f;
-        if signal != 0 {
-            let end = if REQUESTS.contains(&signal) { End::Terminated } else { End::Killed };
-            return Self { cause: format::signal(u64::from(signal.unsigned_abs())).into(), ..Self::of(end) };
-        }
-        match status >> 8 & 0xff {
-            0 => Self::of(End::Finished),
-            code => Self { cause: code.to_string().into(), ..Self::of(End::Failed) },
+        match ExitStatus::of_wait(status) {
+            ExitStatus::Signal(signal) => {
+                let end = if REQUESTS.contains(&signal) { End::Terminated } else { End::Killed };
+                Self { cause: format::signal(u64::from(signal.unsigned_abs())).into(), ..Self::of(end) }
+            }
+            ExitStatus::Code(0) => Self::of(End::Finished),
+            ExitStatus::Code(code) => Self { cause: code.to_string().into(), ..Self::of(End::Failed) },
         }
     }
 

@@ -6,6 +6,7 @@ use super::record::Kind;
 use super::text;
 use super::training::Training;
 use super::{Body, Page, Recorder, ends, leak, profile};
+use crate::model::ends::ABORTED;
 use crate::model::finding::Subject;
 use crate::model::format::{self, bytes, duration, elapsed};
 use crate::model::health::Health;
@@ -15,9 +16,6 @@ use crate::plot::report::{Mark, Report, Series};
 
 /// Maximum number of listed processes of the command.
 const PROCESSES: usize = 5;
-
-/// The exit status with which the Python client ends a program whose memory will not fit (`docs/jobs.md`).
-const ABORTED: i32 = 80;
 
 #[derive(Clone, Debug, Default)]
 pub struct CommandEnd {
@@ -47,29 +45,11 @@ impl CommandEnd {
             }
             (Some(0), ..) => "succeeded".to_owned(),
             (Some(code), ..) => format!("ended with code {code}"),
-            (None, Some(signal), _) => format!("was ended by signal {signal}{}", name_of(signal)),
+            (None, Some(signal), _) => {
+                format!("was ended by {}", format::signal(u64::from(signal.unsigned_abs())))
+            }
             (None, None, _) => "ended".to_owned(),
         }
-    }
-}
-
-/// The names of the signals that end programs (signal(7)).
-fn name_of(signal: i32) -> &'static str {
-    match signal {
-        1 => " (HUP)",
-        2 => " (INT)",
-        3 => " (QUIT)",
-        4 => " (ILL)",
-        6 => " (ABRT)",
-        7 => " (BUS)",
-        8 => " (FPE)",
-        9 => " (KILL; possibly by the kernel's OOM killer)",
-        10 => " (USR1)",
-        11 => " (SEGV)",
-        12 => " (USR2)",
-        13 => " (PIPE)",
-        15 => " (TERM)",
-        _ => "",
     }
 }
 

@@ -70,7 +70,7 @@ fn the_exit_status_says_why_a_process_ended() {
     assert_eq!(why(&daemon, &[]).0, Some(3), "nothing has ended yet");
     let cases = [
         ("exit 3", "failed", "failed with exit code 3"),
-        ("kill -9 $$", "killed", "was ended by signal 9"),
+        ("kill -9 $$", "killed", "was ended by SIGKILL"),
         ("true", "finished", "finished"),
     ];
     for (count, (script, cause, words)) in (1..).zip(cases) {
@@ -94,7 +94,7 @@ fn the_exit_status_says_why_a_process_ended() {
         assert!(code == Some(0) && text.contains(words), "{code:?} {text}");
     }
     // Without a name, the last one that did not finish.
-    assert!(why(&daemon, &[]).1.contains("signal 9"));
+    assert!(why(&daemon, &[]).1.contains("SIGKILL"));
     let counted = daemon.wait_page("the counter", SOON, |page| page.sum("memwarden_ends_total", &[]) >= 3.0);
     assert_eq!(counted.get("memwarden_ends_total", &[("cause", "failed")]), Some(1.0));
 }
@@ -105,7 +105,7 @@ fn the_report_of_a_run_says_why_a_signal_ended_it() {
     let done = memwarden(&["run", "--", "sh", "-c", script]).output().unwrap();
     let text = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(137));
-    assert!(text.contains("was ended by signal 9") || text.contains("why is not known"), "{text}");
+    assert!(text.contains("was ended by SIGKILL") || text.contains("why is not known"), "{text}");
     assert!(text.contains("  Cause: "), "{text}");
 }
 

@@ -1,6 +1,6 @@
 //! From what was observed of a process that ended to the cause. Pure: no state, no clock.
 
-use crate::model::ends::{EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder};
+use crate::model::ends::{ABORTED, EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder};
 use crate::model::finding::Subject;
 use crate::model::fit::Medium;
 use crate::model::health::Health;
@@ -18,10 +18,6 @@ const SIGBUS: i32 = 7;
 const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 const SIGTERM: i32 = 15;
-/// The exit status with which the client ends a program whose memory will not fit (docs/jobs.md).
-const ABORTED: i32 = 80;
-/// A shell exits with this code plus the number of the signal that ended its command.
-const BY_SIGNAL: i32 = 128;
 
 /// A resource in the last sample before the end.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,16 +141,14 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         };
         return (cause, 0.99, Some(EndEvidence::KernelLog { limit_cgroup }));
     }
+    let signal = case.status.and_then(ExitStatus::signal);
     if case.is_signalled {
-        return (EndCause::Memwarden, 0.99, Some(EndEvidence::Signalled));
+        // It may have gone on, and failed by something else.
+        let ends_so = signal.is_none_or(|signal| [SIGTERM, SIGKILL].contains(&signal));
+        let is_failure = matches!(case.status, Some(ExitStatus::Code(code)) if code != 0 && signal.is_none());
+        let probability = if ends_so && !is_failure { 0.99 } else { 0.7 };
+        return (EndCause::Memwarden, probability, Some(EndEvidence::Signalled));
     }
-    let signal = match case.status {
-        Some(ExitStatus::Signal(signal)) => Some(signal),
-        Some(ExitStatus::Code(code)) if (BY_SIGNAL + 1..BY_SIGNAL + 65).contains(&code) => {
-            Some(code - BY_SIGNAL)
-        }
-        _ => None,
-    };
     let is_success =
         case.status == Some(ExitStatus::Code(0)) || (case.status.is_none() && case.said_finished);
     if is_success {
@@ -301,6 +295,8 @@ mod tests {
         );
         check(&Case { kernel_kill: Some(KillScope::Host), ..signal(SIGKILL) }, EndCause::HostMemory, 0.99);
         check(&Case { is_signalled: true, ..signal(SIGTERM) }, EndCause::Memwarden, 0.99);
+        let later = classify(&Case { is_signalled: true, ..signal(11) });
+        assert!((later.cause, later.probability < 0.9) == (EndCause::Memwarden, true), "{later:?}");
         let counted = Some(("/jobs".into(), true));
         let blind = Case { sees_kernel_log: false, counted_kill: counted.clone(), ..signal(SIGKILL) };
         check(&blind, EndCause::CgroupLimit, 0.95);

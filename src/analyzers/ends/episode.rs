@@ -10,7 +10,7 @@ use crate::model::facts::Workload;
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
 use crate::model::frame::Frame;
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, within};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, real};
@@ -124,9 +124,7 @@ impl Episode {
             return limit.map(|limit| Level { resource, used: limit, limit });
         }
         self.level(|subject| {
-            let rest = group.as_str().strip_prefix(subject.cgroup.as_str());
-            subject.resource.as_str() == "cgroup"
-                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            subject.resource.as_str() == "cgroup" && within(group.as_str(), subject.cgroup.as_str())
         })
     }
 
@@ -205,9 +203,8 @@ pub(super) fn is_notable(member: &Member, found: &Classified, is_whole: bool) ->
 
 /// Whether it did not end by a signal with which launchers end the others.
 pub(super) fn is_first(found: &Classified) -> bool {
-    let is_kill = |seen: &EndEvidence| {
-        matches!(seen, EndEvidence::Status(ExitStatus::Signal(9) | ExitStatus::Code(137)))
-    };
+    let is_kill =
+        |seen: &EndEvidence| matches!(seen, EndEvidence::Status(status) if status.signal() == Some(9));
     match found.cause {
         EndCause::Finished | EndCause::Unknown => false,
         EndCause::Killed => found.evidence.iter().any(is_kill),

@@ -6,7 +6,7 @@ use super::classify::KillScope;
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, OtherHolder};
 use crate::model::facts::Facts;
-use crate::model::ids::{ProcessKey, WorkloadKey};
+use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::source::Status;
@@ -131,8 +131,13 @@ impl Recent {
         self.kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
+        let is_rank = |process| facts.before.ranks.iter().any(|rank| rank.key == Some(process));
         for exited in &facts.exited {
-            if self.statuses.len() < MOST_STATUSES || self.statuses.contains_key(&exited.process) {
+            // Many small processes of one user do not displace the ranks of another.
+            if self.statuses.len() < MOST_STATUSES
+                || self.statuses.contains_key(&exited.process)
+                || is_rank(exited.process)
+            {
                 self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
             }
         }
@@ -187,10 +192,7 @@ impl Recent {
     /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds; and
     /// whether it is `group` itself.
     pub(super) fn counted_kill(&self, group: &Label) -> Option<(Label, bool)> {
-        let is_in = |group: &Label, path: &Label| {
-            let rest = group.as_str().strip_prefix(path.as_str().trim_end_matches('/'));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let is_in = |group: &Label, path: &Label| within(group.as_str(), path.as_str());
         let rose = |at: f64| at >= self.oldest;
         // A kill in a cgroup is counted in it, and on version 2 in those above too.
         let on_path = self.counters.iter().filter(|(path, _)| is_in(group, path));

@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::input::SampledReading;
 use crate::model::facts::{Allocator, Facts};
 use crate::model::fit::{Medium, Phase};
+use crate::model::ids::within;
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
 use crate::model::units::{Bytes, real};
 use crate::protection::policy::{Reading, Resource};
-use crate::protection::types::scope::within;
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::ids::ProcessKey;
+use crate::model::ids::within;
 use crate::model::label::Label;
 use crate::model::units::Bytes;
 use crate::protection::options::target::Victims;
-use crate::protection::types::scope::within;
 use crate::protection::types::step::Group;
 
 /// A process that may be signalled for a target.

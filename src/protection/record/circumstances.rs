@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::model::desc::Desc;
 use crate::model::frame::Frame;
 use crate::model::health::Health;
+use crate::model::ids::within;
 use crate::model::label::Label;
 use crate::model::outlook::{Conclusion, Forecast};
 use crate::model::point::Point;
@@ -103,10 +104,7 @@ fn concerns(
     match subject.resource.as_str() {
         "host" => is(Resource::Host),
         "cgroup" => {
-            let below = cgroup.as_str().strip_prefix(subject.cgroup.as_str());
-            is(Resource::Cgroup)
-                && !cgroup.is_empty()
-                && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+            is(Resource::Cgroup) && !cgroup.is_empty() && within(cgroup.as_str(), subject.cgroup.as_str())
         }
         "gpu" => is(Resource::Gpu) && gpus.contains(&subject.uuid),
         "allocator" => is(Resource::Allocator) && !workload.is_empty() && subject.workload == *workload,

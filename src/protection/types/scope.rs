@@ -4,7 +4,7 @@
 //! checks again before it signals.
 
 use super::step::Group;
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, within};
 use crate::model::label::Label;
 
 /// A member of a target.
@@ -132,12 +132,6 @@ impl Refusal {
             Self::NoMember => "no_member",
         }
     }
-}
-
-/// Whether `path` is the group `top`, or below it; everything is below `/`.
-pub fn within(path: &str, top: &str) -> bool {
-    let top = top.trim_end_matches('/');
-    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Exempt {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use crate::host::exit_events::{ExitEvent, ExitEvents};
 use crate::host::process;
+use crate::model::ends::ExitStatus;
 use crate::model::facts::ExitedProcess;
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
@@ -54,10 +55,10 @@ impl Source for Exits {
         let mut ended = HashSet::new();
         let read = open.drain(MOST, |event| {
             if event.tid == event.pid {
-                counts[match (event.status, event.status & 0x7f) {
-                    (0, _) => 0,
-                    (_, 0) => 1,
-                    _ => 2,
+                counts[match ExitStatus::of_wait(event.status) {
+                    ExitStatus::Code(0) => 0,
+                    ExitStatus::Code(_) => 1,
+                    ExitStatus::Signal(_) => 2,
                 }] += 1;
             }
             let row = before.as_ref().and_then(|table| table.get(event.pid));

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid};
 
 use crate::host::{pidfd, process};
+use crate::model::ends::ExitStatus;
 use crate::model::fair;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -105,7 +106,10 @@ impl ProcessExits {
                 return true;
             }
             if let Ok(Some(status)) = pidfd::exit_status(watched.process.as_fd()) {
-                let signal = Some(status & 0x7f).filter(|signal| *signal != 0);
+                let signal = match ExitStatus::of_wait(status) {
+                    ExitStatus::Signal(signal) => Some(signal),
+                    ExitStatus::Code(_) => None,
+                };
                 found.push(ProcessExit { key: *key, owner: watched.owner.clone(), signal });
             }
             false
