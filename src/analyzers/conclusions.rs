@@ -60,10 +60,10 @@ fn put_forecast(subject: &Subject, forecast: &Forecast, out: &mut Analysis) {
     let growth = forecast.growth().and_then(BytesPerSecond::new);
     batch.put_some(&forecasts::GROWTH, &subject.labels(), growth);
     if let Some(basis) = forecast.basis {
-        batch.put(&forecasts::BASIS, &subject.labels_and(basis.word()), Flag(true));
+        batch.put(&forecasts::BASIS, &subject.labels_and(basis.label()), Flag(true));
     }
     let [resource, cgroup, gpu, uuid, workload, pid] = subject.labels();
-    let (health, rule) = (forecast.health().word().into(), forecast.rule.label().into());
+    let (health, rule) = (forecast.health().label().into(), forecast.rule.label().into());
     let labels = [resource, cgroup, gpu, uuid, workload, pid, health, rule];
     batch.put(&forecasts::HEALTH, &labels, Flag(true));
 }
@@ -75,7 +75,7 @@ fn put_growth(subject: &Subject, growth: &Growth, out: &mut Analysis) {
     }
     let batch = &mut out.batch;
     for state in LeakState::ALL {
-        batch.put(&leaks::STATE, &subject.labels_and(state.word()), Flag(state == growth.state));
+        batch.put(&leaks::STATE, &subject.labels_and(state.label()), Flag(state == growth.state));
     }
     batch.put_some(&leaks::GROWTH, &labels, growth.bytes_per_second().and_then(BytesPerSecond::new));
     batch.put_some(&leaks::STEP_GROWTH, &labels, growth.bytes_per_step.and_then(BytesPerStep::new));
@@ -180,7 +180,7 @@ fn leak(subject: &Subject, growth: &Growth, now: f64, timeline: Option<&Timeline
         ("confidence_ratio", growth.confidence),
     ]);
     let time = format::duration((now - stated.since_unix_seconds).max(0.0));
-    let (memory, state) = (stated.memory.words(), stated.state.word());
+    let (memory, state) = (stated.memory.words(), stated.state.label());
     Some(Finding {
         analyzer: super::leak::REGISTRATION.name,
         subject: subject.clone(),

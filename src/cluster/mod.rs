@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::model::fit::{Verdict, Word as _};
+use crate::model::fit::Verdict;
 pub use crate::model::health::Health;
 use crate::model::names::named;
 pub use answer::{AnswerError, Range, Sample, alerts, ranges, samples, server_time};
@@ -309,7 +309,7 @@ fn run(sample: &Sample, answers: &Answers) -> Run {
         fit: of(fits).and_then(|fit| {
             let verdict = fit.label("verdict");
             Some(WorstFit {
-                verdict: Verdict::ALL.iter().copied().find(|known| known.word() == verdict)?,
+                verdict: Verdict::ALL.iter().copied().find(|known| known.label() == verdict)?,
                 phase: fit.label("phase"),
                 resource: fit.label("resource"),
                 instance: fit.label("instance"),

@@ -16,7 +16,7 @@ impl Cluster {
                 .to(Link::ClusterNode(node.job.clone(), node.instance.clone()))
                 .text("node", 0, &node.instance)
                 .text("state", 0, Cell::text(node.state.label()).of(node.state.health()))
-                .text("memory", 0, Cell::text(node.memory.word()).of(node.memory))
+                .text("memory", 0, Cell::text(node.memory.label()).of(node.memory))
                 .number("time left", 0, left(node.time_to_exhaustion_seconds))
                 .value("P(15 min)", 2, node.exhaustion_probability_15m_ratio, format::percent)
                 .count("leaks", 1, node.leaks)
@@ -100,7 +100,7 @@ impl Cluster {
     fn of_node(&self, node: &Node, wanted: impl Fn(&Alert) -> bool) -> Sheet {
         let facts = Facts::default()
             .text("state", node.state.label())
-            .text("memory", node.memory.word())
+            .text("memory", node.memory.label())
             .number("time left", node.time_to_exhaustion_seconds, format::duration)
             .number("full within 15 min", node.exhaustion_probability_15m_ratio, format::percent)
             .number("leaks", node.leaks, format::whole)

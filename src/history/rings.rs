@@ -47,11 +47,6 @@ impl Range {
             Self::Day => 86_400.0,
         }
     }
-
-    /// The range of a word; absent where it is none.
-    pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|range| range.label() == word)
-    }
 }
 
 /// The smallest and the largest value of one step.
@@ -227,9 +222,9 @@ mod tests {
                 steps[0].0
             );
             assert!(steps.iter().all(|(_, extent)| *extent == Some(Extent { min: 5.0, max: 5.0 })));
-            assert_eq!(Range::of(range.label()), Some(range));
+            assert_eq!(Range::of_label(range.label()), Some(range));
         }
-        assert_eq!(Range::of("1y"), None);
+        assert_eq!(Range::of_label("1y"), None);
         const { assert!(Rings::BOUND < 10_100) };
     }
 

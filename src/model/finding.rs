@@ -183,8 +183,8 @@ impl Severity {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Info => "info",
-            Self::Warning => Health::Warning.word(),
-            Self::Critical => Health::Critical.word(),
+            Self::Warning => Health::Warning.label(),
+            Self::Critical => Health::Critical.label(),
         }
     }
 }

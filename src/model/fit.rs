@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
-pub use super::names::Word;
+
 use super::names::named;
 use super::time::Timestamp;
 use super::units::{Bytes, real};
@@ -279,7 +279,7 @@ mod tests {
     fn verdicts_are_ordered_by_severity() {
         let worst = [Verdict::Tight, Verdict::Fits, Verdict::WillNotFit, Verdict::Unknown].into_iter().max();
         assert_eq!(worst, Some(Verdict::WillNotFit));
-        let words: Vec<&str> = Phase::ALL.iter().map(|phase| phase.word()).collect();
+        let words: Vec<&str> = Phase::ALL.iter().map(|phase| phase.label()).collect();
         assert_eq!(words, ["optimizer", "step", "evaluation", "generation", "save"]);
     }
 }

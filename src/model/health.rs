@@ -9,38 +9,27 @@ use serde::{Deserialize, Serialize};
 use super::finding::Severity;
 use super::names::named;
 
-/// The health of the node or of a part of it, by how much attention it requires.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// It is measured, and nothing is wrong.
-    Ok,
-    /// It cannot be measured, or not yet.
-    #[default]
-    Unknown,
-    /// It requires attention.
-    Warning,
-    /// It requires action now.
-    Critical,
+named! {
+    /// The health of the node or of a part of it, by how much attention it requires.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Health {
+        /// It is measured, and nothing is wrong.
+        Ok = "ok",
+        /// It cannot be measured, or not yet.
+        #[default]
+        Unknown = "unknown",
+        /// It requires attention.
+        Warning = "warning",
+        /// It requires action now.
+        Critical = "critical",
+    }
 }
 
 impl Health {
-    /// Every health, the best first.
-    pub const ALL: [Self; 4] = [Self::Ok, Self::Unknown, Self::Warning, Self::Critical];
-
-    /// Its word, which is shown beside every color, and the value of the label `health`.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unknown => "unknown",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
-    }
-
     /// The health that a word names, also as the severity of an alert; unknown for any other word.
     pub fn of_word(word: &str) -> Self {
-        let known = Self::ALL.into_iter().find(|health| health.word() == word);
+        let known = Self::ALL.into_iter().find(|health| health.label() == word);
         known.unwrap_or(if word == Severity::Info.label() { Self::Ok } else { Self::Unknown })
     }
 
@@ -236,7 +225,7 @@ mod tests {
         assert_eq!(Health::default(), Health::Unknown);
         for (number, health) in [0.0, 1.0, 2.0, 3.0].into_iter().zip(Health::ALL) {
             assert_eq!(Health::of_number(number), health);
-            assert_eq!(serde_json::to_string(&health).unwrap(), format!("\"{}\"", health.word()));
+            assert_eq!(serde_json::to_string(&health).unwrap(), format!("\"{}\"", health.label()));
         }
         assert_eq!(Health::of_number(f64::NAN), Health::Unknown);
         assert_eq!(

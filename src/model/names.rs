@@ -1,15 +1,16 @@
 //! Enums whose values have names: in labels, in JSON, in the protocol of training processes.
 
 /// An enum of `named!`, for code that reads any of them.
-pub trait Word: Copy + PartialEq + 'static {
-    /// Every value.
-    const ALL: &'static [Self];
+pub trait Named: Sized {
+    /// The name of every value.
+    const LABELS: &'static [&'static str];
 
-    /// Its name in the protocol, and as the value of a label.
-    fn word(self) -> &'static str;
+    /// The value of a name; absent where none has it.
+    fn of_label(label: &str) -> Option<Self>;
 }
 
-/// Defines enums whose every value has a name, with `ALL`, their values in the order of the declaration, and `label()`.
+/// Defines enums whose every value has a name, with `ALL` and `LABELS`, in the order of the declaration, `label()` and
+/// `of_label()`.
 macro_rules! named {
     ($($(#[$attribute:meta])* $vis:vis enum $name:ident {
         $($(#[$each:meta])* $variant:ident = $label:literal),+ $(,)?
@@ -23,7 +24,15 @@ macro_rules! named {
         #[allow(dead_code, reason = "not each of them is iterated over")]
         impl $name {
             /// Every value, so that what counts or shows them has them all from the start.
-            $vis const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+            $vis const ALL: [Self; Self::LABELS.len()] = [$(Self::$variant),+];
+
+            /// The name of every value.
+            $vis const LABELS: &'static [&'static str] = &[$($label),+];
+
+            /// The value of a name; absent where none has it.
+            $vis fn of_label(label: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|each| each.label() == label)
+            }
 
             /// Its name, which is the value of its label.
             $vis const fn label(self) -> &'static str {
@@ -33,11 +42,11 @@ macro_rules! named {
             }
         }
 
-        impl $crate::model::names::Word for $name {
-            const ALL: &'static [Self] = &Self::ALL;
+        impl $crate::model::names::Named for $name {
+            const LABELS: &'static [&'static str] = Self::LABELS;
 
-            fn word(self) -> &'static str {
-                self.label()
+            fn of_label(label: &str) -> Option<Self> {
+                Self::of_label(label)
             }
         }
 

@@ -2,7 +2,6 @@
 
 use super::table::{Cell, Row, Table};
 use crate::model::finding::Subject;
-use crate::model::fit::Word as _;
 use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::health::Health;
@@ -29,7 +28,7 @@ pub fn forecast_table<'a>(of: impl IntoIterator<Item = (&'a Subject, &'a Forecas
             .number("p10 to p90", 6, range.unwrap_or_default())
             .value("P(15 min)", 5, forecast.within(900.0), format::percent)
             .value("P(60 min)", 3, forecast.within(3600.0), format::percent)
-            .text("health", 0, Cell::text(forecast.health().word()).of(forecast.health()))
+            .text("health", 0, Cell::text(forecast.health().label()).of(forecast.health()))
     });
     Table::new("Forecasts", rows, "No resource with a limit was found.")
 }
@@ -43,7 +42,7 @@ pub fn growth_table<'a>(of: impl IntoIterator<Item = (String, &'a Growth)>, now:
         let since = growth.since_unix_seconds.filter(|_| growth.grows());
         Row::new(name.clone(), growth.state.into())
             .text("", 0, name)
-            .text("state", 0, Cell::text(growth.state.word()).of(growth.state.into()))
+            .text("state", 0, Cell::text(growth.state.label()).of(growth.state.into()))
             .bytes("memory", 1, Some(growth.evaluated_bytes))
             .value("growth", 0, growth.bytes_per_second(), &rate)
             .value("since", 2, since, |since| format::clock(since, now))
@@ -69,8 +68,8 @@ pub fn fit_table<'a>(of: impl IntoIterator<Item = &'a Fit>) -> Table {
             .bytes("of", 2, fit.capacity_bytes)
             .value("left", 3, fit.headroom_bytes(), format::bytes)
             .value("P(too much)", 4, fit.exhaustion_probability, format::percent)
-            .text("prediction", 5, fit.certainty.word())
-            .text("verdict", 0, Cell::text(fit.verdict.word().replace('_', " ")).of(health))
+            .text("prediction", 5, fit.certainty.label())
+            .text("verdict", 0, Cell::text(fit.verdict.label().replace('_', " ")).of(health))
             .prose("", how)
     });
     Table::new("Will it fit?", rows, "No rank predicts a phase that is still to come.")

@@ -19,7 +19,7 @@ fn gpu_row(gpu: &Gpu) -> Row {
     let current = |value: Option<f64>| value.filter(|_| gpu.answers());
     let link = Link::Gpu(gpu.index.clone());
     let status = match (gpu.answers(), gpu.status.as_str()) {
-        (true, _) => gpu.health.word(),
+        (true, _) => gpu.health.label(),
         (false, "") => "unknown",
         (false, status) => status,
     };

@@ -438,7 +438,7 @@ fn cause(growth: &Growth, now: f64) -> String {
     let since = growth
         .since_unix_seconds
         .map_or_else(String::new, |since| format!(" since {}", format::clock(since, now)));
-    format!("{}{rate}{since}", growth.state.word())
+    format!("{}{rate}{since}", growth.state.label())
 }
 
 /// The sentence with a small first letter, to follow a colon.

@@ -71,7 +71,7 @@ impl Facts {
             let rate = growth.bytes_per_second().map(|rate| format!(", {}", format::rate(rate)));
             let since =
                 growth.since_unix_seconds.map(|since| format!(", since {}", format::clock(since, now)));
-            format!("{}{}{}", growth.state.word(), rate.unwrap_or_default(), since.unwrap_or_default())
+            format!("{}{}{}", growth.state.label(), rate.unwrap_or_default(), since.unwrap_or_default())
         });
         self.text("time left", left.unwrap_or_default())
             .number("full within 15 min", forecast.and_then(|own| own.within(900.0)), format::percent)

@@ -236,7 +236,7 @@ impl Table {
         }
         let filter = filter.to_lowercase();
         self.rows.retain(|row| {
-            row.health.word().contains(&filter)
+            row.health.label().contains(&filter)
                 || row.cells.iter().any(|cell| cell.text.to_lowercase().contains(&filter))
         });
         if self.rows.is_empty() {

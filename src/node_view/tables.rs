@@ -32,8 +32,8 @@ fn future(forecast: Option<&Forecast>, growth: Option<&Growth>) -> String {
     let Some(growth) = growth else { return String::new() };
     match (growth.state, growth.bytes_per_second()) {
         (LeakState::Insufficient, _) => "too few samples".to_owned(),
-        (state, Some(rate)) if growth.grows() => format!("{}, {}", state.word(), format::rate(rate)),
-        (state, _) => state.word().to_owned(),
+        (state, Some(rate)) if growth.grows() => format!("{}, {}", state.label(), format::rate(rate)),
+        (state, _) => state.label().to_owned(),
     }
 }
 

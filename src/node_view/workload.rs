@@ -100,7 +100,7 @@ impl Workload {
         let mut allocators = self.ranks.iter().filter_map(Rank::allocator_state);
         match allocators.find(|(_, health)| *health > Health::Unknown).filter(|_| !leaks) {
             Some((state, _)) => state,
-            None => self.growth.as_ref().map_or("", |growth| growth.state.word()),
+            None => self.growth.as_ref().map_or("", |growth| growth.state.label()),
         }
     }
 }

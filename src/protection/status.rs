@@ -7,42 +7,29 @@ use super::metrics as m;
 use super::policy::{Condition, Conditions, Mode, Reading, Resource, State, Truth, UsedUp};
 use super::types::step::{Outcome, Work};
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Flag, Seconds};
 
-/// Why a target is disarmed, other than the rate limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unfit {
-    /// The executor could not be set up.
-    NoExecutor,
-    /// Memwarden may not signal any of its processes: `CAP_KILL` is missing.
-    NoPermission,
-    /// A user in `allow_users` does not exist on this host.
-    UnknownUser,
-    /// It names the init process, memwarden, or an ancestor of memwarden.
-    TooWide,
-    /// Its scope was refused.
-    Bounds,
-    /// Its processes are unknown: their sources are off or stuck.
-    Unknown,
-    /// Another memwarden uses the same state directory: both would act on the same jobs.
-    OtherDaemon,
-}
-
-impl Unfit {
-    /// The value of the `reason` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NoExecutor => "no_executor",
-            Self::NoPermission => "no_permission",
-            Self::UnknownUser => "unknown_user",
-            Self::TooWide => "too_wide",
-            Self::Bounds => "bounds",
-            Self::Unknown => "unknown",
-            Self::OtherDaemon => "other_daemon",
-        }
+named! {
+    /// Why a target is disarmed, other than the rate limit.
+    pub enum Unfit {
+        /// The executor could not be set up.
+        NoExecutor = "no_executor",
+        /// Memwarden may not signal any of its processes: `CAP_KILL` is missing.
+        NoPermission = "no_permission",
+        /// A user in `allow_users` does not exist on this host.
+        UnknownUser = "unknown_user",
+        /// It names the init process, memwarden, or an ancestor of memwarden.
+        TooWide = "too_wide",
+        /// Its scope was refused.
+        Bounds = "bounds",
+        /// Its processes are unknown: their sources are off or stuck.
+        Unknown = "unknown",
+        /// Another memwarden uses the same state directory: both would act on the same jobs.
+        OtherDaemon = "other_daemon",
     }
 }
 
@@ -293,7 +280,7 @@ fn put_slot(labels: &[Label; 2], slot: &SlotReport, out: &mut Batch) {
         out.put(&m::STATE, &and(state.label()), Flag(state == slot.state));
     }
     for condition in Condition::ALL {
-        let known = match slot.conditions.get(*condition) {
+        let known = match slot.conditions.get(condition) {
             Truth::Met => Some(true),
             Truth::NotMet => Some(false),
             Truth::Unknown | Truth::Unasked => None,

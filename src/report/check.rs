@@ -86,7 +86,7 @@ impl CheckReport {
 
     /// The line as a page shows it: on a terminal, the word of the health has a color.
     pub fn shown(&self, page: Page) -> String {
-        let word = self.health.word();
+        let word = self.health.label();
         self.message
             .strip_prefix(word)
             .map_or_else(|| self.message.clone(), |rest| format!("{}{rest}", page.painted(self.health, word)))
@@ -98,8 +98,8 @@ fn line(health: Health, stated: &[String]) -> String {
     let more = stated.len().saturating_sub(1);
     let end = if more == 0 { String::new() } else { format!(" (+{more} more)") };
     let start = stated.first().map_or_else(
-        || format!("{}: no problem is known", health.word()),
-        |first| format!("{}: {}", health.word(), escaped(first.trim_end_matches('.'))),
+        || format!("{}: no problem is known", health.label()),
+        |first| format!("{}: {}", health.label(), escaped(first.trim_end_matches('.'))),
     );
     format!("{}{end}", shortened(&start, LONGEST - end.len()))
 }

@@ -79,7 +79,7 @@ pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growing, no
     let pace = known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
     let since = known.since_unix_seconds.filter(|_| known.grows());
     let since = since.map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
-    let word = page.painted(state.into(), state.word());
+    let word = page.painted(state.into(), state.label());
     text.push_str(&format!("  {}: {word}{pace}{since}.\n", named(subject, growth)));
     if is_part(subject) {
         // The same evidence and advice as that of its workload.

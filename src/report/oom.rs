@@ -59,7 +59,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
     let mut details = String::new();
     let problems = all.iter().filter(|(.., forecast)| forecast.health() >= Health::Warning);
     for (subject, resource, forecast) in problems.take(SHOWN) {
-        let word = page.painted(forecast.health(), forecast.health().word());
+        let word = page.painted(forecast.health(), forecast.health().label());
         let sure = forecast.confidence().map_or_else(String::new, |sure| format!(" (confidence {sure:.2})"));
         details.push_str(&format!("  {subject}: {word}, because {}{sure}.\n", forecast.rule.text()));
         details.push_str(&leak::grown(recorder, subject));
@@ -70,7 +70,7 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&Gp
         if worst > forecast.health() && worst == Health::Critical {
             details.push_str(&format!(
                 "  {subject}: was {} at {}.\n",
-                page.painted(worst, worst.word()),
+                page.painted(worst, worst.label()),
                 elapsed(at)
             ));
             details.push_str(&leak::grown(recorder, subject));
@@ -108,7 +108,7 @@ fn verdict(all: &[Ranked<'_>], recorder: &Recorder, in_part: bool) -> String {
             } else {
                 ""
             };
-            let (health, rule) = (forecast.health().word(), forecast.rule.text());
+            let (health, rule) = (forecast.health().label(), forecast.rule.text());
             format!("Memory of {subject} is {health}: {rule}.{later}")
         }
         None if in_part => "No exhaustion is predicted for what could be measured.".to_owned(),

@@ -78,7 +78,7 @@ impl Subjects {
                     (own.worst_health, own.worst_at) = (after, now);
                 }
                 if after > before && after == Health::Critical {
-                    mark(format!("{subject}: {}", after.word()));
+                    mark(format!("{subject}: {}", after.label()));
                 }
                 (own.forecast, own.advice, own.seen) = (forecast.clone(), known.advice(), now);
             }

@@ -149,7 +149,7 @@ impl Layout {
         let columns: Vec<Column> = places.iter().map(|place| table.columns[*place]).collect();
         // On a terminal, a symbol says what the color of a word says that does not name its health.
         let is_marked = |health: Health, text: &str| {
-            page.columns.is_some() && health > Health::Ok && text != health.word()
+            page.columns.is_some() && health > Health::Ok && text != health.label()
         };
         let shown = |cell: &Cell| {
             let text = escaped(&cell.text).into_owned();

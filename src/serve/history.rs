@@ -97,7 +97,7 @@ impl Wanted {
         };
         let range = match parameter(query, "range") {
             None => Range::Minutes,
-            Some(word) => Range::of(&word).ok_or("The parameter range must be 10m, 2h or 24h.")?,
+            Some(word) => Range::of_label(&word).ok_or("The parameter range must be 10m, 2h or 24h.")?,
         };
         Ok(Self { subject, range })
     }

@@ -79,7 +79,7 @@ fn same(rule: Rule, left: Option<f64>, gpu: &str) {
     // The metric and the finding.
     assert_eq!(
         (label(&frame, "health").as_str(), label(&frame, "rule").as_str()),
-        (health.word(), rule.label())
+        (health.label(), rule.label())
     );
     let finding = frame.findings.iter().find(|finding| finding.analyzer == "exhaustion");
     assert_eq!(
@@ -106,7 +106,7 @@ fn same(rule: Rule, left: Option<f64>, gpu: &str) {
     let json = serde_json::to_value(&node).unwrap();
     assert_eq!(
         (&json["verdict"]["health"], &json["host"]["health"]),
-        (&expected.word().into(), &health.word().into())
+        (&expected.label().into(), &health.label().into())
     );
     let mut recorder = Recorder::default();
     recorder.record(&frame);
@@ -118,8 +118,10 @@ fn same(rule: Rule, left: Option<f64>, gpu: &str) {
         incidents: IncidentsShown::Unasked,
     };
     let html = page(&View::Node, &content).html;
-    assert!(html.contains(&format!("class=\"verdict {}\"", expected.word())), "{about}");
-    assert!(html.contains(&format!("<p class=\"figure\"><span class=\"tag {0}\">{0}</span>", health.word())));
+    assert!(html.contains(&format!("class=\"verdict {}\"", expected.label())), "{about}");
+    assert!(
+        html.contains(&format!("<p class=\"figure\"><span class=\"tag {0}\">{0}</span>", health.label()))
+    );
     let mut state = crate::top::State::new(crate::top::Kind::Node, "", "The daemon");
     let data = NodeData { view: node.clone(), events: Vec::new() };
     state.take(Update::Data(Data::Node(Box::new(data)), Vec::new()), NOW);
@@ -130,10 +132,10 @@ fn same(rule: Rule, left: Option<f64>, gpu: &str) {
     let built = report::build(Kind::Oom, &own, &About::default(), Paint::Plain);
     let host =
         built.json["resources"].as_array().unwrap().iter().find(|row| row["subject"]["resource"] == "host");
-    assert_eq!(host.unwrap()["health"], health.word(), "{about}");
+    assert_eq!(host.unwrap()["health"], health.label(), "{about}");
     // A GPU that is not seen is never ok.
     let whole = health.in_part(gpu == "hung");
-    assert_eq!(built.json["health"], whole.word(), "{about}: {}", built.text);
+    assert_eq!(built.json["health"], whole.label(), "{about}: {}", built.text);
     assert_eq!(built.alarm, whole >= Health::Warning);
     // The health check.
     for severity in [Health::Warning, Health::Critical] {
@@ -157,7 +159,7 @@ fn the_recording_rules_have_the_same_numbers_and_the_alerts_the_same_severities(
     let level =
         rules.iter().find(|rule| rule["record"] == "resource:memwarden_forecast_health:level").unwrap();
     for (number, health) in Health::ALL.into_iter().enumerate() {
-        let part = format!("{number} * {metric}{{health=\"{}\"}}", health.word());
+        let part = format!("{number} * {metric}{{health=\"{}\"}}", health.label());
         assert!(level["expr"].as_str().unwrap().contains(&part), "{part}");
         #[expect(clippy::cast_precision_loss, reason = "at most 3")]
         let number = number as f64;
@@ -173,11 +175,11 @@ fn the_recording_rules_have_the_same_numbers_and_the_alerts_the_same_severities(
         [("MemoryExhaustionLikely", Health::Warning), ("MemoryExhaustionImminent", Health::Critical)]
     {
         let rule = rules.iter().find(|rule| rule["alert"] == alert).unwrap();
-        assert_eq!(rule["labels"]["severity"].as_str(), Some(health.word()), "{alert}");
+        assert_eq!(rule["labels"]["severity"].as_str(), Some(health.label()), "{alert}");
         let expr = rule["expr"].as_str().unwrap();
         let named = expr.matches(metric).count();
         assert_eq!(
-            expr.matches(&format!("{metric}{{health=\"{}\"", health.word())).count(),
+            expr.matches(&format!("{metric}{{health=\"{}\"", health.label())).count(),
             named,
             "{alert}: {expr}"
         );

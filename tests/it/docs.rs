@@ -207,7 +207,7 @@ fn every_rule_of_a_health_is_explained() {
     let explained: BTreeMap<&str, &str> =
         rows.iter().map(|row| (codes(&row[0])[0], row[1].as_str())).collect();
     let known: BTreeMap<&str, &str> =
-        Rule::ALL.iter().map(|rule| (rule.label(), rule.health().word())).collect();
+        Rule::ALL.iter().map(|rule| (rule.label(), rule.health().label())).collect();
     assert_eq!(explained, known);
 }
 

@@ -23,7 +23,7 @@ pub enum Basis {
 
 impl Basis {
     /// The value of the label `basis`, also used in texts.
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Used => "used",
             Self::Allocated => "allocated",
@@ -74,7 +74,7 @@ impl LeakState {
         [Self::Insufficient, Self::Steady, Self::Warming, Self::Growing, Self::Leaking];
 
     /// The value of the label `state`, also used in texts.
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Insufficient => "insufficient",
             Self::Steady => "steady",

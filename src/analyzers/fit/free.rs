@@ -7,7 +7,7 @@ use super::Asked;
 use crate::model::analyzer::View;
 use crate::model::facts::{Facts, ProcessRow};
 use crate::model::finding::Subject;
-use crate::model::fit::{Medium, Prediction, RankPredictions, Word as _};
+use crate::model::fit::{Medium, Prediction, RankPredictions};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Point;
@@ -170,7 +170,7 @@ impl<'v> Free<'v> {
             }
             // The job states what is free there, in its own mount namespace.
             Medium::Shm | Medium::Disk => vec![Place {
-                subject: Subject::place(prediction.medium.word()),
+                subject: Subject::place(prediction.medium.label()),
                 capacity: prediction.free.map(|free| real(free.get())),
                 neighbour: None,
             }],

@@ -39,7 +39,7 @@ use super::latch::Latch;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::fair;
 use crate::model::finding::{Evidence, Finding, Subject};
-use crate::model::fit::{Answer, Certainty, Medium, Peak, Phase, Prediction, RankPredictions, Verdict, Word};
+use crate::model::fit::{Answer, Certainty, Medium, Peak, Phase, Prediction, RankPredictions, Verdict};
 use crate::model::fits::Fit;
 use crate::model::health::Health;
 use crate::model::ids::ProcessKey;
@@ -197,7 +197,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         phase: prediction.phase,
         resource: Subject::place(match prediction.medium {
             Medium::Device => "gpu",
-            medium => medium.word(),
+            medium => medium.label(),
         }),
         certainty: prediction.certainty,
         verdict: Verdict::Unknown,
@@ -238,7 +238,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
 fn put(fit: &Fit, out: &mut Analysis) {
     let [resource, cgroup, gpu, uuid, ..] = fit.resource.labels();
     let labels =
-        [fit.workload.clone(), fit.rank.clone(), fit.phase.word().into(), resource, cgroup, gpu, uuid];
+        [fit.workload.clone(), fit.rank.clone(), fit.phase.label().into(), resource, cgroup, gpu, uuid];
     let batch = &mut out.batch;
     // Where other ranks of the run take more than there is, nothing is left for this one.
     batch.put_some(&metrics::CAPACITY, &labels, fit.capacity_bytes.map(Bytes::of));
@@ -248,7 +248,7 @@ fn put(fit: &Fit, out: &mut Analysis) {
     }
     batch.put_some(&metrics::PROBABILITY, &labels, fit.exhaustion_probability.and_then(Ratio::new));
     let [workload, rank, phase, resource, cgroup, gpu, uuid] = labels;
-    let verdict = fit.verdict.word().into();
+    let verdict = fit.verdict.label().into();
     batch.put(&metrics::VERDICT, &[workload, rank, phase, resource, cgroup, gpu, uuid, verdict], Flag(true));
 }
 
@@ -267,7 +267,7 @@ impl Fits {
         }
         for fit in worst.into_values() {
             let subject =
-                Subject { phase: fit.phase.word().into(), ..Subject::rank(&fit.workload, &fit.pid) };
+                Subject { phase: fit.phase.label().into(), ..Subject::rank(&fit.workload, &fit.pid) };
             let (fails, since) = self.failing.update(&subject, fit.verdict == Verdict::WillNotFit, now);
             if fails && fit.verdict == Verdict::WillNotFit {
                 out.findings.push(finding(fit, subject, since));
@@ -288,7 +288,7 @@ fn finding(fit: &Fit, subject: Subject, since_unix_seconds: f64) -> Finding {
     Finding {
         analyzer: REGISTRATION.name,
         subject,
-        state: Verdict::WillNotFit.word(),
+        state: Verdict::WillNotFit.label(),
         severity: Health::from(fit.verdict).into(),
         since_unix_seconds,
         summary: words::summary(fit),

@@ -228,7 +228,7 @@ mod tests {
             let labels: [Label; 2] = [(*gpu).into(), (*uuid).into()];
             for (xid, count) in *counts {
                 let [gpu, uuid] = labels.clone();
-                let severity = xid::severity(*xid).word().into();
+                let severity = xid::severity(*xid).label().into();
                 batch.put(&XID_ERRORS, &[gpu, uuid, (*xid).into(), severity], Count(*count));
             }
             batch.put_some(&ENERGY, &labels, Joules::new(*energy));

@@ -44,7 +44,7 @@ enum FitMode {
 }
 
 impl FitMode {
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Say => "say",
             Self::Abort => ABORT,
@@ -140,7 +140,7 @@ impl Args {
         let (program, arguments) = self.command.split_first().expect("clap asks for one at least");
         let instruments = self.instruments();
         let variables = instruments.as_ref().map(|own| own.variables(|name| std::env::var_os(name)));
-        let fit = self.fit.map(|fit| (instrument::FIT, fit.word().into()));
+        let fit = self.fit.map(|fit| (instrument::FIT, fit.label().into()));
         let variables = variables.into_iter().flatten().chain(fit).collect();
         let before = job::ticks_of_children(proc);
         let begun = clock::now();

@@ -48,11 +48,6 @@ named! {
 }
 
 impl Framework {
-    /// The framework of that name in the configuration.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|framework| framework.label() == name)
-    }
-
     /// Parses a line without decoration in this framework's format.
     pub fn read(self, line: &str) -> Option<Reading> {
         match self {

@@ -298,9 +298,9 @@ fn losses_that_are_not_finite_are_counted_and_replace_the_value() {
 #[test]
 fn frameworks_are_found_by_their_names() {
     for framework in Framework::ALL {
-        assert_eq!(Framework::from_name(framework.label()), Some(framework));
+        assert_eq!(Framework::of_label(framework.label()), Some(framework));
     }
-    assert_eq!(Framework::from_name("auto"), None);
+    assert_eq!(Framework::of_label("auto"), None);
 }
 
 proptest::proptest! {

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Unexpected, Vi
 use serde_json::value::RawValue;
 
 use super::bodies::Grown;
-use crate::model::names::{Word, named};
+use crate::model::names::{Named, named};
 
 /// Maximum length of the name of a phase, an event, a data type or a group, in bytes.
 const NAME: usize = 64;
@@ -178,10 +178,10 @@ pub(super) fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
 }
 
 /// One of the words of `T`.
-pub(super) fn word<'de, D: Deserializer<'de>, T: Word>(from: D) -> Result<Option<T>, D::Error> {
-    let known: Vec<String> = T::ALL.iter().map(|each| format!("`{}`", each.word())).collect();
+pub(super) fn word<'de, D: Deserializer<'de>, T: Named>(from: D) -> Result<Option<T>, D::Error> {
+    let known: Vec<String> = T::LABELS.iter().map(|label| format!("`{label}`")).collect();
     scalar(from, format_args!("one of {}", known.join(" ")), |found| match found {
-        Scalar::Text(text) => T::ALL.iter().copied().find(|each| each.word() == text),
+        Scalar::Text(text) => T::of_label(&text),
         _ => None,
     })
 }

@@ -259,7 +259,7 @@ fn report(answers: &[PeerAnswer]) -> String {
     let count = answers.len();
     let mut text = format!("{count} {}", if count == 1 { "node" } else { "nodes" });
     for outcome in RunOutcome::ALL {
-        let count = answers.iter().filter(|peer| peer.answer.outcome == *outcome).count();
+        let count = answers.iter().filter(|peer| peer.answer.outcome == outcome).count();
         if count > 0 {
             text.push_str(&format!(", {} {count}", outcome.label()));
         }

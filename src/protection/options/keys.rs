@@ -261,10 +261,10 @@ crate::choice! {
     }
 }
 
-crate::words!(Mode, Mode::WORDS, Mode::of);
-crate::words!(Option<Rung>, Rung::MAX_WORDS, |word| Some(Rung::of(word)));
-crate::words!(Victims, Victims::WORDS, Victims::of);
-crate::words!(Option<AskedRanks>, AskedRanks::WORDS, |word| Some(AskedRanks::of(word)));
+crate::words!(Mode, Mode::LABELS, Mode::of_label);
+crate::words!(Option<Rung>, Rung::MAX_WORDS, |word| Some(Rung::of_label(word)));
+crate::words!(Victims, Victims::LABELS, Victims::of_label);
+crate::words!(Option<AskedRanks>, AskedRanks::WORDS, |word| Some(AskedRanks::of_label(word)));
 crate::words!(Option<MarkerKind>, presets::DONE_WORDS, |word| Some(presets::marker_kind(word)));
 crate::words!(Option<&'static Preset>, presets::NAMES, |word| Some(presets::named(word)));
 

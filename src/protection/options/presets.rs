@@ -3,36 +3,24 @@
 //! The rows state what the frameworks do by default. Whatever the configuration gives beside a preset replaces the
 //! preset's value.
 
+use crate::model::names::named;
 use crate::protection::types::step::{MarkerKind, SignalNumber};
 
-/// The ranks that must receive the checkpoint signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedRanks {
-    /// One rank of the run: the framework tells the others.
-    Any,
-    /// The global rank 0, which decides for all; the others ignore the signal.
-    First,
-    /// Every rank.
-    All,
+named! {
+    /// The ranks that must receive the checkpoint signal.
+    pub enum AskedRanks {
+        /// One rank of the run: the framework tells the others.
+        Any = "any",
+        /// The global rank 0, which decides for all; the others ignore the signal.
+        First = "first",
+        /// Every rank.
+        All = "all",
+    }
 }
 
 impl AskedRanks {
     /// The values in the configuration; the first stands for the preset's.
     pub const WORDS: &'static [&'static str] = &["preset", "any", "first", "all"];
-
-    /// The ranks of a word; absent where it is none of them, or `preset`.
-    pub fn of(word: &str) -> Option<Self> {
-        [Self::Any, Self::First, Self::All].into_iter().find(|ranks| ranks.label() == word)
-    }
-
-    /// Its word.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::First => "first",
-            Self::All => "all",
-        }
-    }
 }
 
 /// The values of `done` in the configuration; the first stands for the preset's.

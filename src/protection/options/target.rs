@@ -10,6 +10,7 @@ use super::signals;
 use crate::model::facts::Workload;
 use crate::model::format;
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::pattern;
 use crate::model::units::{Amount, Bytes};
 use crate::protection::policy::{Limits, Mode, Rung, Trigger};
@@ -43,35 +44,18 @@ impl Selector {
     }
 }
 
-/// The processes of a target that are terminated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Victims {
-    /// All processes: a training job cannot continue without one of its ranks.
-    #[default]
-    Whole,
-    /// The process with most resident memory.
-    Largest,
-    /// The process that was started last.
-    Newest,
-}
-
-impl Victims {
-    /// The values in the configuration.
-    pub const WORDS: &'static [&'static str] = &["whole", "largest", "newest"];
-
-    /// The choice of a value; absent where it is none of [`Victims::WORDS`].
-    pub fn of(word: &str) -> Option<Self> {
-        [Self::Whole, Self::Largest, Self::Newest].into_iter().find(|victims| victims.label() == word)
-    }
-
-    /// Its word.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Largest => "largest",
-            Self::Newest => "newest",
-        }
+named! {
+    /// The processes of a target that are terminated.
+    #[derive(Default, serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Victims {
+        /// All processes: a training job cannot continue without one of its ranks.
+        #[default]
+        Whole = "whole",
+        /// The process with most resident memory.
+        Largest = "largest",
+        /// The process that was started last.
+        Newest = "newest",
     }
 }
 

@@ -1,20 +1,23 @@
 //! The conditions of a policy, one by one, so that "why did it not act" has an answer.
 
 use super::observed::Resource;
+use crate::model::names::named;
 
-/// Whether a condition is met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Truth {
-    /// The policy does not evaluate it.
-    #[default]
-    Unasked,
-    /// It holds.
-    Met,
-    /// It does not hold.
-    NotMet,
-    /// Unknown: its readings are missing or too old.
-    Unknown,
+named! {
+    /// Whether a condition is met.
+    #[derive(Default, serde::Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Truth {
+        /// The policy does not evaluate it.
+        #[default]
+        Unasked = "unasked",
+        /// It holds.
+        Met = "met",
+        /// It does not hold.
+        NotMet = "not met",
+        /// Unknown: its readings are missing or too old.
+        Unknown = "unknown",
+    }
 }
 
 impl Truth {
@@ -35,99 +38,70 @@ impl Truth {
     pub const fn met(self) -> bool {
         matches!(self, Self::Met)
     }
+}
 
-    /// The word for records.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Unasked => "unasked",
-            Self::Met => "met",
-            Self::NotMet => "not met",
-            Self::Unknown => "unknown",
-        }
+named! {
+    /// A condition that a policy evaluates before it acts.
+    pub enum Condition {
+        /// The self-tests passed.
+        Fit = "fit",
+        /// All watched readings are recent.
+        Fresh = "fresh",
+        /// The mode is `enforce`.
+        Enforced = "enforced",
+        /// The target has processes.
+        HasMembers = "has_members",
+        /// The host's headroom is below the soft level.
+        HostSoft = "host_soft",
+        /// The host's headroom is below the hard level.
+        HostHard = "host_hard",
+        /// The cgroup's headroom is below the soft level.
+        CgroupSoft = "cgroup_soft",
+        /// The cgroup's headroom is below the hard level.
+        CgroupHard = "cgroup_hard",
+        /// The GPU's headroom is below the soft level.
+        GpuSoft = "gpu_soft",
+        /// The GPU's headroom is below the hard level.
+        GpuHard = "gpu_hard",
+        /// The allocator's headroom is below the soft level.
+        AllocatorSoft = "allocator_soft",
+        /// The allocator's headroom is below the hard level.
+        AllocatorHard = "allocator_hard",
+        /// Exhaustion is predicted within `warn_within`.
+        ForecastWarn = "forecast_warn",
+        /// Exhaustion is predicted within `soft_within`.
+        ForecastSoft = "forecast_soft",
+        /// At the current rate, the time to exhaustion is below `kill_margin`.
+        NoTimeLeft = "no_time_left",
+        /// A leak is confirmed.
+        Leak = "leak",
+        /// An alert that names the policy fires.
+        Alert = "alert",
+        /// A trigger has held for the time `for`.
+        Held = "held",
+        /// Every headroom is above its soft level plus the hysteresis, and no other trigger holds.
+        Recovered = "recovered",
+        /// A process has a handler for the checkpoint signal.
+        Catches = "catches_checkpoint",
+        /// No checkpoint was requested within `request_interval`.
+        MayAsk = "may_ask",
+        /// The memory that a checkpoint takes while it is saved, as the job predicts it, leaves more than the hard levels.
+        SaveFits = "save_fits",
+        /// The job reports that it is saving a checkpoint.
+        Saving = "saving",
+        /// The job reports that its checkpoint is saved.
+        Saved = "saved",
+        /// The time limit of the checkpoint is over.
+        GraceOver = "grace_over",
+        /// The time limit after SIGTERM is over.
+        TermOver = "term_over",
+        /// The rate limits allow a termination.
+        RateLeft = "rate_left",
+        /// No other target is freeing a shared resource.
+        AloneOnHost = "alone_on_host",
+        /// All victims have ended.
+        VictimsGone = "victims_gone",
     }
-}
-
-macro_rules! conditions {
-    ($($(#[doc = $doc:literal])+ $id:ident: $label:literal;)+) => {
-        /// A condition that a policy evaluates before it acts.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Condition {
-            $($(#[doc = $doc])+ $id,)+
-        }
-
-        impl Condition {
-            /// Every condition.
-            pub const ALL: &'static [Self] = &[$(Self::$id),+];
-
-            /// The value of the `condition` label.
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$id => $label,)+
-                }
-            }
-        }
-    };
-}
-
-conditions! {
-    /// The self-tests passed.
-    Fit: "fit";
-    /// All watched readings are recent.
-    Fresh: "fresh";
-    /// The mode is `enforce`.
-    Enforced: "enforced";
-    /// The target has processes.
-    HasMembers: "has_members";
-    /// The host's headroom is below the soft level.
-    HostSoft: "host_soft";
-    /// The host's headroom is below the hard level.
-    HostHard: "host_hard";
-    /// The cgroup's headroom is below the soft level.
-    CgroupSoft: "cgroup_soft";
-    /// The cgroup's headroom is below the hard level.
-    CgroupHard: "cgroup_hard";
-    /// The GPU's headroom is below the soft level.
-    GpuSoft: "gpu_soft";
-    /// The GPU's headroom is below the hard level.
-    GpuHard: "gpu_hard";
-    /// The allocator's headroom is below the soft level.
-    AllocatorSoft: "allocator_soft";
-    /// The allocator's headroom is below the hard level.
-    AllocatorHard: "allocator_hard";
-    /// Exhaustion is predicted within `warn_within`.
-    ForecastWarn: "forecast_warn";
-    /// Exhaustion is predicted within `soft_within`.
-    ForecastSoft: "forecast_soft";
-    /// At the current rate, the time to exhaustion is below `kill_margin`.
-    NoTimeLeft: "no_time_left";
-    /// A leak is confirmed.
-    Leak: "leak";
-    /// An alert that names the policy fires.
-    Alert: "alert";
-    /// A trigger has held for the time `for`.
-    Held: "held";
-    /// Every headroom is above its soft level plus the hysteresis, and no other trigger holds.
-    Recovered: "recovered";
-    /// A process has a handler for the checkpoint signal.
-    Catches: "catches_checkpoint";
-    /// No checkpoint was requested within `request_interval`.
-    MayAsk: "may_ask";
-    /// The memory that a checkpoint takes while it is saved, as the job predicts it, leaves more than the hard levels.
-    SaveFits: "save_fits";
-    /// The job reports that it is saving a checkpoint.
-    Saving: "saving";
-    /// The job reports that its checkpoint is saved.
-    Saved: "saved";
-    /// The time limit of the checkpoint is over.
-    GraceOver: "grace_over";
-    /// The time limit after SIGTERM is over.
-    TermOver: "term_over";
-    /// The rate limits allow a termination.
-    RateLeft: "rate_left";
-    /// No other target is freeing a shared resource.
-    AloneOnHost: "alone_on_host";
-    /// All victims have ended.
-    VictimsGone: "victims_gone";
 }
 
 impl Condition {

@@ -1,6 +1,7 @@
 //! The observations of one step: plain values, each with its age.
 
 use crate::model::checkpoint::CheckpointState;
+use crate::model::names::named;
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
@@ -9,34 +10,23 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::types::rung::Rung;
 
-/// A resource of a target that can be exhausted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Resource {
-    /// The host's memory.
-    Host,
-    /// The smallest limit on the path of the target's cgroup.
-    Cgroup,
-    /// The memory of the GPU with the least memory left of those that the target uses.
-    Gpu,
-    /// The memory that the job's allocator can still allocate, as the job reports.
-    Allocator,
+named! {
+    /// A resource of a target that can be exhausted.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Resource {
+        /// The host's memory.
+        Host = "host",
+        /// The smallest limit on the path of the target's cgroup.
+        Cgroup = "cgroup",
+        /// The memory of the GPU with the least memory left of those that the target uses.
+        Gpu = "gpu",
+        /// The memory that the job's allocator can still allocate, as the job reports.
+        Allocator = "allocator",
+    }
 }
 
 impl Resource {
-    /// Every resource, in the order of all arrays over them.
-    pub const ALL: [Self; 4] = [Self::Host, Self::Cgroup, Self::Gpu, Self::Allocator];
-
-    /// The value of the `resource` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Cgroup => "cgroup",
-            Self::Gpu => "gpu",
-            Self::Allocator => "allocator",
-        }
-    }
-
     /// Its index in arrays.
     pub const fn place(self) -> usize {
         self as usize

@@ -3,37 +3,21 @@
 use std::fmt;
 
 use super::observed::Resource;
+use crate::model::names::named;
 use crate::model::time::Timestamp;
 use crate::protection::types::rung::State;
 
-/// Whether a policy acts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Nothing is watched.
-    Off,
-    /// Everything is decided, exported and logged; nothing is done.
-    Observe,
-    /// What is decided is done.
-    Enforce,
-}
-
-impl Mode {
-    /// The words of the configuration and of the `mode` label, least first.
-    pub const WORDS: &'static [&'static str] = &["off", "observe", "enforce"];
-
-    /// The mode of a word; nothing where it is none of [`Mode::WORDS`].
-    pub fn of(word: &str) -> Option<Self> {
-        [Self::Off, Self::Observe, Self::Enforce].into_iter().find(|mode| mode.label() == word)
-    }
-
-    /// Its word.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
+named! {
+    /// Whether a policy acts.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Mode {
+        /// Nothing is watched.
+        Off = "off",
+        /// Everything is decided, exported and logged; nothing is done.
+        Observe = "observe",
+        /// What is decided is done.
+        Enforce = "enforce",
     }
 }
 

@@ -8,6 +8,7 @@ use time::UtcDateTime;
 
 use crate::model::format;
 use crate::model::label::Label;
+use crate::model::names::named;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -71,27 +72,18 @@ pub fn name_into(at: Timestamp, about: &str, out: &mut String) {
     out.extend(about.trim_matches(|c: char| plain(c) == '-').chars().map(plain).take(60));
 }
 
-/// Why there is a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// A policy acted, or would have acted.
-    #[default]
-    Policy,
-    /// The kernel's OOM killer killed a process.
-    KernelOom,
-    /// A watched process was terminated by `SIGKILL` from an unknown sender.
-    Killed,
-}
-
-impl Cause {
-    /// Its word.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Policy => "policy",
-            Self::KernelOom => "kernel_oom",
-            Self::Killed => "killed",
-        }
+named! {
+    /// Why there is a record.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Cause {
+        /// A policy acted, or would have acted.
+        #[default]
+        Policy = "policy",
+        /// The kernel's OOM killer killed a process.
+        KernelOom = "kernel_oom",
+        /// A watched process was terminated by `SIGKILL` from an unknown sender.
+        Killed = "killed",
     }
 }
 

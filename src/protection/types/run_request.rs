@@ -1,5 +1,6 @@
 //! The request of one node to the others of a run, to save a checkpoint, and what comes back.
 
+use crate::model::names::named;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,58 +54,40 @@ impl RunRequest {
     }
 }
 
-macro_rules! outcomes {
-    ($($(#[doc = $doc:literal])+ $id:ident: $label:literal;)+) => {
-        /// What became of a request on one node.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum RunOutcome {
-            $($(#[doc = $doc])+ $id,)+
-        }
-
-        impl RunOutcome {
-            /// Every outcome.
-            pub const ALL: &'static [Self] = &[$(Self::$id),+];
-
-            /// The value of the `outcome` label.
-            pub const fn label(self) -> &'static str {
-                match self {
-                    $(Self::$id => $label,)+
-                }
-            }
-        }
-    };
-}
-
-outcomes! {
-    /// At least one process received the signal.
-    Asked: "asked";
-    /// Mode `observe`, or a dry run: a process would have received the signal.
-    WouldAsk: "would_ask";
-    /// No process of the job has a handler for the signal.
-    NoHandler: "no_handler";
-    /// A checkpoint of the job was requested shortly before.
-    Already: "already";
-    /// The node has no protected job of the run.
-    NoJob: "no_job";
-    /// The jobs of that run name belong to another user or namespace.
-    OtherUser: "other_user";
-    /// The target does not allow the state `checkpoint`.
-    NotAllowed: "not_allowed";
-    /// The target is disarmed, or blind.
-    Disarmed: "disarmed";
-    /// The request was received before, or is from before the daemon started.
-    Replayed: "replayed";
-    /// The clocks of the nodes differ too much.
-    Clock: "clock";
-    /// Too many requests, or the guard does not respond.
-    Busy: "busy";
-    /// The request is not valid.
-    Invalid: "invalid";
-    /// The sender is not authenticated.
-    Refused: "refused";
-    /// The node did not respond in time, or cannot be reached.
-    NoAnswer: "no_answer";
+named! {
+    /// What became of a request on one node.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RunOutcome {
+        /// At least one process received the signal.
+        Asked = "asked",
+        /// Mode `observe`, or a dry run: a process would have received the signal.
+        WouldAsk = "would_ask",
+        /// No process of the job has a handler for the signal.
+        NoHandler = "no_handler",
+        /// A checkpoint of the job was requested shortly before.
+        Already = "already",
+        /// The node has no protected job of the run.
+        NoJob = "no_job",
+        /// The jobs of that run name belong to another user or namespace.
+        OtherUser = "other_user",
+        /// The target does not allow the state `checkpoint`.
+        NotAllowed = "not_allowed",
+        /// The target is disarmed, or blind.
+        Disarmed = "disarmed",
+        /// The request was received before, or is from before the daemon started.
+        Replayed = "replayed",
+        /// The clocks of the nodes differ too much.
+        Clock = "clock",
+        /// Too many requests, or the guard does not respond.
+        Busy = "busy",
+        /// The request is not valid.
+        Invalid = "invalid",
+        /// The sender is not authenticated.
+        Refused = "refused",
+        /// The node did not respond in time, or cannot be reached.
+        NoAnswer = "no_answer",
+    }
 }
 
 /// The answer of one node.

@@ -1,45 +1,28 @@
 //! The rungs of protection, and the states of an escalation, in order.
 
+use crate::model::names::named;
 use serde::{Serialize, Serializer};
 
-/// How far protection goes, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rung {
-    /// Memory is near a level, or predicted to be exhausted.
-    Warn,
-    /// Memory is low: the record is written and the hook runs.
-    Soft,
-    /// A checkpoint is requested.
-    Checkpoint,
-    /// SIGTERM is sent.
-    Term,
-    /// The job is killed.
-    Kill,
+named! {
+    /// How far protection goes, the least first.
+    pub enum Rung {
+        /// Memory is near a level, or predicted to be exhausted.
+        Warn = "warn",
+        /// Memory is low: the record is written and the hook runs.
+        Soft = "soft",
+        /// A checkpoint is requested.
+        Checkpoint = "checkpoint",
+        /// SIGTERM is sent.
+        Term = "term",
+        /// The job is killed.
+        Kill = "kill",
+    }
 }
 
 impl Rung {
-    /// Every rung.
-    pub const ALL: [Self; 5] = [Self::Warn, Self::Soft, Self::Checkpoint, Self::Term, Self::Kill];
-
     /// The words of a maximum in the configuration, the least first. With `ignore`, which is no rung, a trigger is
     /// ignored.
     pub const MAX_WORDS: &'static [&'static str] = &["ignore", "warn", "soft", "checkpoint", "term", "kill"];
-
-    /// The rung of a word; absent where it is none.
-    pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rung| rung.label() == word)
-    }
-
-    /// Its word.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Warn => "warn",
-            Self::Soft => "soft",
-            Self::Checkpoint => "checkpoint",
-            Self::Term => "term",
-            Self::Kill => "kill",
-        }
-    }
 }
 
 /// The state of an escalation, to which each step of a plan belongs.
@@ -124,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_word_of_a_maximum_but_the_first_is_a_rung() {
-        let rungs: Vec<_> = Rung::MAX_WORDS.iter().map(|word| Rung::of(word)).collect();
+        let rungs: Vec<_> = Rung::MAX_WORDS.iter().map(|word| Rung::of_label(word)).collect();
         assert_eq!((rungs[0], &rungs[1..]), (None, &Rung::ALL.map(Some)[..]));
     }
 }

@@ -120,20 +120,6 @@ pub enum Refusal {
     NoMember,
 }
 
-impl Refusal {
-    /// The value of the `refusal` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::Kernel => "kernel",
-            Self::Ourselves => "ourselves",
-            Self::OurGroup => "our_group",
-            Self::User => "user",
-            Self::NoMember => "no_member",
-        }
-    }
-}
-
 impl Exempt {
     /// Whether a cgroup may be acted on as a whole: not the root, not memwarden's, no ancestor of it.
     ///

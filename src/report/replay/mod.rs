@@ -36,7 +36,7 @@ pub(crate) fn rows(out: &mut impl Write, replayed: &[ReplayedAssessment]) -> csv
 /// The last assessment of a series and the changes before it.
 pub(crate) fn report(series: &Series, replayed: &[ReplayedAssessment], horizon: f64) -> serde_json::Value {
     let changes: Vec<_> = text::changes(replayed)
-        .map(|(at, state)| serde_json::json!({ "t_s": at, "leak": state.word() }))
+        .map(|(at, state)| serde_json::json!({ "t_s": at, "leak": state.label() }))
         .collect();
     let last = replayed.last();
     serde_json::json!({

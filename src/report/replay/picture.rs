@@ -67,7 +67,7 @@ fn panel(series: &Series, replayed: &[ReplayedAssessment], several: bool) -> Pan
 /// The state, and what the forecast is computed from: peaks or the trend, how many, since when.
 fn rests_on(last: &ReplayedAssessment) -> String {
     let now = &last.assessment;
-    let word = now.leak.word();
+    let word = now.leak.label();
     match (&now.tte, &now.peaks, now.evidence) {
         (Some(_), Some(peaks), _) => format!("{word}; forecast by {}", text::peaks(peaks, last.at)),
         (Some(_), None, Some(evidence)) => {
@@ -91,7 +91,7 @@ fn bands(replayed: &[ReplayedAssessment]) -> Vec<Band> {
         }
         if matches!(state, LeakState::Growing | LeakState::Leaking) {
             let alarm = state == LeakState::Leaking;
-            found.push((state, Band { from_s: *at, to_s: None, text: state.word().to_owned(), alarm }));
+            found.push((state, Band { from_s: *at, to_s: None, text: state.label().to_owned(), alarm }));
         }
         before = Some(state);
     }

@@ -74,7 +74,7 @@ pub(crate) fn write(
         line("peaks", peaks(recurring, end.at));
     }
     if let Some(rule) = end.rule {
-        line("health", format!("{}: {}", rule.health().word(), rule.text()));
+        line("health", format!("{}: {}", rule.health().label(), rule.text()));
     }
     line("evidence", evidence(now));
     line("advice", advice(end).to_owned());
@@ -100,7 +100,7 @@ pub(crate) fn peaks(peaks: &Recurrence, at: f64) -> String {
 }
 
 fn verdict(now: &Assessment, at: f64) -> String {
-    let mut text = now.leak.word().to_owned();
+    let mut text = now.leak.label().to_owned();
     if let (Some(lasted), Some(growth)) = (now.growing_for_seconds, now.growth) {
         let since = moment((at - lasted).max(0.0));
         text.push_str(&format!(

@@ -264,7 +264,7 @@ impl Chart<'_> {
             let _ = write!(
                 out,
                 "<line class=\"mark {}\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"88%\"><title>{} {}</title></line>",
-                mark.health.word(),
+                mark.health.label(),
                 format::clock(self.unix + mark.at, self.unix + self.now),
                 Name(&mark.text).render().into_string()
             );

@@ -98,7 +98,7 @@ pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
 
 /// The range of the charts that a query asks for; 10 minutes where it asks for none.
 pub fn range(query: &str) -> Range {
-    parameter(query, "range").and_then(|word| Range::of(&word)).unwrap_or(Range::Minutes)
+    parameter(query, "range").and_then(|word| Range::of_label(&word)).unwrap_or(Range::Minutes)
 }
 
 /// What a page is made from.
@@ -270,8 +270,8 @@ fn document(view: &View, content: &Content<'_>, body: &Markup) -> Markup {
                             }
                         }
                     }
-                    div class={ "verdict " (verdict.health.word()) } #verdict role="status" aria-live="polite" {
-                        (render::tag(verdict.health, verdict.health.word())) " "
+                    div class={ "verdict " (verdict.health.label()) } #verdict role="status" aria-live="polite" {
+                        (render::tag(verdict.health, verdict.health.label())) " "
                         strong { (Name(&verdict.sentence)) }
                         @if verdict.more > 0 {
                             " " a href="/#problems" { (format::counted(verdict.more, "more problem")) }

@@ -49,7 +49,7 @@ fn anchor(link: Option<&Link>, text: &str) -> Markup {
 
 /// A health as a word with its color.
 pub(super) fn tag(health: Health, word: &str) -> Markup {
-    html! { span class={ "tag " (health.word()) } { (Name(word)) } }
+    html! { span class={ "tag " (health.label()) } { (Name(word)) } }
 }
 
 /// Whose something is, with a link to the workload.
@@ -78,7 +78,7 @@ const fn class(column: &Column) -> Option<&'static str> {
 
 fn bar(share: f64, health: Health) -> Markup {
     html! {
-        svg class={ "bar " (health.word()) } viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
+        svg class={ "bar " (health.label()) } viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
             rect width=(format!("{:.1}", share.clamp(0.0, 1.0) * 100.0)) height="8" {}
         }
     }
@@ -117,7 +117,7 @@ pub(super) fn table(content: &Content<'_>, table: &Table) -> Markup {
                                 @for (place, (column, own)) in table.columns.iter().zip(&row.cells).enumerate() {
                                     @if place == 0 {
                                         th scope="row" class=[class(column)] {
-                                            @if is_flagged(row) { (tag(row.health, row.health.word())) " " }
+                                            @if is_flagged(row) { (tag(row.health, row.health.label())) " " }
                                             (cell(content, row, own))
                                         }
                                     } @else {
@@ -157,8 +157,8 @@ fn problems(problems: &[Problem], now: f64) -> Markup {
         ol.problems {
             @for problem in problems {
                 @let counted = problem.counted();
-                li class=(counted.word()) {
-                    (tag(counted, if counted == problem.health { counted.word() } else { "acknowledged" })) " "
+                li class=(counted.label()) {
+                    (tag(counted, if counted == problem.health { counted.label() } else { "acknowledged" })) " "
                     div {
                         p {
                             strong { (anchor(Some(&problem.link), &problem.what)) }
@@ -229,7 +229,7 @@ fn item(content: &Content<'_>, item: &Item, link: &Link) -> Markup {
     html! {
         @match item {
             Item::Text(Some(health), text) => {
-                p.figure { (tag(*health, health.word())) " " b { (Name(text)) } }
+                p.figure { (tag(*health, health.label())) " " b { (Name(text)) } }
             }
             Item::Text(None, text) => { p { (Name(text)) } }
             Item::Facts(own) => (facts(own)),

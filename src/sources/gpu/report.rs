@@ -71,18 +71,18 @@ fn meanings(world: &World, out: &mut Batch) {
     let unplaced = world.unplaced.counts().map(|(_, number, events)| (number, events));
     let seen: BTreeSet<u32> = placed.chain(unplaced).map(|(number, _)| number).collect();
     for number in seen {
-        let severity = xid::severity(number).word().into();
+        let severity = xid::severity(number).label().into();
         out.put(&m::XID_MEANING, &[number.into(), severity, xid::meaning(number).into()], Flag(true));
     }
 }
 
 fn unplaced(world: &World, out: &mut Batch) {
     for (pci, number, events) in world.unplaced.counts() {
-        let severity = xid::severity(number).word().into();
+        let severity = xid::severity(number).label().into();
         out.put(&m::UNPLACED_XIDS, &[pci.as_str().into(), number.into(), severity], Count(events));
     }
     let others = Some(world.unplaced.others()).filter(|others| *others > 0);
-    let labels = ["other".into(), "other".into(), Health::Unknown.word().into()];
+    let labels = ["other".into(), "other".into(), Health::Unknown.label().into()];
     out.put_some(&m::UNPLACED_XIDS, &labels, others.map(Count));
 }
 
@@ -112,7 +112,7 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
     let age = gpu.age(now);
     out.put(&m::SAMPLE_AGE, &gpu.labels, age.into());
     for (number, events) in gpu.xids.counts() {
-        let severity = xid::severity(number).word().into();
+        let severity = xid::severity(number).label().into();
         let labels = [index.clone(), uuid.clone(), number.into(), severity];
         out.put(&m::XID_ERRORS, &labels, Count(events));
     }

@@ -50,7 +50,7 @@ const FRAMEWORKS: &[&str] = &[
     "hugging_face",
 ];
 
-crate::words!(Option<Framework>, FRAMEWORKS, |word: &str| Some(Framework::from_name(word)));
+crate::words!(Option<Framework>, FRAMEWORKS, |word: &str| Some(Framework::of_label(word)));
 
 /// Most paths: each has its own thread.
 const MOST_PATHS: usize = 64;

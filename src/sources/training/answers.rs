@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::net::{SendFlags, send, sockopt};
 
-use crate::model::fit::{Answer, Verdict, Word as _};
+use crate::model::fit::{Answer, Verdict};
 use crate::model::format;
 use crate::model::lock::lock;
 
@@ -80,7 +80,7 @@ fn line(answer: &Answer) -> String {
     while text.len() > TEXT {
         text = text.char_indices().next_back().map_or("", |(last, _)| &text[..last]);
     }
-    let mut message = serde_json::json!({"type": "verdict", "verdict": answer.verdict.word(), "text": text});
+    let mut message = serde_json::json!({"type": "verdict", "verdict": answer.verdict.label(), "text": text});
     if let Some(sequence) = answer.sequence {
         message["sequence"] = sequence.into();
     }

@@ -7,9 +7,7 @@ use super::counts::Wrong;
 use super::metrics as m;
 use super::rank_identity::RankIdentity;
 use crate::formats::messages::{Hello, Prediction as Reported, Size as ReportedSize};
-use crate::model::fit::{
-    MOST_PREDICTIONS, Medium, Peak, Phase, Prediction, RankPredictions, Size, Word as _,
-};
+use crate::model::fit::{MOST_PREDICTIONS, Medium, Peak, Phase, Prediction, RankPredictions, Size};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
@@ -106,8 +104,8 @@ impl Predictions {
                 [
                     workload.clone(),
                     rank.clone(),
-                    phase.word().into(),
-                    medium.word().into(),
+                    phase.label().into(),
+                    medium.label().into(),
                     ordinal.map(Label::from).unwrap_or_default(),
                     gpu.clone(),
                     last.into(),

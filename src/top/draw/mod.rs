@@ -80,7 +80,7 @@ fn verdict(canvas: &mut Canvas<'_>, state: &State, now: f64) -> u16 {
         more => format!(" {more} more problems."),
     };
     let mark = if health == Health::Ok { String::new() } else { format!("{} ", health.symbol().trim_end()) };
-    let text = format!("{mark}{}: {}{more}", health.word(), escaped(&sentence));
+    let text = format!("{mark}{}: {}{more}", health.label(), escaped(&sentence));
     let tone = Tone::Verdict(health);
     let lines = wrap(&text, usize::from(width));
     let shown = lines.len().min(MOST_VERDICT);
@@ -270,7 +270,7 @@ fn help(canvas: &mut Canvas<'_>, y: u16) {
     row += 1;
     let mut x = 2;
     for health in [Health::Ok, Health::Unknown, Health::Warning, Health::Critical] {
-        let text = format!("{} {}", health.symbol(), health.word());
+        let text = format!("{} {}", health.symbol(), health.label());
         x += canvas.put(x, row, 20, &text, Tone::Health(health)) + 3;
     }
 }

@@ -4,4 +4,4 @@ mod samples;
 mod text;
 
 pub use samples::{chart, csv, of_incident};
-pub use text::{line, report};
+pub use text::report;

@@ -13,13 +13,6 @@ use crate::protection::types::incident::{Incident, StepRecord};
 /// Maximum number of processes in the report; all of them are in `incident.json`.
 const NAMED: usize = 50;
 
-/// One line for a list: id, time, cause, mode and summary.
-pub fn line(incident: &Incident) -> String {
-    let began = moment(TimeAxis::Utc, incident.began_unix_seconds);
-    let mode = if incident.mode.is_empty() { "-" } else { &incident.mode };
-    format!("{}  {began} UTC  {:<10}  {:<8}  {}", incident.id, incident.cause.label(), mode, incident.summary)
-}
-
 /// The report, as Markdown.
 pub fn report(incident: &Incident) -> String {
     let mut out = String::new();
@@ -375,7 +368,6 @@ mod tests {
             incident.began_unix_seconds = number;
             incident.facts.insert(text, json!(number));
             let _ = report(&incident);
-            let _ = line(&incident);
         }
     }
 }
