@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forecast::Rules;
 use forecast::exhaustion::phase::PhasePeaks;
 use forecast::tracker::{Assessment, Sample, Tracker};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use crate::model::analyzer::{SavedState, View};
 use crate::model::fair;
 use crate::model::finding::Subject;
 use crate::model::label::Label;
+use crate::model::outlook::LeakState;
 use crate::model::setting::Settings;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
@@ -30,6 +32,10 @@ const SELDOM: f64 = 10.0;
 const SHARE: f64 = 0.01;
 /// Maximum time that a missing subject is kept, in seconds: a source that fails temporarily loses no history.
 const REMEMBER: f64 = 300.0;
+
+/// Seconds for which memory that many programs share must have grown for its growth to be a leak: the parallel compilers of a
+/// build take more and more memory for one to two minutes.
+const LEAST_OF_SHARED: f64 = 300.0;
 
 /// Tolerance, in seconds, of the start time that identifies a lifetime: it drifts with the host's clock.
 const SAME_LIFE: f64 = 5.0;
@@ -206,8 +212,13 @@ impl Subjects {
         followed.tracker.push(at, sample);
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
-            let assessment =
-                followed.tracker.assess_with(limit, horizons, phase.as_ref().map(|(_, peaks)| peaks));
+            let peaks = phase.as_ref().map(|(_, peaks)| peaks);
+            let is_shared = *subject == Subject::host();
+            let rules = if is_shared { Rules::SHARED } else { Rules::DAEMON };
+            let mut assessment = followed.tracker.assess_by(rules, limit, horizons, peaks);
+            if is_shared && assessment.growing_for_seconds.is_some_and(|seconds| seconds < LEAST_OF_SHARED) {
+                assessment.leak = assessment.leak.min(LeakState::Growing);
+            }
             // The first estimate is kept: a gap in the samples must not change it.
             followed.since_unix = assessment
                 .growing_for_seconds

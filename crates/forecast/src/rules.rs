@@ -249,6 +249,12 @@ rules! {
     alone_goes_on: f64 = 0.6, without f64::NEG_INFINITY;
 }
 
+impl Rules {
+    /// Those for memory that many programs share, such as the host's: builds and tests rise for a minute or more, and what they
+    /// took is free again when they end. A rise is as likely to end within the time that it has lasted as it is to go on.
+    pub const SHARED: &'static Self = &Self { goes_on: 1.0, ..*Self::DAEMON };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -177,17 +177,7 @@ impl Tracker {
         self.assess_by(Rules::DAEMON, limit, horizons, None)
     }
 
-    /// Assesses the series with the peaks of a phase that the job reports.
-    pub fn assess_with(
-        &mut self,
-        limit: Option<f64>,
-        horizons: &[f64],
-        phase: Option<&PhasePeaks>,
-    ) -> Assessment {
-        self.assess_by(Rules::DAEMON, limit, horizons, phase)
-    }
-
-    /// [`Tracker::assess_with`] by other rules.
+    /// Assesses the series by these rules, with the peaks of a phase that the job reports.
     pub fn assess_by(
         &mut self,
         rules: &Rules,

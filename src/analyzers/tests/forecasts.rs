@@ -1,6 +1,7 @@
 //! Forecasts of exhaustion.
 
 use super::*;
+use crate::model::finding::Severity;
 
 const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
 
@@ -38,6 +39,40 @@ fn a_healthy_host_has_no_time_to_exhaustion() {
         Some(0.0)
     );
     assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
+}
+
+/// A host of 24 GB with this much used memory.
+fn host(used: f64, batch: &mut Batch) {
+    let total = 24_032.0 * 1_048_576.0;
+    bytes(batch, &memory::metrics::TOTAL, &[], total);
+    bytes(batch, &memory::metrics::AVAILABLE, &[], total - used);
+    bytes(batch, &memory::metrics::ANON, &[], used);
+    bytes(batch, &memory::metrics::SHMEM, &[], 0.0);
+}
+
+#[test]
+fn a_host_on_which_programs_are_compiled_neither_leaks_nor_is_about_to_be_full() {
+    let lines = include_str!("host_of_builds.csv").lines().skip(1);
+    let used: Vec<f64> = lines.flat_map(|line| line.split(',')).map(|mib| mib.parse().unwrap()).collect();
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    for second in 0..u32::try_from(used.len()).unwrap() {
+        let mib = used[second as usize];
+        let analysis = run(&mut *analyzer, second, second + 1, |_, batch| host(mib * 1_048_576.0, batch));
+        assert!(analysis.findings.is_empty(), "{second} s, {mib} MiB: {:?}", analysis.findings);
+    }
+}
+
+#[test]
+fn a_host_that_fills_up_within_minutes_is_critical_when_half_of_the_time_has_passed() {
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    let critical = (0..400).find(|second| {
+        let since = f64::from(second.max(&100) - 100);
+        let used = 1e9 + since * 80e6 + noise(*second) * 10e6;
+        let analysis = run(&mut *analyzer, *second, second + 1, |_, batch| host(used, batch));
+        analysis.findings.iter().any(|finding| finding.severity == Severity::Critical)
+    });
+    // The host is full after 402 s, of which it grows for 302.
+    assert!(critical.is_some_and(|second| (200..300).contains(&second)), "{critical:?}");
 }
 
 #[test]
