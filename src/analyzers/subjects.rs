@@ -16,6 +16,7 @@ use crate::model::outlook::LeakState;
 use crate::model::setting::Settings;
 use crate::model::shortage::Shortage;
 use crate::model::time::Timestamp;
+use crate::sources::workload;
 
 crate::options! {
     /// The options of every analyzer that tracks subjects.
@@ -33,8 +34,8 @@ const SHARE: f64 = 0.01;
 /// Maximum time that a missing subject is kept, in seconds: a source that fails temporarily loses no history.
 const REMEMBER: f64 = 300.0;
 
-/// Seconds for which memory that many programs share must have grown for its growth to be a leak: the parallel compilers of a
-/// build take more and more memory for one to two minutes.
+/// Seconds for which memory that programs share which come and go must have grown for its growth to be a leak: the parallel
+/// compilers of a build take more and more memory for one to two minutes.
 const LEAST_OF_SHARED: f64 = 300.0;
 
 /// Tolerance, in seconds, of the start time that identifies a lifetime: it drifts with the host's clock.
@@ -52,6 +53,22 @@ pub(super) struct SubjectSample<'a> {
     pub(super) life: f64,
     /// The phase of the job with the highest peaks, by its name.
     pub(super) phase: Option<(Label, PhasePeaks)>,
+    /// Whether it is the memory of programs that come and go.
+    pub(super) is_shared: bool,
+}
+
+/// The workloads of which more processes have exited than are there: builds, tests, pipelines.
+pub(super) fn changing<'v>(view: &View<'v>) -> BTreeSet<&'v Label> {
+    use workload::metrics::{EXITED, PROCESSES_BY_ACTIVITY};
+    let mut alive: BTreeMap<&Label, f64> = BTreeMap::new();
+    for point in view.points(&PROCESSES_BY_ACTIVITY) {
+        *alive.entry(&point.labels[0]).or_default() += point.value;
+    }
+    let exited = view.points(&EXITED).iter().map(|point| (&point.labels[0], point.value));
+    exited
+        .filter(|(workload, exited)| alive.get(workload).is_some_and(|alive| exited > alive))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// The tracked state of one subject.
@@ -187,7 +204,7 @@ impl Subjects {
     /// Adds the sample of one subject, and assesses the subject if that is due. Returns nothing if it is not tracked.
     pub(super) fn feed(
         &mut self,
-        SubjectSample { subject, sample, limit, life, phase }: SubjectSample<'_>,
+        SubjectSample { subject, sample, limit, life, phase, is_shared }: SubjectSample<'_>,
         horizons: &[f64],
         now: Timestamp,
     ) -> Option<&mut TrackedSubject> {
@@ -213,7 +230,6 @@ impl Subjects {
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
             let peaks = phase.as_ref().map(|(_, peaks)| peaks);
-            let is_shared = *subject == Subject::host();
             let rules = if is_shared { Rules::SHARED } else { Rules::DAEMON };
             let mut assessment = followed.tracker.assess_by(rules, limit, horizons, peaks);
             if is_shared && assessment.growing_for_seconds.is_some_and(|seconds| seconds < LEAST_OF_SHARED) {

@@ -73,6 +73,12 @@ fn value(analysis: &Analysis, name: &str, labels: &[&str]) -> Option<f64> {
     family.points.iter().find(wanted).map(|point| point.value)
 }
 
+/// Used bytes of a host while programs were compiled on its two cores, once a second.
+fn builds() -> Vec<f64> {
+    let lines = include_str!("tests/host_of_builds.csv").lines().skip(1);
+    lines.flat_map(|line| line.split(',')).map(|mib| mib.parse::<f64>().unwrap() * 1_048_576.0).collect()
+}
+
 /// A host of 64 GiB whose use grows by 8 MiB a second from 20 GiB on.
 fn growing_host(second: u32, batch: &mut Batch) {
     let used = 20.0 * GIB + f64::from(second) * GIB / 128.0 + noise(second) * GIB / 64.0;

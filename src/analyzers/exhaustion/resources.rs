@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forecast::tracker::Sample;
 
 use super::phases::{HostMemory, Used};
-use crate::analyzers::ranks;
+use crate::analyzers::{ranks, subjects};
 use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;
@@ -24,6 +24,8 @@ pub(super) struct Resource {
     pub(super) limit: f64,
     /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
     pub(super) life: f64,
+    /// Whether it is the memory of programs that come and go.
+    pub(super) is_shared: bool,
     /// Whose phases change it; absent where no job reports them.
     pub(super) phases_of: Option<PhasesOf>,
 }
@@ -42,7 +44,7 @@ const KILL: f64 = 60.0;
 
 impl Resource {
     fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
-        Self { subject, sample, occupied: sample.used, limit, life: 0.0, phases_of: None }
+        Self { subject, sample, occupied: sample.used, limit, life: 0.0, is_shared: false, phases_of: None }
     }
 }
 
@@ -53,7 +55,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     let groups = groups(view);
     let rest = host.as_ref().map(|host| host.limit - host.sample.used);
     found.extend(host);
-    let placed = placed(view);
+    let (placed, changing) = (placed(view), subjects::changing(view));
     let reporting: BTreeSet<&Label> =
         view.points(&training::metrics::PHASES).iter().map(|point| &point.labels[0]).collect();
     let reporting = Vec::from_iter(reporting);
@@ -63,6 +65,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         let of: Vec<Label> = reporting.iter().copied().filter(is_in).cloned().collect();
         found.push(Resource {
             life: group.life,
+            is_shared: changing.iter().any(is_in),
             phases_of: (!of.is_empty()).then(|| PhasesOf::Workloads(of, HostMemory::Cgroup(path.clone()))),
             ..Resource::new(Subject::cgroup(path), group.sample, group.limit)
         });
@@ -70,6 +73,11 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     gpus(view, &mut found);
     allocators(view, &mut found);
     workloads(view, &groups, &placed, rest, &mut found);
+    for resource in &mut found {
+        let subject = &resource.subject;
+        let is_of_changing = subject.gpu.is_empty() && changing.contains(&subject.workload);
+        resource.is_shared |= *subject == Subject::host() || is_of_changing;
+    }
     found
 }
 

@@ -64,6 +64,8 @@ struct Parts {
     pinned: Option<f64>,
     /// When its oldest process started, in seconds since 1970; 0 for a process.
     life: f64,
+    /// Whether it is, or belongs to, a workload whose processes come and go.
+    is_shared: bool,
 }
 
 impl Parts {
@@ -75,7 +77,14 @@ impl Parts {
     fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
         let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated, peak: None };
-        SubjectSample { subject, sample, limit: None, life: self.life, phase: None }
+        SubjectSample {
+            subject,
+            sample,
+            limit: None,
+            life: self.life,
+            phase: None,
+            is_shared: self.is_shared,
+        }
     }
 }
 
@@ -219,6 +228,10 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
         |parts, value| parts.used = value,
     );
     ranks_of(view, &mut found);
+    let changing = subjects::changing(view);
+    for (subject, parts) in &mut found {
+        parts.is_shared = subject.gpu.is_empty() && changing.contains(&subject.workload);
+    }
     found
 }
 

@@ -52,13 +52,10 @@ fn host(used: f64, batch: &mut Batch) {
 
 #[test]
 fn a_host_on_which_programs_are_compiled_neither_leaks_nor_is_about_to_be_full() {
-    let lines = include_str!("host_of_builds.csv").lines().skip(1);
-    let used: Vec<f64> = lines.flat_map(|line| line.split(',')).map(|mib| mib.parse().unwrap()).collect();
     let mut analyzer = build(&exhaustion::REGISTRATION);
-    for second in 0..u32::try_from(used.len()).unwrap() {
-        let mib = used[second as usize];
-        let analysis = run(&mut *analyzer, second, second + 1, |_, batch| host(mib * 1_048_576.0, batch));
-        assert!(analysis.findings.is_empty(), "{second} s, {mib} MiB: {:?}", analysis.findings);
+    for (second, used) in (0..).zip(builds()) {
+        let analysis = run(&mut *analyzer, second, second + 1, |_, batch| host(used, batch));
+        assert!(analysis.findings.is_empty(), "{second} s, {used} bytes: {:?}", analysis.findings);
     }
 }
 

@@ -187,3 +187,25 @@ fn an_import_is_no_leak_however_often_it_is_sampled() {
         assert_eq!(found, leaks);
     }
 }
+
+#[test]
+fn programs_that_come_and_go_do_not_leak_within_minutes() {
+    let states = |exited: u64| {
+        let mut analyzer = build(&leak::REGISTRATION);
+        let name = [Label::from("build")];
+        let leaks = (0..).zip(builds()).map(|(second, used)| {
+            let analysis = run(&mut *analyzer, second, second + 1, |_, batch| {
+                bytes(batch, &workload::metrics::RSS, &name, used);
+                bytes(batch, &workload::metrics::ANON, &name, used);
+                bytes(batch, &workload::metrics::SHMEM, &name, 0.0);
+                batch.put(&workload::metrics::EXITED, &name, Count(exited));
+                let running = [name[0].clone(), "running".into()];
+                batch.put(&workload::metrics::PROCESSES_BY_ACTIVITY, &running, Count(4));
+            });
+            analysis.findings.iter().any(|finding| finding.state == LeakState::Leaking.label())
+        });
+        leaks.filter(|leaks| *leaks).count()
+    };
+    assert!(states(0) > 0, "a single program whose memory rises for a minute and more");
+    assert_eq!(states(5), 0);
+}
