@@ -74,8 +74,8 @@ fn a_kernel_oom_kill_is_reported() {
     assert_eq!(listed()["incidents"], Value::Array(Vec::new()));
     // It enters the group by itself, takes more than it may, and is never more than this machine can bear.
     let script = "import sys\nopen(sys.argv[1], 'w').write('0')\nheld = []\nfor _ in range(256): held.append(b'x' * (1 << 20))\nprint('alive')";
-    let output =
-        program("python3").args(["-S", "-c", script]).arg(group.0.join("cgroup.procs")).output().unwrap();
+    let kill = || program("python3").args(["-S", "-c", script]).arg(group.0.join("cgroup.procs")).output();
+    let output = kill().unwrap();
     if !output.stdout.is_empty() || output.status.code() == Some(1) {
         skip("the kernel does not hold a group to its limit here");
         return;
@@ -112,6 +112,14 @@ fn a_kernel_oom_kill_is_reported() {
         told(&[id]).contains("| cause | kernel\\_oom |") || told(&[id]).contains("| cause | kernel_oom |")
     );
     assert_eq!(serde_json::from_str::<Value>(&told(&["--format", "json", id])).unwrap(), record);
+    // A storm of kills in one cgroup is one record, and one line of the log.
+    kill().unwrap();
+    wait_for("the second kill", LONG, || {
+        let text = std::fs::read(folder.join("incident.json")).ok()?;
+        let record: Value = serde_json::from_slice(&text).ok()?;
+        (record["facts"]["kills"] == 2.0).then_some(())
+    });
+    assert_eq!(daemon.logged(&["The kernel killed"]).len(), 1);
 }
 
 #[test]

@@ -384,7 +384,6 @@ impl Records {
             };
             if let Some(mut incident) = oom_kills.look(&frame) {
                 incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
-                tracing::warn!(incident = incident.id, "{}", incident.summary);
                 self.recorder.record(incident);
             }
             // After the OOM kills, whose records have more details.

@@ -221,6 +221,7 @@ impl Writer {
                 Ok(Message::Record(incident))
                     if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
                 Ok(Message::Record(incident)) => {
+                    tracing::warn!(incident = incident.id, "{}", incident.summary);
                     self.begin(*incident);
                     self.close(self.open.len() - 1);
                 }
