@@ -38,6 +38,9 @@ const REMEMBER: f64 = 300.0;
 /// compilers of a build take more and more memory for one to two minutes.
 const LEAST_OF_SHARED: f64 = 300.0;
 
+/// Seconds in which a program starts: shells and scripts that look up its interpreter exit.
+const BEGINNING: f64 = 10.0;
+
 /// Tolerance, in seconds, of the start time that identifies a lifetime: it drifts with the host's clock.
 const SAME_LIFE: f64 = 5.0;
 
@@ -53,22 +56,48 @@ pub(super) struct SubjectSample<'a> {
     pub(super) life: f64,
     /// The phase of the job with the highest peaks, by its name.
     pub(super) phase: Option<(Label, PhasePeaks)>,
-    /// Whether it is the memory of programs that come and go.
-    pub(super) is_shared: bool,
+    pub(super) owners: Owners,
 }
 
-/// The workloads of which more processes have exited than are there: builds, tests, pipelines.
-pub(super) fn changing<'v>(view: &View<'v>) -> BTreeSet<&'v Label> {
-    use workload::metrics::{EXITED, PROCESSES_BY_ACTIVITY};
-    let mut alive: BTreeMap<&Label, f64> = BTreeMap::new();
-    for point in view.points(&PROCESSES_BY_ACTIVITY) {
-        *alive.entry(&point.labels[0]).or_default() += point.value;
+/// Whose memory a subject is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Owners {
+    /// One program's.
+    #[default]
+    One,
+    /// That of programs that come and go.
+    Many,
+    /// That of a workload with these numbers of processes.
+    Workload(Turnover),
+}
+
+/// The processes of workloads that have exited, and that are there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turnover {
+    exited: f64,
+    alive: f64,
+}
+
+impl std::iter::Sum for Turnover {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            exited: sum.exited + one.exited,
+            alive: sum.alive + one.alive,
+        })
     }
-    let exited = view.points(&EXITED).iter().map(|point| (&point.labels[0], point.value));
-    exited
-        .filter(|(workload, exited)| alive.get(workload).is_some_and(|alive| exited > alive))
-        .map(|(name, _)| name)
-        .collect()
+}
+
+/// The processes of each workload.
+pub(super) fn turnovers<'v>(view: &View<'v>) -> BTreeMap<&'v Label, Turnover> {
+    use workload::metrics::{EXITED, PROCESSES_BY_ACTIVITY};
+    let mut found: BTreeMap<&Label, Turnover> = BTreeMap::new();
+    for point in view.points(&PROCESSES_BY_ACTIVITY) {
+        found.entry(&point.labels[0]).or_default().alive += point.value;
+    }
+    for point in view.points(&EXITED) {
+        found.entry(&point.labels[0]).or_default().exited = point.value;
+    }
+    found
 }
 
 /// The tracked state of one subject.
@@ -83,6 +112,8 @@ pub(super) struct TrackedSubject {
     /// When its growth began, in seconds since 1970; absent while it does not grow.
     since_unix: Option<f64>,
     due: f64,
+    /// The processes of its workload that had exited when it had been tracked for [`BEGINNING`].
+    early_exits: f64,
     pub(super) latest: Option<DatedAssessment>,
 }
 
@@ -90,6 +121,18 @@ impl TrackedSubject {
     /// Whether it began with this sample, for the first time or again: nothing known from before applies to it.
     pub(super) fn is_new(&self) -> bool {
         self.born >= self.seen
+    }
+
+    /// Whether it is the memory of programs that come and go: of its workload more processes have exited, since it has
+    /// started, than are there, as in a build.
+    fn is_shared(&mut self, now: f64, owners: Owners) -> bool {
+        let Owners::Workload(Turnover { exited, alive }) = owners else {
+            return matches!(owners, Owners::Many);
+        };
+        if now - self.born <= BEGINNING {
+            self.early_exits = exited;
+        }
+        exited - self.early_exits > alive
     }
 }
 
@@ -204,7 +247,7 @@ impl Subjects {
     /// Adds the sample of one subject, and assesses the subject if that is due. Returns nothing if it is not tracked.
     pub(super) fn feed(
         &mut self,
-        SubjectSample { subject, sample, limit, life, phase, is_shared }: SubjectSample<'_>,
+        SubjectSample { subject, sample, limit, life, phase, owners }: SubjectSample<'_>,
         horizons: &[f64],
         now: Timestamp,
     ) -> Option<&mut TrackedSubject> {
@@ -227,6 +270,7 @@ impl Subjects {
         }
         followed.seen = at;
         followed.tracker.push(at, sample);
+        let is_shared = followed.is_shared(at, owners);
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
             let peaks = phase.as_ref().map(|(_, peaks)| peaks);
@@ -291,7 +335,16 @@ impl Subjects {
         for Saved { subject, tracker, seen, born, life, since_unix } in lasting {
             self.followed.insert(
                 subject,
-                TrackedSubject { tracker, seen, born, life, since_unix, due: 0.0, latest: None },
+                TrackedSubject {
+                    tracker,
+                    seen,
+                    born,
+                    life,
+                    since_unix,
+                    due: 0.0,
+                    early_exits: 0.0,
+                    latest: None,
+                },
             );
         }
         Ok(())

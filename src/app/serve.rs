@@ -418,7 +418,7 @@ pub fn protection(config: &Config) -> Protection {
 }
 
 /// A hidden command of this program; absent where the path of the program is not known.
-fn own_command(name: &'static str) -> Option<WorkerCommand> {
+pub(super) fn own_command(name: &'static str) -> Option<WorkerCommand> {
     let command = WorkerCommand::own(name);
     let unknown = |error: &_| tracing::error!(%error, name, "The path of this program is not known, so that a process of it cannot be started.");
     command.inspect_err(unknown).ok()

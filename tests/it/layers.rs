@@ -253,7 +253,10 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
         ],
     ),
     ("its own socket, looked at without following links", &["host/local_socket.rs"]),
-    ("a folder of its own, made under a name that did not exist", &["cli/run/instrument.rs"]),
+    (
+        "a folder of its own, made under a name that did not exist",
+        &["cli/run/guard.rs", "cli/run/instrument.rs"],
+    ),
     (
         "what a person names to a command is read with that person's rights, pipes and links included",
         &[

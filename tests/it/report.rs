@@ -255,6 +255,48 @@ fn a_command_runs_where_sampling_cannot() {
     assert!(text(&done.stderr).contains("could be sampled"), "{}", text(&done.stderr));
 }
 
+/// Fills memory by a megabyte each hundredth of a second, and saves when it is asked.
+const FILLS: &str = "
+import os, signal, sys, time
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+held = []
+for _ in range(1000):
+    held.append(os.urandom(1) * (1 << 20))
+    time.sleep(0.01)
+    if asked and len(sys.argv) > 1:
+        open(sys.argv[1], 'w').write('saved')
+        sys.exit(7)
+";
+
+#[test]
+fn a_command_is_protected_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    let guarded = |arguments: &[&str]| {
+        let run =
+            ["run", "--guard", "--limit", "300MiB", "--no-instrument", "--", "python3", "-S", "-c", FILLS];
+        let done = memwarden(&run).args(arguments).env("XDG_STATE_HOME", folder.path()).output().unwrap();
+        (done.status.code(), text(&done.stderr))
+    };
+    let (code, said) = guarded(&[saved.to_str().unwrap()]);
+    assert_eq!(code, Some(7), "it has saved and ended: {said}");
+    assert_eq!(std::fs::read_to_string(&saved).unwrap(), "saved");
+    let record = said.lines().find_map(|line| line.split_once("Record: ")).expect(&said).1;
+    let report = std::fs::read_to_string(record).unwrap();
+    assert!(report.contains("it received a checkpoint request and ended"), "{report}");
+    // Without a handler of its own for the file, it is asked, does not end, and is killed at the hard level.
+    let (code, said) = guarded(&[]);
+    assert_eq!(code, Some(137), "{said}");
+    assert!(said.contains("was ended by memory protection"), "{said}");
+    let folders = std::fs::read_dir(folder.path().join("memwarden")).unwrap().count();
+    assert_eq!(folders, 2);
+    // Nothing remains of a run without an incident.
+    let args = ["run", "--guard", "--limit", "300MiB", "--", "true"];
+    assert!(memwarden(&args).env("XDG_STATE_HOME", folder.path()).status().unwrap().success());
+    assert_eq!(std::fs::read_dir(folder.path().join("memwarden")).unwrap().count(), folders);
+}
+
 /// Trains for a while, with a stand-in for torch.
 const TRAINS: &str = r#"
 import sys, time, torch

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use forecast::tracker::Sample;
 
 use super::phases::{HostMemory, Used};
-use crate::analyzers::{ranks, subjects};
+use crate::analyzers::ranks;
+use crate::analyzers::subjects::{self, Owners};
 use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;
@@ -24,8 +25,7 @@ pub(super) struct Resource {
     pub(super) limit: f64,
     /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
     pub(super) life: f64,
-    /// Whether it is the memory of programs that come and go.
-    pub(super) is_shared: bool,
+    pub(super) owners: Owners,
     /// Whose phases change it; absent where no job reports them.
     pub(super) phases_of: Option<PhasesOf>,
 }
@@ -44,7 +44,15 @@ const KILL: f64 = 60.0;
 
 impl Resource {
     fn new(subject: Subject, sample: Sample, limit: f64) -> Self {
-        Self { subject, sample, occupied: sample.used, limit, life: 0.0, is_shared: false, phases_of: None }
+        Self {
+            subject,
+            sample,
+            occupied: sample.used,
+            limit,
+            life: 0.0,
+            owners: Owners::One,
+            phases_of: None,
+        }
     }
 }
 
@@ -55,7 +63,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     let groups = groups(view);
     let rest = host.as_ref().map(|host| host.limit - host.sample.used);
     found.extend(host);
-    let (placed, changing) = (placed(view), subjects::changing(view));
+    let (placed, turnovers) = (placed(view), subjects::turnovers(view));
     let reporting: BTreeSet<&Label> =
         view.points(&training::metrics::PHASES).iter().map(|point| &point.labels[0]).collect();
     let reporting = Vec::from_iter(reporting);
@@ -65,7 +73,9 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         let of: Vec<Label> = reporting.iter().copied().filter(is_in).cloned().collect();
         found.push(Resource {
             life: group.life,
-            is_shared: changing.iter().any(is_in),
+            owners: Owners::Workload(
+                turnovers.iter().filter(|(workload, _)| is_in(workload)).map(|(_, turnover)| *turnover).sum(),
+            ),
             phases_of: (!of.is_empty()).then(|| PhasesOf::Workloads(of, HostMemory::Cgroup(path.clone()))),
             ..Resource::new(Subject::cgroup(path), group.sample, group.limit)
         });
@@ -73,10 +83,12 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     gpus(view, &mut found);
     allocators(view, &mut found);
     workloads(view, &groups, &placed, rest, &mut found);
-    for resource in &mut found {
-        let subject = &resource.subject;
-        let is_of_changing = subject.gpu.is_empty() && changing.contains(&subject.workload);
-        resource.is_shared |= *subject == Subject::host() || is_of_changing;
+    for Resource { subject, owners, .. } in &mut found {
+        if *subject == Subject::host() {
+            *owners = Owners::Many;
+        } else if let Some(turnover) = turnovers.get(&subject.workload).filter(|_| subject.gpu.is_empty()) {
+            *owners = Owners::Workload(*turnover);
+        }
     }
     found
 }

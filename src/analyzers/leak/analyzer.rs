@@ -64,8 +64,7 @@ struct Parts {
     pinned: Option<f64>,
     /// When its oldest process started, in seconds since 1970; 0 for a process.
     life: f64,
-    /// Whether it is, or belongs to, a workload whose processes come and go.
-    is_shared: bool,
+    owners: subjects::Owners,
 }
 
 impl Parts {
@@ -77,14 +76,7 @@ impl Parts {
     fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
         let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated, peak: None };
-        SubjectSample {
-            subject,
-            sample,
-            limit: None,
-            life: self.life,
-            phase: None,
-            is_shared: self.is_shared,
-        }
+        SubjectSample { subject, sample, limit: None, life: self.life, phase: None, owners: self.owners }
     }
 }
 
@@ -228,9 +220,11 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
         |parts, value| parts.used = value,
     );
     ranks_of(view, &mut found);
-    let changing = subjects::changing(view);
-    for (subject, parts) in &mut found {
-        parts.is_shared = subject.gpu.is_empty() && changing.contains(&subject.workload);
+    let turnovers = subjects::turnovers(view);
+    for (subject, parts) in found.iter_mut().filter(|(subject, _)| subject.gpu.is_empty()) {
+        if let Some(turnover) = turnovers.get(&subject.workload) {
+            parts.owners = subjects::Owners::Workload(*turnover);
+        }
     }
     found
 }

@@ -3,6 +3,7 @@
 //! The command is started before anything else; its signals, exit code and terminal are passed through. A failure of
 //! memwarden is reported and does not affect the command.
 
+mod guard;
 mod instrument;
 mod launcher;
 mod progress;
@@ -15,6 +16,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::guard::Guarded;
 use self::instrument::Instruments;
 use self::progress::{Figures, ProgressLine};
 use self::watcher::Watcher;
@@ -26,6 +28,8 @@ use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::ends::{End, Retry};
 use crate::model::printable;
+use crate::model::setting;
+use crate::model::units::Bytes;
 use crate::report::{About, CommandEnd, Page, build_run};
 
 /// The codes that shells give for commands that cannot be found and that cannot be run.
@@ -94,6 +98,14 @@ pub(super) struct Args {
     /// when it will not fit, or predict nothing [default: the environment variable MEMWARDEN_FIT, or say].
     #[arg(long, value_name = "MODE", value_enum)]
     fit: Option<FitMode>,
+    /// Protect the command without a daemon: before memory is exhausted, ask it for a checkpoint (SIGUSR1, if it has a handler,
+    /// and a message to the Python client), then send SIGTERM, then SIGKILL. The record of an incident is written below
+    /// $XDG_STATE_HOME/memwarden, or ~/.local/state/memwarden.
+    #[arg(long)]
+    guard: bool,
+    /// Limit of the anonymous memory of the command and its descendants, beside those of its cgroup and the host: 32GiB.
+    #[arg(long, value_name = "SIZE", requires = "guard", value_parser = setting::size)]
+    limit: Option<Bytes>,
     /// Do not show the progress line.
     #[arg(long)]
     no_progress: bool,
@@ -144,17 +156,25 @@ impl Args {
         let variables = variables.into_iter().flatten().chain(fit).collect();
         let before = job::ticks_of_children(proc);
         let begun = clock::now();
+        let guarded = self.guard.then(|| Guarded::new(&plain, &self.set, self.limit)).transpose()?;
+        if let Some(guarded) = &guarded {
+            guarded.protection(self.name.as_deref().unwrap_or("command"))?;
+        }
         let mut job = match Job::start(program, arguments, variables) {
             Ok(job) => job,
             Err(error) => return Ok(not_started(program, &error)),
         };
         let name = self.name.clone().unwrap_or_else(|| name_of(program, job.pid()));
         let name = printable::escaped(&name).into_owned();
-        let set = self.settings(instruments.as_ref());
+        let mut set = self.settings(instruments.as_ref());
+        set.splice(0..0, guarded.as_ref().and_then(Guarded::settings));
         let config = load(self.config_file.clone(), &set, 1.0, &[(job.pid(), name.clone())]);
         let figures = Figures::default();
-        let watcher =
-            config.and_then(|config| Ok(Watcher::start(config, &name, self.interval, Arc::clone(&figures))?));
+        let protection = guarded.as_ref().map(|guarded| guarded.protection(&name)).transpose();
+        let watcher = config.and_then(|config| {
+            let figures = Arc::clone(&figures);
+            Ok(Watcher::start(config, protection?, &name, self.interval, figures)?)
+        });
         let is_shown = watcher.is_ok() && !self.no_progress && !self.quiet;
         let line =
             is_shown.then(|| ProgressLine::start(proc, figures, self.interval.unwrap_or(1.0))).flatten();
@@ -173,7 +193,8 @@ impl Args {
             seconds: took.as_secs_f64(),
             cpu_seconds: after.zip(before).map(|(after, before)| seconds(after.saturating_sub(before))),
         };
-        let cause = watcher.and_then(|watcher| self.report(watcher, &ended)).unwrap_or_else(|error| {
+        let report = |watcher| self.report(watcher, &ended, guarded.as_ref());
+        let cause = watcher.and_then(report).unwrap_or_else(|error| {
             // Standard error may be closed; the command's exit code is what counts.
             out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
             None
@@ -217,9 +238,17 @@ impl Args {
     }
 
     /// Writes the report; returns how the command ended, where that is known.
-    fn report(&self, watcher: Watcher, ended: &CommandEnd) -> anyhow::Result<Option<Arc<End>>> {
+    fn report(
+        &self,
+        watcher: Watcher,
+        ended: &CommandEnd,
+        guarded: Option<&Guarded>,
+    ) -> anyhow::Result<Option<Arc<End>>> {
         let failed = ended.code != Some(0);
-        let recorder = watcher.stop(failed)?;
+        let (recorder, incidents) = watcher.stop(failed)?;
+        if let Some(guarded) = guarded {
+            guarded.tell(&incidents);
+        }
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
         let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };
@@ -280,7 +309,9 @@ fn not_started(program: &OsString, error: &std::io::Error) -> ExitCode {
 /// The program's own name and the pid, as a label can hold them.
 fn name_of(program: &OsString, pid: u32) -> String {
     let file = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
-    let short: String = file.chars().filter(|letter| !printable::is_hidden(*letter)).take(60).collect();
+    // The name is no pattern of other names.
+    let is_shown = |letter: &char| !printable::is_hidden(*letter) && !['*', '?'].contains(letter);
+    let short: String = file.chars().filter(is_shown).take(60).collect();
     format!("{}-{pid}", short.trim())
 }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use super::progress::Figures;
-use crate::app::serve;
+use crate::app::guarded_engine::GuardedEngine;
 use crate::config::Config;
 use crate::host::clock;
+use crate::protection::options::Protection;
+use crate::protection::types::incidents::Entry;
 use crate::report::{self, Focus, Recorder, RunProgress};
 
 /// The time that the end of the command waits for a sample that hangs.
@@ -26,17 +28,22 @@ const LAST_PAUSE: Duration = Duration::from_millis(10);
 const CAUSE_TIMEOUT: Duration = Duration::from_millis(2_000);
 const CAUSE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The record, and the incidents of protection.
+type Ended = (Recorder, Vec<Entry>);
+
 /// The thread that samples until it is stopped.
 pub(super) struct Watcher {
     /// Whether to wait for the cause of the end.
     stop: Sender<bool>,
-    done: Receiver<Recorder>,
+    done: Receiver<std::io::Result<Ended>>,
 }
 
 impl Watcher {
     /// Starts sampling with `config`, and recording the workload of this name; `figures` has those of the newest sample.
+    /// Without `protection`, the workload is not protected.
     pub(super) fn start(
         config: Config,
+        protection: Option<Protection>,
         workload: &str,
         interval: Option<f64>,
         figures: Figures,
@@ -50,32 +57,35 @@ impl Watcher {
                 let progress = RunProgress::of(recorder, &workload);
                 *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
             };
-            let recorder = sample(&config, Recorder::new(focus), interval, &publish, &stopped);
+            let ended = GuardedEngine::start(&config, protection).map(|mut engine| {
+                let recorder = sample(&mut engine, Recorder::new(focus), interval, &publish, &stopped);
+                (recorder, engine.finish())
+            });
             // The receiver is closed if the sampler hung for too long.
-            let _ = finished.send(recorder);
+            let _ = finished.send(ended);
         })?;
         Ok(Self { stop, done })
     }
 
     /// Ends sampling and returns the record, with the cause of the end if it `failed`.
-    pub(super) fn stop(self, failed: bool) -> anyhow::Result<Recorder> {
+    pub(super) fn stop(self, failed: bool) -> anyhow::Result<Ended> {
         // If the thread has panicked, the join below reports it.
         let _ = self.stop.send(failed);
-        self.done.recv_timeout(SAMPLE_TIMEOUT).map_err(|error| match error {
+        let ended = self.done.recv_timeout(SAMPLE_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("the sampler hangs"),
             RecvTimeoutError::Disconnected => anyhow!("the sampler has ended by a defect"),
-        })
+        })?;
+        Ok(ended?)
     }
 }
 
 fn sample(
-    config: &Config,
+    engine: &mut GuardedEngine,
     mut recorder: Recorder,
     interval: Option<f64>,
     publish: &dyn Fn(&Recorder),
     stopped: &Receiver<bool>,
 ) -> Recorder {
-    let mut engine = serve::own_engine(config);
     let begun = clock::now();
     let failed = loop {
         let now = clock::now();

@@ -9,7 +9,7 @@ use crate::model::label::Label;
 use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::GroupMeter;
+use crate::protection::enforce::levels::{GroupMeter, ProcessMeter};
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Aged, Escalation, Members, Reading};
@@ -78,6 +78,8 @@ pub struct JobInput {
     pub scope: Option<Scope>,
     /// The meter of its cgroup's limits, where it has changed; `Some(None)` where there is none any more.
     pub meter: Option<Option<GroupMeter>>,
+    /// The meter of its processes, where they have changed and the target limits their memory.
+    pub processes: Option<ProcessMeter>,
     /// What the sampler knows of it.
     pub sampled: SamplerReadings,
 }
@@ -113,6 +115,7 @@ impl GuardInput {
                 new.escalation = new.escalation.take().or_else(|| old.escalation.take());
                 new.scope = new.scope.take().or_else(|| old.scope.take());
                 new.meter = new.meter.take().or_else(|| old.meter.take());
+                new.processes = new.processes.take().or_else(|| old.processes.take());
             }
         }
     }

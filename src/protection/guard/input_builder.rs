@@ -2,7 +2,10 @@
 //!
 //! Runs on the sampler's thread after each frame, so that the guard allocates and searches nothing.
 
+mod meters;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::alerts::Alerts;
@@ -19,7 +22,8 @@ use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::outlook::Outlook;
 use crate::model::time::Timestamp;
-use crate::protection::enforce::levels::GroupMeter;
+use crate::model::units::Bytes;
+use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::{Selector, Target};
 use crate::protection::plan::ranks::KnownRanks;
 use crate::protection::plan::victim::{self, ProcessInfo, Roster};
@@ -42,6 +46,9 @@ pub struct InputBuilder {
     /// The only user whose processes memwarden may signal, without CAP_KILL.
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
+    proc: Box<Path>,
+    /// The host's memory.
+    host: Option<Bytes>,
     slots: JobSlots,
     /// Earlier checkpoint requests, those of earlier runs included.
     remembered: Remembered,
@@ -100,6 +107,8 @@ impl InputBuilder {
             exempt,
             only,
             hierarchy,
+            proc: roots.proc.as_path().into(),
+            host: HostMeter::open(&roots.proc).and_then(|meter| meter.read()).ok().map(|left| left.total),
             slots: JobSlots::new(),
             remembered,
             other_daemon,
@@ -339,6 +348,7 @@ impl InputBuilder {
         };
         let common = common.as_ref().map(Label::as_str);
         let meter = self.meter(job, common.or_else(|| victim::root_group(processes)));
+        let own = self.process_meter(job, target, processes);
         let watched = |resource: Resource| target.limits.levels[resource.place()].is_some();
         let pids: BTreeSet<u32> = members.iter().map(|key| key.pid).collect();
         let gpus = facts.gpu_processes.iter().filter(|process| pids.contains(&process.pid));
@@ -373,6 +383,7 @@ impl InputBuilder {
                 .into(),
             scope: scope.filter(|_| changed),
             meter,
+            processes: own,
             sampled: SamplerReadings {
                 members: Some(Members { count, catching: None }),
                 gpu: traits.gpu_left(facts),
@@ -409,30 +420,6 @@ impl InputBuilder {
         }
         let mixed = named.len() < before;
         (named, mixed)
-    }
-
-    fn group(&self, path: Label) -> Option<Group> {
-        let folder = self.hierarchy.as_ref()?.root.join(path.as_str().trim_start_matches('/'));
-        let inode = rustix::fs::stat(&folder).ok()?.st_ino;
-        Some(Group { path, inode })
-    }
-
-    /// The meter of a cgroup's limits, where the cgroup has changed, also for one created again at the same path,
-    /// because descriptors of a removed cgroup cannot be read.
-    fn meter(&self, job: &mut JobSlot, path: Option<&str>) -> Option<Option<GroupMeter>> {
-        let group = path.and_then(|path| self.group(path.into()));
-        if job.group == group {
-            return None;
-        }
-        let meter = group.as_ref().zip(self.hierarchy.as_ref()).and_then(|(group, hierarchy)| {
-            let path = group.path.as_str();
-            let opened = GroupMeter::open(hierarchy, path);
-            opened
-                .inspect_err(|error| tracing::debug!(path, %error, "Cannot read the limits of a cgroup."))
-                .ok()
-        });
-        job.group = group;
-        Some(meter)
     }
 
     /// The scope of a job. For a target that names cgroups: whatever is in the job's cgroup when a signal is sent. For
@@ -577,7 +564,7 @@ mod tests {
         }
     }
 
-    fn left(meter: Option<Option<GroupMeter>>) -> Option<u64> {
+    fn left(meter: Option<Option<crate::protection::enforce::levels::GroupMeter>>) -> Option<u64> {
         meter.flatten()?.read(Bytes::new(1 << 40)).unwrap().map(|(left, _)| left.headroom.get() >> 20)
     }
 

@@ -48,6 +48,8 @@ pub(super) struct JobSlot {
     pub(super) scope: Option<Scope>,
     /// The cgroup whose limits are read.
     pub(super) group: Option<Group>,
+    /// The processes whose memory is read, by the target's own limit.
+    pub(super) metered: BTreeSet<crate::model::ids::ProcessKey>,
     /// The names that the guard was given.
     pub(super) names: Arc<JobNames>,
     /// The logged reasons why its processes do not save a checkpoint on request.
@@ -173,6 +175,7 @@ impl JobSlots {
             begun: false,
             scope: None,
             group: None,
+            metered: BTreeSet::new(),
             names: Arc::default(),
             cannot_save: BTreeSet::new(),
         });

@@ -93,6 +93,9 @@ impl JobState {
         if let Some(meter) = &mut input.meter {
             self.cgroup.replace_meter(meter);
         }
+        if input.processes.is_some() {
+            self.cgroup.replace_process_meter(&mut input.processes);
+        }
         (self.sampled, self.sampled_at) = (input.sampled, at);
     }
 

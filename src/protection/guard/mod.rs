@@ -48,6 +48,7 @@ use super::options::target::Target;
 use super::record::{Records, SharedExits};
 use super::status::{self, Names, Report};
 use super::types::run_request::Peers;
+use super::types::scope::Exempt;
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::tls::Trust;
@@ -184,7 +185,10 @@ impl Guard {
         });
         let hooks = hooks(&targets, own("hook-helper"), &roots.proc);
         let helpers: Vec<u32> = hooks.iter().filter_map(Hooks::pid).collect();
-        let exempt = executor::exempt(&roots.proc, &helpers);
+        let exempt = executor::exempt(&roots.proc, &helpers).map(|exempt| match protection.of_command {
+            true => Exempt { own: 0, ..exempt },
+            false => exempt,
+        });
         let exempt = exempt
             .inspect_err(|error| tracing::error!(%error, "Cannot read memwarden's own processes and cgroup; no action is taken."))
             .ok();

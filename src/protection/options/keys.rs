@@ -68,8 +68,11 @@ crate::options! {
         max_state: Option<Rung> = kill;
         /// Levels of the host's available memory.
         host: Host;
-        /// Levels of the memory left below the smallest limit on the path of the target's cgroup; page cache counts as
-        /// left.
+        /// Limit of the anonymous memory of the job's processes, as a size or a percentage of the host's memory, where its
+        /// cgroup has none, or a larger one: it counts as a limit of the cgroup. Memory in /dev/shm does not count.
+        memory_limit: Option<Amount>;
+        /// Levels of the memory left below the smallest limit on the path of the target's cgroup, or below `memory_limit`;
+        /// page cache counts as left.
         cgroup_headroom: CgroupHeadroom;
         /// Levels of the free memory of the fullest GPU that the target uses. Disabled by default, because frameworks
         /// reserve nearly all GPU memory.

@@ -53,6 +53,9 @@ pub struct Protection {
     pub peer_certificates: bool,
     /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
     pub webhook_certificate: Option<PathBuf>,
+    /// Whether the targets are what this process has started. Otherwise its descendants are its helpers, which are never
+    /// signalled.
+    pub of_command: bool,
     /// The targets whose mode is not `off`, in the order of the file.
     pub targets: Vec<Target>,
 }
@@ -68,6 +71,7 @@ impl Default for Protection {
             peer_token: None,
             peer_certificates: false,
             webhook_certificate: None,
+            of_command: false,
             targets: Vec::new(),
         }
     }
@@ -88,6 +92,7 @@ impl Protection {
             peer_certificates: section.peers.accept_client_certificates,
             peers: section.peers.resolve().ok().flatten(),
             webhook_certificate: section.webhook_certificate,
+            of_command: false,
             targets,
         }
     }
@@ -120,6 +125,7 @@ fn target(keys: keys::Target, most: Mode, interval: Duration) -> Result<Target, 
         ask: ask(keys.checkpoint)?,
         hook: program.map(|program| Hook { program, arguments, timeout }.into()),
         webhook: keys.webhook.map(|url| url.as_str().into()),
+        memory_limit: keys.memory_limit,
         raise: to.map(|to| Raise { to, by: or_nothing(by), keep_free: or_nothing(keep_free) }),
         freeze: keys.freeze,
         alert: keys.alert.labels,

@@ -117,6 +117,8 @@ pub struct Target {
     pub hook: Option<Arc<Hook>>,
     /// The webhook's URL, called for each transition.
     pub webhook: Option<Arc<str>>,
+    /// The limit of the anonymous memory of a job's processes; a share is one of the host's memory.
+    pub memory_limit: Option<Amount>,
     /// How its cgroup's limit is raised at the soft level.
     pub raise: Option<Raise>,
     /// Whether its cgroup is frozen while the hook runs.

@@ -41,7 +41,7 @@ use crate::host::{capability, cgroup, clock, fs, lock};
 use crate::model::error_chain::error_chain;
 use crate::model::frame::Frame;
 use crate::model::lock::lock;
-use crate::protection::types::incidents::Incidents;
+use crate::protection::types::incidents::{Entry, Incidents, entries};
 
 /// Reports the features of the system that protection lacks; `proc` is the process file system, and `cgroup` is where the
 /// cgroup file systems are mounted.
@@ -363,34 +363,62 @@ impl Records {
         }
     }
 
-    /// Reads OOM kills and the host's memory from every frame, until there are no more frames.
+    /// What reads OOM kills and the host's memory from frames.
+    pub fn follower(self: &Arc<Self>) -> Follower {
+        let (oom_kills, kills) = (OomKills::new(&self.passwd), KilledProcesses::default());
+        Follower { records: Arc::clone(self), oom_kills, kills, remembered: self.archive.known() }
+    }
+
+    /// Follows every frame, until there are no more.
     pub async fn follow(self: Arc<Self>, mut frames: Frames) {
-        let (mut oom_kills, mut kills) = (OomKills::new(&self.passwd), KilledProcesses::default());
-        let remembered = self.archive.known();
+        let mut follower = self.follower();
         while frames.changed().await.is_ok() {
-            let Some(frame) = frames.borrow_and_update().clone() else { continue };
-            if let Some(sample) = oom_kills::host(&frame)
-                && let Ok(mut flight) = self.flight.try_lock()
-            {
-                flight.push(sample);
-            }
-            self.report_status();
-            let known = {
-                let mut frames = lock(&self.frames);
-                let old = frames.len().saturating_sub(1);
-                frames.drain(..old);
-                frames.push(Arc::clone(&frame));
-                frames.clone()
-            };
-            if let Some(mut incident) = oom_kills.look(&frame) {
-                incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
-                self.recorder.record(incident);
-            }
-            // After the OOM kills, whose records have more details.
-            let exits = lock(&self.exits).poll();
-            for incident in kills.look(&known, exits, |key| remembered.killed(key)) {
-                self.recorder.record(incident);
-            }
+            let frame = frames.borrow_and_update().clone();
+            frame.into_iter().for_each(|frame| follower.look(&frame));
+        }
+    }
+}
+
+/// Reads OOM kills and the host's memory from frames.
+#[derive(Debug)]
+pub struct Follower {
+    records: Arc<Records>,
+    oom_kills: OomKills,
+    kills: KilledProcesses,
+    remembered: Remembered,
+}
+
+impl Follower {
+    /// Writes all records, and returns the incidents; waits for at most this time.
+    pub fn finish(self, within: Duration) -> Vec<Entry> {
+        self.records.finish(within);
+        self.records.store().and_then(|store| entries(store).ok()).unwrap_or_default()
+    }
+
+    /// Reads them from the next frame.
+    pub fn look(&mut self, frame: &Arc<Frame>) {
+        let records = &self.records;
+        if let Some(sample) = oom_kills::host(frame)
+            && let Ok(mut flight) = records.flight.try_lock()
+        {
+            flight.push(sample);
+        }
+        records.report_status();
+        let known = {
+            let mut frames = lock(&records.frames);
+            let old = frames.len().saturating_sub(1);
+            frames.drain(..old);
+            frames.push(Arc::clone(frame));
+            frames.clone()
+        };
+        if let Some(mut incident) = self.oom_kills.look(frame) {
+            incident.circumstances = circumstances(&known, &oom_kills::about(&incident));
+            records.recorder.record(incident);
+        }
+        // After the OOM kills, whose records have more details.
+        let exits = lock(&records.exits).poll();
+        for incident in self.kills.look(&known, exits, |key| self.remembered.killed(key)) {
+            records.recorder.record(incident);
         }
     }
 }

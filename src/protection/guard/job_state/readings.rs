@@ -1,17 +1,18 @@
-//! Readings of a job's cgroup, which the guard makes itself.
+//! Readings of the limits of a job, which the guard makes itself.
 
 use std::time::Duration;
 
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, MemoryLeft};
+use crate::protection::enforce::levels::{GroupMeter, MemoryLeft, ProcessMeter};
 use crate::protection::policy::{Flow, Observed, Reading, Resource};
 
-/// The memory left below the limits of the job's cgroup, read in each round.
+/// The memory left below the limits of the job's cgroup and below the limit of its target, read in each round.
 #[derive(Debug, Default)]
 pub(in super::super) struct CgroupReadings {
     meter: Option<GroupMeter>,
+    processes: Option<ProcessMeter>,
     rates: Flow,
     /// The newest reading; absent where the cgroup has no limit.
     newest: Option<(Timestamp, Reading)>,
@@ -32,6 +33,11 @@ impl CgroupReadings {
         self.rates = Flow::default();
     }
 
+    /// Exchanges the meter of the job's processes; the old one is left in `meter`. The readings are still of the same job.
+    pub(super) fn replace_process_meter(&mut self, meter: &mut Option<ProcessMeter>) {
+        std::mem::swap(&mut self.processes, meter);
+    }
+
     /// Reads the memory left as [`CgroupReadings::read`], unless that was done at most `age` ago.
     pub(in super::super) fn read_if_older(&mut self, now: Timestamp, host: Bytes, age: Duration) {
         if self.read_at.is_none_or(|before| now.since(before) >= age) {
@@ -42,17 +48,18 @@ impl CgroupReadings {
     /// Reads the memory left, where there is a meter. A failed read leaves the old reading, which ages. `host` is the
     /// host's memory, which bounds every limit.
     pub(in super::super) fn read(&mut self, now: Timestamp, host: Bytes) {
-        let Some(meter) = &self.meter else { return };
+        if self.meter.is_none() && self.processes.is_none() {
+            return;
+        }
         self.read_at = Some(now);
-        match meter.read(host) {
-            Ok(Some((left, groups))) => {
+        let Ok(group) = self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host)) else { return };
+        let own = self.processes.as_ref().map(|meter| (meter.read(), LimitedGroups::default()));
+        match group.into_iter().chain(own).min_by_key(|(left, _)| left.headroom) {
+            Some((left, groups)) => {
                 (self.limited, self.groups) = (true, groups);
                 self.newest = Some((now, reading_with_rates(&mut self.rates, now, left)));
             }
-            Ok(None) => {
-                (self.newest, self.limited, self.groups) = (None, false, LimitedGroups::default());
-            }
-            Err(_) => {}
+            None => (self.newest, self.limited, self.groups) = (None, false, LimitedGroups::default()),
         }
     }
 

@@ -94,6 +94,7 @@ fn another(world: &World, first: bool) -> GuardInput {
         roster: Roster::new(&[process], world.targets[0].victims, None).into(),
         scope,
         meter: None,
+        processes: None,
         sampled: SamplerReadings { forecast: None, leak: None, alert: None, unfit: None, ..of.sampled },
         ..*of
     });

@@ -79,6 +79,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
         roster: Roster::new(&[process], target.victims, None).into(),
         scope: Some(scope),
         meter: Some(GroupMeter::open(&hierarchy, "/job").ok()),
+        processes: None,
         sampled: SamplerReadings {
             members: Some(Members { count: 1, catching: None }),
             ..SamplerReadings::default()

@@ -1,0 +1,90 @@
+//! The engine of a command, with the protection of what it runs, without a daemon.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::serve::{context, own_command, own_engine};
+use crate::config::{self, Config};
+use crate::engine::{EVERYTHING, Engine};
+use crate::events::Events;
+use crate::model::frame::Frame;
+use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
+use crate::protection::guard::supervisor::GuardSupervisor;
+use crate::protection::options::Protection;
+use crate::protection::record::{Follower, Records};
+use crate::protection::types::incidents::Entry;
+
+/// The time that the end waits for the records of incidents.
+const LAST_RECORD: Duration = Duration::from_secs(2);
+
+/// The protection of one workload of this name: by the host's memory, the limits of its cgroup and `limit`.
+///
+/// # Errors
+/// If the name contains a wildcard, which would select other workloads too.
+pub fn protection_of(workload: &str, limit: Option<Bytes>) -> anyhow::Result<Protection> {
+    if workload.contains(['*', '?']) {
+        anyhow::bail!(
+            "--guard: the name {workload} of the workload contains a wildcard; give another one by --name"
+        );
+    }
+    let mut target = serde_json::json!({
+        "name": "command",
+        "workload": workload,
+        "allow_users": [rustix::process::geteuid().as_raw().to_string()],
+        // A command fills its limit faster than a node: a fifth of it is time for a checkpoint.
+        "cgroup_headroom": { "soft": "20%" },
+        "for": "100ms",
+    });
+    if let (Some(limit), Some(target)) = (limit, target.as_object_mut()) {
+        target.insert("memory_limit".to_owned(), format!("{}KiB", limit.get() >> 10).into());
+    }
+    // Every YAML parser reads JSON.
+    let text = serde_json::json!({ "protection": { "mode": "enforce", "targets": [target] } }).to_string();
+    let config = config::parse_str(&text, "--guard".as_ref(), &super::schema(), &[])?;
+    Ok(Protection { of_command: true, ..super::serve::protection(&config) })
+}
+
+/// The engine, and the guard of what the command runs.
+#[derive(Debug)]
+pub struct GuardedEngine {
+    engine: Engine,
+    guard: Option<(GuardSupervisor, Follower)>,
+}
+
+impl GuardedEngine {
+    /// Without `protection`, nothing is protected.
+    ///
+    /// # Errors
+    /// If the records of protection cannot be started.
+    pub fn start(config: &Config, protection: Option<Protection>) -> std::io::Result<Self> {
+        let Some(protection) = protection else {
+            return Ok(Self { engine: own_engine(config), guard: None });
+        };
+        let (events, checkpoints) = (Arc::new(Events::new()), Arc::default());
+        let records = Arc::new(Records::start(config, Arc::clone(&events))?);
+        let context = context(&config.paths, Arc::clone(&checkpoints), Arc::default());
+        let mut guard = GuardSupervisor::new(own_command, Arc::clone(&records), checkpoints);
+        guard.configure(protection, &context.roots);
+        let mut engine = Engine::new(EVERYTHING, config, context, events);
+        engine.add_reporter(Arc::clone(guard.feed()) as _);
+        Ok(Self { engine, guard: Some((guard, records.follower())) })
+    }
+
+    /// Makes one sample, which the guard receives.
+    pub fn tick(&mut self, at: Timestamp) -> Arc<Frame> {
+        let frame = self.engine.tick(at);
+        if let Some((guard, follower)) = &mut self.guard {
+            guard.feed().look(&frame, self.engine.facts());
+            follower.look(&frame);
+        }
+        frame
+    }
+
+    /// Ends the guard and writes its records; returns its incidents.
+    pub fn finish(self) -> Vec<Entry> {
+        let Some((guard, follower)) = self.guard else { return Vec::new() };
+        drop(guard);
+        follower.finish(LAST_RECORD)
+    }
+}

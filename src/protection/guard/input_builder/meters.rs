@@ -1,0 +1,56 @@
+//! The meters of the limits of a job, which the guard reads.
+
+use std::collections::BTreeSet;
+
+use super::super::job_slots::JobSlot;
+use super::InputBuilder;
+use crate::model::ids::ProcessKey;
+use crate::model::label::Label;
+use crate::protection::enforce::levels::{GroupMeter, ProcessMeter};
+use crate::protection::options::target::Target;
+use crate::protection::plan::victim::ProcessInfo;
+use crate::protection::types::step::Group;
+
+impl InputBuilder {
+    pub(super) fn group(&self, path: Label) -> Option<Group> {
+        let folder = self.hierarchy.as_ref()?.root.join(path.as_str().trim_start_matches('/'));
+        let inode = rustix::fs::stat(&folder).ok()?.st_ino;
+        Some(Group { path, inode })
+    }
+
+    /// The meter of a cgroup's limits, where the cgroup has changed, also for one created again at the same path,
+    /// because descriptors of a removed cgroup cannot be read.
+    pub(super) fn meter(&self, job: &mut JobSlot, path: Option<&str>) -> Option<Option<GroupMeter>> {
+        let group = path.and_then(|path| self.group(path.into()));
+        if job.group == group {
+            return None;
+        }
+        let meter = group.as_ref().zip(self.hierarchy.as_ref()).and_then(|(group, hierarchy)| {
+            let path = group.path.as_str();
+            let opened = GroupMeter::open(hierarchy, path);
+            opened
+                .inspect_err(|error| tracing::debug!(path, %error, "Cannot read the limits of a cgroup."))
+                .ok()
+        });
+        job.group = group;
+        Some(meter)
+    }
+
+    /// The meter of a job's processes, where they have changed and the target limits their memory.
+    pub(super) fn process_meter(
+        &self,
+        job: &mut JobSlot,
+        target: &Target,
+        processes: &[ProcessInfo],
+    ) -> Option<ProcessMeter> {
+        let limit = target.memory_limit?.of(self.host?);
+        let keys: BTreeSet<ProcessKey> = processes.iter().map(|process| process.key).collect();
+        if job.metered == keys {
+            return None;
+        }
+        job.metered = keys;
+        let mut largest: Vec<_> = processes.iter().map(|process| (process.key, process.resident)).collect();
+        largest.sort_unstable_by_key(|(_, resident)| std::cmp::Reverse(*resident));
+        Some(ProcessMeter::open(&self.proc, limit, &largest))
+    }
+}
