@@ -40,7 +40,7 @@ impl<'v> Identities<'v> {
             "gpu" => Resource::Gpu { uuid: subject.uuid.clone() },
             "workload" => Resource::Workload(self.workloads.get(&subject.workload).copied()?.clone()),
             "process" => Resource::Process(self.process(subject)?),
-            "gpu_process" => {
+            "gpu_process" | "outside_allocator" => {
                 Resource::GpuProcess { process: self.process(subject)?, uuid: subject.uuid.clone() }
             }
             "allocator" => {

@@ -15,6 +15,7 @@ pub mod idle;
 pub mod imbalance;
 mod latch;
 pub mod leak;
+pub mod orphaned;
 mod ranks;
 pub mod replay;
 mod subjects;
@@ -35,6 +36,7 @@ pub static REGISTRY: &[&Registration] = &[
     &fragmentation::REGISTRATION,
     &imbalance::REGISTRATION,
     &idle::REGISTRATION,
+    &orphaned::REGISTRATION,
     &visibility::REGISTRATION,
     &xid::REGISTRATION,
     &fit::REGISTRATION,

@@ -10,7 +10,7 @@ use super::label::Label;
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub struct Subject {
-    /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `shm`, `disk`,
+    /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `outside_allocator`, `shm`, `disk`,
     /// `limit`, `source`.
     pub resource: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
@@ -41,7 +41,7 @@ pub struct Subject {
 }
 
 /// The types of subjects; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [&str; 13] = [
+const RESOURCES: [&str; 14] = [
     "host",
     "zone",
     "cgroup",
@@ -51,6 +51,7 @@ const RESOURCES: [&str; 13] = [
     "gpu_process",
     "rank",
     "allocator",
+    "outside_allocator",
     "shm",
     "disk",
     "limit",
@@ -114,6 +115,12 @@ impl Subject {
     /// The allocator of a process of a workload, on one GPU, whose index is empty where it is not known.
     pub fn allocator(workload: &Label, pid: &Label, gpu: &Label) -> Self {
         Self { resource: resource("allocator"), gpu: gpu.clone(), ..Self::process(workload, pid) }
+    }
+
+    /// The memory of a process of a workload on a GPU that its allocators did not reserve.
+    pub fn outside_allocator(workload: &Label, pid: &Label, (gpu, uuid): (&Label, &Label)) -> Self {
+        let resource = resource("outside_allocator");
+        Self { resource, workload: workload.clone(), ..Self::gpu_process(gpu, uuid, pid) }
     }
 
     /// A rank of a workload, by its pid, which is empty where it is not known.

@@ -192,6 +192,8 @@ pub enum GrowingMemory {
     GpuAllocated,
     /// Memory of a GPU as its driver reports it.
     GpuReserved,
+    /// Memory of a process on a GPU that its allocators did not reserve.
+    OutsideAllocator,
 }
 
 impl GrowingMemory {
@@ -204,6 +206,7 @@ impl GrowingMemory {
             Self::Resident => "resident memory",
             Self::GpuAllocated => "memory allocated to tensors",
             Self::GpuReserved => "GPU memory reported by the driver",
+            Self::OutsideAllocator => "GPU memory outside of the allocator",
         }
     }
 
@@ -227,6 +230,9 @@ impl GrowingMemory {
             }
             Self::Resident => {
                 "Check which of its mappings grows; the kernel does not report its memory by type here."
+            }
+            Self::OutsideAllocator => {
+                "Check what takes device memory without PyTorch's allocator: NCCL communicators and CUDA graphs that are created again, workspaces of cuBLAS and cuDNN, extensions that call cudaMalloc."
             }
             Self::GpuReserved => {
                 "The allocator may only be reserving more memory; the allocated memory that the job reports shows whether it leaks."

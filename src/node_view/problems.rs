@@ -298,7 +298,10 @@ impl Source<'_> {
         match (finding.analyzer, resource) {
             ("exhaustion", "host") => true,
             (XID, _) => gpu.is_some_and(|gpu| !gpu.answers()) && finding.severity == Severity::Critical,
-            ("exhaustion" | "visibility" | "leak", "gpu" | "gpu_process" | "allocator") => gpu.is_some(),
+            (
+                "exhaustion" | "visibility" | "leak",
+                "gpu" | "gpu_process" | "allocator" | "outside_allocator",
+            ) => gpu.is_some(),
             ("exhaustion" | "leak", "workload" | "process") => {
                 self.view.workload(subject.workload.as_str()).is_some()
             }

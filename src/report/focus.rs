@@ -51,7 +51,7 @@ impl Focus {
     pub(super) fn has(&self, subject: &Subject) -> bool {
         match subject.resource.as_str() {
             "gpu" => self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str()) && !self.is_narrow(),
-            "gpu_process" => {
+            "gpu_process" | "outside_allocator" => {
                 self.has_gpu(subject.gpu.as_str(), subject.uuid.as_str())
                     && (self.has_workload(subject.workload.as_str())
                         || self.pids.contains(subject.pid.as_str()))

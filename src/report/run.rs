@@ -140,7 +140,8 @@ fn verdict(recorder: &Recorder, subject: &Subject, seen: bool) -> (Health, Strin
     let growth = recorder.subjects.growing.get(subject);
     // When a leaking process exits, the memory of the workload falls and its own state is no longer `leaking`.
     let own = |other: &Subject| {
-        other.workload == subject.workload && matches!(other.resource.as_str(), "process" | "gpu_process")
+        other.workload == subject.workload
+            && matches!(other.resource.as_str(), "process" | "gpu_process" | "outside_allocator")
     };
     let mut ended =
         recorder.subjects.growing.iter().filter(|(other, growth)| own(other) && growth.seen < recorder.now);

@@ -144,7 +144,7 @@ fn a_workload_that_holds_a_gpu_without_using_it_is_reported_with_its_owner() {
             "gpu": {"interval": "100ms", "nvml_library": crate::harness::fake_nvml()},
             "workload": {"trees": [format!("{} unused", job.id()), format!("{} used", std::process::id())]},
         },
-        "analyzers": {"idle": {"after": "10s"}},
+        "analyzers": {"idle": {"after": "10s"}, "orphaned": {"after": "1s"}},
     });
     std::fs::write(&config, settings.to_string()).unwrap();
     let daemon = Daemon::start_with(&["--config.file", config.to_str().unwrap()], |command| {
@@ -159,4 +159,19 @@ fn a_workload_that_holds_a_gpu_without_using_it_is_reported_with_its_owner() {
     job.kill().unwrap();
     job.wait().unwrap();
     wait_for("the end", Duration::from_secs(60), || idle_workload(&daemon).is_none().then_some(()));
+
+    // The driver lists the process no more, and does not release its memory.
+    let kept = serde_json::json!({"uuid": "GPU-0", "minor": 0, "pci": "0000:00:00.0", "memory": {"used": 40_u64 << 30}});
+    let beside = folder.path().join("next.json");
+    let devices = [kept, device(1, 60, std::process::id())];
+    std::fs::write(&beside, serde_json::json!({"devices": devices}).to_string()).unwrap();
+    std::fs::rename(&beside, &scenario).unwrap();
+    let orphaned = wait_for("orphaned memory", Duration::from_secs(60), || {
+        let page = daemon.metrics();
+        page.lines().find(|line| line.starts_with("memwarden_gpu_memory_orphaned_bytes{")).map(str::to_owned)
+    });
+    assert!(orphaned.contains("gpu=\"0\"") && orphaned.contains("workload=\"unused\""), "{orphaned}");
+    assert_eq!(orphaned.rsplit(' ').next(), Some("42949672960"));
+    let check = daemon.get("/api/v1/node").body;
+    assert!(check.contains("belong to no running process: sleep (pid "), "{check}");
 }

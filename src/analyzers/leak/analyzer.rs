@@ -1,11 +1,12 @@
-//! The `leak` analyzer: assesses every workload, its largest processes, every process on a GPU and every rank's
-//! allocator, each tick.
+//! The `leak` analyzer: assesses every workload, its largest processes, every process on a GPU, every rank's
+//! allocator, and the GPU memory of ranks outside of it, each tick.
 
 use std::collections::BTreeMap;
 
 use forecast::tracker::{Sample, Watched};
 
 use super::metrics;
+use super::outside::outside;
 use super::owners::Owners;
 use super::pace::Paces;
 use crate::analyzers::Registration;
@@ -19,7 +20,7 @@ use crate::model::finding::Subject;
 use crate::model::label::Label;
 use crate::model::outlook::{Conclusion, GrowingMemory, Growth, GrowthEvidence, LeakState, StatedGrowth};
 use crate::model::time::Timestamp;
-use crate::model::units::Count;
+use crate::model::units::{Bytes, Count};
 use crate::sources::{training, workload};
 
 /// Registration of the `leak` analyzer.
@@ -84,7 +85,13 @@ impl Analyzer for Leak {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
         self.latches.begin(now);
         self.paces.record(view, now);
-        let subjects = subjects(view);
+        let mut subjects = subjects(view);
+        for own in outside(view) {
+            let [workload, _, gpu, uuid] = &own.labels;
+            let subject = Subject::outside_allocator(workload, own.pid, (gpu, uuid));
+            subjects.insert(subject, Parts { used: own.bytes, ..Parts::default() });
+            out.batch.put(&metrics::OUTSIDE, &own.labels, Bytes::of(own.bytes));
+        }
         self.subjects.begin(subjects.keys(), view, now);
         self.owners.learn(view, subjects.keys());
         self.calm.retain(|subject, _| subjects.contains_key(subject));
@@ -269,6 +276,7 @@ fn growing(
 ) -> Option<(GrowingMemory, f64)> {
     match subject.resource.as_str() {
         "allocator" => return Some((GrowingMemory::GpuAllocated, 0.0)),
+        "outside_allocator" => return Some((GrowingMemory::OutsideAllocator, 0.0)),
         "gpu_process" if dated.assessment.watched == Watched::Allocated => {
             return Some((GrowingMemory::GpuAllocated, 0.0));
         }

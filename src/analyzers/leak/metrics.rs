@@ -3,7 +3,7 @@
 use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Count, Flag, Ratio, Seconds};
 
 crate::metrics! {
-    /// Growth state of a workload, a process, a process on a GPU, or a rank's allocator: 1 for the current state (insufficient, steady, warming, growing or leaking), 0 for the others. Page cache is excluded; memory reported by the GPU driver is never classified above growing, because allocators keep reserved memory.
+    /// Growth state of a workload, a process, a process on a GPU, a rank's allocator, or the GPU memory of a rank outside of its allocator (outside_allocator): 1 for the current state (insufficient, steady, warming, growing or leaking), 0 for the others. Page cache is excluded; memory reported by the GPU driver is never classified above growing, because allocators keep reserved memory.
     pub STATE: Gauge<Flag> = "memwarden_leak_state"
         {resource, cgroup, gpu, uuid, workload, pid, state}.budget(20_000);
     /// Growth rate of the memory that the leak analyzer tracks; absent before there are enough samples, and after growth ends until the evaluated samples no longer include it.
@@ -27,6 +27,8 @@ crate::metrics! {
     /// Distance of the slope of the tracked memory from zero in standard errors, for its lower envelope (floor), center and upper envelope (peak); absent before there are enough samples.
     pub SCORE: Gauge<Count> = "memwarden_leak_score"
         {resource, cgroup, gpu, uuid, workload, pid, envelope}.counting("{error}").budget(12_000);
+    /// GPU memory of the rank's process that its allocators did not reserve, such as the CUDA context, NCCL, workspaces of libraries and CUDA graphs; absent where the driver does not report the memory of the process, or the job not what its allocators reserved.
+    pub OUTSIDE: Gauge<Bytes> = "memwarden_rank_gpu_memory_outside_allocator_bytes" {workload, rank, gpu, uuid}.budget(4_000);
     /// Workloads, processes and allocators that the leak analyzer tracks.
     pub FOLLOWED: Gauge<Count> = "memwarden_leak_subjects" {}.counting("{subject}");
     /// Workloads, processes and allocators that the leak analyzer does not track because the limit analyzers.leak.max_subjects is reached.

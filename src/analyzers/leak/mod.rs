@@ -6,6 +6,7 @@
 
 mod analyzer;
 pub mod metrics;
+mod outside;
 mod owners;
 mod pace;
 

@@ -210,3 +210,50 @@ fn programs_that_come_and_go_do_not_leak_within_minutes() {
     assert!(leaks(5, 5) > 0, "what exits while a program starts does not count");
     assert_eq!(leaks(0, 5), 0);
 }
+
+/// A rank whose allocator has reserved 60 GiB; its process has `outside` GiB beside it.
+fn rank_with(outside: impl Fn(u32) -> f64, seconds: u32) -> Analysis {
+    run(&mut *build(&leak::REGISTRATION), 0, seconds, |second, batch| {
+        use crate::sources::training::metrics::{ALLOCATED, INFO, RESERVED};
+        let mut info: Vec<Label> = INFO.desc.labels.iter().map(|_| Label::default()).collect();
+        for (name, value) in [("workload", "job"), ("rank", "3"), ("pid", "9")] {
+            info[INFO.desc.labels.iter().position(|label| *label == name).unwrap()] = value.into();
+        }
+        batch.put(&INFO, &info, Flag(true));
+        let labels = ["job".into(), "3".into(), "0".into(), "5".into()];
+        bytes(batch, &ALLOCATED, &labels, 30.0 * GIB);
+        bytes(batch, &RESERVED, &labels, 60.0 * GIB);
+        let labels = ["5".into(), "GPU-5".into(), "9".into()];
+        let used = (60.0 + outside(second)) * GIB;
+        bytes(batch, &crate::sources::gpu::metrics::PROCESS_MEMORY, &labels, used);
+    })
+}
+
+#[test]
+fn growth_outside_of_the_allocator_is_a_leak_of_its_own() {
+    let growing = rank_with(|second| 2.0 + f64::from(second) / 1024.0, 3600);
+    let of =
+        |state| value(&growing, "memwarden_leak_state", &["outside_allocator", "job", "9", "GPU-5", state]);
+    assert_eq!(of("leaking"), Some(1.0));
+    assert_eq!(value(&growing, "memwarden_leak_state", &["gpu_process", "leaking"]), Some(0.0));
+    let [finding] = &growing.findings[..] else { panic!("{:?}", growing.findings) };
+    assert!(
+        finding.summary.starts_with(
+            "The GPU memory outside of the allocator of outside_allocator 5 job pid 9 has been leaking"
+        ),
+        "{}",
+        finding.summary
+    );
+    // The context, and NCCL's communicators in the first steps.
+    let healthy = rank_with(|second| if second < 60 { 0.5 + f64::from(second) / 40.0 } else { 2.0 }, 1800);
+    let bytes =
+        value(&healthy, "memwarden_rank_gpu_memory_outside_allocator_bytes", &["job", "3", "5", "GPU-5"]);
+    assert_eq!(bytes, Some(2.0 * GIB));
+    assert!(healthy.findings.is_empty(), "{:?}", healthy.findings);
+    let earlier = rank_with(|_| -0.1, 60);
+    assert_eq!(
+        value(&earlier, "memwarden_rank_gpu_memory_outside_allocator_bytes", &[]),
+        None,
+        "not of the same instant"
+    );
+}
