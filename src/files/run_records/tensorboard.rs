@@ -10,6 +10,7 @@ use prost::Message as _;
 
 use super::quantity;
 use super::{RunRecord, RunRecordError, Samples};
+use crate::model::checksum;
 
 /// Maximum length of an event that is read; a larger one has images or a graph, and is skipped.
 const LONGEST: u64 = 1 << 20;
@@ -75,7 +76,7 @@ fn length(front: &[u8; FRONT]) -> Option<u64> {
     let (length, sum) = front.split_at(8);
     let length: [u8; 8] = length.try_into().ok()?;
     // A fuzzer finds no checksum.
-    (masked(&length).to_le_bytes() == sum || cfg!(fuzzing)).then(|| u64::from_le_bytes(length))
+    (checksum::masked(&length).to_le_bytes() == sum || cfg!(fuzzing)).then(|| u64::from_le_bytes(length))
 }
 
 /// Reads an event file.
@@ -109,7 +110,7 @@ pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
             break;
         }
         if let Some((event, sum)) = data.split_last_chunk::<4>() {
-            if masked(event).to_le_bytes() != *sum && !cfg!(fuzzing) {
+            if checksum::masked(event).to_le_bytes() != *sum && !cfg!(fuzzing) {
                 return Err(wrong("the checksum of an event is wrong"));
             }
             let event = Event::decode(event).map_err(|_| wrong("an event that is not a message"))?;
@@ -129,27 +130,4 @@ pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
         return Err(RunRecordError::Nothing(problem));
     }
     Ok(RunRecord { tool: "TensorBoard", series, ends: Vec::new(), remarks })
-}
-
-/// CRC-32C (Castagnoli), of which no dependency has an implementation, rotated and offset as TFRecords have it.
-fn masked(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut at = 0;
-        while at < 256 {
-            #[expect(clippy::cast_possible_truncation, reason = "less than 256")]
-            let mut sum = at as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                sum = if sum & 1 == 1 { (sum >> 1) ^ 0x82F6_3B78 } else { sum >> 1 };
-                bit += 1;
-            }
-            table[at] = sum;
-            at += 1;
-        }
-        table
-    };
-    let step = |sum: u32, byte: &u8| TABLE[usize::from(sum.to_le_bytes()[0] ^ byte)] ^ (sum >> 8);
-    let sum = !bytes.iter().fold(!0, step);
-    sum.rotate_right(15).wrapping_add(0xA282_EAD8)
 }
