@@ -252,6 +252,7 @@ targets! {
     }
     /// A recorded series, and all that is said of it.
     series_csv(bytes) {
+        let _ = csv::read_all("fuzz", bytes);
         if let Ok(series) = csv::read("fuzz", bytes) {
             let options = replay::Options { limit: None, horizons: vec![60.0], every: 3, gpu: false };
             for replayed in replay::replay(&series, &options) {

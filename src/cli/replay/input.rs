@@ -42,7 +42,7 @@ pub(super) fn file(path: &Path) -> anyhow::Result<RunRecord> {
         }
         return Ok(RunRecord { series, ..RunRecord::default() });
     }
-    Ok(RunRecord { series: vec![csv::read(&name, &bytes)?], ..RunRecord::default() })
+    Ok(RunRecord { series: csv::read_all(&name, &bytes)?, ..RunRecord::default() })
 }
 
 /// A range query to a Prometheus server; times in seconds.

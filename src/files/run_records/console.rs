@@ -6,6 +6,7 @@ use super::{Phase, RunEnd};
 use crate::formats::log_lines::oom::{self, Cause, Oom};
 use crate::formats::log_lines::{self, Splitter, Tracker};
 use crate::model::ends::{EndCause, ExitStatus, FailedAllocation};
+use crate::model::units::real;
 
 /// Messages of other tools about memory that ended a process.
 const MESSAGES: [(&str, EndCause); 6] = [
@@ -57,6 +58,8 @@ struct Lines {
     places: [bool; Phase::ALL.len()],
     out_of_memory: Option<Failure>,
     message: Option<EndCause>,
+    /// Whether the last exception is that of an interrupt, whose exit code is that of any exception.
+    is_interrupted: bool,
 }
 
 /// The last allocation that failed.
@@ -75,6 +78,7 @@ impl Default for Console {
             places: Default::default(),
             out_of_memory: None,
             message: None,
+            is_interrupted: false,
         };
         Self { streams: Default::default(), lines }
     }
@@ -98,10 +102,9 @@ impl Console {
         let failure = lines.out_of_memory.filter(|_| exit_code != Some(0));
         let cause = match (&failure, exit_code) {
             (_, Some(0)) => EndCause::Finished,
-            (Some(failure), _) if failure.oom.cause() == Cause::Fragmentation => EndCause::GpuFragmentation,
-            (Some(_), _) => EndCause::GpuMemory,
+            (Some(failure), _) => cause(&failure.oom),
             _ if lines.message.is_some() => lines.message.unwrap_or_default(),
-            (None, Some(_)) if signal.is_some() => EndCause::Killed,
+            (None, Some(_)) if signal.is_some() || lines.is_interrupted => EndCause::Killed,
             (None, Some(_)) => EndCause::Failed,
             (None, None) => EndCause::Unknown,
         };
@@ -129,11 +132,19 @@ impl Lines {
         {
             self.bar = Some((step, reading.steps_planned));
         }
+        let step = self.step().map(|(step, _)| step);
+        let failed_at = self.out_of_memory.as_ref().and_then(|failure| Some(failure.step?.0));
+        if failed_at.zip(step).is_some_and(|(failed_at, step)| failed_at + 1 < step) {
+            // It was caught, and the training continued.
+            self.out_of_memory = None;
+        }
         // A traceback may follow a progress bar, which has no line end.
         if text.contains("Traceback (most recent call last)") {
             self.places = Default::default();
+            self.is_interrupted = false;
             return;
         }
+        self.is_interrupted |= text == "KeyboardInterrupt";
         if let Some(oom) = oom::find(&text) {
             self.out_of_memory = Some(Failure { oom, phase: self.phase(), step: self.step() });
             return;
@@ -160,6 +171,22 @@ impl Lines {
     fn step(&self) -> Option<(u64, Option<u64>)> {
         let latest = self.tracker.latest();
         latest.step.map(|step| (step, latest.steps_planned)).or(self.bar)
+    }
+}
+
+/// Share of a GPU that other processes must hold to be the reason that it is full.
+const NOTICEABLE: f64 = 0.1;
+
+/// Why an allocation failed.
+fn cause(oom: &Oom) -> EndCause {
+    let of_others = oom.total.zip(oom.free).zip(oom.in_use).and_then(|((total, free), own)| {
+        let others = total.checked_sub(free)?.checked_sub(own)?;
+        Some(real(others) / real(total))
+    });
+    match oom.cause() {
+        _ if of_others.is_some_and(|share| share >= NOTICEABLE) => EndCause::GpuNeighbor,
+        Cause::Fragmentation => EndCause::GpuFragmentation,
+        _ => EndCause::GpuMemory,
     }
 }
 

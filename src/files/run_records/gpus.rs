@@ -1,6 +1,8 @@
 //! Samples of GPUs: the CSV of `nvidia-smi --query-gpu=… --format=csv`, and the JSON documents of `gpustat --json`, one after
 //! another. gpustat writes no CSV.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 
 use super::{RunRecord, RunRecordError, Samples};
@@ -13,10 +15,7 @@ const MIB: f64 = 1_048_576.0;
 /// # Errors
 /// [`RunRecordError`], with the line.
 pub(crate) fn nvidia_smi(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| RunRecordError::At {
-        offset: error.valid_up_to() as u64,
-        problem: "not UTF-8 text",
-    })?;
+    let text = decoded(bytes)?;
     let mut lines = text.trim_start_matches('\u{feff}').lines().enumerate();
     let header = lines.find(|(_, line)| !line.trim().is_empty()).map_or("", |(_, line)| line);
     let columns: Vec<&str> = header.split(',').map(str::trim).collect();
@@ -64,6 +63,22 @@ pub(crate) fn nvidia_smi(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     limits.iter().for_each(|(name, limit)| samples.limit(name, *limit));
     let series = samples.finish(&mut remarks);
     Ok(RunRecord { tool: "nvidia-smi", series, ends: Vec::new(), remarks })
+}
+
+/// The text of a file: PowerShell writes UTF-16 with a byte order mark.
+pub(super) fn decoded(bytes: &[u8]) -> Result<Cow<'_, str>, RunRecordError> {
+    let wide = |unit: fn([u8; 2]) -> u16| {
+        let units = bytes[2..].chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
+        Ok(char::decode_utf16(units).map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => wide(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => wide(u16::from_be_bytes),
+        _ => std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|error| RunRecordError::At {
+            offset: error.valid_up_to() as u64,
+            problem: "not UTF-8 text",
+        }),
+    }
 }
 
 /// `1234 MiB`, or a number of MiB; absent for `[N/A]` and the like.

@@ -146,6 +146,15 @@ impl Format {
         if tensorboard::begins(front) {
             return Some(Self::TensorBoard);
         }
+        let wide = front.starts_with(b"\xff\xfe") || front.starts_with(b"\xfe\xff");
+        if wide {
+            let text = gpus::decoded(front).unwrap_or_default();
+            return text
+                .lines()
+                .next()
+                .is_some_and(|line| line.contains("memory.used"))
+                .then_some(Self::NvidiaSmi);
+        }
         let text = front.strip_prefix(b"\xef\xbb\xbf").unwrap_or(front).trim_ascii_start();
         let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let has = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|window| window == part);
@@ -157,7 +166,9 @@ impl Format {
             Some(Self::Jobstats)
         } else if has(line, b"memory.used") {
             Some(Self::NvidiaSmi)
-        } else if has(line, b"|") && has(line, b"JobID") {
+        } else if has(text, slurm::HEADING) {
+            Some(Self::Jobstats)
+        } else if has(line, b"JobID") && has(line, b"State") {
             Some(Self::Sacct)
         } else {
             mlflow::begins(line).then_some(Self::Mlflow)

@@ -1,9 +1,10 @@
-//! How jobs of Slurm ended, and the most memory that they used: `sacct --parsable2` and the summaries of jobstats.
+//! How jobs of Slurm ended, and the most memory that they used: `sacct` and jobstats.
 //!
 //! `sacct` has a line for each job and each of its steps, of which MaxRSS is known only of steps; states are those of
 //! `man sacct`, section JOB STATE CODES. A summary of jobstats is `JS1:`, base64 of gzip of JSON (`report::job_summary` writes
-//! the same), or the JSON itself (`jobstats --json`). Neither has samples.
+//! the same), the JSON itself (`jobstats --json`), or the report that it prints. None has samples.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
@@ -18,12 +19,13 @@ use crate::model::ends::EndCause;
 /// Maximum size of the JSON of one job: a job of 10,000 nodes with eight GPUs each has 6 MB.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads the output of `sacct --parsable2`, with a header.
+/// Reads the output of `sacct`, with or without `--parsable2`, with a header.
 ///
 /// # Errors
 /// [`RunRecordError`], with the line.
 pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let text = String::from_utf8_lossy(bytes);
+    let text = piped(&text);
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, line)| line);
     let columns: Vec<&str> = header.trim_end_matches('|').split('|').map(str::trim).collect();
@@ -76,11 +78,29 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     Ok(RunRecord { tool: "sacct", series: Vec::new(), ends, remarks })
 }
 
+/// The text with `|` between the cells, where it has columns of fixed widths, which the line of dashes below the header shows.
+fn piped(text: &str) -> Cow<'_, str> {
+    let Some(dashes) = text.lines().nth(1).filter(|line| line.starts_with("---")) else { return text.into() };
+    let widths: Vec<usize> = dashes.split_whitespace().map(str::len).collect();
+    let mut all = String::with_capacity(text.len());
+    for (at, line) in text.lines().enumerate() {
+        let mut letters = line.chars();
+        for width in widths.iter().filter(|_| at != 1 && !line.is_empty()) {
+            all.extend(letters.by_ref().take(*width));
+            letters.next();
+            all.push('|');
+        }
+        all.push('\n');
+    }
+    all.into()
+}
+
 /// The cause that a state means; `CANCELLED by 1000` has a user.
 fn cause(state: &str) -> EndCause {
     match state.split([' ', '+']).next().unwrap_or_default() {
         "COMPLETED" => EndCause::Finished,
-        "OUT_OF_MEMORY" => EndCause::CgroupLimit,
+        // A column of the default width cuts it off.
+        "OUT_OF_MEMORY" | "OUT_OF_ME" => EndCause::CgroupLimit,
         "FAILED" | "BOOT_FAIL" => EndCause::Failed,
         "CANCELLED" | "TIMEOUT" | "DEADLINE" | "PREEMPTED" | "NODE_FAIL" | "REVOKED" => EndCause::Killed,
         _ => EndCause::Unknown,
@@ -142,12 +162,44 @@ fn summary(text: &[u8]) -> Option<Summary> {
     serde_json::from_slice(&json).ok()
 }
 
-/// Reads one summary of jobstats: its line, or its JSON.
+/// The heading of the report that jobstats prints.
+pub(super) const HEADING: &[u8] = b"Slurm Job Statistics";
+
+/// Reads that report: the state, and the memory of each node.
+fn printed(text: &str) -> RunEnd {
+    let mut end = RunEnd::new(String::new(), EndCause::Unknown);
+    let (mut nodes, mut is_memory) = (BTreeMap::new(), false);
+    for line in text.lines().map(str::trim) {
+        // Other tables of nodes follow.
+        is_memory = line.starts_with("CPU memory usage per node") || is_memory && !line.contains(" per node");
+        match line.split_once(": ").map(|(name, value)| (name, value.trim())) {
+            Some(("Job ID", job)) => end.run = format!("job {job}"),
+            Some(("State", state)) => end.cause = cause(state),
+            Some((name, value)) if is_memory && !name.starts_with("Total") => {
+                let amounts = value.split(' ').next().and_then(|amounts| amounts.split_once('/'));
+                let size = |text: &str| amount(text.strip_suffix('B').unwrap_or(text));
+                if let Some((used, total)) = amounts {
+                    nodes
+                        .insert(name.to_owned(), Node { used_memory: size(used), total_memory: size(total) });
+                }
+            }
+            _ => {}
+        }
+    }
+    Summary { nodes }.fill(&mut end);
+    end
+}
+
+/// Reads one summary of jobstats: its line, its JSON, or the report that it prints.
 ///
 /// # Errors
 /// [`RunRecordError`] where it is neither.
 pub(crate) fn jobstats(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii();
+    if text.windows(HEADING.len()).any(|window| window == HEADING) {
+        let ends = vec![printed(&String::from_utf8_lossy(text))];
+        return Ok(RunRecord { tool: "jobstats", ends, ..RunRecord::default() });
+    }
     let summary = if text.starts_with(b"{") { serde_json::from_slice(text).ok() } else { summary(text) };
     let problem = "not a summary of jobstats (JS1: and base64 of gzip of JSON, or the JSON)";
     let summary = summary.ok_or(RunRecordError::At { offset: 0, problem })?;

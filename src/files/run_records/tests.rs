@@ -183,6 +183,20 @@ fn the_console_tells_the_end() {
     let fragmented =
         "CUDA out of memory. Tried to allocate 1.00 GiB. 2.00 GiB is reserved by PyTorch but unallocated.\n";
     assert_eq!(cause(fragmented, Some(1)), EndCause::GpuFragmentation);
+    let beside = "CUDA out of memory. Tried to allocate 388.00 MiB. GPU 0 has a total capacty of 79.11 GiB of which 183.38 MiB \
+        is free. Process 7 has 59.02 GiB memory in use. Including non-PyTorch memory, this process has 19.86 GiB memory in use. \
+        Of the allocated memory 16.55 GiB is allocated by PyTorch, and 688.21 MiB is reserved by PyTorch but unallocated.\n";
+    assert_eq!(cause(beside, Some(1)), EndCause::GpuNeighbor);
+    assert_eq!(cause(&beside.replace("19.86 GiB", "78.86 GiB"), Some(1)), EndCause::GpuFragmentation);
+    // An allocation that failed, was caught, and did not end the run.
+    let bar = |step: u32| format!("{step}%|# | {step}/100 [00:10<01:00,  1.00it/s]\r");
+    let caught = format!("{}{}", bar(3), trace(""));
+    assert_eq!(cause(&caught, Some(1)), EndCause::GpuMemory);
+    assert_eq!(cause(&format!("{caught}{}", bar(4)), Some(1)), EndCause::GpuMemory, "a bar of another rank");
+    assert_eq!(cause(&format!("{caught}{}ValueError: x\n", bar(9)), Some(1)), EndCause::Failed);
+    let interrupt = "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyboardInterrupt\n";
+    assert_eq!(cause(interrupt, Some(255)), EndCause::Killed);
+    assert_eq!(cause(&format!("{interrupt}Traceback (most recent call last):\n"), Some(1)), EndCause::Failed);
 }
 
 #[test]
@@ -210,6 +224,36 @@ fn other_tools_are_read() {
         memory of GPU 0 (GPU): 3 of Some(85520809984.0), 73610035200
         memory of GPU 1 (GPU): 1 of Some(85520809984.0), 4194304
         the last line is incomplete, and was ignored"#]],
+    );
+    let smi = String::from_utf8(fixture("nvidia-smi.csv")).unwrap();
+    let units: Vec<u16> = std::iter::once(0xfeff).chain(smi.encode_utf16()).collect();
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        let wide: Vec<u8> = units.iter().flat_map(|unit| order(*unit)).collect();
+        assert_eq!(shown("x", &wide), shown("x", smi.as_bytes()));
+    }
+    // As sacct writes without --parsable2.
+    let columns = "JobID             State ExitCode     MaxRSS     ReqMem \n------------ ---------- -------- ---------- ---------- \n\
+        4711         OUT_OF_ME+    0:125                   64G \n4711.batch   OUT_OF_ME+    0:125     67000K            \n\
+        4712          COMPLETED      0:0                    8G \n";
+    check(
+        "x",
+        columns.as_bytes(),
+        expect![[r#"
+        sacct
+        CgroupLimit step None of None in None, code None, memory (Some(68608000), Some(68719476736))
+        Finished step None of None in None, code Some(0), memory (None, Some(8589934592))"#]],
+    );
+    // The layout of jobstats.py.
+    let stats = "========\n      Slurm Job Statistics\n========\n         Job ID: 39798795\n          State: OUT_OF_MEMORY\n\n  \
+        CPU memory usage per node - used/allocated\n      a1: 7.5GB/128.0GB (335.5MB/5.3GB per core of 24)\n      \
+        a2: 127.5GB/128.0GB (5.3GB/5.3GB per core of 24)\n  Total used/allocated: 135GB/256.0GB (2.8GB/5.3GB per core of 48)\n\n  \
+        GPU memory usage per node - maximum used/total\n      a1 (GPU 0): 39.9GB/40.0GB (99.8%)\n";
+    check(
+        "x",
+        stats.as_bytes(),
+        expect![[r#"
+        jobstats
+        CgroupLimit step None of None in None, code None, memory (Some(136902082560), Some(137438953472))"#]],
     );
     check(
         "sacct.txt",

@@ -37,6 +37,7 @@ fn sentence(end: &RunEnd) -> String {
     let mut text = if end.run.is_empty() { String::new() } else { format!("{}: ", escaped(&end.run)) };
     text.push_str(match end.cause {
         EndCause::GpuMemory => "out of GPU memory",
+        EndCause::GpuNeighbor => "out of GPU memory, of which other processes held a tenth or more",
         EndCause::GpuFragmentation => {
             "out of GPU memory, because the free memory that the allocator held was in blocks that were too small"
         }
