@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::analyzers::replay;
 use crate::cluster;
-use crate::files::{older_logs, parameters, pickle, snapshot};
+use crate::files::{older_logs, parameters, pickle, run_records, snapshot};
 use crate::formats::{log_lines, messages, rank_environment};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
@@ -252,6 +252,7 @@ targets! {
     }
     /// A recorded series, and all that is said of it.
     series_csv(bytes) {
+        let _ = csv::read_all("fuzz", bytes);
         if let Ok(series) = csv::read("fuzz", bytes) {
             let options = replay::Options { limit: None, horizons: vec![60.0], every: 3, gpu: false };
             for replayed in replay::replay(&series, &options) {
@@ -267,6 +268,16 @@ targets! {
         let ranges = ranges.map(|range| prometheus::series(&range.labels, range.points)).collect();
         for found in [Some(ranges), report::read(bytes).ok()].into_iter().flatten() {
             for series in found {
+                assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
+            }
+        }
+    }
+    /// What trackers and schedulers recorded of runs, by each reader.
+    run_records(bytes) {
+        let _ = run_records::Format::of(bytes);
+        for format in run_records::Format::ALL {
+            let record = format.read("memory_bytes", bytes).unwrap_or_default();
+            for series in record.series {
                 assert!(series.rows.is_sorted_by(|one, next| one.at < next.at), "times that do not rise");
             }
         }

@@ -3,7 +3,7 @@
 use memwarden::model::printable::is_hidden;
 use memwarden::plot::{self, Band, Baseline, Chart, Limit, Line, Panel, TimeAxis, Unit};
 
-use super::score::{Case, Said};
+use super::score::{Case, Judged, Said};
 
 /// Draws a trace with the assessments of one method.
 pub(crate) fn draw(case: &Case, said: &[Said]) -> String {
@@ -44,6 +44,36 @@ pub(crate) fn draw(case: &Case, said: &[Said]) -> String {
         panels: vec![memory, left, probability],
     };
     plot::svg::render(&plot::draw(&chart, 1000, 900, &plot::Theme::LIGHT), is_hidden)
+}
+
+/// The number of false warnings of each method while healthy GPUs are watched, one after another.
+pub(crate) fn false_warnings(methods: &[(&str, Vec<Judged>)]) -> String {
+    let line = |(name, judged): &(&str, Vec<Judged>)| {
+        let (mut days, mut count, mut points) = (0.0, 0.0, vec![(0.0, Some(0.0))]);
+        for judged in judged.iter().filter(|judged| judged.is_healthy()) {
+            count += f64::from(u32::try_from(judged.false_warnings().count()).unwrap_or(u32::MAX));
+            days += judged.days();
+            points.push((days * 86_400.0, Some(count)));
+        }
+        Line { name: (*name).to_owned(), points }
+    };
+    let mut lines: Vec<Line> = methods.iter().map(line).collect();
+    let shown =
+        ["memwarden", "predict_linear, 120 samples", "level of 95 % (MindRLHF)", "LoRA memory debugger"];
+    lines.retain(|line| shown.contains(&line.name.as_str()));
+    let chart = Chart {
+        title: "False warnings on real training runs".to_owned(),
+        subtitle: "all GPUs of runs that did not end out of memory, one after another".to_owned(),
+        time: TimeAxis::Elapsed,
+        panels: vec![Panel {
+            title: "warnings since the begin".to_owned(),
+            unit: Unit::Other(String::new()),
+            lines,
+            baseline: Baseline::Zero,
+            ..Panel::default()
+        }],
+    };
+    plot::svg::render(&plot::draw(&chart, 900, 400, &plot::Theme::LIGHT), is_hidden)
 }
 
 /// The stretches in alarm.

@@ -19,7 +19,10 @@ use std::path::{Path, PathBuf};
 use ablation::Set;
 use forecast::Rules;
 use methods::{Assess, Method};
-use score::{Case, Judged, Table};
+use score::{Case, EVERY, Judged, Label, Table};
+
+/// The name of the set of real runs.
+const REAL: &str = "real training runs";
 
 const USAGE: &str = "\
 usage: cargo bench --bench forecast_benchmark -- [OPTION...]
@@ -34,7 +37,9 @@ usage: cargo bench --bench forecast_benchmark -- [OPTION...]
   --nulls N         the null tests, N series of each kind
   --ends            how soon the end of growth is seen
   --without NAME    what a rule buys: the columns without it, on all sets; may be repeated; \"all\" is every rule; \"a,b\" is both
-  --real DIR        with --without: real training runs of a folder too
+  --real DIR        real training runs of another folder with labels.csv
+  --real-chart FILE draw the false warnings on the real runs
+  --build LOCAL     make the folder of real runs again, from copies of the repositories in its manifest.csv
 ";
 
 /// What was asked for.
@@ -50,12 +55,15 @@ struct Asked {
     nulls: Option<u64>,
     ends: bool,
     without: Vec<String>,
-    real: Option<PathBuf>,
+    real: PathBuf,
+    real_chart: Option<PathBuf>,
+    build: Option<PathBuf>,
 }
 
 fn asked() -> Result<Asked, String> {
-    let mut asked = Asked { simulated: 400, ..Asked::default() };
-    asked.traces.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/forecast_benchmark/traces"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/forecast_benchmark");
+    let mut asked = Asked { simulated: 400, real: here.join("runs"), ..Asked::default() };
+    asked.traces.push(here.join("traces"));
     // Cargo adds `--bench`.
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
@@ -72,7 +80,9 @@ fn asked() -> Result<Asked, String> {
             "--nulls" => asked.nulls = Some(number(value()?)?),
             "--ends" => asked.ends = true,
             "--without" => asked.without.push(value()?),
-            "--real" => asked.real = Some(value()?.into()),
+            "--real" => asked.real = value()?.into(),
+            "--real-chart" => asked.real_chart = Some(value()?.into()),
+            "--build" => asked.build = Some(value()?.into()),
             _ => return Err(USAGE.to_owned()),
         }
     }
@@ -89,6 +99,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ends::print();
         return Ok(());
     }
+    if let Some(local) = &asked.build {
+        return real::build(local, &asked.real);
+    }
     if !asked.without.is_empty() {
         return without(&asked);
     }
@@ -103,13 +116,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let seeds = asked.seed..asked.seed + asked.simulated;
         sets.push(("simulated".to_owned(), seeds.map(simulate::simulated).collect()));
     }
+    sets.push((REAL.to_owned(), real::load(&asked.real)));
     for (name, cases) in &sets {
         println!("{} traces: {name}", cases.len());
-        let mut tables = Vec::new();
+        let (mut tables, mut false_warnings) = (Vec::new(), Vec::new());
         for method in &methods {
             let judged = judged(&method.assess, cases);
             if asked.per_trace {
                 per_trace(method, &judged);
+            }
+            if let (Some(file), true) = (&asked.real_chart, name == REAL) {
+                false_warnings
+                    .push((method.name.as_str(), judged.iter().map(|(judged, _)| judged.clone()).collect()));
+                std::fs::write(file, chart::false_warnings(&false_warnings))?;
             }
             tables.push((method.name.as_str(), score::table(&judged.iter().collect::<Vec<_>>())));
         }
@@ -125,6 +144,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Minimum number of samples of a real series by which rules are judged.
+const LEAST_REAL: usize = 60;
+
 /// Prints what rules buy.
 fn without(asked: &Asked) -> Result<(), Box<dyn std::error::Error>> {
     let every = asked.without.iter().any(|name| name == "all");
@@ -137,13 +159,9 @@ fn without(asked: &Asked) -> Result<(), Box<dyn std::error::Error>> {
     for folder in &asked.traces {
         sets.push(Set::Cases(folder.display().to_string(), traces::load(folder)));
     }
-    match asked.real.as_deref() {
-        Some(folder) if folder.join("labels.csv").exists() => {
-            sets.push(Set::Cases("real".to_owned(), real::load(folder)));
-        }
-        Some(folder) => println!("skipped: {} has no real runs", folder.display()),
-        None => println!("skipped: the real runs (--real DIR)"),
-    }
+    let healthy = |case: &Case| case.label == Label::Flat && case.rows.len() >= LEAST_REAL;
+    let real = real::load(&asked.real).into_iter().filter(healthy);
+    sets.push(Set::Cases("real".to_owned(), real.map(|case| Case { every: EVERY, ..case }).collect()));
     if asked.simulated > 0 {
         sets.extend(ablation::simulated(asked.simulated, asked.seed));
     }

@@ -8,7 +8,7 @@ use forecast::{LeakState, Rules};
 use memwarden::analyzers::replay;
 use memwarden::model::series::Row;
 
-use super::score::{Case, EVERY, HORIZON, Said};
+use super::score::{Case, HORIZON, Said};
 
 const NEVER: [f64; 3] = [f64::INFINITY; 3];
 
@@ -60,7 +60,7 @@ fn run(words: &[String], case: &Case) -> Vec<Said> {
         word.replace("{file}", &path.to_string_lossy())
             .replace("{limit}", &format!("{:.0}", case.limit))
             .replace("{horizon}", &(HORIZON * case.unit()).to_string())
-            .replace("{every}", &EVERY.to_string())
+            .replace("{every}", &case.every.to_string())
     };
     let mut filled = words.iter().map(filled);
     let program = filled.next().expect("a command has a word");
@@ -125,7 +125,7 @@ fn each(assess: impl Fn(&[Row], &Case) -> Said + Send + Sync + 'static) -> Asses
 /// The numbers of samples after which there is an assessment.
 fn ends(case: &Case) -> impl Iterator<Item = usize> {
     let all = case.rows.len();
-    (1..=all).filter(move |end| end % EVERY == 0 || *end == all)
+    (1..=all).filter(move |end| end % case.every == 0 || *end == all)
 }
 
 fn last(rows: &[Row]) -> Row {

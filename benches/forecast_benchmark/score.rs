@@ -3,12 +3,16 @@
 //! All times scale with the sampling interval: a unit is two intervals, so that series of any interval are judged
 //! alike. A method makes one assessment after every tenth sample.
 
+use std::collections::BTreeMap;
+
 use memwarden::model::series::Row;
 
 /// Samples from one assessment to the next.
 pub(crate) const EVERY: usize = 10;
 /// The horizon of the probability, in units.
 pub(crate) const HORIZON: f64 = 60.0;
+/// Seconds in a day.
+const DAY: f64 = 86_400.0;
 /// The limit of a healthy series in the second run, as a multiple of its maximum.
 const NEAR: f64 = 1.02;
 
@@ -27,6 +31,10 @@ pub(crate) enum Label {
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) name: String,
+    /// The run on the node that it is from; a run has a series for each GPU.
+    pub(crate) node: String,
+    /// Samples from one assessment to the next.
+    pub(crate) every: usize,
     /// How it was made: recorded, public or simulated.
     pub(crate) origin: String,
     pub(crate) label: Label,
@@ -83,9 +91,45 @@ pub(crate) struct Judged {
     false_tte: f64,
     pub(crate) false_warn: Vec<bool>,
     chances: Vec<(f64, bool)>,
+    node: String,
+    /// Times of the assessments, and whether the probability was at least 0.5.
+    warnings: Vec<(f64, bool)>,
+    /// When the limit is reached; infinite if never.
+    limit_at: f64,
+    unit: f64,
+}
+
+/// The times at which warnings begin.
+fn begins(warnings: &[(f64, bool)]) -> impl Iterator<Item = f64> {
+    let before = std::iter::once(false).chain(warnings.iter().map(|(_, warned)| *warned));
+    warnings.iter().zip(before).filter(|((_, warned), before)| *warned && !before).map(|((at, _), _)| *at)
+}
+
+fn days(warnings: &[(f64, bool)]) -> f64 {
+    warnings.last().zip(warnings.first()).map_or(0.0, |((last, _), (first, _))| (last - first) / DAY)
 }
 
 impl Judged {
+    /// Whether its series did not end out of memory.
+    pub(crate) fn is_healthy(&self) -> bool {
+        !self.growing
+    }
+
+    /// When false warnings begin.
+    pub(crate) fn false_warnings(&self) -> impl Iterator<Item = f64> {
+        begins(&self.warnings).filter(|at| !self.is_right_warning(*at))
+    }
+
+    /// Days that it was watched.
+    pub(crate) fn days(&self) -> f64 {
+        days(&self.warnings)
+    }
+
+    /// Whether exhaustion follows within two horizons.
+    fn is_right_warning(&self, at: f64) -> bool {
+        self.limit_at - at <= 2.0 * HORIZON * self.unit
+    }
+
     /// Whether the final verdict is right.
     pub(crate) fn is_right(&self) -> bool {
         self.is_final == self.growing
@@ -142,6 +186,10 @@ pub(crate) fn judge(case: &Case, said: &[Said]) -> Judged {
         flat: case.label == Label::Flat,
         is_final: share(said[said.len() - tail..].iter().map(|said| said.leak)) > 0.5,
         on: share(said.iter().map(|said| said.leak)),
+        node: case.node.clone(),
+        warnings: said.iter().map(|said| (said.at, said.p >= 0.5)).collect(),
+        limit_at,
+        unit,
         chances: said
             .iter()
             .map(|said| (said.p, case.label == Label::Growing && limit_at - said.at <= HORIZON * unit))
@@ -230,6 +278,7 @@ pub(crate) fn table(judged: &[&(Judged, Option<Judged>)]) -> Table {
     columns.push(("false_near", warns(&near)));
     columns.push(("false_flat", mean(of(true).map(|judged| judged.false_tte))));
     columns.push(("false_bnd", mean(of(false).map(|judged| judged.false_tte))));
+    columns.extend(per_day(&all, &healthy));
     let chances = || all.iter().flat_map(|judged| judged.chances.iter());
     let came = |came: bool| f64::from(u8::from(came));
     columns.push(("brier", mean(chances().map(|(p, real)| (p - came(*real)).powi(2)))));
@@ -237,4 +286,33 @@ pub(crate) fn table(judged: &[&(Judged, Option<Judged>)]) -> Table {
     columns.push(("top_p", mean(chances().filter(|(p, _)| *p >= 0.8).map(|(p, _)| *p))));
     columns.push(("top_freq", share(chances().filter(|(p, _)| *p >= 0.8).map(|(_, real)| *real))));
     Table { columns }
+}
+
+/// How often a person is called without need, for each GPU and each node, and the share of calls with need.
+#[expect(clippy::cast_precision_loss, reason = "counts")]
+fn per_day(all: &[&Judged], healthy: &[&Judged]) -> [(&'static str, f64); 3] {
+    let rate = |count: usize, days: f64| if days > 0.0 { count as f64 / days } else { 0.0 };
+    let gpu = rate(
+        healthy.iter().map(|judged| begins(&judged.warnings).count()).sum(),
+        healthy.iter().map(|judged| judged.days()).sum(),
+    );
+    // A node warns while any of its GPUs does.
+    let mut nodes: BTreeMap<&str, BTreeMap<u64, bool>> = BTreeMap::new();
+    for judged in healthy {
+        let node = nodes.entry(&judged.node).or_default();
+        for (at, warned) in &judged.warnings {
+            // Times are not negative, so that their bits are in their order.
+            *node.entry(at.to_bits()).or_default() |= warned;
+        }
+    }
+    let nodes: Vec<Vec<(f64, bool)>> = nodes
+        .values()
+        .map(|node| node.iter().map(|(at, warned)| (f64::from_bits(*at), *warned)).collect())
+        .collect();
+    let node =
+        rate(nodes.iter().map(|node| begins(node).count()).sum(), nodes.iter().map(|node| days(node)).sum());
+    let warnings: usize = all.iter().map(|judged| begins(&judged.warnings).count()).sum();
+    let wrong: usize = all.iter().map(|judged| judged.false_warnings().count()).sum();
+    let right = if warnings > 0 { (warnings - wrong) as f64 / warnings as f64 } else { f64::NAN };
+    [("gpu_day", gpu), ("node_day", node), ("alarm_prec", right)]
 }

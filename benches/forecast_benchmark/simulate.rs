@@ -2,7 +2,7 @@
 
 use memwarden::model::series::Row;
 
-use super::score::{Case, Label};
+use super::score::{Case, EVERY, Label};
 
 const MB: f64 = 1e6;
 const TAU: f64 = std::f64::consts::TAU;
@@ -281,8 +281,11 @@ pub(crate) fn of_length(seed: u64, times: u32) -> Case {
         if label == Label::Growing { highest(&rows[..part]) } else { (1.25 * highest(&rows)).floor() };
     let reached = rows.iter().find(|row| row.used >= limit).map_or(f64::INFINITY, |row| row.at);
     let plateau = if growth == Growth::Saturating { stop * 0.8 } else { stop };
+    let name = format!("{seed}-{growth:?}-{texture:?}-{samples}x{interval}").to_lowercase();
     Case {
-        name: format!("{seed}-{growth:?}-{texture:?}-{samples}x{interval}").to_lowercase(),
+        node: name.clone(),
+        name,
+        every: EVERY,
         origin: "simulated".to_owned(),
         label,
         interval,
@@ -353,7 +356,9 @@ pub(crate) fn null(kind: &str, samples: u32, seed: u64) -> Case {
         rows.push(Row { at, used: ((500.0 + value) * MB).max(0.0), ..Row::default() });
     }
     Case {
+        node: format!("{kind} {samples} {seed}"),
         name: format!("{kind} {samples} {seed}"),
+        every: EVERY,
         origin: "simulated".to_owned(),
         label: Label::Flat,
         interval: 0.5,

@@ -5,7 +5,7 @@ use std::path::Path;
 use memwarden::recording::cells::Rows;
 use memwarden::recording::csv;
 
-use super::score::{Case, Label};
+use super::score::{Case, EVERY, Label};
 
 /// The labeled traces of a folder. Its `labels.csv` has the columns file, label (leak, oom, flat, bounded; others are
 /// left out), origin, dt_s, duration_s, limit_bytes, t_limit_s, onset_s and t_plateau_s.
@@ -31,6 +31,8 @@ pub(crate) fn load(folder: &Path) -> Vec<Case> {
         let series =
             csv::read(&cells[0], &read(&folder.join(&cells[0]))).unwrap_or_else(|error| panic!("{error}"));
         cases.push(Case {
+            node: cells[0].to_owned(),
+            every: EVERY,
             name: cells[0].trim_end_matches(".csv").to_owned(),
             origin: cells[2].to_owned(),
             label,

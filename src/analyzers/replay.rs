@@ -19,7 +19,7 @@ pub struct Options {
     pub horizons: Vec<f64>,
     /// Samples from one assessment to the next, at least 1.
     pub every: usize,
-    /// Whether it is the memory of a GPU, all of which an allocator may have reserved on purpose.
+    /// Whether it is the memory of a GPU, where the series does not say so.
     pub gpu: bool,
 }
 
@@ -41,7 +41,8 @@ pub fn replay(series: &Series, options: &Options) -> Vec<ReplayedAssessment> {
     let every = options.every.max(1);
     let horizons: Vec<f64> = options.horizons.iter().copied().chain(RULES).collect();
     let (mut tracker, mut rules) = (Tracker::new(), Rules::default());
-    let subject = if options.gpu { Subject::gpu(&"".into(), &"".into()) } else { Subject::host() };
+    let subject =
+        if options.gpu || series.gpu { Subject::gpu(&"".into(), &"".into()) } else { Subject::host() };
     let begin = series.rows.first().map_or(0.0, |row| row.at);
     let mut assessments = Vec::with_capacity(series.rows.len() / every + 1);
     for (i, row) in series.rows.iter().enumerate() {

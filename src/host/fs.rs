@@ -95,7 +95,7 @@ pub fn read_bounded(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Opens a regular file without waiting for anybody.
-fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
         // Opening a FIFO would block, and a device has no end.
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));

@@ -6,6 +6,7 @@ pub mod acknowledged;
 pub mod analyzer;
 pub mod attention;
 pub mod checkpoint;
+pub mod checksum;
 pub mod desc;
 pub mod ends;
 pub mod error_chain;

@@ -20,6 +20,8 @@ pub struct Row {
 pub struct Series {
     /// Its origin, for display.
     pub name: String,
+    /// Whether it is the memory of a GPU, all of which an allocator may have reserved on purpose.
+    pub gpu: bool,
     /// Its rows, in ascending order of time.
     pub rows: Vec<Row>,
     /// Corrections made while reading.
@@ -45,6 +47,6 @@ impl Series {
             }
         }
         let remark = format!("{left_out} points that are not amounts, or out of order, were ignored");
-        Self { name, rows, remarks: Vec::from_iter((left_out > 0).then_some(remark)) }
+        Self { name, gpu: false, rows, remarks: Vec::from_iter((left_out > 0).then_some(remark)) }
     }
 }

@@ -13,6 +13,8 @@ const LARGEST: f64 = 9_007_199_254_740_992.0;
 /// The columns that are read.
 const COLUMNS: [&str; 5] = ["bytes", "limit", "anon", "shmem", "alloc"];
 
+const NO_COLUMN: &str = "there is no column bytes";
+
 /// The reason why a file is not a recorded series.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
@@ -38,7 +40,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
         }
     }
     let [Some(used), limit, anon, shmem, allocated] = found else {
-        return Err(wrong("there is no column bytes".to_owned()));
+        return Err(wrong(NO_COLUMN.to_owned()));
     };
     let mut series = Series { name: name.to_owned(), ..Series::default() };
     for (place, at) in table.times.iter().copied().enumerate() {
@@ -62,6 +64,32 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
     remark(&mut series, unknown, "without a value left out");
     put_in_order(&mut series);
     Ok(series)
+}
+
+/// What a column `NAME_bytes` counts the used bytes of.
+fn used(column: &str) -> Option<&str> {
+    column.strip_suffix("_bytes").filter(|name| !matches!(*name, "available" | "free" | "limit" | "total"))
+}
+
+/// Reads every series of a file: that of the column `bytes`, or one of each column `NAME_bytes` of used memory.
+///
+/// # Errors
+/// [`CsvError`], as [`read`].
+pub fn read_all(name: &str, bytes: &[u8]) -> Result<Vec<Series>, CsvError> {
+    let one = match read(name, bytes) {
+        Err(error) if error.problem == NO_COLUMN => Err(error),
+        other => return other.map(|series| vec![series]),
+    };
+    let table = match columns::read(bytes, |column| used(column).is_some()) {
+        Ok(table) if !table.columns.is_empty() => table,
+        _ => return one,
+    };
+    let series = table.columns.into_iter().map(|column| {
+        let what = used(&column.name).unwrap_or_default();
+        let points = table.times.iter().copied().zip(column.values);
+        Series { gpu: what.starts_with("gpu"), ..Series::of_points(format!("{name}: {what}"), None, points) }
+    });
+    Ok(series.filter(|series| !series.rows.is_empty()).collect())
 }
 
 fn remark(series: &mut Series, rows: usize, what: &str) {
@@ -164,6 +192,19 @@ mod tests {
         check(b"0,1\n7\n", expect!["run.csv: line 2: 1 cells, but the header has 2"]);
         check(b"0,1\n1,\xFF\n", expect!["run.csv: line 2: not UTF-8 text"]);
         check(b"0,1\n1,\"2\n3,4\n", expect!["run.csv: line 2: a quotation mark is opened and never closed"]);
+    }
+
+    #[test]
+    fn columns_of_several_devices_are_series() {
+        let text = b"t_s,gpu0_bytes,gpu1_bytes,available_bytes,rss_bytes\n0,5,,9,2\n1,6,,8,2\n";
+        let found = read_all("run.csv", text).unwrap();
+        let shown: Vec<_> =
+            found.iter().map(|series| (series.name.as_str(), series.gpu, series.rows.len())).collect();
+        assert_eq!(shown, [("run.csv: gpu0", true, 2), ("run.csv: rss", false, 2)]);
+        assert_eq!(read_all("run.csv", b"t_s,bytes,gpu0_bytes\n0,5,6\n").unwrap()[0].rows[0].used, 5.0);
+        let error = |text: &[u8]| read_all("run.csv", text).unwrap_err().to_string();
+        assert_eq!(error(b"t_s,free_bytes\n0,1\n"), "run.csv: there is no column bytes");
+        assert_eq!(error(b"t_s,bytes\n0,x\n"), "run.csv: line 2, column bytes: \"x\" is not a number");
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Reads recorded series from files and from a Prometheus server.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,29 +8,41 @@ use anyhow::{Context as _, bail};
 
 use crate::cli::fetch::{self, Fetcher};
 use crate::cluster;
+use crate::files::run_records::{self, RunRecord};
 use crate::host::{clock, fs};
 use crate::model::format;
 use crate::model::series::Series;
 use crate::recording::{csv, prometheus, report};
 
-/// Maximum size of a file in bytes: it is read into memory.
-const LARGEST_FILE: u64 = 1 << 30;
+/// Maximum size in bytes of a file that is read into memory.
+const LARGEST_FILE: u64 = run_records::LARGEST_TEXT;
 
 /// Prometheus answers at most 11,000 points a series and query (`web/api/v1/api.go`).
 const POINTS: f64 = 10_000.0;
 
-/// The series in a file: one of a CSV file, all of a report's.
-pub(super) fn file(path: &Path) -> anyhow::Result<Vec<Series>> {
+/// What a file has: one series of a CSV file, all of a report's, and those of a recorded run with its end.
+pub(super) fn file(path: &Path) -> anyhow::Result<RunRecord> {
     let name = path.display().to_string();
-    let bytes = fs::read_bounded(path, LARGEST_FILE).with_context(|| format!("cannot read {name}"))?;
+    let cannot = || format!("cannot read {name}");
+    let mut file = fs::open_regular(path).with_context(cannot)?;
+    let mut front = Vec::new();
+    (&mut file).take(run_records::FRONT as u64).read_to_end(&mut front).with_context(cannot)?;
+    if let Some(format) = run_records::Format::of(&front) {
+        let mut record = format.read(&name, front.as_slice().chain(file)).with_context(|| name.clone())?;
+        for series in &mut record.series {
+            series.name = format!("{name}: {}", series.name);
+        }
+        return Ok(record);
+    }
+    let bytes = fs::read_bounded(path, LARGEST_FILE).with_context(cannot)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
-        let found = report::read(&bytes).with_context(|| name.clone())?;
-        if found.is_empty() {
+        let series = report::read(&bytes).with_context(|| name.clone())?;
+        if series.is_empty() {
             bail!("{name}: the report has no series that counts bytes");
         }
-        return Ok(found);
+        return Ok(RunRecord { series, ..RunRecord::default() });
     }
-    Ok(vec![csv::read(&name, &bytes)?])
+    Ok(RunRecord { series: csv::read_all(&name, &bytes)?, ..RunRecord::default() })
 }
 
 /// A range query to a Prometheus server; times in seconds.

@@ -13,13 +13,15 @@ use crate::analyzers::replay::{Options, replay};
 use crate::cli::output::Output;
 use crate::cli::picture as drawing;
 use crate::config;
-use crate::model::series::Series;
-use crate::report::replay::{self as replay_report, picture};
+use crate::files::run_records::RunRecord;
+use crate::report::replay::{self as replay_report, ends, picture};
 
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
 ///
-/// FILE is CSV (`t_s,bytes[,limit]`, or named columns: t_s, bytes, limit, anon, shmem, alloc), or a report that memwarden
-/// wrote as JSON; --prometheus queries a server instead. The leak verdict uses the column `alloc` if present, else
+/// FILE is CSV (`t_s,bytes[,limit]`, or named columns: t_s, bytes, limit, anon, shmem, alloc), a report that memwarden
+/// wrote as JSON, a run file of W&B (.wandb), a TensorBoard event file, an MLflow metric file, the CSV of nvidia-smi, the JSON
+/// of gpustat, or the output of `sacct --parsable2` or jobstats; --prometheus queries a server instead. If the file tells how
+/// a run ended, by its console, exit code or state, that is shown first. The leak verdict uses the column `alloc` if present, else
 /// `anon` and `shmem`, else `bytes`; the forecast compares `bytes` with the limit. The same input always gives the same
 /// output. Exit codes: 0 success, 1 an error.
 #[derive(Debug, clap::Args)]
@@ -27,10 +29,12 @@ use crate::report::replay::{self as replay_report, picture};
   memwarden replay run.csv --limit 16GiB
   memwarden replay run.csv --limit 16GiB --horizon 15m --assess-every 10 --output assessments.csv
   memwarden replay run.csv --limit 16GiB --plot run.svg
+  memwarden replay wandb/*/run-*.wandb --plot runs.svg
+  nvidia-smi --query-gpu=timestamp,index,memory.used,memory.total --format=csv -l 5 >gpus.csv; memwarden replay gpus.csv
   memwarden replay --gpu --prometheus http://localhost:9090 --since 30d --limit 80GiB \\
       --query 'memwarden_gpu_memory_used_bytes{gpu=\"0\"}'")]
 pub(super) struct Args {
-    /// File with recorded series: CSV or a report of memwarden.
+    /// File with recorded series, or with the end of a run.
     #[arg(required_unless_present = "prometheus", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// URL of a Prometheus server to query, such as http://host:9090.
@@ -92,16 +96,25 @@ impl Args {
             gpu: self.gpu,
         };
         let (mut text, mut table) = (String::new(), Vec::new());
-        let mut reports = Vec::new();
+        let (mut reports, mut ends) = (Vec::new(), Vec::new());
         let mut drawn = Vec::new();
-        for (i, series) in self.series()?.into_iter().enumerate() {
+        let mut recorded = Vec::new();
+        for (name, record) in self.records()? {
+            ends::write(&mut text, &name, &record, self.output.page());
+            recorded.extend(record.series);
+            ends.extend(record.ends.into_iter().map(|end| ends::report(&name, end)));
+        }
+        if self.plot.is_some() && recorded.is_empty() {
+            bail!("there is no series to draw");
+        }
+        for (i, series) in recorded.into_iter().enumerate() {
             let replayed = replay(&series, &options);
             match format {
                 Format::Csv if i > 0 => bail!("--format csv is for one series, and there are several"),
                 Format::Csv => replay_report::rows(&mut table, &replayed)?,
                 Format::Json => reports.push(replay_report::report(&series, &replayed, self.horizon)),
                 Format::Text => {
-                    if i > 0 {
+                    if !text.is_empty() {
                         text.push('\n');
                     }
                     replay_report::text::write(
@@ -122,9 +135,11 @@ impl Args {
         }
         match format {
             Format::Json => {
-                self.output.value(
-                    &serde_json::json!({ "schema_version": replay_report::SCHEMA_VERSION, "series": reports }),
-                )?;
+                self.output.value(&serde_json::json!({
+                    "schema_version": replay_report::SCHEMA_VERSION,
+                    "ends": ends,
+                    "series": reports,
+                }))?;
             }
             Format::Text => self.output.colored(&text)?,
             Format::Csv => self.output.rows(&String::from_utf8_lossy(&table))?,
@@ -134,17 +149,14 @@ impl Args {
 }
 
 impl Args {
-    /// The series to replay, of all files in their order or of the server.
-    fn series(&self) -> anyhow::Result<Vec<Series>> {
+    /// What to replay, by the names of the files in their order, or of the server.
+    fn records(&self) -> anyhow::Result<Vec<(String, RunRecord)>> {
         if let Some((url, query)) = self.prometheus.clone().zip(self.query.clone()) {
             let (since, until, step) = (self.since, self.until, self.step);
-            return input::server(&input::PrometheusRange { url, query, since, until, step });
+            let series = input::server(&input::PrometheusRange { url, query, since, until, step })?;
+            return Ok(vec![(String::new(), RunRecord { series, ..RunRecord::default() })]);
         }
-        let mut all = Vec::new();
-        for file in &self.files {
-            all.extend(input::file(file)?);
-        }
-        Ok(all)
+        self.files.iter().map(|file| Ok((file.display().to_string(), input::file(file)?))).collect()
     }
 }
 

@@ -69,7 +69,8 @@ pub fn find(line: &str) -> Option<Oom> {
             unallocated: reserved.zip(allocated).and_then(|(held, used)| held.checked_sub(used)),
         });
     }
-    let capacity = after(rest, "total capacity of ");
+    // PyTorch 2.1 misspells it.
+    let capacity = after(rest, "total capacity of ").or_else(|| after(rest, "total capacty of "));
     Some(Oom {
         gpu: after(rest, ". GPU ").and_then(number),
         tried,

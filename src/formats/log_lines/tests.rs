@@ -209,12 +209,15 @@ fn flagscale() {
     );
 }
 
+/// PyTorch 2.1 misspells the capacity.
+const MISSPELLED: &str = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 388.00 MiB. GPU 0 has a total capacty of 79.11 GiB of which 183.38 MiB is free. Process 3616714 has 59.02 GiB memory in use. Including non-PyTorch memory, this process has 19.86 GiB memory in use. Of the allocated memory 16.55 GiB is allocated by PyTorch, and 688.21 MiB is reserved by PyTorch but unallocated.";
 const NEW: &str = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU  has a total capacity of 44.34 GiB of which 160.81 MiB is free. Process 47694 has 44.17 GiB memory in use. Of the allocated memory 43.36 GiB is allocated by PyTorch, and 396.27 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
 
 #[test]
 fn out_of_memory() {
     let shown: String = [
         NEW,
+        MISSPELLED,
         "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 23.55 GiB of which 1.65 GiB is free. Process 5906 has 293.38 MiB memory in use. Including non-PyTorch memory, this process has 21.22 GiB memory in use. 20.00 GiB allowed; Of the allocated memory 20.04 GiB is allocated by PyTorch, with 1.00 GiB allocated in private pools (e.g., CUDA Graphs), and 903.34 MiB is reserved by PyTorch but unallocated.",
         "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.15 GiB total capacity; 74.00 GiB already allocated; 1.18 GiB free; 77.50 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb",
         "RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB (NPU 7; 60.97 GiB total capacity; 58.00 GiB already allocated; 58.00 GiB current active; 10.00 MiB free; 58.01 GiB reserved in total by PyTorch)",
@@ -224,6 +227,7 @@ fn out_of_memory() {
     .concat();
     expect![[r#"
         fragmentation Oom { gpu: None, tried: Some(234881024), total: Some(47609712476), free: Some(168621507), in_use: None, allocated: Some(46557445489), unallocated: Some(415519212) }
+        fragmentation Oom { gpu: Some(0), tried: Some(406847488), total: Some(84943715697), free: Some(192287867), in_use: Some(21324512625), allocated: Some(17770427187), unallocated: Some(721640489) }
         exhaustion Oom { gpu: Some(3), tried: Some(2147483648), total: Some(25286619955), free: Some(1771674010), in_use: Some(22784801505), allocated: Some(21517786153), unallocated: Some(947220644) }
         fragmentation Oom { gpu: Some(0), tried: Some(2147483648), total: Some(84986665370), free: Some(1267015352), in_use: None, allocated: Some(79456894976), unallocated: Some(3758096384) }
         exhaustion Oom { gpu: Some(7), tried: Some(20971520), total: Some(65466039009), free: Some(10485760), in_use: None, allocated: Some(62277025792), unallocated: Some(10737418) }

@@ -1,5 +1,6 @@
 //! The results of the analyzers on a recorded series, as text, JSON, CSV and chart.
 
+pub(crate) mod ends;
 pub(crate) mod picture;
 pub(crate) mod text;
 

@@ -212,7 +212,7 @@ mod tests {
             ..Row::default()
         };
         let series =
-            Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), remarks: vec![] };
+            Series { name: "run.csv".to_owned(), rows: (0..600).map(row).collect(), ..Series::default() };
         let replayed =
             replay(&series, &Options { limit: None, horizons: vec![900.0], every: 10, gpu: false });
         let mut text = String::new();

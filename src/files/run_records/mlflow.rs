@@ -1,0 +1,49 @@
+//! MLflow's file store: one file for each metric, with a line `milliseconds value step` for each value.
+//!
+//! `mlflow/store/tracking/file_store.py` (`log_metric`); the name of the file is that of the metric, and the names of system
+//! metrics end in their unit.
+
+use super::quantity;
+use super::{RunRecord, RunRecordError, Samples};
+
+/// Whether a first line is one of a metric file: three numbers, the first of which is a time since 1990 in milliseconds.
+pub(super) fn begins(line: &[u8]) -> bool {
+    let line = std::str::from_utf8(line).ok().and_then(parse);
+    line.is_some_and(|(milliseconds, _)| milliseconds > 631_152_000_000)
+}
+
+fn parse(line: &str) -> Option<(u64, f64)> {
+    let mut words = line.split_whitespace();
+    let (time, value, step) = (words.next()?, words.next()?, words.next()?);
+    step.parse::<i64>().ok()?;
+    words.next().is_none().then_some((time.parse().ok()?, value.parse().ok()?))
+}
+
+/// Reads a metric file; `path` names the metric.
+///
+/// # Errors
+/// [`RunRecordError`], with the line.
+pub(crate) fn read(path: &str, bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
+    let metric = path.rsplit('/').next().unwrap_or_default();
+    let Some(quantity) = quantity::of_name(metric) else {
+        let problem =
+            "the name of an MLflow metric must state memory and its unit, as in gpu_0_memory_usage_megabytes";
+        return Err(RunRecordError::Nothing(problem));
+    };
+    let (mut samples, mut remarks) = (Samples::default(), Vec::new());
+    for (place, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let wrong = || RunRecordError::Line {
+            line: place + 1,
+            problem: "not a time in milliseconds, a value and a step".to_owned(),
+        };
+        let (milliseconds, value) = std::str::from_utf8(line).ok().and_then(parse).ok_or_else(wrong)?;
+        #[expect(clippy::cast_precision_loss, reason = "a time in milliseconds")]
+        let at = milliseconds as f64 / 1000.0;
+        samples.push(metric, quantity.gpu, at, value * quantity.unit)?;
+    }
+    let series = samples.finish(&mut remarks);
+    Ok(RunRecord { tool: "MLflow", series, ends: Vec::new(), remarks })
+}

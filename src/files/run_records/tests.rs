@@ -1,0 +1,368 @@
+use std::io::Read as _;
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+fn fixture(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/runs");
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+fn read(name: &str, bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
+    Format::of(&bytes[..bytes.len().min(FRONT)]).expect("the format is known").read(name, bytes)
+}
+
+fn shown(name: &str, bytes: &[u8]) -> String {
+    let record = match read(name, bytes) {
+        Ok(record) => record,
+        Err(error) => return error.to_string(),
+    };
+    let series = record.series.iter().map(|series| {
+        let (first, last) = (series.rows[0], series.rows[series.rows.len() - 1]);
+        let kind = if series.gpu { " (GPU)" } else { "" };
+        format!("{}{kind}: {} of {:?}, {}", series.name, series.rows.len(), first.limit, last.used)
+    });
+    let ends = record.ends.iter().map(|end| {
+        let (step, planned, phase, code) = (end.step, end.steps_planned, end.phase, end.exit_code);
+        let memory = (end.used_bytes, end.limit_bytes);
+        format!("{:?} step {step:?} of {planned:?} in {phase:?}, code {code:?}, memory {memory:?}", end.cause)
+    });
+    let lines: Vec<String> = series.chain(ends).chain(record.remarks.iter().cloned()).collect();
+    format!("{}\n{}", record.tool, lines.join("\n"))
+}
+
+fn check(name: &str, bytes: &[u8], expected: Expect) {
+    expected.assert_eq(&shown(name, bytes));
+}
+
+#[test]
+fn files_of_both_clients_have_gpus_host_console_and_exit_code() {
+    for name in ["backward.wandb", "client-0.16.wandb"] {
+        let record = read(name, &fixture(name)).unwrap();
+        let names: Vec<&str> = record.series.iter().map(|series| series.name.as_str()).collect();
+        let all = ["memory of GPU 0", "memory of GPU 1", "memory of the process", "memory of the host"];
+        assert_eq!(names, all, "{name}");
+        assert!(record.series.iter().all(|series| series.rows.len() > 4), "{name}");
+        let gpu = record.series[1].rows[0];
+        // The old client has no total: it follows from bytes and percent.
+        assert!((gpu.limit.unwrap() / 85_520_809_984.0 - 1.0).abs() < 0.002, "{name}: {gpu:?}");
+        assert!(record.series[3].rows[0].limit.is_some(), "{name}");
+        let [end] = &*record.ends else { panic!("{:?}", record.ends) };
+        assert_eq!((end.cause, end.exit_code), (EndCause::GpuMemory, Some(1)), "{name}");
+        assert_eq!((end.step, end.steps_planned, end.phase), (Some(8), Some(10), Some(Phase::Backward)));
+        assert_eq!(end.allocation.unwrap().requested, Some(2_147_483_648.0));
+        assert_eq!(record.remarks, [""; 0]);
+    }
+    let record = read("finished.wandb", &fixture("finished.wandb")).unwrap();
+    assert_eq!((record.ends[0].cause, record.ends[0].step), (EndCause::Finished, Some(8)));
+}
+
+#[test]
+fn a_file_that_was_cut_is_read_until_its_end() {
+    let bytes = fixture("backward.wandb");
+    let record = read("x.wandb", &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(record.ends[0].cause, EndCause::Unknown);
+    let half = bytes.len() / 2;
+    let remarks = [
+        format!("the file ends within a record, at offset {half}"),
+        "no exit code: the run was killed, or had not ended".to_owned(),
+    ];
+    assert_eq!(record.remarks, remarks);
+    // Zeros that a file system left.
+    let zeros = [&bytes[..], &[0; 100]].concat();
+    assert_eq!(read("x.wandb", &zeros).unwrap().ends[0].cause, EndCause::GpuMemory);
+}
+
+#[test]
+fn damaged_run_files_have_an_offset() {
+    let bytes = fixture("backward.wandb");
+    let with = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        shown("x.wandb", &bytes)
+    };
+    assert_eq!(with(4, 9), "at offset 0: not the header of a W&B run file of version 0");
+    assert_eq!(with(20, 0xff), "at offset 7: the checksum of the chunk is wrong");
+    assert_eq!(shown("x", b":W&B"), "at offset 0: not the header of a W&B run file of version 0");
+    check("x", &log(&[(1, b"\xff")]), expect!["at offset 7: a record that is not a message of W&B"]);
+    check("x", &log(&[(9, b"")]), expect!["at offset 7: an unknown kind of chunk"]);
+    check(
+        "x",
+        &log(&[(2, b""), (1, b"")]),
+        expect!["at offset 14: a part of a record that does not follow the one before it"],
+    );
+    let longer = [&log(&[])[..], &[1; 7], &[0; 40_000]].concat();
+    check("x", &longer, expect!["at offset 7: the checksum of the chunk is wrong"]);
+}
+
+/// A run file of these chunks.
+fn log(chunks: &[(u8, &[u8])]) -> Vec<u8> {
+    let mut bytes = b":W&B\xE1\xBE\0".to_vec();
+    for (kind, data) in chunks {
+        let mut sum = flate2::Crc::new();
+        sum.update(&[*kind]);
+        sum.update(data);
+        bytes.extend(sum.sum().to_le_bytes());
+        bytes.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
+        bytes.push(*kind);
+        bytes.extend_from_slice(data);
+    }
+    bytes
+}
+
+/// A run file of records.
+fn run(records: &[wandb::Record]) -> Vec<u8> {
+    let encoded: Vec<Vec<u8>> = records.iter().map(wandb::Record::encode_to_vec).collect();
+    log(&encoded.iter().map(|record| (1, &**record)).collect::<Vec<_>>())
+}
+
+fn stats(at: i64, items: &[(&str, &str)]) -> wandb::Record {
+    let item = |(key, value): &(&str, &str)| wandb::Item { key: (*key).into(), value_json: (*value).into() };
+    let timestamp = Some(wandb::Timestamp { seconds: at, nanos: 0 });
+    let stats = wandb::Stats { timestamp, item: items.iter().map(item).collect() };
+    wandb::Record { stats: Some(stats), ..wandb::Record::default() }
+}
+
+#[test]
+fn percentages_need_a_total() {
+    let percent =
+        stats(10, &[("system.gpu.0.memoryAllocated", "50"), ("gpu.process.0.memoryAllocated", "9")]);
+    let gpus = vec![wandb::Gpu { memory_total: 1000 }];
+    let environment = wandb::Environment { memory: None, gpu_nvidia: gpus };
+    let total = wandb::Record { environment: Some(environment), ..wandb::Record::default() };
+    check(
+        "x",
+        &run(&[percent.clone()]),
+        expect![[r#"
+            W&B
+            Unknown step None of None in None, code None, memory (None, None)
+            memory of GPU 0 is recorded in percent of a total that is not recorded, and left out
+            no exit code: the run was killed, or had not ended"#]],
+    );
+    check(
+        "x",
+        &run(&[percent, total]),
+        expect![[r#"
+            W&B
+            memory of GPU 0 (GPU): 1 of Some(1000.0), 500
+            Unknown step None of None in None, code None, memory (None, None)
+            no exit code: the run was killed, or had not ended"#]],
+    );
+}
+
+fn end(text: &str, exit_code: Option<i32>) -> RunEnd {
+    let mut console = console::Console::default();
+    console.feed(true, text.as_bytes());
+    console.end(String::new(), exit_code)
+}
+
+#[test]
+fn the_console_tells_the_end() {
+    const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 3 has";
+    let trace = |frames: &str| format!("Traceback (most recent call last):\n{frames}{OOM}\n");
+    let phase = |frames: &str| end(&trace(frames), Some(1)).phase;
+    assert_eq!(phase("  File \"torch/optim/adamw.py\", line 1, in step\n"), None);
+    assert_eq!(phase("  File \"/x/torch/optim/adamw.py\", line 1, in step\n"), Some(Phase::Optimizer));
+    let recomputed = "    loss.backward()\n  File \"a.py\", line 1, in forward\n";
+    assert_eq!(phase(recomputed), Some(Phase::Backward));
+    assert_eq!(
+        phase("  File \"a.py\", line 1, in evaluate\n  File \"b.py\", in forward\n"),
+        Some(Phase::Evaluation)
+    );
+    let cause = |text: &str, code| end(text, code).cause;
+    assert_eq!(cause(&trace(""), None), EndCause::GpuMemory);
+    assert_eq!(cause(&trace(""), Some(0)), EndCause::Finished);
+    assert_eq!(cause("", Some(1)), EndCause::Failed);
+    assert_eq!(cause("", Some(137)), EndCause::Killed);
+    let slurm = "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks\n";
+    assert_eq!(cause(slurm, Some(1)), EndCause::CgroupLimit);
+    let fragmented =
+        "CUDA out of memory. Tried to allocate 1.00 GiB. 2.00 GiB is reserved by PyTorch but unallocated.\n";
+    assert_eq!(cause(fragmented, Some(1)), EndCause::GpuFragmentation);
+    let beside = "CUDA out of memory. Tried to allocate 388.00 MiB. GPU 0 has a total capacty of 79.11 GiB of which 183.38 MiB \
+        is free. Process 7 has 59.02 GiB memory in use. Including non-PyTorch memory, this process has 19.86 GiB memory in use. \
+        Of the allocated memory 16.55 GiB is allocated by PyTorch, and 688.21 MiB is reserved by PyTorch but unallocated.\n";
+    assert_eq!(cause(beside, Some(1)), EndCause::GpuNeighbor);
+    assert_eq!(cause(&beside.replace("19.86 GiB", "78.86 GiB"), Some(1)), EndCause::GpuFragmentation);
+    // An allocation that failed, was caught, and did not end the run.
+    let bar = |step: u32| format!("{step}%|# | {step}/100 [00:10<01:00,  1.00it/s]\r");
+    let caught = format!("{}{}", bar(3), trace(""));
+    assert_eq!(cause(&caught, Some(1)), EndCause::GpuMemory);
+    assert_eq!(cause(&format!("{caught}{}", bar(4)), Some(1)), EndCause::GpuMemory, "a bar of another rank");
+    assert_eq!(cause(&format!("{caught}{}ValueError: x\n", bar(9)), Some(1)), EndCause::Failed);
+    let interrupt = "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyboardInterrupt\n";
+    assert_eq!(cause(interrupt, Some(255)), EndCause::Killed);
+    assert_eq!(cause(&format!("{interrupt}Traceback (most recent call last):\n"), Some(1)), EndCause::Failed);
+}
+
+#[test]
+fn other_tools_are_read() {
+    check(
+        "events",
+        &fixture("events.out.tfevents.fixture"),
+        expect![[r#"
+        TensorBoard
+        mem-reserved-bytes (GPU): 70 of None, 18337497088
+        memory/max_active(GiB) (GPU): 70 of None, 9747562496"#]],
+    );
+    check(
+        "run/gpu_0_memory_usage_megabytes",
+        &fixture("gpu_0_memory_usage_megabytes"),
+        expect![[r#"
+        MLflow
+        gpu_0_memory_usage_megabytes (GPU): 70 of None, 60724500000"#]],
+    );
+    check(
+        "nvidia-smi.csv",
+        &fixture("nvidia-smi.csv"),
+        expect![[r#"
+        nvidia-smi
+        memory of GPU 0 (GPU): 3 of Some(85520809984.0), 73610035200
+        memory of GPU 1 (GPU): 1 of Some(85520809984.0), 4194304
+        the last line is incomplete, and was ignored"#]],
+    );
+    let smi = String::from_utf8(fixture("nvidia-smi.csv")).unwrap();
+    let units: Vec<u16> = std::iter::once(0xfeff).chain(smi.encode_utf16()).collect();
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        let wide: Vec<u8> = units.iter().flat_map(|unit| order(*unit)).collect();
+        assert_eq!(shown("x", &wide), shown("x", smi.as_bytes()));
+    }
+    // As sacct writes without --parsable2.
+    let columns = "JobID             State ExitCode     MaxRSS     ReqMem \n------------ ---------- -------- ---------- ---------- \n\
+        4711         OUT_OF_ME+    0:125                   64G \n4711.batch   OUT_OF_ME+    0:125     67000K            \n\
+        4712          COMPLETED      0:0                    8G \n";
+    check(
+        "x",
+        columns.as_bytes(),
+        expect![[r#"
+        sacct
+        CgroupLimit step None of None in None, code None, memory (Some(68608000), Some(68719476736))
+        Finished step None of None in None, code Some(0), memory (None, Some(8589934592))"#]],
+    );
+    // The layout of jobstats.py.
+    let stats = "========\n      Slurm Job Statistics\n========\n         Job ID: 39798795\n          State: OUT_OF_MEMORY\n\n  \
+        CPU memory usage per node - used/allocated\n      a1: 7.5GB/128.0GB (335.5MB/5.3GB per core of 24)\n      \
+        a2: 127.5GB/128.0GB (5.3GB/5.3GB per core of 24)\n  Total used/allocated: 135GB/256.0GB (2.8GB/5.3GB per core of 48)\n\n  \
+        GPU memory usage per node - maximum used/total\n      a1 (GPU 0): 39.9GB/40.0GB (99.8%)\n";
+    check(
+        "x",
+        stats.as_bytes(),
+        expect![[r#"
+        jobstats
+        CgroupLimit step None of None in None, code None, memory (Some(136902082560), Some(137438953472))"#]],
+    );
+    check(
+        "sacct.txt",
+        &fixture("sacct.txt"),
+        expect![[r#"
+        sacct
+        CgroupLimit step None of None in None, code None, memory (Some(68718592000), Some(68719476736))
+        Finished step None of None in None, code Some(0), memory (Some(10200547328), Some(17179869184))
+        Killed step None of None in None, code None, memory (None, None)
+        Failed step None of None in None, code Some(1), memory (None, Some(8589934592))"#]],
+    );
+    let seed = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/run_records");
+        std::fs::read(folder.join(name)).unwrap()
+    };
+    check(
+        "gpustat",
+        &seed("gpustat"),
+        expect![[r#"
+        gpustat
+        memory of GPU 0 (GPU): 2 of Some(85520809984.0), 73505177600
+        the file ends within a document, at offset 379"#]],
+    );
+    check(
+        "jobstats",
+        &seed("jobstats"),
+        expect![[r#"
+        jobstats
+        Unknown step None of None in None, code None, memory (Some(60129542144), Some(68719476736))"#]],
+    );
+}
+
+#[test]
+fn damaged_files_of_other_tools_have_a_place() {
+    let mut events = fixture("events.out.tfevents.fixture");
+    let cut = shown("events", &events[..events.len() - 3]);
+    assert!(cut.ends_with("the file ends within an event, at offset 12500"), "{cut}");
+    events[30] ^= 1;
+    assert_eq!(shown("events", &events), "at offset 0: the checksum of an event is wrong");
+    check(
+        "a/loss",
+        b"1750000000000 1 0\n",
+        expect![
+            "the name of an MLflow metric must state memory and its unit, as in gpu_0_memory_usage_megabytes"
+        ],
+    );
+    check(
+        "memory_bytes",
+        b"1750000000000 1 0\n\n1750000000001 x 0\n",
+        expect!["line 3: not a time in milliseconds, a value and a step"],
+    );
+    check(
+        "x",
+        b"timestamp, memory.used [MiB]\n2026/11/20 10:00:00, many\n",
+        expect![[r#"line 2: "many" is not a number of MiB"#]],
+    );
+    check("x", b"timestamp, memory.used [MiB]\nnow, 1 MiB\n", expect![[r#"line 2: "now" is not a time"#]]);
+    check("x", b"timestamp, memory.used [MiB]\n1\n2\n", expect!["line 2: 1 cells, but the header has 2"]);
+    check(
+        "x",
+        b"index, memory.used [MiB]\n",
+        expect![
+            "the CSV of nvidia-smi needs the columns timestamp and memory.used, and index or uuid for several GPUs"
+        ],
+    );
+    check(
+        "x",
+        b"JobID|State|\n1|\n",
+        expect![[r#"
+        sacct
+        Unknown step None of None in None, code None, memory (None, None)"#]],
+    );
+    check(
+        "x",
+        b"JS1:AAAA\n",
+        expect!["at offset 0: not a summary of jobstats (JS1: and base64 of gzip of JSON, or the JSON)"],
+    );
+    check("x", b"{\"query_time\": 1}", expect!["at offset 0: not a document of gpustat --json"]);
+}
+
+#[test]
+fn files_of_other_kinds_are_not_these() {
+    for bytes in
+        [&b""[..], b"t_s,bytes\n0,1\n", b"0,1,2\n", b"{\"schema\": \"memwarden.report/1\"}", b"1 2 3\n"]
+    {
+        assert_eq!(Format::of(bytes), None, "{}", String::from_utf8_lossy(bytes));
+    }
+}
+
+#[test]
+fn a_summary_that_memwarden_writes_is_read() {
+    let mut packed = Vec::new();
+    let json = &b"{\"nodes\": {\"a\": {\"used_memory\": 1, \"total_memory\": 4}, \"b\": {\"used_memory\": 2, \"total_memory\": 4}}}"[..];
+    flate2::read::GzEncoder::new(json, flate2::Compression::default()).read_to_end(&mut packed).unwrap();
+    use base64::Engine as _;
+    let line = format!("JS1:{}", base64::engine::general_purpose::STANDARD.encode(packed));
+    assert_eq!(read("x", line.as_bytes()).unwrap().ends[0].used_bytes, Some(2));
+    let table = format!("JobID|State|AdminComment\n7|FAILED|{line}\n8|FAILED|JS1:x\n");
+    let record = read("x", table.as_bytes()).unwrap();
+    assert_eq!((record.ends[0].used_bytes, record.ends[0].limit_bytes), (Some(2), Some(4)));
+    assert_eq!(record.remarks, ["the summary of jobstats of job 8 cannot be read"]);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0_u8..6) {
+        for format in Format::ALL {
+            let _ = format.read("memory_bytes", &*bytes);
+        }
+        let _ = read("x", &log(&[(kind, &bytes), (4, &bytes)]));
+    }
+}

@@ -1,0 +1,367 @@
+//! W&B run files (`run-ID.wandb`): a log of protobuf records in LevelDB's format.
+//!
+//! The format: `wandb/sdk/internal/datastore.py` of W&B 0.16 and `core/internal/stream` of newer versions, and LevelDB's
+//! `log_format.md`: seven bytes `:W&B`, 0xBEE1 and the version, then blocks of 32 KiB with chunks of a CRC-32 (IEEE, of the
+//! kind and the data), a length and a kind (whole, first, middle, last). The messages: `wandb_internal.proto`. A file of a run
+//! that was killed, or that still runs, ends within a chunk; that is a remark.
+//!
+//! Keys of system metrics: clients before 0.18 write `memory` for the percentage of the host's memory, newer ones
+//! `memory_percent`; both write `gpu.N.memoryAllocatedBytes` and `gpu.N.memoryAllocated` (percent), where the oldest have
+//! only the percentage. `system.` and `system/` are prefixes in exported histories.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use flate2::Crc;
+use prost::Message as _;
+
+use super::console::Console;
+use super::{RunRecord, RunRecordError, Samples};
+
+/// The front of each file.
+pub(crate) const MAGIC: &[u8] = b":W&B";
+/// The rest of the header: the magic number and the version.
+const VERSION: [u8; 3] = [0xE1, 0xBE, 0];
+const BLOCK: usize = 32 << 10;
+const HEADER: usize = 7;
+/// Maximum length of a record; a larger one is no record of metrics, and is skipped.
+const LONGEST: usize = 16 << 20;
+
+// The fields that are read, of wandb/proto/wandb_internal.proto.
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Record {
+    #[prost(message, optional, tag = "4")]
+    pub(super) output: Option<Output>,
+    #[prost(message, optional, tag = "7")]
+    pub(super) stats: Option<Stats>,
+    #[prost(message, optional, tag = "13")]
+    pub(super) output_raw: Option<Output>,
+    #[prost(message, optional, tag = "17")]
+    pub(super) run: Option<Run>,
+    #[prost(message, optional, tag = "18")]
+    pub(super) exit: Option<Exit>,
+    #[prost(message, optional, tag = "26")]
+    pub(super) environment: Option<Environment>,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Output {
+    /// 0 is standard error.
+    #[prost(int32, tag = "1")]
+    pub(super) output_type: i32,
+    #[prost(string, tag = "3")]
+    pub(super) line: String,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Stats {
+    #[prost(message, optional, tag = "2")]
+    pub(super) timestamp: Option<Timestamp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) item: Vec<Item>,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Timestamp {
+    #[prost(int64, tag = "1")]
+    pub(super) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(super) nanos: i32,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Item {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "16")]
+    pub(super) value_json: String,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Run {
+    #[prost(string, tag = "1")]
+    pub(super) run_id: String,
+    #[prost(string, tag = "8")]
+    pub(super) display_name: String,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Exit {
+    #[prost(int32, tag = "1")]
+    pub(super) exit_code: i32,
+    #[prost(bool, tag = "3")]
+    pub(super) not_complete: bool,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Environment {
+    #[prost(message, optional, tag = "21")]
+    pub(super) memory: Option<Total>,
+    #[prost(message, repeated, tag = "24")]
+    pub(super) gpu_nvidia: Vec<Gpu>,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Total {
+    #[prost(uint64, tag = "1")]
+    pub(super) total: u64,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct Gpu {
+    #[prost(uint64, tag = "2")]
+    pub(super) memory_total: u64,
+}
+
+/// Reads a run file.
+///
+/// # Errors
+/// [`RunRecordError`], with the offset of the chunk or record.
+pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
+    let mut found = Found::default();
+    let (mut block, mut start) = (Vec::with_capacity(BLOCK), 0_u64);
+    // The record whose parts are joined, and its offset; absent between records.
+    let mut partial: Option<(u64, Vec<u8>)> = None;
+    loop {
+        block.clear();
+        (&mut input).take(BLOCK as u64).read_to_end(&mut block)?;
+        let mut at = 0;
+        if start == 0 {
+            let header = block.get(..HEADER).and_then(|header| header.strip_prefix(MAGIC));
+            if header != Some(&VERSION) {
+                let problem = "not the header of a W&B run file of version 0";
+                return Err(RunRecordError::At { offset: 0, problem });
+            }
+            at = HEADER;
+        }
+        let is_last = block.len() < BLOCK;
+        while block.len() - at >= HEADER {
+            let offset = start + at as u64;
+            let wrong = |problem| RunRecordError::At { offset, problem };
+            let chunk = &block[at..];
+            let length = usize::from(u16::from_le_bytes([chunk[4], chunk[5]]));
+            let kind = chunk[6];
+            if kind == 0 && chunk.iter().all(|byte| *byte == 0) {
+                // A file system that lost its last writes leaves zeros.
+                at = block.len();
+                break;
+            }
+            let Some(data) = chunk.get(HEADER..HEADER + length) else {
+                if is_last {
+                    break;
+                }
+                return Err(wrong("a chunk that is longer than its block"));
+            };
+            let mut sum = Crc::new();
+            sum.update(&[kind]);
+            sum.update(data);
+            // A fuzzer finds no checksum.
+            if sum.sum().to_le_bytes() != chunk[..4] && !cfg!(fuzzing) {
+                return Err(wrong("the checksum of the chunk is wrong"));
+            }
+            at += HEADER + length;
+            match (kind, &mut partial) {
+                (1, None) => found.record(data).map_err(|problem| problem.at(offset))?,
+                (2, None) => partial = Some((offset, data.to_vec())),
+                (3 | 4, Some((from, bytes))) => {
+                    if bytes.len() <= LONGEST {
+                        bytes.extend_from_slice(data);
+                    }
+                    if kind == 4 {
+                        if bytes.len() > LONGEST {
+                            found.skipped += 1;
+                        } else {
+                            found.record(bytes).map_err(|problem| problem.at(*from))?;
+                        }
+                        partial = None;
+                    }
+                }
+                (1..=4, _) => return Err(wrong("a part of a record that does not follow the one before it")),
+                _ => return Err(wrong("an unknown kind of chunk")),
+            }
+        }
+        start += block.len() as u64;
+        if is_last {
+            if at < block.len() || partial.is_some() {
+                found.remarks.push(format!("the file ends within a record, at offset {start}"));
+            }
+            return found.finish();
+        }
+    }
+}
+
+/// A record that cannot be read.
+enum RecordProblem {
+    Message,
+    TooMany(RunRecordError),
+}
+
+impl RecordProblem {
+    fn at(self, offset: u64) -> RunRecordError {
+        match self {
+            Self::Message => RunRecordError::At { offset, problem: "a record that is not a message of W&B" },
+            Self::TooMany(error) => error,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    samples: Samples,
+    console: Console,
+    name: String,
+    exit_code: Option<i32>,
+    /// Total memory of each GPU and of the host (`None`), as the client reported it.
+    totals: BTreeMap<Option<u32>, f64>,
+    /// The same computed from a sample in bytes and in percent: the weight of the sample, and the total.
+    computed: BTreeMap<Option<u32>, (f64, f64)>,
+    /// GPUs whose memory is recorded in percent.
+    percent: BTreeMap<u32, Vec<(f64, f64)>>,
+    available: Vec<(f64, f64)>,
+    skipped: u64,
+    remarks: Vec<String>,
+}
+
+/// The values of one GPU, or of the host, at one time.
+#[derive(Default)]
+struct Amounts {
+    bytes: Option<f64>,
+    percent: Option<f64>,
+}
+
+impl Found {
+    fn record(&mut self, bytes: &[u8]) -> Result<(), RecordProblem> {
+        let record = Record::decode(bytes).map_err(|_| RecordProblem::Message)?;
+        for output in [record.output, record.output_raw].into_iter().flatten() {
+            self.console.feed(output.output_type == 0, output.line.as_bytes());
+        }
+        if let Some(run) = record.run {
+            let (id, name) = (run.run_id, run.display_name);
+            self.name = if name.is_empty() || name == id { id } else { format!("{name} ({id})") };
+        }
+        if let Some(exit) = record.exit.filter(|exit| !exit.not_complete) {
+            self.exit_code = Some(exit.exit_code);
+        }
+        if let Some(environment) = record.environment {
+            let host = environment.memory.map(|memory| (None, memory.total));
+            let gpus = environment.gpu_nvidia.iter().map(|gpu| gpu.memory_total);
+            for (of, total) in (0..).map(Some).zip(gpus).chain(host) {
+                #[expect(clippy::cast_precision_loss, reason = "an amount of memory")]
+                self.totals.insert(of, total as f64);
+            }
+        }
+        record.stats.map_or(Ok(()), |stats| self.stats(&stats)).map_err(RecordProblem::TooMany)
+    }
+
+    fn stats(&mut self, stats: &Stats) -> Result<(), RunRecordError> {
+        let Some(time) = &stats.timestamp else { return Ok(()) };
+        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
+        let at = time.seconds as f64 + f64::from(time.nanos) / 1e9;
+        let mut amounts: BTreeMap<Option<u32>, Amounts> = BTreeMap::new();
+        for item in &stats.item {
+            let key = ["system.", "system/"].iter().find_map(|front| item.key.strip_prefix(front));
+            let key = key.unwrap_or(&item.key);
+            if !key.contains("emory") {
+                continue;
+            }
+            let Ok(value) = item.value_json.trim_matches('"').parse::<f64>() else { continue };
+            match key {
+                "memory" | "memory_percent" => amounts.entry(None).or_default().percent = Some(value),
+                "proc.memory.availableMB" => {
+                    amounts.entry(None).or_default().bytes = Some(value * 1_048_576.0);
+                }
+                "proc.memory.rssMB" => {
+                    self.samples.push("memory of the process", false, at, value * 1_048_576.0)?;
+                }
+                _ => {
+                    let Some((gpu, quantity)) = key.strip_prefix("gpu.").and_then(|key| key.split_once('.'))
+                    else {
+                        continue;
+                    };
+                    let Ok(gpu) = gpu.parse::<u32>() else { continue };
+                    match quantity {
+                        "memoryAllocatedBytes" => amounts.entry(Some(gpu)).or_default().bytes = Some(value),
+                        "memoryAllocated" => amounts.entry(Some(gpu)).or_default().percent = Some(value),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        amounts.into_iter().try_for_each(|(of, amounts)| self.amounts(of, at, &amounts))
+    }
+
+    fn amounts(&mut self, of: Option<u32>, at: f64, amounts: &Amounts) -> Result<(), RunRecordError> {
+        let Amounts { bytes, percent } = *amounts;
+        if let (Some(bytes), Some(percent)) = (bytes, percent) {
+            // The larger the part, the less its rounding counts.
+            let part = if of.is_some() { percent } else { 100.0 - percent };
+            let best = self.computed.entry(of).or_default();
+            if part > best.0 {
+                *best = (part, bytes / part * 100.0);
+            }
+        }
+        match (of, bytes, percent) {
+            (Some(gpu), Some(bytes), _) => self.samples.push(&name(gpu), true, at, bytes)?,
+            (Some(gpu), None, Some(percent)) => kept(self.percent.entry(gpu).or_default(), at, percent)?,
+            (None, Some(available), _) => kept(&mut self.available, at, available)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<RunRecord, RunRecordError> {
+        let total = |of: Option<u32>| {
+            let known = self.totals.get(&of).copied().filter(|total| *total > 0.0);
+            known.or_else(|| self.computed.get(&of).map(|(_, total)| total.round()))
+        };
+        for (gpu, points) in &self.percent {
+            match total(Some(*gpu)) {
+                Some(total) => {
+                    for (at, percent) in points {
+                        self.samples.push(&name(*gpu), true, *at, percent / 100.0 * total)?;
+                    }
+                }
+                None => self.remarks.push(format!(
+                    "{} is recorded in percent of a total that is not recorded, and left out",
+                    name(*gpu)
+                )),
+            }
+        }
+        const HOST: &str = "memory of the host";
+        if let Some(total) = total(None) {
+            for (at, available) in &self.available {
+                self.samples.push(HOST, false, *at, total - available)?;
+            }
+            self.samples.limit(HOST, total);
+        }
+        let gpus: Vec<u32> = self.computed.keys().chain(self.totals.keys()).copied().flatten().collect();
+        for gpu in gpus {
+            if let Some(total) = total(Some(gpu)) {
+                self.samples.limit(&name(gpu), total);
+            }
+        }
+        if self.skipped > 0 {
+            self.remarks.push(format!("{} records of more than 16 MiB were skipped", self.skipped));
+        }
+        if self.exit_code.is_none() {
+            self.remarks.push("no exit code: the run was killed, or had not ended".to_owned());
+        }
+        let ends = vec![self.console.end(self.name, self.exit_code)];
+        let series = self.samples.finish(&mut self.remarks);
+        Ok(RunRecord { tool: "W&B", series, ends, remarks: self.remarks })
+    }
+}
+
+fn name(gpu: u32) -> String {
+    format!("memory of GPU {gpu}")
+}
+
+/// Keeps a sample until the total is known.
+fn kept(points: &mut Vec<(f64, f64)>, at: f64, value: f64) -> Result<(), RunRecordError> {
+    if points.len() == super::MOST_SAMPLES / 8 {
+        return Err(RunRecordError::TooMany);
+    }
+    points.push((at, value));
+    Ok(())
+}
