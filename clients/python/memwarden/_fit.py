@@ -79,6 +79,8 @@ class _Fit:
         self._within_step = self._observed = self._unsettled = False
         self._largest: Optional[Batch] = None
         self._batches = self._steps_seen = self._trained = 0
+        # Batches that the loader had still to give when the last micro-batch was measured.
+        self._left = 0
         self._batch: Optional[Batch] = None
         self._measuring = self._dirty = self._pending = False
         # Micro-batches of the current evaluation; the batches of its loader, and those that it had given when it began; what
@@ -301,6 +303,8 @@ class _Fit:
             footprint.forward(batch, begun, reached, not self._observed)
             footprint.base, footprint.kept = begun, (before - begun if place is None else 0)
             self._dirty = True
+            count, given = self.plan.batches(training=True) or (0, 0)
+            self._left = max(0, count - given)
             # The allocator's peak is not reset, as the program may read it: it is this micro-batch's only if it rose.
             # The resident memory is noisy.
             if peak > before + (before >> 7 if place is None else 0):
@@ -335,26 +339,30 @@ class _Fit:
         """The peak of the largest step that is still to come."""
         if self._largest is None:
             return
-        largest, source = self.plan.largest(self._largest, self._batches)
+        largest, source, longer = self.plan.largest(self._largest, self._batches)
         for place in self._places:
             footprint, still = self._footprints.get(place, Footprint()), self._needs.get(place)
-            curve = footprint.curve(still.state if still is not None else 0.0)
+            state = still.state if still is not None else 0.0
+            # The longest batch comes within the epoch: in the middle of it, on average.
+            grown = footprint.growth(self._left, largest)
+            curve = footprint.curve(state + grown / 2)
             exact = footprint.peaks.seen(largest)
             if curve is None and exact is None:
                 self._state("step", place, None, basis="no step was the highest memory of the process")
                 continue
             size: Optional[JSON] = None
             if curve is None:
-                p50 = p90 = exact or 0.0
+                p50 = p90 = (exact or 0.0) + grown / 2
             else:
-                p50, p90 = predicted(curve, largest, exact)
+                p50, p90 = predicted(curve, largest, None if exact is None else exact + grown / 2)
+                p90 += longer * (curve.at(largest) - curve.fixed)
                 size = {"unit": "tokens" if largest.length else "samples", "units": largest.units}
                 size.update((key, getattr(largest, key)) for key in ("samples", "length") if getattr(largest, key))
                 size.update(fixed=int(curve.fixed), per_unit=curve.per_unit, per_square=curve.per_square)
             # A step of the optimizer can be higher than its batch: with the temporary tensors.
             stepped = (self.messages.get(("optimizer", *_resource(place))) or {}).get("measured") or 0
             # Of the host, malloc keeps more and more.
-            p90 += footprint.spread
+            p90 += footprint.spread + grown / 2
             about: JSON = {"exact": exact is not None and p90 == p50, "measured": footprint.peaks.most(), "size": size}
             measured = max(len(footprint.peaks), len(footprint.activations))
             about["basis"] = "%d size%s of batches measured; %s" % (measured, "" if measured == 1 else "s", source)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import statistics
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
 # Sizes that are kept; the smallest are dropped first.
 MOST_SIZES = 256
@@ -18,9 +20,13 @@ FIRST_AMONG = 3
 MOST_BUFFERS = 0.25
 # Micro-batches with the highest memory so far that are kept.
 MOST_RISES = 16
-# The share of what malloc keeps that a larger micro-batch does not use: the median, and a value above all, of 6 random
-# transformers on the CPU (tests/fit/random_training.py); it was 0.28 to 0.82 when their longest batch came.
-UNUSED, UNUSED_P90 = 0.5, 0.85
+# The share of what malloc keeps that a larger micro-batch does not use. Tensors larger than those that were freed before are
+# mapped (M_MMAP_THRESHOLD adapts to them), and smaller ones fit only a part of what is free: of 11 random transformers on the
+# CPU, 0.4 to 1.2 of what was kept after 20 steps was still free at the peak of the longest batch, as malloc keeps more until
+# then; the median was 0.75.
+UNUSED, UNUSED_P90 = 0.75, 1.0
+# New sizes whose growth is known, from which on it is predicted.
+GROWN = 4
 # From the median to the 90th percentile, in standard deviations, and from the median deviation to the standard one.
 _P90, _DEVIATION = 1.28, 1.48
 
@@ -119,7 +125,8 @@ class Footprint:
 
     `base` bytes are allocated before it. Its activations are a curve in its size. What rises above them in the loss and in
     backward is proportional to its size. `kept` bytes are free, and malloc keeps them: a micro-batch that is larger than
-    all before can use a part of them.
+    all before can use a part of them. Each size that is new can add to `base` for good: oneDNN keeps its operations on
+    bfloat16, with their buffers, by shape.
     """
 
     def __init__(self) -> None:
@@ -131,6 +138,22 @@ class Footprint:
         self._first: Optional[Batch] = None
         self._corrected = False
         self._unsettled: Optional[Tuple[Batch, float, float]] = None
+        # Of the steps: whether the length was new, and `base` before each that was.
+        self._lengths: Set[int] = set()
+        self._news: Deque[bool] = collections.deque(maxlen=MOST_SIZES)
+        self._bases: Deque[float] = collections.deque(maxlen=MOST_RISES)
+
+    def growth(self, batches: int, longest: Batch) -> float:
+        """Bytes that so many further batches, up to `longest`, add to `base` for good."""
+        bases = list(self._bases)
+        steps = [after - before for before, after in zip(bases, bases[1:])]
+        if len(steps) < GROWN or not longest.length:
+            return 0.0
+        late = list(self._news)[len(self._news) // 2 :]
+        left = longest.length - min(self._lengths) + 1 - len(self._lengths)
+        if left <= 0:
+            return 0.0
+        return max(0.0, statistics.median(steps)) * left * (1 - math.exp(-batches * sum(late) / len(late) / left))
 
     def settle(self, allocated: float) -> None:
         """Before the first micro-batch of a step: what was allocated for good in the step before is no activation."""
@@ -153,11 +176,20 @@ class Footprint:
             return
         if starts:
             self._unsettled = batch, activations, begun
+            self._follow(batch.length, begun)
         # What the first step allocates for good cannot be told from state and gradients.
         if not self._corrected:
             self._corrected = batch == self._first or len(self.activations) > FIRST_AMONG
             if batch != self._first and self._corrected:
                 self.activations.drop(self._first)
+
+    def _follow(self, length: Optional[int], begun: float) -> None:
+        if length is None or len(self._lengths) >= MOST_SIZES:
+            return
+        self._news.append(length not in self._lengths)
+        if self._news[-1]:
+            self._bases.append(begun)
+        self._lengths.add(length)
 
     def rose(self, batch: Batch, reached: float, resident: float, begun: float, peak: float) -> None:
         """The micro-batch had the highest memory so far. Of `resident - begun` bytes it is not known whether they were used."""
@@ -181,9 +213,9 @@ class Footprint:
         nearer = max(low, high, key=lambda each: each.batch.units)
         return (nearer.low if nearer is low else nearer.high) / nearer.batch.units
 
-    def curve(self, state: float) -> Optional[Curve]:
-        """The peak by the size, when `state` more bytes will be allocated before."""
-        base = self.base + state
+    def curve(self, more: float) -> Optional[Curve]:
+        """The peak by the size, when `more` bytes will be allocated before."""
+        base = self.base + more
         rise = self.rise()
         if rise is None or not len(self.activations):
             return self.peaks.curve(base)
