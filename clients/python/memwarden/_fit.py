@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
 from ._fit_plan import Plan, free_of
-from ._fit_size import UNUSED, UNUSED_P90, Batch, Footprint, predicted
+from ._fit_size import Batch, Footprint, predicted
 from ._identity import _Identity
 from ._process import _allocated_on, _host_allocated, _host_mapped, _host_memory_since_reset, _host_now, _take_host_peak
 from ._session import _Session
@@ -32,6 +32,9 @@ MEASURED_FIRST, MEASURED_EVERY = 16, 64
 VERDICT_WAIT, ABORT_WAIT = 3.0, 5.0
 # The first steps of optimizers that are foreseen in a process.
 MOST_TRIES = 8
+# The share of what malloc keeps that the first step of the optimizer does not use: the median, and a value above all, of 6
+# random programs. Its tensors are as large as the gradients, and fit more of what is free than those of a longer batch.
+STATE_UNUSED, STATE_UNUSED_P90 = 0.5, 0.85
 # Verdicts that are said when they come, the worst last.
 _SEVERITY = {"tight": 1, "will_not_fit": 2}
 # Seconds after which the line is printed without a verdict.
@@ -42,7 +45,7 @@ ABORTED = 80
 _SAME = 0.01
 # A change of what the process holds between two steps, as a share, after which the next evaluation and save are predicted
 # again, and the seconds after which that is looked at, if no step is measured.
-_HELD, RESTED_AFTER = 0.02, 5.0
+_HELD, RESTED_AFTER = 0.02, 1.0
 
 Place = Optional[int]
 Key = Tuple[str, str, Place]
@@ -149,7 +152,7 @@ class _Fit:
             if place is None:
                 # A part of what malloc keeps is used for it.
                 kept = min((_host_allocated() or (0, 0))[1], peak - held)
-                p90, peak = peak - (1 - UNUSED_P90) * kept, peak - (1 - UNUSED) * kept
+                p90, peak = peak - (1 - STATE_UNUSED_P90) * kept, peak - (1 - STATE_UNUSED) * kept
             basis = "gradients %s, state of %s %s" % (_size(needs.gradients), foreseen.why, _size(needs.state))
             if needs.temporary:
                 basis += ", temporary tensors %s" % _size(needs.temporary)
@@ -233,6 +236,9 @@ class _Fit:
             self._rested = time.monotonic()
             held = ((place, _held(place)) for place in self._save_places())
             self._resting = {place: now for place, now in held if now is not None}
+            if None in self._footprints and None in self._resting:
+                # Steps that are not measured can make malloc keep more.
+                self._dirty = self._footprints[None].keeps(self._resting[None]) or self._dirty
         if measured or self._unsettled and not self._within_step:
             self._begin_measuring(measured)
 
@@ -361,7 +367,6 @@ class _Fit:
                 size.update(fixed=int(curve.fixed), per_unit=curve.per_unit, per_square=curve.per_square)
             # A step of the optimizer can be higher than its batch: with the temporary tensors.
             stepped = (self.messages.get(("optimizer", *_resource(place))) or {}).get("measured") or 0
-            # Of the host, malloc keeps more and more.
             p90 += footprint.spread + grown / 2
             about: JSON = {"exact": exact is not None and p90 == p50, "measured": footprint.peaks.most(), "size": size}
             measured = max(len(footprint.peaks), len(footprint.activations))

@@ -21,10 +21,11 @@ MOST_BUFFERS = 0.25
 # Micro-batches with the highest memory so far that are kept.
 MOST_RISES = 16
 # The share of what malloc keeps that a larger micro-batch does not use. Tensors larger than those that were freed before are
-# mapped (M_MMAP_THRESHOLD adapts to them), and smaller ones fit only a part of what is free: of 11 random transformers on the
-# CPU, 0.4 to 1.2 of what was kept after 20 steps was still free at the peak of the longest batch, as malloc keeps more until
-# then; the median was 0.75.
-UNUSED, UNUSED_P90 = 0.75, 1.0
+# mapped (M_MMAP_THRESHOLD adapts to them), and smaller ones fit only a part of what is free. Of 11 random transformers on the
+# CPU, 0.4 to 1 of what was kept after 20 steps was still free at the peak of the longest batch: malloc keeps more until then.
+UNUSED, UNUSED_P90 = 0.8, 1.0
+# The 90th percentile of the difference of two runs of one program, as a share of what the host holds, which malloc causes.
+NOISE = 0.03
 # New sizes whose growth is known, from which on it is predicted.
 GROWN = 4
 # From the median to the 90th percentile, in standard deviations, and from the median deviation to the standard one.
@@ -155,6 +156,14 @@ class Footprint:
             return 0.0
         return max(0.0, statistics.median(steps)) * left * (1 - math.exp(-batches * sum(late) / len(late) / left))
 
+    def keeps(self, resident: float) -> bool:
+        """Of the host, before a step that is not measured; says whether malloc keeps more by 1 % of the whole."""
+        more = resident - self.base - self.kept
+        if more > 0.01 * resident:
+            self.kept += more
+            return True
+        return False
+
     def settle(self, allocated: float) -> None:
         """Before the first micro-batch of a step: what was allocated for good in the step before is no activation."""
         if self._unsettled is None:
@@ -227,8 +236,8 @@ class Footprint:
 
     @property
     def spread(self) -> float:
-        """From the median to the 90th percentile: whether what malloc keeps is used."""
-        return (UNUSED_P90 - UNUSED) * self.kept
+        """From the median to the 90th percentile: of the host, what malloc does with the memory that it keeps."""
+        return max((UNUSED_P90 - UNUSED) * self.kept, NOISE * self.base) if self.kept else 0.0
 
 
 def predicted(curve: Curve, batch: Batch, exact: Optional[float]) -> Tuple[float, float]:
