@@ -71,7 +71,7 @@ class _Fit:
         self._needs: Dict[Place, Needs] = {}
         self._footprints: Dict[Place, Footprint] = {}
         # Resident memory that is not malloc's: code, and files.
-        self._other: Optional[int] = None
+        self._other = 0
         # Before the current micro-batch, and after its forward pass: allocated, and the highest (of the host: resident).
         self._begun: Dict[Place, Tuple[int, int]] = {}
         self._reached: Dict[Place, int] = {}
@@ -246,9 +246,12 @@ class _Fit:
         if None in self._places and measured:
             _take_host_peak()  # That of loading the model, and of micro-batches that are not measured.
         for place in self._places:
-            now, footprint = self._now(place), self._footprints.setdefault(place, Footprint())
+            other, now = self._other, self._now(place)
+            footprint = self._footprints.setdefault(place, Footprint())
             if now is None:
                 continue
+            if place is None and self._steps_seen == 1 and not self._within_step:
+                footprint.read_code(self._other - other)
             if not self._within_step:
                 footprint.settle(now[0])
             if measured:
@@ -265,12 +268,11 @@ class _Fit:
         if place is not None:
             return _allocated_on(place)
         used = _host_allocated()
-        if self._other is None:
-            # Before the first step malloc keeps little.
-            self._other = 0 if used is None else (_host_now() or 0) - sum(used)
         resident = _host_now()
         if used is None or resident is None:
             return None if resident is None else (resident, resident)
+        # It grows with the code that runs the first time. Pages that malloc has not touched make it seem less.
+        self._other = max(self._other, resident - sum(used))
         return min(resident, used[0] + self._other), resident
 
     def forward_ends(self, output: Any) -> None:
