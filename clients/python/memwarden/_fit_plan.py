@@ -356,6 +356,8 @@ def _longest(dataset: Any) -> Optional[int]:
 
 def _characters(dataset: Any) -> List[int]:
     """Characters of each text of a data set that holds texts in memory, in order; none where it does not."""
+    if not hasattr(dataset, "__len__"):
+        return []
     held = [dataset, *vars(dataset).values()] if hasattr(dataset, "__dict__") else [dataset]
     for texts in held:
         if not isinstance(texts, (list, tuple)) or not 0 < len(texts) <= MOST_SAMPLES or len(texts) != len(dataset):
