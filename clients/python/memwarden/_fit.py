@@ -362,7 +362,7 @@ class _Fit:
             if curve is None:
                 p50 = p90 = (exact or 0.0) + grown / 2
             else:
-                p50, p90 = predicted(curve, largest, None if exact is None else exact + grown / 2)
+                p50, p90 = predicted(curve, largest, None if exact is None else exact + grown / 2, not footprint.corrected)
                 p90 += longer * (curve.at(largest) - curve.fixed)
                 size = {"unit": "tokens" if largest.length else "samples", "units": largest.units}
                 size.update((key, getattr(largest, key)) for key in ("samples", "length") if getattr(largest, key))

@@ -13,6 +13,8 @@ MOST_SIZES = 256
 _HELPS = 0.5
 # The error of an extrapolation, as a share of the part of the peak that depends on the size.
 _EXTRAPOLATION = 0.04
+# The same while the first micro-batch counts, in which libraries allocate buffers: it was up to 70 % too large.
+_EARLY = 0.5
 # The first micro-batch counts until so many other sizes have occurred.
 FIRST_AMONG = 3
 # What a step allocates for good, as a share of its activations, that can be buffers of libraries: of the random transformers of
@@ -78,10 +80,11 @@ class Sizes:
         return int(max(self._bytes.values())) if self._bytes else None
 
     def curve(self, fixed: Optional[float] = None) -> Optional[Curve]:
-        """The fit. Of one size, the line from `fixed`, the memory of a batch of no size."""
-        points = sorted(self._bytes.items(), key=lambda point: point[0].units)
-        if not points:
+        """The fit; `fixed` is the memory of a batch of no size, so that a few sizes that are near each other have no other line."""
+        known = list(self._bytes.items())
+        if not known:
             return None
+        points = sorted(known if fixed is None else [(Batch(0), fixed), *known], key=lambda point: point[0].units)
         slopes = [
             (high - low) / (two.units - one.units)
             for place, (one, low) in enumerate(points)
@@ -89,15 +92,11 @@ class Sizes:
             if two.units > one.units
         ]
         if not slopes:
-            batch, peak = max(points, key=lambda point: point[1])
-            if fixed is None or not batch.units:
-                return None
-            fixed = min(fixed, peak)
-            return Curve(fixed, (peak - fixed) / batch.units, 0.0, 0.0)
+            return None
         slope = max(0.0, statistics.median(slopes))
         base = max(0.0, statistics.median(peak - slope * batch.units for batch, peak in points))
-        line = _with_error(base, slope, 0.0, points)
-        return self._bent(points, line) or line
+        line = _with_error(base, slope, 0.0, known)
+        return self._bent(known, line) or line
 
     def _bent(self, points: List[Tuple[Batch, float]], line: Curve) -> Optional[Curve]:
         """The least squares fit with the square of the length, where it helps."""
@@ -137,7 +136,8 @@ class Footprint:
         self.peaks = Sizes()
         self._rises: List[_Rise] = []
         self._first: Optional[Batch] = None
-        self._corrected = False
+        # Whether the first micro-batch has been replaced by others.
+        self.corrected = False
         self._unsettled: Optional[Tuple[Batch, float, float]] = None
         # Of the steps: whether the length was new, and `base` before each that was.
         self._lengths: Set[int] = set()
@@ -187,9 +187,9 @@ class Footprint:
             self._unsettled = batch, activations, begun
             self._follow(batch.length, begun)
         # What the first step allocates for good cannot be told from state and gradients.
-        if not self._corrected:
-            self._corrected = batch == self._first or len(self.activations) > FIRST_AMONG
-            if batch != self._first and self._corrected:
+        if not self.corrected:
+            self.corrected = batch == self._first or len(self.activations) > FIRST_AMONG
+            if batch != self._first and self.corrected:
                 self.activations.drop(self._first)
 
     def _follow(self, length: Optional[int], begun: float) -> None:
@@ -246,12 +246,12 @@ class Footprint:
         return max((UNUSED_P90 - UNUSED) * self.kept, NOISE * self.base) if self.kept else 0.0
 
 
-def predicted(curve: Curve, batch: Batch, exact: Optional[float]) -> Tuple[float, float]:
+def predicted(curve: Curve, batch: Batch, exact: Optional[float], early: bool = False) -> Tuple[float, float]:
     """The median and the 90th percentile of the peak; `exact` is the peak of a batch of the same size."""
     if exact is not None:
         return exact, exact
     peak = curve.at(batch)
-    return peak, peak + _EXTRAPOLATION * (peak - curve.fixed) + _P90 * _DEVIATION * curve.error
+    return peak, peak + (_EARLY if early else _EXTRAPOLATION) * (peak - curve.fixed) + _P90 * _DEVIATION * curve.error
 
 
 def _with_error(fixed: float, slope: float, square: float, points: List[Tuple[Batch, float]]) -> Curve:

@@ -529,6 +529,16 @@ def test_one_size_gives_the_line_from_nothing():
     assert Sizes().curve(0.0) is None
 
 
+def test_sizes_that_are_near_each_other_do_not_turn_the_line():
+    sizes = Sizes()
+    # The first has buffers of libraries.
+    sizes.add(Batch(152, 2, 76), 1520.0)
+    sizes.add(Batch(150, 2, 75), 900.0)
+    assert 6.0 <= sizes.curve(0.0).at(Batch(768, 2, 384)) / 768 <= 10.0
+    early, later = (predicted(Curve(100.0, 1.0, 0.0, 0.0), Batch(50), None, early) for early in (True, False))
+    assert early[0] == later[0] and early[1] > later[1] + 10.0
+
+
 def test_the_kept_sizes_are_bounded_and_the_largest_stay():
     sizes = Sizes()
     for units in range(1000):
