@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from ._base import JSON, _encode, _guarded, _hide, _now, _short, _size
 from ._fit_optimizer import Needs, in_trial, places_of, try_foresee
 from ._fit_plan import Plan, free_of
-from ._fit_size import UNUSED, UNUSED_P90, Batch, Footprint, predicted
+from ._fit_size import Batch, Footprint, predicted
 from ._identity import _Identity
 from ._process import _allocated_on, _host_allocated, _host_mapped, _host_memory_since_reset, _host_now, _take_host_peak
 from ._session import _Session
@@ -32,6 +32,9 @@ MEASURED_FIRST, MEASURED_EVERY = 16, 64
 VERDICT_WAIT, ABORT_WAIT = 3.0, 5.0
 # The first steps of optimizers that are foreseen in a process.
 MOST_TRIES = 8
+# The share of what malloc keeps that the first step of the optimizer does not use: the median, and a value above all, of 6
+# random programs. Its tensors are as large as the gradients, and fit more of what is free than those of a longer batch.
+STATE_UNUSED, STATE_UNUSED_P90 = 0.5, 0.85
 # Verdicts that are said when they come, the worst last.
 _SEVERITY = {"tight": 1, "will_not_fit": 2}
 # Seconds after which the line is printed without a verdict.
@@ -42,7 +45,7 @@ ABORTED = 80
 _SAME = 0.01
 # A change of what the process holds between two steps, as a share, after which the next evaluation and save are predicted
 # again, and the seconds after which that is looked at, if no step is measured.
-_HELD, RESTED_AFTER = 0.02, 5.0
+_HELD, RESTED_AFTER = 0.02, 1.0
 
 Place = Optional[int]
 Key = Tuple[str, str, Place]
@@ -68,7 +71,7 @@ class _Fit:
         self._needs: Dict[Place, Needs] = {}
         self._footprints: Dict[Place, Footprint] = {}
         # Resident memory that is not malloc's: code, and files.
-        self._other: Optional[int] = None
+        self._other = 0
         # Before the current micro-batch, and after its forward pass: allocated, and the highest (of the host: resident).
         self._begun: Dict[Place, Tuple[int, int]] = {}
         self._reached: Dict[Place, int] = {}
@@ -79,6 +82,8 @@ class _Fit:
         self._within_step = self._observed = self._unsettled = False
         self._largest: Optional[Batch] = None
         self._batches = self._steps_seen = self._trained = 0
+        # Batches that the loader had still to give when the last micro-batch was measured.
+        self._left = 0
         self._batch: Optional[Batch] = None
         self._measuring = self._dirty = self._pending = False
         # Micro-batches of the current evaluation; the batches of its loader, and those that it had given when it began; what
@@ -147,7 +152,7 @@ class _Fit:
             if place is None:
                 # A part of what malloc keeps is used for it.
                 kept = min((_host_allocated() or (0, 0))[1], peak - held)
-                p90, peak = peak - (1 - UNUSED_P90) * kept, peak - (1 - UNUSED) * kept
+                p90, peak = peak - (1 - STATE_UNUSED_P90) * kept, peak - (1 - STATE_UNUSED) * kept
             basis = "gradients %s, state of %s %s" % (_size(needs.gradients), foreseen.why, _size(needs.state))
             if needs.temporary:
                 basis += ", temporary tensors %s" % _size(needs.temporary)
@@ -231,6 +236,9 @@ class _Fit:
             self._rested = time.monotonic()
             held = ((place, _held(place)) for place in self._save_places())
             self._resting = {place: now for place, now in held if now is not None}
+            if None in self._footprints and None in self._resting:
+                # Steps that are not measured can make malloc keep more.
+                self._dirty = self._footprints[None].keeps(self._resting[None]) or self._dirty
         if measured or self._unsettled and not self._within_step:
             self._begin_measuring(measured)
 
@@ -238,9 +246,12 @@ class _Fit:
         if None in self._places and measured:
             _take_host_peak()  # That of loading the model, and of micro-batches that are not measured.
         for place in self._places:
-            now, footprint = self._now(place), self._footprints.setdefault(place, Footprint())
+            other, now = self._other, self._now(place)
+            footprint = self._footprints.setdefault(place, Footprint())
             if now is None:
                 continue
+            if place is None and self._steps_seen == 1 and not self._within_step:
+                footprint.read_code(self._other - other)
             if not self._within_step:
                 footprint.settle(now[0])
             if measured:
@@ -257,12 +268,11 @@ class _Fit:
         if place is not None:
             return _allocated_on(place)
         used = _host_allocated()
-        if self._other is None:
-            # Before the first step malloc keeps little.
-            self._other = 0 if used is None else (_host_now() or 0) - sum(used)
         resident = _host_now()
         if used is None or resident is None:
             return None if resident is None else (resident, resident)
+        # It grows with the code that runs the first time. Pages that malloc has not touched make it seem less.
+        self._other = max(self._other, resident - sum(used))
         return min(resident, used[0] + self._other), resident
 
     def forward_ends(self, output: Any) -> None:
@@ -301,6 +311,8 @@ class _Fit:
             footprint.forward(batch, begun, reached, not self._observed)
             footprint.base, footprint.kept = begun, (before - begun if place is None else 0)
             self._dirty = True
+            count, given = self.plan.batches(training=True) or (0, 0)
+            self._left = max(0, count - given)
             # The allocator's peak is not reset, as the program may read it: it is this micro-batch's only if it rose.
             # The resident memory is noisy.
             if peak > before + (before >> 7 if place is None else 0):
@@ -335,26 +347,29 @@ class _Fit:
         """The peak of the largest step that is still to come."""
         if self._largest is None:
             return
-        largest, source = self.plan.largest(self._largest, self._batches)
+        largest, source, longer = self.plan.largest(self._largest, self._batches)
         for place in self._places:
             footprint, still = self._footprints.get(place, Footprint()), self._needs.get(place)
-            curve = footprint.curve(still.state if still is not None else 0.0)
+            state = still.state if still is not None else 0.0
+            # The longest batch comes within the epoch: in the middle of it, on average.
+            grown = footprint.growth(self._left, largest)
+            curve = footprint.curve(state + grown / 2)
             exact = footprint.peaks.seen(largest)
             if curve is None and exact is None:
                 self._state("step", place, None, basis="no step was the highest memory of the process")
                 continue
             size: Optional[JSON] = None
             if curve is None:
-                p50 = p90 = exact or 0.0
+                p50 = p90 = (exact or 0.0) + grown / 2
             else:
-                p50, p90 = predicted(curve, largest, exact)
+                p50, p90 = predicted(curve, largest, None if exact is None else exact + grown / 2, not footprint.corrected)
+                p90 += longer * (curve.at(largest) - curve.fixed)
                 size = {"unit": "tokens" if largest.length else "samples", "units": largest.units}
                 size.update((key, getattr(largest, key)) for key in ("samples", "length") if getattr(largest, key))
                 size.update(fixed=int(curve.fixed), per_unit=curve.per_unit, per_square=curve.per_square)
             # A step of the optimizer can be higher than its batch: with the temporary tensors.
             stepped = (self.messages.get(("optimizer", *_resource(place))) or {}).get("measured") or 0
-            # Of the host, malloc keeps more and more.
-            p90 += footprint.spread
+            p90 += footprint.spread + grown / 2
             about: JSON = {"exact": exact is not None and p90 == p50, "measured": footprint.peaks.most(), "size": size}
             measured = max(len(footprint.peaks), len(footprint.activations))
             about["basis"] = "%d size%s of batches measured; %s" % (measured, "" if measured == 1 else "s", source)

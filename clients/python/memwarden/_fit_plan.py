@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -14,6 +15,11 @@ from ._process import _bytes, _local
 
 # Samples of a plain list whose lengths are read.
 MOST_SAMPLES = 200_000
+# Batches whose lengths are compared with those of texts; how far the quartiles of both may differ: those of 16 batches of 2 or 4
+# samples with a deviation of 40 % differ by up to 1.4 by chance.
+COMPARED, ALIKE = 16, 1.5
+# The 90th percentile of the error of the longest text's tokens; it was 8 to 11 % of 343 random sets of data.
+TEXT_ERROR = 0.1
 # Parts of the names of attributes that hold tokenized samples.
 _NAMES = ("ids", "token", "example", "sample", "data")
 # Copies of the logits of one batch that are alive in the loss: in fp32, shifted, and the logarithms.
@@ -36,6 +42,14 @@ class Phase(NamedTuple):
     basis: str
 
 
+class Largest(NamedTuple):
+    """The largest micro-batch that is still to come, how that is known, and how much longer it can be (90th percentile)."""
+
+    batch: Batch
+    source: str
+    longer: float = 0.0
+
+
 class Plan:
     """Fed by hooks and callbacks; `examine` and `phases` do the work."""
 
@@ -56,6 +70,9 @@ class Plan:
         self._longest: Optional[Tuple[int, str]] = None
         # The data of the evaluation, by its identity, and its longest sample.
         self._evaluated: Optional[Tuple[int, Optional[int]]] = None
+        # Characters of the samples' texts, in order of size; the lengths of the first batches.
+        self._characters: List[int] = []
+        self._lengths_seen: List[int] = []
         self._longest_first = False
         self._same: Optional[Batch] = None
         self._differ = False
@@ -70,7 +87,7 @@ class Plan:
         if self._loader_ref is None or self._loader_ref() is None:
             self._loader_ref = self._latest_ref
 
-    def batches(self) -> Optional[Tuple[int, int]]:
+    def batches(self, training: bool = False) -> Optional[Tuple[int, int]]:
         """Of the loader that gave the last batch: how many it has, and how many it has given."""
         loader = None if self._latest_ref is None else self._latest_ref()
         trainer = self._trainer() if self._trainer is not None and self._lightning else None
@@ -78,7 +95,7 @@ class Plan:
             if loader is None:
                 return None
             count = len(loader)
-            if trainer is not None:
+            if trainer is not None and not training:
                 # Lightning ends an evaluation earlier.
                 limits = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
                 count = min([count, *(int(each) for each in limits)])
@@ -99,6 +116,8 @@ class Plan:
     def output(self, output: Any, batch: Optional[Batch]) -> None:
         """What the model returned for a micro-batch of training."""
         if batch is not None:
+            if batch.length and len(self._lengths_seen) < COMPARED:
+                self._lengths_seen.append(batch.length)
             self._differ = self._differ or (self._same is not None and self._same != batch)
             self._same = batch
         if self.logits is not None or batch is None or not batch.units:
@@ -118,6 +137,8 @@ class Plan:
             loader = None if self._loader_ref is None else self._loader_ref()
             if loader is not None and self._longest is None:
                 self._longest = self._lengths(loader)
+                if self._longest is None:
+                    self._characters = _characters(getattr(loader, "_dataset", None))
         except Exception as error:
             _hide(error, "lengths of the data")
 
@@ -143,19 +164,33 @@ class Plan:
             longest = -(-longest // multiple) * multiple
         return longest, "the longest sample of the data"
 
-    def largest(self, seen: Batch, batches: int) -> Tuple[Batch, str]:
-        """The largest micro-batch that is still to come, and how that is known."""
+    def largest(self, seen: Batch, batches: int) -> Largest:
         if self._longest is not None and seen.length and seen.samples:
             longest, source = self._longest
             if seen.samples * longest > seen.units:
-                return Batch(seen.samples * longest, seen.samples, longest), source
+                return Largest(Batch(seen.samples * longest, seen.samples, longest), source)
             if longest == seen.length:
-                return seen, "the largest batch, by " + source
+                return Largest(seen, "the largest batch, by " + source)
             # What was read is not what the batches are made of.
+        longest_text = self._longest_text(seen.samples or 1)
+        if longest_text is not None and seen.samples and longest_text > (seen.length or 0):
+            batch = Batch(seen.samples * longest_text, seen.samples, longest_text)
+            return Largest(batch, "about the longest text of the data", TEXT_ERROR)
         if not self._differ and batches > 1:
-            return seen, "all %d batches have the same size" % batches
+            return Largest(seen, "all %d batches have the same size" % batches)
         chance = 100.0 / (batches + 1)
-        return seen, "the largest of %d batches; a larger one comes with probability %.1f %% per batch" % (batches, chance)
+        return Largest(seen, "the largest of %d batches; a larger one comes with probability %.1f %% per batch" % (batches, chance))
+
+    def _longest_text(self, samples: int) -> Optional[int]:
+        """The tokens of the longest text, if the lengths of the batches are distributed as those of the texts are."""
+        lengths, texts = sorted(self._lengths_seen), self._characters
+        # Texts that are cut have the same length.
+        if len(lengths) < COMPARED or not texts or lengths.count(lengths[-1]) > 2:
+            return None
+        # Of each batch, the longest of its samples counts.
+        quartiles = [(lengths[int(q * len(lengths))], texts[int(q ** (1 / samples) * len(texts))]) for q in (0.25, 0.5, 0.75)]
+        rates = [length / max(1, characters) for length, characters in quartiles]
+        return round(texts[-1] * statistics.mean(rates)) if max(rates) <= ALIKE * min(rates) else None
 
     def due_step(self, last: int) -> Optional[int]:
         return last + 1 if self._longest_first and last < 1 else None
@@ -317,6 +352,27 @@ def _longest(dataset: Any) -> Optional[int]:
             continue  # A number that imitates a list.
         longest = found if longest is None else max(longest, found or 0)
     return longest
+
+
+def _characters(dataset: Any) -> List[int]:
+    """Characters of each text of a data set that holds texts in memory, in order; none where it does not."""
+    if not hasattr(dataset, "__len__"):
+        return []
+    held = [dataset, *vars(dataset).values()] if hasattr(dataset, "__dict__") else [dataset]
+    for texts in held:
+        if not isinstance(texts, (list, tuple)) or not 0 < len(texts) <= MOST_SAMPLES or len(texts) != len(dataset):
+            continue
+        # Of a pair, the text is the longer one.
+        each = texts if isinstance(texts[0], str) else [max(_texts(sample), key=len, default="") for sample in texts]
+        counts = sorted(len(text) for text in each if isinstance(text, str))
+        if counts[-1:] > [0]:
+            return counts
+    return []
+
+
+def _texts(sample: Any) -> List[str]:
+    values: Any = sample.values() if isinstance(sample, dict) else sample if isinstance(sample, (list, tuple)) else ()
+    return [each for each in values if isinstance(each, str)]
 
 
 def _longest_of_table(dataset: Any) -> Optional[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import math
 import statistics
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
 # Sizes that are kept; the smallest are dropped first.
 MOST_SIZES = 256
@@ -11,6 +13,8 @@ MOST_SIZES = 256
 _HELPS = 0.5
 # The error of an extrapolation, as a share of the part of the peak that depends on the size.
 _EXTRAPOLATION = 0.04
+# The same while the first micro-batch counts, in which libraries allocate buffers: it was up to 70 % too large.
+_EARLY = 0.5
 # The first micro-batch counts until so many other sizes have occurred.
 FIRST_AMONG = 3
 # What a step allocates for good, as a share of its activations, that can be buffers of libraries: of the random transformers of
@@ -18,9 +22,14 @@ FIRST_AMONG = 3
 MOST_BUFFERS = 0.25
 # Micro-batches with the highest memory so far that are kept.
 MOST_RISES = 16
-# The share of what malloc keeps that a larger micro-batch does not use: the median, and a value above all, of 6 random
-# transformers on the CPU (tests/fit/random_training.py); it was 0.28 to 0.82 when their longest batch came.
-UNUSED, UNUSED_P90 = 0.5, 0.85
+# The share of what malloc keeps that a larger micro-batch does not use. Tensors larger than those that were freed before are
+# mapped (M_MMAP_THRESHOLD adapts to them), and smaller ones fit only a part of what is free. Of 11 random transformers on the
+# CPU, 0.4 to 1 of what was kept after 20 steps was still free at the peak of the longest batch: malloc keeps more until then.
+UNUSED, UNUSED_P90 = 0.85, 1.05
+# The 90th percentile of the difference of two runs of one program, as a share of what the host holds, which malloc causes.
+NOISE = 0.03
+# New sizes whose growth is known, from which on it is predicted.
+GROWN = 4
 # From the median to the 90th percentile, in standard deviations, and from the median deviation to the standard one.
 _P90, _DEVIATION = 1.28, 1.48
 
@@ -71,10 +80,11 @@ class Sizes:
         return int(max(self._bytes.values())) if self._bytes else None
 
     def curve(self, fixed: Optional[float] = None) -> Optional[Curve]:
-        """The fit. Of one size, the line from `fixed`, the memory of a batch of no size."""
-        points = sorted(self._bytes.items(), key=lambda point: point[0].units)
-        if not points:
+        """The fit; `fixed` is the memory of a batch of no size, so that a few sizes that are near each other have no other line."""
+        known = list(self._bytes.items())
+        if not known:
             return None
+        points = sorted(known if fixed is None else [(Batch(0), fixed), *known], key=lambda point: point[0].units)
         slopes = [
             (high - low) / (two.units - one.units)
             for place, (one, low) in enumerate(points)
@@ -82,15 +92,11 @@ class Sizes:
             if two.units > one.units
         ]
         if not slopes:
-            batch, peak = max(points, key=lambda point: point[1])
-            if fixed is None or not batch.units:
-                return None
-            fixed = min(fixed, peak)
-            return Curve(fixed, (peak - fixed) / batch.units, 0.0, 0.0)
+            return None
         slope = max(0.0, statistics.median(slopes))
         base = max(0.0, statistics.median(peak - slope * batch.units for batch, peak in points))
-        line = _with_error(base, slope, 0.0, points)
-        return self._bent(points, line) or line
+        line = _with_error(base, slope, 0.0, known)
+        return self._bent(known, line) or line
 
     def _bent(self, points: List[Tuple[Batch, float]], line: Curve) -> Optional[Curve]:
         """The least squares fit with the square of the length, where it helps."""
@@ -119,7 +125,8 @@ class Footprint:
 
     `base` bytes are allocated before it. Its activations are a curve in its size. What rises above them in the loss and in
     backward is proportional to its size. `kept` bytes are free, and malloc keeps them: a micro-batch that is larger than
-    all before can use a part of them.
+    all before can use a part of them. Each size that is new can add to `base` for good: oneDNN keeps its operations on
+    bfloat16, with their buffers, by shape.
     """
 
     def __init__(self) -> None:
@@ -129,8 +136,33 @@ class Footprint:
         self.peaks = Sizes()
         self._rises: List[_Rise] = []
         self._first: Optional[Batch] = None
-        self._corrected = False
+        # Whether the first micro-batch has been replaced by others.
+        self.corrected = False
         self._unsettled: Optional[Tuple[Batch, float, float]] = None
+        # Of the steps: whether the length was new, and `base` before each that was.
+        self._lengths: Set[int] = set()
+        self._news: Deque[bool] = collections.deque(maxlen=MOST_SIZES)
+        self._bases: Deque[float] = collections.deque(maxlen=MOST_RISES)
+
+    def growth(self, batches: int, longest: Batch) -> float:
+        """Bytes that so many further batches, up to `longest`, add to `base` for good."""
+        bases = list(self._bases)
+        steps = [after - before for before, after in zip(bases, bases[1:])]
+        if len(steps) < GROWN or not longest.length:
+            return 0.0
+        late = list(self._news)[len(self._news) // 2 :]
+        left = longest.length - min(self._lengths) + 1 - len(self._lengths)
+        if left <= 0:
+            return 0.0
+        return max(0.0, statistics.median(steps)) * left * (1 - math.exp(-batches * sum(late) / len(late) / left))
+
+    def keeps(self, resident: float) -> bool:
+        """Of the host, before a step that is not measured; says whether malloc keeps more by 1 % of the whole."""
+        more = resident - self.base - self.kept
+        if more > 0.01 * resident:
+            self.kept += more
+            return True
+        return False
 
     def settle(self, allocated: float) -> None:
         """Before the first micro-batch of a step: what was allocated for good in the step before is no activation."""
@@ -153,11 +185,20 @@ class Footprint:
             return
         if starts:
             self._unsettled = batch, activations, begun
+            self._follow(batch.length, begun)
         # What the first step allocates for good cannot be told from state and gradients.
-        if not self._corrected:
-            self._corrected = batch == self._first or len(self.activations) > FIRST_AMONG
-            if batch != self._first and self._corrected:
+        if not self.corrected:
+            self.corrected = batch == self._first or len(self.activations) > FIRST_AMONG
+            if batch != self._first and self.corrected:
                 self.activations.drop(self._first)
+
+    def _follow(self, length: Optional[int], begun: float) -> None:
+        if length is None or len(self._lengths) >= MOST_SIZES:
+            return
+        self._news.append(length not in self._lengths)
+        if self._news[-1]:
+            self._bases.append(begun)
+        self._lengths.add(length)
 
     def rose(self, batch: Batch, reached: float, resident: float, begun: float, peak: float) -> None:
         """The micro-batch had the highest memory so far. Of `resident - begun` bytes it is not known whether they were used."""
@@ -167,6 +208,12 @@ class Footprint:
         self._rises.append(_Rise(batch, max(0.0, high - (resident - begun)), high))
         if len(self._rises) > MOST_RISES:
             self._rises.remove(max(self._rises, key=lambda each: (each.high - each.low) / each.batch.units))
+
+    def read_code(self, size: float) -> None:
+        """Of the host: so much of what rose in the first step is code that ran the first time, and files."""
+        if self._rises:
+            batch, low, high = self._rises[-1]
+            self._rises[-1] = _Rise(batch, max(0.0, low - size), max(0.0, high - size))
 
     def rise(self) -> Optional[float]:
         """Bytes that rise above the activations, per token or sample."""
@@ -181,9 +228,9 @@ class Footprint:
         nearer = max(low, high, key=lambda each: each.batch.units)
         return (nearer.low if nearer is low else nearer.high) / nearer.batch.units
 
-    def curve(self, state: float) -> Optional[Curve]:
-        """The peak by the size, when `state` more bytes will be allocated before."""
-        base = self.base + state
+    def curve(self, more: float) -> Optional[Curve]:
+        """The peak by the size, when `more` bytes will be allocated before."""
+        base = self.base + more
         rise = self.rise()
         if rise is None or not len(self.activations):
             return self.peaks.curve(base)
@@ -195,16 +242,16 @@ class Footprint:
 
     @property
     def spread(self) -> float:
-        """From the median to the 90th percentile: whether what malloc keeps is used."""
-        return (UNUSED_P90 - UNUSED) * self.kept
+        """From the median to the 90th percentile: of the host, what malloc does with the memory that it keeps."""
+        return max((UNUSED_P90 - UNUSED) * self.kept, NOISE * self.base) if self.kept else 0.0
 
 
-def predicted(curve: Curve, batch: Batch, exact: Optional[float]) -> Tuple[float, float]:
+def predicted(curve: Curve, batch: Batch, exact: Optional[float], early: bool = False) -> Tuple[float, float]:
     """The median and the 90th percentile of the peak; `exact` is the peak of a batch of the same size."""
     if exact is not None:
         return exact, exact
     peak = curve.at(batch)
-    return peak, peak + _EXTRAPOLATION * (peak - curve.fixed) + _P90 * _DEVIATION * curve.error
+    return peak, peak + (_EARLY if early else _EXTRAPOLATION) * (peak - curve.fixed) + _P90 * _DEVIATION * curve.error
 
 
 def _with_error(fixed: float, slope: float, square: float, points: List[Tuple[Batch, float]]) -> Curve:
