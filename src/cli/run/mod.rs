@@ -25,6 +25,7 @@ use super::report::{interval, load, standard_error_page};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::ends::{End, Retry};
+use crate::model::facts::ExitedProcess;
 use crate::model::printable;
 use crate::report::{About, CommandEnd, Page, build_run};
 
@@ -144,7 +145,7 @@ impl Args {
         let variables = variables.into_iter().flatten().chain(fit).collect();
         let before = job::ticks_of_children(proc);
         let begun = clock::now();
-        let mut job = match Job::start(program, arguments, variables) {
+        let mut job = match Job::start(program, arguments, variables, proc) {
             Ok(job) => job,
             Err(error) => return Ok(not_started(program, &error)),
         };
@@ -173,11 +174,13 @@ impl Args {
             seconds: took.as_secs_f64(),
             cpu_seconds: after.zip(before).map(|(after, before)| seconds(after.saturating_sub(before))),
         };
-        let cause = watcher.and_then(|watcher| self.report(watcher, &ended)).unwrap_or_else(|error| {
-            // Standard error may be closed; the command's exit code is what counts.
-            out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
-            None
-        });
+        let exited = status.as_ref().ok().and_then(|status| job.exited(*status));
+        let cause =
+            watcher.and_then(|watcher| self.report(watcher, &ended, exited)).unwrap_or_else(|error| {
+                // Standard error may be closed; the command's exit code is what counts.
+                out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
+                None
+            });
         if let Some(cause) = cause.filter(|cause| cause.is_abnormal()) {
             launcher::tell(&cause, self.termination_log.as_deref());
             if let Some(code) = self.no_retry_code.filter(|_| cause.retry == Retry::CannotHelp) {
@@ -217,9 +220,13 @@ impl Args {
     }
 
     /// Writes the report; returns how the command ended, where that is known.
-    fn report(&self, watcher: Watcher, ended: &CommandEnd) -> anyhow::Result<Option<Arc<End>>> {
-        let failed = ended.code != Some(0);
-        let recorder = watcher.stop(failed)?;
+    fn report(
+        &self,
+        watcher: Watcher,
+        ended: &CommandEnd,
+        exited: Option<ExitedProcess>,
+    ) -> anyhow::Result<Option<Arc<End>>> {
+        let recorder = watcher.stop(exited.filter(|_| ended.code != Some(0)))?;
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);
         let mean = recorder.seconds() / f64::from(samples.saturating_sub(1).max(1));
         let about = About { interval_seconds: self.interval.unwrap_or(mean), ..About::default() };
