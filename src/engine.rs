@@ -16,7 +16,7 @@ use crate::history::peaks::Peaks;
 use crate::host::clock;
 use crate::model::acknowledged::Acknowledged;
 use crate::model::analyzer::SavedState;
-use crate::model::facts::{Before, Facts};
+use crate::model::facts::{Before, ExitedProcess, Facts};
 use crate::model::frame::{Frame, SourceReport};
 use crate::model::point::{Batch, Dropped};
 use crate::model::setting::Settings;
@@ -88,6 +88,8 @@ pub struct Engine {
     last: Option<Arc<Frame>>,
     /// The facts that the sources exchanged in the last tick.
     facts: Facts,
+    /// Ended processes whose parent this program is.
+    exited: Vec<ExitedProcess>,
     /// Components besides the sources that add points to each frame.
     reporters: Vec<Arc<dyn Reporter>>,
     /// The operator's last request; sources that are built later receive it too.
@@ -127,6 +129,7 @@ impl Engine {
             dropped: HashMap::new(),
             last: None,
             facts: Facts::default(),
+            exited: Vec::new(),
             reporters: Vec::new(),
             control: None,
             acknowledged: Arc::default(),
@@ -199,6 +202,11 @@ impl Engine {
         Arc::make_mut(&mut self.acknowledged)
     }
 
+    /// Adds the exit status of a process whose parent this program is; in containers, no source has it.
+    pub fn exited(&mut self, process: ExitedProcess) {
+        self.exited.push(process);
+    }
+
     /// Passes an operator's request to every source.
     pub fn control(&mut self, request: Control) {
         self.control = Some(request);
@@ -218,6 +226,7 @@ impl Engine {
             workload_of: std::mem::take(&mut self.facts.workload_of),
             ranks: std::mem::take(&mut self.facts.ranks),
         };
+        batch.facts.exited = std::mem::take(&mut self.exited);
         batch.facts.answers = std::mem::take(&mut self.facts.answers);
         batch.facts.reporting = batch.facts.before.ranks.iter().filter_map(|rank| rank.key).collect();
         let mut reports = Vec::with_capacity(self.sources.len());

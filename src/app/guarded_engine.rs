@@ -7,6 +7,7 @@ use super::serve::{context, own_command, own_engine};
 use crate::config::{self, Config};
 use crate::engine::{EVERYTHING, Engine};
 use crate::events::Events;
+use crate::model::facts::ExitedProcess;
 use crate::model::frame::Frame;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
@@ -79,6 +80,11 @@ impl GuardedEngine {
             follower.look(&frame);
         }
         frame
+    }
+
+    /// Adds the end of a process to the next sample.
+    pub fn exited(&mut self, process: ExitedProcess) {
+        self.engine.exited(process);
     }
 
     /// Ends the guard and writes its records; returns its incidents.

@@ -74,7 +74,7 @@ impl Analyzers {
         if let Some(saved) = self.saved.remove(registration.name)
             && let Err(error) = analyzer.restore(saved.get())
         {
-            tracing::warn!(analyzer = registration.name, %error, "The saved state of the analyzer is invalid and was discarded.");
+            tracing::warn!(analyzer = registration.name, %error, "The saved state of the analyzer is invalid; what could not be read was discarded.");
         }
         Running { registration, settings: settings.clone(), analyzer, panics: 0, failing: false }
     }
@@ -99,7 +99,7 @@ impl Analyzers {
                 && let Err(error) = running.analyzer.restore(saved.get())
             {
                 let analyzer = running.registration.name;
-                tracing::warn!(analyzer, %error, "The saved state of the analyzer is invalid and was discarded.");
+                tracing::warn!(analyzer, %error, "The saved state of the analyzer is invalid; what could not be read was discarded.");
             }
         }
     }

@@ -20,8 +20,9 @@ use super::clock;
 const PROC: u32 = 1;
 /// `PROC_EVENT_EXIT` (linux/cn_proc.h).
 const EXIT: u32 = 0x8000_0000;
-/// `PROC_CN_MCAST_LISTEN`.
+/// `PROC_CN_MCAST_LISTEN` and `PROC_CN_MCAST_IGNORE`.
 const LISTEN: u32 = 1;
+const IGNORE: u32 = 2;
 /// Lengths of `struct nlmsghdr` and `struct cn_msg`.
 const NETLINK_HEADER: usize = 16;
 const CONNECTOR_HEADER: usize = 20;
@@ -64,6 +65,10 @@ impl ExitEvents {
     /// # Errors
     /// A kernel without the connector, a network or pid namespace other than the initial one, or missing rights.
     pub fn open(proc: &Path) -> io::Result<Self> {
+        Self::with_queue(proc, QUEUE)
+    }
+
+    fn with_queue(proc: &Path, queue: usize) -> io::Result<Self> {
         let own = proc.join("self/ns/pid");
         let first = proc.join("1/ns/pid");
         let namespace = std::fs::read_link(own).or_else(|_| std::fs::read_link(first))?;
@@ -79,8 +84,8 @@ impl ExitEvents {
             Some(netlink::CONNECTOR),
         )?;
         // Without CAP_NET_ADMIN the limit of the system holds.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, QUEUE)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, queue).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, queue)?;
         }
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, PROC))?;
         // Before Linux 6.6 the kernel ignores a request with a filter, and delivers events of all kinds.
@@ -118,6 +123,15 @@ impl ExitEvents {
             }
         }
         Ok(found)
+    }
+}
+
+/// Before Linux 6.6 the kernel counts subscriptions, and does not notice that a socket is closed: it would make events for
+/// nobody until the next boot.
+impl Drop for ExitEvents {
+    fn drop(&mut self) {
+        // Nothing else is left to do where it fails.
+        let _ = rustix::net::send(&self.socket, &subscription(&[IGNORE]), SendFlags::empty());
     }
 }
 
@@ -186,6 +200,27 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         panic!("{expected:?} are not in {found:?}");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test starts processes whose ends are reported")]
+    fn events_that_did_not_fit_into_the_queue_are_reported_as_lost() {
+        let Ok(mut events) = ExitEvents::with_queue(Path::new("/proc"), 1) else {
+            eprintln!("skipped: no process events here");
+            return;
+        };
+        for _ in 0..50 {
+            Command::new("true").status().unwrap();
+        }
+        assert!(events.drain(10_000, |_| {}).unwrap().has_lost);
+        // A subscription that was cancelled gets no event.
+        let ignore = subscription(&[IGNORE]);
+        rustix::net::send(&events.socket, &ignore, SendFlags::empty()).unwrap();
+        events.drain(10_000, |_| {}).unwrap();
+        let child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        drop(child.wait_with_output());
+        events.drain(10_000, |event| assert_ne!(event.pid, pid)).unwrap();
     }
 
     #[test]

@@ -16,6 +16,10 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 
+use super::process;
+use crate::model::facts::ExitedProcess;
+use crate::model::ids::ProcessKey;
+
 /// Signals that are forwarded, except those that were ignored at the start.
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -23,6 +27,8 @@ const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 #[derive(Debug)]
 pub struct Job {
     child: Child,
+    /// When it started, in clock ticks after boot; absent where the process file system is not readable.
+    start: Option<u64>,
 }
 
 /// An event of [`Inbox::wait`].
@@ -86,8 +92,18 @@ impl Job {
         program: &OsString,
         arguments: &[OsString],
         variables: Vec<(&'static str, OsString)>,
+        proc: &Path,
     ) -> io::Result<Self> {
-        Ok(Self { child: Command::new(program).args(arguments).envs(variables).spawn()? })
+        let child = Command::new(program).args(arguments).envs(variables).spawn()?;
+        // Not reaped, so that it has its pid still.
+        let stat = std::fs::read(proc.join(child.id().to_string()).join("stat")).ok();
+        Ok(Self { start: stat.and_then(|text| Some(process::stat(&text)?.start)), child })
+    }
+
+    /// Its identity, and a status that it ended with.
+    pub fn exited(&self, status: ExitStatus) -> Option<ExitedProcess> {
+        let process = ProcessKey { pid: self.child.id(), start: self.start? };
+        Some(ExitedProcess { process, status: status.into_raw() })
     }
 
     pub fn pid(&self) -> u32 {

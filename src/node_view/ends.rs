@@ -13,6 +13,13 @@ pub fn sentence(end: &End) -> String {
     format!("{} {}.", who(end), how(end))
 }
 
+/// The same for everybody: without the exception, which only the user of the process may know.
+pub fn public_sentence(end: &End) -> String {
+    let mut end = End { curve: Vec::new(), ..end.clone() };
+    end.evidence.retain(|seen| !matches!(seen, EndEvidence::Exception { .. }));
+    sentence(&end)
+}
+
 /// Whether starting it again can help, what was lost, and what to do: the sentences after the first.
 pub fn remarks(end: &End) -> Vec<String> {
     let retry = match end.retry {
@@ -255,6 +262,13 @@ mod tests {
             format!("{who} was ended by SIGKILL (exit code 137), sent by another program or a person.")
         );
         let interrupted = EndEvidence::Exception { name: "KeyboardInterrupt".into() };
+        let failed = End {
+            cause: EndCause::Failed,
+            evidence: vec![EndEvidence::Exception { name: "SecretError".into() }, code(1)],
+            ..End::default()
+        };
+        assert!(sentence(&failed).ends_with("failed by the exception SecretError."));
+        assert!(public_sentence(&failed).ends_with("failed with exit code 1."));
         let by_signal = EndEvidence::Status(ExitStatus::Signal(2));
         assert_eq!(
             told(EndCause::Killed, 0.9, vec![interrupted, by_signal]),

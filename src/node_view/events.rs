@@ -187,7 +187,7 @@ impl Recorder {
                 self.add(
                     end.unix_seconds,
                     end.health(),
-                    ends::sentence(end),
+                    ends::public_sentence(end),
                     &Label::default(),
                     &end.workload,
                 );

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Any, List, Optional
 
@@ -57,6 +58,9 @@ def _memory(value: BaseException) -> Optional[str]:
     if isinstance(value, MemoryError):
         return "host"
     kind = type(value)
+    # A limit of the process (RLIMIT_MEMLOCK, RLIMIT_AS), or strict overcommit.
+    if kind is OSError and value.errno == errno.ENOMEM:
+        return "host"
     if kind.__module__.partition(".")[0] not in _READ:
         return None
     text: Any = value.args[0] if value.args else ""

@@ -7,6 +7,8 @@ import math
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 
 import memwarden
@@ -546,6 +548,8 @@ ENDS = {
     "next(iter(()))": ("exception", "StopIteration", None, None),
     "raise KeyboardInterrupt": ("interrupted", "KeyboardInterrupt", None, None),
     "monitor._phases.begin('optimizer'); raise MemoryError('secret')": ("out_of_memory", "MemoryError", "host", "optimizer"),
+    "raise OSError(12, 'secret')": ("out_of_memory", "OSError", "host", None),
+    "raise OSError(2, 'secret')": ("exception", "FileNotFoundError", None, None),
     "raise RuntimeError('CUDA out of memory. Tried')": ("out_of_memory", "RuntimeError", "device", None),
     "raise RuntimeError('[enforce fail] DefaultCPUAllocator: can not allocate')": ("out_of_memory", "RuntimeError", "host", None),
     "try: raise RuntimeError('CUDA error: out of memory')\nexcept RuntimeError as e: raise KeyError(1) from e": (
@@ -566,6 +570,16 @@ ENDS = {
     "try: int('x')\nexcept ValueError: pass": ("finished", "finished", None, None),
     "monitor._fit.aborts = True; raise SystemExit(80)": ("aborted", "will not fit", None, None),
 }
+
+
+def test_a_program_that_ends_at_its_limit_of_memory_keeps_its_exit_code(daemon):
+    program = (
+        "import resource, memwarden\nresource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2)\nmonitor = memwarden.Monitor()\n"
+        "monitor.step(1)\nheld = []\nwhile True: held.append(bytearray(b'x' * (1 << 20)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CLIENT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.returncode, "MemoryError" in done.stderr) == (1, True), done
 
 
 @pytest.mark.parametrize("how", ENDS)

@@ -14,6 +14,7 @@ const NOTICEABLE: f64 = 0.1;
 
 const SIGINT: i32 = 2;
 const SIGHUP: i32 = 1;
+const SIGABRT: i32 = 6;
 const SIGBUS: i32 = 7;
 const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
@@ -120,8 +121,9 @@ pub(super) fn classify(case: &Case) -> Classified {
         add(EndEvidence::KillCounter { cgroup: cgroup.clone() });
     }
     if let Some((gpu, xid)) = &case.xid
-        && matches!(cause, EndCause::Failed | EndCause::Killed | EndCause::Unknown)
+        && cause != EndCause::Finished
     {
+        // Of two causes, this one came first.
         add(EndEvidence::Xid { gpu: gpu.clone(), xid: *xid });
     }
     if !case.sees_kernel_log && matches!(cause, EndCause::Killed | EndCause::Unknown) {
@@ -174,15 +176,17 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
     if signal.is_none() && case.will_not_fit && case.status == Some(ExitStatus::Code(ABORTED)) {
         return (EndCause::WillNotFit, 0.99, None);
     }
+    // A program that lacks memory may abort in its own exit.
+    let is_own_end = signal.is_none_or(|signal| signal == SIGABRT);
     let is_other_exception = !case.exception.is_empty() && case.lacked != Some(Medium::Device);
-    if signal.is_none()
+    if is_own_end
         && !is_other_exception
         && let Some(allocation) = &case.allocation
     {
         let (cause, probability) = on_device(allocation, case.gpu_other.as_ref());
         return (cause, probability, Some(EndEvidence::Allocation(*allocation)));
     }
-    match case.lacked.filter(|_| signal.is_none()) {
+    match case.lacked.filter(|_| is_own_end) {
         Some(Medium::Device) => return (EndCause::GpuMemory, 0.8, None),
         Some(Medium::Host) => return (EndCause::ProcessLimit, 0.8, None),
         _ => {}
@@ -369,6 +373,10 @@ mod tests {
         let lacked =
             |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
         check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);
+        let aborted =
+            Case { status: Some(ExitStatus::Signal(SIGABRT)), ..lacked(Medium::Host, "MemoryError") };
+        check(&aborted, EndCause::ProcessLimit, 0.8);
+        check(&signal(SIGABRT), EndCause::Failed, 0.9);
         check(&lacked(Medium::Device, "torch.OutOfMemoryError"), EndCause::GpuMemory, 0.8);
         let xid = |number, case| Case { xid: Some(("0".into(), number)), ..case };
         check(&xid(79, code(1)), EndCause::GpuFault, 0.9);
@@ -379,6 +387,10 @@ mod tests {
         assert!(
             classify(&xid(31, code(1))).evidence.contains(&EndEvidence::Xid { gpu: "0".into(), xid: 31 })
         );
+        // Of two causes, the other one is evidence.
+        let both = classify(&xid(79, Case { kernel_kill: Some(KillScope::Host), ..signal(SIGKILL) }));
+        let seen = EndEvidence::Xid { gpu: "0".into(), xid: 79 };
+        assert!(both.cause == EndCause::HostMemory && both.evidence.contains(&seen), "{both:?}");
         check(&Case { will_not_fit: true, ..code(ABORTED) }, EndCause::WillNotFit, 0.9);
         check(&code(ABORTED), EndCause::Failed, 0.9);
     }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde::Deserialize as _;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use self::classify::{Case, Classified};
 use self::episode::{Episode, Member};
@@ -100,7 +101,15 @@ impl Analyzer for Ends {
     }
 
     fn restore(&mut self, saved: &str) -> Result<(), serde_json::Error> {
-        let mut ends: Vec<End> = serde_json::from_str(saved)?;
+        let saved: Vec<&RawValue> = serde_json::from_str(saved)?;
+        let read: Vec<_> = saved.iter().map(|end| serde_json::from_str::<End>(end.get())).collect();
+        let (mut ends, mut invalid) = (Vec::new(), None);
+        for end in read {
+            match end {
+                Ok(end) => ends.push(end),
+                Err(error) => invalid = Some(error),
+            }
+        }
         let before = ends.iter().map(|end| end.number).max().unwrap_or(0);
         self.last = self.last.saturating_add(before);
         ends.extend(
@@ -108,7 +117,8 @@ impl Analyzer for Ends {
         );
         let excess = ends.len().saturating_sub(MOST);
         self.ends = ends.into_iter().skip(excess).map(Arc::new).collect();
-        Ok(())
+        // The others are kept.
+        invalid.map_or(Ok(()), Err)
     }
 }
 
@@ -128,14 +138,13 @@ impl Ends {
             let Some(row) = before.get(key.pid).filter(|row| row.key == key && !has_ended(row)) else {
                 continue;
             };
-            let rank = facts.before.ranks.iter().find(|rank| rank.key == Some(key));
             let ended = Member {
                 key,
                 comm: row.comm.clone(),
                 parent: row.parent,
                 rss: row.rss,
                 cgroup: row.cgroup.clone(),
-                rank: rank.map(|rank| rank.rank.clone()),
+                rank: self.recent.rank_of(key),
             };
             let workload = &member.workload;
             let episode = self

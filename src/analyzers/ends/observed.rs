@@ -108,6 +108,8 @@ pub(super) fn record(
 pub(super) struct Recent {
     statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
     kills: HashMap<ProcessKey, (KillScope, f64)>,
+    /// The label of each process that was connected as a rank: some close their connection before they end.
+    ranks: HashMap<ProcessKey, (Label, f64)>,
     /// When protection sent each process a signal that ends it.
     signalled: HashMap<ProcessKey, f64>,
     /// The counter of OOM kills of each cgroup, and when it last rose.
@@ -131,12 +133,15 @@ impl Recent {
         self.kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
-        let is_rank = |process| facts.before.ranks.iter().any(|rank| rank.key == Some(process));
+        self.ranks.retain(|_, (_, at)| *at >= self.oldest);
+        for rank in &facts.before.ranks {
+            self.ranks.extend(rank.key.map(|key| (key, (rank.rank.clone(), now))));
+        }
         for exited in &facts.exited {
             // Many small processes of one user do not displace the ranks of another.
             if self.statuses.len() < MOST_STATUSES
                 || self.statuses.contains_key(&exited.process)
-                || is_rank(exited.process)
+                || self.ranks.contains_key(&exited.process)
             {
                 self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
             }
@@ -178,6 +183,11 @@ impl Recent {
 
     pub(super) fn status_of(&self, process: ProcessKey) -> Option<ExitStatus> {
         self.statuses.get(&process).map(|(status, _)| *status)
+    }
+
+    /// The label of its rank; absent where it reported none.
+    pub(super) fn rank_of(&self, process: ProcessKey) -> Option<Label> {
+        self.ranks.get(&process).map(|(rank, _)| rank.clone())
     }
 
     /// Whether protection sent it SIGTERM or SIGKILL.

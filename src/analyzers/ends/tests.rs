@@ -377,6 +377,15 @@ fn a_state_with_the_highest_number_is_restored() {
 }
 
 #[test]
+fn an_invalid_saved_end_costs_no_other_one() {
+    let mut node = Node::new(&[(11, "train", None)]);
+    let end = serde_json::to_string(&End { number: 7, ..End::default() }).unwrap();
+    let saved = format!("[{end}, {{\"number\": \"x\"}}, {end}]");
+    assert!(node.ends.restore(&saved).is_err(), "it is reported");
+    assert_eq!(node.end(&[11], |batch| exit(batch, 11, 9)).len(), 3);
+}
+
+#[test]
 fn what_protection_ended_is_stated_as_that() {
     let mut node = Node::new(&[(11, "train", Some("0"))]);
     // The guard reports at the end of a tick; the job saves before it ends.

@@ -142,14 +142,14 @@ fn beside_running_processes_only_what_an_ended_process_left_counts() {
     let scene = |second| match second {
         ..100 => Scene { unattributed: 5.0, running: &[7, 8], listed: &[(7, 20.0), (8, 10.0)] },
         // First the driver lists it no more, then it ends.
-        ..105 => Scene { unattributed: 17.0, running: &[7, 8], listed: &[(7, 20.0)] },
+        100..105 => Scene { unattributed: 17.0, running: &[7, 8], listed: &[(7, 20.0)] },
         _ => Scene { unattributed: 17.0, running: &[7], listed: &[(7, 20.0)] },
     };
     let (all, _) = play(NODE, 200, scene);
     assert_eq!(all.last().map(|(_, bytes, _)| *bytes), Some(10.0), "at most as much as it had");
     let released = |second| match second {
         ..100 => Scene { unattributed: 5.0, running: &[7, 8], listed: &[(7, 20.0), (8, 10.0)] },
-        ..120 => Scene { unattributed: 5.0, running: &[7], listed: &[(7, 20.0)] },
+        100..120 => Scene { unattributed: 5.0, running: &[7], listed: &[(7, 20.0)] },
         _ => Scene { unattributed: 45.0, running: &[7], listed: &[(7, 20.0)] },
     };
     assert!(play(NODE, 300, released).0.is_empty(), "what is allocated later is not of the ended one");

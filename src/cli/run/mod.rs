@@ -27,6 +27,7 @@ use super::report::{interval, load, standard_error_page};
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::ends::{End, Retry};
+use crate::model::facts::ExitedProcess;
 use crate::model::printable;
 use crate::model::setting;
 use crate::model::units::Bytes;
@@ -160,7 +161,7 @@ impl Args {
         if let Some(guarded) = &guarded {
             guarded.protection(self.name.as_deref().unwrap_or("command"))?;
         }
-        let mut job = match Job::start(program, arguments, variables) {
+        let mut job = match Job::start(program, arguments, variables, proc) {
             Ok(job) => job,
             Err(error) => return Ok(not_started(program, &error)),
         };
@@ -193,7 +194,8 @@ impl Args {
             seconds: took.as_secs_f64(),
             cpu_seconds: after.zip(before).map(|(after, before)| seconds(after.saturating_sub(before))),
         };
-        let report = |watcher| self.report(watcher, &ended, guarded.as_ref());
+        let exited = status.as_ref().ok().and_then(|status| job.exited(*status));
+        let report = |watcher| self.report(watcher, &ended, exited, guarded.as_ref());
         let cause = watcher.and_then(report).unwrap_or_else(|error| {
             // Standard error may be closed; the command's exit code is what counts.
             out::note(&format!("memwarden: no report: {}\n", out::described(&error)));
@@ -242,10 +244,10 @@ impl Args {
         &self,
         watcher: Watcher,
         ended: &CommandEnd,
+        exited: Option<ExitedProcess>,
         guarded: Option<&Guarded>,
     ) -> anyhow::Result<Option<Arc<End>>> {
-        let failed = ended.code != Some(0);
-        let (recorder, incidents) = watcher.stop(failed)?;
+        let (recorder, incidents) = watcher.stop(exited.filter(|_| ended.code != Some(0)))?;
         if let Some(guarded) = guarded {
             guarded.tell(&incidents);
         }

@@ -10,6 +10,7 @@ use super::progress::Figures;
 use crate::app::guarded_engine::GuardedEngine;
 use crate::config::Config;
 use crate::host::clock;
+use crate::model::facts::ExitedProcess;
 use crate::protection::options::Protection;
 use crate::protection::types::incidents::Entry;
 use crate::report::{self, Focus, Recorder, RunProgress};
@@ -33,8 +34,8 @@ type Ended = (Recorder, Vec<Entry>);
 
 /// The thread that samples until it is stopped.
 pub(super) struct Watcher {
-    /// Whether to wait for the cause of the end.
-    stop: Sender<bool>,
+    /// The command that failed, to wait for the cause of its end.
+    stop: Sender<Option<ExitedProcess>>,
     done: Receiver<std::io::Result<Ended>>,
 }
 
@@ -67,8 +68,8 @@ impl Watcher {
         Ok(Self { stop, done })
     }
 
-    /// Ends sampling and returns the record, with the cause of the end if it `failed`.
-    pub(super) fn stop(self, failed: bool) -> anyhow::Result<Ended> {
+    /// Ends sampling and returns the record, with the cause of the end of the command that `failed`.
+    pub(super) fn stop(self, failed: Option<ExitedProcess>) -> anyhow::Result<Ended> {
         // If the thread has panicked, the join below reports it.
         let _ = self.stop.send(failed);
         let ended = self.done.recv_timeout(SAMPLE_TIMEOUT).map_err(|error| match error {
@@ -84,7 +85,7 @@ fn sample(
     mut recorder: Recorder,
     interval: Option<f64>,
     publish: &dyn Fn(&Recorder),
-    stopped: &Receiver<bool>,
+    stopped: &Receiver<Option<ExitedProcess>>,
 ) -> Recorder {
     let begun = clock::now();
     let failed = loop {
@@ -98,9 +99,11 @@ fn sample(
         // It rests for at least as long as it works, to leave CPU time to the command.
         match stopped.recv_timeout(every.saturating_sub(took).max(took)) {
             Err(RecvTimeoutError::Timeout) => {}
-            asked => break asked.unwrap_or(false),
+            asked => break asked.unwrap_or_default(),
         }
     };
+    // This program is its parent, and knows how it ended where no source does.
+    failed.into_iter().for_each(|process| engine.exited(process));
     // The last messages of a job may not have been read yet.
     for _ in 0..if recorder.trained() { LAST_LOOKS } else { 0 } {
         let frame = engine.tick(clock::now());
@@ -114,8 +117,8 @@ fn sample(
     }
     let ended = clock::now();
     // The end of what no sample has had is not explained.
-    let failed = failed && recorder.has_workload();
-    while failed && recorder.end().is_none() && clock::now().since(ended) < CAUSE_TIMEOUT {
+    let is_explained = failed.is_some() && recorder.has_workload();
+    while is_explained && recorder.end().is_none() && clock::now().since(ended) < CAUSE_TIMEOUT {
         let frame = engine.tick(clock::now());
         recorder.explain(&frame.outlook.ends);
         std::thread::sleep(CAUSE_INTERVAL);

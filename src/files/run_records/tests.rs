@@ -136,7 +136,7 @@ fn percentages_need_a_total() {
     let total = wandb::Record { environment: Some(environment), ..wandb::Record::default() };
     check(
         "x",
-        &run(&[percent.clone()]),
+        &run(std::slice::from_ref(&percent)),
         expect![[r#"
             W&B
             Unknown step None of None in None, code None, memory (None, None)

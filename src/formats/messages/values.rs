@@ -181,7 +181,7 @@ pub(super) fn path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
 pub(super) fn word<'de, D: Deserializer<'de>, T: Named>(from: D) -> Result<Option<T>, D::Error> {
     let known: Vec<String> = T::LABELS.iter().map(|label| format!("`{label}`")).collect();
     scalar(from, format_args!("one of {}", known.join(" ")), |found| match found {
-        Scalar::Text(text) => T::of_label(&text),
+        Scalar::Text(text) => T::of_label(text),
         _ => None,
     })
 }

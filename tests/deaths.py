@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+"""Plants deaths of processes under the real daemon and under `memwarden run`: does it state the right cause of each?
+
+    tests/deaths.py                 # all
+    tests/deaths.py leaf bus        # those whose names have one of these parts
+
+Needs root, cgroup version 1, the kernel log, and a build of the workspace (cargo build --workspace). Prints a table and fails
+where fewer than 29 of 30 have the right cause, where a wrong one is stated with a probability of 0.9 or more, or where the
+median time from a death to its sentence is longer than 2 s. Slow machines are allowed 10 s for single ones.
+"""
+
+import http.client
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BINARY = Path(os.environ.get("MEMWARDEN_BIN", ROOT / "target/debug/memwarden"))
+LIBRARY = next(p for p in (ROOT / "target/debug/libfake_nvml.so", ROOT / "target/debug/deps/libfake_nvml.so") if p.exists())
+CGROUPS = Path("/sys/fs/cgroup/memory/memwarden-deaths-%d" % os.getpid())
+# One that every user can run.
+PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+MIB, GIB = 1 << 20, 1 << 30
+PERSON = 7003
+GROW = "held = []\nwhile True: held.append(bytearray(b'x' * (1 << 20)))"
+CLIENT = "import memwarden\nmonitor = memwarden.Monitor('deaths')\nmonitor.phase('optimizer').__enter__()\n"
+RAW = """
+import json, socket
+line = socket.socket(socket.AF_UNIX); line.connect(os.environ['MEMWARDEN_JOB_SOCKET'])
+def say(**more): line.sendall(json.dumps(more).encode() + b'\\n')
+say(type='hello', v=1, rank=0, run='deaths', devices={'0': {'uuid': os.environ['GPU']}})
+"""
+
+
+def uuid(gpu):
+    return "GPU-5ce9e000-0000-4000-8000-%012x" % gpu
+
+
+def out_of_gpu(requested, allocated, reserved, free):
+    return RAW + ("input()\nsay(type='oom', device='0', requested=%d, allocated=%d, reserved=%d, free=%d, total=%d)\n"
+                  "say(type='bye', end='out_of_memory', resource='device', reason='torch.OutOfMemoryError')\nline.close()\n"
+                  "sys.exit(1)") % tuple(int(x * GIB) for x in (requested, allocated, reserved, free, 80))
+
+
+class Death:
+    """One planted death: `body` runs in Python, and dies after its `input()`, which it gets at its beginning by default."""
+
+    def __init__(self, name, causes, body, daemon="main", group=None, limit=None, limits=(), gpu=None, act=None, user=None,
+                 says=None, after=None, most=40 * MIB):
+        self.name, self.causes, self.daemon, self.act, self.user = name, causes.split("|"), daemon, act, user
+        self.body = "import os, sys, time, signal\n" + (body if "input()" in body else "input()\n" + body)
+        self.group, self.limit, self.limits, self.gpu, self.says, self.after = group, limit, limits, gpu, says, after
+        self.most = most
+        self.end = self.seconds = self.sentence = None
+
+    def start(self, trial):
+        environment = {**os.environ, "MEMWARDEN_DEATH": self.name, "PYTHONPATH": str(trial.folder / "client"),
+                       "MEMWARDEN_JOB_SOCKET": str(trial.folder / self.daemon / "job.sock"), "GPU": uuid(self.gpu or 0)}
+        if self.group:
+            (CGROUPS / self.group).mkdir(parents=True, exist_ok=True)
+            if self.limit:
+                (CGROUPS / self.limit / "memory.limit_in_bytes").write_text(str(self.most))
+
+        def prepare():
+            if self.group:
+                (CGROUPS / self.group / "cgroup.procs").write_text(str(os.getpid()))
+            for what, most in self.limits:
+                resource.setrlimit(what, (most, most))
+            if self.user:
+                os.setuid(self.user)
+        self.child = subprocess.Popen([PYTHON, "-c", self.body], stdin=subprocess.PIPE, env=environment, text=True,
+                                      preexec_fn=prepare, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/")
+        self.pid = self.child.pid
+        if self.gpu is not None:
+            trial.use_gpu(self.gpu, self.pid, 4 * GIB)
+
+    def kill(self, trial):
+        if self.act:
+            self.act(self, trial)
+        else:
+            self.go()
+        try:
+            self.status = self.child.wait(30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            sys.exit(self.name + " did not die")
+        self.died = time.monotonic()
+        if self.after:
+            self.after(self)
+
+    def go(self):
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+
+
+class Daemon:
+    def __init__(self, trial, name, kmsg, passing=()):
+        self.folder = trial.folder / name
+        self.folder.mkdir()
+        matchers = [{"name": d.name, "environment": "MEMWARDEN_DEATH=" + d.name} for d in trial.deaths]
+        settings = {
+            "web": {"listen_addresses": ["127.0.0.1:0"], "socket": str(self.folder / "api.sock")},
+            "paths": {"kmsg": kmsg},
+            "state": {"file": str(self.folder / "state.json")},
+            "protection": {"targets": [{"name": "guarded", "cgroup": "/%s/guarded" % CGROUPS.name, "allow_users": [str(PERSON)]}],
+                           "mode": "enforce" if name == "main" else "off"},
+            "sources": {"training": {"socket": str(self.folder / "job.sock")}, "gpu": {"nvml_library": str(LIBRARY.resolve())},
+                        "workload": {"matchers": matchers, "max_workloads": 256}},
+        }
+        (self.folder / "memwarden.yaml").write_text(json.dumps(settings))
+        self.log = open(self.folder / "log", "w")
+        self.process = subprocess.Popen(
+            [*passing, BINARY, "serve", "--config.file", self.folder / "memwarden.yaml"], stderr=self.log,
+            stdin=subprocess.DEVNULL, env={**os.environ, "FAKE_NVML_SCENARIO": str(trial.folder / "scenario.json")})
+
+    def get(self, path):
+        line = http.client.HTTPConnection("localhost")
+        line.sock = socket.socket(socket.AF_UNIX)
+        line.sock.settimeout(30)
+        line.sock.connect(str(self.folder / "api.sock"))
+        line.request("GET", path)
+        text = line.getresponse().read()
+        line.close()
+        return text
+
+    def why(self, *more):
+        url = "unix:%s" % (self.folder / "api.sock")
+        return subprocess.run([BINARY, "why", "--url", url, *more], capture_output=True, text=True)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def wait_for(what, look, seconds=60):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        try:
+            found = look()
+        except (OSError, http.client.HTTPException):
+            found = None
+        if found:
+            return found
+        time.sleep(0.05)
+    sys.exit("no " + what)
+
+
+def by_other(death, trial):
+    os.kill(death.pid, signal.SIGKILL)
+
+
+def by_person(death, trial):
+    subprocess.run(["setpriv", "--reuid", str(PERSON), "--clear-groups", "kill", "-9", str(death.pid)], check=True)
+
+
+def by_timeout(death, trial):
+    os.kill(death.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    os.kill(death.pid, signal.SIGKILL)
+
+
+def by_host(death, trial):
+    """The kernel's record of an OOM kill of the host, in a file in place of its log."""
+    now = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    uid, name = 0, "python3"
+    lines = ["oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/,task=%s,pid=%d,uid=%d"
+             % (name, death.pid, uid),
+             "Out of memory: Killed process %d (%s) total-vm:78204kB, anon-rss:67968kB, file-rss:5836kB, shmem-rss:0kB, UID:%d "
+             "pgtables:196kB oom_score_adj:0" % (death.pid, name, uid)]
+    with open(trial.folder / "kmsg", "a") as log:
+        for number, line in enumerate(lines):
+            log.write("4,%d,%d,-;%s\n" % (trial.record + number, now, line))
+    trial.record += 2
+    os.kill(death.pid, signal.SIGKILL)
+
+
+def by_xid(number):
+    def act(death, trial):
+        trial.xid(death.gpu, number)
+        time.sleep(1.5)
+        death.go()
+    return act
+
+
+def remove_group(death):
+    for _ in range(50):
+        try:
+            (CGROUPS / death.group).rmdir()
+            return
+        except OSError:
+            time.sleep(0.01)
+
+
+def reuse(death):
+    """Starts another process of the same pid at once, which ends with success."""
+    for _ in range(200):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(death.pid - 1))
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        if pid == death.pid:
+            return
+    death.note = "the pid was not reused"
+
+
+def shm(trial, text):
+    return ("import mmap\nfile = open('%s/full', 'w+b'); file.truncate(64 << 20)\n"
+            "held = mmap.mmap(file.fileno(), 64 << 20)\n%s") % (trial.folder / "shm", text)
+
+
+class Trial:
+    def __init__(self, folder, wanted):
+        self.folder, self.record = folder, 1
+        folder.chmod(0o755)
+        (folder / "kmsg").touch()
+        shutil.copytree(ROOT / "clients/python/memwarden", folder / "client/memwarden")
+        (folder / "shm").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder / "shm"], check=True)
+        self.devices = [{"uuid": uuid(n), "memory": {"total": 80 * GIB, "reserved": 0}, "processes": [], "xids": []}
+                        for n in range(8)]
+        fill = "for at in range(0, 64 << 20, 4096): held[at] = 1"
+        bomb = ("import resource\nfor _ in range(400):\n    if os.fork() == 0: os._exit(1)\n"
+                "while True:\n    try: os.wait()\n    except ChildProcessError: break\n")
+        raised = lambda text: CLIENT + "input()\n" + text
+        self.deaths = [d for d in [
+            Death("cgroup-leaf", "cgroup_limit", GROW, group="leaf", limit="leaf", says="leaf"),
+            Death("cgroup-ancestor", "cgroup_limit", GROW, group="above/leaf", limit="above", says="above"),
+            Death("cgroup-gone", "cgroup_limit", GROW, group="gone", limit="gone", after=remove_group, says="gone"),
+            Death("cgroup-no-log", "cgroup_limit", GROW, "blind", group="blind", limit="blind"),
+            Death("cgroup-child", "cgroup_limit", "if os.fork() == 0:\n    %s\nos.wait(); os._exit(1)" % GROW.replace("\n", "\n    "),
+                  group="child", limit="child"),
+            Death("cgroup-during-save", "cgroup_limit", RAW + "input()\nsay(type='checkpoint', state='saving', step=7)\n" + GROW,
+                  group="save", limit="save"),
+            Death("cgroup-and-xid", "cgroup_limit", GROW, group="both", limit="both", gpu=6, act=by_xid(79), says="XID 79"),
+            Death("fork-bomb", "cgroup_limit", bomb + GROW, group="bomb", limit="bomb"),
+            Death("host", "host_memory", "", "fake", act=by_host),
+            Death("bus-full-tmpfs", "shared_memory", shm(self, "input()\n" + fill)),
+            Death("bus-truncated", "failed", "import mmap, tempfile\nfile = tempfile.TemporaryFile(dir='/var/tmp'); file.truncate(8192)\n"
+                  "held = mmap.mmap(file.fileno(), 8192)\ninput()\nfile.truncate(0)\nheld[0]"),
+            Death("rlimit-as", "process_limit", raised(GROW), limits=[(resource.RLIMIT_AS, 600 * MIB)]),
+            Death("rlimit-memlock", "process_limit", raised(
+                "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\nheld = ctypes.create_string_buffer(16 << 20)\n"
+                "if libc.mlock(held, ctypes.c_size_t(16 << 20)): raise OSError(ctypes.get_errno(), 'mlock')"),
+                limits=[(resource.RLIMIT_MEMLOCK, 64 << 10)], user=PERSON),
+            Death("rlimit-nofile", "failed", raised("held = [open('/dev/null') for _ in range(400)]"),
+                  limits=[(resource.RLIMIT_NOFILE, 128)]),
+            Death("rlimit-nproc", "failed", raised("import resource; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)); os.fork()"),
+                  user=PERSON),
+            Death("killed-by-root", "killed", "time.sleep(9)", act=by_other),
+            Death("killed-by-person", "killed", "time.sleep(9)", act=by_person, user=PERSON),
+            Death("killed-no-log", "killed", "time.sleep(9)", "blind", act=by_other),
+            Death("killed-after-timeout", "killed", "signal.signal(15, signal.SIG_IGN)\ninput()\ntime.sleep(9)", act=by_timeout),
+            Death("killed-during-save", "killed", RAW + "say(type='checkpoint', state='saving', step=7)\ninput()\ntime.sleep(9)",
+                  act=by_other),
+            Death("terminated", "killed", "time.sleep(9)", act=lambda d, t: os.kill(d.pid, signal.SIGTERM)),
+            Death("xid-79", "gpu_fault", "sys.exit(1)", gpu=0, act=by_xid(79), says="XID 79"),
+            Death("xid-31", "failed", "sys.exit(1)", gpu=1, act=by_xid(31)),
+            Death("gpu-own", "gpu_memory", out_of_gpu(4, 76, 78, 1), gpu=2),
+            Death("gpu-neighbor", "gpu_neighbor", out_of_gpu(4, 38, 39, 1), gpu=3),
+            Death("gpu-fragmented", "gpu_fragmentation", out_of_gpu(4, 60, 77, 1), gpu=4),
+            Death("exception-value", "failed", raised("raise ValueError('CUDA out of memory')"), says="ValueError"),
+            Death("exception-key", "failed", raised("{}['a']"), says="KeyError"),
+            Death("exception-nested", "failed", raised("try: 1 / 0\nexcept ZeroDivisionError as e: raise RuntimeError('x') from e"),
+                  says="RuntimeError"),
+            Death("exception-memory", "process_limit", raised("bytearray(1 << 60)")),
+            # It says so itself, and no source can confirm it: it must not be stated as certain.
+            Death("faked-message", "gpu_memory|failed", RAW + "input()\nsay(type='bye', end='out_of_memory', resource='device', "
+                  "reason='torch.OutOfMemoryError')\nline.close()\nsys.exit(1)"),
+            Death("exit-3", "failed", "sys.exit(3)", says="exit code 3"),
+            Death("exec-failure", "failed", "os.execvp('sh', ['sh', '-c', 'exec /nonexistent/program'])", says="exit code 127"),
+            Death("segv", "failed", "import ctypes; ctypes.string_at(0)", says="SIGSEGV"),
+            Death("abort", "failed", "os.abort()", says="SIGABRT"),
+            Death("pid-reused", "failed", "sys.exit(4)", after=reuse, says="exit code 4"),
+            Death("protection", "memwarden", "held = []\nwhile True: held.append(bytearray(b'x' * (1 << 20))); time.sleep(0.05)",
+                  group="guarded", limit="guarded", most=160 * MIB, user=PERSON),
+            Death("finished", "finished", "sys.exit(0)"),
+        ] if not wanted or any(part in d.name for part in wanted)]
+
+    def write(self):
+        path = self.folder / "scenario.json"
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps({"epoch": int(time.time()) - 60, "devices": self.devices}))
+        draft.replace(path)
+
+    def use_gpu(self, gpu, pid, memory):
+        self.devices[gpu]["processes"].append({"pid": pid, "memory": memory, "sm": 50})
+        self.write()
+
+    def xid(self, gpu, number):
+        self.devices[gpu]["xids"].append({"xid": number})
+        self.write()
+
+    def play(self):
+        self.write()
+        neighbor = subprocess.Popen(["sleep", "600"])
+        self.use_gpu(3, neighbor.pid, 40 * GIB)
+        kmsgs = {"main": "/dev/kmsg", "blind": "/nonexistent/kmsg", "fake": str(self.folder / "kmsg")}
+        daemons = {name: Daemon(self, name, kmsgs[name]) for name in {d.daemon for d in self.deaths}}
+        try:
+            for daemon in daemons.values():
+                wait_for("daemon", lambda: daemon.get("/metrics"))
+                wait_for("job socket", (daemon.folder / "job.sock").exists)
+            for death in self.deaths:
+                daemon = daemons[death.daemon]
+                death.start(self)
+                needle = 'memwarden_workload_rss_bytes{workload="%s"' % death.name
+                wait_for("sample of " + death.name, lambda: needle in daemon.get("/metrics").decode())
+                if death.group:
+                    # New cgroups are found within seconds.
+                    kills = 'memwarden_cgroup_memory_events_total{cgroup="/%s/%s",event="oom_kill"}' % (CGROUPS.name, death.group)
+                    wait_for("cgroup of " + death.name, lambda: kills in daemon.get("/metrics").decode())
+                if death.gpu is not None:
+                    gpu = 'memwarden_workload_gpu_memory_bytes{workload="%s"' % death.name
+                    wait_for("GPU of " + death.name, lambda: gpu in daemon.get("/metrics").decode())
+                if "say(" in death.body or "memwarden" in death.body:
+                    rank = re.compile('memwarden_rank_info{.*workload="%s"' % death.name)
+                    wait_for("rank of " + death.name, lambda: rank.search(daemon.get("/metrics").decode()))
+                death.kill(self)
+                def look():
+                    ends = json.loads(daemon.get("/api/v1/ends"))["ends"]
+                    return next((e for e in ends if e["workload"] == death.name and e["is_whole"]), None)
+                death.end = wait_for("end of " + death.name, look, 30)
+                death.seconds = time.monotonic() - death.died
+                death.sentence = daemon.why(death.name).stdout
+                row(death)
+                death.child.stdin.close()
+            daemons["late"] = late = Daemon(self, "late", "/dev/kmsg")
+            wait_for("late daemon", lambda: late.get("/metrics"))
+            asked = late.why(str(self.deaths[0].pid))
+            if asked.returncode != 3 or "No such end is known" not in asked.stdout:
+                sys.exit("a daemon that was started later says: " + asked.stdout)
+        finally:
+            neighbor.kill()
+            neighbor.wait()
+            for death in self.deaths:
+                if getattr(death, "child", None) and death.child.poll() is None:
+                    death.child.kill()
+                    death.child.wait()
+            for daemon in daemons.values():
+                daemon.stop()
+
+
+class Ran:
+    """A death of the command of `memwarden run`, with what it writes into the termination message."""
+
+    def __init__(self, name, causes, body, options=(), passing=(), says=None, python=PYTHON):
+        self.name, self.causes, self.body, self.says = name, causes.split("|"), body, says
+        self.options, self.passing, self.python = options, passing, python
+
+    def play(self, folder):
+        errors, told = folder / (self.name + ".json"), folder / (self.name + ".log")
+        script = folder / (self.name + ".py")
+        script.write_text("import os, sys, time, signal\ntime.sleep(1)\n" + self.body)
+        environment = {**os.environ, "TORCHELASTIC_ERROR_FILE": str(errors), "XDG_STATE_HOME": str(folder)}
+        done = subprocess.run([*self.passing, BINARY, "run", *self.options, "--no-progress", "--termination-log", told, "--",
+                               self.python, script], capture_output=True, text=True, env=environment)
+        if not errors.exists():
+            sys.exit("%s: no reason was written: %s" % (self.name, done.stderr))
+        self.end = json.loads(errors.read_text())["memwarden"]
+        self.sentence = told.read_text()
+        self.seconds = None
+
+
+def is_right(each):
+    given, probability = each.end["cause"], each.end["probability"]
+    right = given in each.causes and (not each.says or each.says in each.sentence)
+    # What only the job says is not certain.
+    return right and (each.name != "faked-message" or given == "failed" or probability < 0.9)
+
+
+def row(each):
+    took = "" if each.seconds is None else "%.1f" % each.seconds
+    words = (each.name, "|".join(each.causes), each.end["cause"], each.end["probability"], took, "" if is_right(each) else "WRONG")
+    print("%-22s %-20s %-18s %-6.2f %-8s%s" % words, flush=True)
+
+
+def main():
+    wanted = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="deaths") as folder:
+        trial = Trial(Path(folder), wanted)
+        in_container = ["unshare", "--pid", "--fork", "--mount-proc"]
+        ran = [r for r in [
+            Ran("run-killed", "killed", "os.kill(os.getpid(), 9)", says="SIGKILL"),
+            Ran("run-container", "failed", "sys.exit(3)", passing=in_container, says="exit code 3"),
+            Ran("run-container-killed", "killed", "os.kill(os.getpid(), 9)", passing=in_container, says="SIGKILL"),
+            Ran("run-exception", "failed", "raise LookupError('x')"),
+        ] if not wanted or any(part in r.name for part in wanted)]
+        print("%-22s %-20s %-18s %-6s %-8s" % ("planted", "expected", "given", "prob.", "seconds"))
+        try:
+            trial.play()
+            for each in ran:
+                each.play(trial.folder)
+                row(each)
+            wrong = [each for each in trial.deaths + ran if not is_right(each)]
+            for each in wrong:
+                print("\n%s: %s\n%s" % (each.name, each.sentence, json.dumps(each.end)[:600]))
+        finally:
+            subprocess.run(["umount", trial.folder / "shm"], check=False)
+            for path, _, _ in list(os.walk(CGROUPS, topdown=False)):
+                os.rmdir(path)
+    total = len(trial.deaths) + len(ran)
+    seconds = [d.seconds for d in trial.deaths]
+    if seconds:
+        print("%d of %d right; median %.1f s, longest %.1f s" % (total - len(wrong), total, statistics.median(seconds), max(seconds)))
+    late = seconds and (statistics.median(seconds) > 2 or max(seconds) > 10)
+    if len(wrong) > total / 30 or any(each.end["probability"] >= 0.9 for each in wrong) or late:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
