@@ -59,7 +59,7 @@ def _memory(value: BaseException) -> Optional[str]:
         return "host"
     kind = type(value)
     # A limit of the process (RLIMIT_MEMLOCK, RLIMIT_AS), or strict overcommit.
-    if kind is OSError and value.errno == errno.ENOMEM:
+    if kind is OSError and isinstance(value, OSError) and value.errno == errno.ENOMEM:
         return "host"
     if kind.__module__.partition(".")[0] not in _READ:
         return None

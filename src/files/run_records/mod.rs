@@ -1,7 +1,7 @@
 //! What experiment trackers, schedulers and GPU tools recorded of runs: series of memory, and how the runs ended.
 //!
-//! W&B run files ([`wandb`]), TensorBoard event files ([`tensorboard`]), MLflow metric files ([`mlflow`]), the CSV of
-//! nvidia-smi and the JSON of gpustat ([`gpus`]), sacct and jobstats ([`slurm`]). The first bytes tell which one it is.
+//! W&B run files (`wandb`), TensorBoard event files (`tensorboard`), MLflow metric files (`mlflow`), the CSV of
+//! nvidia-smi and the JSON of gpustat (`gpus`), sacct and jobstats (`slurm`). The first bytes tell which one it is.
 //! The first two are read piece by piece, because they also contain media and metrics and can have any size. Each error has
 //! the offset, or the line, at which it is.
 
