@@ -13,8 +13,6 @@ const LARGEST: f64 = 9_007_199_254_740_992.0;
 /// The columns that are read.
 const COLUMNS: [&str; 5] = ["bytes", "limit", "anon", "shmem", "alloc"];
 
-const NO_COLUMN: &str = "there is no column bytes";
-
 /// The reason why a file is not a recorded series.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}")]
@@ -28,6 +26,12 @@ pub struct CsvError {
 /// # Errors
 /// [`CsvError`], with the first invalid line or time.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
+    let no_column = || CsvError { name: name.to_owned(), problem: "there is no column bytes".to_owned() };
+    series(name, bytes)?.ok_or_else(no_column)
+}
+
+/// The series of the column `bytes`; absent without this column.
+fn series(name: &str, bytes: &[u8]) -> Result<Option<Series>, CsvError> {
     let wrong = |problem: String| CsvError { name: name.to_owned(), problem };
     let table = columns::read(bytes, |column| COLUMNS.contains(&column));
     let table = table.map_err(|error| wrong(error.to_string()))?;
@@ -40,7 +44,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
         }
     }
     let [Some(used), limit, anon, shmem, allocated] = found else {
-        return Err(wrong(NO_COLUMN.to_owned()));
+        return Ok(None);
     };
     let mut series = Series { name: name.to_owned(), ..Series::default() };
     for (place, at) in table.times.iter().copied().enumerate() {
@@ -63,7 +67,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Series, CsvError> {
     let unknown = table.times.len() - series.rows.len();
     remark(&mut series, unknown, "without a value left out");
     put_in_order(&mut series);
-    Ok(series)
+    Ok(Some(series))
 }
 
 /// What a column `NAME_bytes` counts the used bytes of.
@@ -76,13 +80,12 @@ fn used(column: &str) -> Option<&str> {
 /// # Errors
 /// [`CsvError`], as [`read`].
 pub fn read_all(name: &str, bytes: &[u8]) -> Result<Vec<Series>, CsvError> {
-    let one = match read(name, bytes) {
-        Err(error) if error.problem == NO_COLUMN => Err(error),
-        other => return other.map(|series| vec![series]),
-    };
+    if let Some(one) = series(name, bytes)? {
+        return Ok(vec![one]);
+    }
     let table = match columns::read(bytes, |column| used(column).is_some()) {
         Ok(table) if !table.columns.is_empty() => table,
-        _ => return one,
+        _ => return read(name, bytes).map(|series| vec![series]),
     };
     let series = table.columns.into_iter().map(|column| {
         let what = used(&column.name).unwrap_or_default();
