@@ -56,12 +56,12 @@ pub(super) struct SubjectSample<'a> {
     pub(super) life: f64,
     /// The phase of the job with the highest peaks, by its name.
     pub(super) phase: Option<(Label, PhasePeaks)>,
-    pub(super) owners: Owners,
+    pub(super) sharing: Sharing,
 }
 
 /// Whose memory a subject is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Owners {
+pub(super) enum Sharing {
     /// One program's.
     #[default]
     One,
@@ -125,9 +125,9 @@ impl TrackedSubject {
 
     /// Whether it is the memory of programs that come and go: of its workload more processes have exited, since it has
     /// started, than are there, as in a build.
-    fn is_shared(&mut self, now: f64, owners: Owners) -> bool {
-        let Owners::Workload(Turnover { exited, alive }) = owners else {
-            return matches!(owners, Owners::Many);
+    fn is_shared(&mut self, now: f64, sharing: Sharing) -> bool {
+        let Sharing::Workload(Turnover { exited, alive }) = sharing else {
+            return matches!(sharing, Sharing::Many);
         };
         if now - self.born <= BEGINNING {
             self.early_exits = exited;
@@ -247,7 +247,7 @@ impl Subjects {
     /// Adds the sample of one subject, and assesses the subject if that is due. Returns nothing if it is not tracked.
     pub(super) fn feed(
         &mut self,
-        SubjectSample { subject, sample, limit, life, phase, owners }: SubjectSample<'_>,
+        SubjectSample { subject, sample, limit, life, phase, sharing }: SubjectSample<'_>,
         horizons: &[f64],
         now: Timestamp,
     ) -> Option<&mut TrackedSubject> {
@@ -270,7 +270,7 @@ impl Subjects {
         }
         followed.seen = at;
         followed.tracker.push(at, sample);
-        let is_shared = followed.is_shared(at, owners);
+        let is_shared = followed.is_shared(at, sharing);
         if at >= followed.due {
             followed.due = at + ((at - followed.born) * SHARE).clamp(OFTEN, SELDOM);
             let peaks = phase.as_ref().map(|(_, peaks)| peaks);

@@ -45,7 +45,7 @@ impl Analyzer for Exhaustion {
                 sample: resource.sample,
                 limit: Some(resource.limit),
                 life: resource.life,
-                owners: resource.owners,
+                sharing: resource.sharing,
                 phase: resource.phases_of.as_ref().and_then(|of| match of {
                     PhasesOf::Rank(rank) => self.phases.of_rank(view, rank, now),
                     PhasesOf::Workloads(of, memory) => self.phases.of_workloads(view, of, memory, now),

@@ -6,7 +6,7 @@ use forecast::tracker::Sample;
 
 use super::phases::{HostMemory, Used};
 use crate::analyzers::ranks;
-use crate::analyzers::subjects::{self, Owners};
+use crate::analyzers::subjects::{self, Sharing};
 use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;
@@ -25,7 +25,7 @@ pub(super) struct Resource {
     pub(super) limit: f64,
     /// Identifies the lifetime of the subject, in seconds: a different value means that the subject was restarted.
     pub(super) life: f64,
-    pub(super) owners: Owners,
+    pub(super) sharing: Sharing,
     /// Whose phases change it; absent where no job reports them.
     pub(super) phases_of: Option<PhasesOf>,
 }
@@ -50,7 +50,7 @@ impl Resource {
             occupied: sample.used,
             limit,
             life: 0.0,
-            owners: Owners::One,
+            sharing: Sharing::One,
             phases_of: None,
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
         let of: Vec<Label> = reporting.iter().copied().filter(is_in).cloned().collect();
         found.push(Resource {
             life: group.life,
-            owners: Owners::Workload(
+            sharing: Sharing::Workload(
                 turnovers.iter().filter(|(workload, _)| is_in(workload)).map(|(_, turnover)| *turnover).sum(),
             ),
             phases_of: (!of.is_empty()).then(|| PhasesOf::Workloads(of, HostMemory::Cgroup(path.clone()))),
@@ -83,11 +83,11 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
     gpus(view, &mut found);
     allocators(view, &mut found);
     workloads(view, &groups, &placed, rest, &mut found);
-    for Resource { subject, owners, .. } in &mut found {
+    for Resource { subject, sharing, .. } in &mut found {
         if *subject == Subject::host() {
-            *owners = Owners::Many;
+            *sharing = Sharing::Many;
         } else if let Some(turnover) = turnovers.get(&subject.workload).filter(|_| subject.gpu.is_empty()) {
-            *owners = Owners::Workload(*turnover);
+            *sharing = Sharing::Workload(*turnover);
         }
     }
     found

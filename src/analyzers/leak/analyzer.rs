@@ -65,7 +65,7 @@ struct Parts {
     pinned: Option<f64>,
     /// When its oldest process started, in seconds since 1970; 0 for a process.
     life: f64,
-    owners: subjects::Owners,
+    sharing: subjects::Sharing,
 }
 
 impl Parts {
@@ -77,7 +77,7 @@ impl Parts {
     fn fed(self, subject: &Subject) -> SubjectSample<'_> {
         let unreclaimable = self.anon.zip(self.shmem).map(|(anon, shmem)| anon + shmem);
         let sample = Sample { used: self.used, unreclaimable, allocated: self.allocated, peak: None };
-        SubjectSample { subject, sample, limit: None, life: self.life, phase: None, owners: self.owners }
+        SubjectSample { subject, sample, limit: None, life: self.life, phase: None, sharing: self.sharing }
     }
 }
 
@@ -230,7 +230,7 @@ fn subjects(view: &View<'_>) -> BTreeMap<Subject, Parts> {
     let turnovers = subjects::turnovers(view);
     for (subject, parts) in found.iter_mut().filter(|(subject, _)| subject.gpu.is_empty()) {
         if let Some(turnover) = turnovers.get(&subject.workload) {
-            parts.owners = subjects::Owners::Workload(*turnover);
+            parts.sharing = subjects::Sharing::Workload(*turnover);
         }
     }
     found
