@@ -87,9 +87,9 @@ impl GuardedEngine {
         self.engine.exited(process);
     }
 
-    /// Ends the guard and writes its records; returns its incidents.
-    pub fn finish(self) -> Vec<Entry> {
-        let Some((guard, follower)) = self.guard else { return Vec::new() };
+    /// Ends the guard and writes its records; returns its incidents, as [`Follower::finish`].
+    pub fn finish(self) -> Option<Vec<Entry>> {
+        let (guard, follower) = self.guard?;
         drop(guard);
         follower.finish(LAST_RECORD)
     }

@@ -99,8 +99,8 @@ pub(super) struct Args {
     /// when it will not fit, or predict nothing [default: the environment variable MEMWARDEN_FIT, or say].
     #[arg(long, value_name = "MODE", value_enum)]
     fit: Option<FitMode>,
-    /// Protect the command without a daemon: before memory is exhausted, ask it for a checkpoint (SIGUSR1, if it has a handler,
-    /// and a message to the Python client), then send SIGTERM, then SIGKILL. The record of an incident is written below
+    /// Protect the command without a daemon: before memory is exhausted, ask it for a checkpoint (SIGUSR1, where it has a handler,
+    /// such as that of the Python client), then send SIGTERM, then SIGKILL. The record of an incident is written below
     /// $XDG_STATE_HOME/memwarden, or ~/.local/state/memwarden.
     #[arg(long)]
     guard: bool,
@@ -176,6 +176,9 @@ impl Args {
             let figures = Arc::clone(&figures);
             Ok(Watcher::start(config, protection?, &name, self.interval, figures)?)
         });
+        if let (Some(_), Err(error)) = (&guarded, &watcher) {
+            out::note(&format!("memwarden: the command is not protected: {}\n", out::described(error)));
+        }
         let is_shown = watcher.is_ok() && !self.no_progress && !self.quiet;
         let line =
             is_shown.then(|| ProgressLine::start(proc, figures, self.interval.unwrap_or(1.0))).flatten();
@@ -248,7 +251,7 @@ impl Args {
         guarded: Option<&Guarded>,
     ) -> anyhow::Result<Option<Arc<End>>> {
         let (recorder, incidents) = watcher.stop(exited.filter(|_| ended.code != Some(0)))?;
-        if let Some(guarded) = guarded {
+        if let (Some(guarded), Some(incidents)) = (guarded, incidents) {
             guarded.tell(&incidents);
         }
         let samples = u32::try_from(recorder.samples()).unwrap_or(u32::MAX);

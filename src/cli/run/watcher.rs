@@ -30,7 +30,7 @@ const CAUSE_TIMEOUT: Duration = Duration::from_millis(2_000);
 const CAUSE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The record, and the incidents of protection.
-type Ended = (Recorder, Vec<Entry>);
+type Ended = (Recorder, Option<Vec<Entry>>);
 
 /// The thread that samples until it is stopped.
 pub(super) struct Watcher {

@@ -155,9 +155,17 @@ impl ProcessMeter {
     /// Opens the files below `proc` of processes that are sorted by their resident memory, the largest first.
     pub fn open(proc: &Path, limit: Bytes, processes: &[(ProcessKey, Bytes)]) -> Self {
         let (kept, others) = processes.split_at(processes.len().min(Self::KEPT));
-        let rest = others.iter().fold(Bytes::default(), |sum, (_, resident)| sum.saturating_add(*resident));
-        // A process that has ended has no memory.
-        let files = kept.iter().filter_map(|(key, _)| statm(proc, *key).ok()).collect();
+        let mut rest =
+            others.iter().fold(Bytes::default(), |sum, (_, resident)| sum.saturating_add(*resident));
+        let mut files = Vec::with_capacity(kept.len());
+        for (key, resident) in kept {
+            match statm(proc, *key) {
+                Ok(file) => files.push(file),
+                // It has ended, and has no memory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound || process::has_exited(&error) => {}
+                Err(_) => rest = rest.saturating_add(*resident),
+            }
+        }
         Self { limit, files, rest }
     }
 

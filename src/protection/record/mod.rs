@@ -389,10 +389,11 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Writes all records, and returns the incidents; waits for at most this time.
-    pub fn finish(self, within: Duration) -> Vec<Entry> {
+    /// Writes all records, and returns the incidents; absent where they are in memory only, or cannot be listed. Waits for at
+    /// most this time.
+    pub fn finish(self, within: Duration) -> Option<Vec<Entry>> {
         self.records.finish(within);
-        self.records.store().and_then(|store| entries(store).ok()).unwrap_or_default()
+        self.records.store().and_then(|store| entries(store).ok())
     }
 
     /// Reads them from the next frame.

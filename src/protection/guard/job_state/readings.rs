@@ -52,8 +52,12 @@ impl CgroupReadings {
             return;
         }
         self.read_at = Some(now);
-        let Ok(group) = self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host)) else { return };
         let own = self.processes.as_ref().map(|meter| (meter.read(), LimitedGroups::default()));
+        let group = match self.meter.as_ref().map_or(Ok(None), |meter| meter.read(host)) {
+            Ok(group) => group,
+            Err(_) if own.is_none() => return,
+            Err(_) => None,
+        };
         match group.into_iter().chain(own).min_by_key(|(left, _)| left.headroom) {
             Some((left, groups)) => {
                 (self.limited, self.groups) = (true, groups);
