@@ -4,8 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::fetch::{self, Fetcher};
+use super::out;
 use super::output::{Format, Output};
 use crate::model::ends::{End, ShownEnds};
+use crate::node_view::ends::{remarks, sentence};
 use crate::report::ends_text;
 
 /// Say how a process, job or run ended on this node, and why.
@@ -19,7 +21,8 @@ use crate::report::ends_text;
   memwarden why
   memwarden why 4711
   memwarden why slurm-17 --format json
-  memwarden why --all")]
+  memwarden why --all
+  memwarden why --follow --format json")]
 pub(super) struct Args {
     /// A pid, the name of a workload, the ID of a Slurm job, or the name of a run.
     #[arg(value_name = "PID|WORKLOAD|JOB|RUN", conflicts_with = "all")]
@@ -27,6 +30,9 @@ pub(super) struct Args {
     /// List all ends that are kept.
     #[arg(long)]
     all: bool,
+    /// Print each further end about 2 s after it, until interrupted; in JSON, one object a line with `text` and `end`.
+    #[arg(long, conflicts_with = "output")]
+    follow: bool,
     /// Address of the daemon, in place of its socket on this node.
     #[arg(long, value_name = "URL", default_value_t = fetch::local())]
     url: String,
@@ -36,19 +42,28 @@ pub(super) struct Args {
 
 /// The daemon answers at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Ends are stated about 2 s after they occur.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// Largest answer that is read, in bytes: that of 256 ends with their curves.
 const LARGEST: usize = 16 << 20;
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let fetcher = Fetcher::new(&self.url, LARGEST, ANSWER_TIMEOUT)?;
-        let mut shown: ShownEnds = fetch::runtime()?.block_on(fetcher.json("/api/v1/ends"))?;
-        if !self.all {
-            let is_wanted = |end: &End| match &self.name {
+        let runtime = fetch::runtime()?;
+        let ask = || -> anyhow::Result<ShownEnds> {
+            let mut shown: ShownEnds = runtime.block_on(fetcher.json("/api/v1/ends"))?;
+            shown.ends.retain(|end| match &self.name {
                 Some(name) => is_named(end, name),
-                None => end.is_abnormal(),
-            };
-            shown.ends.retain(is_wanted);
+                None => self.all || end.is_abnormal(),
+            });
+            Ok(shown)
+        };
+        let mut shown = ask()?;
+        if self.follow {
+            return self.follow_from(shown, ask);
+        }
+        if !self.all {
             shown.ends.truncate(1);
         }
         match self.output.format() {
@@ -56,6 +71,46 @@ impl Args {
             Format::Json => self.output.value(&shown)?,
         }
         Ok(if self.all { ExitCode::SUCCESS } else { code(shown.ends.first()) })
+    }
+
+    /// Prints the ends that come after those that are known; returns where standard output is closed.
+    fn follow_from(
+        &self,
+        mut known: ShownEnds,
+        ask: impl Fn() -> anyhow::Result<ShownEnds>,
+    ) -> anyhow::Result<ExitCode> {
+        let mut is_reached = true;
+        loop {
+            std::thread::sleep(FOLLOW_INTERVAL);
+            let shown = match ask() {
+                Ok(shown) => shown,
+                // The daemon may be restarted; it keeps its ends.
+                Err(error) => {
+                    if std::mem::take(&mut is_reached) {
+                        out::complain(&error);
+                    }
+                    continue;
+                }
+            };
+            is_reached = true;
+            // An end has the same number and time after a restart, unless the state was removed.
+            let is_new =
+                |end: &End| !known.ends.iter().any(|old| (old.number, old.pid) == (end.number, end.pid));
+            for end in shown.ends.iter().rev().filter(|end| is_new(end)) {
+                match self.output.format() {
+                    Format::Text => {
+                        let one = ShownEnds { ends: vec![end.clone()], schema_version: shown.schema_version };
+                        self.output.colored(&ends_text(&one, false, self.output.page()))?;
+                    }
+                    Format::Json => {
+                        let text = [vec![sentence(end)], remarks(end)].concat().join(" ");
+                        let line = serde_json::json!({ "text": text, "end": end });
+                        self.output.json(&format!("{line}\n"))?;
+                    }
+                }
+            }
+            known = shown;
+        }
     }
 }
 

@@ -21,3 +21,9 @@ pub fn now() -> Timestamp {
 pub fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::ZERO)
 }
+
+/// The time after boot of a reading of the kernel's clock that stands still while the host is suspended (CLOCK_MONOTONIC).
+pub fn after_boot(awake: Duration) -> Duration {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    awake + self::now().monotonic().saturating_sub(now)
+}

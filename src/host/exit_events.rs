@@ -12,7 +12,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::clock;
 
@@ -101,9 +100,6 @@ impl ExitEvents {
     /// The socket cannot be read.
     pub fn drain(&mut self, most: usize, mut each: impl FnMut(ExitEvent)) -> io::Result<Drained> {
         let mut buffer = [0_u8; 256];
-        // The kernel's clock of events stands still while the host is suspended.
-        let awake = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
-        let suspended = clock::now().monotonic().saturating_sub(awake);
         let mut found = Drained::default();
         for _ in 0..most {
             match rustix::net::recvfrom(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
@@ -112,7 +108,7 @@ impl ExitEvents {
                     let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
                     if sender.is_some_and(|sender| sender.pid() == 0) {
                         let found = event(buffer.get(..length).unwrap_or_default());
-                        let found = found.map(|event| ExitEvent { at: event.at + suspended, ..event });
+                        let found = found.map(|event| ExitEvent { at: clock::after_boot(event.at), ..event });
                         found.into_iter().for_each(&mut each);
                     }
                 }

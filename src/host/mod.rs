@@ -26,6 +26,7 @@ pub mod pidfd;
 pub mod priority;
 pub mod process;
 pub mod roots;
+pub mod sent_signals;
 pub mod signal;
 pub mod subordinate;
 pub mod tls;

@@ -3,8 +3,10 @@
 //! Behind two traits, so that code that uses counters can be tested where they are not permitted.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
+use super::fs;
 use crate::model::names::named;
 use perf_event_open::config::{Cpu, Inherit, Opts, Proc, StatFormat};
 use perf_event_open::count;
@@ -160,4 +162,16 @@ impl Counter for count::Counter {
             running: time(data.time_running)?,
         })
     }
+}
+
+/// The online CPUs, from `devices/system/cpu/online` such as `0-3,8`.
+pub fn online(sys: &Path) -> Vec<usize> {
+    /// More than any machine has (CONFIG_NR_CPUS is at most 8192).
+    const MOST: usize = 8192;
+    let text = fs::read_text(&sys.join("devices/system/cpu/online")).unwrap_or_default();
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse::<usize>().ok()?.min(MOST))
+    });
+    ranges.flatten().take(MOST).collect()
 }

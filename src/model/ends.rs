@@ -24,7 +24,7 @@ named! {
         GpuNeighbor = "gpu_neighbor",
         /// The allocator had reserved enough memory of the GPU, in blocks that were too small.
         GpuFragmentation = "gpu_fragmentation",
-        /// An allocation on the host was refused: a limit of the process or of the kernel.
+        /// A limit of the process was reached, or the kernel refused it memory of the host.
         ProcessLimit = "process_limit",
         /// It ended itself because its memory would not have fitted.
         WillNotFit = "will_not_fit",
@@ -139,6 +139,24 @@ impl ExitStatus {
     }
 }
 
+named! {
+    /// A limit of a process (getrlimit(2)).
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ProcessLimit {
+        /// Virtual memory, in bytes (`RLIMIT_AS`).
+        AddressSpace = "address_space",
+        /// Private memory, in bytes (`RLIMIT_DATA`).
+        Data = "data",
+        /// Memory that is not swapped out, in bytes (`RLIMIT_MEMLOCK`).
+        LockedMemory = "locked_memory",
+        /// File descriptors (`RLIMIT_NOFILE`).
+        OpenFiles = "open_files",
+        /// Processes and threads of the user (`RLIMIT_NPROC`), or of its cgroup.
+        Processes = "processes",
+    }
+}
+
 /// An allocation on a device that failed, as the process reported it, in bytes; absent where it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FailedAllocation {
@@ -152,20 +170,39 @@ pub struct FailedAllocation {
     pub total: Option<f64>,
 }
 
+/// The process that sent a signal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sender {
+    pub pid: u32,
+    /// Its name; empty where it was not seen running.
+    pub comm: Label,
+    /// Its user; absent where it was not seen running.
+    pub user_id: Option<u32>,
+}
+
 /// One observation that a cause follows from, or what could not be observed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndEvidence {
     /// The kernel logged that its OOM killer killed the process: for the limit of this cgroup, or for the host (empty).
     KernelLog { limit_cgroup: Label },
+    /// The kernel logged that its OOM killer killed a process of the same cgroup that was not seen running: for the limit of this
+    /// cgroup, or for the host (empty).
+    UnseenKill { limit_cgroup: Label },
     /// The counter of OOM kills of this cgroup rose when the process ended.
     KillCounter { cgroup: Label },
     /// The exit status.
     Status(ExitStatus),
+    /// Who sent the signal that ended it.
+    SentBy(Sender),
+    /// The kernel sent the signal that ended it, and no process.
+    SentByKernel,
     /// The process reported an uncaught exception of this type.
     Exception { name: Label },
     /// The process reported that an allocation failed.
     Allocation(FailedAllocation),
+    /// The process reported that this limit was reached; in bytes or as a number, absent where it is infinite.
+    Limit { limit: ProcessLimit, value: Option<u64> },
     /// The share of a resource that was used in the last sample before the end, 0 to 1.
     Used { resource: Subject, share: f64 },
     /// The GPU reported this XID within the last half minute.

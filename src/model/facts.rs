@@ -1,13 +1,14 @@
 //! Facts that sources exchange in one tick, besides points.
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
-//! before `gpu`, `process` before `drm`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
+//! before `gpu`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
 //! `logs`, `workload` before `perf` and `slurm`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ends::Sender;
 use super::finding::Finding;
 use super::fit::{Answer, RankPredictions};
 use super::frame::Frame;
@@ -43,14 +44,16 @@ pub struct Facts {
     pub workload_names: Vec<Arc<WorkloadNames>>,
     /// XIDs that the kernel logged since the last tick, by the `kmsg` source.
     pub kernel_xids: Vec<KernelXid>,
-    /// Processes that the kernel's OOM killer killed since the last tick, by the `kmsg` source; without those that were not
-    /// running in the previous tick.
+    /// Processes that the kernel's OOM killer killed since the last tick, by the `kmsg` source.
     pub oom_victims: Vec<OomVictim>,
     /// Processes that protection sent SIGTERM or SIGKILL since the last tick, by the guard, after the analyzers.
     pub signalled: Vec<ProcessKey>,
     /// Threads that ended since the last tick, by the `exits` source, in their order; without processes that were not running
     /// in the previous tick.
     pub exited: Vec<ExitedProcess>,
+    /// Signals that end processes, by the `exits` source, those of each CPU in their order; without those to processes that were
+    /// running neither in this tick nor in the previous one.
+    pub received_signals: Vec<ReceivedSignal>,
     /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.
     pub environment_ranks: Vec<EnvironmentRank>,
     /// The processes of watched workloads, by the `workload` source; sorted by pid.
@@ -95,7 +98,10 @@ impl Facts {
 /// A process that the kernel's OOM killer killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OomVictim {
-    pub process: ProcessKey,
+    /// Absent for a process that was not running in the previous tick.
+    pub process: Option<ProcessKey>,
+    /// Its cgroup; empty where the log does not name it.
+    pub cgroup: Label,
     /// The cgroup whose limit was reached; empty where the memory of the host was exhausted.
     pub limit_cgroup: Label,
     /// Whether the limit of a cgroup was reached: its name may be unknown.
@@ -108,6 +114,15 @@ pub struct ExitedProcess {
     pub process: ProcessKey,
     /// The status as wait(2) has it.
     pub status: i32,
+}
+
+/// A signal that a process was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedSignal {
+    pub process: ProcessKey,
+    pub signal: i32,
+    /// Absent for the kernel.
+    pub sender: Option<Sender>,
 }
 
 /// The membership of a process in a workload, determined by its cgroup, its user or its ancestors as the kernel

@@ -1,9 +1,12 @@
 //! How a process ended, in words.
 
-use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, PROBABLE, Retry};
+use crate::model::ends::{
+    End, EndCause, EndEvidence, ExitStatus, FailedAllocation, PROBABLE, ProcessLimit, Retry, Sender,
+};
 use crate::model::finding::Subject;
 use crate::model::format;
 use crate::model::printable::escaped;
+use crate::model::units::real;
 
 /// Probability from which a cause is stated without a word of doubt.
 const CERTAIN: f64 = 0.9;
@@ -13,10 +16,10 @@ pub fn sentence(end: &End) -> String {
     format!("{} {}.", who(end), how(end))
 }
 
-/// The same for everybody: without the exception, which only the user of the process may know.
+/// The same for everybody: without the exception and the sender of a signal, which only the user of the process may know.
 pub fn public_sentence(end: &End) -> String {
     let mut end = End { curve: Vec::new(), ..end.clone() };
-    end.evidence.retain(|seen| !matches!(seen, EndEvidence::Exception { .. }));
+    end.evidence.retain(|seen| !matches!(seen, EndEvidence::Exception { .. } | EndEvidence::SentBy(_)));
     sentence(&end)
 }
 
@@ -67,6 +70,11 @@ fn how(end: &End) -> String {
         EndCause::CgroupLimit => {
             format!("was {certainty}killed by the kernel, because the limit of {resource}{limit} was reached")
         }
+        EndCause::HostMemory if has_failed(end) && end.probability < CERTAIN => format!(
+            "failed{}, {certainty}because the kernel killed another process of its cgroup when the memory of the host was \
+             exhausted{other}",
+            status(end)
+        ),
         EndCause::HostMemory => format!(
             "was {certainty}killed by the kernel, because the memory of the host{limit} was exhausted{other}"
         ),
@@ -84,21 +92,44 @@ fn how(end: &End) -> String {
             "ended, {certainty}because its allocator had enough memory of {} only in blocks that were too small",
             or(&resource, "the GPU")
         ),
-        EndCause::ProcessLimit => {
-            format!("ended, {certainty}because an allocation on the host was refused")
-        }
+        EndCause::ProcessLimit => match reached(end) {
+            Some(limit) => format!("ended, {certainty}because its limit of {limit} was reached"),
+            None => format!("ended, {certainty}because an allocation on the host was refused"),
+        },
         EndCause::WillNotFit => "ended itself, because its memory would not have fitted".to_owned(),
         EndCause::GpuFault => format!("ended, {certainty}because of an error of its GPU{}", xid(end)),
         EndCause::Memwarden => "was ended by memory protection".to_owned(),
         EndCause::Killed => {
             let by =
                 exit_status(end).map_or_else(String::new, |status| format!(" by {}", status_words(status)));
-            format!("was ended{by}, {certainty}sent by another program or a person")
+            format!("was ended{by}, {certainty}sent by {}", sender(end))
         }
         EndCause::Failed => format!("failed{}", status(end)),
         EndCause::Finished => "finished".to_owned(),
         EndCause::Unknown => "ended; why is not known".to_owned(),
     }
+}
+
+/// The limit of the process that was reached.
+fn reached(end: &End) -> Option<String> {
+    end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::Limit { limit, value } => Some(limit_words(*limit, *value)),
+        _ => None,
+    })
+}
+
+fn limit_words(limit: ProcessLimit, value: Option<u64>) -> String {
+    let (name, option, is_bytes) = match limit {
+        ProcessLimit::AddressSpace => ("virtual memory", "-v", true),
+        ProcessLimit::Data => ("private memory", "-d", true),
+        ProcessLimit::LockedMemory => ("locked memory", "-l", true),
+        ProcessLimit::OpenFiles => ("open files", "-n", false),
+        ProcessLimit::Processes => ("processes and threads", "-u", false),
+    };
+    let value = value.map_or_else(String::new, |value| {
+        format!(", {}", if is_bytes { format::bytes(real(value)) } else { format::whole(real(value)) })
+    });
+    format!("{name} (ulimit {option}{value})")
 }
 
 fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
@@ -111,6 +142,24 @@ fn xid(end: &End) -> String {
         _ => None,
     });
     found.unwrap_or_default()
+}
+
+fn sender(end: &End) -> String {
+    let known = end.evidence.iter().find_map(|seen| match seen {
+        EndEvidence::SentBy(sender) if sender.pid == end.pid => Some("itself".to_owned()),
+        EndEvidence::SentBy(sender) => Some(sender_words(sender)),
+        EndEvidence::SentByKernel => Some("the kernel".to_owned()),
+        _ => None,
+    });
+    known.unwrap_or_else(|| "another program or a person".to_owned())
+}
+
+fn sender_words(sender: &Sender) -> String {
+    match sender.user_id {
+        Some(0) => format!("{} (pid {}) of root", escaped(sender.comm.as_str()), sender.pid),
+        Some(user) => format!("{} (pid {}) of user {user}", escaped(sender.comm.as_str()), sender.pid),
+        None => format!("a process that has ended (pid {})", sender.pid),
+    }
 }
 
 /// The exception, or the exit status.
@@ -180,6 +229,7 @@ fn advice(end: &End) -> Option<String> {
         EndCause::GpuFragmentation => {
             "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless it is set.".to_owned()
         }
+        EndCause::ProcessLimit if reached(end).is_some() => "Raise this limit, or lower what it uses.".to_owned(),
         EndCause::ProcessLimit => "Check ulimit -v and vm.overcommit_memory.".to_owned(),
         EndCause::GpuFault => "See the XID on the page of the node, and whether the GPU needs a reset.".to_owned(),
         _ => return None,
@@ -213,10 +263,21 @@ pub fn evidence(seen: &EndEvidence) -> String {
                 escaped(limit_cgroup.as_str())
             )
         }
+        EndEvidence::UnseenKill { limit_cgroup } => {
+            let limit = match limit_cgroup.as_str() {
+                "" => String::new(),
+                path => format!(" for the limit of {}", escaped(path)),
+            };
+            format!(
+                "the kernel logged an OOM kill{limit} of a process of its cgroup that was not seen running"
+            )
+        }
         EndEvidence::KillCounter { cgroup } => {
             format!("the kernel counted an OOM kill in {}", escaped(cgroup.as_str()))
         }
         EndEvidence::Status(status) => status_words(*status),
+        EndEvidence::SentBy(sender) => format!("the signal came from {}", sender_words(sender)),
+        EndEvidence::SentByKernel => "the signal came from the kernel".to_owned(),
         EndEvidence::Exception { name } => format!("it reported the exception {name}"),
         EndEvidence::Allocation(failed) => {
             let part = |name: &str, value: Option<f64>| {
@@ -235,6 +296,9 @@ pub fn evidence(seen: &EndEvidence) -> String {
         EndEvidence::Used { resource, share } => {
             format!("{resource} was {} full in the last sample", format::percent(*share))
         }
+        EndEvidence::Limit { limit, value } => {
+            format!("it reported that its limit of {} was reached", limit_words(*limit, *value))
+        }
         EndEvidence::Xid { gpu, xid } => format!("GPU {gpu} reported XID {xid}"),
         EndEvidence::Signalled => "memory protection sent it a signal".to_owned(),
         EndEvidence::NoKernelLog => {
@@ -247,6 +311,7 @@ pub fn evidence(seen: &EndEvidence) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::label::Label;
 
     fn told(cause: EndCause, probability: f64, evidence: Vec<EndEvidence>) -> String {
         let end = End { comm: "sh".into(), workload: "a".into(), pid: 7, processes: 3, ..End::default() };
@@ -274,6 +339,26 @@ mod tests {
             told(EndCause::Killed, 0.9, vec![interrupted, by_signal]),
             format!("{who} was ended by SIGINT, sent by another program or a person.")
         );
+        let by_earlyoom = EndEvidence::SentBy(Sender { pid: 812, comm: "earlyoom".into(), user_id: Some(0) });
+        let by_nobody = EndEvidence::SentBy(Sender { pid: 9, comm: Label::default(), user_id: None });
+        let by_itself = EndEvidence::SentBy(Sender { pid: 7, comm: "sh".into(), user_id: Some(1000) });
+        for (sender, words) in [
+            (by_earlyoom, "earlyoom (pid 812) of root"),
+            (by_nobody, "a process that has ended (pid 9)"),
+            (by_itself, "itself"),
+            (EndEvidence::SentByKernel, "the kernel"),
+        ] {
+            assert_eq!(
+                told(EndCause::Killed, 0.99, vec![EndEvidence::Status(ExitStatus::Signal(9)), sender]),
+                format!("{who} was ended by SIGKILL, sent by {words}.")
+            );
+        }
+        let secret = End {
+            cause: EndCause::Killed,
+            evidence: vec![EndEvidence::SentBy(Sender { pid: 9, comm: "mine".into(), user_id: Some(1) })],
+            ..End::default()
+        };
+        assert!(public_sentence(&secret).ends_with("sent by another program or a person."));
         assert_eq!(
             told(EndCause::CgroupLimit, 0.6, vec![code(1)]),
             format!(

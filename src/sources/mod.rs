@@ -40,13 +40,13 @@ pub mod workload;
 /// Every source, in the order in which they are sampled.
 pub static REGISTRY: &[&Registration] = &[
     &kmsg::REGISTRATION,
-    &exits::REGISTRATION,
     &memory::REGISTRATION,
     &pressure::REGISTRATION,
     &vmstat::REGISTRATION,
     &buddyinfo::REGISTRATION,
     &gpu::REGISTRATION,
     &process::REGISTRATION,
+    &exits::REGISTRATION,
     &drm::REGISTRATION,
     &cgroup::REGISTRATION,
     &kubernetes::REGISTRATION,

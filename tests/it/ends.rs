@@ -1,5 +1,6 @@
 //! How processes ended, as `memwarden why` says it.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -73,6 +74,12 @@ fn the_exit_status_says_why_a_process_ended() {
         ("kill -9 $$", "killed", "was ended by SIGKILL"),
         ("true", "finished", "finished"),
     ];
+    let url = daemon.socket_url();
+    let mut follower = memwarden(&["why", "--url", &url, "--follow", "--format", "json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut followed = BufReader::new(follower.stdout.take().unwrap()).lines();
     for (count, (script, cause, words)) in (1..).zip(cases) {
         let mut child = program.run(&daemon, script);
         let pid = child.id();
@@ -92,7 +99,15 @@ fn the_exit_status_says_why_a_process_ended() {
         );
         let (code, text) = why(&daemon, &[&pid.to_string()]);
         assert!(code == Some(0) && text.contains(words), "{code:?} {text}");
+        // A success is not what people wait for.
+        if cause != "finished" {
+            let line: Value = serde_json::from_str(&followed.next().unwrap().unwrap()).unwrap();
+            assert_eq!((&line["end"]["pid"], &line["end"]["cause"]), (&pid.into(), &cause.into()), "{line}");
+            assert!(line["text"].as_str().unwrap().contains(words), "{line}");
+        }
     }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
     // Without a name, the last one that did not finish.
     assert!(why(&daemon, &[]).1.contains("SIGKILL"));
     let counted = daemon.wait_page("the counter", SOON, |page| page.sum("memwarden_ends_total", &[]) >= 3.0);

@@ -205,6 +205,8 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "cli/report/options.rs",
             "host/capability.rs",
             "host/exit_events.rs",
+            "host/perf.rs",
+            "host/sent_signals.rs",
             "host/cgroup/mod.rs",
             "host/cgroup_owner.rs",
             "host/subordinate.rs",

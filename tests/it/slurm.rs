@@ -442,6 +442,13 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
         std::fs::read_to_string(cluster.path("stored")).ok().filter(|stored| stored.contains(&task))
     });
 
+    // The epilog says why a job ended.
+    let filled = cluster.submit(&["--ntasks=1", "--mem=100M"], "sleep 4; head -c 300M /dev/zero | tail");
+    let file = cluster.path("jobs").join(&filled);
+    let text = wait_for("the summary of a job that fills its limit", LIMIT, || std::fs::read_to_string(&file).ok());
+    println!("{text}");
+    assert!(text.contains("the kernel") && text.contains("Starting it again without a change cannot help."), "{text}");
+
     // The hook requeues a job whose memory crosses the soft level.
     let script = format!(
         "#!/bin/sh\nexport SLURM_CONF={} PATH=/usr/bin:/bin\nexec scontrol requeue \"$MEMWARDEN_SLURM_JOB_ID\"\n",

@@ -20,6 +20,8 @@ class _Allocator:
         self._session, self._identity, self._timeline = session, identity, timeline
         self._folder = folder
         self._observed = False
+        # The message of the last failure.
+        self.failure: Optional[JSON] = None
         # The peak of the process that was sent last.
         self.sent_peak = 0
 
@@ -74,5 +76,6 @@ class _Allocator:
                 message["snapshot"] = os.path.abspath(path)
             except Exception as error:
                 _hide(error, "snapshot")
+        self.failure = message
         self._session.send(message, keep=True)
         self._timeline.keep("out of memory", _plain(message))

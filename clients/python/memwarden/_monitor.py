@@ -27,7 +27,7 @@ from ._base import (
     _write_json,
 )
 from ._checkpoints import Saver, _Checkpoint, _Checkpoints
-from ._ending import described, uncaught
+from ._ending import described, sentence, uncaught
 from ._evidence import _Evidence
 from ._fit import _Fit
 from ._identity import _Identity
@@ -132,18 +132,26 @@ class Monitor:
         if self._fit.aborts and ending["end"] in ("finished", "failed"):
             ending = {"reason": "will not fit", "end": "aborted"}
         phase = None if ending["end"] == "finished" else self._phases.ended_in(value)
-        self._stop(ending if phase is None else dict(ending, phase=_short(phase, LONGEST_NAME)))
+        ending = ending if phase is None else dict(ending, phase=_short(phase, LONGEST_NAME))
+        if self._stop(ending):
+            line = sentence(ending, self._allocator.failure)
+            if line is not None:
+                # The daemon knows the rest: who held the memory, what was lost, and whether a retry can help.
+                _say("%s; `memwarden why %d` says more" % (line, _getpid()))
 
-    def _stop(self, ending: JSON) -> None:
+    def _stop(self, ending: JSON) -> bool:
+        """Sends the last message; whether this process is connected."""
         session = self._session
         if not session.ready or session.pid != _getpid():
-            return
+            return False
+        is_connected = bool(session.link.connected)
         session.ends.set()
         self._checkpoints.end()
         if self._interval > 0:
             self._last_memory()
         self._flush()
         session.close(ending)
+        return is_connected
 
     def __enter__(self) -> "Monitor":
         self.start()

@@ -582,6 +582,71 @@ def test_a_program_that_ends_at_its_limit_of_memory_keeps_its_exit_code(daemon):
     assert (done.returncode, "MemoryError" in done.stderr) == (1, True), done
 
 
+LIMITS = {
+    "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)); bytearray(1 << 40)": ("out_of_memory", "address_space", 8 << 30),
+    "resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30)); bytearray(1 << 40)": ("out_of_memory", "data", 4 << 30),
+    "bytearray(1 << 60)": ("out_of_memory", None, None),
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); held = [open('/dev/null') for _ in range(300)]": (
+        "exception",
+        "open_files",
+        200,
+    ),
+    "import errno; raise BlockingIOError(errno.EAGAIN, 'secret')": ("exception", None, None),
+    # What a failed fork(2) and a thread that cannot be started raise: as root, no limit is in force.
+    "import _posixsubprocess\ndef fork_exec(): raise BlockingIOError(11, 'secret')\ndef start(): fork_exec()\nstart()": (
+        "exception",
+        None,
+        None,
+    ),
+    "class os: fork = staticmethod(lambda: [].secret)\ntry: os.fork()\nexcept AttributeError: pass\nraise BlockingIOError(11, '')": (
+        "exception",
+        "processes",
+        "any",
+    ),
+    "import _thread\ntry: raise RuntimeError('x')\nexcept RuntimeError: pass\nif 0: _thread.start_new_thread()\n"
+    'raise RuntimeError("can\'t start new thread")': ("exception", "processes", "any"),
+}
+
+
+@pytest.mark.parametrize("how", LIMITS)
+def test_the_last_message_names_the_limit_that_was_reached(daemon, python, how):
+    end, limit, value = LIMITS[how]
+    program = "import resource, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\n"
+    python(program + how, paths=(CLIENT,), fails=True)
+    daemon.wait_end()
+    (bye,) = daemon.of("bye")
+    assert (bye["end"], bye.get("limit")) == (end, limit)
+    # Without a finite limit there is no value.
+    assert value == "any" or bye.get("limit_value") == value
+    assert "secret" not in json.dumps(daemon.all())
+
+
+FULL = "monitor._allocator.failed(0, 4 << 30, 80 << 30, 1 << 30)\nwith monitor.phase('backward'): raise RuntimeError('CUDA out of memory')"
+LAST_LINES = {
+    "raise MemoryError": "the host refused an allocation",
+    FULL: "an allocation of 4.0 GiB on GPU 0 failed: 1.0 GiB of 80.0 GiB free, in the phase backward",
+    "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); held = [open('/dev/null') for _ in range(300)]": (
+        "the limit of 200 of open files (ulimit -n) was reached"
+    ),
+    "raise ValueError": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("how", LAST_LINES)
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_last_line_of_standard_error_says_what_memory_was_missing(daemon, how, listens):
+    """It follows the traceback; without a daemon the client stays silent."""
+    program = "import os, sys, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\nprint(os.getpid())\n" + how
+    socket = {} if listens else {"MEMWARDEN_JOB_SOCKET": "/nonexistent"}
+    environment = {**os.environ, "PYTHONPATH": str(CLIENT), **socket}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if "memwarden:" in line and "no daemon" not in line]
+    line = LAST_LINES[how]
+    assert said == (["memwarden: %s; `memwarden why %s` says more" % (line, done.stdout.strip())] if line and listens else []), done
+    assert not said or done.stderr.splitlines()[-1] == said[0]
+
+
 @pytest.mark.parametrize("how", ENDS)
 def test_the_last_message_says_how_the_program_ends(daemon, python, how):
     program = "import sys, threading, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\n"

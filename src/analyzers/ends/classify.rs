@@ -1,6 +1,8 @@
 //! From what was observed of a process that ended to the cause. Pure: no state, no clock.
 
-use crate::model::ends::{ABORTED, EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder};
+use crate::model::ends::{
+    ABORTED, EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder, ProcessLimit, Sender,
+};
 use crate::model::finding::Subject;
 use crate::model::fit::Medium;
 use crate::model::health::Health;
@@ -41,8 +43,12 @@ pub(super) struct Case {
     pub(super) status: Option<ExitStatus>,
     /// The limit that the kernel's OOM killer killed it for, by the kernel log: a cgroup, whose name may be empty, or the host.
     pub(super) kernel_kill: Option<KillScope>,
+    /// The limit that the kernel's OOM killer killed a process of its cgroup for that no sample has seen, by the kernel log.
+    pub(super) unseen_kill: Option<KillScope>,
     /// The cgroup whose counter of OOM kills rose, and whether it is that of the process and not one above it.
     pub(super) counted_kill: Option<(Label, bool)>,
+    /// Who sent the signal of its status: absent if that is not known, and for the kernel `Some(None)`.
+    pub(super) sender: Option<Option<Sender>>,
     /// Whether OOM kills would be known from the kernel log.
     pub(super) sees_kernel_log: bool,
     /// Whether protection sent it a signal.
@@ -54,6 +60,8 @@ pub(super) struct Case {
     pub(super) exception: Label,
     /// The memory that ran out, as it reported with the exception.
     pub(super) lacked: Option<Medium>,
+    /// The limit of the process that was reached, as it reported with the exception, and its value.
+    pub(super) limit: Option<(ProcessLimit, Option<u64>)>,
     /// Whether it reported that it ends as intended.
     pub(super) said_finished: bool,
     pub(super) cgroup: Option<Level>,
@@ -114,6 +122,11 @@ pub(super) fn classify(case: &Case) -> Classified {
         Some(status) => add(EndEvidence::Status(status)),
         None => add(EndEvidence::NoStatus),
     }
+    match &case.sender {
+        Some(Some(sender)) => add(EndEvidence::SentBy(sender.clone())),
+        Some(None) => add(EndEvidence::SentByKernel),
+        None => {}
+    }
     if let Some((cgroup, true)) = &case.counted_kill
         && case.kernel_kill.is_none()
         && cause != EndCause::Finished
@@ -126,7 +139,9 @@ pub(super) fn classify(case: &Case) -> Classified {
         // Of two causes, this one came first.
         add(EndEvidence::Xid { gpu: gpu.clone(), xid: *xid });
     }
-    if !case.sees_kernel_log && matches!(cause, EndCause::Killed | EndCause::Unknown) {
+    let is_sent_by_process = matches!(case.sender, Some(Some(_)));
+    let may_be_oom = matches!(cause, EndCause::Killed | EndCause::Unknown) && !is_sent_by_process;
+    if !case.sees_kernel_log && may_be_oom {
         add(EndEvidence::NoKernelLog);
     }
     Classified { cause, probability, level, other, evidence }
@@ -157,9 +172,11 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         let probability = if case.status.is_some() { 0.99 } else { 0.8 };
         return (EndCause::Finished, probability, None);
     }
+    let is_sent_by_process = matches!(case.sender, Some(Some(_)));
     // With the kernel log, a process that it does not name was not killed for memory.
     if let Some((cgroup, is_own)) = &case.counted_kill
         && !case.sees_kernel_log
+        && !is_sent_by_process
         && (signal == Some(SIGKILL) || case.status.is_none())
     {
         let probability = if *is_own { 0.95 } else { 0.7 };
@@ -186,6 +203,9 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         let (cause, probability) = on_device(allocation, case.gpu_other.as_ref());
         return (cause, probability, Some(EndEvidence::Allocation(*allocation)));
     }
+    if let Some((limit, value)) = case.limit.filter(|_| is_own_end) {
+        return (EndCause::ProcessLimit, 0.9, Some(EndEvidence::Limit { limit, value }));
+    }
     match case.lacked.filter(|_| is_own_end) {
         Some(Medium::Device) => return (EndCause::GpuMemory, 0.8, None),
         Some(Medium::Host) => return (EndCause::ProcessLimit, 0.8, None),
@@ -208,6 +228,16 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         return by_sigkill(case);
     }
     // A process that nobody has seen was killed, perhaps one of its own.
+    if let Some(scope) = &case.unseen_kill
+        && matches!(case.status, Some(ExitStatus::Code(_)))
+        && signal.is_none()
+    {
+        let (cause, cgroup) = match scope {
+            KillScope::Cgroup(path) => (EndCause::CgroupLimit, path.clone()),
+            KillScope::Host => (EndCause::HostMemory, Label::default()),
+        };
+        return (cause, 0.6, Some(EndEvidence::UnseenKill { limit_cgroup: cgroup }));
+    }
     if let Some((cgroup, true)) = &case.counted_kill
         && matches!(case.status, Some(ExitStatus::Code(_)))
         && signal.is_none()
@@ -219,6 +249,7 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         return (EndCause::Failed, 0.7, Some(EndEvidence::Allocation(allocation)));
     }
     match (signal, case.status) {
+        (Some(SIGINT | SIGTERM | SIGHUP), _) if is_sent_by_process => (EndCause::Killed, 0.99, None),
         (Some(SIGINT | SIGTERM | SIGHUP | SIGPIPE), _) => (EndCause::Killed, 0.9, None),
         (_, Some(_)) => (EndCause::Failed, 0.9, None),
         (_, None) if !case.exception.is_empty() => (EndCause::Failed, 0.9, None),
@@ -226,12 +257,15 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
     }
 }
 
-/// SIGKILL whose sender is not known.
+/// SIGKILL that neither the kernel log nor a counter explains.
 fn by_sigkill(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
-    if case.sees_kernel_log {
-        return (EndCause::Killed, 0.9, None);
+    match &case.sender {
+        Some(Some(_)) => (EndCause::Killed, 0.99, None),
+        _ if case.sees_kernel_log => (EndCause::Killed, 0.9, None),
+        // The kernel also kills what is left of a pid namespace that ends.
+        Some(None) => exhausted(case, 0.9).unwrap_or((EndCause::Killed, 0.5, None)),
+        None => exhausted(case, 0.7).unwrap_or((EndCause::Killed, 0.5, None)),
     }
-    exhausted(case, 0.7).unwrap_or((EndCause::Killed, 0.5, None))
 }
 
 /// Neither a status nor a word of the process.
@@ -314,6 +348,13 @@ mod tests {
         // A child of it that no sample has seen may have been killed.
         let found = classify(&Case { counted_kill: counted.clone(), ..code(1) });
         assert!((found.cause, found.probability < 0.8) == (EndCause::CgroupLimit, true), "{found:?}");
+        let unseen = Case { unseen_kill: Some(KillScope::Cgroup("/jobs".into())), ..Case::default() };
+        let found = classify(&Case { status: code(1).status, ..unseen.clone() });
+        assert_eq!((found.cause, found.probability), (EndCause::CgroupLimit, 0.6), "{found:?}");
+        let on_host = Case { unseen_kill: Some(KillScope::Host), ..code(1) };
+        check(&on_host, EndCause::HostMemory, 0.6);
+        check(&Case { status: code(0).status, ..unseen.clone() }, EndCause::Finished, 0.9);
+        check(&Case { status: signal(11).status, ..unseen }, EndCause::Failed, 0.9);
         // Another process of the cgroup was killed.
         check(&Case { counted_kill: counted.clone(), ..signal(11) }, EndCause::Failed, 0.9);
         check(&Case { counted_kill: counted, ..code(0) }, EndCause::Finished, 0.9);
@@ -332,6 +373,28 @@ mod tests {
         let blind = classify(&Case { sees_kernel_log: false, ..signal(SIGKILL) });
         assert!((blind.cause, blind.probability <= 0.5) == (EndCause::Killed, true), "{blind:?}");
         assert!(blind.evidence.contains(&EndEvidence::NoKernelLog));
+    }
+
+    #[test]
+    fn the_sender_of_a_signal_is_known_where_the_kernel_says_it() {
+        let sender = Sender { pid: 812, comm: "earlyoom".into(), user_id: Some(0) };
+        let sent = |case| Case { sender: Some(Some(sender.clone())), ..case };
+        check(&sent(signal(SIGKILL)), EndCause::Killed, 0.99);
+        check(&sent(code(143)), EndCause::Killed, 0.99);
+        // Neither a full cgroup nor its counter says otherwise.
+        let full = Case {
+            cgroup: level(Subject::cgroup(&"/a".into()), 98.0),
+            counted_kill: Some(("/a".into(), true)),
+            sees_kernel_log: false,
+            ..signal(SIGKILL)
+        };
+        let found = classify(&sent(full.clone()));
+        assert_eq!((found.cause, found.probability), (EndCause::Killed, 0.99));
+        assert!(found.evidence.contains(&EndEvidence::SentBy(sender)), "{found:?}");
+        assert!(!found.evidence.contains(&EndEvidence::NoKernelLog), "{found:?}");
+        let by_kernel = Case { sender: Some(None), counted_kill: None, ..full };
+        check(&by_kernel, EndCause::CgroupLimit, 0.9);
+        check(&Case { cgroup: None, ..by_kernel }, EndCause::Killed, 0.5);
     }
 
     #[test]
@@ -377,6 +440,13 @@ mod tests {
             Case { status: Some(ExitStatus::Signal(SIGABRT)), ..lacked(Medium::Host, "MemoryError") };
         check(&aborted, EndCause::ProcessLimit, 0.8);
         check(&signal(SIGABRT), EndCause::Failed, 0.9);
+        let limited = Case {
+            limit: Some((ProcessLimit::OpenFiles, Some(1024))),
+            exception: "OSError".into(),
+            ..code(1)
+        };
+        check(&limited, EndCause::ProcessLimit, 0.9);
+        check(&Case { status: Some(ExitStatus::Signal(SIGKILL)), ..limited }, EndCause::Killed, 0.9);
         check(&lacked(Medium::Device, "torch.OutOfMemoryError"), EndCause::GpuMemory, 0.8);
         let xid = |number, case| Case { xid: Some(("0".into(), number)), ..case };
         check(&xid(79, code(1)), EndCause::GpuFault, 0.9);

@@ -6,7 +6,7 @@
 //!
 //! # Method
 //! A process of the previous tick that is missing, or a zombie, has ended. What is known of it is collected for `SETTLE`:
-//! the kernel log, its exit status, what it reported last, XIDs, and the memory of the last frame before its end. The cause
+//! the kernel log, its exit status, who sent it a signal, what it reported last, XIDs, and the memory of the last frame before its end. The cause
 //! follows from these in the order of `classify`.
 //!
 //! # When it stays silent
@@ -31,7 +31,7 @@ use self::episode::{Episode, Member};
 use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::ends::{End, EndCause, FailedAllocation, Retry};
+use crate::model::ends::{End, EndCause, FailedAllocation, ProcessLimit, Retry};
 use crate::model::facts::{Facts, ProcessRow, ProcessTable};
 use crate::model::fit::{ByeEnd, Medium};
 use crate::model::ids::WorkloadKey;
@@ -194,6 +194,7 @@ impl Ends {
                     let said = said(facts, (&episode.workload.name, member), now);
                     let case = Case {
                         lacked: said.lacked,
+                        limit: said.limit,
                         said_finished: said.finished,
                         exception: said.exception,
                         allocation: said.allocation,
@@ -302,6 +303,7 @@ struct Said {
     finished: bool,
     exception: Label,
     lacked: Option<Medium>,
+    limit: Option<(ProcessLimit, Option<u64>)>,
     allocation: Option<FailedAllocation>,
     step: Option<u64>,
 }
@@ -333,6 +335,9 @@ fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) ->
                 }
                 let resource = Medium::deserialize(&detail["resource"]).ok();
                 found.lacked = resource.filter(|_| end == Some(ByeEnd::OutOfMemory));
+                let limit = ProcessLimit::deserialize(&detail["limit"]).ok();
+                found.limit =
+                    limit.filter(|_| is_raised).map(|limit| (limit, detail["limit_value"].as_u64()));
             }
             EntryKind::Oom if found.allocation.is_none() && unix - entry.unix_seconds <= LATELY => {
                 let detail = detail(entry);
@@ -362,19 +367,23 @@ fn case(
     let kernel_kill = recent.kill_of(member.key);
     let group = member.cgroup.clone().or_else(|| Some(observed?.cgroup.clone())).unwrap_or_default();
     let gpus = observed.map_or(&[][..], |known| &known.gpus);
+    let unseen_kill = recent.unseen_kill(&group);
+    let status = recent.status_of(member.key);
     Case {
-        status: recent.status_of(member.key),
+        status,
+        sender: status.and_then(|status| recent.sender_of(member.key, status)),
         counted_kill: recent.counted_kill(&group),
         sees_kernel_log: observed::is_ok(view, "kmsg"),
         is_signalled: recent.is_signalled(member.key),
         will_not_fit: episode.will_not_fit(member.key.pid),
-        cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref()),
+        cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref().or(unseen_kill.as_ref())),
         host: episode.host_level(),
         gpu: episode.gpu_level(gpus),
         gpu_other: observed::gpu_other(view, &episode.workload.name, gpus),
         host_other: observed::host_other(view, &episode.workload.name),
         xid: recent.xid_of(gpus),
         kernel_kill,
+        unseen_kill,
         ..Case::default()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::classify::KillScope;
 use crate::model::analyzer::View;
-use crate::model::ends::{ExitStatus, OtherHolder};
+use crate::model::ends::{ExitStatus, OtherHolder, Sender};
 use crate::model::facts::Facts;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
@@ -25,7 +25,7 @@ const KEPT: f64 = 10.0;
 const SIGNALLED: f64 = 600.0;
 /// Seconds before the end of a process in which an XID is the reason of it.
 const XID: f64 = 30.0;
-/// Most exit statuses that are remembered.
+/// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
 /// Share of the memory of the host above which another workload is worth naming.
 const NOTICEABLE: f64 = 0.1;
@@ -108,10 +108,14 @@ pub(super) fn record(
 pub(super) struct Recent {
     statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
     kills: HashMap<ProcessKey, (KillScope, f64)>,
+    /// The last kill of a process that no tick has seen, by its cgroup.
+    unseen_kills: HashMap<Label, (KillScope, f64)>,
     /// The label of each process that was connected as a rank: some close their connection before they end.
     ranks: HashMap<ProcessKey, (Label, f64)>,
     /// When protection sent each process a signal that ends it.
     signalled: HashMap<ProcessKey, f64>,
+    /// The first signal of each number that each process was sent, and when it was seen.
+    signals: HashMap<(ProcessKey, i32), (Option<Sender>, f64)>,
     /// The counter of OOM kills of each cgroup, and when it last rose.
     counters: HashMap<Label, (f64, f64)>,
     /// The count of each XID of a GPU, and when it last rose.
@@ -131,6 +135,7 @@ impl Recent {
         self.now = now;
         self.statuses.retain(|_, (_, at)| *at >= self.oldest);
         self.kills.retain(|_, (_, at)| *at >= self.oldest);
+        self.unseen_kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
         self.ranks.retain(|_, (_, at)| *at >= self.oldest);
@@ -146,13 +151,25 @@ impl Recent {
                 self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
             }
         }
+        self.signals.retain(|_, (_, at)| *at >= self.oldest);
+        for received in &facts.received_signals {
+            if self.signals.len() < MOST_STATUSES {
+                let own = self.signals.entry((received.process, received.signal));
+                own.or_insert_with(|| (received.sender.clone(), now));
+            }
+        }
         for victim in &facts.oom_victims {
             let scope = if victim.in_cgroup {
                 KillScope::Cgroup(victim.limit_cgroup.clone())
             } else {
                 KillScope::Host
             };
-            self.kills.insert(victim.process, (scope, now));
+            match victim.process {
+                Some(process) => drop(self.kills.insert(process, (scope, now))),
+                // The root cgroup has the processes of everybody.
+                None if victim.cgroup.is_empty() || victim.cgroup.as_str() == "/" => {}
+                None => drop(self.unseen_kills.insert(victim.cgroup.clone(), (scope, now))),
+            }
         }
         let mut counters = HashMap::with_capacity(self.counters.len());
         for point in view.points(&cgroup::metrics::EVENTS) {
@@ -185,6 +202,12 @@ impl Recent {
         self.statuses.get(&process).map(|(status, _)| *status)
     }
 
+    /// Who sent the signal that ended it with this status: absent if that is not known, and for the kernel `Some(None)`.
+    pub(super) fn sender_of(&self, process: ProcessKey, status: ExitStatus) -> Option<Option<Sender>> {
+        let received = self.signals.get(&(process, status.signal()?));
+        received.map(|(sender, _)| sender.clone())
+    }
+
     /// The label of its rank; absent where it reported none.
     pub(super) fn rank_of(&self, process: ProcessKey) -> Option<Label> {
         self.ranks.get(&process).map(|(rank, _)| rank.clone())
@@ -197,6 +220,11 @@ impl Recent {
 
     pub(super) fn kill_of(&self, process: ProcessKey) -> Option<KillScope> {
         self.kills.get(&process).map(|(scope, _)| scope.clone())
+    }
+
+    /// The kill of a process of this cgroup that no tick has seen.
+    pub(super) fn unseen_kill(&self, group: &Label) -> Option<KillScope> {
+        self.unseen_kills.get(group).map(|(scope, _)| scope.clone())
     }
 
     /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds; and

@@ -123,7 +123,12 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
     });
     let ends = node.end(&[11, 12], |batch| {
         batch.put(&cgroup::metrics::LIMIT, &["/jobs".into()], Bytes::new(8 << 30));
-        let victim = OomVictim { process: Node::key(12), limit_cgroup: "/jobs".into(), in_cgroup: true };
+        let victim = OomVictim {
+            process: Some(Node::key(12)),
+            cgroup: Label::default(),
+            limit_cgroup: "/jobs".into(),
+            in_cgroup: true,
+        };
         batch.facts.oom_victims.push(victim);
         exit(batch, 12, 9);
         exit(batch, 11, 15);
@@ -411,7 +416,12 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
         node.tick(|_| {});
         node.end(&[pid], |batch| {
             exit(batch, pid, status);
-            let victim = OomVictim { process: Node::key(pid), limit_cgroup: "/jobs".into(), in_cgroup: true };
+            let victim = OomVictim {
+                process: Some(Node::key(pid)),
+                cgroup: Label::default(),
+                limit_cgroup: "/jobs".into(),
+                in_cgroup: true,
+            };
             batch.facts.oom_victims.extend(is_kill.then_some(victim));
         });
         let families = node.last.batch.families().iter();

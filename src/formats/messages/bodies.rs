@@ -6,6 +6,7 @@ use super::values::{
     real, whole, word, words,
 };
 use crate::model::checkpoint::CheckpointState;
+use crate::model::ends::ProcessLimit;
 use crate::model::fit::{ByeEnd, Certainty, Medium, Phase as FitPhase, Recompute, SizeUnit};
 
 /// Declares the types of messages: each with what it contains and its name in the protocol.
@@ -418,6 +419,10 @@ body! {
         end: ByeEnd = "word",
         /// The memory that ran out.
         resource: Medium = "word",
+        /// The limit of the process that was reached.
+        limit: ProcessLimit = "word",
+        /// Its value, in bytes or as a number.
+        limit_value: u64 = "whole",
         /// The phase in which it ends.
         phase: String = "name",
     }

@@ -1,17 +1,20 @@
-//! How processes ended: the exit status of every process, from the kernel's process events.
+//! How processes ended: the exit status of every process, from the kernel's process events, and who sent the signals that end
+//! processes, from its tracepoint of signals.
 //!
-//! It has no points of single processes. The analyzer `ends` uses the statuses of the processes of workloads.
+//! It has no points of single processes. The analyzer `ends` uses what is known of the processes of workloads.
 
 pub mod metrics;
 
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::host::exit_events::{ExitEvent, ExitEvents};
 use crate::host::process;
-use crate::model::ends::ExitStatus;
-use crate::model::facts::ExitedProcess;
+use crate::host::roots::Roots;
+use crate::host::sent_signals::{SentSignal, SentSignals};
+use crate::model::ends::{ExitStatus, Sender};
+use crate::model::facts::{ExitedProcess, ProcessTable, ReceivedSignal};
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
@@ -22,22 +25,31 @@ use crate::sources::Registration;
 /// The source of exit statuses.
 pub static REGISTRATION: Registration = Registration {
     name: "exits",
-    about: "How processes ended (exit code or signal), from the kernel's process events; needs Linux 6.6 or CAP_NET_ADMIN.",
+    about: "How processes ended (exit code or signal), from the kernel's process events; needs Linux 6.6 or CAP_NET_ADMIN. With CAP_PERFMON, also who sent the signal.",
     on_by_default: true,
     options: &[],
     metrics: metrics::METRICS,
     needs: &[],
     check: |_| Vec::new(),
-    build: |_, context| Box::new(Exits { proc: context.roots.proc.clone(), ..Exits::default() }),
+    build: |_, context| {
+        Box::new(Exits {
+            roots: Arc::clone(&context.roots),
+            events: None,
+            signals: None,
+            counts: [0; 3],
+            overruns: 0,
+        })
+    },
 };
 
 /// Most events that are read in one sample; the rest is read in the next one.
 const MOST: usize = 20_000;
 
-#[derive(Default)]
 struct Exits {
-    proc: PathBuf,
+    roots: Arc<Roots>,
     events: Option<ExitEvents>,
+    /// Absent where they cannot be known.
+    signals: Option<SentSignals>,
     /// Processes that ended with success, with failure and by a signal.
     counts: [u64; 3],
     overruns: u64,
@@ -45,9 +57,13 @@ struct Exits {
 
 impl Source for Exits {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let Self { proc, events, counts, overruns } = self;
+        let Self { roots, events, signals, counts, overruns } = self;
         if events.is_none() {
-            *events = Some(ExitEvents::open(proc).map_err(|error| not_open(&error))?);
+            *events = Some(ExitEvents::open(&roots.proc).map_err(|error| not_open(&error))?);
+            let opened = SentSignals::open(&roots.sys);
+            *signals = opened
+                .inspect_err(|error| tracing::debug!(%error, "The senders of signals are not known."))
+                .ok();
         }
         let Some(open) = events else { return Ok(()) };
         let before = out.facts.before.processes.clone();
@@ -72,6 +88,14 @@ impl Source for Exits {
                 return Err(SourceError::failed(Failure::Io, format!("process events: {error}")));
             }
         }
+        if let Some(signals) = signals {
+            let facts = &mut out.facts;
+            let tables = [&facts.before.processes, &facts.processes];
+            let tables: Vec<&ProcessTable> = tables.into_iter().flatten().map(|table| &**table).collect();
+            let received = &mut facts.received_signals;
+            let has_lost = signals.drain(|sent| received.extend(received_signal(&tables, sent)));
+            *overruns += u64::from(has_lost);
+        }
         for (how, count) in ["success", "failure", "signal"].into_iter().zip(*counts) {
             out.put(&metrics::EXITS, &[how.into()], Count(count));
         }
@@ -87,6 +111,21 @@ fn status_of(key: ProcessKey, event: ExitEvent, ended: &mut HashSet<ProcessKey>)
     let is_own = key.start <= process::ticks(event.at)
         && if event.tid == event.pid { ended.insert(key) } else { event.status != 0 };
     is_own.then_some(ExitedProcess { process: key, status: event.status })
+}
+
+/// A signal to a process that one of these tables has; without those that are about an earlier process of its pid.
+fn received_signal(tables: &[&ProcessTable], sent: SentSignal) -> Option<ReceivedSignal> {
+    let row_of = |pid: u32| {
+        let rows = tables.iter().filter_map(|table| table.get(pid));
+        rows.filter(|row| row.key.start <= process::ticks(sent.at)).max_by_key(|row| row.key.start)
+    };
+    let process = row_of(sent.target)?.key;
+    let sender = sent.sender.map(|pid| {
+        let row = row_of(pid);
+        let comm = row.map(|row| row.comm.clone()).unwrap_or_default();
+        Sender { pid, comm, user_id: row.map(|row| row.uid) }
+    });
+    Some(ReceivedSignal { process, signal: sent.signal, sender })
 }
 
 fn not_open(error: &io::Error) -> SourceError {

@@ -162,7 +162,7 @@ fn not_open(log: &KernelLog, error: &io::Error) -> SourceError {
 }
 
 impl Counters {
-    /// Counts a kill; returns its victim if that ran in the previous tick.
+    /// Counts a kill; returns its victim, where the log names it.
     fn killed(
         &mut self,
         kill: &Kill<'_>,
@@ -189,10 +189,14 @@ impl Counters {
             let resident = [("anon", victim.anon), ("file", victim.file), ("shmem", victim.shmem)];
             Named { labels, resident }
         });
-        let limit_cgroup = named.as_ref().map(|named| named.labels[6].clone()).unwrap_or_default();
+        let victim = kill.victim.zip(named.as_ref()).map(|(victim, named)| OomVictim {
+            process: before.process(victim.pid, victim.comm),
+            cgroup: named.labels[3].clone(),
+            limit_cgroup: named.labels[6].clone(),
+            in_cgroup: kill.scope == Scope::Cgroup,
+        });
         self.last = Some(Last { at, victim: named });
-        let process = kill.victim.and_then(|victim| before.process(victim.pid, victim.comm))?;
-        Some(OomVictim { process, limit_cgroup, in_cgroup: kill.scope == Scope::Cgroup })
+        victim
     }
 
     fn put(&self, out: &mut Batch) {

@@ -12,14 +12,14 @@ mod tally;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use options::Options;
 use tally::{Open, Tally};
 
-use crate::host::perf::{Event, Kernel, Perf, Refusal, Target};
+use crate::host::perf::{Event, Kernel, Perf, Refusal, Target, online};
 use crate::host::process::readers::{self, Pool, ReadRequests, ReadTarget};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
@@ -377,17 +377,4 @@ fn attach(
 fn threads(folder: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(folder.join("task")) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The online CPUs, from `devices/system/cpu/online` such as `0-3,8`.
-fn online(sys: &Path) -> Vec<usize> {
-    /// More than any machine has (CONFIG_NR_CPUS is at most 8192).
-    const MOST: usize = 8192;
-    let path: PathBuf = sys.join("devices/system/cpu/online");
-    let text = fs::read_text(&path).unwrap_or_default();
-    let ranges = text.trim().split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse().ok()?..=last.parse::<usize>().ok()?.min(MOST))
-    });
-    ranges.flatten().take(MOST).collect()
 }

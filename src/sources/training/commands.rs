@@ -126,7 +126,7 @@ impl Commands {
             exits.extend(status.map(|status| (*key, status)));
             status.is_none() && (is_running(*key) || at.since(*since) < AWAITED)
         });
-        let killed: Vec<_> = facts.oom_victims.iter().map(|victim| victim.process).collect();
+        let killed: Vec<_> = facts.oom_victims.iter().filter_map(|victim| victim.process).collect();
         self.past_runs.tick(&observed, &killed, &exits, is_running, at)
     }
 }

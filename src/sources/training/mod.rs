@@ -225,7 +225,15 @@ impl Training {
                 let reason = bye.reason.as_deref().filter(|why| !why.is_empty()).map(Value::from);
                 let end = bye.end.map(|end| end.label().into());
                 let resource = bye.resource.map(|resource| resource.label().into());
-                let known = [("reason", reason), ("end", end), ("resource", resource)];
+                let limit = bye.limit.map(|limit| limit.label().into());
+                let limit_value = bye.limit_value.map(Value::from);
+                let known = [
+                    ("reason", reason),
+                    ("end", end),
+                    ("resource", resource),
+                    ("limit", limit),
+                    ("limit_value", limit_value),
+                ];
                 known.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
             });
             let event = rank::ReportedEvent {
