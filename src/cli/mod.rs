@@ -5,6 +5,7 @@ mod check;
 mod check_config;
 mod cluster;
 mod compare;
+mod doctor;
 mod drill;
 mod fetch;
 mod gpu;
@@ -100,6 +101,7 @@ enum Command {
     Acknowledge(acknowledge::Args),
     Cluster(cluster::Args),
     CheckConfig(check_config::Args),
+    Doctor(doctor::Args),
     Metrics(metrics::Args),
     Plot(plot::Args),
     Snapshot(snapshot::Args),
@@ -166,6 +168,7 @@ impl Cli {
             Command::Acknowledge(args) => args.run(),
             Command::Cluster(args) => args.run(),
             Command::CheckConfig(args) => args.run(),
+            Command::Doctor(args) => args.run(),
             Command::Metrics(args) => args.run(),
             Command::Plot(args) => args.run(),
             Command::Snapshot(args) => args.run(),

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use memwarden::host::clock;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Daemon, memwarden, program, wait_for};
 use crate::skip::skip;
@@ -170,4 +171,36 @@ fn the_end_of_a_command_that_no_sample_has_is_not_waited_for() {
         if is_sampled { Duration::ZERO } else { clock::now().since(begun) }
     });
     assert!(took.min().unwrap() < Duration::from_millis(1_900));
+}
+
+#[test]
+fn the_end_of_a_pod_becomes_an_event() {
+    if program("jq").arg("--version").output().is_err() {
+        skip("jq is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let end = |workload: &str| {
+        let end = json!({ "workload": workload, "cause": "cgroup_limit", "unix_seconds": 1_795_707_748.8 });
+        json!({ "text": "It was killed.", "end": end })
+    };
+    let ends = format!("{}\n{}\n", end("slurm-17"), end("team-a/train-0"));
+    std::fs::write(folder.path().join("ends"), ends).unwrap();
+    let cat = format!("cat {:?}", folder.path().join("ends"));
+    for (name, script) in [("memwarden", &*cat), ("kubectl", "echo \"$@\" >&2; cat")] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hooks/pod-event");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let done = program(hook).env("PATH", path).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "create --filename=-\n");
+    let event: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let pod = &event["involvedObject"];
+    assert_eq!((&pod["namespace"], &pod["name"]), (&"team-a".into(), &"train-0".into()), "{event}");
+    assert_eq!(
+        (&event["reason"], &event["message"], &event["firstTimestamp"]),
+        (&"CgroupLimit".into(), &"It was killed.".into(), &"2026-11-26T15:42:28Z".into())
+    );
 }

@@ -202,6 +202,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
         &[
             "protection/record/mod.rs",
             "app/sampler.rs",
+            "cli/doctor.rs",
             "cli/report/options.rs",
             "host/capability.rs",
             "host/exit_events.rs",

@@ -15,6 +15,7 @@ mod daemon;
 mod database;
 mod dist;
 mod docs;
+mod doctor;
 mod ends;
 mod example;
 mod failures;

@@ -445,9 +445,13 @@ fn a_job_of_two_tasks_is_attributed_summarized_and_requeued() {
     // The epilog says why a job ended.
     let filled = cluster.submit(&["--ntasks=1", "--mem=100M"], "sleep 4; head -c 300M /dev/zero | tail");
     let file = cluster.path("jobs").join(&filled);
-    let text = wait_for("the summary of a job that fills its limit", LIMIT, || std::fs::read_to_string(&file).ok());
+    let text =
+        wait_for("the summary of a job that fills its limit", LIMIT, || std::fs::read_to_string(&file).ok());
     println!("{text}");
-    assert!(text.contains("the kernel") && text.contains("Starting it again without a change cannot help."), "{text}");
+    assert!(
+        text.contains("the kernel") && text.contains("Starting it again without a change cannot help."),
+        "{text}"
+    );
 
     // The hook requeues a job whose memory crosses the soft level.
     let script = format!(

@@ -71,6 +71,23 @@ impl Episode {
         }
     }
 
+    /// Number of all processes that ended.
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The pid of the nearest process above that did not end with it.
+    pub(super) fn parent_of(&self, member: &Member) -> u32 {
+        let mut parent = member.parent;
+        for _ in &self.members {
+            match self.members.iter().find(|own| own.key.pid == parent) {
+                Some(own) => parent = own.parent,
+                None => break,
+            }
+        }
+        parent
+    }
+
     /// Whether all is known that will be.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let since = |then: Timestamp| now.since(then).as_secs_f64();

@@ -21,6 +21,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -31,7 +32,7 @@ use self::episode::{Episode, Member};
 use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
-use crate::model::ends::{End, EndCause, FailedAllocation, ProcessLimit, Retry};
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, ProcessLimit, Retry};
 use crate::model::facts::{Facts, ProcessRow, ProcessTable};
 use crate::model::fit::{ByeEnd, Medium};
 use crate::model::ids::WorkloadKey;
@@ -53,6 +54,8 @@ pub static REGISTRATION: Registration = Registration {
 
 /// Most ends that are kept.
 const MOST: usize = 256;
+/// How long a launcher may wait for its other processes after the end that it fails for: torchrun gives them 30 s.
+const LAUNCHER_END: Duration = Duration::from_secs(60);
 /// Most users with counters of their own.
 const MOST_USERS: usize = 64;
 
@@ -61,6 +64,8 @@ struct Ends {
     workloads: HashMap<WorkloadKey, Observed>,
     recent: Recent,
     episodes: BTreeMap<WorkloadKey, Episode>,
+    /// The number of the last end of a child of a process, by the workload and the pid of that process, and when it was stated.
+    launchers: HashMap<(WorkloadKey, u32), (u64, Timestamp)>,
     ends: Arc<[Arc<End>]>,
     /// The number of the last end.
     last: u64,
@@ -219,6 +224,11 @@ impl Ends {
                 .filter(|(_, found, _)| episode::is_first(found))
                 .map(|(member, ..)| member.parent)
                 .collect();
+            self.launchers.retain(|_, (_, at)| now.since(*at) <= LAUNCHER_END);
+            let later = explained.iter().find_map(|(member, found, _)| {
+                let (number, _) = self.launchers.get(&(key.clone(), member.key.pid))?;
+                (has_exited_with_failure(found) && member.rank.is_none()).then_some((*number, *member))
+            });
             let strongest = explained.into_iter().filter(is_notable).max_by(|one, other| {
                 let order = |(member, found, _): &(&Member, Classified, Option<u64>)| {
                     let is_launcher = found.cause == EndCause::Failed
@@ -229,8 +239,17 @@ impl Ends {
                 };
                 order(one).cmp(&order(other))
             });
+            if let Some((number, launcher)) = later
+                && strongest.as_ref().is_none_or(|(member, ..)| member.key == launcher.key)
+            {
+                let (above, count) = (episode.parent_of(launcher), episode.count());
+                self.extend(number, count, is_whole);
+                self.remember_launcher((key, above), number, now);
+                continue;
+            }
             let Some((member, found, step)) = strongest else { continue };
             self.last = self.last.saturating_add(1);
+            let parent = episode.parent_of(member);
             let end = episode.end(self.last, (member, found, step), observed, is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
@@ -240,8 +259,31 @@ impl Ends {
                 .zip(counts)
                 .filter(|(cause, _)| **cause == end.cause)
                 .for_each(|(_, count)| *count += 1);
+            if end.is_abnormal() {
+                self.remember_launcher((key, parent), end.number, now);
+            }
             self.keep(end);
         }
+    }
+
+    fn remember_launcher(&mut self, launcher: (WorkloadKey, u32), number: u64, now: Timestamp) {
+        if self.launchers.len() < MOST {
+            self.launchers.insert(launcher, (number, now));
+        }
+    }
+
+    /// Adds the launcher that failed because of an end, with what ended with it.
+    fn extend(&mut self, number: u64, processes: u64, is_whole: bool) {
+        let extended = |end: &Arc<End>| match end {
+            end if end.number == number => End {
+                processes: end.processes.saturating_add(processes),
+                is_whole: end.is_whole || is_whole,
+                ..End::clone(end)
+            }
+            .into(),
+            end => Arc::clone(end),
+        };
+        self.ends = self.ends.iter().map(extended).collect();
     }
 
     /// Keeps an end in place of the oldest of the user with the most: at first one that finished.
@@ -276,6 +318,13 @@ fn repeated(ends: &[Arc<End>], unix: f64) -> Vec<(&End, u64)> {
     }
     let lately = runs.into_values().filter(|(newest, ..)| unix - newest.unix_seconds <= ABANDONED);
     lately.filter(|(_, count, _)| *count >= 2).map(|(end, count, _)| (end, count)).collect()
+}
+
+/// Whether it ended by an exit code that is no success.
+fn has_exited_with_failure(found: &Classified) -> bool {
+    let is_failure =
+        |seen: &EndEvidence| matches!(seen, EndEvidence::Status(ExitStatus::Code(code)) if *code != 0);
+    matches!(found.cause, EndCause::Failed | EndCause::Killed) && found.evidence.iter().any(is_failure)
 }
 
 /// Whether only the zombie of a process is left.

@@ -489,3 +489,33 @@ fn ends_are_bounded_and_survive_a_restart() {
     let known = &later.last.outlook.ends;
     assert_eq!((known.len(), known.last().unwrap().number), (MOST, 301));
 }
+
+#[test]
+fn a_launcher_that_fails_later_because_of_its_rank_extends_the_end_of_that() {
+    let mut node = Node::new(&[(9, "train", None), (10, "train", None), (11, "train", Some("0"))]);
+    node.parents = [(10, 9), (11, 10)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[11], |batch| exit(batch, 11, 9));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 1, false), "{ends:?}");
+    (0..20).for_each(|_| {
+        node.tick(|_| {});
+    });
+    let ends = node.end(&[10], |batch| exit(batch, 10, 1 << 8));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 2, false), "{ends:?}");
+    let ends = node.end(&[9], |batch| exit(batch, 9, 137 << 8));
+    assert_eq!((ends.len(), ends[0].processes, ends[0].is_whole), (1, 3, true), "{ends:?}");
+    assert_eq!((ends[0].cause, ends[0].pid), (EndCause::Killed, 11));
+
+    // A launcher that ends with success, or much later, has an end of its own.
+    for (status, ticks) in [(0, 2), (1 << 8, 200)] {
+        let mut node = Node::new(&[(10, "train", None), (11, "train", Some("0"))]);
+        node.parents = [(11, 10)].into();
+        node.tick(|_| {});
+        node.end(&[11], |batch| exit(batch, 11, 9));
+        (0..ticks).for_each(|_| {
+            node.tick(|_| {});
+        });
+        let ends = node.end(&[10], |batch| exit(batch, 10, status));
+        assert_eq!((ends.len(), ends[1].pid), (2, 10), "{status} {ticks}: {ends:?}");
+    }
+}

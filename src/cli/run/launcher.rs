@@ -45,13 +45,17 @@ fn report(path: &Path, written: std::io::Result<()>) {
     }
 }
 
-/// The error file: what the worker wrote, extended; where it wrote nothing, the reason in the form in which torchrun shows it.
+/// The error file: what the worker wrote, extended; where it wrote nothing, the reason in the form in which torchrun shows it. It
+/// shows `py_callstack`, and `message` where that is absent.
 fn extended(known: Option<&[u8]>, text: &str, end: &End) -> Value {
     let known = known.and_then(|known| serde_json::from_slice::<Value>(known).ok());
     let mut file = known.filter(Value::is_object).unwrap_or_else(|| {
         let timestamp = format!("{:.0}", end.unix_seconds);
-        json!({ "message": { "message": text, "extraInfo": { "py_callstack": "", "timestamp": timestamp } } })
+        json!({ "message": { "message": text, "extraInfo": { "timestamp": timestamp } } })
     });
+    if let Some(Value::String(trace)) = file.pointer_mut("/message/extraInfo/py_callstack") {
+        trace.push_str(&format!("\nmemwarden: {text}"));
+    }
     file["memwarden"] =
         json!({ "cause": end.cause, "probability": end.probability, "retry": end.retry, "text": text });
     file
@@ -71,8 +75,10 @@ mod tests {
             unix_seconds: 12.0,
             ..End::default()
         };
-        let own = extended(Some(br#"{"message": {"message": "ValueError: x"}}"#), "why", &end);
+        let own = br#"{"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "Traceback"}}}"#;
+        let own = extended(Some(own), "why", &end);
         assert_eq!(own["message"]["message"], "ValueError: x");
+        assert_eq!(own["message"]["extraInfo"]["py_callstack"], "Traceback\nmemwarden: why");
         assert_eq!(
             (&own["memwarden"]["cause"], &own["memwarden"]["retry"]),
             (&"cgroup_limit".into(), &"cannot_help".into())
@@ -80,8 +86,9 @@ mod tests {
         for damaged in [None, Some(&b"{"[..]), Some(b"[]")] {
             let new = extended(damaged, "why", &end);
             assert_eq!(
-                (&new["message"]["message"], &new["message"]["extraInfo"]["timestamp"]),
-                (&"why".into(), &"12".into())
+                new["message"],
+                json!({ "message": "why", "extraInfo": { "timestamp": "12" } }),
+                "torchrun would show another text"
             );
         }
     }

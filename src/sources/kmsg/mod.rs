@@ -319,7 +319,7 @@ mod tests {
             let families = batch.families();
             let victim = families.iter().find(|family| std::ptr::eq(family.desc, &metrics::LAST_VICTIM.desc));
             let name = victim.unwrap().points[0].labels[5].to_string();
-            (name, batch.facts.oom_victims.iter().map(|victim| victim.process).eq([key]))
+            (name, batch.facts.oom_victims.iter().map(|victim| victim.process).eq([Some(key)]))
         };
         assert_eq!(workload("python3", 7), ("slurm-17".to_owned(), true));
         assert_eq!(workload("other", 7), (String::new(), false), "another process of this pid");
