@@ -122,8 +122,8 @@ fn sent(sample: &Sample, format: Format) -> Option<SentSignal> {
     })
 }
 
-/// The offsets in a description of the tracepoint, which has lines such as `field:int sig;	offset:8;	size:4;	signed:1;`; nothing
-/// if one is missing or has another size.
+/// The offsets in a description of the tracepoint, which has lines such as `field:int sig; offset:8; size:4; signed:1;` with
+/// tabs; nothing if one is missing or has another size.
 fn format(text: &str) -> Option<Format> {
     let id = text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
     let offset = |name: &str| {

@@ -30,6 +30,8 @@ pub struct Facts {
     /// Used memory of each GPU, by the sources `gpu` and `drm`; without GPUs for which the driver does not report it, or whose
     /// samples are stale.
     pub gpu_memory: Vec<GpuMemory>,
+    /// The UUIDs of GPUs whose processes allocate from the memory of the host, by the `gpu` source.
+    pub gpus_of_host_memory: Vec<Label>,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
     /// GPUs that Slurm allocated to jobs, by the `slurm` source.

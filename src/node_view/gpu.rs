@@ -39,6 +39,8 @@ pub struct Gpu {
     pub hung_call: String,
     /// Seconds since its last complete sample.
     pub sample_age: Option<f64>,
+    /// Whether it has no memory of its own, and its processes allocate from the memory of the host.
+    pub uses_host_memory: bool,
     /// Memory in use.
     pub used: Option<f64>,
     /// All memory.
@@ -134,6 +136,7 @@ impl Gpu {
             (None, Some(left), _) => format!("about {}", format::duration(left)),
             // The next allocation can fail, although the memory does not grow.
             _ if is_fragmented => "unknown".to_owned(),
+            _ if self.uses_host_memory => "that of the host".to_owned(),
             (None, None, Some(forecast)) if forecast.is_ready() => "no end predicted".to_owned(),
             (None, None, Some(_)) => "too few samples".to_owned(),
             (None, None, None) => format::UNKNOWN.to_owned(),
@@ -201,6 +204,9 @@ pub(super) fn gpus(
         let own = entry(&mut all, &row);
         row.label("name").clone_into(&mut own.name);
         row.label("pci").clone_into(&mut own.pci);
+    }
+    for row in lookup.current(&gpu::USES_HOST_MEMORY.desc) {
+        entry(&mut all, &row).uses_host_memory = true;
     }
     for row in lookup.current(&gpu::HUNG_CALL.desc) {
         row.label("call").clone_into(&mut entry(&mut all, &row).hung_call);

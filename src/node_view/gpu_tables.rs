@@ -67,6 +67,9 @@ impl Gpu {
     fn notes(&self) -> String {
         let mut notes: Vec<String> =
             self.xids.iter().map(|xid| format!("XID {} ×{:.0}", xid.xid, xid.count)).collect();
+        if self.uses_host_memory {
+            notes.push("uses the memory of the host".to_owned());
+        }
         if self.uncorrected_ecc.is_some_and(|errors| errors > 0.0) {
             notes.push("uncorrected ECC errors".to_owned());
         }
@@ -115,7 +118,13 @@ impl Gpu {
 impl Gpu {
     pub(super) fn memory_section(&self) -> Section {
         let shown = |value| format::shown(value, format::bytes);
-        let figure = if self.answers() {
+        let figure = if self.uses_host_memory && self.answers() {
+            let held: f64 = self.holders.iter().filter_map(|holder| holder.memory).sum();
+            format!(
+                "It has no memory of its own: its processes hold {} of the memory of the host.",
+                format::bytes(held)
+            )
+        } else if self.answers() {
             let share =
                 self.share().map_or_else(String::new, |share| format!(" ({})", format::percent(share)));
             let (used, whole) = (shown(self.used), shown(self.whole()));

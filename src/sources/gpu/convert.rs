@@ -63,6 +63,15 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     let peak = value(sample, Field::MemoryUsed).map(|used| Bytes::new(gpu.peak.max(used)));
     out.put_some(&m::MEMORY_USED_PEAK, &gpu.labels, peak);
     out.put_some(&m::MEMORY_POLLS, &gpu.labels, Some(Count(gpu.polls)).filter(|_| sample.polled.is_some()));
+    let reports_none = |(field, refusal): &(Field, Refusal)| {
+        *field == Field::MemoryUsed && refusal.reason == Reason::Unsupported
+    };
+    // A MIG device and a virtual GPU report the memory of the instance.
+    let has_processes = sample.processes.is_some() && sample.instances.is_empty();
+    if has_processes && sample.refused.iter().any(reports_none) {
+        out.put(&m::USES_HOST_MEMORY, &gpu.labels, Flag(true));
+        out.facts.gpus_of_host_memory.push(gpu.labels[1].clone());
+    }
     processes(gpu, sample, out);
     for instance in &sample.instances {
         parts::instance(gpu, instance, out);

@@ -62,6 +62,7 @@ impl Workloads {
 
     fn put_gpus(&self, table: &ProcessTable, out: &mut Batch) {
         let mut sums: BTreeMap<[Label; 3], (u64, Option<Bytes>)> = BTreeMap::new();
+        let mut pools: BTreeMap<Label, Bytes> = BTreeMap::new();
         for process in &out.facts.gpu_processes {
             let place = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid);
             let assignment = place.ok().and_then(|place| self.seen[place].assignment);
@@ -73,7 +74,14 @@ impl Workloads {
             *count += 1;
             if let Some(more) = process.memory {
                 *memory = Some(memory.unwrap_or(Bytes::ZERO).saturating_add(more));
+                if out.facts.gpus_of_host_memory.contains(&process.uuid) {
+                    let pool = pools.entry(workload.facts.name.clone()).or_insert(workload.now.rss);
+                    *pool = pool.saturating_add(more);
+                }
             }
+        }
+        for (name, pool) in pools {
+            out.put(&metrics::POOL, &[name], pool);
         }
         for (labels, (count, memory)) in sums {
             out.put(&metrics::GPU_PROCESSES, &labels, Count(count));

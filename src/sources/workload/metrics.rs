@@ -50,6 +50,8 @@ crate::metrics! {
     pub START: Gauge<Seconds> = "memwarden_workload_start_timestamp_seconds" {workload};
     /// Memory of the workload's processes on one GPU; absent where the driver reports it for no process.
     pub GPU_MEMORY: Gauge<Bytes> = "memwarden_workload_gpu_memory_bytes" {workload, gpu, uuid};
+    /// Resident memory of the workload's processes and their memory on GPUs that use the memory of the host (memwarden_gpu_uses_host_memory), which neither RSS nor cgroups include: what the workload takes of the one memory. Absent without such memory.
+    pub POOL: Gauge<Bytes> = "memwarden_workload_host_and_gpu_memory_bytes" {workload};
     /// Processes of the workload that use the GPU.
     pub GPU_PROCESSES: Gauge<Count> = "memwarden_workload_gpu_processes" {workload, gpu, uuid}.counting("{process}");
     /// Resident memory of one of the largest processes; the label workload is empty for a process in no workload, whose value is the kernel's estimate, off by up to some MiB on hosts with many CPUs.

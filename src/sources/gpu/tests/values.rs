@@ -5,6 +5,7 @@ use expect_test::expect;
 use super::*;
 use crate::model::facts::GpuMemory;
 use crate::model::units::Bytes;
+use crate::sources::gpu::metrics;
 use crate::sources::gpu::protocol::{Instance, Memory, Polled, Reason, Refusal};
 
 fn process(pid: u32, memory: Option<u64>) -> Process {
@@ -323,4 +324,24 @@ fn a_counter_that_wraps_continues() {
         ok
     "#]],
     );
+}
+
+#[test]
+fn a_gpu_without_memory_of_its_own_uses_that_of_the_host() {
+    let refused = |reason| vec![(Field::MemoryUsed, Refusal { reason, code: 3 })];
+    let flags = |refused, processes| {
+        let mut world = world();
+        take(&mut world, 1, Line::Sample(Box::new(Sample { refused, processes, ..Sample::default() })));
+        let mut batch = Batch::new();
+        let _ = put(&world, Timestamp::from_secs(1), SECOND, true, &mut batch);
+        let flagged =
+            batch.families().iter().any(|family| std::ptr::eq(family.desc, &metrics::USES_HOST_MEMORY.desc));
+        (flagged, batch.facts.gpus_of_host_memory.len())
+    };
+    let holders = Some(vec![process(7, Some(600))]);
+    assert_eq!(flags(refused(Reason::Unsupported), holders.clone()), (true, 1));
+    // It cannot be read now, or nothing of it can.
+    assert_eq!(flags(refused(Reason::Error), holders.clone()), (false, 0));
+    assert_eq!(flags(refused(Reason::Unsupported), None), (false, 0));
+    assert_eq!(flags(Vec::new(), holders), (false, 0));
 }
