@@ -5,6 +5,7 @@ mod check;
 mod check_config;
 mod cluster;
 mod compare;
+mod demo;
 mod doctor;
 mod drill;
 mod fetch;
@@ -53,6 +54,7 @@ pub struct Cli {
 enum Command {
     Serve(serve::Args),
     Run(run::Args),
+    Demo(demo::Args),
     Top(top::Args),
     /// Report the current and the peak memory usage, by kind of memory, GPU, workload and process.
     ///
@@ -159,6 +161,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Demo(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Profile(args) => report::run(Kind::Profile, &args),
             Command::Oom(args) => report::run(Kind::Oom, &args),

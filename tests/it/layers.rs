@@ -102,6 +102,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("top", &["model", "history", "cluster", "node_view", "report"]),
+    ("simulate", &["model", "sources"]),
     (
         "app",
         &[
@@ -124,6 +125,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "otlp",
             "perf_log",
             "serve",
+            "simulate",
         ],
     ),
 ];
@@ -142,6 +144,7 @@ const PURE: &[&str] = &[
     "job_summary",
     "report",
     "top",
+    "simulate",
     "protection/types",
     "protection/policy",
     "protection/options",

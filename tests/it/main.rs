@@ -13,6 +13,7 @@ mod check;
 mod config;
 mod daemon;
 mod database;
+mod demo;
 mod dist;
 mod docs;
 mod doctor;
