@@ -28,6 +28,7 @@ mod serve;
 mod snapshot;
 mod snapshot_digest;
 mod top;
+mod what_if;
 mod why;
 
 use std::process::ExitCode;
@@ -109,6 +110,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Params(params::Args),
     Replay(replay::Args),
+    WhatIf(what_if::Args),
     /// Read an allocator snapshot; started by the daemon only.
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
@@ -177,6 +179,7 @@ impl Cli {
             Command::Snapshot(args) => args.run(),
             Command::Params(args) => args.run(),
             Command::Replay(args) => args.run(),
+            Command::WhatIf(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
             Command::Incidents(args) => args.run(),
             Command::History(args) => args.run(),

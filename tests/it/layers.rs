@@ -102,7 +102,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("top", &["model", "history", "cluster", "node_view", "report"]),
-    ("simulate", &["model", "sources"]),
+    (
+        "simulate",
+        &[
+            "model",
+            "sources",
+            "analyzers",
+            "protection/types",
+            "protection/policy",
+            "protection/options",
+            "protection/plan",
+        ],
+    ),
     (
         "app",
         &[

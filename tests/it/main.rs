@@ -56,3 +56,4 @@ mod training;
 mod training_job;
 mod unit;
 mod unseen;
+mod what_if;
