@@ -33,6 +33,7 @@ pub mod otlp;
 pub mod perf_log;
 pub mod report;
 pub mod serve;
+pub mod simulate;
 pub mod top;
 
 pub mod app;

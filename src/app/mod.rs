@@ -3,6 +3,7 @@
 //! [`sampler`] is the one thread that measures; [`serve`] runs everything
 //! around it; [`log`] sets up the daemon's own log; [`notify`] notifies systemd.
 
+pub mod demo;
 pub mod guarded_engine;
 pub mod log;
 pub mod notify;

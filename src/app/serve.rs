@@ -477,7 +477,7 @@ impl Signals {
 
 /// Passes `POST /-/reload` to the main loop.
 #[derive(Debug)]
-struct ReloadRequests(mpsc::Sender<oneshot::Sender<Result<(), String>>>);
+pub(super) struct ReloadRequests(pub(super) mpsc::Sender<oneshot::Sender<Result<(), String>>>);
 
 impl http::Reload for ReloadRequests {
     fn request(&self) -> oneshot::Receiver<Result<(), String>> {

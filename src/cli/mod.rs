@@ -5,6 +5,7 @@ mod check;
 mod check_config;
 mod cluster;
 mod compare;
+mod demo;
 mod doctor;
 mod drill;
 mod fetch;
@@ -27,6 +28,7 @@ mod serve;
 mod snapshot;
 mod snapshot_digest;
 mod top;
+mod what_if;
 mod why;
 
 use std::process::ExitCode;
@@ -53,6 +55,7 @@ pub struct Cli {
 enum Command {
     Serve(serve::Args),
     Run(run::Args),
+    Demo(demo::Args),
     Top(top::Args),
     /// Report the current and the peak memory usage, by kind of memory, GPU, workload and process.
     ///
@@ -107,6 +110,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Params(params::Args),
     Replay(replay::Args),
+    WhatIf(what_if::Args),
     /// Read an allocator snapshot; started by the daemon only.
     #[command(hide = true)]
     SnapshotDigest(snapshot_digest::Args),
@@ -159,6 +163,7 @@ impl Cli {
         match self.command {
             Command::Serve(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Demo(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Profile(args) => report::run(Kind::Profile, &args),
             Command::Oom(args) => report::run(Kind::Oom, &args),
@@ -174,6 +179,7 @@ impl Cli {
             Command::Snapshot(args) => args.run(),
             Command::Params(args) => args.run(),
             Command::Replay(args) => args.run(),
+            Command::WhatIf(args) => args.run(),
             Command::SnapshotDigest(args) => args.run(),
             Command::Incidents(args) => args.run(),
             Command::History(args) => args.run(),

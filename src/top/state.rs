@@ -106,6 +106,8 @@ pub struct State {
     held: Option<Data>,
     pub(super) failure: Option<Failure>,
     pub(super) trails: Trails,
+    /// Seconds by which the clock of the node is ahead of the one of this terminal.
+    ahead: f64,
     tabs: Vec<Place>,
     tab: usize,
     /// What was opened from a tab, the newest last.
@@ -130,6 +132,7 @@ impl State {
             held: None,
             failure: None,
             trails: Trails::default(),
+            ahead: 0.0,
             tabs: Tab::all(kind).iter().map(|tab| Place::new(Screen::Tab(*tab))).collect(),
             tab: 0,
             opened: Vec::new(),
@@ -151,6 +154,8 @@ impl State {
                 }
                 if let Data::Node(node) = &data {
                     self.trails.take(&node.view);
+                    let sampled = node.view.age_seconds.map(|age| node.view.unix_seconds + age);
+                    self.ahead = sampled.map_or(0.0, |sampled| sampled - now);
                 }
                 if self.is_paused {
                     self.held = Some(data);
@@ -164,8 +169,14 @@ impl State {
 
     /// There is no new data since `now`, because of `why`.
     pub fn fail(&mut self, why: String, now: f64) {
+        let now = self.node_time(now);
         let since = self.failure.as_ref().map_or(now, |failure| failure.since);
         self.failure = Some(Failure { since, why });
+    }
+
+    /// The time of the node, whose events and samples are shown, at `now` of this terminal; both in seconds since 1970.
+    pub(super) fn node_time(&self, now: f64) -> f64 {
+        now + self.ahead
     }
 
     /// Whether what is shown is not current: no answer, or a daemon that does not sample.

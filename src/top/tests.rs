@@ -270,6 +270,23 @@ fn what_is_not_current_is_never_healthy() {
 }
 
 #[test]
+fn times_are_those_of_the_node() {
+    let mut view = view_of(Node::new());
+    (view.unix_seconds, view.age_seconds) = (NOW + 3_600.0, Some(0.5));
+    view.host.used = Some(9.0 * GIB);
+    let mut state = state_of([view]);
+    let clock = |ahead: f64| crate::model::format::timestamp(NOW + ahead)[11..19].to_owned();
+    let shown = screen(&mut state, 80, 24);
+    assert!(shown.contains(&clock(3_600.5)), "{shown}");
+    // The newest sample is at the end of the ten minutes, not after them.
+    let columns = state.trails.columns(&crate::history::recent::Subject::Host, 10, state.node_time(NOW));
+    assert_eq!(columns.last().copied().flatten(), Some(9.0 * GIB), "{columns:?}");
+    state.take(Update::Failed("refused".to_owned()), NOW);
+    let shown = screen(&mut state, 80, 24);
+    assert!(shown.contains(&format!("since {} UTC", &clock(3_600.5)[..5])), "{shown}");
+}
+
+#[test]
 fn a_gpu_that_hangs_is_not_green() {
     let buffer = cells(&mut hung(), LOOK, 80, 24);
     let shown = text(&buffer);

@@ -103,6 +103,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("top", &["model", "history", "cluster", "node_view", "report"]),
     (
+        "simulate",
+        &[
+            "model",
+            "sources",
+            "analyzers",
+            "protection/types",
+            "protection/policy",
+            "protection/options",
+            "protection/plan",
+        ],
+    ),
+    (
         "app",
         &[
             "model",
@@ -124,6 +136,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "otlp",
             "perf_log",
             "serve",
+            "simulate",
         ],
     ),
 ];
@@ -142,6 +155,7 @@ const PURE: &[&str] = &[
     "job_summary",
     "report",
     "top",
+    "simulate",
     "protection/types",
     "protection/policy",
     "protection/options",

@@ -1,5 +1,6 @@
 //! The `exhaustion` analyzer: assesses every resource that has a limit, each tick.
 
+use super::loads::Loads;
 use super::phases::Phases;
 use super::resources::PhasesOf;
 use super::rules::{Level, RULES, Rules};
@@ -20,8 +21,8 @@ pub static REGISTRATION: Registration = Registration {
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings| {
-        let (rules, phases) = (Rules::default(), Phases::default());
-        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases })
+        let (rules, phases, loads) = (Rules::default(), Phases::default(), Loads::default());
+        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases, loads })
     })
 };
 
@@ -29,11 +30,13 @@ struct Exhaustion {
     subjects: Subjects,
     rules: Rules,
     phases: Phases,
+    loads: Loads,
 }
 
 impl Analyzer for Exhaustion {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
-        let resources = resources::all(view);
+        self.loads.update(view);
+        let resources = resources::all(view, &self.loads);
         self.phases.update(view, &resources::used(&resources), now);
         self.subjects.begin(resources.iter().map(|resource| &resource.subject), view, now);
         self.rules.begin(now);
@@ -52,6 +55,9 @@ impl Analyzer for Exhaustion {
                 }),
             };
             let Some(followed) = self.subjects.feed(fed, &HORIZONS, now) else { continue };
+            if followed.is_new() {
+                self.rules.forget(&resource.subject);
+            }
             let Some(dated) = &followed.latest else { continue };
             let level = Level {
                 used: resource.sample.used / resource.limit,

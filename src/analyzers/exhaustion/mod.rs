@@ -5,6 +5,7 @@
 //! [`forecast::exhaustion`].
 
 mod analyzer;
+mod loads;
 pub mod metrics;
 mod phases;
 mod resources;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forecast::tracker::Sample;
 
+use super::loads::Loads;
 use super::phases::{HostMemory, Used};
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Sharing};
@@ -57,7 +58,7 @@ impl Resource {
 }
 
 /// Every resource whose limit and used memory are known.
-pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
+pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
     let mut found = Vec::new();
     let host = host(view);
     let groups = groups(view);
@@ -80,7 +81,7 @@ pub(super) fn all(view: &View<'_>) -> Vec<Resource> {
             ..Resource::new(Subject::cgroup(path), group.sample, group.limit)
         });
     }
-    gpus(view, &mut found);
+    gpus(view, loads, &mut found);
     allocators(view, &mut found);
     workloads(view, &groups, &placed, rest, &mut found);
     for Resource { subject, sharing, .. } in &mut found {
@@ -165,7 +166,7 @@ fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
     limits.into_iter().filter_map(group).collect()
 }
 
-fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
+fn gpus(view: &View<'_>, loads: &Loads, found: &mut Vec<Resource>) {
     use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED, MEMORY_USED_PEAK};
     let reserved = reserved(view);
     for point in view.points(&MEMORY_USED) {
@@ -178,7 +179,8 @@ fn gpus(view: &View<'_>, found: &mut Vec<Resource>) {
         let peak = view.value(&MEMORY_USED_PEAK, &point.labels);
         let sample = Sample { used, unreclaimable: None, allocated: None, peak };
         let occupied = (used - reserved.get(gpu).copied().unwrap_or(0.0)).max(0.0);
-        found.push(Resource { occupied, ..Resource::new(Subject::gpu(gpu, uuid), sample, limit) });
+        let life = loads.life(uuid);
+        found.push(Resource { occupied, life, ..Resource::new(Subject::gpu(gpu, uuid), sample, limit) });
     }
 }
 

@@ -38,6 +38,12 @@ impl Rules {
         self.grew.retain(|_, grew| at - *grew < GROWTH_COUNTS);
     }
 
+    /// Removes a subject that begins again.
+    pub(super) fn forget(&mut self, subject: &Subject) {
+        self.held.forget(subject);
+        self.grew.remove(subject);
+    }
+
     /// The rule that holds now, and since when in seconds since 1970; `within` are the probabilities of exhaustion within
     /// [`RULES`].
     pub(in crate::analyzers) fn update(

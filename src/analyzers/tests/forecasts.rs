@@ -1,6 +1,7 @@
 //! Forecasts of exhaustion.
 
 use super::*;
+use crate::model::facts::{GpuProcess, ProcessRow, ProcessTable};
 use crate::model::finding::Severity;
 
 const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
@@ -88,6 +89,54 @@ fn what_was_learned_survives_a_restart() {
     assert!(third.restore("{\"not\": \"ours\"}").is_err());
     let analysis = run(&mut *third, 1805, 1807, growing_host);
     assert_eq!(value(&analysis, TTE, &["host"]), None, "nothing was learned");
+}
+
+/// GPU 0 of 80 GiB with this memory in use and these processes, each with its pid as its start time in seconds.
+fn gpu(used: f64, pids: &[u32], batch: &mut Batch) {
+    use crate::sources::gpu::metrics::{MEMORY_FREE, MEMORY_USED, PROCESSES};
+    let labels: [Label; 2] = ["0".into(), "GPU-0".into()];
+    bytes(batch, &MEMORY_USED, &labels, used);
+    bytes(batch, &MEMORY_FREE, &labels, 80.0 * GIB - used);
+    batch.put(&PROCESSES, &labels, Count(pids.len() as u64));
+    let [index, uuid] = labels;
+    let held = |pid: &u32| GpuProcess { pid: *pid, gpu: index.clone(), uuid: uuid.clone(), memory: None };
+    batch.facts.gpu_processes = pids.iter().map(held).collect();
+    let row = |pid: &u32| ProcessRow {
+        key: ProcessKey { pid: *pid, start: u64::from(*pid) * 100 },
+        parent: 1,
+        session: 1,
+        terminal: 0,
+        uid: 0,
+        comm: "python".into(),
+        state: b'R',
+        kernel: false,
+        rss: Bytes::ZERO,
+        cpu_ticks: 0,
+        threads: 1,
+        major_faults: 0,
+        cgroup: None,
+        naming_cgroup: None,
+    };
+    let rows = pids.iter().map(row).collect();
+    batch.facts.processes = Some(Arc::new(ProcessTable { rows, boot: None }));
+}
+
+#[test]
+fn the_leak_of_a_run_that_has_ended_is_not_that_of_the_next_one_on_the_gpu() {
+    let leaks = |analysis: &Analysis| analysis.findings.iter().any(|finding| finding.state != "none");
+    let base = 60.0 * GIB;
+    let leak = |second: u32| base + f64::from(second) * GIB / 50.0;
+    let mut analyzer = build(&exhaustion::REGISTRATION);
+    assert!(leaks(&run(&mut *analyzer, 0, 640, |second, batch| gpu(leak(second), &[100], batch))));
+    // The same memory with a process more, and without the first one: it is still the load that leaks.
+    assert!(leaks(&run(&mut *analyzer, 640, 650, |second, batch| gpu(leak(second), &[100, 300], batch))));
+    assert!(leaks(&run(&mut *analyzer, 650, 660, |second, batch| gpu(leak(second), &[300], batch))));
+    for (from, to, used, pids) in [(660, 690, 0.0, &[][..]), (690, 900, base, &[700])] {
+        for second in from..to {
+            let analysis = run(&mut *analyzer, second, second + 1, |_, batch| gpu(used, pids, batch));
+            assert!(!leaks(&analysis), "{second}: {:?}", analysis.findings);
+        }
+    }
 }
 
 #[test]

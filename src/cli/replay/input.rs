@@ -21,7 +21,7 @@ const LARGEST_FILE: u64 = run_records::LARGEST_TEXT;
 const POINTS: f64 = 10_000.0;
 
 /// What a file has: one series of a CSV file, all of a report's, and those of a recorded run with its end.
-pub(super) fn file(path: &Path) -> anyhow::Result<RunRecord> {
+pub(in crate::cli) fn file(path: &Path) -> anyhow::Result<RunRecord> {
     let name = path.display().to_string();
     let cannot = || format!("cannot read {name}");
     let mut file = fs::open_regular(path).with_context(cannot)?;

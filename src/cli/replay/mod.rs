@@ -2,7 +2,7 @@
 //!
 //! Loads, replays, and shows series: `input` has one function per kind of recording, and each output is one format.
 
-mod input;
+pub(super) mod input;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -160,7 +160,7 @@ impl Args {
     }
 }
 
-fn size(text: &str) -> Result<f64, String> {
+pub(super) fn size(text: &str) -> Result<f64, String> {
     let bytes = match text.parse::<u64>() {
         Ok(bytes) if bytes <= 1 << 53 => bytes,
         Ok(_) => return Err(format!("`{text}` is too large")),
@@ -171,7 +171,7 @@ fn size(text: &str) -> Result<f64, String> {
     if bytes > 0.0 { Ok(bytes) } else { Err("a limit is more than nothing".to_owned()) }
 }
 
-fn duration(text: &str) -> Result<f64, String> {
+pub(super) fn duration(text: &str) -> Result<f64, String> {
     let seconds = match text.parse::<u32>() {
         Ok(seconds) => f64::from(seconds),
         Err(_) => config::duration(text)?.as_secs_f64(),

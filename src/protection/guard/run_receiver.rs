@@ -31,7 +31,7 @@ impl Default for RunReceiver {
 }
 
 impl RunReceiver {
-    pub(super) fn new(requests: Arc<RunRequests>) -> Self {
+    pub fn new(requests: Arc<RunRequests>) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self { requests, permits: Mutex::default(), host }
     }

@@ -74,7 +74,7 @@ pub struct RunRequests {
 
 impl RunRequests {
     /// No requests yet, at the start of the daemon.
-    pub(super) fn new(started: Timestamp) -> Self {
+    pub fn new(started: Timestamp) -> Self {
         Self { started: started.unix().as_secs(), ..Self::default() }
     }
 

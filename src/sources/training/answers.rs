@@ -17,8 +17,8 @@ const BUFFER: usize = 8 << 10;
 /// Maximum length of the text of a verdict, in bytes.
 const TEXT: usize = 1_024;
 
-/// The way back to one client.
-#[derive(Debug)]
+/// The way back to one client; by default there is none.
+#[derive(Debug, Default)]
 pub(super) struct Answers {
     /// The listener closes the stream.
     stream: Weak<UnixStream>,

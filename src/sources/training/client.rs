@@ -51,6 +51,22 @@ pub struct Client {
 }
 
 impl Client {
+    /// A connection that has reported nothing.
+    fn of(number: u64, key: Option<ProcessKey>, uid: u32, payer: u32) -> Self {
+        Self {
+            number,
+            pid: key.map(|key| key.pid),
+            uid,
+            payer,
+            key,
+            line: Arc::default(),
+            process: None,
+            rank: Mutex::default(),
+            ended: AtomicBool::new(false),
+            answers: Answers::default(),
+        }
+    }
+
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -198,29 +214,31 @@ impl Shared {
         if key.is_none() {
             self.counts.unproven.fetch_add(1, Ordering::Relaxed);
         }
-        let rank = Mutex::default();
-        let (pid, uid) = (key.map(|key| key.pid), peer.uid);
         let mut clients = lock(&self.clients);
         // A process with several connections has one command line.
         let other = clients.iter().find(|other| key.is_some() && other.key == key);
         let line = other.map_or_else(Arc::default, |other| Arc::clone(&other.line));
         let client = Arc::new(Client {
-            number,
-            pid,
-            uid,
-            payer,
-            key,
             line,
             process: process.flatten(),
-            rank,
-            ended: AtomicBool::new(false),
             answers: Answers::new(stream),
+            ..Client::of(number, key, peer.uid, payer)
         });
         if clients.len() > 2 * self.most {
             // The sampler has not run for long: clients that ended meanwhile are not reported.
             clients.retain(|client| !client.ended());
         }
         clients.push(Arc::clone(&client));
+        client
+    }
+
+    /// Registers a process without a socket, whose command line is not read.
+    pub(super) fn greet_simulated(&self, number: u64, key: ProcessKey, uid: u32) -> Arc<Client> {
+        let client = Arc::new(Client {
+            line: Arc::new(OnceLock::from(None)),
+            ..Client::of(number, Some(key), uid, uid)
+        });
+        lock(&self.clients).push(Arc::clone(&client));
         client
     }
 

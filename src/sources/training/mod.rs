@@ -23,6 +23,7 @@ pub mod rank;
 mod rank_identity;
 pub mod rate;
 mod ring;
+pub mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +82,7 @@ const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// Most workloads whose OOM count is kept.
 const MOST_REMEMBERED: usize = 1_000;
 
+#[derive(Debug)]
 struct Training {
     options: Options,
     proc: PathBuf,
@@ -100,7 +102,7 @@ struct Training {
 }
 
 /// The OOM errors of one workload.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Remembered {
     ooms: u64,
     /// When one of its ranks was last connected.

@@ -29,8 +29,9 @@ const HIGH: u16 = 16;
 /// With fewer rows, panes are drawn below a table that leaves at least this number of them free.
 const FREE: u16 = 5;
 
-/// Draws the state at `now`, in seconds since 1970.
+/// Draws the state at `now`, in seconds since 1970 by the clock of this terminal.
 pub fn draw(state: &mut State, buffer: &mut Buffer, look: Look, now: f64) {
+    let now = state.node_time(now);
     let area = buffer.area;
     let mut canvas = Canvas { buffer, look, is_dim: false };
     state.hits.clear();

@@ -1,0 +1,516 @@
+//! What would have become of recorded runs with a limit and under a policy.
+//!
+//! The memory of a run is as it was recorded, with straight lines between two samples, until a policy or the kernel ends it.
+//! The policy of memwarden is the code of the daemon: the analyzers forecast, [`Board`] decides, [`Plan`] has the steps. The other
+//! policies are as their documentation describes them, with their defaults ([`Policy`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::analyzers::replay::{Options, ReplayedAssessment, replay};
+use crate::model::checkpoint::CheckpointState;
+use crate::model::ids::ProcessKey;
+use crate::model::names::named;
+use crate::model::outlook::LeakState;
+use crate::model::series::{Row, Series};
+use crate::model::time::Timestamp;
+use crate::model::units::{Bytes, real, whole};
+use crate::protection::options::target::Target;
+use crate::protection::plan::victim::{Asked, Roster};
+use crate::protection::plan::{Plan, PlanInput, stage_of};
+use crate::protection::policy::{
+    Ack, Aged, Board, Escalation, Limits, Members, Mode, Observed, Occupied, Reading, Resource,
+};
+use crate::protection::types::step::{SignalNumber, TargetId, Work};
+
+/// Seconds between two steps; longer in recordings of more than [`MOST_STEPS`] seconds.
+const STEP: f64 = 1.0;
+const MOST_STEPS: f64 = 200_000.0;
+/// Samples between two assessments of the analyzers.
+const ASSESSED_EVERY: usize = 10;
+/// Seconds of the slow rate of growth.
+const SLOW: f64 = 30.0;
+/// The time at which the simulated clock begins: no limit of time has passed since before it.
+const BEGIN: Timestamp = Timestamp::from_secs(1_000_000);
+
+/// Who ends runs.
+#[derive(Clone, Debug)]
+pub enum Policy {
+    /// Only the kernel, which kills the largest run when the limit is reached. It does so under the other policies too.
+    Kernel,
+    /// earlyoom(1): SIGTERM to the largest process when at most 10 % is available, SIGKILL when at most 5 % is. No swap.
+    Earlyoom,
+    /// oomd.conf(5): by pressure (60 % for 30 s) and swap (90 %), neither of which a recording of memory has.
+    Oomd,
+    /// "Out-Of-Memory Prevention" of the documentation of Ray: kills when more than 95 % is used, the newest task first.
+    Ray,
+    /// Protection of this target, and the maximum number of terminations per hour on the host.
+    Memwarden(Box<Target>, u32),
+}
+
+/// What is assumed of the runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assumed {
+    /// Seconds that saving a checkpoint takes; absent where the runs do not handle the checkpoint signal.
+    pub save: Option<f64>,
+    /// Seconds from one regular checkpoint to the next; absent where there are none.
+    pub every: Option<f64>,
+}
+
+named! {
+    /// What became of a run.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Fate {
+        /// It reached the end of its recording.
+        Survived = "survived",
+        /// The kernel killed it.
+        OomKilled = "killed by the kernel",
+        /// The policy sent SIGTERM.
+        Terminated = "terminated",
+        /// The policy sent SIGKILL.
+        Killed = "killed",
+        /// What the policy depends on was not recorded.
+        Undecided = "undecided",
+    }
+}
+
+/// What became of a run, in seconds since its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Outcome {
+    pub fate: Fate,
+    /// When it ended.
+    pub ended_seconds: f64,
+    /// When a checkpoint was requested.
+    pub asked_seconds: Option<f64>,
+    /// When the requested checkpoint was saved.
+    pub saved_seconds: Option<f64>,
+    /// The time since its last checkpoint, which is lost; absent where it survived.
+    pub lost_seconds: Option<f64>,
+}
+
+/// One run while it is played.
+struct Live<'s> {
+    rows: &'s [Row],
+    /// The next row.
+    place: usize,
+    key: ProcessKey,
+    /// Its memory at this step, and before it; absent before its first and after its last sample.
+    used: Option<f64>,
+    before: Option<f64>,
+    /// Time and memory of the steps of the last [`SLOW`] seconds.
+    recent: std::collections::VecDeque<(f64, f64)>,
+    requested: Option<f64>,
+    end: Option<(Fate, f64)>,
+}
+
+/// What a policy does to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Ask,
+    End(Fate),
+}
+
+/// Memory that cannot be reclaimed, where that is known.
+fn level(row: &Row) -> f64 {
+    row.unreclaimable.unwrap_or(row.used)
+}
+
+impl<'s> Live<'s> {
+    fn new(series: &'s Series, pid: u32) -> Self {
+        let key = ProcessKey { pid, start: 0 };
+        let recent = std::collections::VecDeque::new();
+        Self {
+            rows: &series.rows,
+            place: 0,
+            key,
+            used: None,
+            before: None,
+            recent,
+            requested: None,
+            end: None,
+        }
+    }
+
+    /// Moves to a time since the first sample. The memory is the largest since the step before, so that no sample is left out.
+    fn move_to(&mut self, at: f64) {
+        let first = self.rows.first().map_or(0.0, |row| row.at);
+        let mut highest: Option<f64> = None;
+        while let Some(row) = self.rows.get(self.place).filter(|row| row.at - first <= at) {
+            highest = Some(highest.map_or(level(row), |known| known.max(level(row))));
+            self.place += 1;
+        }
+        let last = self.place.checked_sub(1).and_then(|place| self.rows.get(place));
+        let between = last.zip(self.rows.get(self.place)).map(|(last, next)| {
+            let passed = (at - (last.at - first)) / (next.at - last.at);
+            level(last) + (level(next) - level(last)) * passed
+        });
+        self.before = self.used;
+        self.used = highest.into_iter().chain(between).reduce(f64::max).filter(|_| self.end.is_none());
+        self.recent.extend(self.used.map(|used| (at, used)));
+        while self.recent.front().is_some_and(|(then, _)| at - then > SLOW) {
+            self.recent.pop_front();
+        }
+    }
+
+    fn stop(&mut self, fate: Fate, at: f64) {
+        self.end = self.end.or(Some((fate, at)));
+        self.used = None;
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.is_some() || self.place >= self.rows.len()
+    }
+
+    /// Bytes per second since the previous step, and in the last [`SLOW`] seconds.
+    fn rates(&self, step: f64) -> (Option<f64>, Option<f64>) {
+        let fast = self.used.zip(self.before).map(|(used, before)| (used - before) / step);
+        let slow = self.recent.front().zip(self.recent.back()).filter(|(first, last)| last.0 > first.0);
+        (fast, slow.map(|((from, first), (to, last))| (last - first) / (to - from)))
+    }
+
+    fn outcome(&self, assumed: Assumed) -> Outcome {
+        let length = self.rows.first().zip(self.rows.last()).map_or(0.0, |(first, last)| last.at - first.at);
+        let (fate, ended) = self.end.unwrap_or((Fate::Survived, length));
+        let saved = self.requested.zip(assumed.save).map(|(asked, save)| asked + save);
+        let saved = saved.filter(|saved| *saved <= ended);
+        let regular = assumed.every.map_or(0.0, |every| (ended / every).floor() * every);
+        let lost = ended - saved.unwrap_or(0.0).max(regular);
+        Outcome {
+            fate,
+            ended_seconds: ended,
+            asked_seconds: self.requested,
+            saved_seconds: saved,
+            lost_seconds: (fate != Fate::Survived).then_some(lost),
+        }
+    }
+}
+
+/// Plays runs that begin at the same time and share the memory `limit`, in bytes.
+pub fn play(runs: &[&Series], limit: f64, policy: &Policy, assumed: Assumed) -> Vec<Outcome> {
+    let mut live: Vec<Live<'_>> = (1..).zip(runs).map(|(pid, series)| Live::new(series, pid)).collect();
+    if matches!(policy, Policy::Oomd) {
+        live.iter_mut().for_each(|run| run.end = Some((Fate::Undecided, 0.0)));
+        return live.iter().map(|run| Outcome { lost_seconds: None, ..run.outcome(assumed) }).collect();
+    }
+    let mut guard = match policy {
+        Policy::Memwarden(target, most) => Some(Guard::new((target, *most), runs, limit)),
+        _ => None,
+    };
+    let length = |series: &&Series| series.rows.first().zip(series.rows.last()).map(|(a, b)| b.at - a.at);
+    let longest = runs.iter().filter_map(length).fold(0.0, f64::max);
+    let step = (longest / MOST_STEPS).max(STEP);
+    let mut at = 0.0;
+    while !live.iter().all(Live::is_over) || at == 0.0 {
+        live.iter_mut().for_each(|run| run.move_to(at));
+        // What has reached the limit is the kernel's, whatever a policy would do now.
+        while total(&live) >= limit {
+            let Some(place) = largest(&live) else { break };
+            live[place].stop(Fate::OomKilled, at);
+        }
+        let acts = match (&mut guard, policy) {
+            (Some(guard), _) => guard.step(&live, at, step, assumed),
+            (None, policy) => documented(policy, &live, limit),
+        };
+        for (place, act) in acts {
+            let run = &mut live[place];
+            match act {
+                Act::Ask => run.requested = run.requested.or(Some(at)),
+                Act::End(fate) => run.stop(fate, at),
+            }
+        }
+        at += step;
+    }
+    live.iter().map(|run| run.outcome(assumed)).collect()
+}
+
+fn total(live: &[Live<'_>]) -> f64 {
+    live.iter().filter_map(|run| run.used).sum()
+}
+
+fn largest(live: &[Live<'_>]) -> Option<usize> {
+    let used = live.iter().enumerate().filter_map(|(place, run)| Some((place, run.used?)));
+    used.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(place, _)| place)
+}
+
+/// What the policies of others do.
+fn documented(policy: &Policy, live: &[Live<'_>], limit: f64) -> Vec<(usize, Act)> {
+    let used = total(live) / limit;
+    let newest = live.iter().rposition(|run| run.used.is_some());
+    let act = match policy {
+        Policy::Earlyoom if 1.0 - used <= 0.05 => largest(live).zip(Some(Fate::Killed)),
+        Policy::Earlyoom if 1.0 - used <= 0.1 => largest(live).zip(Some(Fate::Terminated)),
+        Policy::Ray if used > 0.95 => newest.zip(Some(Fate::Killed)),
+        _ => None,
+    };
+    act.into_iter().map(|(place, fate)| (place, Act::End(fate))).collect()
+}
+
+/// Protection by memwarden: a slot of the board for each run.
+struct Guard<'t> {
+    target: &'t Target,
+    board: Board,
+    limit: f64,
+    resource: Resource,
+    /// The assessments of all runs together against the limit, and of each run.
+    shared: Vec<ReplayedAssessment>,
+    own: Vec<Vec<ReplayedAssessment>>,
+    plan: Plan,
+}
+
+impl<'t> Guard<'t> {
+    fn new((target, most): (&'t Target, u32), runs: &[&Series], limit: f64) -> Self {
+        // What would be done is the question, whatever the configuration does now.
+        let limits = Limits { mode: Mode::Enforce, ..target.limits.clone() };
+        let mut board = Board::new(runs.len(), [limits.max_kills_per_hour], most);
+        for slot in 0..runs.len() {
+            let escalation = Escalation::new(limits.clone(), BEGIN);
+            board.set_slot(slot, Some(Occupied { target: 0, user: None, escalation }));
+        }
+        let options = Options { limit: Some(limit), horizons: Vec::new(), every: ASSESSED_EVERY, gpu: false };
+        Self {
+            target,
+            board,
+            limit,
+            // Runs that share memory share that of a host.
+            resource: if runs.len() > 1 { Resource::Host } else { Resource::Cgroup },
+            shared: if runs.len() > 1 { replay(&sum(runs), &options) } else { Vec::new() },
+            own: runs.iter().map(|series| replay(series, &options)).collect(),
+            plan: Plan::default(),
+        }
+    }
+
+    fn step(&mut self, live: &[Live<'_>], at: f64, step: f64, assumed: Assumed) -> Vec<(usize, Act)> {
+        let mut acts = Vec::new();
+        let now = BEGIN.plus(Duration::try_from_secs_f64(at).unwrap_or_default());
+        let used = total(live);
+        for (slot, run) in live.iter().enumerate() {
+            let observed = self.observed(live, (slot, run), used, at, (step, assumed));
+            let Some(transition) = self.board.step(slot, now, &observed) else { continue };
+            let Some(stage) = stage_of(&transition) else { continue };
+            let input = PlanInput {
+                id: TargetId(0),
+                target: self.target,
+                transition: &transition,
+                observed: &observed,
+                stage,
+                roster: &roster(run, assumed),
+                notification: None,
+            };
+            self.plan.make(&input);
+            for planned in self.plan.steps() {
+                let act = match planned.step.work {
+                    Work::Signal { only_if_caught: true, .. } | Work::Touch { .. } => Act::Ask,
+                    Work::Signal { signal: SignalNumber::TERM, .. } => Act::End(Fate::Terminated),
+                    Work::KillTree { .. } | Work::KillGroup { .. } => Act::End(Fate::Killed),
+                    _ => continue,
+                };
+                acts.push((slot, act));
+            }
+        }
+        acts
+    }
+
+    fn observed(
+        &self,
+        live: &[Live<'_>],
+        (slot, run): (usize, &Live<'_>),
+        used: f64,
+        at: f64,
+        (step, assumed): (f64, Assumed),
+    ) -> Observed {
+        let shared = self.resource == Resource::Host;
+        let (fast, slow): (Vec<_>, Vec<_>) =
+            live.iter().filter(|run| run.used.is_some()).map(|run| run.rates(step)).unzip();
+        let sum = |rates: Vec<Option<f64>>| rates.into_iter().flatten().reduce(|one, other| one + other);
+        let reading = Reading {
+            headroom: Bytes::of((self.limit - used).max(0.0)),
+            total: Bytes::of(self.limit),
+            fast: sum(fast),
+            slow: sum(slow),
+        };
+        let mut observed = Observed { fit: true, absent: [true; 4], ..Observed::default() };
+        observed.absent[self.resource.place()] = false;
+        observed.readings[self.resource.place()] = Some(Aged::now(reading));
+        let latest = |all: &'_ [ReplayedAssessment], from: f64| {
+            let place = all.partition_point(|known| known.at - from <= at);
+            place
+                .checked_sub(1)
+                .and_then(|place| all.get(place))
+                .map(|known| (known.assessment.tte, known.assessment.leak))
+        };
+        let first = run.rows.first().map_or(0.0, |row| row.at);
+        let own = latest(&self.own[slot], first);
+        let forecast = if shared { latest(&self.shared, 0.0) } else { own };
+        observed.forecast = forecast.map(|(tte, _)| Aged::now(tte));
+        observed.leak = own.map(|(_, leak)| Aged::now(leak == LeakState::Leaking));
+        let catching = run.requested.map(|_| u32::from(assumed.save.is_some()));
+        observed.members = Some(Aged::now(Members { count: u32::from(run.used.is_some()), catching }));
+        observed.alive = run.end.map(|_| 0);
+        let stamp = |seconds: f64| BEGIN.plus(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        observed.ack = run.requested.zip(assumed.save).map(|(asked, save)| match asked + save {
+            saved if saved <= at => Ack { kind: CheckpointState::Saved, at: stamp(saved) },
+            _ => Ack { kind: CheckpointState::Saving, at: stamp(asked) },
+        });
+        observed
+    }
+}
+
+fn roster(run: &Live<'_>, assumed: Assumed) -> Roster {
+    let asked = Asked { key: run.key, above: None };
+    Roster {
+        ask: assumed.save.map(|_| asked).into_iter().collect(),
+        end: vec![run.key],
+        largest: Arc::new([run.key]),
+        group: None,
+        resident: Bytes::of(run.used.unwrap_or(0.0)),
+    }
+}
+
+/// The memory of all runs together, at the times of all their samples since their beginnings.
+fn sum(runs: &[&Series]) -> Series {
+    let since_first = |series: &&Series| {
+        let first = series.rows.first().map_or(0.0, |row| row.at);
+        series.rows.iter().map(move |row| row.at - first).collect::<Vec<_>>()
+    };
+    let mut times: Vec<f64> = runs.iter().flat_map(since_first).collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup();
+    let mut live: Vec<Live<'_>> = runs.iter().map(|series| Live::new(series, 0)).collect();
+    let points = times.into_iter().map(|at| {
+        live.iter_mut().for_each(|run| run.move_to(at));
+        (at, Some(total(&live)))
+    });
+    Series::of_points(String::new(), None, points.collect::<Vec<_>>())
+}
+
+/// The smallest limit with which a run that has the limit for itself survives, to a hundredth of its peak; absent where it does
+/// not survive with four times its peak either, or where that is not decided.
+pub fn least_limit(series: &Series, policy: &Policy, assumed: Assumed) -> Option<f64> {
+    let peak = series.rows.iter().map(level).fold(0.0, f64::max);
+    let survives =
+        |limit: f64| play(&[series], limit, policy, assumed).iter().all(|run| run.fate == Fate::Survived);
+    let (mut low, mut high) = (0.0, 4.0 * peak);
+    if !survives(high) {
+        return None;
+    }
+    while high - low > 0.01 * peak {
+        let middle = f64::midpoint(low, high);
+        if survives(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+/// The smallest of `limits` that is at least as large as 99 % of them.
+pub fn for_99_percent(mut limits: Vec<f64>) -> Option<f64> {
+    limits.sort_by(f64::total_cmp);
+    let place = whole((real(limits.len() as u64) * 0.99).ceil()).saturating_sub(1);
+    limits.get(usize::try_from(place).ok()?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::guarded_engine::protection_of;
+    use crate::model::units::GIB;
+
+    /// The memory in GiB at each time.
+    fn series(points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+        let points = points.into_iter().map(|(at, gib)| (at, Some(gib * GIB)));
+        Series::of_points("run".to_owned(), None, points.collect::<Vec<_>>())
+    }
+
+    /// 1 MiB per second after 100 s, up to 10.1 GiB.
+    fn ramp() -> Series {
+        series((0..=104).map(|place| {
+            let at = f64::from(place) * 100.0;
+            (5_000.0 + at, 0.1 + at / 1024.0)
+        }))
+    }
+
+    fn memwarden() -> Policy {
+        let protection = protection_of("run", None).unwrap();
+        let [target] = <[_; 1]>::try_from(protection.targets).unwrap();
+        Policy::Memwarden(Box::new(target), protection.max_kills_per_hour)
+    }
+
+    fn alone(series: &Series, gib: f64, policy: &Policy, assumed: Assumed) -> Outcome {
+        play(&[series], gib * GIB, policy, assumed)[0]
+    }
+
+    #[test]
+    fn each_policy_ends_a_run_at_its_level() {
+        let (run, none) = (ramp(), Assumed::default());
+        for (policy, fate, share) in [
+            (Policy::Kernel, Fate::OomKilled, 1.0),
+            (Policy::Earlyoom, Fate::Terminated, 0.9),
+            (Policy::Ray, Fate::Killed, 0.95),
+        ] {
+            let outcome = alone(&run, 8.0, &policy, none);
+            let reached = (8.0 * share - 0.1) * 1024.0;
+            assert_eq!(outcome.fate, fate, "{policy:?}");
+            assert!((outcome.ended_seconds - reached).abs() <= 2.0, "{reached} {outcome:?}");
+            assert_eq!(outcome.lost_seconds, Some(outcome.ended_seconds));
+            assert_eq!(alone(&run, 20.0, &policy, none).fate, Fate::Survived);
+        }
+        let undecided = alone(&run, 8.0, &Policy::Oomd, none);
+        assert_eq!((undecided.fate, undecided.lost_seconds), (Fate::Undecided, None));
+    }
+
+    #[test]
+    fn a_checkpoint_is_saved_before_the_end_and_what_follows_it_is_lost() {
+        let (run, policy) = (ramp(), memwarden());
+        let saves = alone(&run, 8.0, &policy, Assumed { save: Some(60.0), every: None });
+        let (asked, saved) = (saves.asked_seconds.unwrap(), saves.saved_seconds.unwrap());
+        assert_eq!((saves.fate, saved - asked), (Fate::Terminated, 60.0));
+        // At the latest when a fifth is left.
+        assert!(asked <= (6.4 - 0.1) * 1024.0 + 4.0 && saves.lost_seconds.unwrap() <= 2.0, "{saves:?}");
+        let deaf = alone(&run, 8.0, &policy, Assumed { save: None, every: Some(1_000.0) });
+        assert_eq!((deaf.fate, deaf.saved_seconds), (Fate::Terminated, None));
+        assert_eq!(deaf.lost_seconds, Some(deaf.ended_seconds % 1_000.0));
+        // The save takes longer than the grace.
+        let slow = alone(&run, 8.0, &policy, Assumed { save: Some(1e5), every: None });
+        assert_eq!((slow.fate, slow.saved_seconds), (Fate::Terminated, None));
+        assert_eq!(alone(&run, 20.0, &policy, Assumed::default()).fate, Fate::Survived);
+    }
+
+    #[test]
+    fn what_is_full_from_one_step_to_the_next_is_the_kernels() {
+        let run = series([(0.0, 1.0), (100.0, 1.0), (100.5, 20.0), (101.0, 1.0), (200.0, 1.0)]);
+        for policy in [Policy::Earlyoom, Policy::Ray, memwarden()] {
+            let outcome = alone(&run, 8.0, &policy, Assumed::default());
+            assert_eq!((outcome.fate, outcome.ended_seconds), (Fate::OomKilled, 101.0), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn runs_that_share_the_memory_are_ended_one_by_one() {
+        let (large, small) = (ramp(), series([(0.0, 3.0), (11_000.0, 3.0)]));
+        for (policy, first) in [(Policy::Kernel, 0), (Policy::Earlyoom, 0), (Policy::Ray, 1)] {
+            let outcomes = play(&[&large, &small], 9.0 * GIB, &policy, Assumed::default());
+            let ended: Vec<_> = (0..2).filter(|run| outcomes[*run].fate != Fate::Survived).collect();
+            let soonest = ended.iter().min_by(|one, other| {
+                outcomes[**one].ended_seconds.total_cmp(&outcomes[**other].ended_seconds)
+            });
+            assert_eq!(soonest, Some(&first), "{policy:?} {outcomes:?}");
+        }
+        let outcomes =
+            play(&[&small, &large], 12.0 * GIB, &memwarden(), Assumed { save: Some(10.0), every: None });
+        assert!(outcomes.iter().any(|run| run.fate == Fate::Survived), "{outcomes:?}");
+        assert!(outcomes.iter().any(|run| run.fate == Fate::Terminated), "{outcomes:?}");
+        assert!(outcomes.iter().all(|run| run.fate != Fate::OomKilled), "{outcomes:?}");
+    }
+
+    #[test]
+    fn the_least_limit_is_the_peak_and_what_the_policy_keeps_free() {
+        let run = ramp();
+        let peak = 0.1 + 10_400.0 / 1024.0;
+        for (policy, share) in [(Policy::Kernel, 1.0), (Policy::Earlyoom, 0.9), (Policy::Ray, 0.95)] {
+            let limit = least_limit(&run, &policy, Assumed::default()).unwrap() / GIB;
+            assert!((limit - peak / share).abs() < 0.02 * peak, "{policy:?}: {limit}");
+        }
+        assert_eq!(least_limit(&run, &Policy::Oomd, Assumed::default()), None);
+        assert_eq!(for_99_percent((1..=200).map(f64::from).collect()), Some(198.0));
+        assert_eq!((for_99_percent(vec![3.0, 1.0]), for_99_percent(Vec::new())), (Some(3.0), None));
+    }
+}
