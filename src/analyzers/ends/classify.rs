@@ -10,7 +10,9 @@ use crate::model::label::Label;
 use crate::model::xid;
 
 /// Share of a resource above which its exhaustion explains a SIGKILL whose sender cannot be known.
-const EXHAUSTED: f64 = 0.95;
+pub(super) const EXHAUSTED: f64 = 0.95;
+/// Share of a tmpfs below which it was far from full. A process that is ended because it is full may have held much of it.
+const HALF: f64 = 0.5;
 /// Share of a GPU that another workload must hold to be the reason that it is full.
 const NOTICEABLE: f64 = 0.1;
 
@@ -34,6 +36,16 @@ impl Level {
     fn share(&self) -> f64 {
         self.used / self.limit
     }
+}
+
+/// The tmpfs that the process saw which was the fullest around its end.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TmpfsState {
+    pub(super) level: Level,
+    /// Whether it was as full for a while already, without the end of the process.
+    pub(super) was_full_before: bool,
+    /// Whether a tmpfs that the process saw may have been filled and emptied between two reads.
+    pub(super) may_be_missed: bool,
 }
 
 /// What was observed of one process that ended.
@@ -67,6 +79,8 @@ pub(super) struct Case {
     pub(super) cgroup: Option<Level>,
     pub(super) host: Option<Level>,
     pub(super) gpu: Option<Level>,
+    /// Absent where none was read.
+    pub(super) tmpfs: Option<TmpfsState>,
     /// The other workload with the most memory on its GPU, and on the host.
     pub(super) gpu_other: Option<OtherHolder>,
     pub(super) host_other: Option<OtherHolder>,
@@ -98,6 +112,7 @@ pub(super) fn classify(case: &Case) -> Classified {
         EndCause::CgroupLimit => case.cgroup.clone(),
         EndCause::HostMemory => case.host.clone(),
         EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => case.gpu.clone(),
+        EndCause::SharedMemory => case.tmpfs.as_ref().map(|tmpfs| tmpfs.level.clone()),
         _ => None,
     };
     let other = match cause {
@@ -187,8 +202,7 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         );
     }
     if signal == Some(SIGBUS) {
-        // How full the file system was is not known: a mapped file that was truncated ends in the same way.
-        return (EndCause::SharedMemory, 0.6, None);
+        return by_sigbus(case.tmpfs.as_ref());
     }
     if signal.is_none() && case.will_not_fit && case.status == Some(ExitStatus::Code(ABORTED)) {
         return (EndCause::WillNotFit, 0.99, None);
@@ -254,6 +268,25 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         (_, Some(_)) => (EndCause::Failed, 0.9, None),
         (_, None) if !case.exception.is_empty() => (EndCause::Failed, 0.9, None),
         (_, None) => without_status(case),
+    }
+}
+
+/// SIGBUS: a page of a file in a full tmpfs, or of a mapped file that was truncated.
+fn by_sigbus(tmpfs: Option<&TmpfsState>) -> (EndCause, f64, Option<EndEvidence>) {
+    let Some(tmpfs) = tmpfs else { return (EndCause::SharedMemory, 0.6, None) };
+    let share = tmpfs.level.share();
+    match tmpfs {
+        _ if share >= EXHAUSTED && !tmpfs.was_full_before => (EndCause::SharedMemory, 0.95, None),
+        _ if share >= HALF => (EndCause::SharedMemory, 0.6, None),
+        // It is empty again when its files were deleted, or had no name.
+        TmpfsState { may_be_missed: true, .. } => (EndCause::Failed, 0.5, tmpfs.evidence()),
+        _ => (EndCause::Failed, 0.9, tmpfs.evidence()),
+    }
+}
+
+impl TmpfsState {
+    fn evidence(&self) -> Option<EndEvidence> {
+        Some(EndEvidence::Used { resource: self.level.resource.clone(), share: self.level.share() })
     }
 }
 
@@ -433,6 +466,25 @@ mod tests {
         check(&signal(11), EndCause::Failed, 0.9);
         check(&signal(SIGTERM), EndCause::Killed, 0.9);
         check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
+        let with = |used, was_full_before, may_be_missed| {
+            let level = Level { resource: Subject::tmpfs(&"a".into(), &"/dev/shm".into()), used, limit: 100.0 };
+            let tmpfs = Some(TmpfsState { level, was_full_before, may_be_missed });
+            classify(&Case { tmpfs, ..signal(SIGBUS) })
+        };
+        for (used, was_full_before, may_be_missed, cause, probability) in [
+            (98.0, false, true, EndCause::SharedMemory, 0.95),
+            // Others write to it without harm.
+            (98.0, true, false, EndCause::SharedMemory, 0.6),
+            // What it held itself is free again.
+            (70.0, false, true, EndCause::SharedMemory, 0.6),
+            (10.0, false, false, EndCause::Failed, 0.9),
+            (10.0, false, true, EndCause::Failed, 0.5),
+        ] {
+            let found = with(used, was_full_before, may_be_missed);
+            assert_eq!((found.cause, found.probability), (cause, probability), "{used} {found:?}");
+            let seen = |seen: &EndEvidence| matches!(seen, EndEvidence::Used { share, .. } if *share == used / 100.0);
+            assert!(found.evidence.iter().any(seen), "{found:?}");
+        }
         let lacked =
             |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
         check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);

@@ -1,17 +1,20 @@
 //! What is remembered of running workloads, and of the last seconds of the host, until a process ends.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::classify::KillScope;
+use super::classify::{EXHAUSTED, KillScope, Level, TmpfsState};
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, OtherHolder, Sender};
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, TmpfsTable};
+use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
-use crate::model::units::whole;
+use crate::model::units::{GIB, real, whole};
 use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, memory, training, workload};
@@ -27,6 +30,8 @@ const SIGNALLED: f64 = 600.0;
 const XID: f64 = 30.0;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
+/// Most reads of tmpfs that are kept.
+const MOST_READS: usize = 4;
 /// Share of the memory of the host above which another workload is worth naming.
 const NOTICEABLE: f64 = 0.1;
 
@@ -120,6 +125,10 @@ pub(super) struct Recent {
     counters: HashMap<Label, (f64, f64)>,
     /// The count of each XID of a GPU, and when it last rose.
     xids: BTreeMap<(Gpu, u32), (f64, f64)>,
+    /// The last reads of tmpfs, the newest last: one before an end, and one that follows it.
+    tmpfs: VecDeque<Arc<TmpfsTable>>,
+    /// Since when each tmpfs that is full, by its number, is full in each read.
+    full_since: HashMap<Box<str>, Timestamp>,
     now: f64,
     /// From when on statuses and kills are remembered.
     oldest: f64,
@@ -171,6 +180,7 @@ impl Recent {
                 None => drop(self.unseen_kills.insert(victim.cgroup.clone(), (scope, now))),
             }
         }
+        self.record_tmpfs(facts);
         let mut counters = HashMap::with_capacity(self.counters.len());
         for point in view.points(&cgroup::metrics::EVENTS) {
             let [path, event] = &*point.labels else { continue };
@@ -191,6 +201,74 @@ impl Recent {
                 (*value, *at) = (point.value, now);
             }
         }
+    }
+
+    fn record_tmpfs(&mut self, facts: &Facts) {
+        let Some(table) = &facts.tmpfs else { return };
+        if self.tmpfs.back().is_some_and(|newest| Arc::ptr_eq(newest, table)) {
+            return;
+        }
+        let full = table.file_systems.iter().filter(|own| own.used_share() >= EXHAUSTED);
+        let full = full.map(|own| {
+            let since = self.full_since.remove(&own.device).unwrap_or(table.read_at);
+            (own.device.clone(), since)
+        });
+        self.full_since = full.collect();
+        if self.tmpfs.len() >= MOST_READS {
+            self.tmpfs.pop_front();
+        }
+        self.tmpfs.push_back(Arc::clone(table));
+    }
+
+    /// The fullest tmpfs that a process saw which was `alive`, and whose end was `seen` later.
+    pub(super) fn tmpfs_of(
+        &self,
+        process: ProcessKey,
+        workload: &WorkloadKey,
+        (alive, seen): (Timestamp, Timestamp),
+    ) -> Option<TmpfsState> {
+        /// Bytes that programs can write in a second: page faults of many threads.
+        const FASTEST: f64 = 16.0 * GIB;
+        /// After this time, others than those that wrote to it would have ended too.
+        const LONG: Duration = Duration::from_secs(60);
+        let tables = || self.tmpfs.iter().rev();
+        let by_process = tables().find_map(|table| Some((table, table.of_process.get(&process)?)));
+        // It has started since the last read before its end, or was left out.
+        let by_workload = || tables().find_map(|table| Some((table, table.of_workload.get(workload)?)));
+        let (table, places) = by_process.or_else(by_workload)?;
+        let mut may_be_missed = false;
+        let states = places.iter().filter_map(|place| table.file_systems.get(*place)).map(|own| {
+            let reads = tables().filter_map(|table| {
+                let same = table.file_systems.iter().find(|other| other.device == own.device)?;
+                Some((table.read_at, same))
+            });
+            let before = reads.clone().find(|(at, _)| alive.since(*at) > Duration::ZERO);
+            may_be_missed |= before.is_none_or(|(at, own)| {
+                let free = real(own.size.saturating_sub(own.used).get());
+                free <= FASTEST * seen.since(at).as_secs_f64()
+            });
+            let since = self.full_since.get(&own.device);
+            let was_full_before = since.is_some_and(|since| alive.since(*since) >= LONG);
+            let fullest = reads.map(|(_, own)| own).max_by(|a, b| a.used_share().total_cmp(&b.used_share()));
+            let own = fullest.unwrap_or(own);
+            let workload = own.workload.as_ref().map(|workload| workload.name.clone()).unwrap_or_default();
+            let level = Level {
+                resource: Subject::tmpfs(&workload, &own.mount),
+                used: real(own.used.get()),
+                limit: real(own.size.get()),
+            };
+            (was_full_before, level)
+        });
+        let order = |(was_full_before, level): &(bool, Level)| {
+            let share = level.used / level.limit;
+            (share >= EXHAUSTED && !was_full_before, share)
+        };
+        let fullest = states.max_by(|one, other| {
+            let ((new, share), (other_new, other_share)) = (order(one), order(other));
+            new.cmp(&other_new).then(share.total_cmp(&other_share))
+        });
+        let (was_full_before, level) = fullest?;
+        Some(TmpfsState { level, was_full_before, may_be_missed })
     }
 
     /// From when on statuses and kills are remembered.
