@@ -340,6 +340,12 @@ pub struct Tmpfs {
     pub used: Bytes,
 }
 
+impl TmpfsTable {
+    pub fn by_device(&self, device: &str) -> Option<&Tmpfs> {
+        self.file_systems.iter().find(|own| *own.device == *device)
+    }
+}
+
 impl Tmpfs {
     /// 0 to 1.
     pub fn used_share(&self) -> f64 {

@@ -33,7 +33,7 @@ pub(super) struct Level {
 }
 
 impl Level {
-    fn share(&self) -> f64 {
+    pub(super) fn share(&self) -> f64 {
         self.used / self.limit
     }
 }
@@ -42,10 +42,12 @@ impl Level {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TmpfsState {
     pub(super) level: Level,
-    /// Whether it was as full for a while already, without the end of the process.
+    /// Whether it was full already when it was last read before the end.
     pub(super) was_full_before: bool,
-    /// Whether a tmpfs that the process saw may have been filled and emptied between two reads.
+    /// Whether a tmpfs that the process saw could be filled after that read.
     pub(super) may_be_missed: bool,
+    /// Whether all that the process saw were read after the end: their namespace can end with it.
+    pub(super) is_read_after: bool,
 }
 
 /// What was observed of one process that ended.
@@ -112,7 +114,9 @@ pub(super) fn classify(case: &Case) -> Classified {
         EndCause::CgroupLimit => case.cgroup.clone(),
         EndCause::HostMemory => case.host.clone(),
         EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => case.gpu.clone(),
-        EndCause::SharedMemory => case.tmpfs.as_ref().map(|tmpfs| tmpfs.level.clone()),
+        EndCause::SharedMemory => {
+            case.tmpfs.as_ref().map(|tmpfs| tmpfs.level.clone()).filter(|level| level.share() >= HALF)
+        }
         _ => None,
     };
     let other = match cause {
@@ -278,9 +282,10 @@ fn by_sigbus(tmpfs: Option<&TmpfsState>) -> (EndCause, f64, Option<EndEvidence>)
     match tmpfs {
         _ if share >= EXHAUSTED && !tmpfs.was_full_before => (EndCause::SharedMemory, 0.95, None),
         _ if share >= HALF => (EndCause::SharedMemory, 0.6, None),
-        // It is empty again when its files were deleted, or had no name.
-        TmpfsState { may_be_missed: true, .. } => (EndCause::Failed, 0.5, tmpfs.evidence()),
-        _ => (EndCause::Failed, 0.9, tmpfs.evidence()),
+        TmpfsState { may_be_missed: false, .. } => (EndCause::Failed, 0.9, tmpfs.evidence()),
+        // It would be as empty after its files were deleted.
+        TmpfsState { is_read_after: true, .. } => (EndCause::Failed, 0.5, tmpfs.evidence()),
+        _ => (EndCause::SharedMemory, 0.6, None),
     }
 }
 
@@ -466,25 +471,24 @@ mod tests {
         check(&signal(11), EndCause::Failed, 0.9);
         check(&signal(SIGTERM), EndCause::Killed, 0.9);
         check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
-        let with = |used, was_full_before, may_be_missed| {
-            let level = Level { resource: Subject::tmpfs(&"a".into(), &"/dev/shm".into()), used, limit: 100.0 };
-            let tmpfs = Some(TmpfsState { level, was_full_before, may_be_missed });
-            classify(&Case { tmpfs, ..signal(SIGBUS) })
-        };
-        for (used, was_full_before, may_be_missed, cause, probability) in [
-            (98.0, false, true, EndCause::SharedMemory, 0.95),
-            // Others write to it without harm.
-            (98.0, true, false, EndCause::SharedMemory, 0.6),
-            // What it held itself is free again.
-            (70.0, false, true, EndCause::SharedMemory, 0.6),
-            (10.0, false, false, EndCause::Failed, 0.9),
-            (10.0, false, true, EndCause::Failed, 0.5),
-        ] {
-            let found = with(used, was_full_before, may_be_missed);
-            assert_eq!((found.cause, found.probability), (cause, probability), "{used} {found:?}");
+        let of = |used, was_full_before, may_be_missed, is_read_after| {
+            let level =
+                Level { resource: Subject::tmpfs(&"a".into(), &"/dev/shm".into()), used, limit: 100.0 };
+            let tmpfs = Some(TmpfsState { level, was_full_before, may_be_missed, is_read_after });
+            let found = classify(&Case { tmpfs, ..signal(SIGBUS) });
             let seen = |seen: &EndEvidence| matches!(seen, EndEvidence::Used { share, .. } if *share == used / 100.0);
-            assert!(found.evidence.iter().any(seen), "{found:?}");
-        }
+            (found.cause, found.probability, found.level.is_some(), found.evidence.iter().any(seen))
+        };
+        assert_eq!(of(98.0, false, true, true), (EndCause::SharedMemory, 0.95, true, true));
+        assert_eq!(of(98.0, true, false, true), (EndCause::SharedMemory, 0.6, true, true), "others fill it");
+        assert_eq!(
+            of(70.0, false, true, true),
+            (EndCause::SharedMemory, 0.6, true, true),
+            "its share is free again"
+        );
+        assert_eq!(of(10.0, false, false, false), (EndCause::Failed, 0.9, false, true));
+        assert_eq!(of(10.0, false, true, true), (EndCause::Failed, 0.5, false, true));
+        assert_eq!(of(10.0, false, true, false), (EndCause::SharedMemory, 0.6, false, false));
         let lacked =
             |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
         check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::classify::{EXHAUSTED, KillScope, Level, TmpfsState};
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, OtherHolder, Sender};
-use crate::model::facts::{Facts, TmpfsTable};
+use crate::model::facts::{Facts, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
@@ -127,8 +126,6 @@ pub(super) struct Recent {
     xids: BTreeMap<(Gpu, u32), (f64, f64)>,
     /// The last reads of tmpfs, the newest last: one before an end, and one that follows it.
     tmpfs: VecDeque<Arc<TmpfsTable>>,
-    /// Since when each tmpfs that is full, by its number, is full in each read.
-    full_since: HashMap<Box<str>, Timestamp>,
     now: f64,
     /// From when on statuses and kills are remembered.
     oldest: f64,
@@ -208,12 +205,6 @@ impl Recent {
         if self.tmpfs.back().is_some_and(|newest| Arc::ptr_eq(newest, table)) {
             return;
         }
-        let full = table.file_systems.iter().filter(|own| own.used_share() >= EXHAUSTED);
-        let full = full.map(|own| {
-            let since = self.full_since.remove(&own.device).unwrap_or(table.read_at);
-            (own.device.clone(), since)
-        });
-        self.full_since = full.collect();
         if self.tmpfs.len() >= MOST_READS {
             self.tmpfs.pop_front();
         }
@@ -229,27 +220,34 @@ impl Recent {
     ) -> Option<TmpfsState> {
         /// Bytes that programs can write in a second: page faults of many threads.
         const FASTEST: f64 = 16.0 * GIB;
-        /// After this time, others than those that wrote to it would have ended too.
-        const LONG: Duration = Duration::from_secs(60);
+        /// Used share from which there is no room for another page.
+        const WHOLE: f64 = 0.999;
         let tables = || self.tmpfs.iter().rev();
         let by_process = tables().find_map(|table| Some((table, table.of_process.get(&process)?)));
         // It has started since the last read before its end, or was left out.
         let by_workload = || tables().find_map(|table| Some((table, table.of_workload.get(workload)?)));
         let (table, places) = by_process.or_else(by_workload)?;
-        let mut may_be_missed = false;
+        let (mut may_be_missed, mut is_read_after) = (false, true);
         let states = places.iter().filter_map(|place| table.file_systems.get(*place)).map(|own| {
-            let reads = tables().filter_map(|table| {
-                let same = table.file_systems.iter().find(|other| other.device == own.device)?;
-                Some((table.read_at, same))
+            let mut fullest = None;
+            let mut before = None;
+            is_read_after &= tables().next().is_some_and(|newest| {
+                newest.read_at.monotonic() >= seen.monotonic() && newest.by_device(&own.device).is_some()
             });
-            let before = reads.clone().find(|(at, _)| alive.since(*at) > Duration::ZERO);
-            may_be_missed |= before.is_none_or(|(at, own)| {
-                let free = real(own.size.saturating_sub(own.used).get());
+            for table in tables() {
+                let Some(read) = table.by_device(&own.device) else { continue };
+                if fullest.is_none_or(|fullest: &Tmpfs| read.used_share() > fullest.used_share()) {
+                    fullest = Some(read);
+                }
+                if table.read_at.monotonic() <= alive.monotonic() {
+                    before = Some((table.read_at, read));
+                    break;
+                }
+            }
+            may_be_missed |= before.is_none_or(|(at, read)| {
+                let free = real(read.size.saturating_sub(read.used).get());
                 free <= FASTEST * seen.since(at).as_secs_f64()
             });
-            let since = self.full_since.get(&own.device);
-            let was_full_before = since.is_some_and(|since| alive.since(*since) >= LONG);
-            let fullest = reads.map(|(_, own)| own).max_by(|a, b| a.used_share().total_cmp(&b.used_share()));
             let own = fullest.unwrap_or(own);
             let workload = own.workload.as_ref().map(|workload| workload.name.clone()).unwrap_or_default();
             let level = Level {
@@ -257,18 +255,17 @@ impl Recent {
                 used: real(own.used.get()),
                 limit: real(own.size.get()),
             };
-            (was_full_before, level)
+            (before.is_some_and(|(_, read)| read.used_share() >= WHOLE), level)
         });
         let order = |(was_full_before, level): &(bool, Level)| {
-            let share = level.used / level.limit;
-            (share >= EXHAUSTED && !was_full_before, share)
+            (level.share() >= EXHAUSTED && !was_full_before, level.share())
         };
         let fullest = states.max_by(|one, other| {
             let ((new, share), (other_new, other_share)) = (order(one), order(other));
             new.cmp(&other_new).then(share.total_cmp(&other_share))
         });
         let (was_full_before, level) = fullest?;
-        Some(TmpfsState { level, was_full_before, may_be_missed })
+        Some(TmpfsState { level, was_full_before, may_be_missed, is_read_after })
     }
 
     /// From when on statuses and kills are remembered.

@@ -89,7 +89,12 @@ mod tests {
             .collect();
         assert_eq!(
             found,
-            ["31 0:26 /dev/shm true", "40 0:41 /tmp/a b\\c true", "41 0:42 /secret false", "42 0:43 /secret2 false"]
+            [
+                "31 0:26 /dev/shm true",
+                "40 0:41 /tmp/a b\\c true",
+                "41 0:42 /secret false",
+                "42 0:43 /secret2 false"
+            ]
         );
         assert_eq!(mount_id(b"pos:\t0\nflags:\t012100000\nmnt_id:\t31\nino:\t1\n"), Some(31));
         assert_eq!(mount_id(b"pos:\t0\n"), None);

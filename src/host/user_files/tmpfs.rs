@@ -55,7 +55,8 @@ impl Namespace {
             check_start(&folder, start)?;
         }
         let link = rfs::readlinkat(&folder, "ns/mnt", Vec::new())?;
-        let id = link.to_str().ok().and_then(|link| link.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok());
+        let id =
+            link.to_str().ok().and_then(|link| link.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok());
         Ok(Self { folder, id: id.ok_or(Errno::PROTO)? })
     }
 
@@ -97,7 +98,12 @@ impl Namespace {
             // Without a limit, its size is 0.
             if size > 0 {
                 let used = size.saturating_sub(status.f_bfree.saturating_mul(block));
-                levels.push(TmpfsLevel { device: mount.device.clone(), point: mount.point.clone(), size, used });
+                levels.push(TmpfsLevel {
+                    device: mount.device.clone(),
+                    point: mount.point.clone(),
+                    size,
+                    used,
+                });
             }
         }
         Ok((levels, mounts))

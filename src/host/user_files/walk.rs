@@ -17,7 +17,8 @@ use super::Refusal;
 const LINKS: usize = 40;
 
 /// Opens a folder only to walk on; automounts are triggered.
-pub(super) const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const WALK: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Does not block, and does not acquire a controlling terminal.
 const CALM: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 pub(super) const INSIDE: ResolveFlags =

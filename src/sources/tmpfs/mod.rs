@@ -2,14 +2,14 @@
 //!
 //! A full tmpfs ends whoever writes to a mapped file in it by SIGBUS. Each container has a mount namespace with a `/dev/shm` of
 //! its own. A thread reads one process of each namespace ([`reader`]); the sampler asks it at intervals, more often while
-//! one is nearly full, and at once when SIGBUS has ended a process. It never waits for it.
+//! one is nearly full, and at once when a workload is new, or SIGBUS has ended a process. It never waits for it.
 
 pub mod metrics;
 mod reader;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
@@ -19,6 +19,7 @@ use self::reader::{Member, Reader};
 use crate::host::apart;
 use crate::model::ends::ExitStatus;
 use crate::model::facts::{Facts, Membership, Tmpfs as FileSystem, TmpfsTable};
+use crate::model::ids::WorkloadKey;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
@@ -57,8 +58,9 @@ struct Tmpfs {
     proc: PathBuf,
     interval: Duration,
     thread: Option<ReadingThread>,
-    /// When the thread was last asked.
+    /// When the thread was last asked, and the workloads of then.
     asked: Option<Timestamp>,
+    workloads: HashSet<WorkloadKey>,
     /// Whether a process ended by SIGBUS since then.
     is_urgent: bool,
     newest: Option<Arc<TmpfsTable>>,
@@ -97,7 +99,9 @@ impl Source for Tmpfs {
         self.is_urgent |= out.facts.exited.iter().any(|exited| ended(exited.status));
         self.ask(at, &out.facts)?;
         let hangs = self.thread.as_ref().is_some_and(|thread| thread.is_reading);
-        if let Some(age) = self.asked.filter(|_| hangs).map(|asked| at.since(asked)).filter(|age| *age >= HANGS) {
+        if let Some(age) =
+            self.asked.filter(|_| hangs).map(|asked| at.since(asked)).filter(|age| *age >= HANGS)
+        {
             let why = format!("a read of the tmpfs of processes has not returned for {} s", age.as_secs());
             return Err(SourceError::failed(Failure::Timeout, why));
         }
@@ -120,7 +124,8 @@ impl Source for Tmpfs {
 impl Tmpfs {
     fn of(proc: PathBuf) -> Self {
         let (interval, is_urgent) = (Duration::ZERO, false);
-        Self { proc, interval, thread: None, asked: None, is_urgent, newest: None, trouble: None }
+        let workloads = HashSet::new();
+        Self { proc, interval, thread: None, asked: None, workloads, is_urgent, newest: None, trouble: None }
     }
 
     /// Takes what the thread has read.
@@ -145,11 +150,13 @@ impl Tmpfs {
 
     /// Asks the thread to read, if that is due and it is not reading.
     fn ask(&mut self, at: Timestamp, facts: &Facts) -> Result<(), SourceError> {
-        let is_filling = self.newest.as_ref().is_some_and(|table| {
-            table.file_systems.iter().any(|own| own.used_share() > NEARLY_FULL)
-        });
+        let is_filling = self
+            .newest
+            .as_ref()
+            .is_some_and(|table| table.file_systems.iter().any(|own| own.used_share() > NEARLY_FULL));
         let pace = if is_filling { self.interval.min(OFTEN) } else { self.interval };
-        if !self.is_urgent && self.asked.is_some_and(|asked| at.since(asked) < pace) {
+        let is_new = facts.workloads.iter().any(|workload| !self.workloads.contains(&workload.key));
+        if !self.is_urgent && !is_new && self.asked.is_some_and(|asked| at.since(asked) < pace) {
             return Ok(());
         }
         let thread = match self.thread.take() {
@@ -163,6 +170,7 @@ impl Tmpfs {
         if !thread.is_reading && thread.requests.try_send(members(facts)).is_ok() {
             thread.is_reading = true;
             (self.asked, self.is_urgent) = (Some(at), false);
+            self.workloads = facts.workloads.iter().map(|workload| workload.key.clone()).collect();
         }
         Ok(())
     }

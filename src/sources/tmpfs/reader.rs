@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::host::clock;
 use crate::host::process::TmpfsMount;
 use crate::host::user_files::tmpfs::{self, Namespace, TmpfsLevel};
-use crate::model::fair;
 use crate::model::facts::{Tmpfs, TmpfsTable, Workload};
+use crate::model::fair;
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::printable;
 use crate::model::time::Timestamp;
@@ -84,17 +84,13 @@ impl Reader {
             }
         }
         let of_host = groups.remove(&host.id).unwrap_or_default();
-        let mut groups: Vec<(u64, Vec<&Member>)> = groups.into_iter().collect();
-        groups.sort_by_key(|(id, _)| !self.mounts.contains_key(id));
-        let (groups, others) = fair::split(groups, MOST_NAMESPACES, |(_, members)| members[0].user);
-        let mut left_out = BTreeMap::new();
-        others.iter().for_each(|(_, members)| *left_out.entry(members[0].user).or_default() += 1);
+        let (groups, left_out) = shares(groups, |id| self.mounts.contains_key(&id));
         self.mounts.retain(|id, _| *id == host.id || groups.iter().any(|(kept, _)| kept == id));
         let mut seen = vec![Seen { members: of_host, levels: self.levels(proc, &host, MOST_OF_HOST)? }];
         for (id, members) in groups {
             let levels = members.iter().take(TRIES).find_map(|member| {
-                let ProcessKey { pid, start } = member.process;
-                let namespace = Namespace::open(proc, &pid.to_string(), Some(start)).ok();
+                // Also another process with its pid will do, if it is in this namespace.
+                let namespace = Namespace::open(proc, &member.process.pid.to_string(), None).ok();
                 self.levels(proc, &namespace.filter(|own| own.id == id)?, MOST_OF_USERS).ok()
             });
             seen.extend(levels.map(|levels| Seen { members, levels }));
@@ -127,6 +123,19 @@ impl Reader {
         self.mounts.insert(namespace.id, mounts);
         Ok(levels)
     }
+}
+
+/// The namespaces that are read, and the number of the others by user; those that were read before come first.
+fn shares<'m>(
+    groups: BTreeMap<u64, Vec<&'m Member>>,
+    was_read: impl Fn(u64) -> bool,
+) -> (Vec<(u64, Vec<&'m Member>)>, BTreeMap<u32, u64>) {
+    let mut groups: Vec<(u64, Vec<&Member>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(id, _)| !was_read(*id));
+    let (read, others) = fair::split(groups, MOST_NAMESPACES, |(_, members)| members[0].user);
+    let mut left_out = BTreeMap::new();
+    others.iter().for_each(|(_, members)| *left_out.entry(members[0].user).or_default() += 1);
+    (read, left_out)
 }
 
 /// Where the tmpfs of a namespace are read: `/dev/shm`, then those with the shortest paths.
@@ -193,7 +202,10 @@ fn table(read_at: Timestamp, seen: &[Seen<'_>]) -> TmpfsTable {
 }
 
 /// The workload with the most memory of those that see a file system in other namespaces than the host's, and how it sees it.
-fn owner<'s>(seen: &'s [Seen<'_>], all: &[(usize, &'s TmpfsLevel)]) -> Option<(&'s Arc<Workload>, &'s TmpfsLevel)> {
+fn owner<'s>(
+    seen: &'s [Seen<'_>],
+    all: &[(usize, &'s TmpfsLevel)],
+) -> Option<(&'s Arc<Workload>, &'s TmpfsLevel)> {
     let mut sums: BTreeMap<&WorkloadKey, (u64, &Arc<Workload>, &TmpfsLevel)> = BTreeMap::new();
     for (place, level) in all.iter().filter(|(place, _)| *place != 0) {
         for member in &seen[*place].members {
@@ -234,6 +246,16 @@ mod tests {
         let found = points(&mounts);
         let found: Vec<&str> = found.iter().map(|point| point.to_str().unwrap()).collect();
         assert_eq!((found.len(), &found[..3]), (8, &["/dev/shm", "/run", "/var/lib/pods/10"][..]));
+    }
+
+    #[test]
+    fn a_user_with_many_mount_namespaces_leaves_places_to_others() {
+        let of = |user: u32| Member { user, ..member(5, "job", 1) };
+        let (many, one) = (of(7), of(8));
+        let groups = (0..100).map(|id| (id, vec![&many])).chain([(200, vec![&one])]).collect();
+        let (read, left_out) = shares(groups, |id| id == 99);
+        assert_eq!((read.len(), left_out), (MOST_NAMESPACES, BTreeMap::from([(7, 37)])));
+        assert!([0, 99, 200].iter().all(|id| read.iter().any(|(kept, _)| kept == id)));
     }
 
     #[test]
