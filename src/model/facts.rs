@@ -338,6 +338,8 @@ pub struct Tmpfs {
     /// Its limit, which is not 0.
     pub size: Bytes,
     pub used: Bytes,
+    /// The users with the most bytes of files directly in it; only where it is nearly full.
+    pub owners: Vec<(u32, Bytes)>,
 }
 
 impl TmpfsTable {

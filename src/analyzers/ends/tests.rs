@@ -169,6 +169,7 @@ fn tmpfs(batch: &mut Batch, second: f64, used: f64) {
         mount: "/dev/shm".into(),
         size: Bytes::of(size),
         used: Bytes::of(size * used),
+        owners: Vec::new(),
     };
     let places: Arc<[usize]> = Arc::from([0]);
     batch.facts.tmpfs = Some(Arc::new(TmpfsTable {

@@ -36,6 +36,7 @@ fn facts(workers: u32, name: &str, mib: u64, used: f64) -> Facts {
         mount: MOUNT.into(),
         size: Bytes::new(mib << 20),
         used: Bytes::of(used * real(mib << 20)),
+        owners: Vec::new(),
     };
     let tmpfs = TmpfsTable {
         read_at: Timestamp::from_secs(1),

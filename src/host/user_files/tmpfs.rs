@@ -9,11 +9,12 @@
 //! - `mountinfo` is read after that. While a mount is open, no other one has its id, and its type does not change: what
 //!   is listed there as a tmpfs is one.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as rfs, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as rfs, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::touch::{check_start, read};
@@ -41,7 +42,16 @@ pub struct TmpfsLevel {
     /// In bytes.
     pub size: u64,
     pub used: u64,
+    /// The bytes of the files in its top folder by user, those with the most first; only where more than [`CROWDED`] of it
+    /// are used.
+    pub owners: Vec<(u32, u64)>,
 }
+
+/// Used percentage from which the owners of the files are determined.
+pub const CROWDED: u64 = 80;
+/// Most files whose owners are determined, and most owners.
+const MOST_FILES: usize = 256;
+const MOST_OWNERS: usize = 4;
 
 impl Namespace {
     /// Opens the process that `name` is in `/proc`: a pid or `self`; of a pid, only the process that started then, where
@@ -98,16 +108,35 @@ impl Namespace {
             // Without a limit, its size is 0.
             if size > 0 {
                 let used = size.saturating_sub(status.f_bfree.saturating_mul(block));
-                levels.push(TmpfsLevel {
-                    device: mount.device.clone(),
-                    point: mount.point.clone(),
-                    size,
-                    used,
-                });
+                let is_crowded = used.saturating_mul(100) > size.saturating_mul(CROWDED);
+                let owners = if is_crowded { owners(&file).unwrap_or_default() } else { Vec::new() };
+                let (device, point) = (mount.device.clone(), mount.point.clone());
+                levels.push(TmpfsLevel { device, point, size, used, owners });
             }
         }
         Ok((levels, mounts))
     }
+}
+
+/// The owners of the first files in the top folder of a tmpfs, without what is mounted in it.
+fn owners(folder: &OwnedFd) -> io::Result<Vec<(u32, u64)>> {
+    /// Bytes of a block of stat(2).
+    const BLOCK: u64 = 512;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entries = Dir::new(rfs::openat(folder, ".", flags, Mode::empty())?)?;
+    let within = INSIDE.union(ResolveFlags::CACHED).union(ResolveFlags::NO_XDEV);
+    let entry = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut sums = BTreeMap::<u32, u64>::new();
+    for name in entries.flatten().take(MOST_FILES) {
+        let Ok(file) = rfs::openat2(folder, name.file_name(), entry, Mode::empty(), within) else { continue };
+        let status = rfs::fstat(&file)?;
+        let sum = sums.entry(status.st_uid).or_default();
+        *sum = sum.saturating_add(u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(BLOCK));
+    }
+    let mut owners: Vec<(u32, u64)> = sums.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+    owners.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    owners.truncate(MOST_OWNERS);
+    Ok(owners)
 }
 
 /// Whether mount points can be opened without asking a file system.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use self::reader::{Member, Reader};
 use crate::host::apart;
+use crate::host::user_files::tmpfs::CROWDED;
 use crate::model::ends::ExitStatus;
 use crate::model::facts::{Facts, Membership, Tmpfs as FileSystem, TmpfsTable};
 use crate::model::ids::WorkloadKey;
@@ -25,13 +26,14 @@ use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
+use crate::model::units::real;
 use crate::sources::Registration;
 
 crate::options! {
     /// The options of the source.
     struct Options {
         /// Time between two reads. While a tmpfs is used to more than 80 %, it is 1s.
-        interval: Duration = 5s in 1s..=1h;
+        interval: Duration = 10s in 1s..=1h;
     }
 }
 
@@ -48,8 +50,7 @@ pub static REGISTRATION: Registration = Registration {
 };
 
 const SIGBUS: i32 = 7;
-/// Used share above which a tmpfs is read at [`OFTEN`].
-const NEARLY_FULL: f64 = 0.8;
+/// Time between two reads while a tmpfs is crowded.
 const OFTEN: Duration = Duration::from_secs(1);
 /// Time after which a read hangs.
 const HANGS: Duration = Duration::from_secs(10);
@@ -150,10 +151,9 @@ impl Tmpfs {
 
     /// Asks the thread to read, if that is due and it is not reading.
     fn ask(&mut self, at: Timestamp, facts: &Facts) -> Result<(), SourceError> {
-        let is_filling = self
-            .newest
-            .as_ref()
-            .is_some_and(|table| table.file_systems.iter().any(|own| own.used_share() > NEARLY_FULL));
+        let is_filling = self.newest.as_ref().is_some_and(|table| {
+            table.file_systems.iter().any(|own| own.used_share() * 100.0 > real(CROWDED))
+        });
         let pace = if is_filling { self.interval.min(OFTEN) } else { self.interval };
         let is_new = facts.workloads.iter().any(|workload| !self.workloads.contains(&workload.key));
         if !self.is_urgent && !is_new && self.asked.is_some_and(|asked| at.since(asked) < pace) {
@@ -198,6 +198,10 @@ fn put(table: &TmpfsTable, out: &mut Batch) {
         }
     }
     for (labels, own) in fullest {
+        for (user, bytes) in &own.owners {
+            let [workload, mount] = labels.clone();
+            out.put(&metrics::FILES, &[workload, mount, Label::from(*user)], *bytes);
+        }
         out.put(&metrics::SIZE, &labels, own.size);
         out.put(&metrics::USED, &labels, own.used);
     }

@@ -56,6 +56,10 @@ struct Known {
     reads: u32,
 }
 
+/// The processes of each namespace, by its number, and those of one.
+type Groups<'m> = BTreeMap<u64, Vec<&'m Member>>;
+type Group<'m> = (u64, Vec<&'m Member>);
+
 /// The tmpfs of one namespace, and the processes in it.
 #[derive(Debug)]
 struct Seen<'m> {
@@ -77,7 +81,7 @@ impl Reader {
         let read_at = clock::now();
         let host = Namespace::open(proc, "1", None).or_else(|_| Namespace::open(proc, "self", None))?;
         self.look_up(proc, members);
-        let mut groups: BTreeMap<u64, Vec<&Member>> = BTreeMap::new();
+        let mut groups = Groups::new();
         for member in members {
             if let Some(id) = self.known.get(&member.process).and_then(|known| known.namespace) {
                 groups.entry(id).or_default().push(member);
@@ -126,11 +130,8 @@ impl Reader {
 }
 
 /// The namespaces that are read, and the number of the others by user; those that were read before come first.
-fn shares<'m>(
-    groups: BTreeMap<u64, Vec<&'m Member>>,
-    was_read: impl Fn(u64) -> bool,
-) -> (Vec<(u64, Vec<&'m Member>)>, BTreeMap<u32, u64>) {
-    let mut groups: Vec<(u64, Vec<&Member>)> = groups.into_iter().collect();
+fn shares(groups: Groups<'_>, was_read: impl Fn(u64) -> bool) -> (Vec<Group<'_>>, BTreeMap<u32, u64>) {
+    let mut groups: Vec<Group<'_>> = groups.into_iter().collect();
     groups.sort_by_key(|(id, _)| !was_read(*id));
     let (read, others) = fair::split(groups, MOST_NAMESPACES, |(_, members)| members[0].user);
     let mut left_out = BTreeMap::new();
@@ -143,8 +144,9 @@ fn points(mounts: &[TmpfsMount]) -> Vec<PathBuf> {
     let is_read = |own: &&TmpfsMount| own.is_writable && own.point.as_os_str().len() <= LONGEST;
     let mut all: Vec<&TmpfsMount> = mounts.iter().filter(is_read).collect();
     all.sort_by_key(|own| (own.point != Path::new("/dev/shm"), own.point.as_os_str().len(), &own.point));
-    let mut devices = BTreeSet::new();
-    all.retain(|own| devices.insert(&own.device));
+    let (mut devices, mut points) = (BTreeSet::new(), BTreeSet::new());
+    // Of several at one point, the last one hides the others.
+    all.retain(|own| devices.insert(&own.device) && points.insert(&own.point));
     all.into_iter().take(MOST_MOUNTS).map(|own| own.point.clone()).collect()
 }
 
@@ -179,6 +181,7 @@ fn table(read_at: Timestamp, seen: &[Seen<'_>]) -> TmpfsTable {
             mount: printable::path(&level.point).as_str().into(),
             size: Bytes::new(level.size),
             used: Bytes::new(level.used),
+            owners: level.owners.iter().map(|(user, bytes)| (*user, Bytes::new(*bytes))).collect(),
         });
     }
     let places: Vec<Arc<[usize]>> = places.into_iter().map(Arc::from).collect();
@@ -229,7 +232,7 @@ mod tests {
     }
 
     fn level(device: &str, point: &str) -> TmpfsLevel {
-        TmpfsLevel { device: device.into(), point: point.into(), size: 100, used: 10 }
+        TmpfsLevel { device: device.into(), point: point.into(), size: 100, used: 10, owners: Vec::new() }
     }
 
     fn mount(device: &str, point: &str, is_writable: bool) -> TmpfsMount {
@@ -242,6 +245,7 @@ mod tests {
         mounts.extend((10..20).map(|n| mount(&format!("0:{n}"), &format!("/var/lib/pods/{n}"), true)));
         mounts.push(mount("0:2", "/dev/shm", true));
         mounts.push(mount("0:2", "/shm", true));
+        mounts.push(mount("0:4", "/dev/shm", true));
         mounts.push(mount("0:3", &format!("/{}", "x".repeat(300)), true));
         let found = points(&mounts);
         let found: Vec<&str> = found.iter().map(|point| point.to_str().unwrap()).collect();

@@ -34,6 +34,7 @@ impl FakeThread {
             mount: "/dev/shm".into(),
             size: Bytes::new(100),
             used: Bytes::new(whole(100.0 * used)),
+            owners: Vec::new(),
         };
         let read_at = Timestamp::from_secs(second);
         let (of_process, of_workload, left_out) = Default::default();
@@ -159,8 +160,20 @@ fn a_tmpfs_of_another_mount_namespace_is_read() {
     reader.read(Path::new("/proc"), std::slice::from_ref(&member)).unwrap();
     assert_eq!(std::fs::read_dir("/proc/self/fd").unwrap().count(), before);
     drop(contained);
-    let table = reader.read(Path::new("/proc"), &[member.clone()]).unwrap();
+    let table = reader.read(Path::new("/proc"), std::slice::from_ref(&member)).unwrap();
     assert_eq!(of_workload(&table, key), []);
+}
+
+#[test]
+fn the_owners_of_files_in_a_nearly_full_tmpfs_are_known() {
+    let mount = "mount -t tmpfs -o size=1m none /mnt; cd /mnt; for name in a b c; do head -c 262144 /dev/zero >$name; done; \
+                 chown 7001 a b; mkdir mounted; mount -t tmpfs -o size=1m none mounted; ln -s a link; mkfifo pipe; \
+                 head -c 131072 /dev/zero >d; cd /";
+    let Some(contained) = Contained::start(mount, "true") else { return };
+    let member = contained.member("job");
+    let table = Reader::default().read(Path::new("/proc"), &[member]).unwrap();
+    let own = table.file_systems.iter().find(|own| own.mount.as_str() == "/mnt").unwrap();
+    assert_eq!(own.owners, [(7001, Bytes::new(524_288)), (0, Bytes::new(393_216))]);
 }
 
 /// The number of tmpfs that a process shares with the host.
