@@ -45,6 +45,13 @@ targets! {
     proc_io(bytes) {
         let _ = process::io(bytes);
     }
+    /// `/proc/PID/mountinfo`, and the id of a mount in `fdinfo`.
+    proc_mountinfo(bytes) {
+        for mount in process::tmpfs_mounts(bytes) {
+            assert!(mount.point.is_absolute(), "{mount:?}");
+        }
+        let _ = process::mount_id(bytes);
+    }
     /// `/proc/PID/cgroup`, and what its paths name.
     proc_cgroup(bytes) {
         let found = process::cgroups(bytes);

@@ -42,6 +42,17 @@ say(type='hello', v=1, rank=0, run='deaths', devices={'0': {'uuid': os.environ['
 """
 
 
+# A process in a mount namespace with a /dev/shm of 8 MiB, as in a container.
+CONTAINER = """
+import ctypes, mmap
+libc = ctypes.CDLL(None)
+assert libc.unshare(0x20000) == 0 and libc.mount(b'none', b'/', None, 0x44000, None) == 0
+assert libc.mount(b'none', b'/dev/shm', b'tmpfs', 0, b'size=8m') == 0
+file = open('/dev/shm/full', 'w+b'); file.truncate(64 << 20)
+held = mmap.mmap(file.fileno(), 64 << 20)
+"""
+
+
 def uuid(gpu):
     return "GPU-5ce9e000-0000-4000-8000-%012x" % gpu
 
@@ -56,11 +67,13 @@ class Death:
     """One planted death: `body` runs in Python, and dies after its `input()`, which it gets at its beginning by default."""
 
     def __init__(self, name, causes, body, daemon="main", group=None, limit=None, limits=(), gpu=None, act=None, user=None,
-                 says=None, after=None, most=40 * MIB):
+                 says=None, after=None, most=40 * MIB, least=0, mount=None, is_part=False):
         self.name, self.causes, self.daemon, self.act, self.user = name, causes.split("|"), daemon, act, user
         self.body = "import os, sys, time, signal\n" + (body if "input()" in body else "input()\n" + body)
         self.group, self.limit, self.limits, self.gpu, self.says, self.after = group, limit, limits, gpu, says, after
         self.most = most
+        # The least probability that is right; the tmpfs that the daemon must have read before; whether others of it go on.
+        self.least, self.mount, self.is_part = least, mount, is_part
         self.end = self.seconds = self.sentence = None
 
     def start(self, trial):
@@ -232,6 +245,8 @@ class Trial:
         fill = "for at in range(0, 64 << 20, 4096): held[at] = 1"
         bomb = ("import resource\nfor _ in range(400):\n    if os.fork() == 0: os._exit(1)\n"
                 "while True:\n    try: os.wait()\n    except ChildProcessError: break\n")
+        truncated = ("import mmap, tempfile\nfile = tempfile.TemporaryFile(dir='/var/tmp'); file.truncate(8192)\n"
+                     "held = mmap.mmap(file.fileno(), 8192)\ninput()\nfile.truncate(0)\nheld[0]")
         raised = lambda text: CLIENT + "input()\n" + text
         self.deaths = [d for d in [
             Death("cgroup-leaf", "cgroup_limit", GROW, group="leaf", limit="leaf", says="leaf"),
@@ -247,9 +262,20 @@ class Trial:
             Death("cgroup-and-xid", "cgroup_limit", GROW, group="both", limit="both", gpu=6, act=by_xid(79), says="XID 79"),
             Death("fork-bomb", "cgroup_limit", bomb + GROW, group="bomb", limit="bomb"),
             Death("host", "host_memory", "", "fake", act=by_host),
-            Death("bus-full-tmpfs", "shared_memory", shm(self, "input()\n" + fill)),
-            Death("bus-truncated", "failed", "import mmap, tempfile\nfile = tempfile.TemporaryFile(dir='/var/tmp'); file.truncate(8192)\n"
-                  "held = mmap.mmap(file.fileno(), 8192)\ninput()\nfile.truncate(0)\nheld[0]"),
+            Death("bus-full-tmpfs", "shared_memory", shm(self, "input()\n" + fill), least=0.9, says="/shm (8.0 MiB) was full"),
+            # What it wrote is gone with it.
+            Death("bus-full-unnamed", "shared_memory|failed", shm(self, "os.unlink(file.name)\ninput()\n" + fill)),
+            Death("bus-truncated", "failed", truncated),
+            # Another mount namespace, in which a process goes on.
+            Death("bus-full-container", "shared_memory", CONTAINER + "if os.fork() == 0:\n    input()\n    " + fill + "\nos.wait(); time.sleep(4); sys.exit(1)",
+                  mount="/dev/shm", is_part=True, least=0.9, says="because /dev/shm (8.0 MiB) was full"),
+            # It ends with the process.
+            Death("bus-full-container-ends", "shared_memory", CONTAINER + "input()\n" + fill, mount="/dev/shm"),
+            # The tmpfs of the other mount namespace is full.
+            Death("bus-truncated-beside", "failed", "if os.fork() == 0:\n    import time\n    "
+                  + CONTAINER.replace("\n", "\n    ")
+                  + "\n    file.truncate(0); file.write(b'x' * (8 << 20)); file.flush(); time.sleep(8); os._exit(0)\n" + truncated,
+                  mount="/dev/shm", is_part=True),
             Death("rlimit-as", "process_limit", raised(GROW), limits=[(resource.RLIMIT_AS, 600 * MIB)],
                   says="virtual memory (ulimit -v, 600.0 MiB)"),
             Death("rlimit-memlock", "process_limit", raised(
@@ -324,6 +350,9 @@ class Trial:
                     # New cgroups are found within seconds.
                     kills = 'memwarden_cgroup_memory_events_total{cgroup="/%s/%s",event="oom_kill"}' % (CGROUPS.name, death.group)
                     wait_for("cgroup of " + death.name, lambda: kills in daemon.get("/metrics").decode())
+                if death.mount:
+                    size = 'memwarden_tmpfs_size_bytes{workload="%s",mount="%s"' % (death.name, death.mount)
+                    wait_for("tmpfs of " + death.name, lambda: size in daemon.get("/metrics").decode())
                 if death.gpu is not None:
                     gpu = 'memwarden_workload_gpu_memory_bytes{workload="%s"' % death.name
                     wait_for("GPU of " + death.name, lambda: gpu in daemon.get("/metrics").decode())
@@ -333,12 +362,13 @@ class Trial:
                 death.kill(self)
                 def look():
                     ends = json.loads(daemon.get("/api/v1/ends"))["ends"]
-                    return next((e for e in ends if e["workload"] == death.name and e["is_whole"]), None)
+                    return next((e for e in ends if e["workload"] == death.name and e["is_whole"] != death.is_part), None)
                 death.end = wait_for("end of " + death.name, look, 30)
                 death.seconds = time.monotonic() - death.died
                 death.sentence = daemon.why(death.name).stdout
                 row(death)
                 death.child.stdin.close()
+                (self.folder / "shm/full").unlink(missing_ok=True)
             daemons["late"] = late = Daemon(self, "late", "/dev/kmsg")
             wait_for("late daemon", lambda: late.get("/metrics"))
             asked = late.why(str(self.deaths[0].pid))
@@ -379,7 +409,8 @@ class Ran:
 def is_right(each):
     given, probability = each.end["cause"], each.end["probability"]
     right = given in each.causes and (not each.says or each.says in each.sentence)
-    # What only the job says is not certain.
+    # What only the job says is not certain, and neither is what was between two reads.
+    right &= probability >= getattr(each, "least", 0) and (each.name != "bus-full-unnamed" or probability < 0.9)
     return right and (each.name != "faked-message" or given == "failed" or probability < 0.9)
 
 

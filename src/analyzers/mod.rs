@@ -18,6 +18,7 @@ pub mod leak;
 pub mod orphaned;
 mod ranks;
 pub mod replay;
+pub mod shm;
 mod subjects;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub static REGISTRY: &[&Registration] = &[
     &imbalance::REGISTRATION,
     &idle::REGISTRATION,
     &orphaned::REGISTRATION,
+    &shm::REGISTRATION,
     &visibility::REGISTRATION,
     &xid::REGISTRATION,
     &fit::REGISTRATION,

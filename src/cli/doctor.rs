@@ -63,6 +63,11 @@ const REPAIRS: &[(&str, &str, &str)] = &[
         "exit statuses, and so why jobs ended",
         "run as root on the host; in a container: docker run --pid=host --network=host --cap-add=NET_ADMIN",
     ),
+    (
+        "tmpfs",
+        "how full /dev/shm is, and so whether SIGBUS ended a job for it",
+        "boot Linux 5.12 or later; in a container: docker run --security-opt seccomp=unconfined",
+    ),
     ("cgroup", "limits and use of cgroups", "sudo mount -t cgroup2 none /sys/fs/cgroup"),
     ("process", "processes", "sudo mount -o remount,hidepid=0 /proc"),
     ("memory", "the memory of the host", "in a container: docker run --volume=/proc:/proc:ro"),

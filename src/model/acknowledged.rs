@@ -37,10 +37,22 @@ impl fmt::Display for ProblemId {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "._:@-/".contains(letter);
         let safe =
             |text: &str| text.chars().map(|own| if plain(own) { own } else { '_' }).collect::<String>();
-        let Subject { resource, cgroup, gpu, uuid: _, workload, pid, zone, limit, user, source, phase } =
-            &self.subject;
+        let Subject {
+            resource,
+            cgroup,
+            gpu,
+            uuid: _,
+            workload,
+            pid,
+            mount,
+            zone,
+            limit,
+            user,
+            source,
+            phase,
+        } = &self.subject;
         f.write_str(&safe(self.kind.as_str()))?;
-        let parts = [resource, zone, cgroup, gpu, workload, pid, limit, user, source, phase];
+        let parts = [resource, zone, cgroup, gpu, workload, pid, mount, limit, user, source, phase];
         parts
             .into_iter()
             .filter(|part| !part.is_empty())

@@ -2,9 +2,9 @@
 //!
 //! Sources never import each other; a source leaves data for another here. Data flows in the registry's order: `kmsg`
 //! before `gpu`, `process` before `drm` and `exits`, `gpu`, `drm`, `process` and `kubernetes` before `workload`, `workload` before `training`, `training` before `otlp` and
-//! `logs`, `workload` before `perf` and `slurm`.
+//! `logs`, `workload` before `perf`, `slurm` and `tmpfs`, `exits` before `tmpfs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
 use super::shortage::Shortage;
 use super::subordinate::SubordinateIds;
+use super::time::Timestamp;
 use super::timeline::Timeline;
-use super::units::Bytes;
+use super::units::{Bytes, real};
 
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -76,8 +77,10 @@ pub struct Facts {
     pub answers: Vec<Answer>,
     /// Recent events of training jobs, by the `training` source.
     pub timeline: Arc<Timeline>,
+    /// How full the tmpfs are that processes of workloads see, by the `tmpfs` source; absent where that is not known.
+    pub tmpfs: Option<Arc<TmpfsTable>>,
     /// The users of the exposed cgroups that are not root's, by the label of the cgroup, by the `cgroup` source.
-    pub cgroup_users: Arc<std::collections::BTreeMap<Label, u32>>,
+    pub cgroup_users: Arc<BTreeMap<Label, u32>>,
     /// Limits that were exceeded in this tick, by the component that enforces them.
     pub shortages: Vec<Shortage>,
     pub findings: Vec<Finding>,
@@ -306,6 +309,50 @@ pub struct ProcessRow {
     pub cgroup: Option<Label>,
     /// The complete cgroup path in the hierarchy that names its job, pod, container or unit.
     pub naming_cgroup: Option<Arc<str>>,
+}
+
+/// One read of the tmpfs of the host and of workloads.
+#[derive(Debug)]
+pub struct TmpfsTable {
+    /// When it began.
+    pub read_at: Timestamp,
+    /// One for each file system.
+    pub file_systems: Vec<Tmpfs>,
+    /// The places in `file_systems` of those that each process sees.
+    pub of_process: HashMap<ProcessKey, Arc<[usize]>>,
+    /// The same of most processes of a workload.
+    pub of_workload: HashMap<WorkloadKey, Arc<[usize]>>,
+    /// The number of mount namespaces that were not read, by user.
+    pub left_out: BTreeMap<u32, u64>,
+}
+
+/// A tmpfs with a size limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tmpfs {
+    /// The number of the file system, which another one can get after this one is gone.
+    pub device: Box<str>,
+    /// Whose it is; absent for a tmpfs of the host.
+    pub workload: Option<Arc<Workload>>,
+    /// Where that workload, or the host, sees it; printable.
+    pub mount: Label,
+    /// Its limit, which is not 0.
+    pub size: Bytes,
+    pub used: Bytes,
+    /// The users with the most bytes of files directly in it; only where it is nearly full.
+    pub owners: Vec<(u32, Bytes)>,
+}
+
+impl TmpfsTable {
+    pub fn by_device(&self, device: &str) -> Option<&Tmpfs> {
+        self.file_systems.iter().find(|own| *own.device == *device)
+    }
+}
+
+impl Tmpfs {
+    /// 0 to 1.
+    pub fn used_share(&self) -> f64 {
+        real(self.used.get()) / real(self.size.get())
+    }
 }
 
 /// Names of the pods and containers of this node, as the kubelet names their logs.

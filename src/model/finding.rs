@@ -11,7 +11,7 @@ use super::label::Label;
 )]
 pub struct Subject {
     /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `outside_allocator`, `shm`, `disk`,
-    /// `limit`, `source`.
+    /// `tmpfs`, `limit`, `source`.
     pub resource: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub cgroup: Label,
@@ -25,6 +25,9 @@ pub struct Subject {
     pub workload: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub pid: Label,
+    /// The mount point of a tmpfs; its workload is empty for one of the host.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub mount: Label,
     /// The zone of the host's memory, as `node/zone`.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub zone: Label,
@@ -41,7 +44,7 @@ pub struct Subject {
 }
 
 /// The types of subjects; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [&str; 14] = [
+const RESOURCES: [&str; 15] = [
     "host",
     "zone",
     "cgroup",
@@ -54,6 +57,7 @@ const RESOURCES: [&str; 14] = [
     "outside_allocator",
     "shm",
     "disk",
+    "tmpfs",
     "limit",
     "source",
 ];
@@ -128,6 +132,11 @@ impl Subject {
         Self { resource: resource("rank"), ..Self::process(workload, pid) }
     }
 
+    pub fn tmpfs(workload: &Label, mount: &Label) -> Self {
+        let (resource, workload, mount) = (resource("tmpfs"), workload.clone(), mount.clone());
+        Self { resource, workload, mount, ..Self::default() }
+    }
+
     /// A limit of memwarden, and the user whose entries it leaves out, if it is per user.
     pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
         let user = user.map_or_else(Label::default, |user| user.to_string().into());
@@ -139,16 +148,16 @@ impl Subject {
     }
 
     /// Label values in the order of the labels that every analyzer's metrics begin with:
-    /// resource, cgroup, gpu, uuid, workload, pid.
-    pub fn labels(&self) -> [Label; 6] {
-        let Self { resource, cgroup, gpu, uuid, workload, pid, .. } = self.clone();
-        [resource, cgroup, gpu, uuid, workload, pid]
+    /// resource, cgroup, gpu, uuid, workload, pid, mount.
+    pub fn labels(&self) -> [Label; 7] {
+        let Self { resource, cgroup, gpu, uuid, workload, pid, mount, .. } = self.clone();
+        [resource, cgroup, gpu, uuid, workload, pid, mount]
     }
 
     /// The same labels followed by `last`.
-    pub fn labels_and(&self, last: impl Into<Label>) -> [Label; 7] {
-        let [resource, cgroup, gpu, uuid, workload, pid] = self.labels();
-        [resource, cgroup, gpu, uuid, workload, pid, last.into()]
+    pub fn labels_and(&self, last: impl Into<Label>) -> [Label; 8] {
+        let [resource, cgroup, gpu, uuid, workload, pid, mount] = self.labels();
+        [resource, cgroup, gpu, uuid, workload, pid, mount, last.into()]
     }
 }
 
@@ -159,7 +168,8 @@ impl std::fmt::Display for Subject {
             ("", &self.zone),
             ("", &self.cgroup),
             ("", &self.gpu),
-            ("", &self.workload),
+            ("", &self.mount),
+            (if self.mount.is_empty() { "" } else { "of " }, &self.workload),
             ("pid ", &self.pid),
             ("", &self.limit),
             ("user ", &self.user),
@@ -235,5 +245,6 @@ mod tests {
         assert_eq!(json, r#"{"resource":"gpu","gpu":"3","uuid":"GPU-7"}"#);
         assert_eq!(serde_json::from_str::<Subject>(&json).unwrap(), subject);
         assert_eq!(Subject::process(&"a".into(), &"9".into()).to_string(), "process a pid 9");
+        assert_eq!(Subject::tmpfs(&"a".into(), &"/dev/shm".into()).to_string(), "tmpfs /dev/shm of a");
     }
 }

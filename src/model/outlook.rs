@@ -353,6 +353,9 @@ impl Conclusion {
             "gpu" | "allocator" => {
                 "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
             }
+            "tmpfs" => {
+                "Delete files that are no longer needed, use fewer data-loader workers, or enlarge it (docker --shm-size, mount -o remount,size=)."
+            }
             _ => "Save a checkpoint; fewer data-loader workers or a smaller batch need less.",
         }
     }

@@ -79,7 +79,9 @@ fn how(end: &End) -> String {
             "was {certainty}killed by the kernel, because the memory of the host{limit} was exhausted{other}"
         ),
         EndCause::SharedMemory => {
-            format!("ended by SIGBUS, {certainty}because /dev/shm or another tmpfs was full")
+            let mount = end.resource.as_ref().map(|own| escaped(own.mount.as_str())).unwrap_or_default();
+            let mount = or(&mount, "/dev/shm or another tmpfs");
+            format!("ended by SIGBUS, {certainty}because {mount}{limit} was full")
         }
         EndCause::GpuMemory => {
             format!("ended, {certainty}because its own memory filled {}{limit}", or(&resource, "the GPU"))
@@ -221,7 +223,7 @@ fn advice(end: &End) -> Option<String> {
         }
         EndCause::HostMemory => "Give each workload of the host a limit, or move one of them.".to_owned(),
         EndCause::SharedMemory => {
-            "Enlarge /dev/shm (docker --shm-size, --ipc=host, an emptyDir of medium Memory), or use fewer loader workers."
+            "Enlarge it (docker --shm-size, --ipc=host, an emptyDir of medium Memory), or use fewer loader workers."
                 .to_owned()
         }
         EndCause::GpuMemory => missing(allocation)?,

@@ -283,6 +283,7 @@ impl Source<'_> {
                 workload: workload.map(|workload| workload.name.clone()),
                 link,
                 is_of_node: matches!(subject.resource.as_str(), "host" | "zone" | "source")
+                    || (!subject.mount.is_empty() && subject.workload.is_empty())
                     || matches!(finding.analyzer, "visibility" | XID),
                 id: ProblemId::new(finding.analyzer, subject.clone()),
                 ..Problem::default()

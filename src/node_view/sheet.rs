@@ -12,6 +12,7 @@ use super::training::{Allocator, Rank};
 use super::workload::{Process, Workload};
 use super::{Gpu, NodeView};
 use crate::history::recent::{Quantity, Subject};
+use crate::model::finding;
 use crate::model::fits::Fit;
 use crate::model::format;
 use crate::model::health::Health;
@@ -317,6 +318,14 @@ impl NodeView {
         for (gpu, memory) in &own.gpus {
             let text = format!("{gpu}: {}", format::shown(*memory, format::bytes));
             facts = facts.link("GPU", &text, Link::Gpu(gpu.clone()));
+        }
+        let is_its = |subject: &finding::Subject| {
+            subject.resource.as_str() == "tmpfs" && subject.workload.as_str() == own.name
+        };
+        for known in self.conclusions.iter().filter(|known| is_its(&known.subject)) {
+            let Some(forecast) = &known.forecast else { continue };
+            let (used, size) = (format::bytes(forecast.used_bytes), format::bytes(forecast.limit_bytes));
+            facts = facts.text("tmpfs", format!("{}: {used} of {size}", known.subject.mount));
         }
         let facts = facts
             .future(own.forecast.as_ref(), own.growth.as_ref(), now)

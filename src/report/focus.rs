@@ -60,7 +60,8 @@ impl Focus {
                 let gpu = subject.gpu.as_str();
                 (gpu.is_empty() || self.has_gpu(gpu, gpu)) && self.has_workload(subject.workload.as_str())
             }
-            "workload" | "process" | "rank" => self.has_workload(subject.workload.as_str()),
+            "tmpfs" if subject.workload.is_empty() => !self.is_narrow(),
+            "workload" | "process" | "rank" | "tmpfs" => self.has_workload(subject.workload.as_str()),
             _ => !self.is_narrow(),
         }
     }

@@ -7,9 +7,12 @@ use serde_json::json;
 
 use super::curve::Statistics;
 use super::record::{Kind, Process};
+use super::subjects::Limited;
 use super::text;
 use super::{About, Body, Page, Recorder};
+use crate::model::finding::Subject;
 use crate::model::format::{bytes, elapsed, percent};
+use crate::model::outlook::Forecast;
 use crate::node_view;
 use crate::node_view::table::{Cell, Row};
 use crate::plot::report::{Report, Series};
@@ -78,6 +81,9 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&no
             rows.extend(found.map(|found| line(&format!("{name} {kind}"), &found, bytes)));
         }
     }
+    for (subject, own) in tmpfs(recorder) {
+        rows.extend(own.used.statistics().map(|found| line(&subject.to_string(), &found, bytes)));
+    }
     text::rows(&mut out, rows, page);
     let mut details = String::new();
     if let (Some(used), Some(total), false) = (used, total, narrow) {
@@ -89,6 +95,15 @@ pub(super) fn body(recorder: &Recorder, about: &About, page: Page, unseen: &[&no
             let (used, limit, share) = (bytes(used.current), bytes(*limit), percent(*share));
             details.push_str(&format!("GPU {gpu}: {used} of {limit} used, {share}{}.\n", of_model(name)));
         }
+    }
+    for (subject, own) in tmpfs(recorder) {
+        let Forecast { used_bytes, limit_bytes, .. } = own.forecast;
+        let share = percent(own.forecast.used_share());
+        details.push_str(&format!(
+            "{subject}: {} of {} used, {share}.\n",
+            bytes(used_bytes),
+            bytes(limit_bytes)
+        ));
     }
     let processes = largest(recorder);
     if !processes.is_empty() {
@@ -167,6 +182,11 @@ fn gpus(recorder: &Recorder) -> Vec<Gpu<'_>> {
     recorder.all(Kind::Gpu).into_iter().map(of).collect()
 }
 
+/// Each tmpfs with a size limit.
+fn tmpfs(recorder: &Recorder) -> impl Iterator<Item = (&Subject, &Limited)> {
+    recorder.subjects.limited.iter().filter(|(subject, _)| subject.resource.as_str() == "tmpfs")
+}
+
 /// The workloads by peak memory, largest first.
 fn workloads(recorder: &Recorder) -> Vec<&str> {
     let peak =
@@ -207,11 +227,20 @@ fn json(
     host.insert("peak_memory_bytes", json!(used.map(|used| used.max)));
     let ratio = used.zip(total.filter(|total| *total > 0.0)).map(|(used, total)| scaled(&used, 1.0 / total));
     host.insert("utilization_ratio", json!(ratio));
+    let tmpfs = tmpfs(recorder).map(|(subject, own)| {
+        json!({
+            "workload": subject.workload,
+            "mount": subject.mount,
+            "used_bytes": own.used.statistics(),
+            "size_bytes": own.forecast.limit_bytes,
+        })
+    });
     let workloads = workloads.iter().map(|name| json!({ "workload": name, "memory": kinds(recorder, name) }));
     json!({
         "host_memory": host,
         "gpus": gpus,
         "workloads": workloads.collect::<Vec<_>>(),
+        "tmpfs": tmpfs.collect::<Vec<_>>(),
         "largest_processes": processes,
     })
 }

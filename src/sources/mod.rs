@@ -33,6 +33,7 @@ pub mod slurm;
 pub mod snapshots;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod tmpfs;
 pub mod training;
 pub mod vmstat;
 pub mod workload;
@@ -52,6 +53,7 @@ pub static REGISTRY: &[&Registration] = &[
     &kubernetes::REGISTRATION,
     &workload::REGISTRATION,
     &slurm::REGISTRATION,
+    &tmpfs::REGISTRATION,
     &snapshots::REGISTRATION,
     &training::REGISTRATION,
     &otlp::REGISTRATION,

@@ -10,7 +10,9 @@ use crate::model::label::Label;
 use crate::model::xid;
 
 /// Share of a resource above which its exhaustion explains a SIGKILL whose sender cannot be known.
-const EXHAUSTED: f64 = 0.95;
+pub(super) const EXHAUSTED: f64 = 0.95;
+/// Share of a tmpfs below which it was far from full. A process that is ended because it is full may have held much of it.
+const HALF: f64 = 0.5;
 /// Share of a GPU that another workload must hold to be the reason that it is full.
 const NOTICEABLE: f64 = 0.1;
 
@@ -31,9 +33,21 @@ pub(super) struct Level {
 }
 
 impl Level {
-    fn share(&self) -> f64 {
+    pub(super) fn share(&self) -> f64 {
         self.used / self.limit
     }
+}
+
+/// The tmpfs that the process saw which was the fullest around its end.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TmpfsState {
+    pub(super) level: Level,
+    /// Whether it was full already when it was last read before the end.
+    pub(super) was_full_before: bool,
+    /// Whether a tmpfs that the process saw could be filled after that read.
+    pub(super) may_be_missed: bool,
+    /// Whether all that the process saw were read after the end: their namespace can end with it.
+    pub(super) is_read_after: bool,
 }
 
 /// What was observed of one process that ended.
@@ -67,6 +81,8 @@ pub(super) struct Case {
     pub(super) cgroup: Option<Level>,
     pub(super) host: Option<Level>,
     pub(super) gpu: Option<Level>,
+    /// Absent where none was read.
+    pub(super) tmpfs: Option<TmpfsState>,
     /// The other workload with the most memory on its GPU, and on the host.
     pub(super) gpu_other: Option<OtherHolder>,
     pub(super) host_other: Option<OtherHolder>,
@@ -98,6 +114,9 @@ pub(super) fn classify(case: &Case) -> Classified {
         EndCause::CgroupLimit => case.cgroup.clone(),
         EndCause::HostMemory => case.host.clone(),
         EndCause::GpuMemory | EndCause::GpuNeighbor | EndCause::GpuFragmentation => case.gpu.clone(),
+        EndCause::SharedMemory => {
+            case.tmpfs.as_ref().map(|tmpfs| tmpfs.level.clone()).filter(|level| level.share() >= HALF)
+        }
         _ => None,
     };
     let other = match cause {
@@ -187,8 +206,7 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         );
     }
     if signal == Some(SIGBUS) {
-        // How full the file system was is not known: a mapped file that was truncated ends in the same way.
-        return (EndCause::SharedMemory, 0.6, None);
+        return by_sigbus(case.tmpfs.as_ref());
     }
     if signal.is_none() && case.will_not_fit && case.status == Some(ExitStatus::Code(ABORTED)) {
         return (EndCause::WillNotFit, 0.99, None);
@@ -254,6 +272,26 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         (_, Some(_)) => (EndCause::Failed, 0.9, None),
         (_, None) if !case.exception.is_empty() => (EndCause::Failed, 0.9, None),
         (_, None) => without_status(case),
+    }
+}
+
+/// SIGBUS: a page of a file in a full tmpfs, or of a mapped file that was truncated.
+fn by_sigbus(tmpfs: Option<&TmpfsState>) -> (EndCause, f64, Option<EndEvidence>) {
+    let Some(tmpfs) = tmpfs else { return (EndCause::SharedMemory, 0.6, None) };
+    let share = tmpfs.level.share();
+    match tmpfs {
+        _ if share >= EXHAUSTED && !tmpfs.was_full_before => (EndCause::SharedMemory, 0.95, None),
+        _ if share >= HALF => (EndCause::SharedMemory, 0.6, None),
+        TmpfsState { may_be_missed: false, .. } => (EndCause::Failed, 0.9, tmpfs.evidence()),
+        // It would be as empty after its files were deleted.
+        TmpfsState { is_read_after: true, .. } => (EndCause::Failed, 0.5, tmpfs.evidence()),
+        _ => (EndCause::SharedMemory, 0.6, None),
+    }
+}
+
+impl TmpfsState {
+    fn evidence(&self) -> Option<EndEvidence> {
+        Some(EndEvidence::Used { resource: self.level.resource.clone(), share: self.level.share() })
     }
 }
 
@@ -433,6 +471,24 @@ mod tests {
         check(&signal(11), EndCause::Failed, 0.9);
         check(&signal(SIGTERM), EndCause::Killed, 0.9);
         check(&signal(SIGBUS), EndCause::SharedMemory, 0.6);
+        let of = |used, was_full_before, may_be_missed, is_read_after| {
+            let level =
+                Level { resource: Subject::tmpfs(&"a".into(), &"/dev/shm".into()), used, limit: 100.0 };
+            let tmpfs = Some(TmpfsState { level, was_full_before, may_be_missed, is_read_after });
+            let found = classify(&Case { tmpfs, ..signal(SIGBUS) });
+            let seen = |seen: &EndEvidence| matches!(seen, EndEvidence::Used { share, .. } if *share == used / 100.0);
+            (found.cause, found.probability, found.level.is_some(), found.evidence.iter().any(seen))
+        };
+        assert_eq!(of(98.0, false, true, true), (EndCause::SharedMemory, 0.95, true, true));
+        assert_eq!(of(98.0, true, false, true), (EndCause::SharedMemory, 0.6, true, true), "others fill it");
+        assert_eq!(
+            of(70.0, false, true, true),
+            (EndCause::SharedMemory, 0.6, true, true),
+            "its share is free again"
+        );
+        assert_eq!(of(10.0, false, false, false), (EndCause::Failed, 0.9, false, true));
+        assert_eq!(of(10.0, false, true, true), (EndCause::Failed, 0.5, false, true));
+        assert_eq!(of(10.0, false, true, false), (EndCause::SharedMemory, 0.6, false, false));
         let lacked =
             |resource, name: &str| Case { lacked: Some(resource), exception: name.into(), ..code(1) };
         check(&lacked(Medium::Host, "MemoryError"), EndCause::ProcessLimit, 0.8);

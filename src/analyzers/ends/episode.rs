@@ -109,6 +109,11 @@ impl Episode {
         levels.max_by(|one, other| (one.used / one.limit).total_cmp(&(other.used / other.limit)))
     }
 
+    /// When its first process was last seen alive, and when its end was seen.
+    pub(super) fn between(&self) -> (Timestamp, Timestamp) {
+        (self.frame.as_ref().map_or(self.first, |frame| frame.at), self.first)
+    }
+
     pub(super) fn host_level(&self) -> Option<Level> {
         self.level(|subject| subject.resource.as_str() == "host")
     }

@@ -428,6 +428,7 @@ fn case(
         cgroup: episode.cgroup_level(view, &group, kernel_kill.as_ref().or(unseen_kill.as_ref())),
         host: episode.host_level(),
         gpu: episode.gpu_level(gpus),
+        tmpfs: recent.tmpfs_of(member.key, &episode.workload.key, episode.between()),
         gpu_other: observed::gpu_other(view, &episode.workload.name, gpus),
         host_other: observed::host_other(view, &episode.workload.name),
         xid: recent.xid_of(gpus),

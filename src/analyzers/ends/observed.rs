@@ -1,17 +1,19 @@
 //! What is remembered of running workloads, and of the last seconds of the host, until a process ends.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
-use super::classify::KillScope;
+use super::classify::{EXHAUSTED, KillScope, Level, TmpfsState};
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, OtherHolder, Sender};
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, Tmpfs, TmpfsTable};
+use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
-use crate::model::units::whole;
+use crate::model::units::{GIB, real, whole};
 use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, memory, training, workload};
@@ -27,6 +29,8 @@ const SIGNALLED: f64 = 600.0;
 const XID: f64 = 30.0;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
+/// Most reads of tmpfs that are kept.
+const MOST_READS: usize = 4;
 /// Share of the memory of the host above which another workload is worth naming.
 const NOTICEABLE: f64 = 0.1;
 
@@ -120,6 +124,8 @@ pub(super) struct Recent {
     counters: HashMap<Label, (f64, f64)>,
     /// The count of each XID of a GPU, and when it last rose.
     xids: BTreeMap<(Gpu, u32), (f64, f64)>,
+    /// The last reads of tmpfs, the newest last: one before an end, and one that follows it.
+    tmpfs: VecDeque<Arc<TmpfsTable>>,
     now: f64,
     /// From when on statuses and kills are remembered.
     oldest: f64,
@@ -171,6 +177,7 @@ impl Recent {
                 None => drop(self.unseen_kills.insert(victim.cgroup.clone(), (scope, now))),
             }
         }
+        self.record_tmpfs(facts);
         let mut counters = HashMap::with_capacity(self.counters.len());
         for point in view.points(&cgroup::metrics::EVENTS) {
             let [path, event] = &*point.labels else { continue };
@@ -191,6 +198,74 @@ impl Recent {
                 (*value, *at) = (point.value, now);
             }
         }
+    }
+
+    fn record_tmpfs(&mut self, facts: &Facts) {
+        let Some(table) = &facts.tmpfs else { return };
+        if self.tmpfs.back().is_some_and(|newest| Arc::ptr_eq(newest, table)) {
+            return;
+        }
+        if self.tmpfs.len() >= MOST_READS {
+            self.tmpfs.pop_front();
+        }
+        self.tmpfs.push_back(Arc::clone(table));
+    }
+
+    /// The fullest tmpfs that a process saw which was `alive`, and whose end was `seen` later.
+    pub(super) fn tmpfs_of(
+        &self,
+        process: ProcessKey,
+        workload: &WorkloadKey,
+        (alive, seen): (Timestamp, Timestamp),
+    ) -> Option<TmpfsState> {
+        /// Bytes that programs can write in a second: page faults of many threads.
+        const FASTEST: f64 = 16.0 * GIB;
+        /// Used share from which there is no room for another page.
+        const WHOLE: f64 = 0.999;
+        let tables = || self.tmpfs.iter().rev();
+        let by_process = tables().find_map(|table| Some((table, table.of_process.get(&process)?)));
+        // It has started since the last read before its end, or was left out.
+        let by_workload = || tables().find_map(|table| Some((table, table.of_workload.get(workload)?)));
+        let (table, places) = by_process.or_else(by_workload)?;
+        let (mut may_be_missed, mut is_read_after) = (false, true);
+        let states = places.iter().filter_map(|place| table.file_systems.get(*place)).map(|own| {
+            let mut fullest = None;
+            let mut before = None;
+            is_read_after &= tables().next().is_some_and(|newest| {
+                newest.read_at.monotonic() >= seen.monotonic() && newest.by_device(&own.device).is_some()
+            });
+            for table in tables() {
+                let Some(read) = table.by_device(&own.device) else { continue };
+                if fullest.is_none_or(|fullest: &Tmpfs| read.used_share() > fullest.used_share()) {
+                    fullest = Some(read);
+                }
+                if table.read_at.monotonic() <= alive.monotonic() {
+                    before = Some((table.read_at, read));
+                    break;
+                }
+            }
+            may_be_missed |= before.is_none_or(|(at, read)| {
+                let free = real(read.size.saturating_sub(read.used).get());
+                free <= FASTEST * seen.since(at).as_secs_f64()
+            });
+            let own = fullest.unwrap_or(own);
+            let workload = own.workload.as_ref().map(|workload| workload.name.clone()).unwrap_or_default();
+            let level = Level {
+                resource: Subject::tmpfs(&workload, &own.mount),
+                used: real(own.used.get()),
+                limit: real(own.size.get()),
+            };
+            (before.is_some_and(|(_, read)| read.used_share() >= WHOLE), level)
+        });
+        let order = |(was_full_before, level): &(bool, Level)| {
+            (level.share() >= EXHAUSTED && !was_full_before, level.share())
+        };
+        let fullest = states.max_by(|one, other| {
+            let ((new, share), (other_new, other_share)) = (order(one), order(other));
+            new.cmp(&other_new).then(share.total_cmp(&other_share))
+        });
+        let (was_full_before, level) = fullest?;
+        Some(TmpfsState { level, was_full_before, may_be_missed, is_read_after })
     }
 
     /// From when on statuses and kills are remembered.

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use super::*;
 use crate::model::ends::{EndEvidence, ExitStatus, Retry};
-use crate::model::facts::{Before, ExitedProcess, Membership, OomVictim, ReportedRank, WorkloadNames};
+use crate::model::facts::{
+    Before, ExitedProcess, Membership, OomVictim, ReportedRank, Tmpfs, TmpfsTable, WorkloadNames,
+};
 use crate::model::frame::SourceReport;
 use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::source::Status;
 use crate::model::timeline::Timeline;
-use crate::model::units::{Bytes, Seconds};
+use crate::model::units::{Bytes, MIB, Seconds};
 use crate::sources::{cgroup, training, workload};
 
 /// A node whose workloads run, tick by tick.
@@ -154,6 +156,68 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
         .map(|point| (point.labels[1].to_string(), point.value))
         .collect();
     assert_eq!(count, [("cgroup_limit".to_owned(), 1.0)]);
+}
+
+/// What the `tmpfs` source has read at a time: `/dev/shm` of the workload, of 64 MiB, used to this share.
+fn tmpfs(batch: &mut Batch, second: f64, used: f64) {
+    let member = Membership::named(Node::key(11), "train");
+    let at = std::time::Duration::from_secs_f64(second);
+    let size = 64.0 * MIB;
+    let own = Tmpfs {
+        device: "0:9".into(),
+        workload: Some(Arc::clone(&member.workload)),
+        mount: "/dev/shm".into(),
+        size: Bytes::of(size),
+        used: Bytes::of(size * used),
+        owners: Vec::new(),
+    };
+    let places: Arc<[usize]> = Arc::from([0]);
+    batch.facts.tmpfs = Some(Arc::new(TmpfsTable {
+        read_at: Timestamp::new(at, at),
+        file_systems: vec![own],
+        of_process: [(member.process, Arc::clone(&places))].into(),
+        of_workload: [(member.workload.key.clone(), places)].into(),
+        left_out: BTreeMap::new(),
+    }));
+}
+
+#[test]
+fn sigbus_is_explained_by_the_reads_before_and_after_the_end() {
+    // The used share before, and after; the process is seen for the last time at 1.5 s, and its end at 2 s.
+    let end = |pid: u32, before: Option<f64>, after: Option<f64>| {
+        let mut node = Node::new(&[(11, "train", None), (12, "train", None)]);
+        node.tick(|batch| {
+            if let Some(used) = before {
+                tmpfs(batch, 1.0, used);
+            }
+        });
+        node.running.retain(|(running, ..)| *running != pid);
+        node.tick(|batch| exit(batch, pid, 7));
+        let ends = node.end(&[], |batch| {
+            if let Some(used) = after {
+                tmpfs(batch, 2.1, used);
+            }
+        });
+        let resource = ends[0].resource.as_ref().map(ToString::to_string).unwrap_or_default();
+        (ends[0].cause, ends[0].probability, resource, ends[0].limit_bytes)
+    };
+    let full = || (EndCause::SharedMemory, 0.95, "tmpfs /dev/shm of train".to_owned(), Some(64.0 * MIB));
+    assert_eq!(end(11, Some(0.1), Some(1.0)), full());
+    assert_eq!(
+        end(12, Some(0.1), Some(1.0)),
+        full(),
+        "it started after the read: that of its workload counts"
+    );
+    assert_eq!(end(11, Some(0.97), None), full());
+    let none = |cause, probability| (cause, probability, String::new(), None);
+    assert_eq!(
+        end(11, Some(0.1), Some(0.1)),
+        none(EndCause::Failed, 0.5),
+        "64 MiB are filled in less than a second"
+    );
+    assert_eq!(end(11, Some(0.1), None), none(EndCause::SharedMemory, 0.6));
+    assert_eq!(end(11, None, None), none(EndCause::SharedMemory, 0.6));
+    assert_eq!((end(11, Some(1.0), Some(1.0)).1, end(11, None, Some(1.0)).1), (0.6, 0.95));
 }
 
 #[test]

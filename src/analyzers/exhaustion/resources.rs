@@ -12,7 +12,7 @@ use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;
 use crate::model::label::Label;
-use crate::sources::{cgroup, memory, training, workload};
+use crate::sources::{cgroup, memory, tmpfs, training, workload};
 
 /// A resource that can be exhausted.
 #[derive(Debug)]
@@ -83,9 +83,11 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
     }
     gpus(view, loads, &mut found);
     allocators(view, &mut found);
+    found.extend(all_tmpfs(view));
     workloads(view, &groups, &placed, rest, &mut found);
     for Resource { subject, sharing, .. } in &mut found {
-        if *subject == Subject::host() {
+        let is_hosts_tmpfs = !subject.mount.is_empty() && subject.workload.is_empty();
+        if *subject == Subject::host() || is_hosts_tmpfs {
             *sharing = Sharing::Many;
         } else if let Some(turnover) = turnovers.get(&subject.workload).filter(|_| subject.gpu.is_empty()) {
             *sharing = Sharing::Workload(*turnover);
@@ -222,6 +224,19 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
             ..Resource::new(subject, sample, reserved + free)
         });
     }
+}
+
+/// Each tmpfs against its size. Its memory is part of that of cgroups, workloads and the host too.
+fn all_tmpfs<'v>(view: &View<'v>) -> impl Iterator<Item = Resource> + use<'v> {
+    let starts = by_label(view, &workload::metrics::START);
+    let view = *view;
+    view.points(&tmpfs::metrics::USED).iter().filter_map(move |point| {
+        let [workload, mount] = &*point.labels else { return None };
+        let limit = view.value(&tmpfs::metrics::SIZE, &point.labels)?;
+        let sample = Sample { used: point.value, unreclaimable: None, allocated: None, peak: None };
+        let life = starts.get(workload).copied().unwrap_or(0.0);
+        Some(Resource { life, ..Resource::new(Subject::tmpfs(workload, mount), sample, limit) })
+    })
 }
 
 /// Each workload against its nearest limit: the limits of its cgroup and of the cgroups above it, and the memory of

@@ -6,6 +6,7 @@
 mod cgroup;
 mod io;
 mod limit;
+mod mounts;
 pub mod readers;
 mod root;
 mod stat;
@@ -19,6 +20,7 @@ pub(crate) mod testing;
 pub use cgroup::{Cgroups, cgroups};
 pub use io::{Io, io};
 pub use limit::descriptor_limit;
+pub use mounts::{TmpfsMount, mount_id, tmpfs_mounts};
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
 pub use stat::{Boot, Stat, boot, caught, clock_ticks, page_size, stat, ticks};
 pub use status::{Credentials, Status, credentials, pss, status, users};

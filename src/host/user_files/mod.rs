@@ -18,8 +18,10 @@
 //! - Replacing: a new file is created beside, under a name that did not exist, and replaces the old one by
 //!   `renameat` in the same open folder. Nothing is written through an existing file.
 //! - Touching (`touch_as`): with the rights of the user, below the root folder of the user's process.
+//! - Reading how full a tmpfs is (`tmpfs`): no other file system is asked, and no file is opened for reading.
 
 mod folder;
+pub mod tmpfs;
 mod touch;
 mod walk;
 

@@ -65,21 +65,26 @@ pub fn touch_as(proc: &Path, wanted: ProcessKey, user: u32, path: &Path) -> io::
 
 /// The rights of a process, whose folder is open, if all of its ids are those of `user` and of one group.
 fn rights(folder: &OwnedFd, wanted: ProcessKey, user: u32) -> io::Result<Credentials> {
-    let started = process::stat(&read(folder, "stat")?).is_some_and(|stat| stat.start == wanted.start);
-    if !started {
-        return Err(Errno::SRCH.into());
-    }
-    let rights = process::credentials(&read(folder, "status")?).ok_or(Errno::PROTO)?;
+    check_start(folder, wanted.start)?;
+    let rights = process::credentials(&read(folder, "status", LONGEST)?).ok_or(Errno::PROTO)?;
     if rights.users != [user; 4] || rights.groups != [rights.groups[0]; 4] {
         return Err(Refusal::Identity.into());
     }
     Ok(rights)
 }
 
-fn read(folder: &OwnedFd, name: &str) -> io::Result<Vec<u8>> {
+/// Whether the process whose folder is open started at this time.
+pub(super) fn check_start(folder: &OwnedFd, start: u64) -> io::Result<()> {
+    let text = read(folder, "stat", LONGEST)?;
+    let is_same = process::stat(&text).is_some_and(|stat| stat.start == start);
+    if is_same { Ok(()) } else { Err(Errno::SRCH.into()) }
+}
+
+/// The first `most` bytes of a file of the process whose folder is open.
+pub(super) fn read(folder: &OwnedFd, name: &str, most: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let mut bytes = Vec::new();
-    File::from(rfs::openat(folder, name, flags, Mode::empty())?).take(LONGEST).read_to_end(&mut bytes)?;
+    File::from(rfs::openat(folder, name, flags, Mode::empty())?).take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -17,10 +17,11 @@ use super::Refusal;
 const LINKS: usize = 40;
 
 /// Opens a folder only to walk on; automounts are triggered.
-const WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const WALK: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Does not block, and does not acquire a controlling terminal.
 const CALM: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const INSIDE: ResolveFlags =
+pub(super) const INSIDE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 /// Whether to follow a link that is the last component, in a trusted folder.

@@ -44,6 +44,20 @@ fn a_leak_without_a_forecast_has_the_time_at_its_growth() {
 }
 
 #[test]
+fn a_full_tmpfs_is_a_condition_of_the_node_unless_it_is_of_a_workload() {
+    for (workload, is_of_node) in [("", true), ("slurm/4711", false)] {
+        let mut node = Node::new();
+        node.job("slurm/4711", "alice", "llama70b", 0, None);
+        let subject = Subject::tmpfs(&workload.into(), &"/dev/shm".into());
+        node.finding("exhaustion", subject, "full", Severity::Critical);
+        let problem =
+            node.view().problems.into_iter().find(|problem| problem.id.kind.as_str() == "exhaustion");
+        let problem = problem.unwrap();
+        assert_eq!((problem.is_of_node, problem.owner.is_some()), (is_of_node, !is_of_node), "{problem:?}");
+    }
+}
+
+#[test]
 fn a_hung_gpu_is_unknown_and_names_who_held_it_last() {
     let before = |status| {
         let mut node = Node::new();

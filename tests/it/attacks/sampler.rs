@@ -255,6 +255,58 @@ fn an_unreadable_command_line_blocks_neither_the_sampler_nor_its_successor() {
     drop(waiting);
 }
 
+/// A process in a mount namespace of its own, with tmpfs at /dev/shm and /mnt. After a line, it mounts a file system over the path
+/// to the first one, and writes to the second one.
+const HIDES: &str = r#"
+import ctypes, sys
+libc = ctypes.CDLL(None)
+def mount(what, where, kind, flags, options=b''):
+    if libc.mount(what, where, kind, flags, options) != 0: sys.exit('cannot mount')
+if libc.unshare(0x20000) != 0: sys.exit('cannot unshare')
+mount(b'none', b'/', None, 0x44000)
+mount(b'none', b'/dev/shm', b'tmpfs', 0, b'size=1m')
+mount(b'none', b'/mnt', b'tmpfs', 0, b'size=2m')
+print('ready', flush=True)
+sys.stdin.readline()
+mount(sys.argv[1].encode(), sys.argv[2].encode(), None, 0x1000)
+with open('/mnt/file', 'wb') as file: file.write(b'x' * (1 << 20))
+sys.stdin.readline()
+"#;
+
+#[test]
+fn a_file_system_that_never_answers_over_a_tmpfs_is_not_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = format!("hides-{}", std::process::id());
+    let file = folder.path().join("memwarden.yaml");
+    let matchers = format!("[{{name: marked, command_line: {mark}}}]");
+    let text = format!(
+        "sampling: {{interval: 200ms}}\nsources: {{tmpfs: {{interval: 1s}}, workload: {{matchers: {matchers}}}}}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
+    for over in ["/dev/shm", "/dev"] {
+        let Some(fuse) = Fuse::mount(0, "mute") else { return };
+        let mut command = program("python3");
+        command.args(["-c", HIDES]).arg(fuse.folder.path()).args([over, &mark]);
+        let mut job = match Helper::start(&mut command) {
+            Ok(job) => job,
+            Err(why) => return crate::skip::skip(&format!("no mount namespace: {}", why.trim())),
+        };
+        let used = |mount: &str| {
+            daemon.page().get("memwarden_tmpfs_used_bytes", &[("workload", "marked"), ("mount", mount)])
+        };
+        wait_for("both tmpfs", SOON, || {
+            (used("/dev/shm") == Some(0.0) && used("/mnt") == Some(0.0)).then_some(())
+        });
+        job.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        wait_for("the other tmpfs", SOON, || (used("/mnt") == Some(1_048_576.0)).then_some(()));
+        assert_eq!(used("/dev/shm"), None, "{over}");
+        assert_eq!(daemon.value("memwarden_source_up{source=\"tmpfs\"}"), Some(1.0));
+        drop((job, fuse));
+        wait_for("the end of the job", SOON, || used("/mnt").is_none().then_some(()));
+    }
+}
+
 /// SIGKILL does not end the read of a file that is not served.
 #[test]
 fn a_daemon_killed_while_reads_hang_releases_its_port_socket_and_folder() {
