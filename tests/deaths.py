@@ -285,7 +285,7 @@ class Trial:
             Death("rlimit-nofile", "process_limit", raised("held = [open('/dev/null') for _ in range(400)]"),
                   limits=[(resource.RLIMIT_NOFILE, 128)], says="open files (ulimit -n, 128)"),
             Death("rlimit-nproc", "process_limit", raised("import resource; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)); os.fork()"),
-                  user=PERSON, says="processes and threads (ulimit -u, 0)"),
+                  user=PERSON, says="processes and threads (ulimit -u"),
             Death("killed-by-root", "killed", "time.sleep(9)", act=by_other, says=" of root"),
             Death("killed-by-person", "killed", "time.sleep(9)", act=by_person, user=PERSON),
             Death("killed-no-log", "killed", "time.sleep(9)", "blind", act=by_other, says="(pid %d) of root" % os.getpid()),

@@ -10,6 +10,7 @@ use super::fetch::{self, Fetcher, LARGEST_NODE};
 use super::output::{Format, Output};
 use super::report::load;
 use crate::app::serve;
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::host::clock;
 use crate::host::sent_signals::SentSignals;
@@ -111,7 +112,7 @@ impl Args {
             std::thread::sleep(Duration::from_secs_f64(INTERVAL));
             frame = engine.tick(clock::now());
         }
-        let mut all = vec![user(), daemon()?];
+        let mut all = vec![user(), daemon(&config)?];
         all.extend(frame.sources.iter().map(|report| source(report, &config.paths.proc)));
         all.push(senders(&config.paths.sys));
         all.extend(shared_memory());
@@ -152,8 +153,9 @@ fn user() -> Examined {
     Examined::missing("user", found, "sudo memwarden doctor")
 }
 
-fn daemon() -> anyhow::Result<Examined> {
-    let fetcher = Fetcher::new(&fetch::local(), LARGEST_NODE, ANSWER_TIMEOUT)?;
+fn daemon(config: &Config) -> anyhow::Result<Examined> {
+    let url = config.web.socket.as_ref().map(|socket| format!("unix:{}", socket.display()));
+    let fetcher = Fetcher::new(&url.unwrap_or_else(fetch::local), LARGEST_NODE, ANSWER_TIMEOUT)?;
     let answer = fetch::runtime()?.block_on(fetcher.json::<serde_json::Value>("/api/v1/node"));
     Ok(match answer {
         Ok(_) => Examined::good("memwarden serve", "answers"),
@@ -188,7 +190,7 @@ fn source(report: &SourceReport, proc: &Path) -> Examined {
 fn senders(sys: &Path) -> Examined {
     const WHAT: &str = "senders of signals";
     match SentSignals::open(sys) {
-        Ok(_) => Examined::good(WHAT, "read"),
+        Ok(_) => Examined::good(WHAT, "read here; for the service see memwarden_host_signal_senders_known"),
         Err(error) => {
             let is_absent = error.kind() == std::io::ErrorKind::NotFound;
             let perf =

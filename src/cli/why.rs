@@ -1,11 +1,13 @@
 //! `memwarden why`: how processes ended on this node, and why.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::fetch::{self, Fetcher};
 use super::out;
 use super::output::{Format, Output};
+use crate::host::clock;
 use crate::model::ends::{End, ShownEnds};
 use crate::node_view::ends::{remarks, sentence};
 use crate::report::ends_text;
@@ -59,10 +61,10 @@ impl Args {
             });
             Ok(shown)
         };
-        let mut shown = ask()?;
         if self.follow {
-            return self.follow_from(shown, ask);
+            return self.follow_on(ask);
         }
+        let mut shown = ask()?;
         if !self.all {
             shown.ends.truncate(1);
         }
@@ -73,43 +75,44 @@ impl Args {
         Ok(if self.all { ExitCode::SUCCESS } else { code(shown.ends.first()) })
     }
 
-    /// Prints the ends that come after those that are known; returns where standard output is closed.
-    fn follow_from(
-        &self,
-        mut known: ShownEnds,
-        ask: impl Fn() -> anyhow::Result<ShownEnds>,
-    ) -> anyhow::Result<ExitCode> {
+    /// Prints each end that comes from now on; returns where standard output is closed.
+    fn follow_on(&self, ask: impl Fn() -> anyhow::Result<ShownEnds>) -> anyhow::Result<ExitCode> {
+        let began = clock::now().unix().as_secs_f64();
+        // The number of an end can change when the daemon starts again.
+        let mut printed: HashSet<(u32, u64)> = HashSet::new();
         let mut is_reached = true;
         loop {
-            std::thread::sleep(FOLLOW_INTERVAL);
-            let shown = match ask() {
-                Ok(shown) => shown,
+            match ask() {
+                Ok(shown) => {
+                    is_reached = true;
+                    for end in shown.ends.iter().rev().filter(|end| end.unix_seconds >= began) {
+                        if printed.insert((end.pid, end.unix_seconds.to_bits())) {
+                            self.follow_one(end, shown.schema_version)?;
+                        }
+                    }
+                }
                 // The daemon may be restarted; it keeps its ends.
                 Err(error) => {
                     if std::mem::take(&mut is_reached) {
                         out::complain(&error);
                     }
-                    continue;
-                }
-            };
-            is_reached = true;
-            // An end has the same number and time after a restart, unless the state was removed.
-            let is_new =
-                |end: &End| !known.ends.iter().any(|old| (old.number, old.pid) == (end.number, end.pid));
-            for end in shown.ends.iter().rev().filter(|end| is_new(end)) {
-                match self.output.format() {
-                    Format::Text => {
-                        let one = ShownEnds { ends: vec![end.clone()], schema_version: shown.schema_version };
-                        self.output.colored(&ends_text(&one, false, self.output.page()))?;
-                    }
-                    Format::Json => {
-                        let text = [vec![sentence(end)], remarks(end)].concat().join(" ");
-                        let line = serde_json::json!({ "text": text, "end": end });
-                        self.output.json(&format!("{line}\n"))?;
-                    }
                 }
             }
-            known = shown;
+            std::thread::sleep(FOLLOW_INTERVAL);
+        }
+    }
+
+    fn follow_one(&self, end: &End, schema_version: u32) -> anyhow::Result<()> {
+        match self.output.format() {
+            Format::Text => {
+                let one = ShownEnds { ends: vec![end.clone()], schema_version };
+                self.output.colored(&ends_text(&one, false, self.output.page()))
+            }
+            Format::Json => {
+                let text = [vec![sentence(end)], remarks(end)].concat().join(" ");
+                let line = serde_json::json!({ "text": text, "end": end });
+                self.output.json(&format!("{line}\n"))
+            }
         }
     }
 }

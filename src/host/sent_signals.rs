@@ -20,12 +20,16 @@ use super::{clock, fs, perf};
 
 /// Where the description of the tracepoint is, below the root of `/sys`.
 const FORMAT: [&str; 2] = ["kernel/tracing", "kernel/debug/tracing"];
-/// SIGHUP, SIGINT, SIGKILL and SIGTERM, with which people, launchers, schedulers and guards of memory end processes.
-const WANTED: &CStr = c"sig==1||sig==2||sig==9||sig==15";
+/// SIGHUP, SIGINT, SIGKILL and SIGTERM, with which people, launchers, schedulers and guards of memory end processes; without those
+/// that the kernel does not deliver (`TRACE_SIGNAL_DELIVERED` is 0), such as the ones to a process that has been killed.
+const WANTED: &CStr = c"result==0&&(sig==1||sig==2||sig==9||sig==15)";
 /// `SI_KERNEL` (asm-generic/siginfo.h), the code of a signal that no process sent.
 const BY_KERNEL: i32 = 0x80;
-/// The ring of each CPU has 2^0 pages: some fifty signals between two reads.
-const PAGES_EXPONENT: u8 = 0;
+/// `SI_USER`, `SI_QUEUE` and `SI_TKILL`: the running process sent it. Others come from timers and interrupts, during which any
+/// process may run.
+const BY_PROCESS: [i32; 3] = [0, -1, -6];
+/// The ring of each CPU has 2^2 pages: some two hundred signals between two reads.
+const PAGES_EXPONENT: u8 = 2;
 /// Most signals of a CPU that one call passes on: others go on to send some meanwhile.
 const MOST: usize = 1000;
 
@@ -94,18 +98,20 @@ impl SentSignals {
         Ok(Self { format, cpus })
     }
 
-    /// Passes on the signals that were sent since the last call, those of each CPU in their order, and returns whether some were lost.
-    pub fn drain(&mut self, mut each: impl FnMut(SentSignal)) -> bool {
-        let mut has_lost = false;
+    /// Passes on the signals that were sent since the last call, in their order, and returns whether some were lost.
+    pub fn drain(&mut self, each: impl FnMut(SentSignal)) -> bool {
+        let (mut has_lost, mut all) = (false, Vec::new());
         for (_, sampler) in &self.cpus {
             for (_, record) in sampler.iter().into_iter().flatten().take(MOST) {
                 match record {
-                    Record::Sample(sample) => sent(&sample, self.format).into_iter().for_each(&mut each),
+                    Record::Sample(sample) => all.extend(sent(&sample, self.format)),
                     Record::LostRecords(_) => has_lost = true,
                     _ => {}
                 }
             }
         }
+        all.sort_by_key(|sent| sent.at);
+        all.into_iter().for_each(each);
         has_lost
     }
 }
@@ -113,11 +119,15 @@ impl SentSignals {
 fn sent(sample: &Sample, format: Format) -> Option<SentSignal> {
     let raw = sample.raw.as_deref()?;
     let word = |at: usize| Some(i32::from_ne_bytes(raw.get(at..at + 4)?.try_into().ok()?));
-    let sender = sample.record_id.task.as_ref()?.pid;
+    let sender = match word(format.code)? {
+        BY_KERNEL => None,
+        code if BY_PROCESS.contains(&code) => Some(sample.record_id.task.as_ref()?.pid),
+        _ => return None,
+    };
     Some(SentSignal {
         target: word(format.target)?.try_into().ok()?,
         signal: word(format.signal)?,
-        sender: (word(format.code)? != BY_KERNEL).then_some(sender),
+        sender,
         at: clock::after_boot(Duration::from_nanos(sample.record_id.time?)),
     })
 }

@@ -54,7 +54,7 @@ pub struct Facts {
     /// Threads that ended since the last tick, by the `exits` source, in their order; without processes that were not running
     /// in the previous tick.
     pub exited: Vec<ExitedProcess>,
-    /// Signals that end processes, by the `exits` source, those of each CPU in their order; without those to processes that were
+    /// Signals that end processes, by the `exits` source, in their order; without those to processes that were
     /// running neither in this tick nor in the previous one.
     pub received_signals: Vec<ReceivedSignal>,
     /// The ranks that the launchers of jobs have started, by the `workload` source; sorted by process.

@@ -16,10 +16,10 @@ pub fn sentence(end: &End) -> String {
     format!("{} {}.", who(end), how(end))
 }
 
-/// The same for everybody: without the exception and the sender of a signal, which only the user of the process may know.
+/// The same for everybody: only the user of the process may know its exception, its limits, and who sent it a signal.
 pub fn public_sentence(end: &End) -> String {
     let mut end = End { curve: Vec::new(), ..end.clone() };
-    end.evidence.retain(|seen| !matches!(seen, EndEvidence::Exception { .. } | EndEvidence::SentBy(_)));
+    end.evidence.retain(|seen| matches!(seen, EndEvidence::Status(_) | EndEvidence::Xid { .. }));
     sentence(&end)
 }
 
@@ -104,7 +104,7 @@ fn how(end: &End) -> String {
         EndCause::Killed => {
             let by =
                 exit_status(end).map_or_else(String::new, |status| format!(" by {}", status_words(status)));
-            format!("was ended{by}, {certainty}sent by {}", sender(end))
+            format!("was ended{by}, {certainty}sent {}", sender(end))
         }
         EndCause::Failed => format!("failed{}", status(end)),
         EndCause::Finished => "finished".to_owned(),
@@ -126,7 +126,7 @@ fn limit_words(limit: ProcessLimit, value: Option<u64>) -> String {
         ProcessLimit::Data => ("private memory", "-d", true),
         ProcessLimit::LockedMemory => ("locked memory", "-l", true),
         ProcessLimit::OpenFiles => ("open files", "-n", false),
-        ProcessLimit::Processes => ("processes and threads", "-u", false),
+        ProcessLimit::Processes => ("processes and threads", "-u, or pids.max of its cgroup", false),
     };
     let value = value.map_or_else(String::new, |value| {
         format!(", {}", if is_bytes { format::bytes(real(value)) } else { format::whole(real(value)) })
@@ -147,20 +147,23 @@ fn xid(end: &End) -> String {
 }
 
 fn sender(end: &End) -> String {
+    // SIGHUP and SIGINT.
+    let is_of_terminal = exit_status(end).and_then(ExitStatus::signal).is_some_and(|signal| signal <= 2);
     let known = end.evidence.iter().find_map(|seen| match seen {
-        EndEvidence::SentBy(sender) if sender.pid == end.pid => Some("itself".to_owned()),
-        EndEvidence::SentBy(sender) => Some(sender_words(sender)),
-        EndEvidence::SentByKernel => Some("the kernel".to_owned()),
+        EndEvidence::SentBy(sender) if sender.pid == end.pid => Some("by itself".to_owned()),
+        EndEvidence::SentBy(sender) => Some(format!("by {}", sender_words(sender))),
+        EndEvidence::SentByKernel if is_of_terminal => Some("from its terminal".to_owned()),
+        EndEvidence::SentByKernel => Some("by the kernel".to_owned()),
         _ => None,
     });
-    known.unwrap_or_else(|| "another program or a person".to_owned())
+    known.unwrap_or_else(|| "by another program or a person".to_owned())
 }
 
 fn sender_words(sender: &Sender) -> String {
     match sender.user_id {
         Some(0) => format!("{} (pid {}) of root", escaped(sender.comm.as_str()), sender.pid),
         Some(user) => format!("{} (pid {}) of user {user}", escaped(sender.comm.as_str()), sender.pid),
-        None => format!("a process that has ended (pid {})", sender.pid),
+        None => format!("a process that was not seen running (pid {})", sender.pid),
     }
 }
 
@@ -346,7 +349,7 @@ mod tests {
         let by_itself = EndEvidence::SentBy(Sender { pid: 7, comm: "sh".into(), user_id: Some(1000) });
         for (sender, words) in [
             (by_earlyoom, "earlyoom (pid 812) of root"),
-            (by_nobody, "a process that has ended (pid 9)"),
+            (by_nobody, "a process that was not seen running (pid 9)"),
             (by_itself, "itself"),
             (EndEvidence::SentByKernel, "the kernel"),
         ] {
@@ -355,6 +358,21 @@ mod tests {
                 format!("{who} was ended by SIGKILL, sent by {words}.")
             );
         }
+        assert_eq!(
+            told(
+                EndCause::Killed,
+                0.9,
+                vec![EndEvidence::Status(ExitStatus::Signal(2)), EndEvidence::SentByKernel]
+            ),
+            format!("{who} was ended by SIGINT, sent from its terminal.")
+        );
+        let limit = EndEvidence::Limit { limit: ProcessLimit::OpenFiles, value: Some(173) };
+        let limited =
+            End { cause: EndCause::ProcessLimit, probability: 0.9, evidence: vec![limit], ..End::default() };
+        assert!(
+            sentence(&limited).ends_with("because its limit of open files (ulimit -n, 173) was reached.")
+        );
+        assert!(public_sentence(&limited).ends_with("because an allocation on the host was refused."));
         let secret = End {
             cause: EndCause::Killed,
             evidence: vec![EndEvidence::SentBy(Sender { pid: 9, comm: "mine".into(), user_id: Some(1) })],

@@ -186,10 +186,12 @@ fn the_end_of_a_pod_becomes_an_event() {
         let end = json!({ "workload": workload, "cause": "cgroup_limit", "unix_seconds": 1_795_707_748.8 });
         json!({ "text": "It was killed.", "end": end })
     };
-    let ends = format!("{}\n{}\n", end("slurm-17"), end("team-a/train-0"));
+    // One that is spelled like a pod and is none.
+    let ends = format!("{}\n{}\n{}\n", end("slurm-17"), end("team-a/gone"), end("team-a/train-0"));
     std::fs::write(folder.path().join("ends"), ends).unwrap();
     let cat = format!("cat {:?}", folder.path().join("ends"));
-    for (name, script) in [("memwarden", &*cat), ("kubectl", "echo \"$@\" >&2; cat")] {
+    let kubectl = "echo \"$*\" >&2; case \"$*\" in *' gone '*) exit 1;; get*) printf 'uid-1';; *) cat;; esac";
+    for (name, script) in [("memwarden", &*cat), ("kubectl", kubectl)] {
         let path = folder.path().join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -197,10 +199,16 @@ fn the_end_of_a_pod_becomes_an_event() {
     let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hooks/pod-event");
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let done = program(hook).env("PATH", path).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&done.stderr), "create --filename=-\n");
+    let get = |pod| format!("get pod {pod} --namespace=team-a --output=jsonpath={{.metadata.uid}}\n");
+    let asked = [get("gone"), get("train-0"), "create --filename=-\n".to_owned()].concat();
+    assert_eq!(String::from_utf8_lossy(&done.stderr), asked);
     let event: Value = serde_json::from_slice(&done.stdout).unwrap();
     let pod = &event["involvedObject"];
-    assert_eq!((&pod["namespace"], &pod["name"]), (&"team-a".into(), &"train-0".into()), "{event}");
+    assert_eq!(
+        (&pod["namespace"], &pod["name"], &pod["uid"]),
+        (&"team-a".into(), &"train-0".into(), &"uid-1".into()),
+        "{event}"
+    );
     assert_eq!(
         (&event["reason"], &event["message"], &event["firstTimestamp"]),
         (&"CgroupLimit".into(), &"It was killed.".into(), &"2026-11-26T15:42:28Z".into())

@@ -8,7 +8,7 @@ import resource
 import sys
 from typing import Any, List, Optional
 
-from ._base import JSON, LONGEST_NAME, _short, _size
+from ._base import JSON, LONGEST_NAME, _now, _short, _size
 
 # Parts of the texts of errors that mean a failed allocation: of torch, JAX and the libraries of CUDA. Texts are not sent.
 _OF_DEVICE = ("out of memory", "RESOURCE_EXHAUSTED", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
@@ -17,10 +17,22 @@ _OF_HOST = ("DefaultCPUAllocator",)
 _READ = ("builtins", "torch", "jax", "jaxlib", "tensorflow")
 # Functions of the interpreter that start processes and threads: EAGAIN of these is a limit, and otherwise one of input and output.
 _STARTING = {"fork", "forkpty", "fork_exec", "_fork_exec", "start_new_thread", "_start_new_thread", "_start_joinable_thread"}
-# The limits of memory that few processes have, in the order in which they are named, and those of numbers.
-_OF_MEMORY = {"address_space": resource.RLIMIT_AS, "data": resource.RLIMIT_DATA}
-_COUNTS = {"open_files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
-_ULIMIT = {"address_space": "-v", "data": "-d", "locked_memory": "-l", "open_files": "-n", "processes": "-u"}
+# The limits of memory, with what /proc/self/status has of each: one of which less than half was used did not refuse anything that a
+# program allocates in small parts.
+_OF_MEMORY = {
+    "address_space": (resource.RLIMIT_AS, b"VmPeak"),
+    "data": (resource.RLIMIT_DATA, b"VmData"),
+    "locked_memory": (resource.RLIMIT_MEMLOCK, b"VmLck"),
+}
+_WORDS = {
+    "address_space": "virtual memory (ulimit -v%s)",
+    "data": "private memory (ulimit -d%s)",
+    "locked_memory": "locked memory (ulimit -l%s)",
+    "open_files": "open files (ulimit -n%s)",
+    "processes": "processes and threads (ulimit -u, or pids.max of its cgroup)%s",
+}
+# Seconds for which an allocation that failed on a device is the reason of the end.
+_LATELY = 60.0
 # Exceptions that were the causes of others are looked at up to here.
 _MOST_CAUSES = 8
 
@@ -51,7 +63,7 @@ def described(value: Optional[BaseException]) -> JSON:
             return dict({"reason": _name(each), "end": "out_of_memory", "resource": memory}, **_limit_of_memory(memory))
         count = _count(each)
         if count is not None:
-            return dict({"reason": _name(each), "end": "exception"}, **_limit(count, _COUNTS[count]))
+            return dict({"reason": _name(each), "end": "exception"}, **count)
     return {"reason": _name(value), "end": "interrupted" if isinstance(value, KeyboardInterrupt) else "exception"}
 
 
@@ -60,11 +72,11 @@ def sentence(ending: JSON, failure: Optional[JSON]) -> Optional[str]:
     None where it was neither memory nor a limit."""
     limit, value = ending.get("limit"), ending.get("limit_value")
     if limit is not None:
-        of = "" if value is None else " of %s" % (value if limit in _COUNTS else _size(value))
-        text = "the limit%s of %s (ulimit %s) was reached" % (of, limit.replace("_", " "), _ULIMIT[limit])
+        shown = "" if value is None else ", %s" % (_size(value) if limit in _OF_MEMORY else value)
+        text = "the limit of %s was reached" % (_WORDS[limit] % shown)
     elif ending["end"] != "out_of_memory":
         return None
-    elif ending["resource"] == "device" and failure is not None:
+    elif ending["resource"] == "device" and failure is not None and _now() - failure["t"] <= _LATELY:
         asked = "an allocation of %s on GPU %s failed" % (_size(failure["requested"]), failure["device"])
         held = ["%s %s by this process" % (_size(failure[key]), key) for key in ("allocated", "reserved") if key in failure]
         text = "%s: %s" % (asked, ", ".join([*held, "%s of %s free" % (_size(failure["free"]), _size(failure["total"]))]))
@@ -102,45 +114,38 @@ def _memory(value: BaseException) -> Optional[str]:
     return None
 
 
-def _count(value: BaseException) -> Optional[str]:
-    """The limit of a number that this exception says was reached; None for another exception."""
+def _count(value: BaseException) -> Optional[JSON]:
+    """The keys of the limit of a number that this exception says was reached; None for another exception."""
     if type(value) is OSError and value.errno == errno.EMFILE:
-        return "open_files"
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return {"limit": "open_files"} if most == resource.RLIM_INFINITY else {"limit": "open_files", "limit_value": most}
     if not isinstance(value, BlockingIOError) and not (type(value) is RuntimeError and value.args == ("can't start new thread",)):
         return None
     trace = value.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return "processes" if trace is not None and _STARTING.intersection(trace.tb_frame.f_code.co_names) else None
+    # Which of two limits it was is not known: that of the user, or that of the cgroup.
+    return {"limit": "processes"} if trace is not None and _STARTING.intersection(trace.tb_frame.f_code.co_names) else None
 
 
 def _limit_of_memory(memory: str) -> JSON:
-    """The limit of the process that refused the memory; empty where it has none that explains it."""
+    """The keys of the limit of the process that refused memory of the host: of those of which at least half was used, the one that
+    was used most; empty where there is none."""
     if memory != "host":
         return {}
-    for name, number in _OF_MEMORY.items():
-        found = _limit(name, number)
-        if "limit_value" in found:
-            return found
-    # Almost every process has this one.
-    found = _limit("locked_memory", resource.RLIMIT_MEMLOCK)
-    return found if 2 * _locked() >= found.get("limit_value", sys.maxsize) else {}
-
-
-def _limit(name: str, number: int) -> JSON:
-    """The limit, with its value in bytes or as a number where it is finite."""
-    value = resource.getrlimit(number)[0]
-    return {"limit": name} if value == resource.RLIM_INFINITY else {"limit": name, "limit_value": value}
-
-
-def _locked() -> int:
-    """Bytes of locked memory; 0 where they cannot be read."""
     try:
         with open("/proc/self/status", "rb") as status:
-            found = re.search(rb"^VmLck:\s*(\d+) kB$", status.read(), re.MULTILINE)
+            text = status.read()
     except OSError:
-        return 0
-    return int(found.group(1)) * 1024 if found else 0
+        return {}
+    shares = []
+    for name, (number, line) in _OF_MEMORY.items():
+        most = resource.getrlimit(number)[0]
+        found = re.search(rb"^%s:\s*(\d+) kB$" % line, text, re.MULTILINE)
+        used = int(found.group(1)) * 1024 if found else 0
+        if most != resource.RLIM_INFINITY and used > 0 and 2 * used >= most:
+            shares.append((used / max(most, 1), name, most))
+    return {"limit": max(shares)[1], "limit_value": max(shares)[2]} if shares else {}
 
 
 def _name(value: BaseException) -> str:

@@ -61,6 +61,8 @@ pub(super) struct Case {
     pub(super) unseen_kill: Option<KillScope>,
     /// The cgroup whose counter of OOM kills rose, and whether it is that of the process and not one above it.
     pub(super) counted_kill: Option<(Label, bool)>,
+    /// Whether the OOM kills of its own cgroup are counted.
+    pub(super) counts_kills: bool,
     /// Who sent the signal of its status: absent if that is not known, and for the kernel `Some(None)`.
     pub(super) sender: Option<Option<Sender>>,
     /// Whether OOM kills would be known from the kernel log.
@@ -222,7 +224,7 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         return (cause, probability, Some(EndEvidence::Allocation(*allocation)));
     }
     if let Some((limit, value)) = case.limit.filter(|_| is_own_end) {
-        return (EndCause::ProcessLimit, 0.9, Some(EndEvidence::Limit { limit, value }));
+        return (EndCause::ProcessLimit, 0.8, Some(EndEvidence::Limit { limit, value }));
     }
     match case.lacked.filter(|_| is_own_end) {
         Some(Medium::Device) => return (EndCause::GpuMemory, 0.8, None),
@@ -300,9 +302,8 @@ fn by_sigkill(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
     match &case.sender {
         Some(Some(_)) => (EndCause::Killed, 0.99, None),
         _ if case.sees_kernel_log => (EndCause::Killed, 0.9, None),
-        // The kernel also kills what is left of a pid namespace that ends.
-        Some(None) => exhausted(case, 0.9).unwrap_or((EndCause::Killed, 0.5, None)),
-        None => exhausted(case, 0.7).unwrap_or((EndCause::Killed, 0.5, None)),
+        // The kernel also kills for a limit of CPU time, and what is left of a pid namespace that ends.
+        _ => exhausted(case, 0.7).unwrap_or((EndCause::Killed, 0.5, None)),
     }
 }
 
@@ -315,7 +316,8 @@ fn without_status(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
 /// What the levels of memory before the end suggest.
 fn exhausted(case: &Case, probability: f64) -> Option<(EndCause, f64, Option<EndEvidence>)> {
     let is_full = |level: &Option<Level>| level.as_ref().is_some_and(|level| level.share() >= EXHAUSTED);
-    if is_full(&case.cgroup) {
+    // A kill for the limit would have been counted.
+    if is_full(&case.cgroup) && !case.counts_kills {
         return Some((EndCause::CgroupLimit, probability, None));
     }
     is_full(&case.host).then_some((EndCause::HostMemory, probability, None))
@@ -431,7 +433,8 @@ mod tests {
         assert!(found.evidence.contains(&EndEvidence::SentBy(sender)), "{found:?}");
         assert!(!found.evidence.contains(&EndEvidence::NoKernelLog), "{found:?}");
         let by_kernel = Case { sender: Some(None), counted_kill: None, ..full };
-        check(&by_kernel, EndCause::CgroupLimit, 0.9);
+        check(&by_kernel, EndCause::CgroupLimit, 0.7);
+        check(&Case { counts_kills: true, ..by_kernel.clone() }, EndCause::Killed, 0.5);
         check(&Case { cgroup: None, ..by_kernel }, EndCause::Killed, 0.5);
     }
 
@@ -501,7 +504,7 @@ mod tests {
             exception: "OSError".into(),
             ..code(1)
         };
-        check(&limited, EndCause::ProcessLimit, 0.9);
+        check(&limited, EndCause::ProcessLimit, 0.8);
         check(&Case { status: Some(ExitStatus::Signal(SIGKILL)), ..limited }, EndCause::Killed, 0.9);
         check(&lacked(Medium::Device, "torch.OutOfMemoryError"), EndCause::GpuMemory, 0.8);
         let xid = |number, case| Case { xid: Some(("0".into(), number)), ..case };

@@ -205,31 +205,41 @@ impl Episode {
             curve: curve.collect(),
         }
     }
-}
 
-/// Whether an end is stated: that of a workload or of a rank, and of another process if a signal ended it that programs do not
-/// send to their own helpers, or if it held much memory.
-pub(super) fn is_notable(member: &Member, found: &Classified, is_whole: bool) -> bool {
-    /// SIGHUP, SIGINT, SIGPIPE and SIGTERM.
-    const ORDINARY: [i32; 4] = [1, 2, 13, 15];
-    let by_signal = found.evidence.iter().any(|seen| match seen {
-        EndEvidence::Status(ExitStatus::Signal(signal)) => !ORDINARY.contains(signal),
-        EndEvidence::KernelLog { .. } => true,
-        _ => false,
-    });
-    is_whole
-        || member.rank.is_some()
-        || by_signal
-        || (member.rss >= LARGE && found.cause != EndCause::Finished)
-}
+    /// Whether the program of which it was a part sent it the signal that ended it.
+    fn is_ended_by_own(&self, member: &Member, found: &Classified) -> bool {
+        let senders = found.evidence.iter().filter_map(|seen| match seen {
+            EndEvidence::SentBy(sender) => Some(sender.pid),
+            _ => None,
+        });
+        let mut others = senders.filter(|pid| *pid != member.key.pid);
+        others.any(|pid| pid == member.parent || self.members.iter().any(|own| own.key.pid == pid))
+    }
 
-/// Whether it did not end by a signal with which launchers end the others.
-pub(super) fn is_first(found: &Classified) -> bool {
-    let is_kill =
-        |seen: &EndEvidence| matches!(seen, EndEvidence::Status(status) if status.signal() == Some(9));
-    match found.cause {
-        EndCause::Finished | EndCause::Unknown => false,
-        EndCause::Killed => found.evidence.iter().any(is_kill),
-        _ => true,
+    /// Whether an end is stated: that of a workload or of a rank, and of another process if a signal ended it that programs do not
+    /// send to their own helpers, or if it held much memory.
+    pub(super) fn is_notable(&self, member: &Member, found: &Classified, is_whole: bool) -> bool {
+        /// SIGHUP, SIGINT, SIGPIPE and SIGTERM.
+        const ORDINARY: [i32; 4] = [1, 2, 13, 15];
+        let by_signal = found.evidence.iter().any(|seen| match seen {
+            EndEvidence::Status(ExitStatus::Signal(signal)) => !ORDINARY.contains(signal),
+            EndEvidence::KernelLog { .. } => true,
+            _ => false,
+        });
+        is_whole
+            || member.rank.is_some()
+            || (by_signal && !self.is_ended_by_own(member, found))
+            || (member.rss >= LARGE && found.cause != EndCause::Finished)
+    }
+
+    /// Whether it did not end by a signal with which launchers end the others.
+    pub(super) fn is_first(&self, member: &Member, found: &Classified) -> bool {
+        let is_kill =
+            |seen: &EndEvidence| matches!(seen, EndEvidence::Status(status) if status.signal() == Some(9));
+        match found.cause {
+            EndCause::Finished | EndCause::Unknown => false,
+            EndCause::Killed => found.evidence.iter().any(is_kill) && !self.is_ended_by_own(member, found),
+            _ => true,
+        }
     }
 }

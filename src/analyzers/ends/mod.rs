@@ -35,7 +35,7 @@ use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, ProcessLimit, Retry};
 use crate::model::facts::{Facts, ProcessRow, ProcessTable};
 use crate::model::fit::{ByeEnd, Medium};
-use crate::model::ids::WorkloadKey;
+use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::printable::escaped;
 use crate::model::time::Timestamp;
@@ -56,6 +56,8 @@ pub static REGISTRATION: Registration = Registration {
 const MOST: usize = 256;
 /// How long a launcher may wait for its other processes after the end that it fails for: torchrun gives them 30 s.
 const LAUNCHER_END: Duration = Duration::from_secs(60);
+/// Most of them in a workload.
+const MOST_LAUNCHERS: usize = 16;
 /// Most users with counters of their own.
 const MOST_USERS: usize = 64;
 
@@ -64,8 +66,8 @@ struct Ends {
     workloads: HashMap<WorkloadKey, Observed>,
     recent: Recent,
     episodes: BTreeMap<WorkloadKey, Episode>,
-    /// The number of the last end of a child of a process, by the workload and the pid of that process, and when it was stated.
-    launchers: HashMap<(WorkloadKey, u32), (u64, Timestamp)>,
+    /// The processes of each workload of which a child ended, with the number of that end and when it was stated.
+    launchers: HashMap<WorkloadKey, Vec<(ProcessKey, u64, Timestamp)>>,
     ends: Arc<[Arc<End>]>,
     /// The number of the last end.
     last: u64,
@@ -117,6 +119,9 @@ impl Analyzer for Ends {
         }
         let before = ends.iter().map(|end| end.number).max().unwrap_or(0);
         self.last = self.last.saturating_add(before);
+        for (_, number, _) in self.launchers.values_mut().flatten() {
+            *number = number.saturating_add(before);
+        }
         ends.extend(
             self.ends.iter().map(|end| End { number: end.number.saturating_add(before), ..End::clone(end) }),
         );
@@ -216,18 +221,24 @@ impl Ends {
             // A helper that failed, or was ended, does not explain the end of a program that succeeded nevertheless.
             let is_notable = |(member, found, _): &(&Member, Classified, Option<u64>)| {
                 let is_whole = is_whole && !finished.contains(&member.parent);
-                episode::is_notable(member, found, is_whole)
+                episode.is_notable(member, found, is_whole)
             };
             // A launcher fails because a process of it did.
             let launchers: HashSet<u32> = explained
                 .iter()
-                .filter(|(_, found, _)| episode::is_first(found))
+                .filter(|(member, found, _)| episode.is_first(member, found))
                 .map(|(member, ..)| member.parent)
                 .collect();
-            self.launchers.retain(|_, (_, at)| now.since(*at) <= LAUNCHER_END);
+            self.launchers.retain(|_, own| {
+                own.retain(|(_, _, at)| now.since(*at) <= LAUNCHER_END);
+                !own.is_empty()
+            });
             let later = explained.iter().find_map(|(member, found, _)| {
-                let (number, _) = self.launchers.get(&(key.clone(), member.key.pid))?;
-                (has_exited_with_failure(found) && member.rank.is_none()).then_some((*number, *member))
+                let mut own = self.launchers.get(&key).into_iter().flatten();
+                let (_, number, _) = own.find(|(launcher, ..)| *launcher == member.key)?;
+                let is_kept = self.ends.iter().any(|end| end.number == *number);
+                (is_kept && has_exited_with_failure(found) && member.rank.is_none())
+                    .then_some((*number, *member))
             });
             let strongest = explained.into_iter().filter(is_notable).max_by(|one, other| {
                 let order = |(member, found, _): &(&Member, Classified, Option<u64>)| {
@@ -235,7 +246,7 @@ impl Ends {
                         && launchers.contains(&member.key.pid)
                         && member.rank.is_none();
                     let strength = if is_launcher { 0 } else { strength(found) };
-                    (strength, episode::is_first(found), member.rank.is_some(), member.rss)
+                    (strength, episode.is_first(member, found), member.rank.is_some(), member.rss)
                 };
                 order(one).cmp(&order(other))
             });
@@ -244,12 +255,12 @@ impl Ends {
             {
                 let (above, count) = (episode.parent_of(launcher), episode.count());
                 self.extend(number, count, is_whole);
-                self.remember_launcher((key, above), number, now);
+                self.remember_launcher(key, table.get(above), number, now);
                 continue;
             }
             let Some((member, found, step)) = strongest else { continue };
             self.last = self.last.saturating_add(1);
-            let parent = episode.parent_of(member);
+            let parent = episode.is_first(member, &found).then(|| episode.parent_of(member));
             let end = episode.end(self.last, (member, found, step), observed, is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
@@ -259,16 +270,25 @@ impl Ends {
                 .zip(counts)
                 .filter(|(cause, _)| **cause == end.cause)
                 .for_each(|(_, count)| *count += 1);
-            if end.is_abnormal() {
-                self.remember_launcher((key, parent), end.number, now);
+            if let Some(parent) = parent {
+                self.remember_launcher(key, table.get(parent), end.number, now);
             }
             self.keep(end);
         }
     }
 
-    fn remember_launcher(&mut self, launcher: (WorkloadKey, u32), number: u64, now: Timestamp) {
-        if self.launchers.len() < MOST {
-            self.launchers.insert(launcher, (number, now));
+    fn remember_launcher(
+        &mut self,
+        workload: WorkloadKey,
+        launcher: Option<&ProcessRow>,
+        number: u64,
+        now: Timestamp,
+    ) {
+        let Some(launcher) = launcher else { return };
+        let own = self.launchers.entry(workload).or_default();
+        own.retain(|(key, ..)| *key != launcher.key);
+        if own.len() < MOST_LAUNCHERS {
+            own.push((launcher.key, number, now));
         }
     }
 
@@ -422,6 +442,7 @@ fn case(
         status,
         sender: status.and_then(|status| recent.sender_of(member.key, status)),
         counted_kill: recent.counted_kill(&group),
+        counts_kills: recent.counts_kills_of(&group),
         sees_kernel_log: observed::is_ok(view, "kmsg"),
         is_signalled: recent.is_signalled(member.key),
         will_not_fit: episode.will_not_fit(member.key.pid),

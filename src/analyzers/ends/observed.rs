@@ -27,6 +27,7 @@ const KEPT: f64 = 10.0;
 const SIGNALLED: f64 = 600.0;
 /// Seconds before the end of a process in which an XID is the reason of it.
 const XID: f64 = 30.0;
+const SIGKILL: i32 = 9;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
 /// Most reads of tmpfs that are kept.
@@ -157,9 +158,12 @@ impl Recent {
                 self.statuses.insert(exited.process, (ExitStatus::of_wait(exited.status), now));
             }
         }
-        self.signals.retain(|_, (_, at)| *at >= self.oldest);
+        // A process that is asked to end may take minutes to save, and then ends by the same signal, sent by itself.
+        self.signals.retain(|(_, signal), (_, at)| {
+            *at >= self.oldest || (*signal != SIGKILL && now - *at <= SIGNALLED)
+        });
         for received in &facts.received_signals {
-            if self.signals.len() < MOST_STATUSES {
+            if self.signals.len() < MOST_STATUSES || self.ranks.contains_key(&received.process) {
                 let own = self.signals.entry((received.process, received.signal));
                 own.or_insert_with(|| (received.sender.clone(), now));
             }
@@ -300,6 +304,11 @@ impl Recent {
     /// The kill of a process of this cgroup that no tick has seen.
     pub(super) fn unseen_kill(&self, group: &Label) -> Option<KillScope> {
         self.unseen_kills.get(group).map(|(scope, _)| scope.clone())
+    }
+
+    /// Whether OOM kills of the cgroup are counted.
+    pub(super) fn counts_kills_of(&self, group: &Label) -> bool {
+        self.counters.contains_key(group)
     }
 
     /// The cgroup of `group`, or the nearest one above with a counter of OOM kills, if that rose in the last seconds; and

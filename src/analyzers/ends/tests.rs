@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::ends::{EndEvidence, ExitStatus, Retry};
+use crate::model::ends::{EndEvidence, ExitStatus, Retry, Sender};
 use crate::model::facts::{
-    Before, ExitedProcess, Membership, OomVictim, ReportedRank, Tmpfs, TmpfsTable, WorkloadNames,
+    Before, ExitedProcess, Membership, OomVictim, ReceivedSignal, ReportedRank, Tmpfs, TmpfsTable,
+    WorkloadNames,
 };
 use crate::model::frame::SourceReport;
 use crate::model::ids::ProcessKey;
@@ -582,4 +583,55 @@ fn a_launcher_that_fails_later_because_of_its_rank_extends_the_end_of_that() {
         let ends = node.end(&[10], |batch| exit(batch, 10, status));
         assert_eq!((ends.len(), ends[1].pid), (2, 10), "{status} {ticks}: {ends:?}");
     }
+}
+
+#[test]
+fn what_a_program_ends_of_its_own_explains_nothing() {
+    let by = |pid: u32| Some(Sender { pid, comm: "python3".into(), user_id: Some(1000) });
+    let killed = |batch: &mut Batch, pid: u32, sender: u32| {
+        exit(batch, pid, 9);
+        let (process, sender) = (Node::key(pid), by(sender));
+        batch.facts.received_signals.push(ReceivedSignal { process, signal: 9, sender });
+    };
+    // Its helper some seconds before it fails, and together with it.
+    for pause in [10, 0] {
+        let mut node = Node::new(&[(10, "train", None), (11, "train", None)]);
+        node.parents = [(11, 10)].into();
+        node.tick(|_| {});
+        node.running.retain(|(pid, ..)| *pid != 11);
+        node.tick(|batch| killed(batch, 11, 10));
+        (0..pause).for_each(|_| {
+            node.tick(|_| {});
+        });
+        let ends = node.end(&[10], |batch| exit(batch, 10, 3 << 8));
+        assert_eq!((ends.len(), ends[0].pid, ends[0].cause), (1, 10, EndCause::Failed), "{pause}: {ends:?}");
+    }
+    // Another program did: it explains the failure.
+    let mut node = Node::new(&[(10, "train", None), (11, "train", None), (12, "other", None)]);
+    node.parents = [(11, 10)].into();
+    node.tick(|_| {});
+    let ends = node.end(&[10, 11], |batch| {
+        killed(batch, 11, 12);
+        exit(batch, 10, 3 << 8);
+    });
+    assert_eq!((ends.len(), ends[0].pid, ends[0].cause), (1, 11, EndCause::Killed), "{ends:?}");
+}
+
+#[test]
+fn the_first_request_to_end_is_remembered_while_a_job_saves() {
+    let mut node = Node::new(&[(10, "train", Some("0"))]);
+    let asked = |batch: &mut Batch, pid: u32| {
+        let sender = Some(Sender { pid, comm: "slurmstepd".into(), user_id: Some(0) });
+        batch.facts.received_signals.push(ReceivedSignal { process: Node::key(10), signal: 15, sender });
+    };
+    node.tick(|batch| asked(batch, 99));
+    (0..60).for_each(|_| {
+        node.tick(|_| {});
+    });
+    let ends = node.end(&[10], |batch| {
+        asked(batch, 10);
+        exit(batch, 10, 15);
+    });
+    let sent_by = |pid| EndEvidence::SentBy(Sender { pid, comm: "slurmstepd".into(), user_id: Some(0) });
+    assert!(ends[0].evidence.contains(&sent_by(99)), "{ends:?}");
 }

@@ -257,3 +257,24 @@ fn growth_outside_of_the_allocator_is_a_leak_of_its_own() {
         "not of the same instant"
     );
 }
+
+#[test]
+fn the_first_seconds_of_a_program_are_no_leak_however_often_it_is_sampled() {
+    let mut analyzer = build(&leak::REGISTRATION);
+    let mut first_leak = None;
+    // Five samples a second, as of `memwarden run`.
+    for tick in 0_u32..600 {
+        let mut batch = Batch::new();
+        let (name, at) = ([Label::from("train")], std::time::Duration::from_millis(200) * tick);
+        let used = GIB + f64::from(tick) * GIB / 512.0 + noise(tick) * GIB / 1024.0;
+        bytes(&mut batch, &workload::metrics::RSS, &name, used);
+        bytes(&mut batch, &workload::metrics::ANON, &name, used);
+        bytes(&mut batch, &workload::metrics::SHMEM, &name, 0.0);
+        let mut analysis = Analysis::default();
+        let view = View::new(batch.families()).with_facts(&batch.facts);
+        analyzer.analyze(&view, Timestamp::new(at, at), &mut analysis);
+        let leaks = value(&analysis, "memwarden_leak_state", &["workload", "train", "leaking"]) == Some(1.0);
+        first_leak = first_leak.or(leaks.then_some(at.as_secs()));
+    }
+    assert!(first_leak.is_some_and(|seconds| (45..60).contains(&seconds)), "{first_leak:?}");
+}

@@ -19,7 +19,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::units::Count;
+use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
 
 /// The source of exit statuses.
@@ -100,6 +100,7 @@ impl Source for Exits {
             out.put(&metrics::EXITS, &[how.into()], Count(count));
         }
         out.put(&metrics::OVERRUNS, &[], Count(*overruns));
+        out.put(&metrics::SENDERS, &[], Flag(signals.is_some()));
         Ok(())
     }
 }
