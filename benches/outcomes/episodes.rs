@@ -203,7 +203,8 @@ impl Tally {
         let of = |percent: usize| lost.get((lost.len() * percent / 100).min(lost.len().saturating_sub(1)));
         let seconds = |percent| of(percent).map_or("–".to_owned(), |lost| format!("{lost:.0}"));
         let Self { jobs, saved, to_the_kernel, unsaved, needless, bystanders, edge, .. } = self;
-        let hours = [lost.iter().sum::<f64>(), f64::from(*edge)].map(|seconds| seconds / 3_600.0);
+        let hours = [lost.iter().fold(0.0, |all, lost| all + lost), f64::from(*edge)]
+            .map(|seconds| seconds / 3_600.0);
         format!(
             "{jobs} | {saved} | {to_the_kernel} | {unsaved} | {needless} | {bystanders} | {} | {} | {:.1} | {:.1}",
             seconds(50),
