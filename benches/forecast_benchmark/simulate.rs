@@ -33,7 +33,7 @@ impl Chance {
     }
 
     /// Uniform on a logarithmic scale.
-    fn scale(&mut self, from: f64, to: f64) -> f64 {
+    pub(crate) fn scale(&mut self, from: f64, to: f64) -> f64 {
         self.uniform(from.ln(), to.ln()).exp()
     }
 
@@ -45,7 +45,7 @@ impl Chance {
         self.uniform(0.0, 1.0) < probability
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         let place = (self.bits() >> 33) as usize % of.len();
         of[place]
     }
@@ -53,7 +53,7 @@ impl Chance {
 
 /// How the level develops.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Growth {
+pub(crate) enum Growth {
     None,
     Diurnal,
     Steps,
@@ -70,7 +70,7 @@ enum Growth {
 
 /// What the program does besides growing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Texture {
+pub(crate) enum Texture {
     Quiet,
     White,
     Sawtooth,
@@ -82,10 +82,10 @@ enum Texture {
     Wandering,
 }
 
-const GROWING: [Growth; 5] =
+pub(crate) const GROWING: [Growth; 5] =
     [Growth::Line, Growth::Stairs, Growth::Faster, Growth::Delayed, Growth::WarmLine];
 const FLAT: [Growth; 4] = [Growth::None, Growth::Diurnal, Growth::Steps, Growth::Walk];
-const BOUNDED: [Growth; 3] = [Growth::FillThenStop, Growth::Saturating, Growth::Lru];
+pub(crate) const BOUNDED: [Growth; 3] = [Growth::FillThenStop, Growth::Saturating, Growth::Lru];
 const TEXTURES: [Texture; 12] = [
     Texture::Quiet,
     Texture::White,
@@ -181,7 +181,6 @@ pub(crate) fn simulated(seed: u64) -> Case {
 }
 
 /// The same with so many times as many samples.
-#[expect(clippy::too_many_lines, reason = "one draw of parameters after another")]
 pub(crate) fn of_length(seed: u64, times: u32) -> Case {
     let mut chance = Chance::new(seed);
     let growth = match seed % 4 {
@@ -189,12 +188,22 @@ pub(crate) fn of_length(seed: u64, times: u32) -> Case {
         2 => chance.pick(&FLAT),
         _ => chance.pick(&BOUNDED),
     };
+    let texture = chance.pick(&TEXTURES);
+    drawn(seed, &mut chance, growth, texture, times)
+}
+
+/// A series of this growth and texture, with parameters that the seed chooses.
+pub(crate) fn shaped(seed: u64, growth: Growth, texture: Texture) -> Case {
+    drawn(seed, &mut Chance::new(seed), growth, texture, 1)
+}
+
+#[expect(clippy::too_many_lines, reason = "one draw of parameters after another")]
+fn drawn(seed: u64, chance: &mut Chance, growth: Growth, texture: Texture, times: u32) -> Case {
     let label = match growth {
         Growth::None | Growth::Diurnal | Growth::Steps | Growth::Walk => Label::Flat,
         Growth::FillThenStop | Growth::Saturating | Growth::Lru => Label::Bounded,
         _ => Label::Growing,
     };
-    let texture = chance.pick(&TEXTURES);
     let interval = chance.pick(&[0.5, 0.5, 0.5, 1.0, 1.0, 10.0, 60.0]);
     let samples = times * chance.pick(&[600_u32, 720, 840, 960, 1200, 1500, 2400, 3600]);
     let n = f64::from(samples);
@@ -208,10 +217,10 @@ pub(crate) fn of_length(seed: u64, times: u32) -> Case {
     let stairs = chance.scale(12.0, 80.0);
     let even_stairs = chance.is(0.5);
     let phase_share = chance.uniform(0.1, 0.5);
-    let mut one = Recurring::new(&mut chance, base, n);
-    let mut two = Recurring::new(&mut chance, base, n);
+    let mut one = Recurring::new(chance, base, n);
+    let mut two = Recurring::new(chance, base, n);
     let tooth = gain.min(base) * chance.scale(0.03, 0.5);
-    let mut heap = Collector::new(&mut chance, tooth);
+    let mut heap = Collector::new(chance, tooth);
     let (mut state, mut walk, mut stair, mut burst, mut step) = (0.0_f64, 0.0_f64, 0.0, 0_u32, 0.0);
     let mut rows = Vec::new();
     for i in 0..samples {
@@ -249,9 +258,9 @@ pub(crate) fn of_length(seed: u64, times: u32) -> Case {
             Texture::Quiet => small,
             Texture::White => wobble * noise,
             Texture::Sawtooth => 3.0 * wobble * (at / period).fract() + small,
-            Texture::Collector => heap.next(&mut chance) + small,
-            Texture::Peaks => one.at(&mut chance, at, level) + small,
-            Texture::TwoPeaks => one.at(&mut chance, at, level).max(two.at(&mut chance, at, level)) + small,
+            Texture::Collector => heap.next(chance) + small,
+            Texture::Peaks => one.at(chance, at, level) + small,
+            Texture::TwoPeaks => one.at(chance, at, level).max(two.at(chance, at, level)) + small,
             Texture::Phases => {
                 if (at / (2.0 * period)).fract() < phase_share {
                     4.0 * wobble + small

@@ -3,10 +3,14 @@
 //!
 //! `FORECAST_TABLE=1 cargo nextest run forecast --no-capture` prints them.
 
+#[path = "../../../benches/outcomes/episodes.rs"]
+#[expect(dead_code, reason = "the benchmark prints every column")]
+mod episodes;
 mod long;
 #[path = "../../../benches/forecast_benchmark/methods.rs"]
 #[expect(dead_code, reason = "only memwarden's own method is called here")]
 mod methods;
+mod outcomes;
 #[path = "../../../benches/forecast_benchmark/score.rs"]
 #[expect(dead_code, reason = "the benchmark prints lines for each trace")]
 mod score;
