@@ -192,13 +192,9 @@ pub(crate) fn of_length(seed: u64, times: u32) -> Case {
     drawn(seed, &mut chance, growth, texture, times)
 }
 
-/// A series of this growth and texture, with parameters that the seed chooses.
-pub(crate) fn shaped(seed: u64, growth: Growth, texture: Texture) -> Case {
-    drawn(seed, &mut Chance::new(seed), growth, texture, 1)
-}
-
+/// A series of this growth and texture, with parameters that are drawn in this order.
 #[expect(clippy::too_many_lines, reason = "one draw of parameters after another")]
-fn drawn(seed: u64, chance: &mut Chance, growth: Growth, texture: Texture, times: u32) -> Case {
+pub(crate) fn drawn(seed: u64, chance: &mut Chance, growth: Growth, texture: Texture, times: u32) -> Case {
     let label = match growth {
         Growth::None | Growth::Diurnal | Growth::Steps | Growth::Walk => Label::Flat,
         Growth::FillThenStop | Growth::Saturating | Growth::Lru => Label::Bounded,

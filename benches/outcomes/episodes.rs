@@ -8,7 +8,7 @@ use memwarden::model::series::{Row, Series};
 use memwarden::protection::options::Protection;
 use memwarden::simulate::what_if::{Assumed, Fate, Outcome, Policy, play};
 
-use super::simulate::{BOUNDED, Chance, GROWING, Growth, Texture, shaped};
+use super::simulate::{BOUNDED, Chance, GROWING, Growth, Texture, drawn};
 
 /// What is left of the limit, as a share, where a job is on the edge.
 const EDGE: f64 = 0.05;
@@ -75,7 +75,7 @@ pub(crate) fn episode(seed: u64) -> Episode {
         Shape::EvaluationPeaks => (Growth::None, Texture::Peaks),
         _ => (chance.pick(&GROWING), noise),
     };
-    let case = shaped(seed, growth, texture);
+    let case = drawn(seed, &mut Chance::new(seed), growth, texture, 1);
     let mut limit = case.limit;
     let mut rows = each_second(case.rows);
     // Who sets a limit leaves a margin above the peaks that are known.
@@ -101,7 +101,7 @@ pub(crate) fn episode(seed: u64) -> Episode {
     let mut jobs = vec![Series { name, rows, ..Series::default() }];
     let mut actor = 0;
     if shape == Shape::Neighbor {
-        let rows = each_second(shaped(!seed, Growth::None, noise).rows);
+        let rows = each_second(drawn(!seed, &mut Chance::new(!seed), Growth::None, noise, 1).rows);
         limit += highest(&rows);
         actor = usize::from(chance.is(0.5));
         jobs.insert(1 - actor, Series { name: "bystander".to_owned(), rows, ..Series::default() });
