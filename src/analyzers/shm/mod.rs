@@ -1,7 +1,7 @@
 //! Finds a `/dev/shm` that is small for the data-loader processes that use it.
 //!
 //! # What it says
-//! One finding for each workload whose `/dev/shm` has less than [`LEAST`] for each data-loader process: containers have 64 MiB
+//! One finding for each workload whose `/dev/shm` has less than `LEAST` for each data-loader process: containers have 64 MiB
 //! by default, and PyTorch's DataLoader passes batches through it.
 //!
 //! # Method
@@ -9,7 +9,7 @@
 //! PyTorch gives them. Each keeps two batches ready: one of 32 images with 224 x 224 pixels in fp32 takes 18 MiB.
 //!
 //! # When it stays silent
-//! About fewer than two such processes; and after [`EARLY`] where little of it was ever in use: batches of tokens are small.
+//! About fewer than two such processes; and after `EARLY` where little of it was ever in use: batches of tokens are small.
 
 pub mod metrics;
 

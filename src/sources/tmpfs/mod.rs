@@ -1,7 +1,7 @@
 //! How full `/dev/shm` and other tmpfs are that processes of workloads see, and those of the host.
 //!
 //! A full tmpfs ends whoever writes to a mapped file in it by SIGBUS. Each container has a mount namespace with a `/dev/shm` of
-//! its own. A thread reads one process of each namespace ([`reader`]); the sampler asks it at intervals, more often while
+//! its own. A thread reads one process of each namespace (`reader`); the sampler asks it at intervals, more often while
 //! one is nearly full, and at once when a workload is new, or SIGBUS has ended a process. It never waits for it.
 
 pub mod metrics;
