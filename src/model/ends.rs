@@ -168,6 +168,9 @@ pub struct FailedAllocation {
     /// What was free on the device.
     pub free: Option<f64>,
     pub total: Option<f64>,
+    /// Whether the allocator uses expandable segments.
+    #[serde(default)]
+    pub has_expandable_segments: Option<bool>,
 }
 
 /// The process that sent a signal.
@@ -254,6 +257,9 @@ pub struct End {
     pub other: Option<OtherHolder>,
     /// The strongest first.
     pub evidence: Vec<EndEvidence>,
+    /// The phase in which it ended, as the job names it; empty where it is not known.
+    #[serde(default)]
+    pub phase: Label,
     /// The last optimizer step that it completed.
     pub step: Option<u64>,
     /// The step of its last checkpoint, and how old that was, in seconds.

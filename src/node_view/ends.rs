@@ -202,7 +202,11 @@ fn lost(end: &End) -> Option<String> {
     if end.cause == EndCause::Finished {
         return None;
     }
-    let step = end.step.map(|step| format!("It had completed step {step}"));
+    let in_phase = match end.phase.as_str() {
+        "" => String::new(),
+        phase => format!(" and was in the phase {}", escaped(phase)),
+    };
+    let step = end.step.map(|step| format!("It had completed step {step}{in_phase}"));
     let saved = end.checkpoint_age_seconds.map(|age| {
         let step = end.checkpoint_step.map_or_else(String::new, |step| format!(" of step {step}"));
         format!("its last checkpoint{step} was {} old", format::duration(age))
@@ -231,9 +235,13 @@ fn advice(end: &End) -> Option<String> {
         }
         EndCause::GpuMemory => missing(allocation)?,
         EndCause::GpuNeighbor => "Let the other workload end, or use another GPU.".to_owned(),
-        EndCause::GpuFragmentation => {
-            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless it is set.".to_owned()
+        EndCause::GpuFragmentation => match allocation.and_then(|failed| failed.has_expandable_segments) {
+            // What is left are free parts of segments that are in use.
+            Some(true) => "Use smaller or fewer sizes of tensors: its allocator has expandable segments already.",
+            Some(false) => "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+            None => "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless it is set.",
         }
+        .to_owned(),
         EndCause::ProcessLimit if reached(end).is_some() => "Raise this limit, or lower what it uses.".to_owned(),
         EndCause::ProcessLimit => "Check ulimit -v and vm.overcommit_memory.".to_owned(),
         EndCause::GpuFault => "See the XID on the page of the node, and whether the GPU needs a reset.".to_owned(),
@@ -338,6 +346,27 @@ mod tests {
             ..End::default()
         };
         assert!(sentence(&failed).ends_with("failed by the exception SecretError."));
+        let fragmented = |has_expandable_segments| End {
+            cause: EndCause::GpuFragmentation,
+            evidence: vec![EndEvidence::Allocation(FailedAllocation {
+                has_expandable_segments,
+                ..FailedAllocation::default()
+            })],
+            step: Some(6),
+            phase: "backward".into(),
+            ..End::default()
+        };
+        for (known, advice) in [
+            (
+                Some(true),
+                "Use smaller or fewer sizes of tensors: its allocator has expandable segments already.",
+            ),
+            (Some(false), "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."),
+            (None, "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True unless it is set."),
+        ] {
+            let step = "It had completed step 6 and was in the phase backward.";
+            assert_eq!(remarks(&fragmented(known)), [step, advice]);
+        }
         assert!(public_sentence(&failed).ends_with("failed with exit code 1."));
         let by_signal = EndEvidence::Status(ExitStatus::Signal(2));
         assert_eq!(

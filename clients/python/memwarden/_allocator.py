@@ -13,6 +13,12 @@ from ._session import _Session
 from ._timeline import _Timeline
 
 
+def _has_expandable_segments() -> bool:
+    """Whether the environment sets `expandable_segments`; PyTorch reads the newer name first."""
+    settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    return "expandable_segments:true" in settings.lower().replace(" ", "")
+
+
 class _Allocator:
     """Sends the figures of the allocator, and reports when it fails, with a snapshot in `folder` if there is one."""
 
@@ -65,7 +71,7 @@ class _Allocator:
     @_guarded()
     def failed(self, device: int, requested: int, total: int, free: int) -> None:
         message: JSON = {"type": "oom", "t": _now(), "device": str(device), "requested": requested}
-        message.update(total=total, free=free)
+        message.update(total=total, free=free, expandable_segments=_has_expandable_segments())
         figures = _devices().get(str(device), {})
         message.update((key, figures[key]) for key in ("allocated", "reserved") if key in figures)
         if self._folder:

@@ -289,6 +289,28 @@ def test_running_out_of_memory_is_told(daemon, monitor, torch, tmp_path):
     assert (oom["device"], oom["requested"], oom["total"], oom["free"]) == ("0", 2 << 30, 80 << 30, 1 << 30)
     assert (oom["allocated"], oom["reserved"]) == (6 << 30, 8 << 30)
     assert open(oom["snapshot"], "rb").read() == b"snapshot"
+    assert oom["expandable_segments"] is False
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128, expandable_segments: True"}, True),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, True),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:False", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, False),
+        ({}, False),
+    ],
+)
+def test_expandable_segments_are_known_from_the_environment(daemon, monitor, torch, monkeypatch, settings, expected):
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    torch.cuda.initialize()
+    monitor.start()
+    monitor._allocator.failed(0, 2 << 30, 80 << 30, 1 << 30)
+    (oom,) = daemon.wait_for("oom")
+    assert oom["expandable_segments"] is expected
 
 
 def test_a_timeline_with_units(daemon, monitor, torch, tmp_path):

@@ -446,6 +446,7 @@ mod tests {
             reserved: Some(reserved),
             free: Some(free),
             total: Some(80.0),
+            has_expandable_segments: None,
         };
         let with = |allocation, other: Option<f64>| Case {
             allocation: Some(allocation),

@@ -38,6 +38,9 @@ pub(super) struct Member {
     pub(super) rank: Option<Label>,
 }
 
+/// A process that has ended, why, and the step that it had completed and the phase in which it ended.
+pub(super) type Explained<'m> = (&'m Member, Classified, (Option<u64>, Label));
+
 /// Processes of one workload that end together.
 #[derive(Debug)]
 pub(super) struct Episode {
@@ -161,7 +164,7 @@ impl Episode {
     pub(super) fn end(
         &self,
         number: u64,
-        (member, found, step): (&Member, Classified, Option<u64>),
+        (member, found, (step, phase)): Explained<'_>,
         observed: Option<&Observed>,
         is_whole: bool,
     ) -> End {
@@ -198,6 +201,7 @@ impl Episode {
             resource: found.level.map(|level| level.resource),
             other: found.other,
             evidence: found.evidence,
+            phase,
             step,
             checkpoint_step: observed.and_then(|known| known.saved_step),
             checkpoint_age_seconds: saved.map(|saved| (unix - saved).max(0.0)),

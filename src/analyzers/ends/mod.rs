@@ -28,7 +28,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::classify::{Case, Classified};
-use self::episode::{Episode, Member};
+use self::episode::{Episode, Explained, Member};
 use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
@@ -210,7 +210,7 @@ impl Ends {
                         allocation: said.allocation,
                         ..case
                     };
-                    (member, classify::classify(&case), said.step)
+                    (member, classify::classify(&case), (said.step, said.phase))
                 })
                 .collect();
             let finished: HashSet<u32> = explained
@@ -219,7 +219,7 @@ impl Ends {
                 .map(|(member, ..)| member.key.pid)
                 .collect();
             // A helper that failed, or was ended, does not explain the end of a program that succeeded nevertheless.
-            let is_notable = |(member, found, _): &(&Member, Classified, Option<u64>)| {
+            let is_notable = |(member, found, _): &Explained<'_>| {
                 let is_whole = is_whole && !finished.contains(&member.parent);
                 episode.is_notable(member, found, is_whole)
             };
@@ -241,7 +241,7 @@ impl Ends {
                     .then_some((*number, *member))
             });
             let strongest = explained.into_iter().filter(is_notable).max_by(|one, other| {
-                let order = |(member, found, _): &(&Member, Classified, Option<u64>)| {
+                let order = |(member, found, _): &Explained<'_>| {
                     let is_launcher = found.cause == EndCause::Failed
                         && launchers.contains(&member.key.pid)
                         && member.rank.is_none();
@@ -258,10 +258,10 @@ impl Ends {
                 self.remember_launcher(key, table.get(above), number, now);
                 continue;
             }
-            let Some((member, found, step)) = strongest else { continue };
+            let Some((member, found, at)) = strongest else { continue };
             self.last = self.last.saturating_add(1);
             let parent = episode.is_first(member, &found).then(|| episode.parent_of(member));
-            let end = episode.end(self.last, (member, found, step), observed, is_whole);
+            let end = episode.end(self.last, (member, found, at), observed, is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
             let counts = self.counts.entry(user).or_default();
@@ -375,6 +375,7 @@ struct Said {
     limit: Option<(ProcessLimit, Option<u64>)>,
     allocation: Option<FailedAllocation>,
     step: Option<u64>,
+    phase: Label,
 }
 
 fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) -> Said {
@@ -397,6 +398,7 @@ fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) ->
                 let end = ByeEnd::deserialize(&detail["end"]).ok();
                 found.finished = entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
                 found.step = entry.step;
+                found.phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
                 let is_raised =
                     matches!(end, Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::Interrupted));
                 if let Some(name) = detail["reason"].as_str().filter(|_| is_raised) {
@@ -417,6 +419,7 @@ fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) ->
                     reserved: bytes("reserved"),
                     free: bytes("free"),
                     total: bytes("total"),
+                    has_expandable_segments: detail["expandable_segments"].as_bool(),
                 });
                 found.step = found.step.or(entry.step);
             }

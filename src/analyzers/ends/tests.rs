@@ -422,7 +422,7 @@ fn a_guess_is_no_reason_to_give_up() {
     let retry = |probability| {
         let (cause, level, other, evidence) = (EndCause::CgroupLimit, None, None, Vec::new());
         let found = Classified { cause, probability, level, other, evidence };
-        episode.end(1, (&member, found, None), None, true).retry
+        episode.end(1, (&member, found, (None, Label::default())), None, true).retry
     };
     assert_eq!([retry(0.5), retry(0.7)], [Retry::Unknown, Retry::CannotHelp]);
 }

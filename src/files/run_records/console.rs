@@ -200,5 +200,6 @@ fn allocation(oom: &Oom) -> FailedAllocation {
         reserved: bytes(held),
         free: bytes(oom.free),
         total: bytes(oom.total),
+        has_expandable_segments: None,
     }
 }

@@ -255,6 +255,8 @@ body! {
         total: u64 = "whole",
         /// Path of the allocator's snapshot.
         snapshot: String = "path",
+        /// Whether the allocator uses expandable segments.
+        expandable_segments: bool = "plain",
     }
 }
 

@@ -223,6 +223,7 @@ impl Training {
         if ended {
             let unix_seconds = at.unix().as_secs_f64();
             let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
+            let phase = rank.phase_now().map(|phase| phase.as_str().into());
             let detail = rank.bye.as_ref().map(|bye| {
                 let reason = bye.reason.as_deref().filter(|why| !why.is_empty()).map(Value::from);
                 let end = bye.end.map(|end| end.label().into());
@@ -235,9 +236,12 @@ impl Training {
                     ("resource", resource),
                     ("limit", limit),
                     ("limit_value", limit_value),
+                    ("phase", bye.phase.as_deref().map(Value::from)),
                 ];
                 known.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
             });
+            // One that was killed in a phase says nothing.
+            let detail = detail.or_else(|| Some(BTreeMap::from([("phase", phase?)])));
             let event = rank::ReportedEvent {
                 unix_seconds,
                 kind: EntryKind::End,

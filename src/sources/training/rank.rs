@@ -283,6 +283,7 @@ impl Rank {
             "free": oom.free,
             "total": oom.total,
             "snapshot": oom.snapshot,
+            "expandable_segments": oom.expandable_segments,
         });
         self.add_event(at, EntryKind::Oom, "oom", self.step, to_raw_value(&detail).ok())
     }
@@ -491,7 +492,7 @@ mod tests {
             1700000000 Start hello None {"client":null,"framework":null,"framework_version":null,"precision":null,"run":null,"world":8}
             1700000000.5 FirstStep step Some(7) 
             1700000002 Event after?eval Some(7) {"a":1}
-            1700000003 Oom oom Some(7) {"allocated":null,"device":"0","free":null,"requested":5,"reserved":null,"snapshot":null,"total":null}
+            1700000003 Oom oom Some(7) {"allocated":null,"device":"0","expandable_segments":null,"free":null,"requested":5,"reserved":null,"snapshot":null,"total":null}
             1700000004 Checkpoint saved Some(6) {"path":"/x"}
             1700000005 Checkpoint failed Some(7) {"reason":"no space"}
         "#]]

@@ -201,7 +201,7 @@ fn the_reason_of_an_end_is_reported() {
     let mut world = World::new();
     let mut stream = world.connect();
     world.send(&mut stream, HELLO);
-    let bye = r#"{"type":"bye","reason":"MemoryError","end":"out_of_memory","resource":"host","limit":"data","limit_value":7}"#;
+    let bye = r#"{"type":"bye","reason":"MemoryError","end":"out_of_memory","resource":"host","limit":"data","limit_value":7,"phase":"backward"}"#;
     world.send(&mut stream, &format!("{bye}\n"));
     drop(stream);
     world.turn();
@@ -210,7 +210,7 @@ fn the_reason_of_an_end_is_reported() {
     assert_eq!((end.kind, end.name.as_str()), (EntryKind::End, "bye"));
     assert_eq!(
         end.detail.as_ref().unwrap().get(),
-        r#"{"end":"out_of_memory","limit":"data","limit_value":7,"reason":"MemoryError","resource":"host"}"#
+        r#"{"end":"out_of_memory","limit":"data","limit_value":7,"phase":"backward","reason":"MemoryError","resource":"host"}"#
     );
 }
 
