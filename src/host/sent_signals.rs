@@ -16,7 +16,7 @@ use perf_event_open::sample::Sampler;
 use perf_event_open::sample::record::Record;
 use perf_event_open::sample::record::sample::Sample;
 
-use super::{clock, fs, perf};
+use super::{clock, fs, perf, process};
 
 /// Where the description of the tracepoint is, below the root of `/sys`.
 const FORMAT: [&str; 2] = ["kernel/tracing", "kernel/debug/tracing"];
@@ -30,6 +30,8 @@ const BY_KERNEL: i32 = 0x80;
 const BY_PROCESS: [i32; 3] = [0, -1, -6];
 /// The ring of each CPU has 2^2 pages: some two hundred signals between two reads.
 const PAGES_EXPONENT: u8 = 2;
+/// Descriptors that others need; an eighth of what is above is for this.
+const RESERVED: usize = 64;
 /// Most signals of a CPU that one call passes on: others go on to send some meanwhile.
 const MOST: usize = 1000;
 
@@ -86,8 +88,11 @@ impl SentSignals {
             timer: Some(Clock::Monotonic),
             ..Opts::default()
         };
-        let mut cpus = Vec::new();
-        for cpu in perf::online(sys) {
+        let (mut cpus, online) = (Vec::new(), perf::online(sys));
+        if online.len() > process::descriptor_limit().saturating_sub(RESERVED) / 8 {
+            return Err(io::Error::other("the limit on open files is too low for a descriptor for each CPU"));
+        }
+        for cpu in online {
             let cpu = u32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
             let counter = Counter::new(Tracepoint { id: format.id }, (Proc::ALL, Cpu(cpu)), how.clone())?;
             counter.with_ftrace_filter(WANTED)?;
