@@ -43,7 +43,7 @@ def test_the_example_is_instrumented_without_a_line_of_ours(daemon):
     expected = {"kind": "gpt", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ffn": 128}
     assert expected.items() <= model.items() and model["parameters"] == 8192 + 512 + 2 * 12576 + 64
     assert daemon.of("hello")[-1]["precision"] == "fp32"
-    assert daemon.of("mem") == [], "a CPU has no allocator of ours"
+    assert not any("devices" in mem for mem in daemon.of("mem")), "a CPU has no allocator of ours"
 
 
 def test_the_example_learns_the_same_with_and_without(path):
