@@ -32,7 +32,7 @@ const BY_PROCESS: [i32; 3] = [0, -1, -6];
 const PAGES_EXPONENT: u8 = 2;
 /// Descriptors that others need; an eighth of what is above is for this.
 const RESERVED: usize = 64;
-/// Most signals of a CPU that one call passes on: others go on to send some meanwhile.
+/// Most signals of a CPU that one call passes on; further ones can be sent during the call.
 const MOST: usize = 1000;
 
 /// A signal that was sent.

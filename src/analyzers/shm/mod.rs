@@ -33,7 +33,7 @@ pub static REGISTRATION: Registration = Registration {
 
 /// The mount point that programs use by default.
 const MOUNT: &str = "/dev/shm";
-/// Bytes for each data-loader process: two batches, and some.
+/// Bytes for each data-loader process: the two batches that it keeps ready, with a margin.
 const LEAST: f64 = 64.0 * MIB;
 /// Seconds in which data-loader processes have filled it once.
 const EARLY: f64 = 300.0;
