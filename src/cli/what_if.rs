@@ -71,11 +71,11 @@ pub(super) struct Args {
 #[derive(Clone, Debug)]
 struct Named {
     name: String,
-    kind: Kind,
+    kind: PolicySource,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum PolicySource {
     Known(Policy),
     Guard,
     Configured(PathBuf),
@@ -83,13 +83,13 @@ enum Kind {
 
 fn policy(text: &str) -> Result<Named, String> {
     let kind = match text {
-        "kernel" => Kind::Known(Policy::Kernel),
-        "earlyoom" => Kind::Known(Policy::Earlyoom),
-        "oomd" => Kind::Known(Policy::Oomd),
-        "ray" => Kind::Known(Policy::Ray),
-        "memwarden" => Kind::Guard,
+        "kernel" => PolicySource::Known(Policy::Kernel),
+        "earlyoom" => PolicySource::Known(Policy::Earlyoom),
+        "oomd" => PolicySource::Known(Policy::Oomd),
+        "ray" => PolicySource::Known(Policy::Ray),
+        "memwarden" => PolicySource::Guard,
         _ => match text.strip_prefix("memwarden:") {
-            Some(path) if !path.is_empty() => Kind::Configured(path.into()),
+            Some(path) if !path.is_empty() => PolicySource::Configured(path.into()),
             _ => {
                 return Err(
                     "is none of kernel, earlyoom, oomd, ray, memwarden and memwarden:CONFIG".to_owned()
@@ -103,9 +103,9 @@ fn policy(text: &str) -> Result<Named, String> {
 impl Named {
     fn build(&self) -> anyhow::Result<Policy> {
         let protection = match &self.kind {
-            Kind::Known(policy) => return Ok(policy.clone()),
-            Kind::Guard => guarded_engine::protection_of("run", None)?,
-            Kind::Configured(path) => {
+            PolicySource::Known(policy) => return Ok(policy.clone()),
+            PolicySource::Guard => guarded_engine::protection_of("run", None)?,
+            PolicySource::Configured(path) => {
                 let options = serve::Options { file: Some(path.clone()), overrides: Vec::new() };
                 serve::protection(&serve::load(&options)?)
             }
