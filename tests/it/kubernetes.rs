@@ -1,12 +1,12 @@
 //! `deploy/kubernetes`: the manifests that kustomize builds, their schemas, and the configurations in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_yaml::Value;
 
-use crate::harness::{memwarden, program};
+use crate::harness::{memwarden, on_path, program, tool};
 
 /// The versions of Kubernetes whose schemas are checked: the oldest one of the documentation, and later ones.
 const VERSIONS: [&str; 4] = ["1.25", "1.29", "1.33", "1.37"];
@@ -49,7 +49,8 @@ fn tree(overlays: &[(&str, &str, &[&str])]) -> tempfile::TempDir {
         copy(&root(part), &folder.path().join(part));
     }
     let kubernetes = folder.path().join("deploy/kubernetes");
-    let built = program(kubernetes.join("build")).output().unwrap();
+    let chart: &[&str] = if on_path("kubectl").is_some() { &["--chart"] } else { &[] };
+    let built = program(kubernetes.join("build")).args(chart).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     for (name, over, components) in overlays {
         let mut text = format!(
@@ -67,7 +68,7 @@ fn tree(overlays: &[(&str, &str, &[&str])]) -> tempfile::TempDir {
 
 /// The output of kustomize for an overlay; None, with a message, if kubectl is not installed.
 fn kustomize(tree: &Path, overlay: &str) -> Option<String> {
-    let kubectl = crate::harness::tool("kubectl")?;
+    let kubectl = tool("kubectl")?;
     let folder = tree.join("deploy/kubernetes/overlays").join(overlay);
     let done = program(kubectl).arg("kustomize").arg(folder).output().unwrap();
     assert!(done.status.success(), "{overlay}: {}", String::from_utf8_lossy(&done.stderr));
@@ -138,6 +139,18 @@ fn the_pod_has_the_rights_that_it_needs_and_no_others() {
         assert_eq!(security["readOnlyRootFilesystem"], true);
         assert_eq!(names(&security["capabilities"]["add"]), capabilities, "{overlay}");
         assert_eq!(names(&security["capabilities"]["drop"]), BTreeSet::from(["ALL".to_owned()]));
+        // In a pod, the name of the host is that of the pod.
+        let variables = container["env"].as_sequence().unwrap();
+        let place = |name: &str| variables.iter().position(|variable| variable["name"] == name).unwrap();
+        assert_eq!(variables[place("NODE_NAME")]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+        assert_eq!(
+            variables[place("OTEL_RESOURCE_ATTRIBUTES")]["value"],
+            "k8s.node.name=$(NODE_NAME),host.name=$(NODE_NAME),service.instance.id=$(NODE_NAME)"
+        );
+        assert!(
+            place("NODE_NAME") < place("OTEL_RESOURCE_ATTRIBUTES"),
+            "only earlier variables are inserted"
+        );
         let image = container["image"].as_str().unwrap();
         assert_eq!(image, concat!("memwarden:", env!("CARGO_PKG_VERSION")));
         assert_eq!(pod.get("runtimeClassName").is_some(), overlay == "perf");
@@ -194,6 +207,110 @@ fn monitoring_finds_the_pods_and_grafana_the_dashboards() {
         }
     }
     assert_eq!(dashboards, crate::shipped::DASHBOARDS.len());
+}
+
+/// The objects that Helm renders from the chart, by kind and name.
+fn helm(helm: &Path, tree: &Path, arguments: &[&str]) -> Result<BTreeMap<String, Value>, String> {
+    let chart = tree.join("deploy/kubernetes/chart");
+    let done = program(helm).args(["template", "memwarden"]).arg(chart).args(arguments).output().unwrap();
+    if !done.status.success() {
+        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
+    }
+    Ok(by_name(documents(&String::from_utf8(done.stdout).unwrap())))
+}
+
+fn by_name(documents: Vec<Value>) -> BTreeMap<String, Value> {
+    let named = |object: Value| {
+        let name =
+            format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        (name, object)
+    };
+    documents.into_iter().map(named).collect()
+}
+
+/// kustomize adds an empty line to folded text, such as the expressions of rules.
+fn without_empty_lines(value: Value) -> Value {
+    match value {
+        Value::String(text) => text.replace("\n\n", "\n").into(),
+        Value::Sequence(all) => all.into_iter().map(without_empty_lines).collect(),
+        Value::Mapping(all) => {
+            Value::Mapping(all.into_iter().map(|(key, value)| (key, without_empty_lines(value))).collect())
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn the_chart_installs_what_the_manifests_install() {
+    let (Some(_), Some(program)) = (tool("kubectl"), tool("helm")) else { return };
+    let tree = tree(&[("gpu", "observe", &["nvidia"]), ("monitored", "enforce", &["prometheus-operator"])]);
+    let values = ["--set", "prometheusOperator.enabled=true,enforce=true"];
+    for (overlay, arguments) in [
+        ("observe", &[][..]),
+        ("enforce", &["--set", "enforce=true"]),
+        ("gpu", &["--set", "runtimeClassName=nvidia"]),
+        ("monitored", &values),
+    ] {
+        let rendered = helm(&program, tree.path(), arguments).unwrap();
+        let built = by_name(documents(&kustomize(tree.path(), overlay).unwrap()));
+        assert!(rendered.keys().eq(built.keys()), "{overlay}: {:?} {:?}", rendered.keys(), built.keys());
+        for (name, object) in built {
+            let rendered = without_empty_lines(rendered[&name].clone());
+            assert_eq!(rendered, without_empty_lines(object), "{overlay}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_value_of_the_chart_replaces_its_field_and_nothing_else() {
+    let (Some(_), Some(program)) = (tool("kubectl"), tool("helm")) else { return };
+    let tree = tree(&[]);
+    let file = tree.path().join("values.yaml");
+    let values = "image: r/m:1\nconfig: 'log: {level: debug}'\nnodeSelector: {gpu: 'yes'}\ntolerations: []\n\
+                  resources: {limits: {memory: 1Gi}}\nprometheusOperator: {enabled: true, labels: {release: p}}\n";
+    std::fs::write(&file, values).unwrap();
+    let mut changed = helm(&program, tree.path(), &["--values", file.to_str().unwrap()]).unwrap();
+    let values: Value = serde_yaml::from_str(values).unwrap();
+    let plain = ["--set", "prometheusOperator.enabled=true"];
+    for (name, object) in helm(&program, tree.path(), &plain).unwrap() {
+        let mut expected = object;
+        match name.split(' ').next().unwrap() {
+            "DaemonSet" => {
+                let template = &mut expected["spec"]["template"];
+                let own = &changed[&name]["spec"]["template"]["metadata"]["annotations"]["checksum/config"];
+                assert_eq!(own.as_str().unwrap().len(), 64);
+                template["metadata"]["annotations"]["checksum/config"] = own.clone();
+                for key in ["nodeSelector", "tolerations"] {
+                    template["spec"][key] = values[key].clone();
+                }
+                for key in ["image", "resources"] {
+                    template["spec"]["containers"][0][key] = values[key].clone();
+                }
+            }
+            "ConfigMap" => expected["data"]["memwarden.yaml"] = values["config"].clone(),
+            "PodMonitor" | "PrometheusRule" => expected["metadata"]["labels"]["release"] = "p".into(),
+            _ => {}
+        }
+        assert_eq!(changed.remove(&name), Some(expected), "{name}");
+    }
+    assert!(changed.is_empty(), "{changed:?}");
+    for wrong in ["toleration=x", "enforce=maybe", "prometheusOperator.label=x"] {
+        assert!(helm(&program, tree.path(), &["--set", wrong]).is_err(), "{wrong}");
+    }
+    std::fs::remove_dir_all(tree.path().join("deploy/kubernetes/chart/files")).unwrap();
+    let refused = helm(&program, tree.path(), &[]).unwrap_err();
+    assert!(refused.contains("run deploy/kubernetes/build --chart first"), "{refused}");
+}
+
+#[test]
+fn the_chart_has_the_version_of_the_program() {
+    let text = std::fs::read_to_string(root("deploy/kubernetes/chart/Chart.yaml")).unwrap();
+    let chart: Value = serde_yaml::from_str(&text).unwrap();
+    assert_eq!(
+        (&chart["version"], &chart["appVersion"]),
+        (&env!("CARGO_PKG_VERSION").into(), &env!("CARGO_PKG_VERSION").into())
+    );
+    assert_eq!(chart["kubeVersion"], format!(">={}.0-0", VERSIONS[0]));
 }
 
 #[test]
