@@ -39,6 +39,8 @@ pub struct Semconv {
     pub fixed: &'static [(&'static str, &'static str)],
     /// Label names and the attributes that they become; a label that is not listed keeps its name.
     pub renamed: &'static [(&'static str, &'static str)],
+    /// A label and its value that a series must have to be sent, where others count the same again.
+    pub only: Option<(&'static str, &'static str)>,
 }
 
 /// The OTLP instrument of a semantic convention.
@@ -160,7 +162,16 @@ macro_rules! metric_kind {
                 fixed: &'static [(&'static str, &'static str)],
                 renamed: &'static [(&'static str, &'static str)],
             ) -> Self {
-                self.desc.semconv = Some(Semconv { name, instrument, fixed, renamed });
+                self.desc.semconv = Some(Semconv { name, instrument, fixed, renamed, only: None });
+                self
+            }
+
+            /// Restricts the semantic convention to the series with this value of a label, which is not sent.
+            #[must_use]
+            pub const fn only(mut self, label: &'static str, value: &'static str) -> Self {
+                if let Some(semconv) = &mut self.desc.semconv {
+                    semconv.only = Some((label, value));
+                }
                 self
             }
 

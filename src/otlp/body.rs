@@ -13,6 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, Nu
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 
+use super::containers::Containers;
 use super::resolve::Temporality;
 use super::stream::{Earlier, Stream};
 use crate::model::desc::Instrument;
@@ -101,9 +102,10 @@ impl Encoder {
     pub(super) async fn encode(&self, frame: &Frame, base: Option<&Base>, now: Timestamp) -> Option<Body> {
         let mut metrics = Vec::new();
         let mut points = Vec::new();
+        let containers = Containers::of(frame);
         for stream in &self.streams {
             points.clear();
-            self.points(stream, frame, base, now, &mut points);
+            self.points(stream, (frame, &containers), base, now, &mut points);
             if !points.is_empty() {
                 self.metric(stream, &mut points, &mut metrics);
                 tokio::task::yield_now().await;
@@ -113,7 +115,14 @@ impl Encoder {
     }
 
     /// The points of one metric, each with its tag.
-    fn points(&self, stream: &Stream, frame: &Frame, base: Option<&Base>, now: Timestamp, out: &mut Vec<u8>) {
+    fn points(
+        &self,
+        stream: &Stream,
+        (frame, containers): (&Frame, &Containers<'_>),
+        base: Option<&Base>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) {
         let delta = self.delta() && stream.kind == Instrument::Counter;
         let base = base.filter(|_| delta);
         let mut message = NumberDataPoint {
@@ -131,7 +140,9 @@ impl Encoder {
                 let before = earlier.as_ref().map_or(0.0, |earlier| earlier.value(point));
                 // A counter that decreased was reset.
                 let value = if before <= point.value { point.value - before } else { point.value };
-                series.attributes(point, &mut message.attributes);
+                if !series.attributes(point, containers, &mut message.attributes) {
+                    continue;
+                }
                 message.value = Some(Value::AsDouble(value));
                 out.push(key(tag::POINTS, LENGTH));
                 varint(out, message.encoded_len());

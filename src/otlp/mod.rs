@@ -1,12 +1,13 @@
 //! Exports metrics over OTLP, by gRPC or HTTP.
 //!
-//! `resolve` combines configuration and environment, `stream` maps the catalog's metrics to names, `body` encodes a
-//! frame, `framing` creates requests and interprets responses, `client` sends them, `pushing` does so each interval.
+//! `resolve` combines configuration and environment, `stream` maps the catalog's metrics to names, `containers` identifies
+//! containers, `body` encodes a frame, `framing` creates requests and interprets responses, `client` sends them, `pushing` does so each interval.
 //! An unreachable collector costs one task.
 
 mod answer;
 mod body;
 mod client;
+mod containers;
 mod env;
 mod framing;
 mod pushing;

@@ -4,11 +4,13 @@ use foldhash::HashMapExt as _;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 
+use super::containers::Containers;
 use crate::config::OtlpNames;
 use crate::model::desc::{Desc, INFINITE, Instrument, Kind, SUM};
 use crate::model::frame::Frame;
 use crate::model::label::Label;
 use crate::model::point::Point;
+use crate::model::units::{Flag, Unit as _};
 
 /// Attributes that are integers in the semantic conventions.
 const WHOLE: [&str; 3] = ["process.pid", "process.parent_pid", "process.vpid"];
@@ -26,6 +28,10 @@ pub(super) struct Stream {
 pub(super) struct Series {
     desc: &'static Desc,
     part: Part,
+    /// The label, by its place, and the value that a point must have.
+    only: Option<(usize, &'static str)>,
+    /// Whether only the cgroups of containers are sent.
+    of_containers: bool,
     /// Sorted by key.
     attributes: Vec<(&'static str, Origin)>,
 }
@@ -73,13 +79,19 @@ pub(super) fn streams(catalog: &[&'static Desc], names: OtlpNames) -> Vec<Stream
     }
     for &desc in catalog {
         let Some(semconv) = &desc.semconv else { continue };
-        let series = Series { desc, part: Part::All, attributes: conventional(desc) };
+        let place = |label: &str| desc.labels.iter().position(|own| *own == label);
+        let series = Series {
+            only: semconv.only.and_then(|(label, value)| Some((place(label)?, value))),
+            of_containers: semconv.name.starts_with("container."),
+            ..Series::whole(desc, conventional(desc))
+        };
         match streams.iter_mut().find(|stream| stream.name == semconv.name) {
             Some(stream) => stream.series.push(series),
             None => streams.push(Stream {
                 name: semconv.name.to_owned(),
                 kind: semconv.instrument,
-                unit: desc.ucum,
+                // The conventions have no annotation for what is 0 or 1.
+                unit: if desc.ucum == Flag::UCUM { "1" } else { desc.ucum },
                 help: desc.help(),
                 series: vec![series],
             }),
@@ -103,7 +115,7 @@ fn parts(desc: &'static Desc) -> [Stream; 3] {
         kind: Instrument::UpDownCounter,
         unit: ucum,
         help: desc.help(),
-        series: vec![Series { desc, part, attributes: plain(labels) }],
+        series: vec![Series { part, ..Series::whole(desc, plain(labels)) }],
     };
     let without = desc.labels.split_last().map_or(&[][..], |(_, rest)| rest);
     [
@@ -123,14 +135,16 @@ fn own(desc: &'static Desc) -> Stream {
         },
         unit: desc.ucum,
         help: desc.help(),
-        series: vec![Series { desc, part: Part::All, attributes: plain(desc.labels) }],
+        series: vec![Series::whole(desc, plain(desc.labels))],
     }
 }
 
 fn conventional(desc: &'static Desc) -> Vec<(&'static str, Origin)> {
     let (renamed, fixed) =
         desc.semconv.as_ref().map_or((&[][..], &[][..]), |found| (found.renamed, found.fixed));
-    let labels = desc.labels.iter().enumerate().map(|(place, label)| {
+    let only = desc.semconv.as_ref().and_then(|found| found.only).map(|(label, _)| label);
+    let labels = desc.labels.iter().enumerate().filter(|(_, label)| Some(**label) != only);
+    let labels = labels.map(|(place, label)| {
         let name = renamed.iter().find(|(from, _)| from == label).map_or(*label, |(_, to)| *to);
         (name, Origin::Label { place, whole: WHOLE.contains(&name) })
     });
@@ -144,18 +158,36 @@ fn sorted(mut attributes: Vec<(&'static str, Origin)>) -> Vec<(&'static str, Ori
 }
 
 impl Series {
-    pub(super) fn points<'f>(&self, frame: &'f Frame) -> impl Iterator<Item = &'f Point> {
-        let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, self.desc));
-        let part = self.part;
-        family.into_iter().flat_map(|family| &family.points).filter(move |point| part.has(point))
+    /// All points of a metric.
+    fn whole(desc: &'static Desc, attributes: Vec<(&'static str, Origin)>) -> Self {
+        Self { desc, part: Part::All, only: None, of_containers: false, attributes }
     }
 
-    /// Replaces `out` by the attributes of `point`. Empty labels are not sent, as in the scraped formats.
-    pub(super) fn attributes(&self, point: &Point, out: &mut Vec<KeyValue>) {
+    pub(super) fn points<'f>(&self, frame: &'f Frame) -> impl Iterator<Item = &'f Point> {
+        let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, self.desc));
+        let (part, only) = (self.part, self.only);
+        let is_sent = move |point: &&Point| {
+            let has = |(place, value): (usize, &str)| {
+                point.labels.get(place).is_some_and(|own| own.as_str() == value)
+            };
+            part.has(point) && only.is_none_or(has)
+        };
+        family.into_iter().flat_map(|family| &family.points).filter(is_sent)
+    }
+
+    /// Replaces `out` by the attributes of `point`; false where it is not sent. Empty labels are not sent, as in the scraped
+    /// formats.
+    pub(super) fn attributes(
+        &self,
+        point: &Point,
+        containers: &Containers<'_>,
+        out: &mut Vec<KeyValue>,
+    ) -> bool {
         out.clear();
         out.extend(
             self.attributes.iter().filter_map(|(key, origin)| Some(attribute(key, origin.value(point)?))),
         );
+        !self.of_containers || containers.describe(point, out)
     }
 }
 

@@ -54,10 +54,16 @@ const ROOMS: &[&str] = &[
     "process_",
 ];
 
-/// A machine without changes: constant files, one Slurm job, two GPUs.
+/// The UID of a pod, and the id of its container.
+const POD: [&str; 2] = [
+    "2b9c0f4e-0d8b-4a53-8b8a-0b1d6f0c9e11",
+    "9f2c8e51d0b7a4639f2c8e51d0b7a4639f2c8e51d0b7a4639f2c8e51d0b7a463",
+];
+
+/// A machine without changes: constant files, one Slurm job, one pod, two GPUs.
 struct Still {
     folder: tempfile::TempDir,
-    job: Child,
+    jobs: [Child; 2],
 }
 
 impl Still {
@@ -76,31 +82,11 @@ impl Still {
         // memwarden's own cost is real.
         std::os::unix::fs::symlink("/proc/self", root.join("proc/self")).unwrap();
 
-        let job = program("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
-        let group = "/system.slice/slurmstepd.scope/job_42/step_0/user/task_0";
-        let mut path = String::from("cgroup");
         write("cgroup/cgroup.controllers", "cpu memory pids\n");
-        for part in group.split('/') {
-            path = format!("{path}/{part}");
-            write(&format!("{path}/memory.current"), "5000\n");
-            write(&format!("{path}/memory.max"), "8000\n");
-            write(&format!("{path}/memory.stat"), "anon 3000\nfile 1500\nshmem 200\ninactive_file 1000\n");
-            write(&format!("{path}/memory.events"), "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n");
-        }
-        // A real process as it is now, which cannot change any more.
-        let own = PathBuf::from(format!("/proc/{}", job.id()));
-        for name in ["stat", "status", "statm", "cmdline", "comm", "io", "environ", "smaps_rollup", "limits"]
-        {
-            let text = std::fs::read(own.join(name)).unwrap_or_default();
-            write(&format!("proc/{}/{name}", job.id()), &String::from_utf8(text).unwrap());
-        }
-        write(&format!("proc/{}/cgroup", job.id()), &format!("0::{group}\n"));
-        let stat = std::fs::read_to_string(own.join("stat")).unwrap();
-        write("proc/1/stat", &format!("1 (init) {}", stat.split_once(") ").unwrap().1));
-        for number in 0..3 {
-            write(&format!("proc/{}/fd/{number}", job.id()), "");
-        }
-        std::os::unix::fs::symlink("/usr/bin/sleep", root.join(format!("proc/{}/exe", job.id()))).unwrap();
+        let pod = format!("kubepods-pod{}.slice/cri-containerd-{}.scope", POD[0].replace('-', "_"), POD[1]);
+        let groups =
+            ["/system.slice/slurmstepd.scope/job_42/step_0/user/task_0", &format!("/kubepods.slice/{pod}")];
+        let jobs = groups.map(|group| job(root, group, &write));
 
         let device = |gpu: u32| {
             json!({
@@ -111,14 +97,14 @@ impl Still {
                 "fan_speed": 30,
                 "throttle": 4,
                 "retired_pages": {"single_bit": [], "double_bit": [], "pending": false},
-                "processes": [{"pid": job.id(), "memory": 1_u64 << 30, "type": "compute", "sm": 40}],
+                "processes": [{"pid": jobs[0].id(), "memory": 1_u64 << 30, "type": "compute", "sm": 40}],
             })
         };
         let instance = json!({"uuid": "MIG-a", "gi": 1, "ci": 0, "name": "1g.10gb"});
         let mut split = device(1);
         split["mig"] = json!({"enabled": true, "instances": [instance]});
         write("scenario.json", &json!({"devices": [device(0), split]}).to_string());
-        Self { folder, job }
+        Self { folder, jobs }
     }
 
     /// A memwarden on this machine, which pushes to a port of loopback.
@@ -147,10 +133,38 @@ impl Still {
     }
 }
 
+/// A real process in a cgroup, as it is now, which cannot change any more.
+fn job(root: &Path, group: &str, write: &impl Fn(&str, &str)) -> Child {
+    let job = program("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let mut path = String::from("cgroup");
+    for part in group.split('/') {
+        path = format!("{path}/{part}");
+        write(&format!("{path}/memory.current"), "5000\n");
+        write(&format!("{path}/memory.max"), "8000\n");
+        write(&format!("{path}/memory.stat"), "anon 3000\nfile 1500\nshmem 200\ninactive_file 1000\n");
+        write(&format!("{path}/memory.events"), "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n");
+    }
+    let own = PathBuf::from(format!("/proc/{}", job.id()));
+    for name in ["stat", "status", "statm", "cmdline", "comm", "io", "environ", "smaps_rollup", "limits"] {
+        let text = std::fs::read(own.join(name)).unwrap_or_default();
+        write(&format!("proc/{}/{name}", job.id()), &String::from_utf8(text).unwrap());
+    }
+    write(&format!("proc/{}/cgroup", job.id()), &format!("0::{group}\n"));
+    let stat = std::fs::read_to_string(own.join("stat")).unwrap();
+    write("proc/1/stat", &format!("1 (init) {}", stat.split_once(") ").unwrap().1));
+    for number in 0..3 {
+        write(&format!("proc/{}/fd/{number}", job.id()), "");
+    }
+    std::os::unix::fs::symlink("/usr/bin/sleep", root.join(format!("proc/{}/exe", job.id()))).unwrap();
+    job
+}
+
 impl Drop for Still {
     fn drop(&mut self) {
-        self.job.kill().unwrap();
-        self.job.wait().unwrap();
+        for job in &mut self.jobs {
+            job.kill().unwrap();
+            job.wait().unwrap();
+        }
     }
 }
 
@@ -228,12 +242,27 @@ fn pulled(text: &str) -> [All; 2] {
         let is = if types[series.name.as_str()] == "counter" { "counter" } else { "gauge" };
         let value = still(&series.name, series.value);
         let desc = catalog::all().find(|desc| desc.name == series.name).unwrap();
-        if let Some(semconv) = &desc.semconv {
-            let renamed = series.labels.iter().map(|(label, value)| {
+        let has = |(label, value): (&str, &str)| series.labels.get(label).is_some_and(|own| own == value);
+        let is_container =
+            series.labels.get("cgroup").is_some_and(|path| path.ends_with(&format!("{}.scope", POD[1])));
+        if let Some(semconv) = &desc.semconv
+            && semconv.only.is_none_or(has)
+            && (is_container || !semconv.name.starts_with("container."))
+        {
+            let only = semconv.only.map(|(label, _)| label);
+            let container = [("k8s.pod.uid", POD[0]), ("container.id", POD[1])];
+            let container = container.into_iter().filter(|_| is_container);
+            let sent = series.labels.iter().filter(|(label, _)| Some(label.as_str()) != only);
+            let renamed = sent.map(|(label, value)| {
                 let to = semconv.renamed.iter().find(|(from, _)| from == label);
                 (to.map_or(label.as_str(), |(_, to)| to).to_owned(), value.clone())
             });
-            let fixed = semconv.fixed.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let fixed = semconv
+                .fixed
+                .iter()
+                .copied()
+                .chain(container)
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
             let is = match semconv.instrument {
                 Instrument::Gauge => "gauge",
                 Instrument::Counter => "counter",
@@ -265,8 +294,8 @@ fn pull_and_push_have_the_same_values() {
     for (protocol, port) in [("grpc", receiver.grpc), ("http/protobuf", receiver.http)] {
         let machine = Still::new();
         let daemon = machine.daemon(protocol, port);
-        daemon.wait_page("the job and its GPUs", SOON, |page| {
-            let job = page.sum("memwarden_workload_processes", &[]) == 1.0;
+        daemon.wait_page("the job, the pod and the GPUs", SOON, |page| {
+            let job = page.sum("memwarden_workload_processes", &[]) == 2.0;
             let gpus = page.sum("memwarden_gpu_status", &[("status", "ok")]) == 2.0;
             job && gpus
         });

@@ -2,13 +2,15 @@
 //!
 //! # What it says
 //! One critical finding for each GPU that has reported an XID whose severity is critical ([`crate::model::xid`]), with its
-//! meaning and what to do. XIDs that a job causes are not among them.
+//! meaning and what to do. XIDs that a job causes are not among them. The state of the hardware of each GPU takes account of
+//! these XIDs, also of acknowledged ones (`hardware`).
 //!
 //! # When it ends
 //! When the GPU was reset: its driver has begun to count its energy or its uncorrected ECC errors anew. When the node was
 //! restarted: the state of the analyzers is of one boot. An acknowledgement changes the severity to info; it ends when the GPU
 //! reports another such XID.
 
+mod hardware;
 pub mod metrics;
 
 use std::collections::BTreeMap;
@@ -86,6 +88,8 @@ impl Analyzer for Xids {
             }
             out.findings.push(own.finding(acknowledged));
         }
+        let has_xid = |gpu: &Label, uuid: &Label| self.unresolved.iter().any(|own| own.is_of(gpu, uuid));
+        hardware::put(view, has_xid, &mut out.batch);
     }
 
     fn save(&self) -> Option<SavedState> {
@@ -159,8 +163,7 @@ impl Xids {
         events: f64,
         unix: f64,
     ) -> Option<ProblemId> {
-        let place =
-            self.unresolved.iter().position(|own| own.uuid == *uuid && (own.gpu == *gpu || !uuid.is_empty()));
+        let place = self.unresolved.iter().position(|own| own.is_of(gpu, uuid));
         let place = place.unwrap_or(self.unresolved.len());
         if place == MOST {
             return None;
@@ -178,6 +181,10 @@ impl Xids {
 }
 
 impl Unresolved {
+    fn is_of(&self, gpu: &Label, uuid: &Label) -> bool {
+        self.uuid == *uuid && (self.gpu == *gpu || !uuid.is_empty())
+    }
+
     fn id(&self) -> ProblemId {
         ProblemId::new(REGISTRATION.name, Subject::gpu(&self.gpu, &self.uuid))
     }

@@ -1,6 +1,7 @@
 //! Tests of pushing with in-process collectors of both transports.
 
 mod collector;
+mod conventions;
 mod failures;
 mod names;
 mod secure;

@@ -85,18 +85,7 @@ impl World {
     pub(super) fn show(&self, fill: impl FnOnce(&mut Batch)) {
         let mut batch = Batch::new();
         fill(&mut batch);
-        let families = batch.seal().0;
-        let frame = Frame {
-            sequence: 1,
-            at: Timestamp::from_secs(1),
-            families,
-            sources: Vec::new(),
-            findings: Vec::new(),
-            outlook: crate::model::outlook::Outlook::default(),
-            timeline: Arc::default(),
-            acknowledged: Arc::default(),
-        };
-        self.frames.send_replace(Some(Arc::new(frame)));
+        self.frames.send_replace(Some(Arc::new(frame_of(batch))));
     }
 
     /// A client that pushes once with `config`.
@@ -111,18 +100,7 @@ impl World {
     fn count(&self, name: &str) -> f64 {
         let mut batch = Batch::new();
         self.events.put(std::iter::empty(), &mut batch);
-        let families = batch.seal().0;
-        let frame = Frame {
-            sequence: 1,
-            at: Timestamp::from_secs(1),
-            families,
-            sources: Vec::new(),
-            findings: Vec::new(),
-            outlook: crate::model::outlook::Outlook::default(),
-            timeline: Arc::default(),
-            acknowledged: Arc::default(),
-        };
-        frame.value(name, &[]).unwrap_or(0.0)
+        frame_of(batch).value(name, &[]).unwrap_or(0.0)
     }
 
     pub(super) fn taken(&self) -> f64 {
@@ -131,6 +109,20 @@ impl World {
 
     pub(super) fn failed(&self) -> f64 {
         self.count(events::OTLP_FAILURES.desc.name)
+    }
+}
+
+/// The frame of a batch.
+pub(super) fn frame_of(batch: Batch) -> Frame {
+    Frame {
+        sequence: 1,
+        at: Timestamp::from_secs(1),
+        families: batch.seal().0,
+        sources: Vec::new(),
+        findings: Vec::new(),
+        outlook: crate::model::outlook::Outlook::default(),
+        timeline: Arc::default(),
+        acknowledged: Arc::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Metrics of the `cgroup` source. All values include the cgroups below.
 
+use crate::model::desc::Instrument::UpDownCounter;
 use crate::model::units::{Bytes, Count, Flag, Ratio, Seconds};
 
 /// Series of a metric with more than one series per cgroup.
@@ -14,13 +15,16 @@ crate::metrics! {
     /// Largest memory usage of the cgroup within the peak window.
     pub USAGE_MAX: Gauge<Bytes> = "memwarden_cgroup_memory_usage_max_bytes" {cgroup};
     /// Memory charged to the cgroup, page cache included; absent for the host's root cgroup on v2.
-    pub USAGE: Gauge<Bytes> = "memwarden_cgroup_memory_usage_bytes" {cgroup}.peak(&USAGE_MAX);
+    pub USAGE: Gauge<Bytes> = "memwarden_cgroup_memory_usage_bytes" {cgroup}.peak(&USAGE_MAX)
+        .semconv("container.memory.usage", UpDownCounter, &[], &[]);
     /// Memory usage of the cgroup without inactive file pages, as kubelet computes it.
-    pub WORKING_SET: Gauge<Bytes> = "memwarden_cgroup_memory_working_set_bytes" {cgroup};
+    pub WORKING_SET: Gauge<Bytes> = "memwarden_cgroup_memory_working_set_bytes" {cgroup}
+        .semconv("container.memory.working_set", UpDownCounter, &[], &[]);
     /// Largest memory usage since the cgroup was created or its peak was reset; absent before Linux 5.19 on v2 and for the host's root cgroup.
     pub PEAK: Gauge<Bytes> = "memwarden_cgroup_memory_peak_bytes" {cgroup};
     /// Anonymous memory of the cgroup: heaps, stacks and private mappings.
-    pub ANON: Gauge<Bytes> = "memwarden_cgroup_memory_anonymous_bytes" {cgroup};
+    pub ANON: Gauge<Bytes> = "memwarden_cgroup_memory_anonymous_bytes" {cgroup}
+        .semconv("container.memory.rss", UpDownCounter, &[], &[]);
     /// Page cache of the cgroup, shared memory included.
     pub FILE: Gauge<Bytes> = "memwarden_cgroup_memory_file_bytes" {cgroup};
     /// Shared memory and tmpfs of the cgroup; it remains after the processes end and can only be reclaimed by swapping.

@@ -145,7 +145,8 @@ crate::metrics! {
     /// Whether ECC is enabled on the GPU.
     pub ECC_ENABLED: Gauge<Flag> = "memwarden_gpu_ecc_enabled" {gpu, uuid};
     /// ECC memory errors of the GPU, corrected and uncorrected; scope volatile counts since the driver was loaded, aggregate over the GPU's lifetime.
-    pub ECC_ERRORS: Counter<Count> = "memwarden_gpu_ecc_errors_total" {gpu, uuid, error, scope}.counting("{error}");
+    pub ECC_ERRORS: Counter<Count> = "memwarden_gpu_ecc_errors_total" {gpu, uuid, error, scope}.counting("{error}")
+        .semconv("hw.errors", Sum, GPU, &[("uuid", "hw.id"), ("error", "error.type")]).only("scope", "aggregate");
     /// Rows of GPU memory that were replaced by spare rows, by kind of error.
     pub REMAPPED_ROWS: Gauge<Count> = "memwarden_gpu_remapped_rows" {gpu, uuid, error}.counting("{row}");
     /// Whether rows of GPU memory will be remapped at the next GPU reset.
