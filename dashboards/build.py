@@ -26,6 +26,9 @@ from training import training
 
 FOLDER = Path(__file__).parent
 
+# The values of memwarden_gpu_hardware_state.
+HARDWARE = [("ok", SKY), ("degraded", YELLOW), ("predicted_failure", ORANGE), ("failed", RED)]
+
 
 def node():
     b = Board()
@@ -75,6 +78,11 @@ def node():
     b.lines("GPU memory free", [(f"memwarden_gpu_memory_free_bytes{{{GPU}}}", "GPU {{gpu}}")], "bytes", min=0)
     b.lines("Used by no process we see", [(f"memwarden_gpu_memory_unattributed_bytes{{{GPU}}}", "GPU {{gpu}}")], "bytes",
             description="Used memory minus the memory of every process: driver contexts, other pid namespaces, leaks of the driver.", min=0)
+    b.lines("Memory of no running process", [(f"memwarden_gpu_memory_orphaned_bytes{{{GPU}}}", "GPU {{gpu}} {{workload}} {{user}}")], "bytes", noValue="none",
+            description="Memory that stays in use after its process ended, without what the driver itself uses; with the workload and user of the process that ended on the GPU.", min=0)
+    b.timeline("State of the hardware", [(numbered("memwarden_gpu_hardware_state", "state", HARDWARE, GPU), "GPU {{gpu}}")], width=8,
+               mappings=words(HARDWARE), steps=[level(YELLOW, 1), level(ORANGE, 2), level(RED, 3)],
+               description="degraded: an XID error is unresolved, or memory waits for a reset. predicted failure: rows of memory cannot be remapped. failed: lost or hung. Empty while it is not known.")
     b.lines("Utilization", [
         (f"memwarden_gpu_utilization_ratio{{{GPU}}}", "GPU {{gpu}}"),
     ], "percentunit", description="Share of time in which at least one kernel ran; not the occupancy of the GPU.", min=0, max=1)
@@ -98,6 +106,15 @@ def node():
     b.table("Workloads", f"memwarden_workload_info{{{WORK}}}", hide=("Value",))
     b.lines("Cgroup headroom", [(f"bottomk(10, memwarden_cgroup_memory_headroom_bytes{{{HERE}}})", "{{cgroup}}")], "bytes", width=12, min=0)
     b.lines("Cgroup working set", [(f"topk(10, memwarden_cgroup_memory_working_set_bytes{{{HERE}}})", "{{cgroup}}")], "bytes", width=12, min=0)
+
+    b.row("/dev/shm and other tmpfs")
+    used, size = "memwarden_tmpfs_used_bytes", "memwarden_tmpfs_size_bytes"
+    b.lines("Share in use", [(f"topk(10, {used}{{{HERE}}} / {size}{{{HERE}}})", "{{workload}} {{mount}}")], "percentunit", min=0, max=1,
+            description="Share of the size of the ten fullest tmpfs. Who writes to a mapped file in a full tmpfs ends by SIGBUS.")
+    b.lines("Memory of files", [(f"topk(10, {used}{{{HERE}}})", "{{workload}} {{mount}}")], "bytes", min=0,
+            description="Memory of the files in the ten largest tmpfs; it is part of the memory of cgroups and of the host.")
+    b.table("Whose files", f"sort_desc(memwarden_tmpfs_files_bytes{{{HERE}}})", width=8, unit="bytes", noValue="none is nearly full",
+            description="Files directly in a tmpfs of which more than 80 % is used, by user.")
 
     b.row("Forecasts")
     tte, health, within = "memwarden_forecast_time_to_exhaustion_seconds", "memwarden_forecast_health", "memwarden_forecast_exhaustion_probability_ratio"

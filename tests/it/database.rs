@@ -148,9 +148,10 @@ pub(crate) fn may_be_empty(query: &str, page: &str) -> bool {
         "fragmentation",
         "growth_bytes_per_step",
         "memwarden_idle_",
+        "memwarden_tmpfs_",
     ];
     // What a target has only once something was done for it, or is wrong with it.
-    let at_times = ["disarmed_reason", "overdue", "signal_latency"];
+    let at_times = ["disarmed_reason", "overdue", "signal_latency", "orphaned", "tmpfs_files"];
     let metric = query
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .find(|word| crate::tables::is_ours(word));
