@@ -119,6 +119,25 @@ fn normal(path: &Path) -> PathBuf {
     out
 }
 
+/// promtool runs them: each is in a test of `alerts/tests/`.
+#[test]
+fn every_query_of_a_page_is_tested() {
+    let spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let tests = spaced(&crate::shipped::rule_tests());
+    let mut queries = 0;
+    for page in book() {
+        for block in blocks(&read(&page)).1.iter().filter(|block| block.info == "promql") {
+            assert!(
+                tests.contains(&format!("expr: | {} exp_samples", spaced(&block.text))),
+                "{page}: {}",
+                block.text
+            );
+            queries += 1;
+        }
+    }
+    assert!(queries >= 3, "{queries}");
+}
+
 #[test]
 fn every_relative_link_of_the_documents_resolves() {
     let mut broken = Vec::new();

@@ -49,7 +49,7 @@ pub(crate) fn expressions() -> Vec<String> {
 }
 
 /// All tests of rules, one after the other.
-fn rule_tests() -> String {
+pub(crate) fn rule_tests() -> String {
     let files = std::fs::read_dir(root("alerts/tests")).unwrap();
     files.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
 }
