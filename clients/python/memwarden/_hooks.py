@@ -210,7 +210,7 @@ class _Watch:
         module.register_forward_pre_hook(_Hook(self.before_forward), with_kwargs=True)
         module.register_forward_hook(_Hook(self.after_forward))
         self.followed.append(weakref.ref(module))
-        self.fit.plan.model(module, lambda: list(self.fit._optimizers))
+        self.fit.plan.model(module, lambda: list(self.fit.first_step.optimizers))
 
     def before_forward(self, module: Any, inputs: Any, kwargs: Any) -> None:
         if _tracing():

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import memwarden
 import pytest
 from conftest import PATIENCE
-from memwarden import _fit, _fit_plan
+from memwarden import _fit_plan, _fit_verdict
 from memwarden._fit_size import Batch, Curve, Footprint, Sizes, predicted
 
 GIB = 1 << 30
@@ -404,7 +404,7 @@ def test_the_verdict_is_printed_once_and_again_when_it_becomes_worse(daemon, mon
 
 
 def test_without_a_verdict_the_sizes_are_printed(daemon, monitor, torch, capsys, monkeypatch):
-    monkeypatch.setattr(_fit, "LINE_WAIT", -1.0)
+    monkeypatch.setattr(_fit_verdict, "LINE_WAIT", -1.0)
     program = Program(torch, monitor)
     program.step(4, 16)
     shown = capsys.readouterr().err
@@ -416,7 +416,7 @@ def test_a_line_that_is_not_a_verdict_is_ignored(daemon, monitor, torch, line, m
     monkeypatch.setattr("memwarden._base.DEBUG", False)
     Program(torch, monitor).step(4, 16)
     monitor._fit.received(line)
-    assert not (monitor._fit.verdict or {}).get("verdict") == "will_not_fit"
+    assert not (monitor._fit.verdicts.last or {}).get("verdict") == "will_not_fit"
 
 
 def test_what_will_not_fit_is_printed_before_the_first_step(daemon, monitor, torch, capsys):
@@ -425,12 +425,12 @@ def test_what_will_not_fit_is_printed_before_the_first_step(daemon, monitor, tor
     program.fit.forward_begins(2, 8)
     assert monitor._fit.awaits
     answer(daemon, "will_not_fit", "the optimizer needs 120 GiB")
-    daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit.verdict)[1])
+    daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit.verdicts.last)[1])
     assert capsys.readouterr().err == "memwarden: the optimizer needs 120 GiB\n"
     program.step(2, 8)
     assert monitor._fit.awaits, "for the verdict on what was predicted after the step"
     answer(daemon, "fits", "the largest step fits")
-    daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit._answered.is_set())[1])
+    daemon.wait(lambda _: (monitor._session.link.receive(), monitor._fit.predictions.answered.is_set())[1])
     monitor._fit.refresh()
     assert not monitor._fit.awaits and capsys.readouterr().err == "memwarden: the largest step fits\n"
 
@@ -439,13 +439,13 @@ def test_a_verdict_on_earlier_predictions_is_not_taken_for_the_line(daemon, moni
     program = Program(torch, monitor)
     monitor.start()
     program.fit.forward_begins(2, 8)
-    early = monitor._fit._sequence
+    early = monitor._fit.predictions.sequence
     program.step(2, 8)
-    late = monitor._fit._sequence
+    late = monitor._fit.predictions.sequence
     assert 0 < early < late
     # The daemon answers a sample after it has read a prediction.
     for sequence, text in ((early, "the first optimizer step fits"), (late, "the largest step fits")):
-        assert monitor._fit.awaits and not monitor._fit._answered.is_set()
+        assert monitor._fit.awaits and not monitor._fit.predictions.answered.is_set()
         message = {"type": "verdict", "verdict": "fits", "text": text, "sequence": sequence}
         monitor._fit.received(json.dumps(message).encode())
         monitor._fit.refresh()
@@ -475,7 +475,7 @@ def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, t
 
     judge = threading.Thread(target=judge)
     judge.start()
-    monkeypatch.setattr(_fit, "ABORT_WAIT", PATIENCE)
+    monkeypatch.setattr(_fit_verdict, "ABORT_WAIT", PATIENCE)
     with pytest.raises(SystemExit) as ended:
         program.step(4, 16)
     judge.join()
@@ -486,7 +486,7 @@ def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, t
 
 def test_without_a_daemon_abort_waits_for_nobody(torch, monkeypatch):
     monkeypatch.setenv("MEMWARDEN_FIT", "abort")
-    monkeypatch.setattr(_fit, "ABORT_WAIT", 10 * PATIENCE)
+    monkeypatch.setattr(_fit_verdict, "ABORT_WAIT", 10 * PATIENCE)
     monitor = memwarden.Monitor(interval=0, min_interval=0)
     begun = time.monotonic()
     Program(torch, monitor).step(4, 16)
@@ -503,7 +503,7 @@ def test_a_line_that_comes_in_pieces_is_one_line(monitor, daemon, torch):
     for piece in (b'{"type":"verdict","ver', b'dict":"tight","text":"close"}\n{"type'):
         accepted.sendall(piece)
         monitor._session.link.receive()
-    assert monitor._fit.verdict["verdict"] == "tight"
+    assert monitor._fit.verdicts.last["verdict"] == "tight"
 
 
 # -- the curve
@@ -576,7 +576,7 @@ def test_parameters_that_are_unfrozen_are_predicted_again(daemon, monitor, torch
     program.step(4, 16)
     frozen = program.optimizer.param_groups[0]["params"][1]
     frozen.requires_grad = True
-    program.fit._dirty = True
+    program.fit.batches.dirty = True
     program.fit.refresh()
     found = prediction(daemon, "optimizer", step=1, measured=None)
     assert found["peak"] - found["held"] == 4 * MIB + 8 * MIB and "measured" not in found
@@ -619,12 +619,12 @@ def test_what_is_free_for_a_save_is_stated(daemon, monitor, torch, tmp_path):
     assert "free" not in prediction(daemon, "save", resource="disk"), "the folder is not known"
     program.fit.plan.folder = str(tmp_path / "not" / "yet" / "there")
     program.fit.refresh()
-    found = program.fit.messages[("save", "disk", None)]
+    found = program.fit.predictions.messages[("save", "disk", None)]
     assert abs(found["free"] - shutil.disk_usage(tmp_path).free) <= GIB
     daemon.wait(lambda daemon: any("free" in each for each in daemon.of("prediction")))
     before = len(daemon.of("prediction"))
-    program.fit._state_free()
-    assert program.fit.messages[("save", "disk", None)] == found and len(daemon.of("prediction")) == before
+    program.fit.predictions.state_free(program.fit.plan.folder)
+    assert program.fit.predictions.messages[("save", "disk", None)] == found and len(daemon.of("prediction")) == before
 
 
 def test_a_folder_that_cannot_be_asked_has_no_free_bytes(monkeypatch):

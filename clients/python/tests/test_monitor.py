@@ -590,7 +590,7 @@ ENDS = {
     "sys.excepthook = lambda *_: None; raise ValueError": ("exception", "ValueError", None, None),
     "t = threading.Thread(target=int, args=('x',)); t.start(); t.join()": ("finished", "finished", None, None),
     "try: int('x')\nexcept ValueError: pass": ("finished", "finished", None, None),
-    "monitor._fit.aborts = True; raise SystemExit(80)": ("aborted", "will not fit", None, None),
+    "monitor._fit.verdicts.aborts = True; raise SystemExit(80)": ("aborted", "will not fit", None, None),
 }
 
 

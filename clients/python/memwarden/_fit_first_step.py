@@ -1,0 +1,119 @@
+"""The first step of the optimizers: what it allocates, predicted before it, and what it took."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, List
+
+from ._base import JSON, _size
+from ._fit_memory import Place, held_on, take_highest_on
+from ._fit_optimizer import Needs, places_of, try_foresee
+from ._fit_predictions import SAME, Predictions
+from ._process import _host_allocated
+from ._steps import _Steps
+
+# The first steps of optimizers that are foreseen in a process.
+MOST_TRIES = 8
+# The share of what malloc keeps that the first step of the optimizer does not use: the median, and a value above all, of 6
+# random programs. Its tensors are as large as the gradients, and fit more of what is free than those of a longer batch.
+STATE_UNUSED, STATE_UNUSED_P90 = 0.5, 0.85
+
+
+class FirstStep:
+    """`places` is where the parameters are; `needs` is what is still to come there."""
+
+    def __init__(self, steps: _Steps, predictions: Predictions) -> None:
+        self._steps, self._predictions = steps, predictions
+        self.optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._stepped: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self.places: List[Place] = []
+        self.needs: Dict[Place, Needs] = {}
+        # Parameters that are trained; how often the first step of an optimizer was foreseen.
+        self._trained = self._tries = 0
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether the hooks saw an optimizer step."""
+        return bool(self._stepped)
+
+    def made(self, optimizer: Any) -> None:
+        """An optimizer was made; it may be one that only holds another."""
+        try:
+            self.optimizers.add(optimizer)
+        except TypeError:
+            pass  # It cannot be referenced weakly.
+
+    def predict(self, gradients_exist: bool) -> None:
+        """Where the memory is, and what the optimizers will take."""
+        optimizers = [each for each in list(self.optimizers) if each not in self._stepped] or list(self.optimizers)
+        if not optimizers:
+            return
+        foreseen = try_foresee(optimizers, gradients_exist)
+        self._trained = self._count_trained()
+        # State that an offloaded optimizer keeps on the host is predicted beside the devices.
+        places = places_of(optimizers)
+        self.places = [place for place in places if place is not None] or places
+        if foreseen.needs is None:
+            for place in self.places:
+                self._predictions.state("optimizer", place, None, basis=foreseen.why)
+            return
+        self.needs = dict(foreseen.needs)
+        for place, needs in foreseen.needs.items():
+            held, p90 = held_on(place), None
+            if held is None:
+                continue
+            peak: float = held + needs.gradients + needs.state + needs.temporary
+            if place is None:
+                # A part of what malloc keeps is used for it.
+                kept = min((_host_allocated() or (0, 0))[1], peak - held)
+                p90, peak = peak - (1 - STATE_UNUSED_P90) * kept, peak - (1 - STATE_UNUSED) * kept
+            basis = "gradients %s, state of %s %s" % (_size(needs.gradients), foreseen.why, _size(needs.state))
+            if needs.temporary:
+                basis += ", temporary tensors %s" % _size(needs.temporary)
+            exact = foreseen.exact and (p90 is None or p90 - peak <= SAME * p90)
+            about: JSON = {"exact": exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
+            self._predictions.state("optimizer", place, peak, p90=p90, **about)
+
+    def _count_trained(self) -> int:
+        return sum(
+            1 for each in list(self.optimizers) for group in each.param_groups for p in group["params"] if p.requires_grad
+        )
+
+    def predict_unfrozen(self) -> None:
+        """Parameters that were added or unfrozen: the next step makes their state."""
+        if self._trained and self._count_trained() != self._trained:
+            self._stepped.clear()
+            self.predict(False)
+
+    def before(self, optimizer: Any) -> bool:
+        """Before a step; says whether it is the first one of this optimizer, which is predicted then."""
+        # The state of a wrapper may stay empty for ever.
+        if optimizer in self._stepped or self._tries >= MOST_TRIES:
+            return False
+        self._tries += 1
+        self.made(optimizer)
+        # A step with a closure computes the gradients itself.
+        self.predict(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
+        return True
+
+    def after(self, optimizer: Any) -> None:
+        """After a step that was measured."""
+        first = optimizer not in self._stepped
+        if first and _has_state(optimizer):
+            # A scaler skips a step whose gradients overflow: the state comes with a later one.
+            self._stepped.add(optimizer)
+        for place in self.places if first else ():
+            peak, message = take_highest_on(place), self._predictions.of("optimizer", place)
+            if message and peak is not None and optimizer in self._stepped:
+                self._predictions.resend(dict(message, measured=peak, step=self._steps.last))
+                self.needs.pop(place, None)
+
+
+def _has_state(optimizer: Any) -> bool:
+    """Whether it has made its state, or has none to make."""
+    state = getattr(optimizer, "state", None)
+    return bool(state) or not any(_uses_state(group) for group in optimizer.param_groups)
+
+
+def _uses_state(group: Any) -> bool:
+    return "betas" in group or "alpha" in group or bool(group.get("momentum"))

@@ -1,0 +1,108 @@
+"""The predictions of this process, as messages to the daemon."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Dict, List, Optional, Tuple
+
+from ._base import JSON, _encode, _now, _short, _size
+from ._fit_memory import Place, held_on, resource_of
+from ._fit_plan import free_of
+from ._process import _host_mapped
+from ._session import _Session
+from ._steps import _Steps
+
+# A prediction that changes by a smaller share is not sent again.
+SAME = 0.01
+# What a prediction can have beside the keys that each has.
+_MORE = ("measured", "due_step", "size")
+_ORDER = ("optimizer", "step", "evaluation", "generation", "save")
+_DIGITS = str.maketrans("", "", "0123456789.")
+
+Key = Tuple[str, str, Place]
+
+
+class Predictions:
+    """The last prediction of each phase and resource."""
+
+    def __init__(self, session: _Session, steps: _Steps) -> None:
+        self._session, self._steps = session, steps
+        self.messages: Dict[Key, JSON] = {}
+        # The number of the last prediction.
+        self.sequence = 0
+        # Whether there is a verdict that knows the last prediction.
+        self.answered = threading.Event()
+
+    def of(self, phase: str, place: Place) -> JSON:
+        """The last one; empty where there is none."""
+        return self.messages.get((phase, *resource_of(place))) or {}
+
+    def state(self, phase: str, place: Any, peak: Optional[float], **more: Any) -> None:
+        """Sends a prediction of a phase on a place: an ordinal, None for the host, `shm` or `disk`."""
+        resource, device = (place, None) if isinstance(place, str) else resource_of(place)
+        message: JSON = {"type": "prediction", "t": _now(), "phase": phase, "resource": resource}
+        if device is not None:
+            message["device"] = str(device)
+        message["certainty"] = "unknown" if peak is None else "exact" if more.pop("exact", False) else "estimated"
+        if peak is not None:
+            message["peak"] = int(peak)
+            message["peak_p90"] = max(int(peak), int(more.pop("p90", None) or peak))
+            held = more.pop("held", None)
+            held = held if held is not None else 0 if isinstance(place, str) else held_on(place)
+            if held is not None:
+                message["held"] = int(held)
+            mapped = _host_mapped() if resource == "host" else None
+            if mapped is not None:
+                message["mapped"] = min(mapped, int(peak))
+        message["step"] = self._steps.last
+        message.update((key, value) for key, value in more.items() if value is not None and key in _MORE)
+        message["basis"] = _short(more.get("basis") or "")
+        self.resend(message)
+
+    def resend(self, message: JSON) -> None:
+        device = message.get("device")
+        key: Key = (message["phase"], message["resource"], None if device is None else int(device))
+        before = self.messages.get(key)
+        self.messages[key] = message
+        if before is None or not _alike(before, message):
+            self.answered.clear()
+            self.sequence += 1
+            message["sequence"] = self.sequence
+            self._session.send(message)
+        else:
+            message["sequence"] = before.get("sequence", 0)
+
+    def state_free(self, folder: str) -> None:
+        """What is free for saves to files; a file system may hang, and is asked in the monitor's thread only."""
+        for key, message in list(self.messages.items()):
+            free = free_of(folder) if key[1] in ("shm", "disk") else None
+            if free is not None and abs(free - message.get("free", -1)) > SAME * free:
+                # It is no new prediction: an answer that came stays valid.
+                self.messages[key] = dict(message, free=free)
+                self._session.send(self.messages[key])
+
+    def lines(self) -> List[bytes]:
+        """For a new connection: a daemon may start later than the job."""
+        return [_encode(message) for message in list(self.messages.values())]
+
+    def summary(self) -> str:
+        """What this process knows: sizes, not whether they fit."""
+        parts = []
+        for (phase, resource, device), message in sorted(self.messages.items(), key=lambda pair: _ORDER.index(pair[0][0])):
+            where = resource if device is None else "GPU %d" % device
+            if message["certainty"] == "unknown":
+                parts.append("%s on %s is not known (%s)" % (phase, where, message["basis"]))
+                continue
+            about = "" if message["certainty"] == "exact" else "about "
+            parts.append("%s needs %s%s on %s" % (phase, about, _size(message["peak"]), where))
+        return "; ".join(parts)
+
+
+def _alike(one: JSON, two: JSON) -> bool:
+    if any(one.get(key) != two.get(key) for key in ("certainty", "due_step")):
+        return False
+    # What it was computed from, without the numbers.
+    if one["basis"].translate(_DIGITS) != two["basis"].translate(_DIGITS):
+        return False
+    sizes = ("peak", "peak_p90", "measured", "held")
+    return all(abs((one.get(key) or 0) - (two.get(key) or 0)) <= SAME * (one.get(key) or 0) for key in sizes)

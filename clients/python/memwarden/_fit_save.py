@@ -1,0 +1,55 @@
+"""Saves: what writing a file with tensors takes."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Optional
+
+from ._base import _size
+from ._fit_memory import Place, held_on
+from ._fit_predictions import Predictions
+from ._process import _allocated_on, _take_host_peak
+
+
+class Saves:
+    """A save consists of several files; the one that takes most counts."""
+
+    def __init__(self, predictions: Predictions) -> None:
+        self._predictions = predictions
+        # What was held when the current file was begun.
+        self._held: Optional[Dict[Place, int]] = None
+        self._extra: Dict[Place, int] = {}
+        self._measured: Dict[Place, int] = {}
+
+    @property
+    def runs(self) -> bool:
+        """Whether a file is being written."""
+        return self._held is not None
+
+    def begins(self, places: List[Place]) -> None:
+        """A file with tensors is about to be written."""
+        self._held = {place: held for place in places for held in [held_on(place)] if held is not None}
+        _take_host_peak()
+
+    def ends(self) -> None:
+        """It is written: what it took above what the process held is what the next save will take."""
+        saving, self._held = self._held, None
+        for place, held in (saving or {}).items():
+            peak = _take_host_peak() if place is None else (_allocated_on(place) or (0, 0))[0]
+            if peak is None or (place is not None and peak <= held):
+                continue
+            self._extra[place] = max(self._extra.get(place, 0), peak - held)
+            self._measured[place] = max(peak, self._measured.get(place, 0))
+            self._state(place, held)
+
+    def predict(self, held: Callable[[Place], Optional[int]]) -> None:
+        """The next one, with what the process holds now."""
+        for place in list(self._extra):
+            now = held(place)
+            if now is not None and not self.runs:
+                self._state(place, now)
+
+    def _state(self, place: Place, held: int) -> None:
+        extra = self._extra[place]
+        basis = "the file that took most took %s above what was held" % _size(extra)
+        measured = self._measured[place]
+        self._predictions.state("save", place, held + extra, held=held, measured=measured, basis=basis)
