@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import statistics
 from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
 # Sizes that are kept; the smallest are dropped first.
 MOST_SIZES = 256
-# A term in the square of the length must leave at most this share of the line's error, so that it is kept.
-_HELPS = 0.5
+# Lengths from which on a term in the square of the length is fitted.
+LENGTHS = 3
 # The error of an extrapolation, as a share of the part of the peak that depends on the size.
 _EXTRAPOLATION = 0.04
 # The same while the first micro-batch counts, in which libraries allocate buffers: it was up to 70 % too large.
@@ -95,21 +96,22 @@ class Sizes:
             return None
         slope = max(0.0, statistics.median(slopes))
         base = max(0.0, statistics.median(peak - slope * batch.units for batch, peak in points))
-        line = _with_error(base, slope, 0.0, known)
-        return self._bent(known, line) or line
+        return self._bent(known) or _with_error(base, slope, 0.0, known)
 
-    def _bent(self, points: List[Tuple[Batch, float]], line: Curve) -> Optional[Curve]:
-        """The least squares fit with the square of the length, where it helps."""
-        if len(points) < 4 or len({batch.length for batch, _ in points}) < 3 or line.error <= 0.0:
+    def _bent(self, points: List[Tuple[Batch, float]]) -> Optional[Curve]:
+        """With the square of the length, in which attention that keeps its scores is.
+
+        Each token of a batch takes the same, and more by its length: the median of the slopes of all pairs of lengths, if at
+        least three quarters of them are positive. A few batches in which libraries allocated buffers do not change it.
+        """
+        each = [(batch.length, size / batch.units) for batch, size in points if batch.length and batch.units]
+        pairs = itertools.combinations(each, 2)
+        slopes = sorted((two - one) / (longer - length) for (length, one), (longer, two) in pairs if longer != length)
+        if len({length for length, _ in each}) < LENGTHS or slopes[len(slopes) // 4] <= 0.0:
             return None
-        scale = max(batch.units for batch, _ in points) or 1
-        reach = max(batch.length or 0 for batch, _ in points) or 1
-        rows = [(1.0, batch.units / scale, batch.units * (batch.length or 0) / scale / reach) for batch, _ in points]
-        solved = _least_squares(rows, [peak for _, peak in points])
-        if solved is None or solved[1] < 0.0 or solved[2] <= 0.0:
-            return None
-        bent = _with_error(max(0.0, solved[0]), solved[1] / scale, solved[2] / scale / reach, points)
-        return bent if bent.error <= _HELPS * line.error else None
+        square = statistics.median(slopes)
+        unit = statistics.median(size - square * length for length, size in each)
+        return _with_error(0.0, unit, square, points) if unit > 0.0 else None
 
 
 class _Rise(NamedTuple):
@@ -215,18 +217,23 @@ class Footprint:
             batch, low, high = self._rises[-1]
             self._rises[-1] = _Rise(batch, max(0.0, low - size), max(0.0, high - size))
 
-    def rise(self) -> Optional[float]:
-        """Bytes that rise above the activations, per token or sample."""
+    def rise(self) -> Optional[Tuple[float, float]]:
+        """Bytes that rise above the activations: per token or sample, and per token and token of the length."""
         known = self._rises
         if not known:
             return None
         low = max(known, key=lambda each: each.low / each.batch.units)
         high = min(known, key=lambda each: each.high / each.batch.units)
-        if low.low / low.batch.units <= high.high / high.batch.units:
-            return (low.low / low.batch.units + high.high / high.batch.units) / 2
-        # It is not proportional: the larger one is nearer to what is still to come.
-        nearer = max(low, high, key=lambda each: each.batch.units)
-        return (nearer.low if nearer is low else nearer.high) / nearer.batch.units
+        least, most = low.low / low.batch.units, high.high / high.batch.units
+        if least <= most:
+            return (least + most) / 2, 0.0
+        # It is not proportional. With the length, it grows where scores of attention are computed again in backward.
+        longer, length = low.batch.length or 0, high.batch.length or 0
+        if longer > length > 0:
+            square = min((least - most) / (longer - length), least / longer)
+            return least - square * longer, square
+        # The larger one is nearer to what is still to come.
+        return (least if low.batch.units > high.batch.units else most), 0.0
 
     def curve(self, more: float) -> Optional[Curve]:
         """The peak by the size, when `more` bytes will be allocated before."""
@@ -237,8 +244,8 @@ class Footprint:
         curve = self.activations.curve(0.0)
         if curve is None:
             return None
-        unused = UNUSED * self.kept
-        return curve._replace(fixed=base + unused + curve.fixed, per_unit=curve.per_unit + rise)
+        per_unit, per_square = curve.per_unit + rise[0], curve.per_square + rise[1]
+        return curve._replace(fixed=base + UNUSED * self.kept + curve.fixed, per_unit=per_unit, per_square=per_square)
 
     @property
     def spread(self) -> float:
@@ -257,20 +264,3 @@ def predicted(curve: Curve, batch: Batch, exact: Optional[float], early: bool = 
 def _with_error(fixed: float, slope: float, square: float, points: List[Tuple[Batch, float]]) -> Curve:
     curve = Curve(fixed, slope, square, 0.0)
     return curve._replace(error=statistics.median(abs(peak - curve.at(batch)) for batch, peak in points))
-
-
-def _least_squares(rows: List[Tuple[float, float, float]], values: List[float]) -> Optional[List[float]]:
-    """The normal equations of three unknowns; None where they have no unique solution."""
-    matrix = [[sum(row[i] * row[j] for row in rows) for j in range(3)] for i in range(3)]
-    right = [sum(row[i] * value for row, value in zip(rows, values)) for i in range(3)]
-    for i in range(3):
-        pivot = max(range(i, 3), key=lambda row: abs(matrix[row][i]))
-        if abs(matrix[pivot][i]) < 1e-9:
-            return None
-        matrix[i], matrix[pivot], right[i], right[pivot] = matrix[pivot], matrix[i], right[pivot], right[i]
-        for row in range(3):
-            if row != i:
-                factor = matrix[row][i] / matrix[i][i]
-                matrix[row] = [one - factor * two for one, two in zip(matrix[row], matrix[i])]
-                right[row] -= factor * right[i]
-    return [right[i] / matrix[i][i] for i in range(3)]

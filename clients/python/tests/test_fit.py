@@ -205,14 +205,33 @@ def test_what_rises_above_the_activations_lies_between_its_bounds():
     for units, reached, resident, peak in ((100, 1100, 1000, 1150), (200, 1200, 1060, 1310), (0, 1000, 1000, 1001)):
         footprint.rose(Batch(units), reached, resident, 1000, peak)
     # At least 50 / 100 and (110 - 60) / 200 bytes a unit, at most 50 / 100 and 110 / 200.
-    assert footprint.rise() == 0.5
+    assert footprint.rise() == (0.5, 0.0)
 
 
 def test_code_that_runs_the_first_time_is_no_part_of_what_rises():
     footprint = Footprint()
     footprint.rose(Batch(100), 1100, 1000, 1000, 1190)
     footprint.read_code(40.0)
-    assert footprint.rise() == 0.5
+    assert footprint.rise() == (0.5, 0.0)
+
+
+def test_what_rises_grows_with_the_length_where_backward_computes_scores_again():
+    def rise(*batches):
+        footprint = Footprint()
+        for batch, size in batches:
+            footprint.rose(batch, 1000.0, 1000.0, 1000.0, 1000.0 + size)
+        return footprint.rise()
+
+    def bytes_of(batch):
+        return 2.0 * batch.units + 0.5 * batch.units * batch.length
+
+    shorter, longer = Batch(16, 2, 8), Batch(64, 2, 32)
+    assert rise((shorter, bytes_of(shorter)), (longer, bytes_of(longer))) == (2.0, 0.5)
+    # Nothing shrinks with the size.
+    assert rise((Batch(16, 2, 8), 1.0), (Batch(64, 2, 32), 640.0)) == (0.0, 10.0 / 32)
+    # More samples of the same length, or less for each token of a longer batch, are nothing of that.
+    assert rise((Batch(16, 2, 8), 32.0), (Batch(64, 8, 8), 160.0)) == (2.5, 0.0)
+    assert rise((Batch(16, 2, 8), 32.0), (Batch(64, 2, 32), 64.0)) == (1.0, 0.0)
 
 
 def test_a_longer_batch_uses_little_of_what_malloc_keeps():
@@ -520,6 +539,21 @@ def test_a_line_is_found_through_noise_and_a_square_only_where_it_helps():
     curve = bent.curve(0.0)
     assert abs(curve.per_square - 3.0) < 0.01
     assert abs(curve.at(Batch(8000, 4, 2000)) / (8e6 + 3.0 * 8000 * 2000) - 1) < 0.01
+
+
+def test_a_square_is_found_in_short_batches_some_of_which_have_buffers_of_libraries():
+    sizes = Sizes()
+    for place, length in enumerate((42, 48, 34, 35, 46, 43, 41, 31, 44)):
+        batch = Batch(4 * length, 4, length)
+        buffers = 0.1 * 4000.0 * batch.units if place in (1, 5) else 0.0
+        sizes.add(batch, 4000.0 * batch.units + 9.0 * batch.units * length + buffers)
+    longest = Batch(4096, 4, 1024)
+    assert abs(sizes.curve(0.0).at(longest) / (4000.0 * 4096 + 9.0 * 4096 * 1024) - 1) < 0.05
+    # Two lengths can differ by anything.
+    two = Sizes()
+    for length, size in ((10, 100.0), (20, 210.0)):
+        two.add(Batch(length, 1, length), size)
+    assert two.curve(0.0).per_square == 0.0
 
 
 def test_one_size_gives_the_line_from_nothing():

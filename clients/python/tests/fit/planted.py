@@ -42,6 +42,8 @@ def hugging_face():
     config = transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=8, n_positions=1024, bos_token_id=0, eos_token_id=0
     )
+    # The gradients of tied weights are added in backward, which takes as much as the optimizer's state then.
+    config.tie_word_embeddings = KIND != "optimizer"
 
     class Says(transformers.TrainerCallback):
         def on_step_end(self, args, state, control, **_):
