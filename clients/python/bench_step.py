@@ -89,6 +89,29 @@ def phases(path):
     return step, lambda: monitor.stop()
 
 
+def predictions(path):
+    """The hooks of a step that predict its memory, of a model in host memory; none where there is no PyTorch."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    monitor = memwarden.Monitor("bench", min_interval=0, socket_path=path)
+    monitor.start()
+    fit, weight = monitor._fit, torch.nn.Parameter(torch.zeros(1000))
+    optimizer = torch.optim.SGD([weight])
+    fit.made(optimizer)
+
+    def step():
+        fit.forward_begins(8, 512)
+        fit.forward_ends(None)
+        fit.backward_ends()
+        fit.before_step(optimizer)
+        fit.after_step(optimizer)
+        fit.step_ended()
+
+    return step, lambda: monitor.stop()
+
+
 def opentelemetry_step(path):
     try:
         from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
@@ -124,9 +147,11 @@ def bench_steps(steps, daemon):
     path = os.path.join(folder, "s")
     listener = listen(path, daemon)
     contenders = {"memwarden step": ours(path), "memwarden step and 3 phases": phases(path)}
-    otel = opentelemetry_step(path)
-    if otel is not None:
-        contenders["OpenTelemetry SDK, %d gauges set and encoded" % GAUGES] = otel
+    more = {"predictions of a step": predictions, "OpenTelemetry SDK, %d gauges set and encoded" % GAUGES: opentelemetry_step}
+    for name, make in more.items():
+        made = make(path)
+        if made is not None:
+            contenders[name] = made
     times = {name: [] for name in contenders}
     clock = time.perf_counter
     for _ in range(500):
@@ -141,9 +166,9 @@ def bench_steps(steps, daemon):
             times[name].append(clock() - begun)
         sum(range(200))
     for name, values in times.items():
-        figures = tuple(quantile(values, share) * 1e6 for share in (0.5, 0.9, 0.99))
+        figures = (statistics.mean(values) * 1e6, *(quantile(values, share) * 1e6 for share in (0.5, 0.9, 0.99)))
         end = contenders[name][1]()
-        print("%-46s p50 %7.1f us  p90 %7.1f us  p99 %7.1f us  %s" % (name, *figures, end or ""))
+        print("%-46s mean %6.1f us  p50 %7.1f us  p90 %7.1f us  p99 %7.1f us  %s" % (name, *figures, end or ""))
     leave(listener, path)
 
 

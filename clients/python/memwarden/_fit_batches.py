@@ -14,8 +14,8 @@ from ._fit_size import Batch, Footprint, predicted
 from ._process import _take_host_peak
 from ._steps import _Steps
 
-# The first steps are all measured; after them one of so many, and each that is larger than those before.
-MEASURED_FIRST, MEASURED_EVERY = 16, 64
+# The first steps are all measured, for 0.3 ms each; after them one of so many, and each that is larger than those before.
+MEASURED_FIRST, MEASURED_EVERY = 16, 128
 # Seconds after which what is held between two steps is looked at, if no step is measured.
 RESTED_AFTER = 1.0
 
