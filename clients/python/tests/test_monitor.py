@@ -1,19 +1,16 @@
 """What a program calls, and what the daemon is told."""
 
 import http.server
-import io
 import json
 import math
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 
 import memwarden
 import pytest
-from conftest import CLIENT, PATIENCE, REPOSITORY
+from conftest import PATIENCE, REPOSITORY
 from memwarden import _base, _evidence
 
 
@@ -313,118 +310,6 @@ def test_expandable_segments_are_known_from_the_environment(daemon, monitor, tor
     assert oom["expandable_segments"] is expected
 
 
-def test_a_timeline_with_units(daemon, monitor, torch, tmp_path):
-    torch.cuda.initialize()
-    monitor.step(3)
-    monitor.record("begin", {"note": "validation set A"})
-    tensor = torch.Tensor([0.0] * 6, (2, 3), torch.bfloat16, "cuda:0")
-    model = torch.nn.Module(wte=torch.Tensor([1.0] * 4, (2, 2)))
-    detailed = monitor.record_detailed("end", tensors={"logits": tensor}, model=model)
-    logits = {"name": "logits", "shape": [2, 3], "dtype": "bf16", "device": "cuda:0", "bytes": 12}
-    assert detailed["tensors"] == [logits]
-    assert detailed["model"]["parameter_bytes"] == 16
-    first, _ = monitor.timeline()
-    assert (first["allocated_bytes"], first["allocated_peak_bytes"]) == (6 << 30, 7 << 30)
-    assert (first["reserved_bytes"], first["reserved_peak_bytes"]) == (8 << 30, 8 << 30)
-    assert first["host_rss_bytes"] > 1 << 20 and first["elapsed_seconds"] > 0
-    (event, _) = daemon.wait_for("event", 2)
-    assert (event["name"], event["step"], event["detail"]["allocated"]) == ("begin", 3, 6 << 30)
-    text = io.StringIO()
-    monitor.print_timeline(text)
-    lines = text.getvalue().splitlines()
-    assert lines[0].split() == ["elapsed", "step", "event", "allocated", "peak", "reserved", "host"]
-    assert "begin" in lines[1] and "6.0 GiB" in lines[1] and "7.0 GiB" in lines[1]
-    file = tmp_path / "out.json"
-    assert monitor.export_json(str(file))
-    exported = json.loads(file.read_text())
-    assert [entry["event"] for entry in exported["timeline"]] == ["begin", "end"]
-    assert os.listdir(tmp_path) == ["out.json"]
-
-
-def test_without_a_device_memory_is_unknown_and_not_zero(monitor):
-    entry = monitor.record("here")
-    assert entry["allocated_bytes"] is None and entry["devices"] == {}
-
-
-def test_snapshots_are_compared(daemon, monitor, torch):
-    torch.cuda.initialize()
-    monitor.memory_snapshot("a")
-    torch.cuda.allocated += 1 << 20
-    monitor.memory_snapshot("b")
-    growth = monitor.compare("a", "b")
-    assert (growth["from"], growth["to"]) == ("a", "b")
-    assert (growth["allocated_bytes"], growth["reserved_bytes"]) == (1 << 20, 0)
-    assert growth["devices"]["0"]["allocated_bytes"] == 1 << 20
-    torch.cuda.initialized = False
-    monitor.memory_snapshot("c")
-    assert monitor.compare("b", "c")["allocated_bytes"] is None
-
-
-def test_a_function_and_a_stage_are_measured(daemon, monitor, torch):
-    torch.cuda.initialize()
-
-    def load(many):
-        torch.cuda.allocated += many
-        return "loaded"
-
-    assert monitor.monitor_function(load, 4096) == "loaded"
-    assert monitor.stage_growth("load")["allocated_bytes"] == 4096
-    with monitor.profile_stage("evaluation"):
-        torch.cuda.allocated -= 4096
-    assert monitor.stage_growth("evaluation")["allocated_bytes"] == -4096
-    assert monitor.phases()["evaluation"]["count"] == 1
-    assert monitor.profile_stage("again", load, 512) == "loaded"
-    assert monitor.stage_growth("again")["allocated_bytes"] == 512
-
-
-def test_a_report_for_people(daemon, monitor, torch):
-    assert monitor.timeline_summary() == {}
-    torch.cuda.initialize()
-    monitor.record("begin")
-    torch.cuda.allocated += 1 << 30
-    monitor.record("middle")
-    torch.cuda.allocated -= 1 << 29
-    monitor.record("begin")
-    with monitor.phase("forward"):
-        pass
-    summary = monitor.timeline_summary()
-    assert summary["peak"]["event"] == "middle" and summary["growth"]["allocated_bytes"] == 1 << 29
-    assert summary["events"]["begin"] == {"count": 2, "mean_bytes": (6 << 30) + (1 << 28)}
-    text = monitor.report()
-    assert "Most at `middle`, step 0: 7.0 GiB" in text and "to the last: +512.0 MiB" in text
-    assert "forward" in text
-
-
-def test_how_full_memory_is(monitor, torch):
-    torch.cuda.initialize()
-    status = monitor.check_memory_status(0.85)
-    assert not status["ok"] and "device 0" in status["over"]
-    assert status["parts"]["device 0"] == {
-        "used_bytes": 72 << 30,
-        "total_bytes": 80 << 30,
-        "used_ratio": 0.9,
-    }
-    assert 0 < status["parts"]["host"]["used_ratio"] < 1
-    assert "device 0" not in monitor.check_memory_status(0.95)["over"]
-
-
-def test_cleanup_says_what_it_freed(monitor, torch):
-    torch.cuda.initialize()
-    freed = monitor.cleanup()
-    assert (freed["allocated_freed_bytes"], freed["reserved_freed_bytes"]) == (0, 2 << 30)
-
-
-def test_variants_are_compared():
-    def fails():
-        raise MemoryError("too much\nfor us")
-
-    results = memwarden.compare_configurations({"fails": fails, "works": lambda: None})
-    assert [result["name"] for result in results] == ["works", "fails"]
-    assert results[1]["error"] == "MemoryError: too much"
-    assert results[0]["allocated_peak_bytes"] is None
-    assert memwarden.compare_text(results).splitlines()[1].startswith("works")
-
-
 def test_a_checkpoint_is_asked_for_and_acknowledged(daemon, monitor, tmp_path):
     called = []
     before = signal.signal(signal.SIGUSR1, lambda *_: called.append(1))
@@ -560,124 +445,3 @@ def test_a_daemon_that_listens_is_not_spoken_of(daemon, monitor, capsys, monkeyp
     monitor.step(1)
     daemon.wait_for("step")
     assert capsys.readouterr().err == ""
-
-
-ENDS = {
-    "pass": ("finished", "finished", None, None),
-    "raise SystemExit(0)": ("finished", "finished", None, None),
-    "raise ValueError('secret')": ("exception", "ValueError", None, None),
-    "with monitor.phase('outer'):\n with monitor.phase('forward'): int('secret')": ("exception", "ValueError", None, "forward"),
-    "next(iter(()))": ("exception", "StopIteration", None, None),
-    "raise KeyboardInterrupt": ("interrupted", "KeyboardInterrupt", None, None),
-    "monitor._phases.begin('optimizer'); raise MemoryError('secret')": ("out_of_memory", "MemoryError", "host", "optimizer"),
-    "raise OSError(12, 'secret')": ("out_of_memory", "OSError", "host", None),
-    "raise OSError(2, 'secret')": ("exception", "FileNotFoundError", None, None),
-    "raise RuntimeError('CUDA out of memory. Tried')": ("out_of_memory", "RuntimeError", "device", None),
-    "raise RuntimeError('[enforce fail] DefaultCPUAllocator: can not allocate')": ("out_of_memory", "RuntimeError", "host", None),
-    "try: raise RuntimeError('CUDA error: out of memory')\nexcept RuntimeError as e: raise KeyError(1) from e": (
-        "out_of_memory",
-        "RuntimeError",
-        "device",
-        None,
-    ),
-    # A type that computes its text, a hook that replaces the interpreter's, an error in a thread, and one that was handled.
-    "class Odd(RuntimeError):\n def __str__(self): raise 1\nOdd.__qualname__ = 'O\\x1b' * 99\nraise Odd": (
-        "exception",
-        "O?" * 32,
-        None,
-        None,
-    ),
-    "sys.excepthook = lambda *_: None; raise ValueError": ("exception", "ValueError", None, None),
-    "t = threading.Thread(target=int, args=('x',)); t.start(); t.join()": ("finished", "finished", None, None),
-    "try: int('x')\nexcept ValueError: pass": ("finished", "finished", None, None),
-    "monitor._fit.verdicts.aborts = True; raise SystemExit(80)": ("aborted", "will not fit", None, None),
-}
-
-
-def test_a_program_that_ends_at_its_limit_of_memory_keeps_its_exit_code(daemon):
-    program = (
-        "import resource, memwarden\nresource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2)\nmonitor = memwarden.Monitor()\n"
-        "monitor.step(1)\nheld = []\nwhile True: held.append(bytearray(b'x' * (1 << 20)))"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(CLIENT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert (done.returncode, "MemoryError" in done.stderr) == (1, True), done
-
-
-GROW = "held = []\nwhile True: held.append(bytearray(b'x' * (1 << 20)))"
-LIMITS = {
-    "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n" + GROW: ("out_of_memory", "address_space", 1 << 30),
-    "resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))\n" + GROW: ("out_of_memory", "data", 300 << 20),
-    # Of two limits, the one that was reached.
-    "resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)); resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))\n"
-    + GROW: ("out_of_memory", "data", 300 << 20),
-    # No limit refused it.
-    "resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)); [0] * (1 << 62)": ("out_of_memory", None, None),
-    "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); bytearray(1 << 60)": ("out_of_memory", None, None),
-    "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); held = [open('/dev/null') for _ in range(300)]": (
-        "exception",
-        "open_files",
-        200,
-    ),
-    "import errno; raise BlockingIOError(errno.EAGAIN, 'secret')": ("exception", None, None),
-    # What a failed fork(2) and a thread that cannot be started raise, by the names of functions in the frame that raises: as root,
-    # no limit is in force.
-    "class os: fork = staticmethod(lambda: [].secret)\ntry: os.fork()\nexcept AttributeError: pass\nraise BlockingIOError(11, '')": (
-        "exception",
-        "processes",
-        None,
-    ),
-    "import _thread\nif not _thread.start_new_thread: pass\n" + 'raise RuntimeError("can\'t start new thread")': (
-        "exception",
-        "processes",
-        None,
-    ),
-    "import _thread\nif not _thread.start_new_thread: pass\nraise RuntimeError('other')": ("exception", None, None),
-}
-
-
-@pytest.mark.parametrize("how", LIMITS)
-def test_the_last_message_names_the_limit_that_was_reached(daemon, python, how):
-    end, limit, value = LIMITS[how]
-    program = "import resource, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\n"
-    python(program + how, paths=(CLIENT,), fails=True)
-    daemon.wait_end()
-    (bye,) = daemon.of("bye")
-    assert (bye["end"], bye.get("limit"), bye.get("limit_value")) == (end, limit, value)
-    assert "secret" not in json.dumps(daemon.all())
-
-
-FULL = "monitor._allocator.failed(0, 4 << 30, 80 << 30, 1 << 30)\nwith monitor.phase('backward'): raise RuntimeError('CUDA out of memory')"
-LAST_LINES = {
-    "raise MemoryError": "the host refused an allocation",
-    FULL: "an allocation of 4.0 GiB on GPU 0 failed: 1.0 GiB of 80.0 GiB free, in the phase backward",
-    "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); held = [open('/dev/null') for _ in range(300)]": (
-        "the limit of open files (ulimit -n, 200) was reached"
-    ),
-    "raise ValueError": None,
-    "": None,
-}
-
-
-@pytest.mark.parametrize("how", LAST_LINES)
-@pytest.mark.parametrize("listens", [True, False])
-def test_the_last_line_of_standard_error_says_what_memory_was_missing(daemon, how, listens):
-    """It follows the traceback; without a daemon the client stays silent."""
-    program = "import os, sys, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\nprint(os.getpid())\n" + how
-    socket = {} if listens else {"MEMWARDEN_JOB_SOCKET": "/nonexistent"}
-    environment = {**os.environ, "PYTHONPATH": str(CLIENT), **socket}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    said = [line for line in done.stderr.splitlines() if "memwarden:" in line and "no daemon" not in line]
-    line = LAST_LINES[how]
-    assert said == (["memwarden: %s; `memwarden why %s` says more" % (line, done.stdout.strip())] if line and listens else []), done
-    assert not said or done.stderr.splitlines()[-1] == said[0]
-
-
-@pytest.mark.parametrize("how", ENDS)
-def test_the_last_message_says_how_the_program_ends(daemon, python, how):
-    program = "import sys, threading, memwarden\nmonitor = memwarden.Monitor()\nmonitor.step(1)\n"
-    python(program + how, paths=(CLIENT,), fails=ENDS[how][0] != "finished")
-    daemon.wait_end()
-    (bye,) = daemon.of("bye")
-    assert tuple(bye.get(key) for key in ("end", "reason", "resource", "phase")) == ENDS[how]
-    assert "secret" not in json.dumps(daemon.all())
