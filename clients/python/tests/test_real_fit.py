@@ -262,9 +262,10 @@ def test_the_longest_batch_is_near_its_line(daemon, python):
     optimizer = [message for message in daemon.of("prediction") if message["phase"] == "optimizer"]
     assert optimizer[0]["certainty"] == "exact" and optimizer[0]["step"] == 0
     last = steps[-1]
-    assert last["size"]["units"] == 8 * 1024 and last["certainty"] == "exact"
+    # On the host, malloc makes two steps of a size differ.
+    assert last["size"]["units"] == 8 * 1024 and last["certainty"] == "estimated"
     before = [message for message in steps if message["size"]["units"] < 8 * 1024][-1]["size"]
-    foreseen = before["fixed"] + before["per_unit"] * 8 * 1024
+    foreseen = before["fixed"] + 8 * 1024 * (before["per_unit"] + before["per_square"] * 1024)
     assert abs(foreseen - last["measured"]) <= 0.15 * last["measured"], (before, last)
 
 
