@@ -93,6 +93,20 @@ def test_the_largest_batch_is_predicted_from_smaller_ones(daemon, monitor, torch
     assert "longest sample of the data" in found["basis"]
 
 
+def test_the_first_steps_are_measured_and_then_few(daemon, monitor, torch, monkeypatch):
+    program, measured = Program(torch, monitor), []
+    ends = program.fit.batches.forward_ends
+    monkeypatch.setattr(
+        program.fit.batches, "forward_ends", lambda output: (measured.append(program.fit.batches.measuring), ends(output))
+    )
+    for _ in range(200):
+        program.step(2, 8)
+    assert [number for number, each in enumerate(measured) if each] == [*range(16), 128]
+    # A larger one is measured at once.
+    program.step(2, 16)
+    assert measured[-1]
+
+
 class Loader:
     def __init__(self, count):
         self.count = count
