@@ -20,6 +20,7 @@ pub mod job;
 pub mod local_socket;
 pub mod lock;
 pub mod memory;
+pub mod numa;
 pub mod peer;
 pub mod perf;
 pub mod pidfd;

@@ -33,6 +33,8 @@ pub struct Facts {
     pub gpu_memory: Vec<GpuMemory>,
     /// The UUIDs of GPUs whose processes allocate from the memory of the host, by the `gpu` source.
     pub gpus_of_host_memory: Vec<Label>,
+    /// Whether GPUs use the memory of the host, so that it is a pool of both, by the sources `memory` and `gpu`.
+    pub host_memory_is_pool: bool,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,
     /// GPUs that Slurm allocated to jobs, by the `slurm` source.
@@ -87,6 +89,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The resident memory of a process and its memory on GPUs that use the memory of the host, which RSS does not include.
+    pub fn pool_of(&self, row: &ProcessRow) -> Bytes {
+        let held = self.gpu_processes.iter().filter(|held| held.pid == row.key.pid);
+        let held = held.filter(|held| self.gpus_of_host_memory.contains(&held.uuid));
+        held.filter_map(|held| held.memory).fold(row.rss, Bytes::saturating_add)
+    }
+
     /// The names of a workload that has series in this tick.
     pub fn names_of(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadNames>> {
         let place = self.workloads.iter().position(|workload| workload.key == *key)?;

@@ -33,6 +33,9 @@ pub struct Host {
     pub cached: Option<f64>,
     /// Shared memory and tmpfs in bytes.
     pub shared: Option<f64>,
+    /// Memory of GPUs that are NUMA nodes in bytes, which is not part of the memory of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_gpus: Option<f64>,
     /// Swap in use in bytes.
     pub swap_used: Option<f64>,
     /// All swap in bytes.
@@ -160,6 +163,7 @@ pub(super) fn host(lookup: &Lookup<'_>, forecasts: &Forecasts<'_>) -> Host {
         shared: lookup.value(&memory::SHMEM.desc),
         swap_used: lookup.value(&memory::SWAP_USED.desc),
         swap_total: lookup.value(&memory::SWAP_TOTAL.desc),
+        of_gpus: lookup.rows(&memory::OF_GPUS.desc).map(|row| row.value()).reduce(|one, other| one + other),
         oom_kills: lookup.value(&vmstat::OOM_KILLS.desc),
         cgroups: cgroups(lookup),
         limited: lookup.value(&process::LIMITED.desc).is_some_and(|limited| limited > 0.0),

@@ -236,6 +236,7 @@ impl NodeView {
             .bytes("page cache", host.cached)
             .bytes("shared, tmpfs", host.shared)
             .text("swap", swap)
+            .bytes("memory of GPUs (NUMA nodes), not included", host.of_gpus)
             .number("OOM kills since boot", host.oom_kills, format::whole)
             .text("kernel", &host.kernel)
             .text("system", &host.os);

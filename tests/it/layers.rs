@@ -238,6 +238,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
             "protection/enforce/executor/process_status.rs",
             "protection/enforce/hooks/running.rs",
             "host/job.rs",
+            "host/numa.rs",
             "protection/enforce/levels.rs",
             "host/process/root.rs",
             "host/process/thread.rs",

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 use crate::host::cgroup::{Hierarchy, Version};
+use crate::host::numa::GpuNode;
 use crate::host::process;
 use crate::model::ids::ProcessKey;
 use crate::model::limited_groups::LimitedGroups;
@@ -24,17 +25,21 @@ pub struct MemoryLeft {
     pub total: Bytes,
 }
 
-/// The host's memory.
+/// The host's memory, without NUMA nodes that are memory of GPUs.
 #[derive(Debug)]
-pub struct HostMeter(OwnedFd);
+pub struct HostMeter {
+    meminfo: OwnedFd,
+    gpu_nodes: Vec<OwnedFd>,
+}
 
 impl HostMeter {
-    /// Opens `meminfo` below `proc`.
+    /// Opens `meminfo` below `proc`, and that of the nodes.
     ///
     /// # Errors
     /// The operating system's.
-    pub fn open(proc: &Path) -> io::Result<Self> {
-        Ok(Self(open(&proc.join("meminfo"))?))
+    pub fn open(proc: &Path, gpu_nodes: &[GpuNode]) -> io::Result<Self> {
+        let gpu_nodes = gpu_nodes.iter().map(|node| open(&node.meminfo)).collect::<io::Result<_>>()?;
+        Ok(Self { meminfo: open(&proc.join("meminfo"))?, gpu_nodes })
     }
 
     /// Reads the memory left.
@@ -42,8 +47,15 @@ impl HostMeter {
     /// # Errors
     /// I/O errors, or `InvalidData` for text that cannot be parsed.
     pub fn read(&self) -> io::Result<MemoryLeft> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
         let mut room = [0; ROOM];
-        parse_host(text(&self.0, &mut room)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let mut left = parse_host(text(&self.meminfo, &mut room)?).ok_or_else(wrong)?;
+        for node in &self.gpu_nodes {
+            let node = parse_node(text(node, &mut room)?).ok_or_else(wrong)?;
+            left.headroom = left.headroom.saturating_sub(node.headroom);
+            left.total = left.total.saturating_sub(node.total);
+        }
+        Ok(left)
     }
 }
 
@@ -216,12 +228,24 @@ fn text<'r>(file: &OwnedFd, room: &'r mut [u8; ROOM]) -> io::Result<&'r [u8]> {
 
 /// `MemTotal` and `MemAvailable` of `/proc/meminfo` (proc_meminfo(5)).
 fn parse_host(text: &[u8]) -> Option<MemoryLeft> {
-    let kib = |name: &[u8]| {
-        let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
-        let digits = line.strip_prefix(b":")?.trim_ascii().strip_suffix(b" kB")?;
-        number(digits.trim_ascii()).and_then(Bytes::from_kib)
-    };
-    Some(MemoryLeft { headroom: kib(b"MemAvailable")?, total: kib(b"MemTotal")? })
+    Some(MemoryLeft { headroom: kib(text, b"MemAvailable")?, total: kib(text, b"MemTotal")? })
+}
+
+/// The memory of a NUMA node that `MemAvailable` and `MemTotal` of the host contain.
+fn parse_node(text: &[u8]) -> Option<MemoryLeft> {
+    let parts = [&b"MemFree"[..], b"Active(file)", b"Inactive(file)", b"SReclaimable"];
+    let parts = parts.map(|name| kib(text, name));
+    Some(MemoryLeft { headroom: parts.into_iter().sum::<Option<_>>()?, total: kib(text, b"MemTotal")? })
+}
+
+/// The value of a line of a `meminfo`; in that of a NUMA node, `Node N ` is before the name.
+fn kib(text: &[u8], name: &[u8]) -> Option<Bytes> {
+    let value = text.split(|byte| *byte == b'\n').find_map(|line| {
+        let own = line.strip_prefix(b"Node ").and_then(|rest| rest.splitn(2, |byte| *byte == b' ').nth(1));
+        own.unwrap_or(line).strip_prefix(name)?.strip_prefix(b":")
+    })?;
+    let digits = value.trim_ascii().strip_suffix(b" kB")?;
+    number(digits.trim_ascii()).and_then(Bytes::from_kib)
 }
 
 /// The value of a `name value` line.
@@ -270,7 +294,7 @@ mod tests {
             "meminfo",
             "MemTotal:       1024 kB\nMemFree:  12 kB\nMemAvailable:    512 kB\nBuffers: 1 kB\n",
         );
-        let meter = HostMeter::open(folder.path()).unwrap();
+        let meter = HostMeter::open(folder.path(), &[]).unwrap();
         assert_eq!(meter.read().unwrap(), left(512 << 10, 1 << 20));
         for broken in
             ["", "MemTotal: 1 kB\n", "MemTotal: x kB\nMemAvailable: 1 kB", "MemAvailable: 5\nMemTotal: 5 kB"]
@@ -278,6 +302,21 @@ mod tests {
             write(folder.path(), "meminfo", broken);
             assert!(meter.read().is_err(), "{broken:?}");
         }
+    }
+
+    #[test]
+    fn nodes_that_are_memory_of_gpus_are_not_the_hosts() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/host/gh200");
+        let nodes = crate::host::numa::gpu_nodes(&crate::host::roots::Roots::under(&root));
+        let meter = HostMeter::open(&root.join("proc"), &nodes).unwrap();
+        // As the source `memory` has it.
+        assert_eq!(meter.read().unwrap(), left(496_385_792 << 10, 501_797_888 << 10));
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "meminfo", "Node 1 MemTotal: 9 kB\n");
+        let broken = [GpuNode { number: 1, meminfo: folder.path().join("meminfo") }];
+        assert!(HostMeter::open(&root.join("proc"), &broken).unwrap().read().is_err());
+        let gone = [GpuNode { number: 1, meminfo: folder.path().join("none") }];
+        assert!(HostMeter::open(&root.join("proc"), &gone).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::input_builder::{InputBuilder, RefusalCounts};
 use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
-use crate::host::clock;
+use crate::host::{clock, numa};
 use crate::model::error_chain::error_chain;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
@@ -120,7 +120,7 @@ pub fn walk(
         BackgroundExecutors::default(),
     )
     .map_err(DrillError::Executor)?;
-    let host = HostMeter::open(&roots.proc).and_then(|meter| meter.read()).ok();
+    let host = HostMeter::open(&roots.proc, &numa::gpu_nodes(&roots)).and_then(|meter| meter.read()).ok();
     let mut drill = Drill::default();
     let named = input_builder.names.slots.iter().zip(facts.slots);
     for (slot, (names, facts)) in named.enumerate() {

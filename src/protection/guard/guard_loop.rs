@@ -20,12 +20,12 @@ use super::notification;
 use super::run_requests::RunRequests;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Amount, Bytes};
 use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan};
 use crate::protection::policy::{
-    Board, Flow, Limits, Mode, Observed, Occupied, Reading, Resource, Rung, State, Transition,
+    Board, Flow, Mode, Observed, Occupied, Reading, Resource, Rung, State, Transition,
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
@@ -59,6 +59,7 @@ pub struct GuardLoop {
     board: Board,
     slots: Vec<Option<JobState>>,
     meter: Option<HostMeter>,
+    is_pool: bool,
     rates: Flow,
     host: Option<(Timestamp, Reading)>,
     executors: Executors,
@@ -93,6 +94,7 @@ impl GuardLoop {
             held: None,
             slots: (0..SLOTS).map(|_| None).collect(),
             meter,
+            is_pool: false,
             rates: Flow::default(),
             host: None,
             executors,
@@ -179,6 +181,10 @@ impl GuardLoop {
         }
         let Some(mut input) = self.held.take() else { return };
         let at = input.at;
+        self.is_pool = input.is_pool;
+        if input.host.is_some() {
+            std::mem::swap(&mut self.meter, &mut input.host);
+        }
         for (slot, job_input) in input.slots.iter_mut().enumerate().take(SLOTS) {
             let known = self.slots[slot].as_ref().map(|job| job.serial);
             if known.is_none() || known != job_input.as_ref().map(|job_input| job_input.serial) {
@@ -237,13 +243,16 @@ impl GuardLoop {
         let Some(job) = self.slots[slot].as_mut() else { return LONGEST_INTERVAL };
         let targets = Arc::clone(&self.targets);
         let target = &targets[job.target];
+        let Some(escalation) = self.board.escalation(slot) else { return LONGEST_INTERVAL };
+        let [own, of_host] =
+            [Resource::Cgroup, Resource::Host].map(|resource| escalation.limits().hard(resource));
         // It was read at the begin of the round, and the steps for other jobs may have taken long since.
         job.cgroup.read_if_older(read, total, SHORTEST_INTERVAL);
         // A reading below the hard level is read again before it kills.
-        if hard_reached(&target.limits, Resource::Cgroup, job.cgroup.reading()) {
+        if hard_reached(own, job.cgroup.reading()) {
             job.cgroup.read(read, total);
         }
-        if hard_reached(&target.limits, Resource::Host, self.host.map(|(_, reading)| reading)) {
+        if hard_reached(of_host, self.host.map(|(_, reading)| reading)) {
             self.read_host(read);
         }
         let able = target.limits.mode == Mode::Observe || self.executors.enforce.is_some();
@@ -428,8 +437,7 @@ impl Executors {
 }
 
 /// Whether a reading of a resource is at its hard level or below it.
-fn hard_reached(limits: &Limits, resource: Resource, reading: Option<Reading>) -> bool {
-    let hard = limits.levels[resource.place()].and_then(|levels| levels.hard);
+fn hard_reached(hard: Option<Amount>, reading: Option<Reading>) -> bool {
     reading.zip(hard).is_some_and(|(reading, hard)| reading.headroom <= hard.of(reading.total))
 }
 

@@ -9,7 +9,7 @@ use crate::model::label::Label;
 use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::levels::{GroupMeter, ProcessMeter};
+use crate::protection::enforce::levels::{GroupMeter, HostMeter, ProcessMeter};
 use crate::protection::guard::alerts::FiringAlert;
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{Aged, Escalation, Members, Reading};
@@ -24,6 +24,10 @@ pub const SLOTS: usize = 64;
 pub struct GuardInput {
     /// When the sample was taken.
     pub at: Timestamp,
+    /// The meter of the host, where it has changed.
+    pub host: Option<HostMeter>,
+    /// Whether GPUs use the memory of the host.
+    pub is_pool: bool,
     /// [`SLOTS`] entries.
     pub slots: Vec<Option<JobInput>>,
 }
@@ -108,6 +112,7 @@ pub struct SamplerReadings {
 impl GuardInput {
     /// Takes over from unread input what is sent only once.
     pub fn keep(&mut self, unread: &mut Self) {
+        self.host = self.host.take().or_else(|| unread.host.take());
         for (new, old) in self.slots.iter_mut().zip(&mut unread.slots) {
             if let (Some(new), Some(old)) = (new, old)
                 && new.serial == old.serial

@@ -5,7 +5,6 @@
 mod meters;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use super::alerts::Alerts;
@@ -16,6 +15,7 @@ use super::job_slots::{JobIdentity, JobSlot, JobSlots, NamedJob};
 use super::users;
 use crate::host::capability;
 use crate::host::cgroup::{self, Hierarchy};
+use crate::host::numa::{self, GpuNode};
 use crate::host::roots::Roots;
 use crate::model::facts::{Facts, Membership, ProcessRow, ProcessTable, WorkloadNames};
 use crate::model::ids::{ProcessKey, WorkloadKey};
@@ -46,7 +46,11 @@ pub struct InputBuilder {
     /// The only user whose processes memwarden may signal, without CAP_KILL.
     only: Option<u32>,
     hierarchy: Option<Hierarchy>,
-    proc: Box<Path>,
+    roots: Roots,
+    /// The NUMA nodes that the guard's meter of the host leaves out.
+    gpu_nodes: Vec<GpuNode>,
+    /// Whether GPUs use the memory of the host. It stays so: a GPU that does not answer says nothing else.
+    is_pool: bool,
     /// The host's memory.
     host: Option<Bytes>,
     slots: JobSlots,
@@ -101,14 +105,20 @@ impl InputBuilder {
         let barred =
             capability::effective(&roots.proc).is_some_and(|mask| !capability::holds(mask, capability::KILL));
         let only = barred.then(|| rustix::process::geteuid().as_raw());
+        let gpu_nodes = numa::gpu_nodes(roots);
         Self {
             targets,
             users,
             exempt,
             only,
             hierarchy,
-            proc: roots.proc.as_path().into(),
-            host: HostMeter::open(&roots.proc).and_then(|meter| meter.read()).ok().map(|left| left.total),
+            roots: roots.clone(),
+            host: HostMeter::open(&roots.proc, &gpu_nodes)
+                .and_then(|meter| meter.read())
+                .ok()
+                .map(|left| left.total),
+            gpu_nodes,
+            is_pool: false,
             slots: JobSlots::new(),
             remembered,
             other_daemon,
@@ -182,7 +192,8 @@ impl InputBuilder {
             *slot = Some(facts);
             self.slots.all[place] = Some(job);
         }
-        Some(GuardInput { at: now, slots })
+        self.is_pool |= facts.host_memory_is_pool;
+        Some(GuardInput { at: now, host: self.host_meter(), is_pool: self.is_pool, slots })
     }
 
     /// The name of a job in labels: with its user where a job of another user has the same name.
@@ -302,7 +313,7 @@ impl InputBuilder {
             crowd.processes.push(ProcessInfo {
                 key: row.key,
                 parent: row.parent,
-                resident: row.rss,
+                resident: facts.pool_of(row),
                 group: row.cgroup.clone(),
                 rank: facts.gpu_processes.iter().any(|process| process.pid == row.key.pid)
                     || facts.ranks.iter().any(|rank| rank.key == Some(row.key)),
@@ -487,6 +498,7 @@ fn names(job: &JobSlot, workloads: &BTreeSet<&WorkloadKey>, facts: &Facts) -> Jo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::facts::GpuProcess;
     use crate::model::units::Bytes;
     use crate::protection::options::Protection;
 
@@ -497,6 +509,8 @@ mod tests {
         at: Timestamp,
         /// The user and the workload of each pid.
         who: fn(u32) -> (u32, String),
+        /// Bytes that processes hold on a GPU that uses the memory of the host.
+        pool: &'static [(u32, u64)],
     }
 
     impl World {
@@ -512,7 +526,13 @@ mod tests {
                 Protection::new(&config.modules["protection"], config.sampling.interval).targets.into();
             let exempt = Some(Exempt { own: 1000, pids: vec![1000], groups: Vec::new() });
             let input_builder = InputBuilder::new(targets, &Roots::under(folder.path()), exempt);
-            Self { folder, input_builder, at: Timestamp::from_secs(10), who: |_| (7, "w".to_owned()) }
+            Self {
+                folder,
+                input_builder,
+                at: Timestamp::from_secs(10),
+                who: |_| (7, "w".to_owned()),
+                pool: &[],
+            }
         }
 
         /// Makes a group with this much left, in MiB.
@@ -552,7 +572,20 @@ mod tests {
                 other => Membership::named(row.key, &other),
             };
             let workload_of = all.map(named).collect();
-            let facts = Facts { processes: table.map(Arc::new), workload_of, ..Facts::default() };
+            let gpu_process = |(pid, bytes): &(u32, u64)| GpuProcess {
+                pid: *pid,
+                gpu: "0".into(),
+                uuid: "GPU-a".into(),
+                memory: Some(Bytes::new(*bytes)),
+            };
+            let facts = Facts {
+                processes: table.map(Arc::new),
+                workload_of,
+                gpu_processes: self.pool.iter().map(gpu_process).collect(),
+                gpus_of_host_memory: if self.pool.is_empty() { Vec::new() } else { vec!["GPU-a".into()] },
+                host_memory_is_pool: !self.pool.is_empty(),
+                ..Facts::default()
+            };
             self.at = self.at.plus(std::time::Duration::from_secs(1));
             self.input_builder.look(
                 self.at,
@@ -583,6 +616,47 @@ mod tests {
                 .unwrap();
             assert!(matches!(world.look(&[]).meter, Some(None)), "{selector}");
         }
+    }
+
+    #[test]
+    fn memory_on_a_gpu_that_uses_the_memory_of_the_host_makes_a_process_larger() {
+        let mut world = World::new("workload: w");
+        let rows = [(10, 1, "/a"), (11, 1, "/a")];
+        let largest = |input: &GuardInput| {
+            let roster = &input.slots.iter().flatten().next().unwrap().roster;
+            (Vec::from_iter(roster.largest.iter().map(|key| key.pid)), roster.resident.get())
+        };
+        let before = world.sample(Some(&rows)).unwrap();
+        assert_eq!((largest(&before), before.is_pool), ((vec![10, 11], 2), false));
+        // Each has a byte of resident memory. On two GPUs, both count.
+        world.pool = &[(11, 60), (11, 5)];
+        let pool = world.sample(Some(&rows)).unwrap();
+        assert_eq!((largest(&pool), pool.is_pool), ((vec![11, 10], 67), true));
+        world.pool = &[];
+        assert!(world.sample(Some(&rows)).unwrap().is_pool, "also while the GPU does not answer");
+    }
+
+    #[test]
+    fn the_meter_of_the_host_is_exchanged_when_the_driver_adds_the_memory_of_a_gpu() {
+        let mut world = World::new("workload: w");
+        let write = |path: &str, text: &str| {
+            let path = world.folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/meminfo", "MemTotal: 9 kB\nMemAvailable: 8 kB\n");
+        write("sys/devices/system/node/has_cpu", "0\n");
+        write("sys/devices/system/node/has_memory", "0-1\n");
+        let node =
+            "MemTotal: 4 kB\nMemFree: 2 kB\nActive(file): 1 kB\nInactive(file): 0 kB\nSReclaimable: 0 kB\n";
+        write("sys/devices/system/node/node1/meminfo", node);
+        let left = |input: GuardInput| {
+            input.host.map(|meter| meter.read().unwrap()).map(|left| (left.headroom.get(), left.total.get()))
+        };
+        assert_eq!(left(world.sample(Some(&[])).unwrap()), None);
+        std::fs::create_dir_all(world.folder.path().join("proc/driver/nvidia/gpus/a/numa_status")).unwrap();
+        assert_eq!(left(world.sample(Some(&[])).unwrap()), Some((5 << 10, 5 << 10)));
+        assert_eq!(left(world.sample(Some(&[])).unwrap()), None, "as before");
     }
 
     #[test]

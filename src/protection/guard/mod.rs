@@ -52,7 +52,7 @@ use super::types::scope::Exempt;
 use crate::host::child::WorkerCommand;
 use crate::host::roots::Roots;
 use crate::host::tls::Trust;
-use crate::host::{clock, memory, priority};
+use crate::host::{clock, memory, numa, priority};
 use crate::model::checkpoint::Checkpoints;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
@@ -226,7 +226,7 @@ impl Guard {
             enforce: machine.map(|machine| Box::new(machine) as _),
             observe: Box::new(Observer::new(exempt.unwrap_or_default())),
         };
-        let meter = HostMeter::open(&roots.proc);
+        let meter = HostMeter::open(&roots.proc, &numa::gpu_nodes(roots));
         let meter = meter.inspect_err(|error| tracing::warn!(%error, "Cannot read the host's memory.")).ok();
         let log = GuardLog::start(Arc::clone(&targets))?;
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));

@@ -212,7 +212,7 @@ impl World {
         std::fs::write(folder.path().join("meminfo"), "MemTotal: 16777216 kB\nMemAvailable: 12582912 kB\n")
             .unwrap();
         let hands = Executors { enforce: Some(enforce(notes.clone())), observe };
-        let meter = HostMeter::open(folder.path()).ok();
+        let meter = HostMeter::open(folder.path(), &[]).ok();
         let diary = Box::new(Diary { notes: notes.clone(), begun: 0, open: Vec::with_capacity(64), silent });
         let watch = GuardLoop::new(
             Arc::clone(&targets),
@@ -271,7 +271,7 @@ impl World {
                 ..SamplerReadings::default()
             },
         });
-        GuardInput { at: self.now.get(), slots }
+        GuardInput { at: self.now.get(), host: None, is_pool: false, slots }
     }
 
     fn tell(&self, pids: &[u32], first: bool) {

@@ -66,7 +66,7 @@ crate::options! {
         /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook, raising the limit, freezing),
         /// `checkpoint`, `term` or `kill`.
         max_state: Option<Rung> = kill;
-        /// Levels of the host's available memory.
+        /// Levels of the host's available memory. They are doubled on a host whose GPUs use its memory (GB10, Jetson).
         host: Host;
         /// Limit of the anonymous memory of the job's processes, as a size or a percentage of the host's memory, where its
         /// cgroup has none, or a larger one: it counts as a limit of the cgroup. Memory in /dev/shm does not count.

@@ -20,7 +20,7 @@ pub struct ProcessInfo {
     pub key: ProcessKey,
     /// Its parent's pid.
     pub parent: u32,
-    /// Resident memory.
+    /// Resident memory, with its memory on GPUs that use the memory of the host.
     pub resident: Bytes,
     /// Its cgroup's path.
     pub group: Option<Label>,

@@ -9,6 +9,7 @@ use super::observed::Observed;
 use super::rate::Rate;
 use super::transition::{Mode, Transition};
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 
 /// The job in a slot.
 #[derive(Clone, Debug)]
@@ -108,6 +109,13 @@ impl Board {
         self.slots.get_mut(slot)?.as_mut()?.escalation.request(now, observed)
     }
 
+    /// Applies that GPUs use the memory of the host, as [`Escalation::use_pool`].
+    pub fn use_pool(&mut self, slot: usize, total: Bytes) {
+        if let Some(Some(occupied)) = self.slots.get_mut(slot) {
+            occupied.escalation.use_pool(total);
+        }
+    }
+
     /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
     /// will be freed, also below the limit of the cgroup `least`. In mode observe none is.
     fn gate(&self, but: usize, now: Timestamp, least: Option<u64>, left: u32) -> Gate {
@@ -146,7 +154,6 @@ mod tests {
     use super::super::tests::{GIB, limits};
     use super::super::transition::Reason;
     use super::*;
-    use crate::model::units::Bytes;
     use crate::protection::policy::Limits;
     use crate::protection::types::rung::Rung;
     use crate::protection::types::rung::State;
@@ -309,6 +316,28 @@ mod tests {
         let hard = Reason::Hard(Resource::Cgroup);
         let [killed, gone] = [(State::Verify, Reason::Killed), (State::Cooldown, Reason::Gone)];
         assert_eq!(moves, [(State::At(Rung::Kill), hard), killed, gone]);
+    }
+
+    #[test]
+    fn the_memory_of_a_victim_has_a_minute_to_return_to_a_pool() {
+        let not_back_after = |is_pool: bool| {
+            let begun = Timestamp::from_secs(100);
+            let mut board = Board::new(1, [3], 5);
+            let escalation = Escalation::new(limits(), begun);
+            board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
+            if is_pool {
+                board.use_pool(0, Bytes::new(64 * GIB));
+            }
+            board.step(0, begun, &short());
+            let members = Some(Aged::now(Members { count: 0, catching: None }));
+            let gone = Observed { alive: Some(0), members, ..short() };
+            let at = |second: u64| begun.plus(Duration::from_secs(second));
+            (1..200).find(|second| {
+                let moved = board.step(0, at(*second), &gone);
+                moved.is_some_and(|moved| moved.reason == Reason::NotBack && moved.to == State::Cooldown)
+            })
+        };
+        assert_eq!([false, true].map(not_back_after), [Some(11), Some(61)]);
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub struct Escalation {
     withheld: bool,
     /// Whether a kill was decided in the last step that could not begin.
     kill_waits: bool,
+    /// Whether the limits are those of a pool.
+    is_pool: bool,
     conditions: Conditions,
 }
 
@@ -93,6 +95,7 @@ impl Escalation {
             asked: None,
             withheld: false,
             kill_waits: false,
+            is_pool: false,
             conditions: Conditions::default(),
             limits,
         }

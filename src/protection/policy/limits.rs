@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use super::observed::Resource;
 use super::transition::Mode;
-use crate::model::units::Amount;
+use crate::model::units::{Amount, Bytes};
 use crate::protection::types::rung::Rung;
+
+/// Time that the memory of a killed process can take to be free on a host whose GPUs use its memory: more than a minute was
+/// reported of 90 GB on a GB10 (sovgrid.org/blog/fixes-sglang-restart-oom-fix), and each GiB adds a second.
+const RELEASE: Duration = Duration::from_secs(60);
 
 /// The levels of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,8 +89,59 @@ impl Limits {
             .filter_map(|resource| Some((resource, self.levels[resource.place()].as_ref()?)))
     }
 
+    /// The hard level of a resource.
+    pub fn hard(&self, resource: Resource) -> Option<Amount> {
+        self.levels[resource.place()].as_ref()?.hard
+    }
+
+    /// Changes the limits to those for a host whose GPUs use its memory, which is `total`: the levels of the host are doubled, to
+    /// half of the memory at most, and victims have at least [`RELEASE`] to end.
+    ///
+    /// The driver of a GB10 failed to allocate with 12.7 of 119 GiB available (NVIDIA/dgx-spark-playbooks#116), after which
+    /// hosts hang without an OOM kill (NVIDIA/open-gpu-kernel-modules#1358), while jobs with 7 GiB available went on
+    /// (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark#54): twice the default levels, 10 % and 4 %, are on either side.
+    pub(super) fn for_pool(&mut self, total: Bytes) {
+        let doubled = |level: &mut Amount| {
+            let once = level.of(total);
+            let half = Bytes::new(total.get() / 2);
+            *level = Amount::Bytes(once.saturating_add(once).min(half).max(once));
+        };
+        if let Some(levels) = &mut self.levels[Resource::Host.place()] {
+            doubled(&mut levels.soft);
+            levels.hard.iter_mut().for_each(doubled);
+        }
+        self.verify_timeout = self.verify_timeout.max(RELEASE);
+    }
+
     /// A maximum state, limited to that of the policy.
     pub fn within(&self, max_state: Option<Rung>) -> Option<Rung> {
         max_state.min(self.max_state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{GIB, limits};
+    use super::*;
+
+    #[test]
+    fn the_levels_of_a_pool_are_doubled_and_its_memory_has_longer_to_return() {
+        let total = Bytes::new(119 * GIB);
+        let of = |soft, hard| {
+            let levels = Levels { soft, hard, max_age: Duration::from_secs(3) };
+            let mut limits = Limits { levels: [Some(levels), Some(levels), None, None], ..limits() };
+            limits.for_pool(total);
+            let [Some(host), Some(cgroup), ..] = limits.levels else { panic!("{limits:?}") };
+            assert_eq!((cgroup, limits.verify_timeout), (levels, Duration::from_secs(60)));
+            (host.soft.of(total).get(), host.hard.map(|hard| hard.of(total).get()))
+        };
+        let gib = |gib: u64| Amount::Bytes(Bytes::new(gib * GIB));
+        assert_eq!(of(gib(6), Some(gib(2))), (12 * GIB, Some(4 * GIB)));
+        assert_eq!(of(Amount::Share(0.25), None), (119 * GIB / 2, None));
+        // No level is raised above half of the memory, and none is lowered.
+        assert_eq!(of(gib(50), Some(gib(70))), (119 * GIB / 2, Some(70 * GIB)));
+        let mut patient = Limits { verify_timeout: Duration::from_secs(90), ..limits() };
+        patient.for_pool(total);
+        assert_eq!((patient.levels, patient.verify_timeout), (limits().levels, Duration::from_secs(90)));
     }
 }

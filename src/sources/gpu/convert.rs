@@ -71,6 +71,7 @@ pub fn values(gpu: &Gpu, sample: &Sample, out: &mut Batch) {
     if has_processes && sample.refused.iter().any(reports_none) {
         out.put(&m::USES_HOST_MEMORY, &gpu.labels, Flag(true));
         out.facts.gpus_of_host_memory.push(gpu.labels[1].clone());
+        out.facts.host_memory_is_pool = true;
     }
     processes(gpu, sample, out);
     for instance in &sample.instances {

@@ -1,10 +1,14 @@
-//! Memory of the host, from `/proc/meminfo`, and the host's names.
+//! Memory of the host, from `/proc/meminfo`, without NUMA nodes that are memory of GPUs, and the host's names.
 
 pub mod identity;
 pub mod metrics;
 pub mod parse;
 
+use std::sync::Arc;
+
 use crate::host::fs::KeptFile;
+use crate::host::numa;
+use crate::host::roots::Roots;
 use crate::model::point::Batch;
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
@@ -21,6 +25,7 @@ pub static REGISTRATION: Registration = Registration {
 };
 
 struct Memory {
+    roots: Arc<Roots>,
     identity: Identity,
     meminfo: KeptFile,
     buffer: Vec<u8>,
@@ -28,7 +33,8 @@ struct Memory {
 
 impl Memory {
     fn new(context: &Context, identity: Identity) -> Self {
-        Self { identity, meminfo: KeptFile::new(context.roots.proc.join("meminfo")), buffer: Vec::new() }
+        let meminfo = KeptFile::new(context.roots.proc.join("meminfo"));
+        Self { roots: Arc::clone(&context.roots), identity, meminfo, buffer: Vec::new() }
     }
 }
 
@@ -37,7 +43,17 @@ impl Source for Memory {
         let Identity { hostname, kernel, os } = &self.identity;
         out.put(&metrics::HOST_INFO, &[hostname.into(), kernel.into(), os.into()], Flag(true));
         let bytes = self.meminfo.sample(&mut self.buffer)?;
-        let found = parse::meminfo(bytes);
+        let mut found = parse::meminfo(bytes);
+        for node in numa::gpu_nodes(&self.roots) {
+            let mut meminfo = KeptFile::new(node.meminfo);
+            let part = parse::meminfo(meminfo.sample(&mut self.buffer)?).of_node();
+            if part.total.is_none() || part.available.is_none() {
+                return Err(meminfo.malformed("has no memory of the node"));
+            }
+            out.put_some(&metrics::OF_GPUS, &[node.number.into()], part.total);
+            found.leave_out(&part);
+        }
+        out.facts.host_memory_is_pool |= found.nvmap.is_some();
         put(&found, out);
         if found.total.is_none() {
             return Err(self.meminfo.malformed("has no complete MemTotal line"));
@@ -71,6 +87,7 @@ fn put(found: &Meminfo, out: &mut Batch) {
     out.put_some(&metrics::COMMITTED, &[], found.committed);
     out.put_some(&metrics::HUGE_TOTAL, &[], found.huge(found.huge_total));
     out.put_some(&metrics::HUGE_FREE, &[], found.huge(found.huge_free));
+    out.put_some(&metrics::NVMAP, &[], found.nvmap);
     out.put_some(&metrics::SWAP_TOTAL, &[], found.swap_total);
     out.put_some(&metrics::SWAP_FREE, &[], found.swap_free);
     out.put_some(&metrics::SWAP_USED, &[], found.swap_used());
@@ -174,6 +191,104 @@ mod tests {
                 memwarden_host_memory_total_bytes 4194304
                 memwarden_host_memory_free_bytes 1048576
             "#]],
+        );
+    }
+
+    #[test]
+    fn the_memory_of_a_gb10_is_that_of_the_host() {
+        check(
+            &HERE,
+            fixture("host/gb10"),
+            expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+            memwarden_host_memory_total_bytes 128494997504
+            memwarden_host_memory_available_bytes 97125560320
+            memwarden_host_memory_used_bytes 31369437184
+            memwarden_host_memory_utilization_ratio 0.24412963767732265
+            memwarden_host_memory_free_bytes 13676498944
+            memwarden_host_memory_buffers_bytes 5382987776
+            memwarden_host_memory_cached_bytes 70986981376
+            memwarden_host_swap_total_bytes 17179865088
+            memwarden_host_swap_free_bytes 13410574336
+            memwarden_host_swap_used_bytes 3769290752
+        "#]],
+        );
+    }
+
+    #[test]
+    fn nvmap_shows_what_a_jetson_gave_to_its_gpu() {
+        check(
+            &HERE,
+            fixture("host/jetson-tx2"),
+            expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+            memwarden_host_memory_total_bytes 8231718912
+            memwarden_host_memory_available_bytes 5777702912
+            memwarden_host_memory_used_bytes 2454016000
+            memwarden_host_memory_utilization_ratio 0.29811707934081605
+            memwarden_host_memory_free_bytes 4967477248
+            memwarden_host_memory_buffers_bytes 39907328
+            memwarden_host_memory_cached_bytes 900149248
+            memwarden_host_memory_shared_bytes 111288320
+            memwarden_host_memory_slab_bytes{kind="reclaimable"} 70320128
+            memwarden_host_memory_slab_bytes{kind="unreclaimable"} 89300992
+            memwarden_host_memory_anon_bytes 999735296
+            memwarden_host_memory_mapped_bytes 435822592
+            memwarden_host_memory_nvmap_bytes 824389632
+            memwarden_host_swap_total_bytes 4115841024
+            memwarden_host_swap_free_bytes 4115841024
+            memwarden_host_swap_used_bytes 0
+        "#]],
+        );
+        for (host, is_pool) in [("gb10", false), ("jetson-tx2", true)] {
+            let mut batch = Batch::new();
+            let root = fixture(&format!("host/{host}"));
+            crate::sources::testing::build(&HERE, root).sample(Timestamp::from_secs(1), &mut batch).unwrap();
+            assert_eq!(batch.facts.host_memory_is_pool, is_pool, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_the_gpu_of_a_gh200_is_left_out() {
+        check(
+            &HERE,
+            fixture("host/gh200"),
+            expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+            memwarden_host_memory_of_gpus_bytes{node="1"} 102005473280
+            memwarden_host_memory_total_bytes 513841037312
+            memwarden_host_memory_available_bytes 508299051008
+            memwarden_host_memory_used_bytes 5541986304
+            memwarden_host_memory_utilization_ratio 0.010785410081279577
+            memwarden_host_memory_free_bytes 507963768832
+            memwarden_host_memory_buffers_bytes 33554432
+            memwarden_host_memory_cached_bytes 1073217536
+            memwarden_host_memory_shared_bytes 16777216
+            memwarden_host_memory_slab_bytes{kind="reclaimable"} 67108864
+            memwarden_host_memory_anon_bytes 536739840
+            memwarden_host_swap_total_bytes 0
+            memwarden_host_swap_free_bytes 0
+            memwarden_host_swap_used_bytes 0
+        "#]],
+        );
+    }
+
+    #[test]
+    fn where_the_memory_of_a_gpu_is_unknown_that_of_the_host_is() {
+        let root = root(&[
+            ("proc/meminfo", "MemTotal:         4096 kB\nMemFree:          1024 kB\n"),
+            ("proc/driver/nvidia/gpus/0009:01:00.0/numa_status", ""),
+            ("sys/devices/system/node/has_cpu", "0\n"),
+            ("sys/devices/system/node/has_memory", "0,4\n"),
+            ("sys/devices/system/node/node4/meminfo", "Node 4 MemTotal:    2048 kB\n"),
+        ]);
+        check(
+            &HERE,
+            &root,
+            expect![[r#"
+            memwarden_host_info{hostname="node-17",kernel="6.8.0-45-generic"} 1
+            failed (parse): ROOT/sys/devices/system/node/node4/meminfo has no memory of the node
+        "#]],
         );
     }
 

@@ -23,6 +23,17 @@ macro_rules! meminfo {
                     _ => {}
                 }
             }
+
+            /// Leaves out a NUMA node. Amounts that only the host or only the node has stay as they are.
+            pub fn leave_out(&mut self, node: &Self) {
+                let without = |whole: &mut Option<Bytes>, part: Option<Bytes>| {
+                    *whole = whole.map(|whole| whole.saturating_sub(part.unwrap_or_default()));
+                };
+                $(without(&mut self.$field, node.$field);)+
+                let pages = |pages: Option<u64>, part: Option<u64>| Some(pages?.saturating_sub(part.unwrap_or(0)));
+                self.huge_total = pages(self.huge_total, node.huge_total);
+                self.huge_free = pages(self.huge_free, node.huge_free);
+            }
         }
     };
 }
@@ -51,9 +62,26 @@ meminfo! {
     swap_free = "SwapFree";
     /// `Hugepagesize`: the default size of a huge page.
     huge_size = "Hugepagesize";
+    active_file = "Active(file)";
+    inactive_file = "Inactive(file)";
+    /// Page cache of a NUMA node, with block devices, shared memory and tmpfs.
+    file_pages = "FilePages";
+    /// Memory that the allocator NvMap of a Jetson has given to its GPU and other engines.
+    nvmap = "NvMapMemUsed";
 }
 
 impl Meminfo {
+    /// Completes the amounts of a NUMA node, whose `meminfo` has neither `MemAvailable` nor `Cached`.
+    ///
+    /// The kernel's estimate for the host (`si_mem_available`) counts free memory, page cache and reclaimable slabs, less a part
+    /// of the watermarks, which are left out here: what is left of the host's estimate without the node is too small by
+    /// at most these, not too large.
+    #[must_use]
+    pub fn of_node(self) -> Self {
+        let parts = [self.free, self.active_file, self.inactive_file, self.slab_reclaimable];
+        Self { available: parts.into_iter().sum(), cached: self.file_pages, ..self }
+    }
+
     /// Total minus available.
     pub fn used(&self) -> Option<Bytes> {
         Some(self.total?.saturating_sub(self.available?))
@@ -70,7 +98,8 @@ impl Meminfo {
     }
 }
 
-/// Parses the text of `/proc/meminfo`; a line that is truncated or invalid is ignored.
+/// Parses the text of `/proc/meminfo`, or of the `meminfo` of a NUMA node, whose lines begin with `Node N `; a line that is
+/// truncated or invalid is ignored.
 pub fn meminfo(text: &[u8]) -> Meminfo {
     let mut found = Meminfo::default();
     for line in String::from_utf8_lossy(text).split_inclusive('\n') {
@@ -78,6 +107,8 @@ pub fn meminfo(text: &[u8]) -> Meminfo {
         let Some((name, value)) = line.strip_suffix('\n').and_then(|line| line.split_once(':')) else {
             continue;
         };
+        let name =
+            name.strip_prefix("Node ").and_then(|rest| rest.split_once(' ')).map_or(name, |(_, name)| name);
         found.set(name, value.trim_start());
     }
     found

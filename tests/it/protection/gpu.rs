@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::SOON;
 use super::job::{Job, saving, witness};
-use super::room::Room;
+use super::room::{HOST, Room};
 use crate::harness::{Daemon, fake_nvml, program, wait_for};
 
 /// Says that the job's process uses so many of the GPU's 80 GiB.
@@ -56,6 +56,42 @@ fn a_job_that_fills_its_gpu_is_asked_and_ends() {
     let audit = room.audit();
     assert_eq!(audit.moves("train")[..4], ["warn", "soft", "checkpoint", "term"]);
     assert_eq!(audit.reached(), [u64::from(job.pid())]);
+}
+
+#[test]
+fn a_host_whose_gpu_uses_its_memory_is_protected_earlier_and_from_who_holds_most_of_both() {
+    let room = Room::staged();
+    let (mut other, mut job) = (Job::start(&room, &witness()), Job::start(&room, &witness()));
+    other.hold(64);
+    let scenario = room.path("scenario.json");
+    let gpu = format!(
+        r#"{{"devices": [{{"uuid": "GPU-a", "name": "NVIDIA GB10", "memory": null,
+            "processes": [{{"pid": {}, "memory": {}}}]}}]}}"#,
+        job.pid(),
+        700 << 20
+    );
+    std::fs::write(&scenario, gpu).unwrap();
+    let policy = "victims: largest, host: {soft: 6%, hard: 5%}";
+    room.configure("mode: enforce", &[room.target("train", policy)], "");
+    let daemon = room.start_with(|command| {
+        command.env("FAKE_NVML_SCENARIO", scenario).arg("--nvml-library").arg(fake_nvml());
+    });
+    room.wait_members(&daemon, "train", 2.0);
+    let [both, gpu] = ["memwarden_workload_host_and_gpu_memory_bytes", "memwarden_workload_gpu_memory_bytes"];
+    daemon.wait_page("the memory of both", SOON, |page| {
+        let [Some(rss), Some(both), Some(gpu)] =
+            ["memwarden_workload_rss_bytes", both, gpu].map(|name| page.get(name, &[("workload", "train")]))
+        else {
+            return false;
+        };
+        rss > 64.0 * 1_048_576.0 && both - gpu == rss
+    });
+    // 8 % of the host: above the hard level, and below twice that.
+    room.available(HOST * 8 / 100);
+    assert_eq!(job.wait().signal(), Some(9), "{}", daemon.log());
+    room.wait_move("verify");
+    assert_eq!(room.audit().reached(), [u64::from(job.pid())]);
+    assert_eq!(other.ended(), None, "it has more resident memory");
 }
 
 #[test]

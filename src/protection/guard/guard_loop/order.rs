@@ -44,11 +44,16 @@ impl GuardLoop {
         for (slot, rank) in rank.iter_mut().enumerate() {
             let Some(job) = &mut self.slots[slot] else { continue };
             job.cgroup.read(clock(), total);
-            let limits = &self.targets[job.target].limits;
-            let hard = hard_reached(limits, Resource::Cgroup, job.cgroup.reading())
-                || hard_reached(limits, Resource::Host, host);
+            if self.is_pool && self.host.is_some() {
+                self.board.use_pool(slot, total);
+            }
+            let escalation = self.board.escalation(slot);
+            let reached = |resource, reading| {
+                hard_reached(escalation.and_then(|known| known.limits().hard(resource)), reading)
+            };
+            let hard = reached(Resource::Cgroup, job.cgroup.reading()) || reached(Resource::Host, host);
             let killing = job.progress.as_ref().is_some_and(|plan| plan.stage == State::At(Rung::Kill));
-            let waits = self.board.escalation(slot).is_some_and(Escalation::kill_waits);
+            let waits = escalation.is_some_and(Escalation::kill_waits);
             let class = match (killing, hard, waits) {
                 (true, _, _) => 0,
                 (_, true, _) => 1,

@@ -4,14 +4,26 @@ use std::collections::BTreeSet;
 
 use super::super::job_slots::JobSlot;
 use super::InputBuilder;
+use crate::host::numa;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::protection::enforce::levels::{GroupMeter, ProcessMeter};
+use crate::protection::enforce::levels::{GroupMeter, HostMeter, ProcessMeter};
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::ProcessInfo;
 use crate::protection::types::step::Group;
 
 impl InputBuilder {
+    /// The meter of the host, where the NUMA nodes of GPUs have changed: the driver adds them when it starts a GPU.
+    pub(super) fn host_meter(&mut self) -> Option<HostMeter> {
+        let nodes = numa::gpu_nodes(&self.roots);
+        if nodes == self.gpu_nodes {
+            return None;
+        }
+        let meter = HostMeter::open(&self.roots.proc, &nodes).ok()?;
+        self.gpu_nodes = nodes;
+        Some(meter)
+    }
+
     pub(super) fn group(&self, path: Label) -> Option<Group> {
         let folder = self.hierarchy.as_ref()?.root.join(path.as_str().trim_start_matches('/'));
         let inode = rustix::fs::stat(&folder).ok()?.st_ino;
@@ -51,6 +63,6 @@ impl InputBuilder {
         job.metered = keys;
         let mut largest: Vec<_> = processes.iter().map(|process| (process.key, process.resident)).collect();
         largest.sort_unstable_by_key(|(_, resident)| std::cmp::Reverse(*resident));
-        Some(ProcessMeter::open(&self.proc, limit, &largest))
+        Some(ProcessMeter::open(&self.roots.proc, limit, &largest))
     }
 }

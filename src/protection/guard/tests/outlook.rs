@@ -140,7 +140,7 @@ impl Scene {
         let diary = Box::new(Diary { notes: notes.clone(), begun: 0, open: Vec::new(), silent: false });
         std::fs::write(tree.proc().join("meminfo"), meminfo(HOST)).unwrap();
         tree.add(&fixture::Process::new(1, "init"));
-        let meter = HostMeter::open(&tree.proc()).ok();
+        let meter = HostMeter::open(&tree.proc(), &[]).ok();
         let watch = GuardLoop::new(targets, 5, Arc::clone(&mailbox), meter, hands, Arc::default(), diary);
         Self { tree, key: job.key, engine, input_builder, mailbox, watch, notes, second: 0 }
     }

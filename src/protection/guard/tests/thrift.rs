@@ -85,7 +85,7 @@ fn facts(target: &Target, key: ProcessKey, folder: &Path, at: Timestamp) -> Guar
             ..SamplerReadings::default()
         },
     });
-    GuardInput { at, slots }
+    GuardInput { at, host: None, is_pool: false, slots }
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
         Arc::new(std::sync::Mutex::new(Vec::with_capacity(super::super::journal::MOST_SIGNALLED)));
     let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets), signalled));
     let mailbox = Arc::new(Mailbox::default());
-    let meter = HostMeter::open(proc).ok();
+    let meter = HostMeter::open(proc, &[]).ok();
     let mut watch =
         GuardLoop::new(Arc::clone(&targets), 5, Arc::clone(&mailbox), meter, hands, Arc::default(), book);
     let (mut victim, key) = Victim::start();

@@ -2,9 +2,17 @@
 
 use super::Escalation;
 use crate::model::time::Timestamp;
+use crate::model::units::Bytes;
 use crate::protection::types::rung::{Rung, State};
 
 impl Escalation {
+    /// From now on, GPUs use the memory of the host, which is `total`: the limits are those of `Limits::for_pool`.
+    pub fn use_pool(&mut self, total: Bytes) {
+        if !std::mem::replace(&mut self.is_pool, true) {
+            self.limits.for_pool(total);
+        }
+    }
+
     /// Whether the end of victims, or their memory, is awaited within its time limit. Victims that exceed it may never
     /// end, and must not keep other targets from being protected.
     pub fn ending(&self, now: Timestamp) -> bool {
