@@ -240,7 +240,8 @@ fn all_tmpfs<'v>(view: &View<'v>) -> impl Iterator<Item = Resource> + use<'v> {
 }
 
 /// Each workload against its nearest limit: the limits of its cgroup and of the cgroups above it, and the memory of
-/// the host.
+/// the host. Memory on GPUs that use the memory of the host counts only where no cgroup has a limit, because no cgroup is
+/// charged for it.
 fn workloads(
     view: &View<'_>,
     groups: &BTreeMap<Label, Group>,
@@ -248,18 +249,20 @@ fn workloads(
     rest: Option<f64>,
     found: &mut Vec<Resource>,
 ) {
-    use workload::metrics::{ANON, RSS, SHMEM, START};
+    use workload::metrics::{ANON, POOL, RSS, SHMEM, START};
     let (anon, shmem) = (by_label(view, &ANON), by_label(view, &SHMEM));
+    let pool = by_label(view, &POOL);
     for point in view.points(&RSS) {
         let name = &point.labels[0];
-        let unreclaimable = anon.get(name).zip(shmem.get(name)).map(|(anon, shmem)| anon + shmem);
-        let used = unreclaimable.unwrap_or(point.value);
         let own = placed.get(name).map(|path| path.as_str());
         let limits = own.into_iter().flat_map(|path| {
             groups.iter().filter(move |(group, _)| is_within(path, group.as_str())).map(|(_, group)| group)
         });
-        let left = limits.map(|group| group.limit - group.sample.used).chain(rest).reduce(f64::min);
-        let Some(left) = left else { continue };
+        let below = limits.map(|group| group.limit - group.sample.used).reduce(f64::min);
+        let Some(left) = below.into_iter().chain(rest).reduce(f64::min) else { continue };
+        let on_gpus = pool.get(name).filter(|_| below.is_none()).map_or(0.0, |pool| pool - point.value);
+        let unreclaimable = anon.get(name).zip(shmem.get(name)).map(|(anon, shmem)| anon + shmem + on_gpus);
+        let used = unreclaimable.unwrap_or(point.value + on_gpus);
         let sample = Sample { used, unreclaimable, allocated: None, peak: None };
         let life = view.value(&START, std::slice::from_ref(name)).unwrap_or(0.0);
         let limit = used + left.max(0.0);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::facts::{GpuProcess, ProcessRow, ProcessTable};
-use crate::model::finding::Severity;
+use crate::model::finding::{Severity, Subject};
 
 const TTE: &str = "memwarden_forecast_time_to_exhaustion_seconds";
 
@@ -171,6 +171,42 @@ fn a_workload_runs_out_where_its_cgroup_does() {
     assert_eq!(value(&analysis, TTE, &["host"]), None);
     let headroom = value(&analysis, "memwarden_forecast_headroom_bytes", &["cgroup"]).unwrap();
     assert!((headroom / (1.62 * GIB) - 1.0).abs() < 0.05, "{headroom}");
+}
+
+#[test]
+fn a_workload_without_a_limit_has_what_it_holds_on_gpus_of_the_host() {
+    let at = |limit: Option<f64>| {
+        let mut analyzer = build(&exhaustion::REGISTRATION);
+        let analysis = run(&mut *analyzer, 0, 5, |_, batch| {
+            let name = &["job".into()][..];
+            bytes(batch, &memory::metrics::TOTAL, &[], 120.0 * GIB);
+            bytes(batch, &memory::metrics::AVAILABLE, &[], 30.0 * GIB);
+            for (metric, value) in [
+                (&workload::metrics::RSS, 3.0),
+                (&workload::metrics::ANON, 2.0),
+                (&workload::metrics::SHMEM, 0.0),
+                (&workload::metrics::POOL, 83.0),
+            ] {
+                bytes(batch, metric, name, value * GIB);
+            }
+            let mut labels = vec![Label::default(); workload::metrics::INFO.desc.labels.len()];
+            let cgroup = workload::metrics::INFO.desc.labels.iter().position(|label| *label == "cgroup");
+            (labels[0], labels[cgroup.unwrap()]) = ("job".into(), "/jobs".into());
+            batch.put(&workload::metrics::INFO, &labels, Flag(true));
+            if let Some(limit) = limit {
+                bytes(batch, &cgroup::metrics::LIMIT, &["/jobs".into()], limit);
+                bytes(batch, &cgroup::metrics::WORKING_SET, &["/jobs".into()], 2.0 * GIB);
+            }
+        });
+        let mut found = analysis.outlook.conclusions.iter();
+        let found = found.find(|found| found.subject == Subject::workload(&"job".into()));
+        found
+            .and_then(|found| found.forecast.as_ref())
+            .map(|forecast| (forecast.used_bytes / GIB, forecast.limit_bytes / GIB))
+    };
+    assert_eq!(at(None), Some((82.0, 112.0)));
+    // The limit of a cgroup does not limit the memory on the GPU.
+    assert_eq!(at(Some(8.0 * GIB)), Some((2.0, 8.0)));
 }
 
 #[test]
