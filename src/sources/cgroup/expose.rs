@@ -6,7 +6,7 @@ use super::parse::{EVENTS, Stall};
 use super::reading::Reading;
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::units::Count;
+use crate::model::units::{Bytes, Count};
 
 /// Labels that are the same at every tick.
 #[derive(Debug)]
@@ -52,6 +52,22 @@ pub fn put(out: &mut Batch, repeated: &RepeatedLabels, label: &Label, reading: &
     }
     put_stall(out, label, &repeated.some, reading.pressure.some);
     put_stall(out, label, &repeated.full, reading.pressure.full);
+}
+
+/// Puts the device memory of a cgroup, and the size of the regions where it is the root.
+pub fn put_devices(
+    out: &mut Batch,
+    cgroup: &Label,
+    [usage, limit, low, capacity]: &[Vec<(Label, Bytes)>; 4],
+) {
+    for (metric, amounts) in [(&m::DEVICE_USAGE, usage), (&m::DEVICE_LIMIT, limit), (&m::DEVICE_LOW, low)] {
+        for (region, amount) in amounts {
+            out.put(metric, &[cgroup.clone(), region.clone()], *amount);
+        }
+    }
+    for (region, amount) in capacity {
+        out.put(&m::DEVICE_CAPACITY, std::slice::from_ref(region), *amount);
+    }
 }
 
 fn put_stall(out: &mut Batch, cgroup: &Label, kind: &Label, stall: Option<Stall>) {

@@ -81,10 +81,21 @@ pub enum Item {
     Pressure,
     /// Processes and threads (v2).
     Tasks,
+    /// Device memory in use, by region (v2).
+    DeviceUsage,
+    /// The limits of device memory (v2).
+    DeviceLimit,
+    /// Device memory that is protected from eviction (v2).
+    DeviceLow,
+    /// The size of the regions of device memory; of the root (v2).
+    DeviceCapacity,
 }
 
 impl Item {
-    const ALL: usize = Self::Tasks as usize + 1;
+    const ALL: usize = Self::DeviceCapacity as usize + 1;
+    /// What is read of each region of device memory.
+    pub const OF_DEVICES: [Self; 4] =
+        [Self::DeviceUsage, Self::DeviceLimit, Self::DeviceLow, Self::DeviceCapacity];
 
     const fn file(self, version: Version) -> &'static str {
         let (v1, v2) = match self {
@@ -102,6 +113,10 @@ impl Item {
             Self::High => ("", "memory.high"),
             Self::Pressure => ("", "memory.pressure"),
             Self::Tasks => ("", "pids.current"),
+            Self::DeviceUsage => ("", "dmem.current"),
+            Self::DeviceLimit => ("", "dmem.max"),
+            Self::DeviceLow => ("", "dmem.low"),
+            Self::DeviceCapacity => ("", "dmem.capacity"),
         };
         match version {
             Version::V1 => v1,

@@ -9,6 +9,7 @@ use super::reading::Reading;
 use crate::host::cgroup::Version;
 use crate::host::fs::read_text;
 use crate::model::label::{LONGEST, Label};
+use crate::model::units::Bytes;
 
 /// One cgroup that is read at each tick.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Group {
     pub shown: bool,
     /// Whether its limits apply to the cgroups below it: not in v1 without `use_hierarchy`.
     pub limits_below: bool,
+    /// The amounts of device memory by region, in the order of [`Item::OF_DEVICES`].
+    pub devices: [Vec<(Label, Bytes)>; 4],
     version: Version,
     /// Whether it is the topmost visible cgroup.
     pub is_root: bool,
@@ -36,6 +39,7 @@ impl Group {
             label: label(path),
             shown: false,
             limits_below: true,
+            devices: Default::default(),
             version,
             is_root,
             is_host_root: false,
@@ -119,6 +123,10 @@ impl Group {
         found.pressure =
             files.get(Item::Pressure, reader, |text| Some(parse::pressure(text)))?.some().unwrap_or_default();
         found.tasks = files.number(Item::Tasks, reader)?;
+        for (item, amounts) in Item::OF_DEVICES.into_iter().zip(&mut self.devices) {
+            let regions = files.get(item, reader, |text| Some(parse::regions(text)))?;
+            *amounts = regions.some().unwrap_or_default();
+        }
         Ok(())
     }
 }

@@ -49,6 +49,15 @@ crate::metrics! {
     /// Memory that the cgroup can still use before it or an ancestor reaches its limit: the smallest difference of limit and working set on the path to the root. Absent where there is no limit, or a limit on the path is unknown.
     pub HEADROOM: Gauge<Bytes> = "memwarden_cgroup_memory_headroom_bytes" {cgroup};
 
+    /// Device memory, such as that of a GPU, charged to the cgroup, by region: drm, the PCI address and the name of the region. Absent without the controller dmem (v2, Linux 6.14), which the drivers amdgpu and xe support.
+    pub DEVICE_USAGE: Gauge<Bytes> = "memwarden_cgroup_device_memory_usage_bytes" {cgroup, device_region}.budget(WIDE);
+    /// Limit of device memory set on the cgroup itself (dmem.max); absent where it has none.
+    pub DEVICE_LIMIT: Gauge<Bytes> = "memwarden_cgroup_device_memory_limit_bytes" {cgroup, device_region}.budget(WIDE);
+    /// Device memory of the cgroup that is not evicted while memory of others can be (dmem.low).
+    pub DEVICE_LOW: Gauge<Bytes> = "memwarden_cgroup_device_memory_low_bytes" {cgroup, device_region}.budget(WIDE);
+    /// Size of a region of device memory as the controller dmem knows it; not all of it can be allocated. Only where memwarden reads the root cgroup of the host.
+    pub DEVICE_CAPACITY: Gauge<Bytes> = "memwarden_device_memory_capacity_bytes" {device_region};
+
     /// Memory events of the cgroup: low, high, max (the limit was reached), oom, oom_kill (processes killed) and oom_group_kill; v1 provides max and oom_kill only, without descendant cgroups.
     pub EVENTS: Counter<Count> = "memwarden_cgroup_memory_events_total" {cgroup, event}
         .counting("{event}").budget(WIDE);

@@ -203,6 +203,9 @@ impl Cgroups {
             if group.shown {
                 expose::put(out, &self.repeated_labels, &group.label, reading, &bounds);
             }
+            if group.shown || group.is_root {
+                expose::put_devices(out, &group.label, &group.devices);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! like an invalid line.
 
 use crate::host::cgroup::Version;
+use crate::model::label::Label;
 use crate::model::units::{Bytes, Ratio, Seconds};
 
 /// A limit at or above this value means no limit: v1 writes the largest number of
@@ -109,6 +110,13 @@ pub fn events(text: &[u8]) -> Events {
     found
 }
 
+/// Parses a file of the controller `dmem` (v2, Linux 6.14): an amount for each region of device memory. A region whose
+/// amount is `max` is left out, as those after the first 64.
+pub fn regions(text: &[u8]) -> Vec<(Label, Bytes)> {
+    let region = |(name, amount)| (String::from_utf8_lossy(name).as_ref().into(), Bytes::new(amount));
+    keyed(text).take(64).map(region).collect()
+}
+
 /// Parses `oom_kill` in `memory.oom_control` (v1, Linux 4.13 and later).
 pub fn oom_kills(text: &[u8]) -> Option<u64> {
     keyed(text).find(|(key, _)| *key == b"oom_kill").map(|(_, value)| value)
@@ -188,6 +196,13 @@ mod tests {
     #[test]
     fn the_positions_of_v1_events_are_correct() {
         assert_eq!((EVENTS[EVENT_MAX], EVENTS[EVENT_OOM_KILL]), ("max", "oom_kill"));
+    }
+
+    #[test]
+    fn regions_without_a_limit_and_broken_lines_are_left_out() {
+        let text = b"drm/0000:03:00.0/vram0 1073741824\ndrm/0000:03:00.0/stolen max\nx\ny 5 6\nz 7";
+        assert_eq!(regions(text), [("drm/0000:03:00.0/vram0".into(), Bytes::new(1 << 30))]);
+        assert_eq!(regions("r 1\n".repeat(100).as_bytes()).len(), 64);
     }
 
     #[test]

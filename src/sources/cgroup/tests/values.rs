@@ -194,3 +194,34 @@ fn values_are_read_every_tick_and_descriptors_are_bounded() {
         assert_eq!(kept, 5);
     }
 }
+
+#[test]
+fn device_memory_has_a_series_for_each_region() {
+    // The example of the kernel's documentation (cgroup-v2.rst, "DMEM Interface Files").
+    let tree = Tree::v2();
+    tree.group("/job", 1_000, 0, None);
+    tree.write("/", "dmem.capacity", "drm/0000:03:00.0/vram0 8514437120\ndrm/0000:03:00.0/stolen 67108864\n");
+    tree.write("/job", "dmem.current", "drm/0000:03:00.0/vram0 12550144\ndrm/0000:03:00.0/stolen 8650752\n");
+    tree.write("/job", "dmem.max", "drm/0000:03:00.0/vram0 1073741824\ndrm/0000:03:00.0/stolen max\n");
+    tree.write("/job", "dmem.low", "drm/0000:03:00.0/vram0 0\ndrm/0000:03:00.0/stolen 0\n");
+    let mut source = tree.source();
+    source.check(
+        0,
+        &["device_memory"],
+        expect![[r#"
+            memwarden_device_memory_capacity_bytes{device_region="drm/0000:03:00.0/vram0"} 8514437120
+            memwarden_device_memory_capacity_bytes{device_region="drm/0000:03:00.0/stolen"} 67108864
+            memwarden_cgroup_device_memory_usage_bytes{cgroup="/job",device_region="drm/0000:03:00.0/vram0"} 12550144
+            memwarden_cgroup_device_memory_usage_bytes{cgroup="/job",device_region="drm/0000:03:00.0/stolen"} 8650752
+            memwarden_cgroup_device_memory_limit_bytes{cgroup="/job",device_region="drm/0000:03:00.0/vram0"} 1073741824
+            memwarden_cgroup_device_memory_low_bytes{cgroup="/job",device_region="drm/0000:03:00.0/vram0"} 0
+            memwarden_cgroup_device_memory_low_bytes{cgroup="/job",device_region="drm/0000:03:00.0/stolen"} 0
+        "#]],
+    );
+    // The controller was disabled.
+    for file in ["dmem.current", "dmem.max", "dmem.low"] {
+        std::fs::remove_file(tree.dir("/job").join(file)).unwrap();
+    }
+    let mut source = tree.source();
+    source.check(1, &["cgroup_device_memory"], expect![[""]]);
+}
