@@ -43,7 +43,8 @@ pub(super) enum Goal {
     Helper { progress: Receiver<Progress>, _alive: Arc<()> },
 }
 
-/// The progress of a wait.
+/// The progress of a wait; `left` is the number of processes that are awaited and have not ended, 0 where only the cgroup is
+/// not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting { left: u32 },
@@ -73,7 +74,7 @@ impl Goal {
                 }
                 let now = clock::now();
                 *read = Some((now, now.since(begun)));
-                Progress::Waiting { left: 1 }
+                Progress::Waiting { left: u32::from(!count) }
             }
             Self::Helper { progress, .. } => progress.try_recv().unwrap_or(Progress::Waiting { left: 0 }),
         }

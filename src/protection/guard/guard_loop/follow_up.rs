@@ -88,8 +88,12 @@ impl GuardLoop {
                 job.verification.killed.map(|killed| now.since(killed))
             }
             (AWAIT_END, Err(StepError::TimedOut { left, .. })) => {
-                job.verification.alive = Some((*left).max(1));
-                self.await_victims(slot, clock);
+                // After a kill, processes that came into the cgroup later are no victims.
+                let gone = *left == 0 && job.verification.killed.is_some();
+                job.verification.alive = Some(if gone { 0 } else { (*left).max(1) });
+                if !gone {
+                    self.await_victims(slot, clock);
+                }
                 None
             }
             // Whether the victims have ended is unknown, which is not that they have. The wait is tried again.

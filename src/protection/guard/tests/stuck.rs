@@ -22,6 +22,8 @@ struct Stuck {
     gone: Arc<AtomicBool>,
     /// So many waits fail for want of descriptors.
     failing: Arc<AtomicU32>,
+    /// Only the cgroup is not empty when a wait is over.
+    newcomers: bool,
     waits: Vec<Ticket>,
     next: u64,
 }
@@ -59,7 +61,9 @@ impl Executor for Stuck {
     fn poll(&mut self, finished: &mut Vec<Finished>) {
         if self.gone.load(Ordering::Relaxed) {
             let done = StepDone { outcome: Outcome::Done, processes: 1, micros: 5 };
-            finished.extend(self.waits.drain(..).map(|ticket| Finished::new(ticket, Ok(done))));
+            let late = StepError::TimedOut { within: Duration::ZERO, left: 0 };
+            let result = if self.newcomers { Err(late) } else { Ok(done) };
+            finished.extend(self.waits.drain(..).map(|ticket| Finished::new(ticket, result.clone())));
         }
     }
 
@@ -146,5 +150,21 @@ fn a_wait_that_fails_is_tried_again_and_ends() {
     gone.store(true, Ordering::Relaxed);
     available(&world, 12_000);
     world.rounds(3);
+    assert_eq!(world.state(), Some(State::Cooldown));
+}
+
+#[test]
+fn processes_that_come_into_the_cgroup_after_a_kill_are_no_victims() {
+    let gone = Arc::new(AtomicBool::new(true));
+    let mut world = World::with(HOST, true, |notes| {
+        Box::new(Stuck { notes, gone: Arc::clone(&gone), newcomers: true, ..Stuck::default() })
+    });
+    world.tell(&[10], true);
+    world.rounds(3);
+    available(&world, 1000);
+    world.rounds(1);
+    available(&world, 12_000);
+    world.rounds(3);
+    assert_eq!(world.notes.take(), ["seat 0: kill_tree", "seat 0: await_end"], "no second wait");
     assert_eq!(world.state(), Some(State::Cooldown));
 }
