@@ -12,9 +12,22 @@ use crate::model::time::Timestamp;
 /// so that times kept by an earlier run of the daemon remain valid.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 pub fn now() -> Timestamp {
+    #[cfg(test)]
+    if let Some(edges) = super::testing::edges() {
+        return edges.now();
+    }
     let monotonic = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or(Duration::ZERO);
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Timestamp::new(monotonic, unix)
+}
+
+/// Waits for at most this time, or until another thread wakes this one.
+pub fn wait(longest: Duration) {
+    #[cfg(test)]
+    if let Some(edges) = super::testing::edges() {
+        return edges.wait(longest);
+    }
+    std::thread::park_timeout(longest);
 }
 
 /// CPU time of the calling thread.

@@ -119,6 +119,20 @@ fn bounded(file: File, largest: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Appends all of these bytes to a file.
+///
+/// # Errors
+/// Errors of the operating system; some of the bytes may be written then.
+pub fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    #[cfg(test)]
+    if let Some(edges) = super::testing::edges() {
+        let (length, result) = edges.write(bytes.len());
+        return file.write_all(&bytes[..length]).and(result);
+    }
+    file.write_all(bytes)
+}
+
 /// Replaces a file atomically: a reader sees the old content or the new one, also after a crash.
 ///
 /// # Errors
@@ -139,6 +153,10 @@ pub fn write_atomically(
         let mut out = io::BufWriter::new(file);
         write(&mut out)?;
         out.flush()?;
+        #[cfg(test)]
+        if let Some(edges) = super::testing::edges() {
+            edges.write(0).1?;
+        }
         out.get_ref().sync_all()?;
         std::fs::rename(&beside, path)
     })();

@@ -30,5 +30,8 @@ pub mod roots;
 pub mod sent_signals;
 pub mod signal;
 pub mod subordinate;
+pub mod task;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod tls;
 pub mod user_files;

@@ -147,12 +147,7 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
     let trust = Trust::of(peers.authority.clone());
     let identity = peers.identity.as_ref();
     let client = Arc::new(HttpClient::identified(&example, &trust, identity, LARGEST, peers.timeout)?);
-    let run = utf8_percent_encode(query.run.as_str(), NON_ALPHANUMERIC);
-    let path = format!("/api/v1/runs/{run}/checkpoint");
-    let request =
-        RunRequest { unix_seconds: clock::now().unix().as_secs(), nonce: nonce(), ..query.request.clone() };
-    let body: bytes::Bytes = serde_json::to_vec(&request).unwrap_or_default().into();
-    let signature = token.map(|token| sign(&token, &path, &body));
+    let (path, body, signature) = sealed(query, token.as_deref(), nonce());
     let (mut asked, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     for peer in hosts {
         let authority = with_port(&peer, peers.port);
@@ -171,6 +166,17 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
     let mut answers = asked.join_all().await;
     answers.sort_by(|a, b| a.peer.cmp(&b.peer));
     Ok(answers)
+}
+
+/// The path, the body and the signature of a request that is sent now.
+pub fn sealed(query: &Query, token: Option<&str>, nonce: String) -> (String, bytes::Bytes, Option<String>) {
+    let run = utf8_percent_encode(query.run.as_str(), NON_ALPHANUMERIC);
+    let path = format!("/api/v1/runs/{run}/checkpoint");
+    let unix_seconds = clock::now().unix().as_secs();
+    let request = RunRequest { unix_seconds, nonce, ..query.request.clone() };
+    let body: bytes::Bytes = serde_json::to_vec(&request).unwrap_or_default().into();
+    let signature = token.map(|token| sign(token, &path, &body));
+    (path, body, signature)
 }
 
 async fn ask_one(
@@ -222,7 +228,7 @@ fn nonce() -> String {
 }
 
 /// The result of the step: how many nodes answered what, and the names of those that did not ask their job.
-fn finished(
+pub fn finished(
     ticket: Ticket,
     query: &Query,
     answers: Result<Vec<PeerAnswer>, AskError>,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::journal::{CompletedStep, JobTransition};
+use crate::host::task::{self, Task};
 use crate::model::units::Bytes;
 use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Transition};
@@ -98,8 +99,7 @@ impl GuardLog {
         let (messages, received) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let dropped = Arc::clone(&lost);
-        let name = "guard-log".to_owned();
-        std::thread::Builder::new().name(name).spawn(move || write(&received, &targets, &dropped))?;
+        task::start("guard-log", LogWriter { received, targets, lost: dropped })?;
         Ok(Self { messages, lost })
     }
 
@@ -142,8 +142,17 @@ impl GuardLog {
     }
 }
 
-fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
-    while let Ok(word) = received.recv() {
+/// The work of the thread.
+struct LogWriter {
+    received: Receiver<LogEntry>,
+    targets: Arc<[Target]>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Task for LogWriter {
+    fn step(&mut self, wait: bool) -> bool {
+        let Some(word) = task::next(&self.received, wait) else { return false };
+        let targets = &self.targets;
         match word {
             LogEntry::Moved { target, mode, transition, host, limit } => {
                 log_transition(name(targets, target), mode, transition, [host, limit]);
@@ -166,10 +175,11 @@ fn write(received: &Receiver<LogEntry>, targets: &[Target], lost: &AtomicU64) {
                 tracing::info!(slot, step, outcome = how.text(), micros, "Protection step ended.");
             }
         }
-        let count = lost.swap(0, Ordering::Relaxed);
+        let count = self.lost.swap(0, Ordering::Relaxed);
         if count > 0 {
             tracing::warn!(count, "Lost log messages of the guard: the log thread was too slow.");
         }
+        true
     }
 }
 

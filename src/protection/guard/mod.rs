@@ -36,7 +36,7 @@ use self::guard_log::GuardLog;
 use self::guard_loop::{Executors, GuardLoop};
 use self::input::{GuardInput, SLOTS};
 use self::input_builder::InputBuilder;
-use self::journal::GuardJournal;
+use self::journal::{GuardJournal, Journal};
 use self::mailbox::Mailbox;
 use self::run_requests::RunRequests;
 use super::enforce::ask_run::RunAsker;
@@ -58,6 +58,7 @@ use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
+use crate::model::outlook::Outlook;
 use crate::model::point::Batch;
 use crate::model::source::Reporter;
 use crate::model::time::Timestamp;
@@ -132,10 +133,12 @@ pub struct Feed {
 impl Feed {
     /// Hands the data of a frame to the guard.
     pub fn look(&mut self, frame: &Frame, facts: &Facts) {
+        self.look_at(frame.at, &frame.outlook, facts);
+    }
+
+    fn look_at(&mut self, at: Timestamp, outlook: &Outlook, facts: &Facts) {
         let report = self.shared.newest();
-        if let Some(facts) =
-            self.input_builder.look(frame.at, &frame.outlook, facts, &self.shared.alerts, &report)
-        {
+        if let Some(facts) = self.input_builder.look(at, outlook, facts, &self.shared.alerts, &report) {
             self.shared.run_requests.jobs_are(&facts);
             lock(&self.shared.names).clone_from(&self.input_builder.names);
             let jobs = facts.slots.iter().flatten();
@@ -170,6 +173,31 @@ impl Guard {
         run_requests: Arc<RunRequests>,
         checkpoints: Arc<Checkpoints>,
     ) -> std::io::Result<Option<(Self, Feed)>> {
+        let prepared = Self::prepare(protection, roots, own, records, alerts, run_requests, checkpoints)?;
+        let Some((watch, feed)) = prepared else { return Ok(None) };
+        let shared = Arc::clone(&feed.shared);
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
+            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
+            move || run(watch, &shared, &stop)
+        })?;
+        shared.run_requests.guard_is(thread.thread().clone());
+        for target in &*shared.targets {
+            tracing::info!("Protection of {target}");
+        }
+        Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
+    }
+
+    /// Everything of a guard but its thread, with what earlier runs remember.
+    fn prepare(
+        protection: &Protection,
+        roots: &Roots,
+        own: fn(&'static str) -> Option<WorkerCommand>,
+        records: &Records,
+        alerts: Arc<Alerts>,
+        run_requests: Arc<RunRequests>,
+        checkpoints: Arc<Checkpoints>,
+    ) -> std::io::Result<Option<(GuardLoop, Feed)>> {
         if protection.targets.is_empty() {
             return Ok(None);
         }
@@ -232,7 +260,7 @@ impl Guard {
         let ledger = records.ledger(&format!("{:08x}", digest(protection)));
         let flight = Arc::clone(records.flight());
         let memory = records.memory();
-        let book = Box::new(GuardJournal::new(
+        let book: Box<dyn Journal> = Box::new(GuardJournal::new(
             ledger,
             log,
             flight,
@@ -240,23 +268,15 @@ impl Guard {
             Arc::clone(&targets),
             Arc::clone(&shared.signalled),
         ));
+        #[cfg(test)]
+        let book = tests::cluster::observed(book);
         let mailbox = Arc::clone(&shared.mailbox);
         let mut watch =
             GuardLoop::new(targets, protection.max_kills_per_hour, mailbox, meter, hands, checkpoints, book);
-        watch.receive_from(Arc::clone(&run_requests));
+        watch.receive_from(run_requests);
         // The rate limits outlast a restart and a reload.
         watch.recall(&ends);
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
-            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&stop));
-            move || run(watch, &shared, &stop)
-        })?;
-        run_requests.guard_is(thread.thread().clone());
-        for target in &*shared.targets {
-            tracing::info!("Protection of {target}");
-        }
-        let feed = Feed { input_builder, exits: Arc::clone(records.exits()), shared: Arc::clone(&shared) };
-        Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
+        Ok(Some((watch, Feed { input_builder, exits: Arc::clone(records.exits()), shared })))
     }
 
     /// The state shared with the rest of the daemon.
@@ -295,6 +315,10 @@ fn run_asker(
 ) -> Option<Box<dyn BackgroundExecutor>> {
     let wanted = |target: &Target| target.ask.run && target.limits.mode == Mode::Enforce;
     let peers = peers.filter(|_| targets.iter().any(wanted))?;
+    #[cfg(test)]
+    if let Some(network) = tests::cluster::network() {
+        return Some(network);
+    }
     let started = RunAsker::start(peers, Arc::clone(&run_requests.sent));
     let started = started.inspect_err(
         |error| tracing::error!(%error, "Cannot start the thread that asks other nodes; no other node of a run is asked."),
@@ -352,19 +376,24 @@ fn run(mut watch: GuardLoop, shared: &GuardState, stop: &AtomicBool) {
     }
     let mut due = clock::now();
     while !stop.load(Ordering::Relaxed) {
-        let late = clock::now().since(due);
-        let report = watch.report();
-        report.lag = report.lag.max(late);
-        report.cpu = clock::thread_cpu();
-        let begun = clock::now();
-        let pause = watch.round(&clock::now);
-        let report = watch.report();
-        report.longest = report.longest.max(clock::now().since(begun));
-        if let Ok(mut out) = shared.report.try_lock() {
-            out.copy(watch.report());
-        }
+        let pause = round(&mut watch, shared, due);
         due = clock::now().plus(pause);
-        std::thread::park_timeout(pause);
+        clock::wait(pause);
     }
     watch.finish(&clock::now);
+}
+
+/// One round, which was `due` before, and its report. Returns the longest time until the next one.
+fn round(watch: &mut GuardLoop, shared: &GuardState, due: Timestamp) -> Duration {
+    let begun = clock::now();
+    let report = watch.report();
+    report.lag = report.lag.max(begun.since(due));
+    report.cpu = clock::thread_cpu();
+    let pause = watch.round(&clock::now);
+    let report = watch.report();
+    report.longest = report.longest.max(clock::now().since(begun));
+    if let Ok(mut out) = shared.report.try_lock() {
+        out.copy(watch.report());
+    }
+    pause
 }

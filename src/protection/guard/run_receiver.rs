@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The receiver of requests; its configuration changes at a reload.
 #[derive(Debug)]
 pub struct RunReceiver {
-    requests: Arc<RunRequests>,
+    pub(super) requests: Arc<RunRequests>,
     /// The file with the token, and whether client certificates are accepted.
     permits: Mutex<(Option<PathBuf>, bool)>,
     host: String,

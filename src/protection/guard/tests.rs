@@ -1,5 +1,6 @@
 //! The guard on files of its own, with a clock of its own and somebody who only notes what is asked of it.
 
+pub(super) mod cluster;
 mod handed;
 mod histories;
 mod outlook;

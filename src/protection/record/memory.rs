@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +17,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::host::task::{self, Task};
 use crate::host::{clock, fs};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
@@ -152,7 +153,7 @@ impl Memory {
             if clock::now().since(begun) >= WRITE_TIMEOUT {
                 break true;
             }
-            std::thread::sleep(Duration::from_micros(100));
+            clock::wait(Duration::from_micros(100));
         };
     }
 
@@ -197,17 +198,19 @@ impl MemoryThread {
         let (messages, received) = sync_channel(QUEUE);
         let (tell, read) = sync_channel(1);
         let shared = Arc::<MemoryState>::default();
-        let mut writer =
-            Writer { path, boot, shared: Arc::clone(&shared), file: None, added: 0, failing: false };
-        std::thread::Builder::new().name("remember".to_owned()).spawn(move || {
-            writer.read();
-            // The receiver may have given up.
-            let _ = tell.send(());
-            drop(tell);
-            // Drops old lines.
-            writer.renew();
-            writer.serve(&received);
-        })?;
+        task::start(
+            "remember",
+            Writer {
+                path,
+                boot,
+                shared: Arc::clone(&shared),
+                file: None,
+                added: 0,
+                failing: false,
+                received,
+                tell: Some(tell),
+            },
+        )?;
         Ok(Self { messages, shared, read: Mutex::new(read) })
     }
 
@@ -242,6 +245,32 @@ struct Writer {
     /// Bytes added since the file was rewritten.
     added: usize,
     failing: bool,
+    received: Receiver<Message>,
+    /// Absent once the file of the earlier run was read.
+    tell: Option<SyncSender<()>>,
+}
+
+impl Task for Writer {
+    fn step(&mut self, wait: bool) -> bool {
+        if let Some(tell) = self.tell.take() {
+            self.read();
+            // The receiver may have given up.
+            let _ = tell.send(());
+            // Drops old lines.
+            self.renew();
+            return true;
+        }
+        let Some(word) = task::next(&self.received, wait) else { return false };
+        let (at, fact) = fact(&word);
+        {
+            let mut known = self.known();
+            known.forget_old(at);
+            known.take(at, &fact);
+        }
+        self.write(at, fact);
+        self.shared.written.fetch_add(1, Ordering::AcqRel);
+        true
+    }
 }
 
 impl Writer {
@@ -256,19 +285,6 @@ impl Writer {
                 path = %path.display(), %error,
                 "Cannot read the actions of earlier runs; the rate limits start from zero."
             ),
-        }
-    }
-
-    fn serve(&mut self, received: &Receiver<Message>) {
-        while let Ok(word) = received.recv() {
-            let (at, fact) = fact(&word);
-            {
-                let mut known = self.known();
-                known.forget_old(at);
-                known.take(at, &fact);
-            }
-            self.write(at, fact);
-            self.shared.written.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -288,7 +304,7 @@ impl Writer {
         let mut text = serde_json::to_vec(&line(&self.boot, at, fact)).unwrap_or_default();
         text.push(b'\n');
         let Some(file) = &mut self.file else { return };
-        let written = file.write_all(&text);
+        let written = fs::append(file, &text);
         self.added += text.len();
         if written.is_err() {
             self.file = None;

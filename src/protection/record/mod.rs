@@ -330,6 +330,12 @@ impl Records {
         Ledger::new(self.audit.clone(), Arc::clone(&self.recorder), config)
     }
 
+    /// The audit log.
+    #[cfg(test)]
+    pub const fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
     /// The readings of the guard.
     pub fn flight(&self) -> &SharedFlight {
         &self.flight

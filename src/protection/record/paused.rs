@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::host::task::{self, Task};
 use crate::protection::enforce::executor;
 use crate::protection::types::step::Group;
 
@@ -70,6 +71,18 @@ fn read(path: &Path, length: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Work that is done once.
+struct Once<F>(Option<F>);
+
+impl<F: FnOnce() + Send> Task for Once<F> {
+    fn step(&mut self, _wait: bool) -> bool {
+        self.0.take().is_some_and(|work| {
+            work();
+            true
+        })
+    }
+}
+
 /// Thaws all cgroups that an earlier run left frozen, by the audit log at `path` as it is now.
 ///
 /// Runs on another thread, because the disk may hang.
@@ -89,7 +102,7 @@ pub(super) fn let_go(path: PathBuf, cgroup: PathBuf) {
             }
         }
     };
-    if let Err(error) = std::thread::Builder::new().name("paused".to_owned()).spawn(work) {
+    if let Err(error) = task::start("paused", Once(Some(work))) {
         tracing::error!(%error, "Cannot start the thread that thaws cgroups frozen by an earlier run.");
     }
 }

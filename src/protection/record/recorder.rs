@@ -19,6 +19,7 @@ use super::store::{self, Store};
 use super::summary::summary;
 use super::{SharedFlight, SharedFrames};
 use crate::host::clock;
+use crate::host::task::{self, Task};
 use crate::model::error_chain::error_chain;
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -102,7 +103,9 @@ impl Recorder {
     ) -> std::io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUE);
         let status = Arc::new(Mutex::new(Status { trouble, ..Status::default() }));
-        let mut writer = Writer {
+        let writer = Writer {
+            inbox,
+            old: true,
             store,
             place: audit.since(0).1,
             audit,
@@ -115,7 +118,7 @@ impl Recorder {
             victims: Vec::new(),
             status: Arc::clone(&status),
         };
-        std::thread::Builder::new().name("incidents".to_owned()).spawn(move || writer.serve(&inbox))?;
+        task::start("incidents", writer)?;
         Ok(Self { messages, status, lost: AtomicU64::new(0) })
     }
 
@@ -179,6 +182,9 @@ struct Open {
 }
 
 struct Writer {
+    inbox: Receiver<Message>,
+    /// Whether incidents of earlier runs are still to be completed.
+    old: bool,
     store: Option<Store>,
     audit: AuditLog,
     /// The position up to which the audit log was read.
@@ -194,63 +200,66 @@ struct Writer {
     status: Arc<Mutex<Status>>,
 }
 
-impl Writer {
-    fn serve(&mut self, inbox: &Receiver<Message>) {
-        self.finish_old();
-        loop {
-            let wait = if self.open.is_empty() { Duration::from_secs(3600) } else { WRITE_INTERVAL };
-            let word = inbox.recv_timeout(wait);
-            self.read();
-            self.follow_closed();
-            match word {
-                Ok(Message::Began { id, at, target, workload, resource, reading, user, mode, policy }) => {
-                    let about = About { workload, resource, reading, ..About::default() };
-                    let circumstances = circumstances(&lock(&self.frames), &about);
-                    self.begin(Incident {
-                        id: id.as_str().to_owned(),
-                        user,
-                        target: target.as_str().to_owned(),
-                        mode: mode.to_owned(),
-                        began_unix_seconds: at.unix().as_secs_f64(),
-                        policy: (*policy).to_owned(),
-                        circumstances,
-                        ..Incident::default()
-                    })
+impl Task for Writer {
+    fn step(&mut self, wait: bool) -> bool {
+        if std::mem::take(&mut self.old) {
+            self.finish_old();
+        }
+        let longest = if self.open.is_empty() { Duration::from_secs(3600) } else { WRITE_INTERVAL };
+        let word = self.inbox.recv_timeout(longest * u32::from(wait));
+        self.read();
+        self.follow_closed();
+        match word {
+            Ok(Message::Began { id, at, target, workload, resource, reading, user, mode, policy }) => {
+                let about = About { workload, resource, reading, ..About::default() };
+                let circumstances = circumstances(&lock(&self.frames), &about);
+                self.begin(Incident {
+                    id: id.as_str().to_owned(),
+                    user,
+                    target: target.as_str().to_owned(),
+                    mode: mode.to_owned(),
+                    began_unix_seconds: at.unix().as_secs_f64(),
+                    policy: (*policy).to_owned(),
+                    circumstances,
+                    ..Incident::default()
+                })
+            }
+            Ok(Message::Ended { id, at, interrupted }) => self.end(id.as_str(), at, interrupted),
+            Ok(Message::Record(incident))
+                if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
+            Ok(Message::Record(incident)) => {
+                tracing::warn!(incident = incident.id, "{}", incident.summary);
+                self.begin(*incident);
+                self.close(self.open.len() - 1);
+            }
+            Ok(Message::Flush(done)) => {
+                self.write_news();
+                // The caller may have given up.
+                let _ = done.send(());
+            }
+            Ok(Message::Step(ticket, report)) => {
+                // A full report channel means that the result is no longer needed.
+                let _ = report.try_send(Finished::new(ticket, self.write_step()));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                while let Some(place) = self.open.iter().position(|open| open.late) {
+                    self.close(place);
                 }
-                Ok(Message::Ended { id, at, interrupted }) => self.end(id.as_str(), at, interrupted),
-                Ok(Message::Record(incident))
-                    if self.already_recorded(&incident) || self.add_to_earlier(&incident) => {}
-                Ok(Message::Record(incident)) => {
-                    tracing::warn!(incident = incident.id, "{}", incident.summary);
-                    self.begin(*incident);
-                    self.close(self.open.len() - 1);
+                self.write_news();
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                self.open.retain(|open| open.closed.is_none());
+                for place in (0..self.open.len()).rev() {
+                    self.close(place);
                 }
-                Ok(Message::Flush(done)) => {
-                    self.write_news();
-                    // The caller may have given up.
-                    let _ = done.send(());
-                }
-                Ok(Message::Step(ticket, report)) => {
-                    // A full report channel means that the result is no longer needed.
-                    let _ = report.try_send(Finished::new(ticket, self.write_step()));
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    while let Some(place) = self.open.iter().position(|open| open.late) {
-                        self.close(place);
-                    }
-                    self.write_news();
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.open.retain(|open| open.closed.is_none());
-                    for place in (0..self.open.len()).rev() {
-                        self.close(place);
-                    }
-                    return;
-                }
+                return false;
             }
         }
+        true
     }
+}
 
+impl Writer {
     /// Whether a killed process belongs to an incident that is recorded anyway: a policy's, or an OOM kill.
     fn already_recorded(&mut self, incident: &Incident) -> bool {
         let victim = incident.facts.get(VICTIM).and_then(|pid| pid.as_str());

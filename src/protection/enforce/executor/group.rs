@@ -200,6 +200,10 @@ impl OpenGroup {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+        #[cfg(test)]
+        if let Some(edges) = crate::host::testing::edges() {
+            edges.write_group(self.inode().unwrap_or(0), name, bytes)?;
+        }
         let name = Short::of(format_args!("{name}"));
         let file =
             rustix::fs::openat(&self.folder, name.bytes(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -7,6 +7,7 @@ mod background;
 mod checkpoint_file;
 mod exempt;
 mod group;
+mod handle;
 mod helpers;
 mod kill;
 mod leftover;

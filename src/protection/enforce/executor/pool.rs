@@ -11,6 +11,7 @@ use super::ArmError;
 use super::reach::{Mode, NotSignalled};
 use super::release::{ReleaseQueue, micros};
 use super::worker::{Reached, Worker};
+use crate::host::task::{self, Task};
 use crate::host::{clock, priority};
 use crate::model::time::Timestamp;
 use crate::protection::types::scope::{Exempt, Scope};
@@ -90,10 +91,7 @@ impl Equipment {
         let worker = Box::new(worker);
         let (orders, inbox) = sync_channel(1);
         let (report, replies) = sync_channel(1);
-        std::thread::Builder::new()
-            .name("steps".to_owned())
-            .spawn(move || serve(&inbox, &report))
-            .map_err(ArmError::Thread)?;
+        task::start("steps", Orders { inbox, report }).map_err(ArmError::Thread)?;
         Ok(PoolThread { orders, replies, idle: Some(worker), ticket: None, later: None, kills, busy: None })
     }
 }
@@ -209,15 +207,26 @@ impl Pool {
     }
 }
 
-fn serve(inbox: &Receiver<Sent>, report: &SyncSender<(Box<Worker>, Reply)>) {
-    // The guard logs where it may not be raised.
-    let _ = priority::go_first();
-    for (mut worker, order, caller) in inbox {
+/// The work of a thread.
+struct Orders {
+    inbox: Receiver<Sent>,
+    report: SyncSender<(Box<Worker>, Reply)>,
+}
+
+impl Task for Orders {
+    fn begin(&self) {
+        // The guard logs where it may not be raised.
+        let _ = priority::go_first();
+    }
+
+    fn step(&mut self, wait: bool) -> bool {
+        let Some((mut worker, order, caller)) = task::next(&self.inbox, wait) else { return false };
         let begun = clock::now();
         let result = worker.carry_out(&order.scope, &order.work, order.later);
         let micros = micros(clock::now().since(begun));
         // The guard has ended where it cannot be sent.
-        let _ = report.try_send((worker, Reply { order, result, micros }));
+        let _ = self.report.try_send((worker, Reply { order, result, micros }));
         caller.unpark();
+        true
     }
 }

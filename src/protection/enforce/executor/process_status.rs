@@ -5,15 +5,16 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::handle::Handle;
 use crate::host::cgroup::Version;
-use crate::host::{clock, pidfd, process};
+use crate::host::{clock, process};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 
@@ -120,9 +121,9 @@ impl Proc {
         &mut self,
         pid: u32,
         group: bool,
-        process: Option<BorrowedFd<'_>>,
+        process: Option<&Handle>,
     ) -> Result<ProcessStatus, Errno> {
-        let told = process.and_then(pidfd::users);
+        let told = process.and_then(Handle::users);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own =
             rustix::fs::openat(&self.folder, Short::of(format_args!("{pid}")).bytes(), flags, Mode::empty())?;

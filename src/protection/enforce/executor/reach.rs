@@ -4,11 +4,9 @@
 //! the pidfd refers to it; a later process with the same pid cannot be reached, because the pidfd of an ended process
 //! returns `ESRCH`.
 
-use std::os::fd::{AsFd as _, OwnedFd};
-
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
 
+use super::handle::{self, Handle};
 use super::process_status::{Proc, ProcessStatus};
 use crate::model::ids::ProcessKey;
 use crate::protection::types::scope::{Candidate, Exempt, Scope};
@@ -18,7 +16,7 @@ use crate::protection::types::step::{SignalNumber, Skip, StepError, Touched};
 #[derive(Debug)]
 pub(super) struct OpenProcess {
     /// Its pidfd.
-    pub(super) pidfd: OwnedFd,
+    pub(super) pidfd: Handle,
     /// Its status, read after the pidfd was opened.
     pub(super) process: ProcessStatus,
 }
@@ -47,10 +45,6 @@ pub enum Mode {
     Drill,
 }
 
-fn pid_of(key: ProcessKey) -> Option<Pid> {
-    i32::try_from(key.pid).ok().and_then(Pid::from_raw)
-}
-
 fn miss(call: &'static str, pid: u32, error: Errno) -> NotSignalled {
     match error {
         Errno::SRCH | Errno::NOENT => NotSignalled::Skip(Skip::Gone),
@@ -59,9 +53,8 @@ fn miss(call: &'static str, pid: u32, error: Errno) -> NotSignalled {
 }
 
 /// The pidfd of the process that has the pid now.
-fn pidfd(key: ProcessKey) -> Result<OwnedFd, NotSignalled> {
-    let pid = pid_of(key).ok_or(NotSignalled::Skip(Skip::Gone))?;
-    rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+fn pidfd(key: ProcessKey) -> Result<Handle, NotSignalled> {
+    Handle::open(key.pid).map_err(|error| match error {
         // The id of a thread, not of a process.
         Errno::INVAL => NotSignalled::Skip(Skip::Gone),
         error => miss("pidfd_open", key.pid, error),
@@ -69,7 +62,7 @@ fn pidfd(key: ProcessKey) -> Result<OwnedFd, NotSignalled> {
 }
 
 /// The pidfd of the process with this key, if it is alive, to wait for its end.
-pub(super) fn watch(proc: &mut Proc, key: ProcessKey) -> Result<OwnedFd, NotSignalled> {
+pub(super) fn watch(proc: &mut Proc, key: ProcessKey) -> Result<Handle, NotSignalled> {
     let pidfd = pidfd(key)?;
     match proc.glance(key.pid).map_err(|error| miss("look at", key.pid, error))? {
         (now, _, false) if now == key => Ok(pidfd),
@@ -80,8 +73,7 @@ pub(super) fn watch(proc: &mut Proc, key: ProcessKey) -> Result<OwnedFd, NotSign
 /// Opens the process with this key, if it is alive, without checking a scope; reads its cgroup where requested.
 pub(super) fn open(proc: &mut Proc, key: ProcessKey, group: bool) -> Result<OpenProcess, NotSignalled> {
     let pidfd = pidfd(key)?;
-    let process =
-        proc.look(key.pid, group, Some(pidfd.as_fd())).map_err(|error| miss("look at", key.pid, error))?;
+    let process = proc.look(key.pid, group, Some(&pidfd)).map_err(|error| miss("look at", key.pid, error))?;
     if process.key != key || process.dead {
         return Err(NotSignalled::Skip(Skip::Gone));
     }
@@ -109,24 +101,14 @@ pub(super) fn find(
 pub(super) fn send(mode: Mode, found: &OpenProcess, signal: SignalNumber) -> Result<(), NotSignalled> {
     let pid = found.process.key.pid;
     match mode {
-        Mode::Enforce => {
-            let number = Signal::from_named_raw(i32::from(signal.get()))
-                .ok_or(NotSignalled::Skip(Skip::Unsupported))?;
-            rustix::process::pidfd_send_signal(&found.pidfd, number)
-                .map_err(|error| miss("pidfd_send_signal", pid, error))
-        }
-        Mode::Drill => {
-            let pid = pid_of(found.process.key).ok_or(NotSignalled::Skip(Skip::Gone))?;
-            rustix::process::test_kill_process(pid)
-                .map_err(|error| miss("kill with signal 0", found.process.key.pid, error))
-        }
+        Mode::Enforce => found.pidfd.send(signal).map_err(|error| miss("pidfd_send_signal", pid, error)),
+        Mode::Drill => handle::probe(pid).map_err(|error| miss("kill with signal 0", pid, error)),
     }
 }
 
 /// Whether a process has this pid, also one that is hidden (`hidepid`, proc(5)).
 pub(super) fn exists(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+    handle::probe(pid) != Err(Errno::SRCH)
 }
 
 /// The record of a process that was reached.

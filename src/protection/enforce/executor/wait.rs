@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::checkpoint_file::{self, Connection, Report, Request};
 use super::group::OpenGroup;
+use super::handle::Handle;
 use super::helpers::Token;
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
@@ -25,20 +25,12 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 /// descendants are read, of which a user makes any number in a delegated one, and the guard waits for that.
 const PAUSE_FACTOR: u32 = 20;
 
-/// Whether a process has ended, by its pidfd.
-pub(super) fn ended(process: &OwnedFd) -> bool {
-    let mut asked = [PollFd::new(process, PollFlags::IN)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // It is readable from the end on, also before it is reaped.
-    matches!(poll(&mut asked, Some(&at_once)), Ok(1)) && asked[0].revents().contains(PollFlags::IN)
-}
-
 /// The event that is awaited.
 #[derive(Debug)]
 pub(super) enum Goal {
     /// All of these processes have ended, and the cgroup is empty. `read` is when that was found not to be so last, and how
     /// long it took.
-    End { processes: Vec<OwnedFd>, group: Option<OpenGroup>, read: Option<(Timestamp, Duration)> },
+    End { processes: Vec<Handle>, group: Option<OpenGroup>, read: Option<(Timestamp, Duration)> },
     /// A helper process sees a checkpoint acknowledgement, or has touched a file.
     Helper { progress: Receiver<Progress>, _alive: Arc<()> },
 }
@@ -60,9 +52,9 @@ impl Goal {
         match self {
             Self::End { processes, group, read } => {
                 if count {
-                    processes.retain(|process| !ended(process));
+                    processes.retain(|process| !process.ended());
                 }
-                while processes.pop_if(|process| ended(process)).is_some() {}
+                while processes.pop_if(|process| process.ended()).is_some() {}
                 let left = u32::try_from(processes.len()).unwrap_or(u32::MAX);
                 let begun = clock::now();
                 let soon = read.is_some_and(|(at, took)| begun.since(at) < took * PAUSE_FACTOR);

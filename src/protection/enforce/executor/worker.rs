@@ -3,12 +3,12 @@
 //! A worker has the buffers for one such step, and carries it out on whichever thread has it.
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::group::{self, Groups, OpenGroup};
+use super::handle::Handle;
 use super::process_status::Proc;
 use super::reach::{self, Mode, NotSignalled, OpenProcess};
 use super::release::ReleaseQueue;
@@ -26,7 +26,7 @@ pub(super) enum Reached {
     /// Its outcome, and the number of processes.
     Processes(Outcome, u32),
     /// These processes and this cgroup are to be waited for.
-    Open { processes: Vec<OwnedFd>, group: Option<OpenGroup> },
+    Open { processes: Vec<Handle>, group: Option<OpenGroup> },
 }
 
 /// The files and buffers of one step.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::follow_up::record_step;
 use super::{GuardLoop, LONGEST_INTERVAL, SHORTEST_INTERVAL, TRANSITION_INTERVAL, id};
+use crate::host::clock;
 use crate::model::time::Timestamp;
 use crate::protection::guard::job_state::{JobState, PlanProgress};
 use crate::protection::guard::journal::{CompletedStep, JobTransition};
@@ -289,7 +290,7 @@ impl GuardLoop {
         }
         let begun = clock();
         while !self.handed.is_empty() && clock().since(begun) < END_TIMEOUT {
-            std::thread::park_timeout(Duration::from_millis(1));
+            clock::wait(Duration::from_millis(1));
             self.collect(clock);
         }
     }

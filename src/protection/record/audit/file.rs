@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 
+use crate::host::fs;
+
 /// Bytes that are preallocated: an incident of 100 steps has about 100 KiB.
 const AHEAD: u64 = 1 << 20;
 
@@ -57,7 +59,7 @@ impl LogFile {
         if self.length > 0 && self.length + lines.len() as u64 > self.place.most_bytes {
             self.rotate()?;
         }
-        let written = self.file.write_all(lines);
+        let written = fs::append(&mut self.file, lines);
         self.length = self.file.metadata().map_or(self.length, |metadata| metadata.len());
         written?;
         self.file.sync_data()?;

@@ -8,7 +8,7 @@ mod file;
 mod ring;
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use file::LogFile;
@@ -16,6 +16,7 @@ pub use file::LogPath;
 use ring::Ring;
 
 use crate::host::clock;
+use crate::host::task::{self, Task};
 use crate::model::lock::lock;
 
 /// Size of the ring buffer in bytes, for about 2,000 lines.
@@ -70,8 +71,8 @@ impl AuditLog {
             let file = LogFile::open(place.clone());
             note(&shared, &place, file.as_ref().err());
             let (theirs, weak) = (Arc::clone(&shared), Arc::downgrade(&alive));
-            let write = move || keep_writing(&theirs, place, file.ok(), || weak.strong_count() > 0);
-            std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
+            let (file, chunk) = (file.ok(), Vec::with_capacity(2 * CHUNK));
+            task::start("audit", LogWriter { shared: theirs, place, file, chunk, alive: weak })?;
         }
         Ok(Self { shared, _alive: alive })
     }
@@ -122,39 +123,45 @@ fn note(shared: &LogState, place: &LogPath, error: Option<&io::Error>) {
     *lock(&shared.trouble) = error.map(|error| format!("cannot write {}: {error}", place.path.display()));
 }
 
-fn keep_writing(shared: &LogState, place: LogPath, mut file: Option<LogFile>, wanted: impl Fn() -> bool) {
-    let mut chunk = Vec::with_capacity(2 * CHUNK);
-    loop {
+/// The work of the thread.
+struct LogWriter {
+    shared: Arc<LogState>,
+    place: LogPath,
+    file: Option<LogFile>,
+    chunk: Vec<u8>,
+    alive: Weak<()>,
+}
+
+impl Task for LogWriter {
+    fn step(&mut self, wait: bool) -> bool {
+        let Self { shared, place, file, chunk, alive } = self;
         let end = {
             let ring = lock(&shared.ring);
             let idle = |ring: &mut Ring| ring.waiting() == 0;
-            let (ring, _) = shared
-                .wake
-                .wait_timeout_while(ring, RETRY_INTERVAL, idle)
-                .unwrap_or_else(PoisonError::into_inner);
-            ring.unwritten(&mut chunk, CHUNK)
+            let longest = if wait { RETRY_INTERVAL } else { Duration::ZERO };
+            let (ring, _) =
+                shared.wake.wait_timeout_while(ring, longest, idle).unwrap_or_else(PoisonError::into_inner);
+            ring.unwritten(chunk, CHUNK)
         };
-        let open = wanted();
+        let open = alive.strong_count() > 0;
         if !chunk.is_empty() {
-            let written = match &mut file {
-                Some(file) => file.append(&chunk),
-                None => LogFile::open(place.clone()).and_then(|opened| file.insert(opened).append(&chunk)),
+            let written = match file {
+                Some(file) => file.append(chunk),
+                None => LogFile::open(place.clone()).and_then(|opened| file.insert(opened).append(chunk)),
             };
-            note(shared, &place, written.as_ref().err());
+            note(shared, place, written.as_ref().err());
             match written {
                 Ok(()) => lock(&shared.ring).wrote(end),
                 Err(_) => {
                     // Opened again next time: the folder may have been created, or another disk mounted.
-                    file = None;
+                    *file = None;
                     if open {
-                        std::thread::sleep(RETRY_INTERVAL);
+                        clock::wait(RETRY_INTERVAL);
                     }
                 }
             }
         }
-        if !open {
-            return;
-        }
+        open && (wait || !chunk.is_empty())
     }
 }
 

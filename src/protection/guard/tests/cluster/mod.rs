@@ -1,0 +1,120 @@
+//! One seed, a whole cluster: the guards of up to 64 nodes on simulated clocks, networks, disks and kernels.
+//!
+//! A node has the real [`Guard::prepare`] and [`round`], with the real records, executor, threads and receiver of requests.
+//! Simulated are what they call: `host::testing::Edges`, and here the network, the processes that a sampler finds, and time.
+//! Each act and transition is checked ([`observe`] and [`machine`]); a seed plays the same events each time.
+//!
+//! Real: policy, plan, the guard's loop and input, requests and their signatures, audit log, state file, executor with its checks,
+//! and the work of its threads. Modelled: the kernel's processes, signals and OOM killer; what the sources find; HTTP, whose
+//! requests reach the receiver as bytes. Not played: hooks, webhooks, helper processes of files, incident folders, GPUs,
+//! forecasts of analyzers, cgroup v1, a reload, and what ranks do with a request, which
+//! `clients/python/tests/test_agreement_simulated.py` plays.
+
+mod machine;
+mod observe;
+mod world;
+
+pub(in crate::protection::guard) use observe::{network, observed};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A defect that the edges have for a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    /// The nonces of requests are not checked: they are forgotten before each request.
+    Nonce,
+    /// The start time of a process is not checked: its file shows that of the process before it.
+    StartTime,
+    /// A line of the audit log is lost.
+    AuditLine,
+    /// A restarted daemon does not know what it requested before.
+    Restart,
+    /// The end of victims is not seen.
+    DeadVictim,
+    /// A cgroup is not thawed.
+    Thaw,
+    /// A request of another node is decided on like a shortage of the own one.
+    Beyond,
+}
+
+/// Plays the seeds from `first` on both processors, until one fails; returns the first that does, with what is wrong.
+fn find(first: u64, count: u64, defect: Option<Defect>) -> Option<(u64, String)> {
+    let (next, failed) = (AtomicU64::new(0), std::sync::Mutex::new(None::<(u64, String)>));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = first + next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count || failed.lock().unwrap().is_some() {
+                        return;
+                    }
+                    if let Some((what, _)) = world::play(seed, defect, false) {
+                        failed.lock().unwrap().get_or_insert((seed, what));
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap()
+}
+
+/// The trace of a seed, of which the last events are shown.
+fn trace(seed: u64, defect: Option<Defect>) -> String {
+    const SHOWN: usize = 200;
+    let Some((what, events)) = world::play(seed, defect, true) else {
+        return "it does not fail again".to_owned();
+    };
+    let end =
+        events.iter().position(|event| event.contains("VIOLATION")).map_or(events.len(), |place| place + 1);
+    format!("{}\nseed {seed}: {what}", events[end.saturating_sub(SHOWN)..end].join("\n"))
+}
+
+/// The number in an environment variable.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: `{text}` is no number")))
+}
+
+/// `MEMWARDEN_SEEDS` and `MEMWARDEN_FIRST_SEED` play other seeds than those that fit into the time of all tests.
+#[test]
+fn no_seed_breaks_an_invariant() {
+    const SEEDS: u64 = 24;
+    let (count, first) =
+        (number("MEMWARDEN_SEEDS").unwrap_or(SEEDS), number("MEMWARDEN_FIRST_SEED").unwrap_or(0));
+    if let Some((seed, _)) = find(first, count, None) {
+        panic!("{}\nagain: MEMWARDEN_FIRST_SEED={seed} MEMWARDEN_SEEDS=1", trace(seed, None));
+    }
+}
+
+#[test]
+fn a_seed_plays_the_same_events_each_time() {
+    // Inodes are the real ones of the files.
+    let plain = |event: String| if event.contains("inode") { String::new() } else { event };
+    let events = || world::record(7).into_iter().map(plain).collect::<Vec<_>>();
+    assert_eq!(events(), events());
+}
+
+/// Each defect, a seed near which it is found, and what is found.
+const DEFECTS: &[(Defect, u64, &str)] = &[
+    (Defect::Nonce, 0, "received twice"),
+    (Defect::StartTime, 0, "without a line of the audit log before it"),
+    (Defect::AuditLine, 0, "the audit log has no"),
+    (Defect::Restart, 0, "two checkpoint requests"),
+    (Defect::DeadVictim, 0, "waits"),
+    (Defect::Thaw, 0, "is frozen"),
+    (Defect::Beyond, 0, "without a shortage"),
+];
+
+#[test]
+fn each_planted_defect_is_found() {
+    let mut missed = Vec::new();
+    for (defect, first, expected) in DEFECTS {
+        match find(*first, number("MEMWARDEN_SEEDS").unwrap_or(1000 - first), Some(*defect)) {
+            Some((seed, what)) if what.contains(expected) => println!("{defect:?}: seed {seed}: {what}"),
+            other => missed.push(format!("{defect:?}: {other:?}")),
+        }
+    }
+    assert_eq!(missed, [""; 0]);
+}
