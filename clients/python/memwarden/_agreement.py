@@ -202,8 +202,11 @@ class _Agreement:
         if self._store is None:
             self._store = connect(source)
         if not self._member:
-            self._member, self._attached = True, now
+            self._attached = now
+            # After a call that has failed, a rank that is counted twice keeps the others from saving; one that is not
+            # counted would not be waited for.
             self._add("members", 1, shared=True)
+            self._member = True
         return True
 
     def leave(self) -> None:
