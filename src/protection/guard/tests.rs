@@ -307,7 +307,7 @@ fn a_job_is_asked_for_a_checkpoint_and_then_terminated() {
     world.tell(&[10, 11, 12], true);
     assert_eq!(world.rounds(3).as_millis(), 66, "the way to the soft level at 12 GiB/s");
     world.check(expect!["enforce: 0 has 3 members"]);
-    world.uses(940);
+    world.uses(962);
     world.rounds(25);
     world.check(expect![[r#"
         ok → warn: cgroup memory is near its soft level
@@ -482,7 +482,7 @@ fn who_was_asked_to_end_is_who_is_killed() {
     let mut world = World::new(", victims: newest, checkpoint: {grace: 0s}, term_grace: 3s", false);
     world.tell(&[10, 11], true);
     world.rounds(3);
-    world.uses(940);
+    world.uses(962);
     world.rounds(25);
     let notes = world.notes.take();
     assert!(notes.iter().any(|note| note == "enforce: send signal 15 to pid 11"), "{notes:#?}");

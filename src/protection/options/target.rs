@@ -184,6 +184,7 @@ impl fmt::Display for Target {
             let whose = if self.alert_all_jobs { " for any job" } else { " for this job" };
             when.push(format!("the alert {} fires{whose}{most}", labels.collect::<Vec<_>>().join(" ")));
         }
+        let hard = self.limits.watched().any(|(_, levels)| levels.hard.is_some());
         write!(f, "{} ({}): {whom} of {}", self.name, mode.label(), self.users.join(", "))?;
         write!(f, ". When {}:", when.join(", or "))?;
         if let Some(raise) = self.raise {
@@ -212,7 +213,16 @@ impl fmt::Display for Target {
             )?;
         }
         if max_state >= Some(Rung::Term) {
-            write!(f, " send SIGTERM, time limit {};", time(self.limits.term_grace))?;
+            f.write_str(" send SIGTERM")?;
+            if self.limits.watched().next().is_some() {
+                let soft_within = time(self.limits.soft_within);
+                let end = if hard { "the hard level" } else { "zero" };
+                write!(
+                    f,
+                    ", once memory has fallen halfway to {end} or exhaustion is predicted within {soft_within}"
+                )?;
+            }
+            write!(f, ", time limit {};", time(self.limits.term_grace))?;
         }
         if max_state == Some(Rung::Kill) {
             let who = match self.victims {
@@ -221,7 +231,7 @@ impl fmt::Display for Target {
                 Victims::Newest => "its newest process",
             };
             write!(f, " send SIGKILL to {who}")?;
-            if self.limits.watched().any(|(_, levels)| levels.hard.is_some()) {
+            if hard {
                 write!(f, ", immediately when {} is left", levels(true))?;
             }
         } else {

@@ -29,7 +29,7 @@ struct Incident {
     number: u64,
     /// When the time limit of the checkpoint began, whether or not a signal was sent.
     grace_from: Option<Timestamp>,
-    /// Whether the checkpoint signal was sent in this incident.
+    /// Whether the checkpoint signal was sent in this incident, and is not to be repeated.
     asked: bool,
     /// When SIGTERM was due.
     term_from: Option<Timestamp>,
@@ -316,7 +316,17 @@ impl Escalation {
         } else {
             return None;
         };
-        (judged.push.0 >= Some(Rung::Term)).then_some((State::At(Rung::Term), reason))
+        if judged.push.0 < Some(Rung::Term) {
+            return None;
+        }
+        let outdated = self.asked.is_some_and(|before| now.since(before) >= self.limits.request_interval);
+        if ack == Some(CheckpointState::Saved) && outdated && self.save_fits() && !self.is_short(now) {
+            // It has run on since then, and would lose that work.
+            let incident = self.incident.as_mut()?;
+            incident.asked = false;
+            return Some((State::At(Rung::Checkpoint), judged.push.1));
+        }
+        Some((State::At(Rung::Term), reason))
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {

@@ -44,6 +44,8 @@ pub struct Judged {
 /// A reading compared with its levels.
 struct Level {
     soft: bool,
+    /// Whether less than half of what lies between the two levels is left.
+    half: bool,
     hard: bool,
     near: bool,
     returning: bool,
@@ -93,7 +95,9 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         if level.soft {
             judged.low = true;
             judged.held_up &= held_up;
-            let max_state = if held_up { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
+            let ends = level.half || judged.predicted(limits, observed, level.slow);
+            let max_state =
+                if held_up || !ends { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
         }
         judged.returning |= level.returning;
@@ -147,6 +151,16 @@ impl Judged {
         if levels.hard.is_some() {
             self.conditions.set(hard, Truth::known(level.map(|level| level.hard)));
         }
+    }
+
+    /// Whether exhaustion is predicted within the time that a checkpoint takes.
+    fn predicted(&self, limits: &Limits, observed: &Observed, slow: Option<f64>) -> bool {
+        let forecast = observed.forecast.filter(|forecast| forecast.age <= limits.forecast.max_age);
+        let seconds = match forecast {
+            Some(forecast) => forecast.value.map(|forecast| forecast.p50),
+            None => slow,
+        };
+        seconds.is_some_and(|seconds| seconds <= limits.soft_within.as_secs_f64())
     }
 
     /// The analyzers distinguish a ramp from a leak, so the current rate counts only without a recent forecast.
@@ -219,6 +233,7 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
     let until = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| seconds(headroom.get(), rate));
     Some(Level {
         soft: headroom <= soft,
+        half: headroom.get() <= soft.get().midpoint(hard.map_or(0, Bytes::get)),
         hard: hard.is_some_and(|hard| headroom <= hard),
         near: headroom < near || headroom <= soft,
         above_hard: headroom.saturating_sub(hard.unwrap_or(Bytes::ZERO)),

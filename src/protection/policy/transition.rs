@@ -162,6 +162,6 @@ pub struct Transition {
 impl Transition {
     /// Whether it carries out steps; a return from BLIND repeats none.
     pub fn acts(&self) -> bool {
-        self.to.acts() && self.to != self.from && self.reason != Reason::Fresh
+        self.to.acts() && (self.to != self.from || self.ask) && self.reason != Reason::Fresh
     }
 }

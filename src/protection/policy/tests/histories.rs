@@ -9,7 +9,7 @@ use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::outlook::Tte;
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, real};
 use crate::protection::policy::{
     Ack, Aged, Board, Escalation, Gate, Levels, Limits, Members, Mode, Observed, Occupied, Reading, Reason,
     Resource, Rung, State, Transition, Trigger,
@@ -131,19 +131,47 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn at_most_one_checkpoint_signal_in_an_incident(history in history()) {
+    fn two_checkpoint_signals_to_a_job_are_an_interval_apart(history in history()) {
         let limits = || eager(Mode::Enforce, Some(Rung::Kill));
-        let mut asked = std::collections::BTreeSet::new();
-        let mut twice = None;
+        let interval = limits().request_interval;
+        let mut asked = std::collections::BTreeMap::<usize, Timestamp>::new();
+        let mut too_soon = None;
         run([limits(), limits()], &history, |place, _, _, moved| {
             if let Some(moved) = moved.filter(|moved| moved.ask) {
                 assert!(moved.acts() && moved.incident > 0);
-                if !asked.insert((place, moved.incident)) {
-                    twice = Some((place, moved));
+                let before = asked.insert(place, moved.at);
+                if before.is_some_and(|before| moved.at.since(before) < interval) {
+                    too_soon = Some((place, moved));
                 }
             }
         });
-        prop_assert_eq!(twice, None);
+        prop_assert_eq!(too_soon, None);
+    }
+
+    #[test]
+    fn a_soft_level_alone_ends_no_job(history in history()) {
+        let nothing = |max_age| Trigger { max_state: None, max_age };
+        let limits = || Limits { leak: nothing(secs(1)), alert: nothing(secs(1)), ..eager(Mode::Enforce, Some(Rung::Kill)) };
+        let of = limits();
+        let within = of.soft_within.as_secs_f64();
+        let mut wrong = None;
+        run([limits(), limits()], &history, |_, observed, before, moved| {
+            let ends = moved.is_some_and(|moved| moved.to == State::At(Rung::Term) && moved.from != moved.to);
+            let recent = observed.forecast.filter(|forecast| forecast.age <= of.forecast.max_age);
+            let foreseen = recent.is_some_and(|recent| recent.value.is_some_and(|tte| tte.p50 <= within));
+            let reasons = of.watched().any(|(resource, levels)| {
+                let Some(Aged { value: Reading { headroom, total, slow, .. }, .. }) = observed.reading(resource) else {
+                    return false;
+                };
+                let hard = levels.hard.map_or(0, |hard| hard.of(*total).get());
+                let grows = slow.is_some_and(|rate| rate > 0.0 && real(headroom.get()) / rate <= within);
+                headroom.get() <= levels.soft.of(*total).get().midpoint(hard) || (recent.is_none() && grows)
+            });
+            if ends && before != State::At(Rung::Term) && !foreseen && !reasons {
+                wrong = Some((moved, *observed));
+            }
+        });
+        prop_assert_eq!(wrong, None);
     }
 
     #[test]

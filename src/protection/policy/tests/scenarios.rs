@@ -28,10 +28,10 @@ fn a_ramp_is_saved_and_ends() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at  90.0 s  2.01 GiB left: term → verify: all victims have ended
-            at  90.2 s  2.81 GiB left: verify → cooldown: the shortage is over
-            at 105.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at  97.2 s  1.25 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  98.2 s  1.61 GiB left: term → verify: all victims have ended
+            at  98.5 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 113.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -43,8 +43,60 @@ fn a_plateau_below_the_levels_is_left_alone() {
 }
 
 #[test]
+fn a_job_that_no_longer_grows_is_asked_and_not_ended() {
+    // It grows until the soft level is crossed, and an hour later to the half of what lies between the levels.
+    let takes = |time: f64| match time {
+        t if t < 86.0 || (3_686.0..3_700.0).contains(&t) => 50.0 * MIB,
+        _ => 0.0,
+    };
+    check(
+        limits(),
+        &Job { takes, ..Job::default() },
+        3_600,
+        expect![[r#"
+        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+    "#]],
+    );
+    check(
+        limits(),
+        &Job { takes, ..Job::default() },
+        3_800,
+        expect![[r#"
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 3697.2 s  1.25 GiB left: checkpoint → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at 3702.2 s  1.12 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 3703.2 s  1.52 GiB left: term → verify: all victims have ended
+            at 3703.5 s  2.72 GiB left: verify → cooldown: the shortage is over
+            at 3718.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_is_predicted_to_run_out_is_ended_before_the_half() {
+    let foreseen = |time: f64| Some(170.0 - time);
+    let takes = |time: f64| if time < 86.0 { 50.0 * MIB } else { 1.0 * MIB };
+    check(
+        limits(),
+        &Job { takes, foreseen, ..Job::default() },
+        112,
+        expect![[r#"
+        at   0.0 s  6.00 GiB left: ok → warn: exhaustion is predicted
+        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+        at 110.0 s  1.78 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+        at 111.0 s  2.18 GiB left: term → verify: all victims have ended
+    "#]],
+    );
+}
+
+#[test]
 fn a_job_that_does_not_answer_has_its_grace_and_no_more() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, saving: None, saved: None, ..Job::default() },
@@ -53,17 +105,17 @@ fn a_job_that_does_not_answer_has_its_grace_and_no_more() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 114.0 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
-            at 115.0 s  2.01 GiB left: term → verify: all victims have ended
-            at 115.2 s  2.81 GiB left: verify → cooldown: the shortage is over
-            at 130.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at 114.0 s  1.17 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 115.0 s  1.57 GiB left: term → verify: all victims have ended
+            at 115.3 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 130.3 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
 
 #[test]
 fn a_job_that_reports_saving_has_longer() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, saved: Some(100.0), ..Job::default() },
@@ -72,17 +124,17 @@ fn a_job_that_reports_saving_has_longer() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 184.0 s  1.61 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at 185.0 s  2.01 GiB left: term → verify: all victims have ended
-            at 185.2 s  2.81 GiB left: verify → cooldown: the shortage is over
-            at 200.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at 184.0 s  1.17 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 185.0 s  1.57 GiB left: term → verify: all victims have ended
+            at 185.3 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 200.3 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
 
 #[test]
 fn a_checkpoint_that_is_never_complete_ends_all_the_same() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, saved: None, ..Job::default() },
@@ -91,10 +143,10 @@ fn a_checkpoint_that_is_never_complete_ends_all_the_same() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 684.0 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
-            at 685.0 s  2.01 GiB left: term → verify: all victims have ended
-            at 685.2 s  2.81 GiB left: verify → cooldown: the shortage is over
-            at 700.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at 684.0 s  1.17 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 685.0 s  1.57 GiB left: term → verify: all victims have ended
+            at 685.3 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 700.3 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -109,17 +161,17 @@ fn a_job_that_catches_nothing_is_asked_to_end_at_once() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  84.1 s  1.89 GiB left: checkpoint → term: no process has a handler for the checkpoint signal, asked to end
-            at  85.1 s  2.24 GiB left: term → verify: all victims have ended
-            at  85.2 s  2.64 GiB left: verify → cooldown: the shortage is over
-            at 100.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at  97.2 s  1.25 GiB left: checkpoint → term: no process has a handler for the checkpoint signal, asked to end
+            at  98.2 s  1.61 GiB left: term → verify: all victims have ended
+            at  98.5 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 113.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
 
 #[test]
 fn who_ignores_sigterm_is_killed_by_time() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
     check(
         limits(),
         &Job { takes, ends: None, ..Job::default() },
@@ -128,11 +180,11 @@ fn who_ignores_sigterm_is_killed_by_time() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at  99.0 s  1.61 GiB left: term → kill: the time limit after SIGTERM is over, killed
-            at  99.1 s  1.61 GiB left: kill → verify: the kill was carried out
-            at  99.7 s  2.81 GiB left: verify → cooldown: the shortage is over
-            at 114.7 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at  97.2 s  1.25 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 107.2 s  1.17 GiB left: term → kill: the time limit after SIGTERM is over, killed
+            at 107.3 s  1.17 GiB left: kill → verify: the kill was carried out
+            at 108.0 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 123.0 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -275,8 +327,8 @@ fn an_alert_asks_for_a_checkpoint() {
 
 #[test]
 fn nothing_is_done_blindly() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
-    let job = Job { takes, saving: None, saved: None, blind: 95.0..125.0, ..Job::default() };
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
+    let job = Job { takes, saving: None, saved: None, blind: 100.0..130.0, ..Job::default() };
     check(
         limits(),
         &job,
@@ -285,19 +337,19 @@ fn nothing_is_done_blindly() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at  98.0 s  1.61 GiB left: checkpoint → blind: no watched reading is recent
-            at 125.0 s  1.61 GiB left: blind → checkpoint: readings are recent again
-            at 125.1 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
-            at 126.1 s  2.01 GiB left: term → verify: all victims have ended
-            at 126.3 s  2.81 GiB left: verify → cooldown: the shortage is over
-            at 141.3 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at 103.0 s  1.17 GiB left: checkpoint → blind: no watched reading is recent
+            at 130.0 s  1.17 GiB left: blind → checkpoint: readings are recent again
+            at 130.1 s  1.17 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 131.1 s  1.57 GiB left: term → verify: all victims have ended
+            at 131.4 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 146.4 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
 
 #[test]
 fn observing_records_the_same_incident_and_does_nothing() {
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
     check(
         Limits { mode: Mode::Observe, ..limits() },
         &Job { takes, ..Job::default() },
@@ -306,9 +358,9 @@ fn observing_records_the_same_incident_and_does_nothing() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
-            at 114.0 s  1.61 GiB left: checkpoint → term: the time limit of the checkpoint is over
-            at 124.0 s  1.61 GiB left: term → kill: the time limit after SIGTERM is over
-            at 124.1 s  1.61 GiB left: kill → verify: the kill was carried out
+            at 114.0 s  1.17 GiB left: checkpoint → term: the time limit of the checkpoint is over
+            at 124.0 s  1.17 GiB left: term → kill: the time limit after SIGTERM is over
+            at 124.1 s  1.17 GiB left: kill → verify: the kill was carried out
         "#]],
     );
 }
@@ -338,10 +390,10 @@ fn the_hook_has_its_time_first() {
             at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  88.9 s  1.65 GiB left: soft → checkpoint: the waiting time of the hook is over, asked to save
-            at  93.9 s  1.41 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at  94.9 s  1.77 GiB left: term → verify: all victims have ended
-            at  95.1 s  2.57 GiB left: verify → cooldown: the shortage is over
-            at 110.1 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at  97.2 s  1.25 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at  98.2 s  1.61 GiB left: term → verify: all victims have ended
+            at  98.5 s  2.81 GiB left: verify → cooldown: the shortage is over
+            at 113.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -406,12 +458,12 @@ fn a_process_that_may_not_be_killed_is_reported() {
         &job,
         130,
         expect![[r#"
-        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
-        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
-        at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-        at  89.0 s  1.65 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-        at  99.0 s  1.16 GiB left: term → term: victims have not ended within their time limit
-    "#]],
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  97.2 s  1.25 GiB left: checkpoint → term: the checkpoint is complete, asked to end
+            at 107.2 s  0.76 GiB left: term → term: victims have not ended within their time limit
+        "#]],
     );
 }
 
@@ -433,10 +485,6 @@ fn no_checkpoint_is_requested_where_its_save_would_exhaust_the_memory() {
             at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
             at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
             at 106.4 s  1.90 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
-            at 111.4 s  1.93 GiB left: checkpoint → term: the checkpoint is complete, asked to end
-            at 112.4 s  2.33 GiB left: term → verify: all victims have ended
-            at 112.5 s  2.73 GiB left: verify → cooldown: the shortage is over
-            at 127.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }
@@ -462,21 +510,21 @@ fn a_job_whose_save_never_fits_is_ended_by_the_hard_level_only() {
 
 #[test]
 fn no_prediction_keeps_a_job_from_being_ended() {
-    // It stays between the levels, and says that its save takes more than there is.
-    let takes = |time: f64| if time < 90.0 { 50.0 * MIB } else { 0.0 };
+    // It stays below the half of what lies between the levels, and says that its save takes more than there is.
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
     let save = Some(u64::MAX);
     check(
         limits(),
         &Job { takes, save, ..Job::default() },
         180,
         expect![[r#"
-        at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
-        at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
-        at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
-        at 113.9 s  1.61 GiB left: soft → term: saving a checkpoint needs more memory than is left, asked to end
-        at 114.9 s  2.01 GiB left: term → verify: all victims have ended
-        at 115.1 s  2.81 GiB left: verify → cooldown: the shortage is over
-        at 130.1 s  8.00 GiB left: cooldown → ok: the cooldown is over
-    "#]],
+            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
+            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+            at 113.9 s  1.17 GiB left: soft → term: saving a checkpoint needs more memory than is left, asked to end
+            at 114.9 s  1.57 GiB left: term → verify: all victims have ended
+            at 115.2 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 130.2 s  8.00 GiB left: cooldown → ok: the cooldown is over
+        "#]],
     );
 }
