@@ -127,6 +127,20 @@ impl Traits<'_> {
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
+    /// Growth of the memory of its workloads in bytes per second; absent where it is not known of all of them.
+    pub(super) fn growth(&self, outlook: &Outlook) -> Option<f64> {
+        if self.mixed || self.workloads.is_empty() {
+            return None;
+        }
+        let growth = |key: &&WorkloadKey| {
+            let mut all = outlook.growths()?;
+            let own =
+                all.find(|(resource, _)| matches!(resource, outlook::Resource::Workload(of) if of == *key))?;
+            own.1.rate.map(|rate| rate.bytes_per_second)
+        };
+        self.workloads.iter().map(growth).sum()
+    }
+
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub(super) fn leak(&self, outlook: &Outlook) -> Option<bool> {
         let mut leaking = outlook.growths()?.filter(|(_, growth)| growth.leaks());
@@ -301,6 +315,27 @@ mod tests {
         let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
         let soon = Some(Some(Tte { p10: 3.0, p50: 4.0, p90: None }));
         assert_eq!((forged.forecast(&outlook, &Facts::default()), forged.leak(&outlook)), (soon, Some(true)));
+    }
+
+    #[test]
+    fn the_growth_of_a_job_is_that_of_all_its_workloads() {
+        let (one, other) = (workload("one"), workload("other"));
+        let grows = |key: &WorkloadKey, rate: Option<f64>| {
+            let rate = rate.map(|rate| outlook::Rate { bytes_per_second: rate, error_bytes_per_second: 1.0 });
+            let growth = Growth { rate, ..Growth::default() };
+            let identity = Some(Resource::Workload(key.clone()));
+            Conclusion { identity, growth: Some(growth), ..Conclusion::default() }
+        };
+        let growth = |rates: [Option<f64>; 2], mixed| {
+            let conclusions = vec![grows(&one, rates[0]), grows(&other, rates[1])];
+            let outlook = Outlook { conclusions, has_leaks: true, ..Outlook::default() };
+            let workloads = [&one, &other].into_iter().collect();
+            Traits { workloads, mixed, ..Traits::default() }.growth(&outlook)
+        };
+        assert_eq!(growth([Some(3.0), Some(-1.0)], false), Some(2.0));
+        assert_eq!(growth([Some(3.0), None], false), None);
+        assert_eq!(growth([Some(3.0), Some(-1.0)], true), None, "others are in them");
+        assert_eq!(Traits::default().growth(&Outlook::default()), None);
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub struct SamplerReadings {
     pub forecast: Option<Option<Tte>>,
     /// The memory that saving a checkpoint takes, as the job predicts, by resource.
     pub save: [Option<Bytes>; 4],
+    /// Growth of its own memory in bytes per second; absent where that is unknown.
+    pub growth: Option<f64>,
     /// Whether a leak is confirmed; absent where no analyzer observes the job.
     pub leak: Option<bool>,
     /// The alert that fires for it.

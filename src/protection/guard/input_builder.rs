@@ -401,6 +401,7 @@ impl InputBuilder {
                 allocator: traits.allocator_left(facts),
                 forecast: traits.forecast(outlook, facts),
                 save: traits.save(facts),
+                growth: traits.growth(outlook),
                 leak: traits.leak(outlook),
                 alert: alerts.firing(target, &job.names),
                 unfit,

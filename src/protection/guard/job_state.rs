@@ -134,7 +134,8 @@ impl JobState {
     ) -> Observed {
         let own =
             |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let SamplerReadings { members, gpu, allocator, forecast, save, leak, alert, unfit } = self.sampled;
+        let SamplerReadings { members, gpu, allocator, forecast, save, growth, leak, alert, unfit } =
+            self.sampled;
         let age = now.since(self.sampled_at);
         let catching = self.checkpoint.catching;
         Observed {
@@ -148,6 +149,7 @@ impl JobState {
             groups: self.cgroup.groups(),
             save,
             forecast: forecast.map(|forecast| Aged::of(forecast, age)),
+            growth,
             leak: leak.map(|leak| Aged::of(leak, age)),
             // Its age is that of the newest notification.
             alert: Some(Aged::of(

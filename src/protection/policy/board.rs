@@ -10,6 +10,7 @@ use super::rate::Rate;
 use super::transition::{Mode, Transition};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
+use crate::protection::types::rung::{Rung, State};
 
 /// The job in a slot.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct UsedUp {
 #[derive(Clone, Debug)]
 pub struct Board {
     slots: Vec<Option<Occupied>>,
+    /// The growth of the jobs, as last observed.
+    growth: Vec<Option<f64>>,
     /// By target, over all its jobs.
     rates: Vec<Rate>,
     host: Rate,
@@ -45,7 +48,7 @@ impl Board {
     /// that of the host.
     pub fn new(slots: usize, most: impl IntoIterator<Item = u32>, host: u32) -> Self {
         let rates = most.into_iter().map(|most| Rate::new(most, slots)).collect();
-        Self { slots: vec![None; slots], rates, host: Rate::new(host, slots) }
+        Self { slots: vec![None; slots], growth: vec![None; slots], rates, host: Rate::new(host, slots) }
     }
 
     /// Fills or empties a slot; returns its former content, so that nothing is freed here.
@@ -57,6 +60,7 @@ impl Board {
             occupied.as_ref().is_none_or(|occupied| occupied.target < self.rates.len()),
             "a target of the board"
         );
+        self.growth[slot] = None;
         let before = std::mem::replace(&mut self.slots[slot], occupied);
         for (target, rate) in self.rates.iter_mut().enumerate() {
             let own = self.slots.iter().flatten().filter(|occupied| occupied.target == target);
@@ -119,9 +123,13 @@ impl Board {
     /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
     /// will be freed, also below the limit of the cgroup `least`. In mode observe none is.
     fn gate(&self, but: usize, now: Timestamp, least: Option<u64>, left: u32) -> Gate {
-        let mut gate = Gate { busy: false, below_the_limit: false, left };
+        let mut gate = Gate { busy: false, below_the_limit: false, yields: false, left };
+        let of = self.slots[but].as_ref().map(|own| own.target);
         for (place, slot) in self.slots.iter().enumerate() {
-            let Some(Occupied { escalation, .. }) = slot else { continue };
+            let Some(Occupied { escalation, target, .. }) = slot else { continue };
+            let asked = matches!(escalation.state(), State::At(Rung::Soft | Rung::Checkpoint));
+            let faster = self.growth[place].zip(self.growth[but]).is_some_and(|(its, own)| its > own);
+            gate.yields |= place != but && of == Some(*target) && asked && faster;
             if place != but && escalation.ending(now) && escalation.limits().mode == Mode::Enforce {
                 gate.busy = true;
                 gate.below_the_limit |= least.is_some_and(|group| escalation.is_below(group));
@@ -133,6 +141,7 @@ impl Board {
     /// Steps the escalation in one slot; an empty slot has no transitions.
     pub fn step(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
         let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
+        self.growth[slot] = observed.growth;
         let gate = self.gate(slot, now, observed.groups.least(), of_target.min(of_host));
         let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
         let transition = escalation.step(now, observed, gate)?;
@@ -150,13 +159,12 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use super::super::observed::{Aged, Members, Observed, Reading, Resource};
+    use super::super::observed::{Ack, Aged, Members, Observed, Reading, Resource};
     use super::super::tests::{GIB, limits};
     use super::super::transition::Reason;
     use super::*;
+    use crate::model::checkpoint::CheckpointState;
     use crate::protection::policy::Limits;
-    use crate::protection::types::rung::Rung;
-    use crate::protection::types::rung::State;
     use std::time::Duration;
 
     /// Less memory than the hard level is left below the limit.
@@ -177,6 +185,38 @@ mod tests {
         board.recall(usize::MAX, None, before);
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (3, 2, 3));
         assert_eq!(board.host_left(Timestamp::from_secs(4600)), 5);
+    }
+
+    #[test]
+    fn of_two_jobs_on_a_host_the_one_that_grows_is_ended_first() {
+        for (growth, ends) in
+            [([Some(0.0), Some(1e6)], 1), ([Some(1e6), Some(0.0)], 0), ([None, Some(1e6)], 0)]
+        {
+            let mut now = Timestamp::from_secs(100);
+            let mut levels = limits().levels;
+            levels.swap(Resource::Cgroup.place(), Resource::Host.place());
+            let of = Limits { levels, ..limits() };
+            let mut board = Board::new(2, [3], 5);
+            for slot in 0..2 {
+                let escalation = Escalation::new(of.clone(), now);
+                board.set_slot(slot, Some(Occupied { target: 0, user: None, escalation }));
+            }
+            let mut observed = Observed { fit: true, ..Observed::default() };
+            let reading =
+                Reading { headroom: Bytes::new(GIB), total: Bytes::new(8 * GIB), fast: None, slow: None };
+            observed.readings[Resource::Host.place()] = Some(Aged::now(reading));
+            observed.members = Some(Aged::now(Members { count: 1, catching: Some(1) }));
+            let mut ended = None;
+            for _ in 0..100 {
+                now = now.plus(Duration::from_secs(1));
+                observed.ack = Some(Ack { kind: CheckpointState::Saved, at: now });
+                for (slot, growth) in growth.into_iter().enumerate() {
+                    let moved = board.step(slot, now, &Observed { growth, ..observed });
+                    ended = ended.or(moved.filter(|moved| moved.to == State::At(Rung::Term)).map(|_| slot));
+                }
+            }
+            assert_eq!(ended, Some(ends), "{growth:?}");
+        }
     }
 
     #[test]

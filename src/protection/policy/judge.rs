@@ -95,7 +95,8 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         if level.soft {
             judged.low = true;
             judged.held_up &= held_up;
-            let ends = level.half || judged.predicted(limits, observed, level.slow);
+            let yields = gate.yields && resource == Resource::Host;
+            let ends = !yields && (level.half || judged.predicted(limits, observed, level.slow));
             let max_state =
                 if held_up || !ends { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));

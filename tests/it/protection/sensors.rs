@@ -42,7 +42,7 @@ fn a_hard_level_after_blindness_kills_at_once() {
     room.available(50);
     assert_eq!(job.wait().signal(), Some(9));
     room.wait_move("verify");
-    assert_eq!(room.audit().moves("train"), ["blind", "kill", "verify"]);
+    assert_eq!(room.audit().moves("train")[..3], ["blind", "kill", "verify"]);
 }
 
 /// A child of the job, on the stage only, whose file of this name is never told.
