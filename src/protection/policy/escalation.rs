@@ -13,7 +13,7 @@ use super::gate::Gate;
 use super::judge::{Judged, judge};
 use super::limits::Limits;
 use super::observed::{Observed, Resource};
-use super::transition::{Mode, Reason, Transition};
+use super::transition::{Reason, Transition};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::time::Timestamp;
@@ -357,45 +357,6 @@ impl Escalation {
         Some((State::At(Rung::Term), Reason::Unkillable))
     }
 
-    fn after_kill(
-        &mut self,
-        now: Timestamp,
-        observed: &Observed,
-        judged: &Judged,
-    ) -> Option<(State, Reason)> {
-        let over = now.since(self.since) >= self.verify_timeout(observed);
-        if observed.busy && !over {
-            return None;
-        }
-        if self.state == State::At(Rung::Kill) {
-            return Some((State::Verify, Reason::Killed));
-        }
-        let gone = observed.alive == Some(0);
-        let empty = self.conditions.get(Condition::HasMembers) == Truth::NotMet;
-        let done = if self.limits.mode == Mode::Enforce {
-            // While processes of the target are left, there is no second victim before the first one's memory is free.
-            gone && (judged.back || (empty && over && !judged.returning))
-        } else {
-            judged.back || empty
-        };
-        if done {
-            // A cgroup that is removed with its last process has no limit any more: whether memory came back is unknown.
-            let unknown = gone && self.incident.is_some_and(|incident| incident.is_unread(observed));
-            let reason = match judged.back {
-                true if unknown => Reason::Gone,
-                true => Reason::Recovered,
-                false => Reason::NotBack,
-            };
-            return Some((State::Cooldown, reason));
-        }
-        let incident = self.incident.as_mut()?;
-        if self.limits.mode == Mode::Enforce && over && !incident.overdue {
-            incident.overdue = true;
-            return Some((State::Verify, if gone { Reason::NotBack } else { Reason::Unkillable }));
-        }
-        None
-    }
-
     fn cooldown(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if now.since(self.since) < self.limits.cooldown {
             return None;
@@ -491,12 +452,6 @@ impl Escalation {
     fn ack(&self, observed: &Observed) -> Option<CheckpointState> {
         let since = self.incident.and_then(|incident| incident.grace_from)?;
         observed.ack.filter(|ack| ack.at.monotonic() >= since.monotonic()).map(|ack| ack.kind)
-    }
-
-    /// Teardown without process_mrelease(2) was measured at 1.15 to 1.7 GiB per second under load; one second per GiB
-    /// is slower than that.
-    fn verify_timeout(&self, observed: &Observed) -> Duration {
-        self.limits.verify_timeout + Duration::from_secs(observed.victims.get() >> 30)
     }
 }
 
