@@ -24,7 +24,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 35] = client! {
+const PACKAGE: [(&str, &str); 42] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -35,9 +35,16 @@ const PACKAGE: [(&str, &str); 35] = client! {
     "_ending.py"
     "_evidence.py"
     "_fit.py"
+    "_fit_batches.py"
+    "_fit_evaluation.py"
+    "_fit_first_step.py"
+    "_fit_memory.py"
     "_fit_optimizer.py"
     "_fit_plan.py"
+    "_fit_predictions.py"
+    "_fit_save.py"
     "_fit_size.py"
+    "_fit_verdict.py"
     "_hooks.py"
     "_huggingface.py"
     "_identity.py"
