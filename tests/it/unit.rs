@@ -108,7 +108,7 @@ fn the_daemon_its_worker_and_its_hooks_make_only_calls_that_the_unit_allows() {
         &[room.target(
             "train",
             &format!(
-                "cgroup_headroom: {{soft: 60%, hard: 3%}}, hook: {{program: {hook:?}, timeout: 30s, wait: 5s}}, \
+                "cgroup_headroom: {{soft: 70%, hard: 3%}}, hook: {{program: {hook:?}, timeout: 30s, wait: 5s}}, \
                  checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s}}"
             ),
         )],

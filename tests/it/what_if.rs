@@ -32,8 +32,9 @@ fn a_recorded_leak_ends_at_the_level_of_each_policy() {
          ray killed, ray survived, memwarden terminated, memwarden survived"
     );
     let lost = |place: usize| played[place]["lost_seconds"].as_f64().unwrap();
-    // The job saves before it is ended; the others lose everything, since there are no regular checkpoints.
-    assert!(lost(8) <= 2.0 && played[8]["saved_seconds"].is_f64(), "{found}");
+    // The job saves before it is ended, and is asked again where that is 5 minutes ago; the others lose everything, since there
+    // are no regular checkpoints.
+    assert!(lost(8) <= 300.0 && played[8]["saved_seconds"].is_f64(), "{found}");
     assert!(lost(0) > lost(6) && lost(6) > lost(2) && lost(2) > 1000.0, "{found}");
     assert_eq!(played[0]["lost_gpu_hours"].as_f64(), Some(8.0 * lost(0) / 3600.0));
     let limits = found["suffices_for_99_percent"].as_array().unwrap();
@@ -62,7 +63,7 @@ fn the_target_of_a_configuration_is_played_as_if_it_acted() {
     let one = write("one.yaml", &target("a"));
     let found = json(&[RUN, "--limit", "12GiB", "--policy", &format!("memwarden,{one}")]);
     let ended = |place: usize| found["runs"][place]["ended_seconds"].as_f64().unwrap();
-    assert!(ended(1) < ended(0), "30 % is left before 20 %: {found}");
+    assert!(ended(1) < ended(0), "it is ended when 15.5 % is left, the other when 9 % is: {found}");
     let two = write("two.yaml", &[target("a"), target("b")].join(", "));
     let (well, _, error) = run(&[RUN, "--limit", "12GiB", "--policy", &two]);
     assert!(!well && error.contains("exactly one target") && error.contains("found 2"), "{error}");

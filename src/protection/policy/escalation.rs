@@ -319,7 +319,9 @@ impl Escalation {
         if judged.push.0 < Some(Rung::Term) {
             return None;
         }
-        let outdated = self.asked.is_some_and(|before| now.since(before) >= self.limits.request_interval);
+        // A save that has just ended, however long it took, does not lead to another one.
+        let recent = self.limits.request_interval.max(self.limits.grace);
+        let outdated = observed.ack.is_some_and(|ack| now.since(ack.at) >= recent);
         if ack == Some(CheckpointState::Saved) && outdated && self.save_fits() && !self.is_short(now) {
             // It has run on since then, and would lose that work.
             let incident = self.incident.as_mut()?;

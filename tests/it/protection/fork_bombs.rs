@@ -93,7 +93,7 @@ while True:
 fn a_launcher_that_restarts_its_ranks_goes_with_them() {
     let Some(room) = Room::real() else { return };
     let mut job = Job::start(&room, LAUNCHER);
-    let daemon = room.guard("cgroup_headroom: {soft: 60%, hard: 3%}, term_grace: 3s");
+    let daemon = room.guard("cgroup_headroom: {soft: 70%, hard: 3%}, term_grace: 3s");
     room.wait_members(&daemon, "train", 4.0);
     job.hold(60);
     job.wait();

@@ -10,7 +10,7 @@ use super::job::{Job, saving};
 use super::room::Room;
 use crate::skip::skip;
 
-const SOFT: &str = "cgroup_headroom: {soft: 60%}, checkpoint: {grace: 100ms}";
+const SOFT: &str = "cgroup_headroom: {soft: 70%}, checkpoint: {grace: 100ms}";
 
 /// Writes a hook that only its owner can change.
 pub(super) fn script(room: &Room, text: &str) -> String {

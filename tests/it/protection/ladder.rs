@@ -13,7 +13,7 @@ fn a_job_that_saves_is_asked_once_and_ends_by_itself() {
     let saved = room.path("saved");
     let mut job = Job::start(&room, &saving(&saved, 0.3));
     let daemon = room.guard(&format!(
-        "cgroup_headroom: {{soft: 60%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s}}"
+        "cgroup_headroom: {{soft: 70%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 10s, longest_grace: 20s}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
@@ -83,7 +83,7 @@ fn a_job_whose_limit_can_be_raised_is_asked_for_nothing() {
 fn an_acknowledgement_over_the_job_socket_counts() {
     let Some(room) = Room::real() else { return };
     let daemon =
-        room.guard("cgroup_headroom: {soft: 60%, hard: 3%}, checkpoint: {grace: 500ms, longest_grace: 30s}");
+        room.guard("cgroup_headroom: {soft: 70%, hard: 3%}, checkpoint: {grace: 500ms, longest_grace: 30s}");
     // It is bound in the first sample.
     wait_for("the job socket", SOON, || std::os::unix::net::UnixStream::connect(daemon.job_socket()).ok());
     let mut job = Job::start(
@@ -132,7 +132,7 @@ fn a_handler_that_takes_long_is_waited_for() {
     let saved = room.path("saved");
     let mut job = Job::start(&room, &saving(&saved, 2.0));
     let daemon = room.guard(&format!(
-        "cgroup_headroom: {{soft: 60%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 500ms, longest_grace: 30s}}"
+        "cgroup_headroom: {{soft: 70%, hard: 3%}}, checkpoint: {{file: {saved:?}, grace: 500ms, longest_grace: 30s}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
@@ -146,7 +146,7 @@ fn a_checkpoint_that_stays_halfway_has_the_longest_time_and_no_more() {
     let saved = room.path("saved");
     let mut job = Job::start(&room, &saving(&saved, 60.0));
     let daemon = room.guard(&format!(
-        "cgroup_headroom: {{soft: 60%, hard: 3%}}, \
+        "cgroup_headroom: {{soft: 70%, hard: 3%}}, \
          checkpoint: {{file: {saved:?}, grace: 1s, longest_grace: 3s}}"
     ));
     room.wait_members(&daemon, "train", 1.0);
@@ -167,7 +167,7 @@ fn a_process_that_ignores_sigterm_is_killed_within_a_second_of_its_grace() {
     let Some(room) = Room::real() else { return };
     let mut job =
         Job::start(&room, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay('up')\nwhile True: work()\n");
-    let daemon = room.guard("cgroup_headroom: {soft: 60%, hard: 3%}, term_grace: 1s");
+    let daemon = room.guard("cgroup_headroom: {soft: 70%, hard: 3%}, term_grace: 1s");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     assert_eq!(job.wait().signal(), Some(9));
@@ -211,7 +211,7 @@ say('up')
 while True: work()
 ",
     );
-    let daemon = room.guard("cgroup_headroom: {soft: 60%, hard: 3%}, checkpoint: {grace: 20s}");
+    let daemon = room.guard("cgroup_headroom: {soft: 70%, hard: 3%}, checkpoint: {grace: 20s}");
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     wait_for("the end of the incident", SOON, || room.audit().went("train", "cooldown").then_some(()));

@@ -122,7 +122,7 @@ fn a_pod_is_shown_and_asked_under_the_names_of_its_owner() {
     let recorded = room.path("environment");
     let program = script(&room, &format!("env -0 > {recorded:?}"));
     let policy = format!(
-        "cgroup_headroom: {{soft: 60%}}, checkpoint: {{grace: 100ms}}, hook: {{program: \"{program}\", wait: 300ms}}"
+        "cgroup_headroom: {{soft: 70%}}, checkpoint: {{grace: 100ms}}, hook: {{program: \"{program}\", wait: 300ms}}"
     );
     let file = room.configure("mode: enforce", &[room.target("train", &policy)], "");
     let sources = format!(

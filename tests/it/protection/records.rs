@@ -8,7 +8,7 @@ use super::room::Room;
 use crate::harness::{Daemon, program, wait_for};
 use crate::skip::skip;
 
-const KEYS: &str = "cgroup_headroom: {soft: 60%}, checkpoint: {grace: 100ms}";
+const KEYS: &str = "cgroup_headroom: {soft: 70%}, checkpoint: {grace: 100ms}";
 
 /// The job is asked and ended, and the ladder comes to its end.
 #[track_caller]

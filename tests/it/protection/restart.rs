@@ -8,7 +8,7 @@ use super::job::{Job, saving, witness};
 use super::room::Room;
 use crate::harness::wait_for;
 
-const KEYS: &str = "cgroup_headroom: {soft: 60%}";
+const KEYS: &str = "cgroup_headroom: {soft: 70%}";
 
 fn slow(room: &Room) -> (Job, String) {
     let saved = room.path("saved");

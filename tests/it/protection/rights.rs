@@ -107,7 +107,7 @@ fn where_cgroups_are_read_only_steps_that_write_them_fail_and_the_others_are_tak
     }
     let hook = script(&room, "true");
     let policy = format!(
-        "cgroup_headroom: {{soft: 40%, hard: 3%}}, raise: {{to: 400MiB, by: 200MiB, keep_free: 1MiB}}, \
+        "cgroup_headroom: {{soft: 70%, hard: 3%}}, raise: {{to: 400MiB, by: 200MiB, keep_free: 1MiB}}, \
          hook: {{program: \"{hook}\", wait: 200ms}}, freeze: true, checkpoint: {{grace: 100ms, longest_grace: 100ms}}, \
          term_grace: 100ms"
     );

@@ -8,7 +8,7 @@ protection:
     - name: job
       cgroup: /vm-job
       allow_users: [alice]
-      cgroup_headroom: {soft: 60%, hard: 5%}
+      cgroup_headroom: {soft: 90%, hard: 5%}
       for: 200ms
       checkpoint: {grace: 1s}
       term_grace: 2s

@@ -157,7 +157,7 @@ proptest! {
         let within = of.soft_within.as_secs_f64();
         let mut wrong = None;
         run([limits(), limits()], &history, |_, observed, before, moved| {
-            let ends = moved.is_some_and(|moved| moved.to == State::At(Rung::Term) && moved.from != moved.to);
+            let ends = moved.is_some_and(|moved| moved.to == State::At(Rung::Term) && moved.acts());
             let recent = observed.forecast.filter(|forecast| forecast.age <= of.forecast.max_age);
             let foreseen = recent.is_some_and(|recent| recent.value.is_some_and(|tte| tte.p50 <= within));
             let reasons = of.watched().any(|(resource, levels)| {

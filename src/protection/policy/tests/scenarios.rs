@@ -77,6 +77,17 @@ fn a_job_that_no_longer_grows_is_asked_and_not_ended() {
 }
 
 #[test]
+fn a_save_that_takes_longer_than_the_interval_of_requests_is_not_repeated() {
+    let takes = |time: f64| if time < 99.0 { 50.0 * MIB } else { 0.0 };
+    for request_interval in [secs(0), secs(300)] {
+        let job = Job { takes, saved: Some(400.0), ..Job::default() };
+        let moves = play(Limits { request_interval, ..limits() }, &job, 800);
+        let count = |what: &str| moves.matches(what).count();
+        assert_eq!((count("asked to save"), count("asked to end")), (1, 1), "{moves}");
+    }
+}
+
+#[test]
 fn a_job_that_is_predicted_to_run_out_is_ended_before_the_half() {
     let foreseen = |time: f64| Some(170.0 - time);
     let takes = |time: f64| if time < 86.0 { 50.0 * MIB } else { 1.0 * MIB };

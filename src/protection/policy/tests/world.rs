@@ -124,7 +124,11 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         let victims = u32::from(gone.is_none()) * 8;
         let count = victims + job.rest;
         observed.members = Some(Aged::now(Members { count, catching: Some(u32::from(job.catches) * count) }));
-        let ack = |kind, at: Option<f64>| since(asked.checkpoint, at).then_some(Ack { kind, at: now });
+        let ack = |kind, after: Option<f64>| {
+            let said = asked.checkpoint.zip(after).map(|(at, after)| at + after)?;
+            let at = zero.plus(Duration::from_secs_f64(said));
+            since(asked.checkpoint, after).then_some(Ack { kind, at })
+        };
         observed.ack =
             ack(CheckpointState::Saved, job.saved).or_else(|| ack(CheckpointState::Saving, job.saving));
         observed.alive = (asked.term.is_some() || asked.kill.is_some()).then_some(victims);
