@@ -422,6 +422,9 @@ def row(each):
 
 def main():
     wanted = sys.argv[1:]
+    # The senders of signals are known only where tracefs is mounted.
+    if not os.path.isdir("/sys/kernel/tracing/events"):
+        subprocess.run(["mount", "-t", "tracefs", "none", "/sys/kernel/tracing"], check=False)
     with tempfile.TemporaryDirectory(prefix="deaths") as folder:
         trial = Trial(Path(folder), wanted)
         in_container = ["unshare", "--pid", "--fork", "--mount-proc"]
