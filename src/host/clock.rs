@@ -30,6 +30,15 @@ pub fn wait(longest: Duration) {
     std::thread::park_timeout(longest);
 }
 
+/// Waits for this time, whatever wakes the thread: who wakes it for something else is not missed by the next [`wait`].
+pub fn sleep(time: Duration) {
+    #[cfg(test)]
+    if let Some(edges) = super::testing::edges() {
+        return edges.wait(time);
+    }
+    std::thread::sleep(time);
+}
+
 /// CPU time of the calling thread.
 pub fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::ZERO)

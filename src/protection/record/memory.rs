@@ -153,7 +153,7 @@ impl Memory {
             if clock::now().since(begun) >= WRITE_TIMEOUT {
                 break true;
             }
-            clock::wait(Duration::from_micros(100));
+            clock::sleep(Duration::from_micros(100));
         };
     }
 

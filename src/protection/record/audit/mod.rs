@@ -156,7 +156,7 @@ impl Task for LogWriter {
                     // Opened again next time: the folder may have been created, or another disk mounted.
                     *file = None;
                     if open {
-                        clock::wait(RETRY_INTERVAL);
+                        clock::sleep(RETRY_INTERVAL);
                     }
                 }
             }
