@@ -9,6 +9,7 @@ where fewer than 29 of 30 have the right cause, where a wrong one is stated with
 takes longer than 10 s. The bar for its time is 2 s on a machine that does nothing else: the times are printed.
 """
 
+import atexit
 import http.client
 import json
 import os
@@ -425,6 +426,7 @@ def main():
     # The senders of signals are known only where tracefs is mounted.
     if not os.path.isdir("/sys/kernel/tracing/events"):
         subprocess.run(["mount", "-t", "tracefs", "none", "/sys/kernel/tracing"], check=False)
+        atexit.register(subprocess.run, ["umount", "/sys/kernel/tracing"], check=False)
     with tempfile.TemporaryDirectory(prefix="deaths") as folder:
         trial = Trial(Path(folder), wanted)
         in_container = ["unshare", "--pid", "--fork", "--mount-proc"]
