@@ -343,7 +343,7 @@ impl<'t> Guard<'t> {
         let first = run.rows.first().map_or(0.0, |row| row.at);
         let own = latest(&self.own[slot], first);
         let forecast = if shared { latest(&self.shared, 0.0) } else { own };
-        observed.growth = run.rates(step).1;
+        observed.growth = run.rates(step).1.map(Aged::now);
         observed.forecast = forecast.map(|(tte, _)| Aged::now(tte));
         observed.leak = own.map(|(_, leak)| Aged::now(leak == LeakState::Leaking));
         let catching = run.requests.last().map(|_| u32::from(assumed.save.is_some()));

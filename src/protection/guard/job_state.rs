@@ -149,7 +149,7 @@ impl JobState {
             groups: self.cgroup.groups(),
             save,
             forecast: forecast.map(|forecast| Aged::of(forecast, age)),
-            growth,
+            growth: growth.map(|growth| Aged::of(growth, age)),
             leak: leak.map(|leak| Aged::of(leak, age)),
             // Its age is that of the newest notification.
             alert: Some(Aged::of(

@@ -217,10 +217,10 @@ impl fmt::Display for Target {
             if self.limits.watched().next().is_some() {
                 let soft_within = time(self.limits.soft_within);
                 let end = if hard { "the hard level" } else { "zero" };
-                write!(
-                    f,
-                    ", once memory has fallen halfway to {end} or exhaustion is predicted within {soft_within}"
-                )?;
+                write!(f, ", once memory has fallen halfway to {end}")?;
+                if self.limits.forecast.max_state.is_some() {
+                    write!(f, " or exhaustion is predicted within {soft_within}")?;
+                }
             }
             write!(f, ", time limit {};", time(self.limits.term_grace))?;
         }

@@ -141,7 +141,9 @@ impl Board {
     /// Steps the escalation in one slot; an empty slot has no transitions.
     pub fn step(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
         let (of_target, of_host) = self.left_for(self.slots.get(slot)?.as_ref()?, now);
-        self.growth[slot] = observed.growth;
+        let occupied = self.slots[slot].as_ref()?;
+        let max_age = occupied.escalation.limits().forecast.max_age;
+        self.growth[slot] = observed.growth.filter(|growth| growth.age <= max_age).map(|growth| growth.value);
         let gate = self.gate(slot, now, observed.groups.least(), of_target.min(of_host));
         let Occupied { target, user, escalation } = self.slots.get_mut(slot)?.as_mut()?;
         let transition = escalation.step(now, observed, gate)?;
@@ -189,9 +191,14 @@ mod tests {
 
     #[test]
     fn of_two_jobs_on_a_host_the_one_that_grows_is_ended_first() {
-        for (growth, ends) in
-            [([Some(0.0), Some(1e6)], 1), ([Some(1e6), Some(0.0)], 0), ([None, Some(1e6)], 0)]
-        {
+        let now = |rate| Some(Aged::now(rate));
+        let old = Some(Aged::of(1e6, Duration::from_secs(60)));
+        for (growth, ends) in [
+            ([now(0.0), now(1e6)], 1),
+            ([now(1e6), now(0.0)], 0),
+            ([None, now(1e6)], 0),
+            ([now(0.0), old], 0),
+        ] {
             let mut now = Timestamp::from_secs(100);
             let mut levels = limits().levels;
             levels.swap(Resource::Cgroup.place(), Resource::Host.place());

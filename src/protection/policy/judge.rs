@@ -9,6 +9,7 @@ use super::gate::Gate;
 use super::limits::{Levels, Limits, Trigger};
 use super::observed::{Aged, Observed, Reading, Resource};
 use super::transition::{Mode, Reason};
+use crate::model::outlook::Tte;
 use crate::model::units::Bytes;
 use crate::protection::types::rung::Rung;
 
@@ -44,7 +45,7 @@ pub struct Judged {
 /// A reading compared with its levels.
 struct Level {
     soft: bool,
-    /// Whether less than half of what lies between the two levels is left.
+    /// Whether memory has fallen halfway to the hard level, or to zero without one.
     half: bool,
     hard: bool,
     near: bool,
@@ -96,7 +97,9 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             judged.low = true;
             judged.held_up &= held_up;
             let yields = gate.yields && resource == Resource::Host;
-            let ends = !yields && (level.half || judged.predicted(limits, observed, level.slow));
+            let soon = seconds_left(limits, observed, level.slow)
+                .is_some_and(|left| left <= limits.soft_within.as_secs_f64());
+            let ends = !yields && (level.half || soon);
             let max_state =
                 if held_up || !ends { limits.within(Some(Rung::Checkpoint)) } else { limits.max_state };
             judged.push(max_state, Reason::Level(resource));
@@ -154,17 +157,6 @@ impl Judged {
         }
     }
 
-    /// Whether exhaustion is predicted within the time that a checkpoint takes.
-    fn predicted(&self, limits: &Limits, observed: &Observed, slow: Option<f64>) -> bool {
-        let forecast = observed.forecast.filter(|forecast| forecast.age <= limits.forecast.max_age);
-        let seconds = match forecast {
-            Some(forecast) => forecast.value.map(|forecast| forecast.p50),
-            None => slow,
-        };
-        seconds.is_some_and(|seconds| seconds <= limits.soft_within.as_secs_f64())
-    }
-
-    /// The analyzers distinguish a ramp from a leak, so the current rate counts only without a recent forecast.
     /// Returns whether the forecast would lead further than `most`.
     fn forecast(
         &mut self,
@@ -176,12 +168,8 @@ impl Judged {
         if limits.forecast.max_state.is_none() {
             return false;
         }
-        let forecast = observed.forecast.filter(|forecast| forecast.age <= limits.forecast.max_age);
-        let seconds = match forecast {
-            Some(forecast) => forecast.value.map(|forecast| forecast.p50),
-            None => slow,
-        };
-        let known = forecast.is_some() || !self.blind;
+        let seconds = seconds_left(limits, observed, slow);
+        let known = recent_forecast(limits, observed).is_some() || !self.blind;
         let within =
             |limit: Duration| known.then(|| seconds.is_some_and(|seconds| seconds <= limit.as_secs_f64()));
         let (warn, soft) = (within(limits.warn_within), within(limits.soft_within));
@@ -219,6 +207,21 @@ impl Judged {
         self.push(max_state.min(most), reason);
         max_state > most
     }
+}
+
+fn recent_forecast(limits: &Limits, observed: &Observed) -> Option<Option<Tte>> {
+    observed
+        .forecast
+        .filter(|forecast| forecast.age <= limits.forecast.max_age)
+        .map(|forecast| forecast.value)
+}
+
+/// Predicted seconds until exhaustion; absent where none is predicted, or where predictions are ignored.
+///
+/// The analyzers distinguish a ramp from a leak, so the current rate counts only without a recent forecast.
+fn seconds_left(limits: &Limits, observed: &Observed, slow: Option<f64>) -> Option<f64> {
+    limits.forecast.max_state?;
+    recent_forecast(limits, observed).map_or(slow, |forecast| forecast.map(|forecast| forecast.p50))
 }
 
 /// A reading compared with its levels; absent where it is missing, too old, or larger than the total.

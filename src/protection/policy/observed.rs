@@ -100,7 +100,7 @@ pub struct Observed {
     /// The soonest time to exhaustion of the target's resources; the value is absent where no exhaustion is predicted.
     pub forecast: Option<Aged<Option<Tte>>>,
     /// Growth of the job's own memory in bytes per second; absent where that is unknown.
-    pub growth: Option<f64>,
+    pub growth: Option<Aged<f64>>,
     /// Whether a leak in the target is confirmed.
     pub leak: Option<Aged<bool>>,
     /// The last state that the firing alert for the job can lead to; the value is absent where none fires. The age is that

@@ -39,7 +39,7 @@ impl Handle {
         rustix::process::pidfd_open(pid_of(pid).ok_or(Errno::SRCH)?, PidfdFlags::empty()).map(Self::Pidfd)
     }
 
-    /// Its real, effective and saved user, where the kernel tells them.
+    /// Its real, effective and saved user, where the kernel reports them.
     pub(super) fn users(&self) -> Option<[u32; 3]> {
         match self {
             Self::Pidfd(process) => pidfd::users(process.as_fd()),

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::world::{Job, play};
 use super::{limits, secs};
-use crate::protection::policy::{Limits, Mode, Rung};
+use crate::protection::policy::{Limits, Mode, Rung, Trigger};
 
 /// In the unit of the played rates.
 const MIB: f64 = 1_048_576.0;
@@ -91,6 +91,10 @@ fn a_save_that_takes_longer_than_the_interval_of_requests_is_not_repeated() {
 fn a_job_that_is_predicted_to_run_out_is_ended_before_the_half() {
     let foreseen = |time: f64| Some(170.0 - time);
     let takes = |time: f64| if time < 86.0 { 50.0 * MIB } else { 1.0 * MIB };
+    let ignored = Trigger { max_state: None, ..limits().forecast };
+    let moves =
+        play(Limits { forecast: ignored, ..limits() }, &Job { takes, foreseen, ..Job::default() }, 112);
+    assert!(moves.contains("checkpoint") && !moves.contains("term"), "predictions are ignored: {moves}");
     check(
         limits(),
         &Job { takes, foreseen, ..Job::default() },
