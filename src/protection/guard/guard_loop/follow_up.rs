@@ -74,6 +74,7 @@ impl GuardLoop {
         clock: &dyn Fn() -> Timestamp,
     ) -> Option<Duration> {
         let now = clock();
+        let state = self.board.escalation(slot)?.state();
         let job = self.slots[slot].as_mut()?;
         let result = &self.finished[place].result;
         match (label, result) {
@@ -88,8 +89,8 @@ impl GuardLoop {
                 job.verification.killed.map(|killed| now.since(killed))
             }
             (AWAIT_END, Err(StepError::TimedOut { left, .. })) => {
-                // After a kill, processes that came into the cgroup later are no victims.
-                let gone = *left == 0 && job.verification.killed.is_some();
+                // After a kill, also one for which the kernel's came first, processes that came into the cgroup later are no victims.
+                let gone = *left == 0 && matches!(state, State::At(Rung::Kill) | State::Verify);
                 job.verification.alive = Some(if gone { 0 } else { (*left).max(1) });
                 if !gone {
                     self.await_victims(slot, clock);

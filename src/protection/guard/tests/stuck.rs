@@ -12,7 +12,7 @@ use crate::protection::plan::victim::{ProcessInfo, Roster};
 use crate::protection::policy::{Escalation, State};
 use crate::protection::types::scope::{Refusal, Scope};
 use crate::protection::types::step::{
-    Executor, Finished, Outcome, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
+    Executor, Finished, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
 };
 
 /// Kills nobody, though it says so; whoever waits is told nothing before `gone`.
@@ -24,6 +24,8 @@ struct Stuck {
     failing: Arc<AtomicU32>,
     /// Only the cgroup is not empty when a wait is over.
     newcomers: bool,
+    /// Whether a kill finds that its victims have ended.
+    late: bool,
     waits: Vec<Ticket>,
     next: u64,
 }
@@ -46,6 +48,9 @@ impl Executor for Stuck {
             self.next += 1;
             self.waits.push(Ticket(self.next));
             outcome = Outcome::Started(Ticket(self.next));
+        }
+        if self.late && matches!(step.work, Work::KillTree { .. }) {
+            outcome = Outcome::Skipped(Skip::Gone);
         }
         Ok(StepDone { outcome, processes: 1, micros: 1 })
     }
@@ -155,16 +160,19 @@ fn a_wait_that_fails_is_tried_again_and_ends() {
 
 #[test]
 fn processes_that_come_into_the_cgroup_after_a_kill_are_no_victims() {
-    let gone = Arc::new(AtomicBool::new(true));
-    let mut world = World::with(HOST, true, |notes| {
-        Box::new(Stuck { notes, gone: Arc::clone(&gone), newcomers: true, ..Stuck::default() })
-    });
-    world.tell(&[10], true);
-    world.rounds(3);
-    available(&world, 1000);
-    world.rounds(1);
-    available(&world, 12_000);
-    world.rounds(3);
-    assert_eq!(world.notes.take(), ["seat 0: kill_tree", "seat 0: await_end"], "no second wait");
-    assert_eq!(world.state(), Some(State::Cooldown));
+    // Also where the kernel has killed before.
+    for late in [false, true] {
+        let gone = Arc::new(AtomicBool::new(true));
+        let mut world = World::with(HOST, true, |notes| {
+            Box::new(Stuck { notes, gone: Arc::clone(&gone), newcomers: true, late, ..Stuck::default() })
+        });
+        world.tell(&[10], true);
+        world.rounds(3);
+        available(&world, 1000);
+        world.rounds(1);
+        available(&world, 12_000);
+        world.rounds(3);
+        assert_eq!(world.notes.take(), ["seat 0: kill_tree", "seat 0: await_end"], "no second wait");
+        assert_eq!(world.state(), Some(State::Cooldown), "late: {late}");
+    }
 }
