@@ -181,7 +181,7 @@ impl Escalation {
         judged: &Judged,
         rate_left: bool,
     ) -> Option<(State, Reason)> {
-        if matches!(self.state, State::At(Rung::Kill) | State::Verify) {
+        if self.state.is_after_kill() {
             return self.after_kill(now, observed, judged);
         }
         if self.state == State::At(Rung::Term) && observed.alive == Some(0) && !observed.busy {

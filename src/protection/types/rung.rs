@@ -81,6 +81,11 @@ impl State {
         }
     }
 
+    /// Whether a kill was decided, and the end of its victims or their memory is awaited.
+    pub const fn is_after_kill(self) -> bool {
+        matches!(self, Self::At(Rung::Kill) | Self::Verify)
+    }
+
     /// Whether entering the state can carry out steps.
     pub const fn acts(self) -> bool {
         matches!(self, Self::At(Rung::Soft | Rung::Checkpoint | Rung::Term | Rung::Kill))

@@ -265,9 +265,11 @@ impl GuardLoop {
     pub(super) fn await_victims(&mut self, slot: usize, clock: &dyn Fn() -> Timestamp) {
         let Some(job) = self.slots[slot].as_ref() else { return };
         let roster = job.awaited();
+        // After a kill, the cgroup may have processes that came later and are no victims.
+        let killed = self.board.escalation(slot).is_some_and(|known| known.state().is_after_kill());
         let work = Work::AwaitEnd {
             processes: Arc::clone(&roster.largest),
-            group: roster.group.clone(),
+            group: roster.group.clone().filter(|_| !killed),
             within: AWAIT_TIMEOUT,
         };
         let Some(moved) = job.moved else { return };

@@ -88,6 +88,14 @@ fn no_seed_breaks_an_invariant() {
     }
 }
 
+/// 23: the kernel killed the victims before, and others came into the cgroup. 52: others came while the wait was repeated.
+#[test]
+fn seeds_that_broke_an_invariant_before_do_not_any_more() {
+    for seed in [23, 52] {
+        assert!(find(seed, 1, None).is_none(), "{}", trace(seed, None));
+    }
+}
+
 #[test]
 fn a_seed_plays_the_same_events_each_time() {
     // Inodes are the real ones of the files.
