@@ -83,6 +83,8 @@ pub(super) struct Process {
     asked: Option<Duration>,
     /// When it began to save, and when it has saved.
     pub(super) saves: Option<(Duration, Duration)>,
+    /// Whether it has reported that it has saved.
+    pub(super) reported: bool,
 }
 
 /// One job of a node.
@@ -334,6 +336,7 @@ impl Cluster {
             waiting: Vec::new(),
             asked: None,
             saves: None,
+            reported: false,
         });
         let folder = host.folder.join(format!("proc/{pid}"));
         std::fs::create_dir_all(&folder).unwrap();
@@ -473,7 +476,7 @@ impl Cluster {
             TERM if process.ignores_term => {}
             TERM => process.ends_at = Some(process.ends_at.map_or(now + soon, |at| at.min(now + soon))),
             USR1 if process.catches => {
-                process.saves = Some((now, now + save));
+                (process.saves, process.reported) = (Some((now, now + save)), false);
                 self.saving.push((node, place));
             }
             _ => process.ends_at = Some(now),

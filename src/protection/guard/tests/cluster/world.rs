@@ -606,14 +606,15 @@ impl World {
         let mut cluster = self.machine.0.borrow_mut();
         let now = cluster.now;
         let at = nanos(cluster.time());
-        let saved = |(since, end): (Duration, Duration)| since < now && end <= now;
-        for process in cluster.host().processes.iter().filter(|process| !process.ended) {
-            if process.saves.is_some_and(saved)
-                && daemon
-                    .checkpoints
-                    .all()
-                    .any(|(key, report)| key == process.key && report.state == CheckpointState::Saving)
-            {
+        for process in &mut cluster.host().processes {
+            let saved = process.saves.is_some_and(|(since, end)| since < now && end <= now);
+            if process.ended || process.reported || !saved {
+                continue;
+            }
+            // A daemon that has started since does not know that it saves.
+            process.reported = true;
+            let known = daemon.checkpoints.of(process.key);
+            if known.is_some_and(|report| report.state == CheckpointState::Saving) {
                 daemon.checkpoints.note(process.key, CheckpointState::Saved, at);
             }
         }
