@@ -39,6 +39,8 @@ pub(super) struct Free<'v> {
     device_free: HashMap<Allocator<'v>, f64>,
     /// The room of each cgroup to its own limit.
     room: HashMap<&'v str, f64>,
+    /// The limit of each cgroup.
+    limits: HashMap<&'v str, f64>,
     /// The room of each cgroup on its whole path, as the source computes it.
     path_room: HashMap<&'v str, f64>,
     /// See [`Free::steady`].
@@ -51,11 +53,13 @@ pub(super) struct Place {
     pub(super) subject: Subject,
     /// What the rank holds there and what is free; absent where that is not known.
     pub(super) capacity: Option<f64>,
-    /// The other process that holds the most of it; absent for the host, and where there is none.
+    /// The limit in bytes that a cgroup is exposed with.
+    pub(super) limit: Option<f64>,
+    /// The other process that holds the most of it; absent for a cgroup, and where there is none.
     pub(super) neighbour: Option<Neighbour>,
 }
 
-/// Another process on a GPU.
+/// Another process on a GPU, or on the host.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbour {
     pub(super) pid: u32,
@@ -102,8 +106,9 @@ impl<'v> Free<'v> {
         let on =
             |medium: Medium| ranks.iter().flat_map(|rank| &rank.predictions).any(|own| own.medium == medium);
         let used = by_cgroup(view.points(&WORKING_SET));
-        let limits = by_cgroup(view.points(&LIMIT)).into_iter();
-        let room = limits.filter_map(|(cgroup, limit)| Some((cgroup, (limit - used.get(cgroup)?).max(0.0))));
+        let limits = by_cgroup(view.points(&LIMIT));
+        let room =
+            limits.iter().filter_map(|(cgroup, limit)| Some((*cgroup, (limit - used.get(cgroup)?).max(0.0))));
         Self {
             facts: view.facts(),
             host: view.value(&AVAILABLE, &[]),
@@ -111,6 +116,7 @@ impl<'v> Free<'v> {
             reserved: if on(Medium::Device) { by_rank(view.points(&RESERVED)) } else { HashMap::new() },
             device_free: if on(Medium::Device) { by_rank(view.points(&DEVICE_FREE)) } else { HashMap::new() },
             room: room.collect(),
+            limits,
             path_room: by_cgroup(view.points(&HEADROOM)),
             steady: HashMap::new(),
         }
@@ -157,21 +163,24 @@ impl<'v> Free<'v> {
             Medium::Device => self.gpu(rank, prediction).into_iter().collect(),
             Medium::Host => {
                 let holds = self.holds(rank, prediction);
-                let place = |subject: Subject, free: Option<f64>| {
+                let place = |subject: Subject, free: Option<f64>, limit| {
                     let steady =
                         rank.process.and_then(|process| self.steady.get(&(process, subject.cgroup.clone())));
                     let capacity =
                         steady.copied().or_else(|| holds.zip(free).map(|(holds, free)| holds + free));
-                    Place { subject, capacity, neighbour: None }
+                    Place { subject, capacity, limit, neighbour: None }
                 };
-                let cgroup = self.cgroup(rank);
-                let cgroup = cgroup.map(|(path, room)| place(Subject::cgroup(&path.into()), Some(room)));
-                std::iter::once(place(Subject::host(), self.host)).chain(cgroup).collect()
+                let mut places = vec![place(Subject::host(), self.host, None)];
+                for (path, room, limit) in self.cgroups(rank) {
+                    places.push(place(Subject::cgroup(&path.into()), Some(room), limit));
+                }
+                places
             }
             // The job states what is free there, in its own mount namespace.
             Medium::Shm | Medium::Disk => vec![Place {
                 subject: Subject::place(prediction.medium.label()),
                 capacity: prediction.free.map(|free| real(free.get())),
+                limit: None,
                 neighbour: None,
             }],
         }
@@ -191,19 +200,30 @@ impl<'v> Free<'v> {
         let most = held.max_by(|(_, one), (_, other)| one.total_cmp(other));
         let neighbour = most.map(|(pid, held)| Neighbour { pid, held, user: self.user(pid) });
         let subject = Subject::gpu(prediction.gpu.as_ref()?, uuid);
-        Some(Place { subject, capacity, neighbour })
+        Some(Place { subject, capacity, limit: None, neighbour })
     }
 
-    /// The cgroup on the path of the rank that has the least room, and that room; absent where no limit is known.
-    fn cgroup(&self, rank: &RankPredictions) -> Option<(String, f64)> {
-        let own = row(self.facts, rank)?.cgroup.as_ref()?.as_str();
-        let least = path(own)
-            .filter_map(|path| Some((path, *self.room.get(path)?)))
-            .min_by(|a, b| a.1.total_cmp(&b.1));
+    /// The process of another workload that holds the most memory of the host.
+    pub(super) fn neighbour_on_host(&self, rank: &RankPredictions) -> Option<Neighbour> {
+        let facts = self.facts?;
+        let of = |process| facts.member(process).map(|workload| &workload.key);
+        let own = of(rank.process?)?;
+        let rows = facts.processes.as_ref()?.rows.iter().filter(|row| of(row.key) != Some(own));
+        let most = rows.max_by_key(|row| row.rss)?;
+        let (pid, held) = (most.key.pid, real(most.rss.get()));
+        Some(Neighbour { pid, held, user: self.user(pid) })
+    }
+
+    /// The cgroups on the path of the rank that have a limit, with the room and the limit of each.
+    fn cgroups(&self, rank: &RankPredictions) -> Vec<(&str, f64, Option<f64>)> {
+        let Some(own) = row(self.facts, rank).and_then(|row| row.cgroup.as_ref()) else { return Vec::new() };
+        let exposed = path(own.as_str())
+            .filter_map(|path| Some((path, *self.room.get(path)?, self.limits.get(path).copied())));
+        let mut all: Vec<_> = exposed.collect();
         // A limit above those that are exposed.
-        let above = path(own).find_map(|path| Some((path, *self.path_room.get(path)?)));
-        let least = least.into_iter().chain(above).min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some((least.0.to_owned(), least.1))
+        let above = path(own.as_str()).find_map(|path| Some((path, *self.path_room.get(path)?, None)));
+        all.extend(above.filter(|(_, room, _)| all.iter().all(|(_, other, _)| room < other)));
+        all
     }
 
     /// Whether a prediction takes memory from a place.

@@ -181,14 +181,18 @@ fn exceeds(peak: Peak, capacity: f64) -> f64 {
 /// The verdict of one prediction, on the place that has the least room for it.
 fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
     let Asked { rank, prediction } = *own;
-    let assessed = free.places(rank, prediction).into_iter().map(|place| {
+    let assess = |place: Place| {
         let (together, foreign) = others(own, all, &place, free);
         (place.capacity.map(|capacity| capacity - together), foreign, place)
-    });
+    };
+    let mut assessed: Vec<_> = free.places(rank, prediction).into_iter().map(assess).collect();
     // A place of unknown room could have the least.
-    let least = assessed.min_by(|(one, ..), (other, ..)| {
+    assessed.sort_by(|(one, ..), (other, ..)| {
         one.unwrap_or(f64::NEG_INFINITY).total_cmp(&other.unwrap_or(f64::NEG_INFINITY))
     });
+    let mut assessed = assessed.into_iter();
+    let least = assessed.next();
+    let elsewhere = assessed.next().and_then(|(room, ..)| room);
     let mut fit = Fit {
         workload: rank.workload.clone(),
         rank: rank.rank.clone(),
@@ -210,7 +214,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         advice: String::new(),
         past: rank.past.clone(),
     };
-    let Some((capacity, foreign, place)) = least else { return fit };
+    let Some((capacity, foreign, mut place)) = least else { return fit };
     fit.resource = place.subject.clone();
     fit.capacity_bytes = capacity;
     let (Some(capacity), Some(peak)) =
@@ -226,7 +230,10 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         _ if exceeds(peak, capacity - unusable - foreign) >= UNLIKELY => Verdict::Tight,
         _ => Verdict::Fits,
     };
-    fit.advice = words::advice(&fit, prediction, &place, foreign);
+    if fit.verdict == Verdict::WillNotFit && place.subject == Subject::host() {
+        place.neighbour = free.neighbour_on_host(rank);
+    }
+    fit.advice = words::advice(&fit, prediction, &place, foreign, elsewhere);
     if let Some(mapped) = prediction.mapped.filter(|_| !place.subject.cgroup.is_empty()) {
         let mapped = real(mapped.get()).min(real(peak.p50.get())).min(capacity.max(0.0));
         fit.peak_bytes = fit.peak_bytes.map(|peak| peak.map(|bytes| bytes - mapped));

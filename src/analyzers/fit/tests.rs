@@ -306,6 +306,27 @@ fn step_of_samples() -> Prediction {
 }
 
 #[test]
+fn the_advice_has_the_limit_that_fits_and_who_holds_the_memory_of_the_host() {
+    let advice = |node: Node| {
+        let save = predicted(Phase::Save, Medium::Host, 50.0, 51.0);
+        node.rank("sft", 7, 2.0, vec![save]).analyzed().outlook.fits[0].advice.clone()
+    };
+    // 2 held and 31 left below the limit: 18 GiB are lacking.
+    assert_eq!(advice(Node::new(100.0).limited(64.0, 33.0)), "a memory limit of 82 GiB fits");
+    assert_eq!(advice(Node::new(48.0).limited(64.0, 33.0)), "", "the host has no more either");
+    let beside = |held: f64| Node::new(40.0).rank("other", 9, held, Vec::new());
+    assert_eq!(advice(beside(8.0)), "it fits alone: PID 9 holds 8.0 GiB there");
+    assert_eq!(advice(beside(7.0)), "");
+    for (cgroup, limit, expected) in [
+        ("/slurm/uid_1/job_2", 64.0, "--mem=82G fits"),
+        ("/kubepods.slice/a", 64.0, "limits.memory: 82Gi fits"),
+        ("/job", 2.0, "a memory limit of 20480 MiB fits"),
+    ] {
+        assert_eq!(words::sufficient(cgroup, limit * GIB, 18.0 * GIB), expected);
+    }
+}
+
+#[test]
 fn the_advice_has_the_size_that_fits() {
     let out = Node::new(10.0).gpu(11.0).rank("sft", 7, 1.0, vec![step_of_samples()]).analyzed();
     assert_eq!(

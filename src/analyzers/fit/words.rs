@@ -9,6 +9,7 @@ use crate::model::units::real;
 
 /// The longest text of an answer, in bytes.
 const LONGEST: usize = 1_000;
+const GIB: f64 = 1_073_741_824.0;
 /// Lengths of samples are advised in steps of this many tokens.
 const LENGTHS: u64 = 64;
 
@@ -79,9 +80,26 @@ fn shorter(length: u64, fits: impl Fn(u64) -> bool) -> Option<String> {
     Some(format!("{length} tokens do not fit, {} do", count * LENGTHS))
 }
 
-/// Who stands in the way, and which size fits.
-pub(super) fn advice(fit: &Fit, prediction: &Prediction, place: &Place, foreign: f64) -> String {
-    let (Some(capacity), Some([peak, _])) = (fit.capacity_bytes, fit.peak_bytes) else {
+/// The limit of a cgroup, now `limit` bytes, with which `lacking` more fit, as its resource manager writes it.
+pub(super) fn sufficient(cgroup: &str, limit: f64, lacking: f64) -> String {
+    let (step, unit) = if limit >= 8.0 * GIB { (GIB, 'G') } else { (GIB / 1_024.0, 'M') };
+    let count = ((limit + lacking) / step).ceil();
+    match cgroup {
+        slurm if slurm.contains("slurm") => format!("--mem={count}{unit} fits"),
+        pod if pod.contains("kubepods") => format!("limits.memory: {count}{unit}i fits"),
+        _ => format!("a memory limit of {count} {unit}iB fits"),
+    }
+}
+
+/// Who stands in the way, which size fits, and which limit suffices. `elsewhere` are the bytes that the other limits and the host leave for the phase.
+pub(super) fn advice(
+    fit: &Fit,
+    prediction: &Prediction,
+    place: &Place,
+    foreign: f64,
+    elsewhere: Option<f64>,
+) -> String {
+    let (Some(capacity), Some([peak, most])) = (fit.capacity_bytes, fit.peak_bytes) else {
         return String::new();
     };
     let mut parts = Vec::new();
@@ -94,6 +112,8 @@ pub(super) fn advice(fit: &Fit, prediction: &Prediction, place: &Place, foreign:
             parts.push(format!("it fits alone: PID {pid}{user} holds {} there", format::bytes(*held)));
         }
         parts.extend(prediction.size.as_ref().and_then(|size| fitting(size, prediction.medium, capacity)));
+        let limit = place.limit.filter(|_| elsewhere.is_some_and(|elsewhere| elsewhere >= most));
+        parts.extend(limit.map(|limit| sufficient(place.subject.cgroup.as_str(), limit, most - capacity)));
     }
     if fit.verdict == Verdict::Tight && foreign > 0.0 && capacity - foreign < peak {
         parts.push(format!("other workloads there predict {} more", format::bytes(foreign)));
