@@ -14,7 +14,7 @@ use crate::model::health::Health;
 const STUCK: f64 = 5.0;
 
 /// The triggers of an escalation, and what is so while each is met.
-const TRIGGERS: [(&str, &str); 13] = [
+const TRIGGERS: [(&str, &str); 14] = [
     ("host_hard", "memory of the host is below the hard level"),
     ("cgroup_hard", "memory below the cgroup's limit is below the hard level"),
     ("gpu_hard", "memory of the GPU is below the hard level"),
@@ -25,6 +25,7 @@ const TRIGGERS: [(&str, &str); 13] = [
     ("allocator_soft", "memory of the allocator is below the soft level"),
     ("no_time_left", "the time to exhaustion is below kill_margin"),
     ("forecast_soft", "exhaustion is predicted within soft_within"),
+    ("no_save_soon", "it is predicted that within soft_within, a checkpoint can no longer be saved"),
     ("forecast_warn", "exhaustion is predicted within warn_within"),
     ("leak", "a leak is confirmed"),
     ("alert", "an alert fires"),

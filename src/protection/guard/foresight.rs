@@ -12,7 +12,7 @@ use crate::model::fit::{Medium, Phase};
 use crate::model::ids::within;
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
-use crate::model::units::{Bytes, real};
+use crate::model::units::{Amount, Bytes, real, whole};
 use crate::protection::policy::{Reading, Resource};
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
@@ -108,22 +108,38 @@ impl Traits<'_> {
         costs
     }
 
-    /// The soonest predicted exhaustion, or the time after which a save no longer fits where that is sooner; the outer option
-    /// is absent where no analyzer observes the job.
-    pub(super) fn forecast(&self, outlook: &Outlook, facts: &Facts) -> Option<Option<Tte>> {
+    /// The soonest predicted exhaustion; the outer option is absent where no analyzer observes the job.
+    pub(super) fn forecast(&self, outlook: &Outlook) -> Option<Option<Tte>> {
+        let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
+        let soonest = about
+            .filter_map(|(_, forecast)| forecast.time_to_exhaustion)
+            .min_by(|one, other| one.p50.total_cmp(&other.p50));
+        // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
+        (soonest.is_some() || !self.mixed).then_some(soonest)
+    }
+
+    /// The seconds until a checkpoint can no longer be saved above the hard levels; the inner option is absent
+    /// where that is not predicted, and where it cannot be saved now, the outer one as that of [`Self::forecast`].
+    pub(super) fn save_forecast(
+        &self,
+        outlook: &Outlook,
+        facts: &Facts,
+        hard: impl Fn(Resource) -> Option<Amount>,
+    ) -> Option<Option<f64>> {
         let save = self.save(facts);
         let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
         let soonest = about
             .filter_map(|(resource, forecast)| {
+                let resource = place(resource);
                 let tte = forecast.time_to_exhaustion?;
-                let share = save[place(resource).place()]
-                    .map_or(0.0, |takes| real(takes.get()) / forecast.headroom_bytes().max(1.0));
-                // A save that does not fit now does not make a request more urgent.
-                let left = if share < 1.0 { 1.0 - share } else { 1.0 };
-                Some(Tte { p10: tte.p10 * left, p50: tte.p50 * left, p90: tte.p90.map(|p90| p90 * left) })
+                let limit = Bytes::new(whole(forecast.limit_bytes));
+                let hard = hard(resource).map_or(Bytes::ZERO, |hard| hard.of(limit));
+                let left = forecast.headroom_bytes();
+                let spare = left - real(hard.get()) - real(save[resource.place()]?.get());
+                // Memory falls evenly until it is exhausted.
+                (spare >= 0.0).then(|| tte.p50 * spare / left.max(1.0))
             })
-            .min_by(|one, other| one.p50.total_cmp(&other.p50));
-        // That no exhaustion is predicted is a result, which does not exist for a workload that no analyzer observes.
+            .min_by(f64::total_cmp);
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
@@ -303,18 +319,14 @@ mod tests {
             mixed: true,
             ..Traits::default()
         };
-        assert_eq!(
-            (own.forecast(&outlook, &Facts::default()), own.leak(&outlook)),
-            (None, None),
-            "it is not known"
-        );
+        assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (None, None), "it is not known");
         // The same pid in another life is another process.
         let reused = ProcessKey { pid: 66, start: 2 };
         let reused = Traits { members: [reused].into_iter().collect(), ..own };
-        assert_eq!((reused.forecast(&outlook, &Facts::default()), reused.leak(&outlook)), (None, None));
+        assert_eq!((reused.forecast(&outlook), reused.leak(&outlook)), (None, None));
         let forged = Traits { members: [process(66)].into_iter().collect(), ..reused };
         let soon = Some(Some(Tte { p10: 3.0, p50: 4.0, p90: None }));
-        assert_eq!((forged.forecast(&outlook, &Facts::default()), forged.leak(&outlook)), (soon, Some(true)));
+        assert_eq!((forged.forecast(&outlook), forged.leak(&outlook)), (soon, Some(true)));
     }
 
     #[test]
@@ -356,8 +368,7 @@ mod tests {
             gpus: ["GPU-a"].into_iter().collect(),
             ..Traits::default()
         };
-        let soonest =
-            |traits: &Traits<'_>| traits.forecast(&outlook, &Facts::default()).unwrap().unwrap().p10;
+        let soonest = |traits: &Traits<'_>| traits.forecast(&outlook).unwrap().unwrap().p10;
         assert!((soonest(&own) - 8.0).abs() < 1e-9, "its own, and the group that it is in");
         assert!((soonest(&Traits { gpu: true, ..own }) - 2.0).abs() < 1e-9);
     }
@@ -377,18 +388,12 @@ mod tests {
     #[test]
     fn a_missing_forecast_differs_from_a_forecast_of_nothing() {
         let own = Traits { host: true, ..Traits::default() };
-        assert_eq!(
-            (own.forecast(&Outlook::default(), &Facts::default()), own.leak(&Outlook::default())),
-            (None, None)
-        );
+        assert_eq!((own.forecast(&Outlook::default()), own.leak(&Outlook::default())), (None, None));
         let forecast = Some(outlook::Forecast::default());
         let calm = Conclusion { forecast, ..foreseen(Resource::Host, 1.0) };
         let outlook =
             Outlook { conclusions: vec![calm], has_forecasts: true, has_leaks: true, ..Outlook::default() };
-        assert_eq!(
-            (own.forecast(&outlook, &Facts::default()), own.leak(&outlook)),
-            (Some(None), Some(false))
-        );
+        assert_eq!((own.forecast(&outlook), own.leak(&outlook)), (Some(None), Some(false)));
     }
 
     /// A process that holds 100 bytes predicts that its save takes these many more.
@@ -423,14 +428,16 @@ mod tests {
             ..Conclusion::default()
         }];
         let outlook = Outlook { conclusions, has_forecasts: true, ..Outlook::default() };
-        let due = |takes: Option<u64>| {
+        assert_eq!(own.forecast(&outlook).unwrap().unwrap().p50, 160.0);
+        let due = |takes: Option<u64>, level| {
             let predictions = takes.map(|takes| saves(7, Medium::Host, takes)).into_iter().collect();
             let facts = Facts { predictions, ..Facts::default() };
-            own.forecast(&outlook, &facts).unwrap().unwrap().p50
+            own.save_forecast(&outlook, &facts, |_| Some(Amount::Bytes(Bytes::new(level)))).unwrap()
         };
         // 80 are left: after half of the time, 40 are.
-        assert_eq!([due(None), due(Some(0)), due(Some(40)), due(Some(60))], [160.0, 160.0, 80.0, 40.0]);
-        assert_eq!(due(Some(80)), 160.0, "it does not fit now: a request is not more urgent");
+        assert_eq!([due(None, 0), due(Some(0), 0), due(Some(40), 0)], [None, Some(160.0), Some(80.0)]);
+        assert_eq!([due(Some(40), 20), due(Some(40), 40)], [Some(40.0), Some(0.0)]);
+        assert_eq!([due(Some(40), 41), due(Some(80), 1)], [None; 2], "it does not fit now");
     }
 
     #[test]

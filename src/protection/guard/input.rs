@@ -97,8 +97,10 @@ pub struct SamplerReadings {
     pub gpu: SampledReading,
     /// The memory of its allocator.
     pub allocator: SampledReading,
-    /// The forecast, until memory is exhausted or a save no longer fits; absent where no analyzer observes the job.
+    /// The forecast; absent where no analyzer observes the job.
     pub forecast: Option<Option<Tte>>,
+    /// The predicted seconds until a checkpoint can no longer be saved; absent where no analyzer observes the job.
+    pub save_forecast: Option<Option<f64>>,
     /// The memory that saving a checkpoint takes, as the job predicts, by resource.
     pub save: [Option<Bytes>; 4],
     /// Growth of its own memory in bytes per second; absent where that is unknown.

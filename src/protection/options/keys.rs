@@ -196,7 +196,8 @@ crate::options! {
     pub(super) struct Raise {
         /// Limit up to which it is raised, as a size or a percentage of the host's memory; empty disables raising.
         to: Option<Amount>;
-        /// Amount by which it is raised at a time, as a size or a percentage of the limit.
+        /// Amount by which it is raised at a time, as a size or a percentage of the limit; more where the save that the job predicts
+        /// needs it.
         by: Option<Amount> = "10%";
         /// Memory of the host that must stay available after the target has used the raised limit, as a size or a
         /// percentage of the total.

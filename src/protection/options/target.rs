@@ -81,7 +81,7 @@ pub struct Ask {
 pub struct Raise {
     /// The largest limit; a share is one of the host's memory.
     pub to: Amount,
-    /// The amount of one step; a share is one of the limit.
+    /// The amount of one step, or more where a checkpoint needs it; a share is one of the limit.
     pub by: Amount,
     /// Memory of the host that stays available; a share is one of the host's memory.
     pub keep_free: Amount,
@@ -91,11 +91,12 @@ impl Raise {
     /// Smaller steps are not worth a write.
     const LEAST: Bytes = Bytes::new(1 << 20);
 
-    /// The limit after `limit`, on a host with that much memory available of the total, without what is left below the
-    /// limit; absent where it may not be raised.
-    pub fn limit(self, limit: Bytes, available: Bytes, total: Bytes) -> Option<Bytes> {
+    /// The limit after `limit` where `lacking` is needed at least, on a host with that much memory available of the total,
+    /// without what is left below the limit; absent where it may not be raised.
+    pub fn limit(self, limit: Bytes, lacking: Bytes, available: Bytes, total: Bytes) -> Option<Bytes> {
         let room = available.saturating_sub(self.keep_free.of(total));
-        let raised = limit.saturating_add(self.by.of(limit).min(room)).min(self.to.of(total));
+        let by = self.by.of(limit).max(lacking);
+        let raised = limit.saturating_add(by.min(room)).min(self.to.of(total));
         (raised.saturating_sub(limit) >= Self::LEAST).then_some(raised)
     }
 }
@@ -255,7 +256,7 @@ mod tests {
         let raise =
             Raise { to: Amount::Bytes(gib(60)), by: Amount::Bytes(gib(8)), keep_free: Amount::Share(0.1) };
         let limit = |limit, available| {
-            raise.limit(gib(limit), gib(available), gib(100)).map(|bytes| bytes.get() >> 30)
+            raise.limit(gib(limit), Bytes::ZERO, gib(available), gib(100)).map(|bytes| bytes.get() >> 30)
         };
         assert_eq!(limit(40, 50), Some(48));
         assert_eq!(limit(40, 15), Some(45), "10 GiB of the host stay available");

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Plan, PlanInput};
+use crate::model::units::Bytes;
 use crate::protection::policy::{Reason, Resource, Rung, State};
 use crate::protection::types::step::{SignalNumber, Work};
 
 type Action = fn(&PlanInput<'_>, &mut Plan);
 
 /// The actions of a state, in order. A kill comes before its record, which could block on a disk.
-pub(super) const fn on(stage: State) -> &'static [Action] {
-    match stage {
+pub(super) fn on(input: &PlanInput<'_>) -> &'static [Action] {
+    match input.stage {
+        State::At(Rung::Soft) if input.transition.reason == Reason::SaveTooLarge => &[raise],
         State::At(Rung::Warn) | State::Cooldown => &[thaw, webhook],
         State::At(Rung::Soft) => &[record, raise, freeze, hook, webhook],
         State::At(Rung::Checkpoint) => &[record, thaw, ask, touch, await_acknowledgement, webhook],
@@ -29,9 +31,11 @@ fn record(input: &PlanInput<'_>, out: &mut Plan) {
     out.push(input, Work::Record);
 }
 
-/// Raises the cgroup limit that leaves the least memory, where its cgroup is the target's and the host has memory left.
+/// Raises the cgroup limit that leaves the least memory, where its cgroup is the target's and the host has memory left; by as much
+/// at least as saving a checkpoint lacks.
 fn raise(input: &PlanInput<'_>, out: &mut Plan) {
-    if input.transition.reason != Reason::Level(Resource::Cgroup) {
+    let too_large = input.transition.reason == Reason::SaveTooLarge;
+    if !too_large && input.transition.reason != Reason::Level(Resource::Cgroup) {
         return;
     }
     let observed = input.observed;
@@ -45,7 +49,19 @@ fn raise(input: &PlanInput<'_>, out: &mut Plan) {
         let from = limit.value.total;
         // What is left below the limit now can be used too.
         let available = host.value.headroom.saturating_sub(limit.value.headroom);
-        if let Some(to) = raise.limit(from, available, host.value.total) {
+        let hard = |limit: Bytes| {
+            input.target.limits.hard(Resource::Cgroup).map_or(Bytes::ZERO, |hard| hard.of(limit))
+        };
+        let save = observed.save[Resource::Cgroup.place()];
+        let lacks = |hard: Bytes| {
+            save.map_or(Bytes::ZERO, |save| save.saturating_add(hard).saturating_sub(limit.value.headroom))
+        };
+        // A share of the limit rises with it.
+        let lacking = lacks(hard(from.saturating_add(lacks(hard(from)))));
+        if too_large && lacking == Bytes::ZERO {
+            return;
+        }
+        if let Some(to) = raise.limit(from, lacking, available, host.value.total) {
             out.push(input, Work::Raise { group, limited, from, to });
         }
     }

@@ -54,7 +54,7 @@ impl Plan {
     /// Makes the plan of a transition, in place of the one before.
     pub fn make(&mut self, input: &PlanInput<'_>) {
         self.steps.clear();
-        for action in actions::on(input.stage) {
+        for action in actions::on(input) {
             action(input, self);
         }
     }
@@ -84,8 +84,6 @@ pub fn stage_of(transition: &Transition) -> Option<State> {
     match to {
         // Victims that stay are not signalled again; the transition only reports them.
         State::At(Rung::Term) | State::Verify if from == to => Some(State::Verify),
-        // The transition only reports that no checkpoint is requested.
-        State::At(Rung::Soft) if from == to => None,
         State::At(_) | State::Cooldown => Some(to),
         // The transition only reports that the rate limit forbids an action.
         State::Disarmed if from == to => None,

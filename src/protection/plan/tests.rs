@@ -232,7 +232,8 @@ fn a_limit_is_raised_for_a_shortage_below_it_where_the_host_has_memory() {
         observed
     };
     let raised = |reason, own_group, observed: &Observed| {
-        let transition = Transition { reason, ..transition(State::Ok, State::At(Rung::Soft)) };
+        let from = if reason == Reason::SaveTooLarge { State::At(Rung::Soft) } else { State::Ok };
+        let transition = Transition { reason, ..transition(from, State::At(Rung::Soft)) };
         let plan = plan_on(&target, &transition, own_group, observed);
         plan.steps().iter().map(|planned| planned.step.work.clone()).find(|work| work.label() == "raise")
     };
@@ -245,6 +246,20 @@ fn a_limit_is_raised_for_a_shortage_below_it_where_the_host_has_memory() {
         raised(cgroup, true, &observed(13)).map(|work| work.to_string()).as_deref(),
         Some("raise the memory limit of /jobs/a from 40.0 GiB to 42.0 GiB")
     );
+    let saving = |gib: u64| {
+        let mut observed = observed(50);
+        observed.save[Resource::Cgroup.place()] = Some(Bytes::new(gib << 30));
+        raised(cgroup, true, &observed).map(|work| work.to_string())
+    };
+    let to = |limit: &str| Some(format!("raise the memory limit of /jobs/a from 40.0 GiB to {limit} GiB"));
+    assert_eq!(saving(7), to("48.0"), "a step of the operator is enough");
+    assert_eq!(saving(15), to("55.7"), "14 GiB are lacking, and 3 % for the hard level");
+    assert_eq!(saving(30), to("60.0"), "not above `to`");
+    let mut foreseen = observed(50);
+    assert_eq!(raised(Reason::SaveTooLarge, true, &foreseen), None, "this limit is not what it lacks");
+    foreseen.save[Resource::Cgroup.place()] = Some(gib(15));
+    let work = raised(Reason::SaveTooLarge, true, &foreseen).map(|work| work.to_string());
+    assert_eq!(work, to("55.7"), "also in an incident that a forecast began");
     assert_eq!(raised(cgroup, true, &observed(10)), None, "the host has no memory to give");
     assert_eq!(raised(cgroup, false, &observed(50)), None, "others are in the group");
     assert_eq!(raised(Reason::Level(Resource::Host), true, &observed(50)), None);

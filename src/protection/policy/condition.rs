@@ -71,6 +71,8 @@ named! {
         ForecastWarn = "forecast_warn",
         /// Exhaustion is predicted within `soft_within`.
         ForecastSoft = "forecast_soft",
+        /// It is predicted that within `soft_within`, a checkpoint can no longer be saved.
+        NoSaveSoon = "no_save_soon",
         /// At the current rate, the time to exhaustion is below `kill_margin`.
         NoTimeLeft = "no_time_left",
         /// A leak is confirmed.

@@ -55,6 +55,15 @@ struct Level {
     /// Seconds at the faster and at the slower rate.
     fast: Option<f64>,
     slow: Option<f64>,
+    /// Growth in bytes per second, over the longer time.
+    growth: Option<f64>,
+}
+
+impl Level {
+    /// Seconds until these bytes are used up, at the slower rate.
+    fn until(&self, bytes: Bytes) -> Option<f64> {
+        self.growth.map(|rate| seconds(bytes.get(), rate))
+    }
 }
 
 /// Evaluates one step.
@@ -74,7 +83,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let (mut fresh, mut seen) = (true, false);
     let mut waits = false;
     let mut slow: Option<f64> = None;
-    let mut save_fits = None;
+    let (mut save_fits, mut save_slow) = (None, None);
     let present = limits.watched().filter(|(resource, _)| !observed.absent[resource.place()]);
     judged.blind = present.clone().next().is_some();
     for (resource, levels) in present {
@@ -86,8 +95,11 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
             continue;
         };
         seen = true;
-        let taken = observed.save[resource.place()].map(|taken| level.above_hard >= taken);
-        save_fits = save_fits.into_iter().chain(taken).reduce(|one, other| one && other);
+        if let Some(save) = observed.save[resource.place()] {
+            let spare = (level.above_hard >= save).then(|| level.above_hard.saturating_sub(save));
+            save_fits = Some(save_fits.unwrap_or(true) && spare.is_some());
+            save_slow = sooner(save_slow, spare.and_then(|spare| level.until(spare)));
+        }
         let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
         if level.hard && !held_up && judged.hard.is_none() {
@@ -116,6 +128,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     // The resource of these triggers is unknown, so they wait for a victim's memory as a shared level does.
     let most = if gate.busy { Some(Rung::Checkpoint) } else { Some(Rung::Kill) };
     waits |= judged.forecast(limits, observed, slow, most);
+    judged.save_forecast(limits, observed, save_slow);
     waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
     let alert = observed.alert.map(|alert| Aged::of(alert.value.is_some(), alert.age));
     let furthest = observed.alert.and_then(|alert| alert.value).unwrap_or(Some(Rung::Kill));
@@ -186,6 +199,19 @@ impl Judged {
         max_state > most
     }
 
+    /// A checkpoint that soon cannot be saved any more is requested now. `slow` are the seconds until then at the current rate.
+    fn save_forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>) {
+        let recent = observed.save_forecast.filter(|seconds| seconds.age <= limits.forecast.max_age);
+        let seconds = recent.map_or(slow, |seconds| seconds.value);
+        let Some(seconds) = seconds.filter(|_| limits.forecast.max_state.is_some()) else { return };
+        let soon = seconds <= limits.soft_within.as_secs_f64();
+        self.conditions.set(Condition::NoSaveSoon, Truth::of(soon));
+        if soon {
+            let max_state = limits.within(limits.forecast.max_state);
+            self.push(max_state.min(Some(Rung::Checkpoint)), Reason::NoSaveSoon);
+        }
+    }
+
     /// Returns whether the trigger would lead further than is allowed now.
     fn trigger(
         &mut self,
@@ -234,7 +260,8 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
     let soft = levels.soft.of(total);
     let hard = levels.hard.map(|hard| hard.of(total));
     let near = soft.saturating_add(limits.hysteresis.of(total)).min(total);
-    let until = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| seconds(headroom.get(), rate));
+    let grows = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
+    let until = |rate: Option<f64>| grows(rate).map(|rate| seconds(headroom.get(), rate));
     Some(Level {
         soft: headroom <= soft,
         half: headroom.get() <= soft.get().midpoint(hard.map_or(0, Bytes::get)),
@@ -244,6 +271,7 @@ fn level(limits: &Limits, levels: &Levels, reading: Option<&Aged<Reading>>) -> O
         returning: fast.is_some_and(|rate| rate <= -RETURNING),
         fast: until(fast),
         slow: until(slow),
+        growth: grows(slow),
     })
 }
 

@@ -33,6 +33,8 @@ pub enum Reason {
     Near(Resource),
     /// Exhaustion is predicted.
     Forecast,
+    /// It is predicted that a checkpoint can no longer be saved soon.
+    NoSaveSoon,
     /// A leak is confirmed.
     Leak,
     /// An alert that names this policy fires.
@@ -94,6 +96,9 @@ impl Reason {
             Self::Level(_) => ("soft_level", "the soft level of {} memory is crossed"),
             Self::Near(_) => ("near_soft_level", "{} memory is near its soft level"),
             Self::Forecast => ("forecast", "exhaustion is predicted"),
+            Self::NoSaveSoon => {
+                ("no_save_soon", "it is predicted that a checkpoint can no longer be saved soon")
+            }
             Self::Leak => ("leak", "a leak is confirmed"),
             Self::Alert => ("alert", "an alert fires"),
             Self::RunRequest => ("run_request", "another node of the run asks for a checkpoint"),

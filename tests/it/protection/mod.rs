@@ -21,6 +21,7 @@ mod restart;
 mod rights;
 pub(crate) mod room;
 mod runs;
+mod saves;
 mod sensors;
 mod shared;
 mod unkillable;

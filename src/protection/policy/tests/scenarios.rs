@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::world::{Job, play};
-use super::{limits, secs};
+use super::{GIB, limits, secs};
 use crate::protection::policy::{Limits, Mode, Rung, Trigger};
 
 /// In the unit of the played rates.
@@ -74,6 +74,23 @@ fn a_job_that_no_longer_grows_is_asked_and_not_ended() {
             at 3718.5 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
+}
+
+#[test]
+fn a_job_whose_save_takes_memory_is_asked_while_it_fits() {
+    // From 6 GiB left; the soft level is 2 GiB, the hard level 0.5 GiB, and a save is requested a minute before it no longer fits.
+    let rates: [(f64, fn(f64) -> f64); 3] =
+        [(2.0, |_| 2.0 * MIB), (10.0, |_| 10.0 * MIB), (40.0, |_| 40.0 * MIB)];
+    for save in [1, 3, 4] {
+        for (rate, takes) in rates {
+            let moves = play(limits(), &Job { takes, save: Some(save * GIB), ..Job::default() }, 3600);
+            let asked = moves.lines().find(|line| line.ends_with("asked to save")).unwrap();
+            let left: f64 = asked.split_whitespace().nth(3).unwrap().parse().unwrap();
+            let save = f64::from(u32::try_from(save).unwrap());
+            let minute = f64::max(save + 0.5 + 61.0 * rate / 1024.0, 2.0);
+            assert!((save + 0.5..=minute).contains(&left), "{save} GiB, {rate} MiB/s: {moves}");
+        }
+    }
 }
 
 #[test]
@@ -484,9 +501,9 @@ fn a_process_that_may_not_be_killed_is_reported() {
 
 #[test]
 fn no_checkpoint_is_requested_where_its_save_would_exhaust_the_memory() {
-    // It takes 1.4 GiB, which are there above the hard level again when the job has freed some.
+    // Nothing predicted the growth. A save takes 1.4 GiB, which are there above the hard level again when the job has freed some.
     let takes = |time: f64| match time {
-        t if t < 85.0 => 50.0 * MIB,
+        t if (81.0..83.0).contains(&t) => 2_116.0 * MIB,
         t if (100.0..110.0).contains(&t) => -8.0 * MIB,
         _ => 0.0,
     };
@@ -496,10 +513,10 @@ fn no_checkpoint_is_requested_where_its_save_would_exhaust_the_memory() {
         &Job { takes, save, ..Job::default() },
         130,
         expect![[r#"
-            at  71.6 s  2.50 GiB left: ok → warn: cgroup memory is near its soft level
-            at  83.9 s  1.90 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  84.0 s  1.89 GiB left: soft → soft: saving a checkpoint needs more memory than is left
-            at 106.4 s  1.90 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  81.6 s  4.55 GiB left: ok → warn: it is predicted that a checkpoint can no longer be saved soon
+            at  83.6 s  1.87 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  83.7 s  1.87 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+            at 104.2 s  1.90 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
         "#]],
     );
 }
