@@ -20,6 +20,7 @@ mod doctor;
 mod ends;
 mod example;
 mod failures;
+mod fit_gpu;
 mod forecast;
 mod gpu;
 mod gpu_run;

@@ -35,7 +35,12 @@ pub(super) fn put(
     put_phases(rank, &labels, out);
     for (ordinal, device) in &rank.devices {
         let gpu = identity.gpu(hello, *ordinal).cloned().unwrap_or_default();
-        put_device(device, &[labels[0].clone(), labels[1].clone(), (*ordinal).into(), gpu], out);
+        let free = free(device, identity, *ordinal).map(Bytes::get);
+        put_device(
+            &DeviceMemory { free, ..*device },
+            &[labels[0].clone(), labels[1].clone(), (*ordinal).into(), gpu],
+            out,
+        );
     }
     out.put_some(&m::PINNED, &labels, rank.pinned.map(Bytes::new));
     if let Some(params) = &rank.params {
@@ -69,6 +74,12 @@ pub(super) fn put_unconnected(rank: &EnvironmentRank, identity: &RankIdentity, o
     out.put(&m::INFO, &labels, Flag(true));
 }
 
+/// The free memory of a device, as the rank or the driver reports it.
+fn free(device: &DeviceMemory, identity: &RankIdentity, ordinal: u16) -> Option<Bytes> {
+    let known = identity.free.iter().find(|(other, _)| *other == ordinal).map(|(_, free)| *free);
+    device.free.map(Bytes::new).or(known)
+}
+
 /// Passes the rank's allocator statistics to the analyzers; without a process if it has ended.
 pub(super) fn report_allocators(
     rank: &Rank,
@@ -77,13 +88,13 @@ pub(super) fn report_allocators(
     at: Timestamp,
     out: &mut Batch,
 ) {
-    let allocators = rank.devices.values().filter_map(|device| {
+    let allocators = rank.devices.iter().filter_map(|(ordinal, device)| {
         Some(Allocator {
             process,
             workload: identity.key.clone(),
             allocated: Bytes::new(device.allocated?),
             reserved: device.reserved.map(Bytes::new),
-            free: device.free.map(Bytes::new),
+            free: free(device, identity, *ordinal),
             age: rank.last_message.map(|last_message| at.since(last_message)),
         })
     });

@@ -84,7 +84,7 @@ crate::metrics! {
     pub RETRIES: Counter<Count> = "memwarden_training_allocator_retries_total" {workload, rank, device, gpu}.counting("{retry}").budget(SEVERAL);
     /// Out-of-memory errors of the rank's allocator, as counted by the allocator.
     pub ALLOCATOR_OOMS: Counter<Count> = "memwarden_training_allocator_ooms_total" {workload, rank, device, gpu}.counting("{failure}").budget(SEVERAL);
-    /// Free memory of the device, as reported by the rank.
+    /// Free memory of the device, as reported by the rank, or as the driver reports it to the daemon.
     pub DEVICE_FREE: Gauge<Bytes> = "memwarden_training_device_free_bytes" {workload, rank, device, gpu}.budget(SEVERAL);
     /// Total memory of the device, as reported by the rank.
     pub DEVICE_TOTAL: Gauge<Bytes> = "memwarden_training_device_total_bytes" {workload, rank, device, gpu}.budget(SEVERAL);

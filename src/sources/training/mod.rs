@@ -11,6 +11,7 @@ pub mod client;
 mod commands;
 mod compute;
 pub mod counts;
+mod device_free;
 mod energy;
 mod expose;
 pub mod lines;
@@ -40,6 +41,7 @@ use serde_json::value::to_raw_value;
 
 use client::{Client, ClientState, Shared};
 use commands::Commands;
+use device_free::DeviceFree;
 use energy::{Effort, Energy};
 use listener::Hold;
 use rank::Rank;
@@ -95,6 +97,7 @@ struct Training {
     ring: Ring,
     /// Identity of each connection when it was last seen, and how many of its OOMs are counted.
     known: HashMap<u64, (RankIdentity, u64)>,
+    device_free: DeviceFree,
     energy: Energy,
     commands: Commands,
     /// OOM errors of each workload.
@@ -128,6 +131,7 @@ impl Training {
             thread: None,
             ring,
             known: HashMap::new(),
+            device_free: DeviceFree::default(),
             energy: Energy::default(),
             ooms: Table::new(MOST_REMEMBERED),
         }
@@ -272,7 +276,7 @@ impl Training {
 
     /// Puts the values that a connected client has reported.
     fn show(
-        &self,
+        &mut self,
         client: &Client,
         identity: &RankIdentity,
         at: Timestamp,
@@ -282,6 +286,8 @@ impl Training {
     ) {
         let rank = lock(&client.rank);
         let Some(hello) = &rank.hello else { return };
+        let free = self.device_free.read(client.number, client.pid, (&rank, hello, identity), &out.facts);
+        let identity = &RankIdentity { free, ..identity.clone() };
         expose::put(&rank, hello, identity, client.pid, at, out);
         expose::report_allocators(&rank, identity, client.key, at, out);
         let memory_age = |device: u16| rank.memory_at.get(&device).map(|reported| at.since(*reported));
@@ -327,6 +333,7 @@ impl Source for Training {
         }
         let past = self.commands.turn(&current, &left, &out.facts, at);
         let mut cut = BTreeMap::<u32, u64>::new();
+        self.device_free.begin();
         // If a metric exceeds its maximum number of series, the first ranks of each user are kept.
         for place in fair::turns(current.iter().map(|(client, _)| client.payer)) {
             let (client, identity) = &current[place];

@@ -7,6 +7,7 @@ use crate::formats::messages::Hello;
 use crate::model::facts::{EnvironmentRank, Facts};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
+use crate::model::units::Bytes;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RankIdentity {
@@ -17,6 +18,8 @@ pub(super) struct RankIdentity {
     pub(super) rank: Label,
     /// Index and UUID of each GPU on which the driver lists the process.
     pub(super) gpus: Vec<(Label, Label)>,
+    /// Free memory of devices that the process does not report, by its ordinal.
+    pub(super) free: Vec<(u16, Bytes)>,
     /// The run that it is a part of; empty where it is not known.
     pub(super) run: Label,
 }
@@ -120,7 +123,7 @@ impl RankIdentities {
             (_, Some(reported)) => reported,
             (known, None) => known.unwrap_or_default().name,
         };
-        Some(RankIdentity { workload, key, rank, gpus, run })
+        Some(RankIdentity { workload, key, rank, gpus, free: Vec::new(), run })
     }
 
     fn meet_world(&mut self, workload: &Label, world: Option<u64>) {
@@ -146,6 +149,7 @@ impl RankIdentities {
         self.meet_world(&workload, rank.world.map(u64::from));
         let key = rank.workload.key.clone();
         let run = facts.names_of(&key).map(|names| names.run.name.clone()).unwrap_or_default();
-        Some(RankIdentity { workload, key: Some(key), rank: label, gpus: gpus(rank.process, facts), run })
+        let gpus = gpus(rank.process, facts);
+        Some(RankIdentity { workload, key: Some(key), rank: label, gpus, free: Vec::new(), run })
     }
 }
