@@ -1,5 +1,5 @@
 //! Formats that the daemon reads itself: messages of the job socket, log lines, environments of ranks, and the answer of
-//! the process that reads an allocator snapshot.
+//! the process that reads an allocator snapshot, and the call of systemd-oomd.
 //!
 //! Bytes and times are arguments. Nothing here reads a clock, a file or a socket.
 
@@ -8,3 +8,4 @@ pub mod messages;
 pub mod rank_environment;
 pub mod snapshot_digest;
 pub mod stamp;
+pub mod varlink;

@@ -49,6 +49,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "protection/guard",
         &[
             "model",
+            "formats",
             "config",
             "events",
             "host",
