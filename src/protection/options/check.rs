@@ -23,8 +23,8 @@ pub fn check(settings: &Settings) -> Vec<(String, String)> {
     if let Err((key, what)) = peers {
         wrong.push((format!("peers.{key}"), what));
     }
-    if section.prekill_socket.as_ref().is_some_and(|path| !path.is_absolute()) {
-        wrong.push(("prekill_socket".to_owned(), "is not an absolute path".to_owned()));
+    if let Some(path) = section.prekill_socket.as_ref().filter(|path| !path.is_absolute()) {
+        wrong.push(("prekill_socket".to_owned(), format!("`{}` is not an absolute path", path.display())));
     }
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     if section.targets.len() > MOST_TARGETS {
