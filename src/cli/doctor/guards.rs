@@ -66,7 +66,9 @@ impl<'a> Guards<'a> {
         let mut found: BTreeMap<&str, &ProcessRow> = BTreeMap::new();
         for row in rows {
             let cgroup = row.naming_cgroup.as_deref().or(row.cgroup.as_ref().map(|path| path.as_str()));
-            let unit = cgroup.and_then(|path| path.strip_prefix("/")?.strip_prefix("system.slice/")?.strip_suffix(".service"));
+            let unit = cgroup.and_then(|path| {
+                path.strip_prefix("/")?.strip_prefix("system.slice/")?.strip_suffix(".service")
+            });
             if let Some(unit) = unit {
                 let first = found.entry(unit).or_insert(row);
                 if row.key.start < first.key.start {
