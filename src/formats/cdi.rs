@@ -76,10 +76,12 @@ pub fn parse(text: &str) -> Option<Cdi> {
 
 /// The keys that lead to the value that begins now, with `[]` for an entry of a sequence.
 fn path(open: &[Open]) -> Vec<&str> {
-    let name = |open| match open {
-        &Open::Mapping(ref key) => key.as_deref().unwrap_or_default(),
-        Open::Sequence => "[]",
-    };
+    fn name(open: &Open) -> &str {
+        match open {
+            Open::Mapping(key) => key.as_deref().unwrap_or_default(),
+            Open::Sequence => "[]",
+        }
+    }
     open.iter().map(name).collect()
 }
 

@@ -215,8 +215,8 @@ fn earlyoom(arguments: &[String], total: Option<Bytes>) -> Option<Amount> {
 
 /// `soft_threshold_min_mem` of nohang's configuration, a percentage or MiB (`5 %`, `256 M`).
 fn nohang(text: &str) -> Option<Amount> {
-    let value = text.lines().filter_map(|line| line.split_once('='));
-    let (_, value) = value.filter(|(key, _)| key.trim() == "soft_threshold_min_mem").last()?;
+    let mut values = text.lines().filter_map(|line| line.split_once('='));
+    let (_, value) = values.rfind(|(key, _)| key.trim() == "soft_threshold_min_mem")?;
     let number = |unit: char| {
         value.trim().strip_suffix(unit)?.trim().parse().ok().filter(|number: &f64| *number >= 0.0)
     };
