@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::analyzers::replay;
 use crate::cluster;
 use crate::files::{older_logs, parameters, pickle, run_records, snapshot};
-use crate::formats::{log_lines, messages, rank_environment};
+use crate::formats::{cdi, log_lines, messages, rank_environment, varlink};
 use crate::host::cgroup::Version;
 use crate::host::{cgroup_path, process};
 use crate::otlp;
@@ -296,6 +296,18 @@ targets! {
     /// What a job pushes over OTLP, before it is unzipped, weighed, decoded and taken in, twice.
     otlp_metrics(bytes) {
         sources::otlp::fuzz_push(bytes);
+    }
+    /// A CDI file.
+    cdi(bytes) {
+        text(bytes, |text| {
+            let _ = cdi::parse(text);
+        });
+    }
+    /// The call of systemd-oomd.
+    varlink(bytes) {
+        if let Ok(cgroup) = varlink::prekill(bytes) {
+            assert!(cgroup.starts_with('/'));
+        }
     }
     /// What a collector answers to a push.
     otlp_answer(bytes) {

@@ -367,6 +367,7 @@ fn roster(run: &Live<'_>, assumed: Assumed) -> Roster {
         largest: Arc::new([run.key]),
         group: None,
         resident: Bytes::of(run.used.unwrap_or(0.0)),
+        groups: Vec::new(),
     }
 }
 

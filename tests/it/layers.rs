@@ -49,6 +49,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "protection/guard",
         &[
             "model",
+            "formats",
             "config",
             "events",
             "host",
@@ -221,7 +222,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
         &[
             "protection/record/mod.rs",
             "app/sampler.rs",
-            "cli/doctor.rs",
+            "cli/doctor/mod.rs",
             "cli/report/options.rs",
             "host/capability.rs",
             "host/exit_events.rs",
@@ -257,6 +258,7 @@ const MAY_OPEN: &[(&str, &[&str])] = &[
     (
         "the administrator's configuration, certificates, tokens and hooks",
         &[
+            "cli/doctor/guards.rs",
             "config/read.rs",
             "serve/http/web_config/watched.rs",
             "protection/enforce/hooks/check.rs",

@@ -1,6 +1,7 @@
 //! One round of the guard: take input, read levels, decide, act. A round never blocks, and allocates only for the JSON that
-//! hooks and webhooks receive, and for requests between the nodes of a run.
+//! hooks and webhooks receive, for requests between the nodes of a run, and for the notifications of systemd-oomd.
 
+mod before_kill;
 mod carry_out;
 mod follow_up;
 mod order;
@@ -9,6 +10,7 @@ mod run_scope;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::before_kill::AwaitedSaves;
 use self::carry_out::Handed;
 use self::follow_up::record_step;
 use self::order::LastKills;
@@ -65,6 +67,8 @@ pub struct GuardLoop {
     executors: Executors,
     checkpoints: Arc<Checkpoints>,
     run_requests: Arc<RunRequests>,
+    /// The notifications of systemd-oomd that are not answered yet.
+    awaited_saves: Vec<AwaitedSaves>,
     plan: Plan,
     /// The steps that other threads carry out.
     handed: Vec<Handed>,
@@ -100,6 +104,7 @@ impl GuardLoop {
             executors,
             checkpoints,
             run_requests: Arc::default(),
+            awaited_saves: Vec::new(),
             plan: Plan::with_room(room),
             handed: Vec::with_capacity(SLOTS),
             last_kills: LastKills::new(),
@@ -130,6 +135,7 @@ impl GuardLoop {
         self.collect(clock);
         self.read_host(clock());
         self.answer_run_requests(clock);
+        self.answer_prekills(clock);
         let mut pause = LONGEST_INTERVAL;
         for slot in self.hard_levels_first(clock) {
             if self.slots[slot].is_some() {

@@ -18,6 +18,8 @@ mod job_state;
 pub mod journal;
 mod mailbox;
 mod notification;
+mod prekill;
+mod prekill_socket;
 pub mod run_receiver;
 pub mod run_requests;
 pub mod supervisor;
@@ -114,6 +116,7 @@ impl Reporter for GuardState {
         for (counts, metric) in [
             (&*self.run_requests.sent, &metrics::RUN_REQUESTS_SENT),
             (&self.run_requests.received, &metrics::RUN_REQUESTS_RECEIVED),
+            (&self.run_requests.prekills.outcomes, &metrics::PREKILLS),
         ] {
             for (outcome, count) in counts.all() {
                 out.put(metric, &[outcome.label().into()], Count(count));

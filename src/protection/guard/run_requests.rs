@@ -13,6 +13,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use super::input::GuardInput;
+use super::prekill::Prekills;
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
@@ -70,6 +71,8 @@ pub struct RunRequests {
     pub sent: Arc<RunCounts>,
     /// Counts of requests of other nodes.
     pub received: RunCounts,
+    /// The notifications of systemd-oomd, which reach the guard in the same way.
+    pub prekills: Prekills,
 }
 
 impl RunRequests {
@@ -103,6 +106,7 @@ impl RunRequests {
             })
         });
         lock(&self.state).jobs = jobs.collect();
+        self.prekills.jobs_are(input);
     }
 
     /// Removes all jobs: there is no guard.
@@ -110,6 +114,20 @@ impl RunRequests {
         lock(&self.state).jobs.clear();
         lock(&self.pending).clear();
         *lock(&self.guard) = None;
+        self.prekills.no_guard();
+    }
+
+    /// Passes a cgroup that is about to be killed to the guard, as [`Prekills::notify`].
+    pub(super) fn notify_prekill(&self, cgroup: String) -> Option<Receiver<()>> {
+        let answer = self.prekills.notify(cgroup)?;
+        self.wake();
+        Some(answer)
+    }
+
+    fn wake(&self) {
+        if let Some(guard) = &*lock(&self.guard) {
+            guard.unpark();
+        }
     }
 
     /// Checks a request of an authenticated sender, and passes it to the guard, which sends the outcome.
@@ -141,9 +159,7 @@ impl RunRequests {
             let jobs = self.admit(run, &request, now)?;
             pending.push(Pending { request: Arc::new(request), jobs, reply });
         }
-        if let Some(guard) = &*lock(&self.guard) {
-            guard.unpark();
-        }
+        self.wake();
         Ok(answer)
     }
 

@@ -1,10 +1,12 @@
 //! Starts, restarts and reloads the guard, and keeps a new configuration until an incident is over.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::alert_receiver::AlertReceiver;
 use super::alerts::Alerts;
+use super::prekill_socket::PrekillSocket;
 use super::run_receiver::RunReceiver;
 use super::run_requests::RunRequests;
 use super::{Feed, Guard};
@@ -64,6 +66,7 @@ pub struct GuardSupervisor {
     /// Received requests are remembered over a reload.
     run_requests: Arc<RunRequests>,
     run_receiver: Arc<RunReceiver>,
+    prekill_socket: Option<PrekillSocket>,
     checkpoints: Arc<Checkpoints>,
 }
 
@@ -88,6 +91,7 @@ impl GuardSupervisor {
             alerts,
             run_receiver: Arc::new(RunReceiver::new(Arc::clone(&run_requests))),
             run_requests,
+            prekill_socket: None,
             checkpoints,
         }
     }
@@ -170,6 +174,21 @@ impl GuardSupervisor {
         let shared = self.guard.as_ref().map(|guard| Arc::clone(guard.shared()));
         self.run_receiver.configure(wanted.0.peer_token.clone(), wanted.0.peer_certificates);
         self.alert_receiver.hand_over(shared, wanted.0.alert_token.clone());
+        self.open_prekill_socket(wanted.0.prekill_socket.as_deref(), &wanted.1.passwd);
         self.running = Some(wanted);
+    }
+
+    fn open_prekill_socket(&mut self, wanted: Option<&Path>, passwd: &Path) {
+        if self.prekill_socket.as_ref().map(PrekillSocket::path) == wanted {
+            return;
+        }
+        self.prekill_socket = None;
+        let opened = wanted.map(|path| PrekillSocket::listen(path, Arc::clone(&self.run_requests), passwd));
+        match opened.transpose() {
+            Ok(socket) => self.prekill_socket = socket,
+            Err(error) => {
+                tracing::error!(%error, "Cannot open the socket protection.prekill_socket; systemd-oomd kills without waiting for checkpoints.");
+            }
+        }
     }
 }

@@ -23,6 +23,9 @@ pub fn check(settings: &Settings) -> Vec<(String, String)> {
     if let Err((key, what)) = peers {
         wrong.push((format!("peers.{key}"), what));
     }
+    if let Some(path) = section.prekill_socket.as_ref().filter(|path| !path.is_absolute()) {
+        wrong.push(("prekill_socket".to_owned(), format!("`{}` is not an absolute path", path.display())));
+    }
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     if section.targets.len() > MOST_TARGETS {
         wrong.push(("targets".to_owned(), format!("has more than {MOST_TARGETS} entries")));

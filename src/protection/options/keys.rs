@@ -42,6 +42,10 @@ crate::options! {
         /// Daemons of the other nodes of a run, which are asked for a checkpoint too where a target has the scope `run`,
         /// and whose requests are accepted. Without a token or accepted certificates, every request is refused.
         peers: Peers;
+        /// Socket that systemd-oomd of systemd 260 or later calls before it kills a cgroup, such as
+        /// `/run/systemd/oomd.prekill.hook/memwarden`: a checkpoint of the targets in the cgroup is requested, and the
+        /// kill waits for it for at most PrekillHookTimeoutSec= of oomd.conf. Empty opens none.
+        prekill_socket: Option<PathBuf>;
         /// Targets: the workloads or cgroups that are protected. When the host runs short of memory, targets are acted
         /// on in this order.
         targets: Vec<Target>;

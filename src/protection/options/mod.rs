@@ -53,6 +53,8 @@ pub struct Protection {
     pub peer_certificates: bool,
     /// The authorities that certify the `https://` services of webhooks; without it the distribution's.
     pub webhook_certificate: Option<PathBuf>,
+    /// The socket that systemd-oomd calls before it kills; absent for none.
+    pub prekill_socket: Option<PathBuf>,
     /// Whether the targets are what this process has started. Otherwise its descendants are its helpers, which are never
     /// signalled.
     pub of_command: bool,
@@ -71,6 +73,7 @@ impl Default for Protection {
             peer_token: None,
             peer_certificates: false,
             webhook_certificate: None,
+            prekill_socket: None,
             of_command: false,
             targets: Vec::new(),
         }
@@ -92,6 +95,7 @@ impl Protection {
             peer_certificates: section.peers.accept_client_certificates,
             peers: section.peers.resolve().ok().flatten(),
             webhook_certificate: section.webhook_certificate,
+            prekill_socket: section.prekill_socket,
             of_command: false,
             targets,
         }

@@ -193,6 +193,7 @@ fn a_preset_is_overridden_by_what_is_given() {
 fn a_wrong_preset_names_its_key() {
     check(
         "protection:
+  prekill_socket: hook
   targets:
     - name: a
       workload: train
@@ -202,8 +203,9 @@ fn a_wrong_preset_names_its_key() {
         touch: relative
 ",
         expect![[r#"
-            f:7: protection.targets[0].checkpoint.preset: expected one of none, megatron, megatron-bridge, automodel, orbax, nemo2, lightning, huggingface, memwarden, found `megaton`
-            f:8: protection.targets[0].checkpoint.touch: `relative` is not an absolute path"#]],
+            f:2: protection.prekill_socket: `hook` is not an absolute path
+            f:8: protection.targets[0].checkpoint.preset: expected one of none, megatron, megatron-bridge, automodel, orbax, nemo2, lightning, huggingface, memwarden, found `megaton`
+            f:9: protection.targets[0].checkpoint.touch: `relative` is not an absolute path"#]],
     );
     check(
         "protection:

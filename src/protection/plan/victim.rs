@@ -51,6 +51,8 @@ pub struct Roster {
     pub group: Option<Group>,
     /// The resident memory of the victims.
     pub resident: Bytes,
+    /// The cgroups of all processes, sorted.
+    pub groups: Vec<Label>,
 }
 
 /// Maximum number of processes of one target that are signalled one by one; a kill reaches all.
@@ -70,7 +72,13 @@ impl Roster {
         let end = by_depth.iter().rev().map(key).collect();
         let mut largest = chosen.clone();
         largest.sort_by_key(|place| (std::cmp::Reverse(processes[*place].resident), processes[*place].key));
+        let mut groups: Vec<&Label> = processes.iter().filter_map(|process| process.group.as_ref()).collect();
+        // Neighbors are mostly in one cgroup, which keeps what is sorted short.
+        groups.dedup();
+        groups.sort_unstable();
+        groups.dedup();
         Self {
+            groups: groups.into_iter().cloned().collect(),
             ask: family.asked(),
             end,
             largest: largest.iter().map(key).collect(),

@@ -7,7 +7,7 @@ use super::escalation::Escalation;
 use super::gate::Gate;
 use super::observed::Observed;
 use super::rate::Rate;
-use super::transition::{Mode, Transition};
+use super::transition::{Mode, Reason, Transition};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::types::rung::{Rung, State};
@@ -109,8 +109,14 @@ impl Board {
     }
 
     /// Makes the transition to CHECKPOINT that another node of the run asks for, as [`Escalation::request`].
-    pub fn request(&mut self, slot: usize, now: Timestamp, observed: &Observed) -> Option<Transition> {
-        self.slots.get_mut(slot)?.as_mut()?.escalation.request(now, observed)
+    pub fn request(
+        &mut self,
+        slot: usize,
+        now: Timestamp,
+        observed: &Observed,
+        reason: Reason,
+    ) -> Option<Transition> {
+        self.slots.get_mut(slot)?.as_mut()?.escalation.request(now, observed, reason)
     }
 
     /// Applies that GPUs use the memory of the host, as [`Escalation::use_pool`].

@@ -33,7 +33,7 @@ struct Incident {
     asked: bool,
     /// When SIGTERM was due.
     term_from: Option<Timestamp>,
-    /// Whether another node of the run asked for the checkpoint.
+    /// Whether another node of the run, or systemd-oomd, asked for the checkpoint.
     requested: bool,
     /// Whether it counts against the rate limits.
     counted: bool,

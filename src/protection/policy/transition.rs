@@ -41,6 +41,8 @@ pub enum Reason {
     Alert,
     /// Another node of the run asks for a checkpoint.
     RunRequest,
+    /// systemd-oomd is about to kill the cgroup.
+    Prekill,
     /// The waiting time of the hook is over.
     HookWait,
     /// The time to exhaustion is below `kill_margin`.
@@ -102,6 +104,7 @@ impl Reason {
             Self::Leak => ("leak", "a leak is confirmed"),
             Self::Alert => ("alert", "an alert fires"),
             Self::RunRequest => ("run_request", "another node of the run asks for a checkpoint"),
+            Self::Prekill => ("prekill", "systemd-oomd is about to kill the cgroup"),
             Self::HookWait => ("hook_wait_over", "the waiting time of the hook is over"),
             Self::NoTimeLeft => ("no_time_left", "time to exhaustion is below kill_margin"),
             Self::SaveTooLarge => ("save_too_large", "saving a checkpoint needs more memory than is left"),

@@ -15,9 +15,11 @@ pub(super) fn summary(incident: &Incident) -> String {
     }
     let target = &incident.target;
     let requested = incident.moves.iter().find(|step| step.to == State::At(Rung::Checkpoint).label());
-    let cause = match requested.is_some_and(|step| because(step, Reason::RunRequest)) {
-        true => format!("Another node of its run asked for a checkpoint of {target}"),
-        false => format!("Memory of {target} ran low"),
+    let by = |reason| requested.is_some_and(|step| because(step, reason));
+    let cause = match (by(Reason::RunRequest), by(Reason::Prekill)) {
+        (true, _) => format!("Another node of its run asked for a checkpoint of {target}"),
+        (_, true) => format!("systemd-oomd was about to kill {target}"),
+        (false, false) => format!("Memory of {target} ran low"),
     };
     match (enforced, output.is_empty()) {
         (_, true) => format!("{cause}; no signal is recorded."),
@@ -103,7 +105,8 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
     if because(step, Reason::Gone) && !verified {
         return &["ended"];
     }
-    let requested = incident.moves.iter().any(|step| because(step, Reason::RunRequest));
+    let requests = [Reason::RunRequest, Reason::Prekill];
+    let requested = incident.moves.iter().any(|step| requests.iter().any(|reason| because(step, *reason)));
     if requested && goes(step, State::Cooldown) && because(step, Reason::Saved) {
         return &["saved its checkpoint"];
     }

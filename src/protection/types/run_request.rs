@@ -59,7 +59,7 @@ named! {
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum RunOutcome {
-        /// At least one process received the signal.
+        /// At least one process received the signal, or signals are still being sent.
         Asked = "asked",
         /// Mode `observe`, or a dry run: a process would have received the signal.
         WouldAsk = "would_ask",

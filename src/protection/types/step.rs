@@ -124,6 +124,11 @@ pub enum Work {
         /// The request.
         request: Arc<RunRequest>,
     },
+    /// Record the cgroup that systemd-oomd was about to kill, which caused the incident.
+    PrekillNotified {
+        /// The path of the cgroup.
+        cgroup: Arc<str>,
+    },
     /// Wait for the checkpoint acknowledgement.
     Await {
         /// How the job acknowledges.
@@ -214,6 +219,7 @@ impl Work {
             Self::Touch { .. } => "touch",
             Self::AskRun { .. } => "ask_run",
             Self::RunRequested { .. } => "run_requested",
+            Self::PrekillNotified { .. } => "prekill_notified",
             Self::Await { .. } => "await",
             Self::KillGroup { .. } => "kill_group",
             Self::KillTree { .. } => "kill_tree",
@@ -414,6 +420,9 @@ impl fmt::Display for Work {
                     f,
                     "record that {from} asked for a checkpoint of the run: {reason} (incident {incident})"
                 )
+            }
+            Self::PrekillNotified { cgroup } => {
+                write!(f, "record that systemd-oomd was about to kill {cgroup}")
             }
             Self::Await { by, within } => match &**by {
                 Acknowledgement::File(path) => {

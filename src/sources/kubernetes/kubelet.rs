@@ -1,7 +1,7 @@
 //! Queries the kubelet over its pod-resources socket for the devices of the containers of this node.
 //!
 //! The messages are those of pkg/apis/podresources/v1/api.proto of kubernetes/kubelet at 63b3249 (July 2026), without the
-//! fields that are not used here: CPUs, memory, topology, CDI names and shares. The answer has no pod UIDs.
+//! fields that are not used here: CPUs, memory, topology and shares. The answer has no pod UIDs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
 
+use super::cdi::Uuids;
 use super::names;
 use crate::model::label::Label;
 
@@ -65,7 +66,15 @@ struct DynamicResource {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct CdiDevice {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct ClaimResource {
+    #[prost(message, repeated, tag = "1")]
+    cdi_devices: Vec<CdiDevice>,
     #[prost(string, tag = "2")]
     driver_name: String,
     #[prost(string, tag = "3")]
@@ -95,10 +104,14 @@ pub(super) enum KubeletError {
     Answer(&'static str),
 }
 
-/// The GPUs of the containers on this node.
-pub(super) async fn gpus(socket: &Path, patience: Duration) -> Result<BTreeSet<Device>, KubeletError> {
+/// The GPUs of the containers on this node; `uuids` are those of claims.
+pub(super) async fn gpus(
+    socket: &Path,
+    patience: Duration,
+    uuids: &Uuids,
+) -> Result<BTreeSet<Device>, KubeletError> {
     let answer = tokio::time::timeout(patience, list(socket)).await;
-    answer.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer))
+    answer.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer, uuids))
 }
 
 async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
@@ -148,7 +161,7 @@ fn status(headers: &http::HeaderMap) -> Option<String> {
 }
 
 /// The GPUs in an answer; names that Kubernetes does not permit are left out.
-fn devices(answer: &ListPodResourcesResponse) -> BTreeSet<Device> {
+fn devices(answer: &ListPodResourcesResponse, uuids: &Uuids) -> BTreeSet<Device> {
     let mut found = BTreeSet::new();
     for pod in &answer.pod_resources {
         for container in &pod.containers {
@@ -173,10 +186,11 @@ fn devices(answer: &ListPodResourcesResponse) -> BTreeSet<Device> {
                 }
             }
             let claims = container.dynamic_resources.iter().flat_map(|resource| &resource.claim_resources);
-            for ClaimResource { driver_name, pool_name, device_name } in claims {
+            for ClaimResource { cdi_devices, driver_name, pool_name, device_name } in claims {
                 if is_gpu(driver_name) && [driver_name, pool_name, device_name].iter().all(|text| is_id(text))
                 {
-                    add(["", "", driver_name, pool_name, device_name]);
+                    let uuid = cdi_devices.iter().find_map(|cdi| uuids.get(&cdi.name));
+                    add(["", uuid.map_or("", String::as_str), driver_name, pool_name, device_name]);
                 }
             }
         }
@@ -293,7 +307,8 @@ pub(super) mod tests {
         let socket = folder.path().join("kubelet.sock");
         let found = runtime.block_on(async {
             let server = serve(socket.clone(), body, code);
-            let found = gpus(&socket, Duration::from_millis(patience)).await;
+            let uuids = [("k8s.gpu.nvidia.com/claim=x".to_owned(), "GPU-4".to_owned())].into();
+            let found = gpus(&socket, Duration::from_millis(patience), &uuids).await;
             server.abort();
             found
         });
@@ -320,7 +335,7 @@ pub(super) mod tests {
         assert_eq!(
             found,
             [
-                "team,llama-0,train,,,gpu.nvidia.com,node-1,gpu-4",
+                "team,llama-0,train,,GPU-4,gpu.nvidia.com,node-1,gpu-4",
                 "team,llama-0,train,nvidia.com/gpu,GPU-1,,,GPU-1",
                 "team,llama-0,train,nvidia.com/gpu,GPU-2,,,GPU-2::3",
                 "team,llama-0,train,nvidia.com/mig-1g.10gb,MIG-9,,,MIG-9",
@@ -367,7 +382,7 @@ pub(super) mod tests {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
             if let Ok(answer) = ListPodResourcesResponse::decode(&bytes[..]) {
-                let _ = devices(&answer);
+                let _ = devices(&answer, &Uuids::new());
             }
         }
     }

@@ -3,12 +3,13 @@
 //! A separate thread reads the names of the kubelet's log folders and queries the kubelet, so that neither a disk nor the kubelet
 //! delays a sample. The names are display text: what belongs to a pod is decided by its cgroup.
 
+mod cdi;
 mod kubelet;
 pub mod metrics;
 mod names;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -35,6 +36,9 @@ crate::options! {
         /// Folder in which the kubelet makes a link to the log of each container; the names and the ID of the container
         /// are taken from the link's name.
         container_logs: PathBuf = "/var/log/containers";
+        /// Folders with CDI files, by which the UUIDs of the GPUs of resource claims (DRA) are found. Only folders and files of
+        /// root that nobody else can write are read.
+        cdi_folders: Vec<String> = ["/etc/cdi", "/var/run/cdi"];
         /// Time between two requests to the kubelet, and two reads of the folders.
         interval: Duration = 10s in 1s..=1h;
     }
@@ -49,8 +53,9 @@ pub static REGISTRATION: Registration = Registration {
     about: "Names of pods and containers, and the GPUs that the kubelet assigned to them. Unavailable on a node without a kubelet.",
     options: Options::OPTIONS,
     metrics: metrics::METRICS,
-    ..Registration::built_by(|settings, _| {
-        Box::new(Kubernetes { options: Options::read(settings), background: None })
+    ..Registration::built_by(|settings, context| {
+        let proc = context.roots.proc.clone();
+        Box::new(Kubernetes { options: Options::read(settings), proc, background: None })
     })
 };
 
@@ -76,7 +81,7 @@ struct World {
 
 impl World {
     /// Reads everything once. Values that cannot be read are kept.
-    fn turn(&mut self, options: &Options, patience: Duration) {
+    fn turn(&mut self, options: &Options, proc: &Path, patience: Duration) {
         self.troubles.clear();
         self.complete = true;
         match names::read(&options.pod_logs, &options.container_logs) {
@@ -88,9 +93,10 @@ impl World {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(KubeletError::Connect);
-        match runtime
-            .and_then(|runtime| runtime.block_on(kubelet::gpus(&options.pod_resources_socket, patience)))
-        {
+        let uuids = cdi::read(&options.cdi_folders, proc);
+        match runtime.and_then(|runtime| {
+            runtime.block_on(kubelet::gpus(&options.pod_resources_socket, patience, &uuids))
+        }) {
             Ok(gpus) => (self.gpus, self.answered) = (Arc::new(gpus), Some(clock::now())),
             Err(error) => {
                 let kind = match &error {
@@ -110,18 +116,19 @@ impl World {
 
 struct Kubernetes {
     options: Options,
+    proc: PathBuf,
     background: Option<Background<Mutex<World>>>,
 }
 
 impl Kubernetes {
     fn world(&mut self) -> Result<World, SourceError> {
-        let options = self.options.clone();
+        let (options, proc) = (self.options.clone(), self.proc.clone());
         let world = Background::of(&mut self.background, "queries the kubelet", |world, stopped| {
             // Not `host::apart`: a runtime duplicates a descriptor of this process, and no user can mount below these paths.
             thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
                 let mut own = World::default();
                 loop {
-                    own.turn(&options, ANSWER_TIMEOUT);
+                    own.turn(&options, &proc, ANSWER_TIMEOUT);
                     (*lock(&world)).clone_from(&own);
                     if !stopped.pause(options.interval) {
                         return;
@@ -176,7 +183,6 @@ impl Source for Kubernetes {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
 
     use super::*;
 
@@ -187,6 +193,7 @@ mod tests {
             pod_resources_socket: root.join("kubelet.sock"),
             pod_logs: root.join("pods"),
             container_logs: root.join("containers"),
+            cdi_folders: Vec::new(),
             interval: Duration::from_secs(10),
         }
     }
@@ -201,7 +208,7 @@ mod tests {
             kubelet::tests::serve(options.pod_resources_socket.clone(), kubelet::tests::one_gpu(), code);
         drop(entered);
         thread::scope(|scope| {
-            scope.spawn(|| world.turn(options, patience));
+            scope.spawn(|| world.turn(options, Path::new("/nonexistent"), patience));
         });
     }
 
@@ -223,20 +230,20 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let options = options(root.path());
         let mut world = World::default();
-        world.turn(&options, PATIENT);
+        world.turn(&options, Path::new("/nonexistent"), PATIENT);
         let (text, gpus) = status(&world, clock::now());
         assert!(text.starts_with("unavailable: cannot read the names of pods") && gpus == 0, "{text}");
         for folder in [&options.pod_logs, &options.container_logs] {
             fs::create_dir(folder).unwrap();
             fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        world.turn(&options, PATIENT);
+        world.turn(&options, Path::new("/nonexistent"), PATIENT);
         assert!(status(&world, clock::now()).0.starts_with("unavailable: cannot ask the kubelet"));
         with_kubelet(&mut world, &options, Some("0"), PATIENT);
         let answered = world.answered.unwrap();
         assert_eq!(status(&world, answered), ("ok".to_owned(), 1));
         // It restarts: the socket exists without a listener. The last answer is used until it is old.
-        world.turn(&options, PATIENT);
+        world.turn(&options, Path::new("/nonexistent"), PATIENT);
         let (text, gpus) = status(&world, answered);
         assert!(text.starts_with("failed Io: cannot ask the kubelet") && gpus == 1, "{text}");
         let later = Timestamp::from_secs(answered.monotonic().as_secs() + 60);

@@ -35,7 +35,7 @@ pub(super) fn read(pods: &Path, containers: &Path) -> io::Result<PodNames> {
 }
 
 /// The names in a folder of root, or of the user of this process, that no other user can write.
-fn list(path: &Path) -> io::Result<Vec<String>> {
+pub(super) fn list(path: &Path) -> io::Result<Vec<String>> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let folder = Folder::open(path).map_err(at)?;
     let about = folder.entry(".".as_ref()).map_err(at)?;

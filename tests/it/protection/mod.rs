@@ -15,6 +15,7 @@ mod ladder;
 mod modes;
 mod peers;
 mod pod;
+mod prekill;
 mod records;
 mod refused;
 mod restart;

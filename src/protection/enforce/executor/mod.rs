@@ -196,7 +196,7 @@ impl Machine {
                 let reached = self.worker.carry_out(&scope, work, ticket)?;
                 Ok(self.keep(id, work, reached, ticket))
             }
-            Work::RunRequested { .. } => Ok((Outcome::Done, 0)),
+            Work::RunRequested { .. } | Work::PrekillNotified { .. } => Ok((Outcome::Done, 0)),
             Work::Record | Work::Hook { .. } | Work::Webhook { .. } | Work::AskRun { .. } => {
                 if self.worker.mode == Mode::Drill {
                     return Ok((Outcome::WouldHave, 0));

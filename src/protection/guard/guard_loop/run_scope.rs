@@ -57,7 +57,10 @@ impl GuardLoop {
                 }
                 let (one, count) = match request.dry_run {
                     true => self.rehearse_request(slot, clock()),
-                    false => self.apply_request(slot, &request, clock),
+                    false => {
+                        let work = Work::RunRequested { request: Arc::clone(&request) };
+                        self.apply_request(slot, Reason::RunRequest, work, clock)
+                    }
                 };
                 processes += count;
                 // Of several jobs of the run on this node, the one that was asked decides.
@@ -72,11 +75,12 @@ impl GuardLoop {
         }
     }
 
-    /// Requests a checkpoint from the job in a slot, as its own policy allows.
-    fn apply_request(
+    /// Requests a checkpoint from the job in a slot, as its own policy allows; `work` records who asked.
+    pub(super) fn apply_request(
         &mut self,
         slot: usize,
-        request: &Arc<RunRequest>,
+        reason: Reason,
+        work: Work,
         clock: &dyn Fn() -> Timestamp,
     ) -> (RunOutcome, u32) {
         let now = clock();
@@ -84,14 +88,13 @@ impl GuardLoop {
             Ok(observed) => observed,
             Err(outcome) => return (outcome, 0),
         };
-        let Some(transition) = self.board.request(slot, now, &observed) else {
+        let Some(transition) = self.board.request(slot, now, &observed, reason) else {
             return (RunOutcome::Already, 0);
         };
         self.act(slot, &transition, &observed, now, clock);
         let steps = self.plan.steps().iter();
         let signals = steps.filter(|planned| matches!(planned.step.work, Work::Signal { .. }));
         let planned = u32::try_from(signals.count()).unwrap_or(u32::MAX);
-        let work = Work::RunRequested { request: Arc::clone(request) };
         self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
         let Some(job) = &self.slots[slot] else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
@@ -99,7 +102,9 @@ impl GuardLoop {
         let so_far = job.progress.as_ref().map(|progress| progress.requested);
         match (target.limits.mode, so_far.or(job.checkpoint.catching)) {
             (Mode::Enforce, Some(count)) if count > 0 => (RunOutcome::Asked, count),
-            (Mode::Enforce, _) if target.ask.touch.is_some() => (RunOutcome::Asked, 0),
+            (Mode::Enforce, _) if target.ask.touch.is_some() || job.progress.is_some() => {
+                (RunOutcome::Asked, 0)
+            }
             (Mode::Enforce, _) => (RunOutcome::NoHandler, 0),
             _ => (RunOutcome::WouldAsk, planned),
         }

@@ -1,4 +1,4 @@
-//! Checkpoints that another node of the run asks for.
+//! Checkpoints that another node of the run asks for, or that systemd-oomd waits for before a kill.
 
 use super::Escalation;
 use crate::model::checkpoint::CheckpointState;
@@ -10,23 +10,23 @@ use crate::protection::policy::transition::{Reason, Transition};
 use crate::protection::types::rung::{Rung, State};
 
 impl Escalation {
-    /// Makes the transition to CHECKPOINT that another node of the run asks for. Absent where the policy does not allow
+    /// Makes the transition to CHECKPOINT that something else than the own readings asks for. Absent where the policy does not allow
     /// it, or a checkpoint was requested shortly before.
-    pub fn request(&mut self, now: Timestamp, observed: &Observed) -> Option<Transition> {
+    pub fn request(&mut self, now: Timestamp, observed: &Observed, reason: Reason) -> Option<Transition> {
         let quiet = matches!(self.state, State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown);
         let allowed =
             self.limits.max_state >= Some(Rung::Checkpoint) && self.may_ask(now) && self.save_fits();
         if !quiet || !allowed || !observed.fit {
             return None;
         }
-        let transition = self.go(now, observed, State::At(Rung::Checkpoint), Reason::RunRequest);
+        let transition = self.go(now, observed, State::At(Rung::Checkpoint), reason);
         if let Some(incident) = &mut self.incident {
             incident.requested = true;
         }
         Some(transition)
     }
 
-    /// The transition of a checkpoint that another node of the run asked for: its acknowledgement is awaited also where
+    /// The transition of a checkpoint that was asked for by [`Escalation::request`]: its acknowledgement is awaited also where
     /// this node has no shortage, and leads to nothing more then. Absent where the own shortage decides.
     pub(super) fn after_request(
         &self,

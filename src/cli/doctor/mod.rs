@@ -1,17 +1,19 @@
 //! `memwarden doctor`: what of this machine memwarden cannot use, and the command that repairs it.
 
+mod guards;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use self::guards::Guards;
 use super::fetch::{self, Fetcher, LARGEST_NODE};
 use super::output::{Format, Output};
 use super::report::load;
 use crate::app::serve;
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::host::clock;
 use crate::host::sent_signals::SentSignals;
 use crate::model::format;
@@ -97,6 +99,10 @@ impl Examined {
         Self { what: what.to_owned(), health: Health::Ok, found: found.into(), repair: None }
     }
 
+    fn unknown(what: &str, found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Self { health: Health::Unknown, ..Self::missing(what, found, repair) }
+    }
+
     fn missing(what: &str, found: impl Into<String>, repair: impl Into<String>) -> Self {
         let repair = Some(repair.into());
         Self { what: what.to_owned(), health: Health::Warning, found: found.into(), repair }
@@ -116,8 +122,10 @@ impl Args {
         all.extend(frame.sources.iter().map(|report| source(report, &config.paths.proc)));
         all.push(senders(&config.paths.sys));
         all.extend(shared_memory());
-        let has_targets = !serve::protection(&config).targets.is_empty();
-        all.extend(guards(&engine).filter(|_| has_targets));
+        let protection = serve::protection(&config);
+        if !protection.targets.is_empty() {
+            all.extend(Guards::of(&protection, &config.paths.proc, Path::new("/")).examine(engine.facts()));
+        }
         let is_missing = all.iter().any(|examined| examined.health != Health::Ok);
         match self.output.format() {
             Format::Json => self.output.value(&all)?,
@@ -215,28 +223,5 @@ fn shared_memory() -> Option<Examined> {
         let repair =
             "docker run --shm-size=8g or --ipc=host; in a pod: an emptyDir of medium Memory at /dev/shm";
         Examined::missing(WHAT, found, repair)
-    })
-}
-
-/// Other programs that end processes when memory is short.
-fn guards(engine: &Engine) -> impl Iterator<Item = Examined> + '_ {
-    const OTHERS: [(&str, &str); 3] = [
-        ("earlyoom", "lower its thresholds: EARLYOOM_ARGS=\"-m 2 -s 2\" in /etc/default/earlyoom"),
-        (
-            "systemd-oomd",
-            "exempt the units of jobs: ManagedOOMPreference=avoid, or ManagedOOMMemoryPressure=auto",
-        ),
-        ("nohang", "lower hard_threshold_min_mem in /etc/nohang/nohang.conf"),
-    ];
-    let table = engine.facts().processes.iter();
-    table.flat_map(|table| &table.rows).filter_map(|row| {
-        // The kernel cuts names at 15 bytes.
-        let (name, repair) =
-            OTHERS.iter().find(|(name, _)| name.get(..15).unwrap_or(name) == row.comm.as_str())?;
-        let found = format!(
-            "runs (pid {}) and ends processes without a checkpoint by its own thresholds",
-            row.key.pid
-        );
-        Some(Examined::missing(name, found, *repair))
     })
 }
