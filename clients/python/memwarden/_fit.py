@@ -73,6 +73,7 @@ class _Fit:
             self.batches.step_begins(first)
             if first:
                 self.verdicts.wait()
+                self.first_step.begins()
         except Exception as error:
             _hide(error, "fit")
         self.verdicts.abort_if_told()
@@ -192,6 +193,7 @@ class _Fit:
         if batches.steps_seen and batches.dirty:
             batches.dirty = False
             batches.predict()
+        if batches.steps_seen:
             self.first_step.predict_unfrozen()
         self.verdicts.report()
 

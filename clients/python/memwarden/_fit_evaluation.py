@@ -6,10 +6,10 @@ from typing import Dict, Optional, Set, Tuple
 
 from ._base import _size
 from ._fit_first_step import FirstStep
-from ._fit_memory import Memory, Place
+from ._fit_memory import Memory, Place, highest_since
 from ._fit_plan import Plan
 from ._fit_predictions import SAME, Predictions
-from ._process import _allocated_on, _host_memory_since_reset, _host_now, _take_host_peak
+from ._process import _host_memory_since_reset, _host_now, _take_host_peak
 
 
 class Evaluations:
@@ -78,8 +78,9 @@ class Evaluations:
         """The highest memory since the evaluation began, where it rose above what was before."""
         if place is None:
             return _host_memory_since_reset()[1]
-        begun, now = self._begun.get(place), _allocated_on(place)
-        return now[1] if begun is not None and now is not None and now[1] > begun[1] else None
+        begun = self._begun.get(place)
+        least, most = (begun and highest_since(place, begun)) or (0, 1)
+        return least if least == most else None
 
     def end(self) -> None:
         """Ends the current one, if there is one."""

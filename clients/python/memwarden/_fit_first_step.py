@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, List
 
-from ._base import JSON, _size
-from ._fit_memory import Place, held_on, take_highest_on
+from ._base import JSON, _short, _size
+from ._fit_memory import Mark, Place, devices_in_use, held_on, highest_since, mark
 from ._fit_optimizer import Needs, places_of, try_foresee
 from ._fit_predictions import SAME, Predictions
 from ._process import _host_allocated
@@ -20,12 +20,17 @@ STATE_UNUSED, STATE_UNUSED_P90 = 0.5, 0.85
 
 
 class FirstStep:
-    """`places` is where the parameters are; `needs` is what is still to come there."""
+    """`places` is where the model computes, and the host where all parameters are; `needs` is what is still to come.
+
+    The parameters of an optimizer can be on the host while the model computes on devices (offloading).
+    """
 
     def __init__(self, steps: _Steps, predictions: Predictions) -> None:
         self._steps, self._predictions = steps, predictions
         self.optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
-        self._stepped: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        # Those that have made their state, with the number of their groups then.
+        self._stepped: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        self._marks: Dict[Place, Mark] = {}
         self.places: List[Place] = []
         self.needs: Dict[Place, Needs] = {}
         # Parameters that are trained; how often the first step of an optimizer was foreseen.
@@ -50,11 +55,13 @@ class FirstStep:
             return
         foreseen = try_foresee(optimizers, gradients_exist)
         self._trained = self._count_trained()
+        of_parameters = places_of(optimizers)
+        devices = {place for place in of_parameters if place is not None}
         # State that an offloaded optimizer keeps on the host is predicted beside the devices.
-        places = places_of(optimizers)
-        self.places = [place for place in places if place is not None] or places
+        self.places = [*sorted({*devices, *devices_in_use()}), *([] if devices else of_parameters)]
         if foreseen.needs is None:
-            for place in self.places:
+            self.needs = {}
+            for place in sorted(devices) or of_parameters:
                 self._predictions.state("optimizer", place, None, basis=foreseen.why)
             return
         self.needs = dict(foreseen.needs)
@@ -87,26 +94,37 @@ class FirstStep:
 
     def before(self, optimizer: Any) -> bool:
         """Before a step; says whether it is the first one of this optimizer, which is predicted then."""
-        # The state of a wrapper may stay empty for ever.
-        if optimizer in self._stepped or self._tries >= MOST_TRIES:
+        # The state of a wrapper may stay empty for ever. Added parameters are a group of their own.
+        if self._tries >= MOST_TRIES or self._stepped.get(optimizer) == len(optimizer.param_groups):
             return False
         self._tries += 1
+        self._stepped.pop(optimizer, None)
         self.made(optimizer)
         # A step with a closure computes the gradients itself.
         self.predict(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
         return True
 
+    def begins(self) -> None:
+        """Directly before a step that was predicted."""
+        marks = ((place, mark(place)) for place in {*self.places, *self.needs})
+        self._marks = {place: found for place, found in marks if found is not None}
+
     def after(self, optimizer: Any) -> None:
         """After a step that was measured."""
-        first = optimizer not in self._stepped
-        if first and _has_state(optimizer):
-            # A scaler skips a step whose gradients overflow: the state comes with a later one.
-            self._stepped.add(optimizer)
-        for place in self.places if first else ():
-            peak, message = take_highest_on(place), self._predictions.of("optimizer", place)
-            if message and peak is not None and optimizer in self._stepped:
-                self._predictions.resend(dict(message, measured=peak, step=self._steps.last))
+        # A scaler skips a step whose gradients overflow: the state comes with a later one.
+        if optimizer in self._stepped or not _has_state(optimizer):
+            return
+        self._stepped[optimizer] = len(optimizer.param_groups)
+        for place, begun in self._marks.items():
+            found, message = highest_since(place, begun), self._predictions.of("optimizer", place)
+            if message and found is not None:
+                least, most = found
+                basis = message["basis"]
+                if most > (1 + SAME) * least:
+                    basis += "; it took at most %s, the highest before it" % _size(most)
+                self._predictions.resend(dict(message, measured=least, step=self._steps.last, basis=_short(basis)))
                 self.needs.pop(place, None)
+        self._marks = {}
 
 
 def _has_state(optimizer: Any) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Callable, Dict, List, Optional
 
 from ._base import _size
-from ._fit_memory import Place, held_on
+from ._fit_memory import Mark, Place, highest_since, mark
 from ._fit_predictions import Predictions
-from ._process import _allocated_on, _take_host_peak
 
 
 class Saves:
@@ -16,7 +15,7 @@ class Saves:
     def __init__(self, predictions: Predictions) -> None:
         self._predictions = predictions
         # What was held when the current file was begun.
-        self._held: Optional[Dict[Place, int]] = None
+        self._held: Optional[Dict[Place, Mark]] = None
         self._extra: Dict[Place, int] = {}
         self._measured: Dict[Place, int] = {}
 
@@ -27,15 +26,15 @@ class Saves:
 
     def begins(self, places: List[Place]) -> None:
         """A file with tensors is about to be written."""
-        self._held = {place: held for place in places for held in [held_on(place)] if held is not None}
-        _take_host_peak()
+        self._held = {place: held for place in places for held in [mark(place)] if held is not None}
 
     def ends(self) -> None:
         """It is written: what it took above what the process held is what the next save will take."""
         saving, self._held = self._held, None
-        for place, held in (saving or {}).items():
-            peak = _take_host_peak() if place is None else (_allocated_on(place) or (0, 0))[0]
-            if peak is None or (place is not None and peak <= held):
+        for place, begun in (saving or {}).items():
+            # Where the peak of a device did not rise, only what is still held is known.
+            held, peak = begun[0], (highest_since(place, begun) or begun)[0]
+            if place is not None and peak <= held:
                 continue
             self._extra[place] = max(self._extra.get(place, 0), peak - held)
             self._measured[place] = max(peak, self._measured.get(place, 0))

@@ -5,6 +5,8 @@ import types
 GIB = 1 << 30
 initialized = False
 allocated, peak, cached = 6 * GIB, 7 * GIB, 8 * GIB
+# Allocated bytes of the second device.
+elsewhere = 0
 
 
 def initialize():
@@ -42,7 +44,9 @@ def memory_stats(device):
         "num_alloc_retries": 3,
         "num_ooms": 0,
     }
-    return stats if used else dict.fromkeys(stats, 0)
+    if used:
+        return stats
+    return {name: elsewhere if "allocated" in name else 0 for name in stats}
 
 
 def host_memory_stats():
