@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 from ._base import JSON, _short, _size
 from ._fit_memory import Mark, Place, devices_in_use, held_on, highest_since, mark
-from ._fit_optimizer import Needs, places_of, try_foresee
+from ._fit_optimizer import Needs, held_by, places_of, try_foresee
 from ._fit_predictions import SAME, Predictions
 from ._process import _host_allocated
 from ._steps import _Steps
@@ -42,15 +42,16 @@ class FirstStep:
         return bool(self._stepped)
 
     def made(self, optimizer: Any) -> None:
-        """An optimizer was made; it may be one that only holds another."""
+        """An optimizer was made; it may be one that only holds another, or will."""
         try:
-            self.optimizers.add(optimizer)
+            self.optimizers.update((optimizer, held_by(optimizer)))
         except TypeError:
             pass  # It cannot be referenced weakly.
 
     def predict(self, gradients_exist: bool) -> None:
         """Where the memory is, and what the optimizers will take."""
-        optimizers = [each for each in list(self.optimizers) if each not in self._stepped] or list(self.optimizers)
+        made = list(self.optimizers)
+        optimizers = [each for each in made if held_by(each) not in self._stepped] or made
         if not optimizers:
             return
         foreseen = try_foresee(optimizers, gradients_exist)
@@ -94,6 +95,7 @@ class FirstStep:
 
     def before(self, optimizer: Any) -> bool:
         """Before a step; says whether it is the first one of this optimizer, which is predicted then."""
+        optimizer = held_by(optimizer)
         # The state of a wrapper may stay empty for ever. Added parameters are a group of their own.
         if self._tries >= MOST_TRIES or self._stepped.get(optimizer) == len(optimizer.param_groups):
             return False
@@ -111,6 +113,7 @@ class FirstStep:
 
     def after(self, optimizer: Any) -> None:
         """After a step that was measured."""
+        optimizer = held_by(optimizer)
         # A scaler skips a step whose gradients overflow: the state comes with a later one.
         if optimizer in self._stepped or not _has_state(optimizer):
             return

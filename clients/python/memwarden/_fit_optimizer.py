@@ -86,8 +86,11 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
     counted: Set[int] = set()
     for optimizer in optimizers:
         kind = type(optimizer)
-        if kind.__module__.startswith("torch.distributed"):
-            continue  # It only holds another optimizer, which is one of these.
+        if held_by(optimizer) is not optimizer:
+            # The other one is one of these; the gradients are those of all parameters.
+            for place, size in _gradients(optimizer, gradients_exist, counted):
+                sums[place][0] += size
+            continue
         try:
             found, by_table = _of_one(optimizer, gradients_exist, counted)
         except _Unpredictable as error:
@@ -106,6 +109,12 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
     return Foreseen({place: Needs(*total) for place, total in sums.items()}, exact, ", ".join(sorted(set(words))))
 
 
+def held_by(optimizer: Any) -> Any:
+    """The optimizer that one of torch.distributed only holds: its state is that of this rank (ZeRO); otherwise itself."""
+    is_holder = type(optimizer).__module__.startswith("torch.distributed")
+    return getattr(optimizer, "optim", optimizer) if is_holder else optimizer
+
+
 def places_of(optimizers: List[Any]) -> List[Optional[int]]:
     """Where their parameters are: the ordinals of devices, and None for the host."""
     each = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
@@ -119,12 +128,26 @@ class _Unpredictable(Exception):
     """The message says why."""
 
 
+def _gradients(optimizer: Any, exist: bool, counted: Set[int]) -> Iterator[Tuple[Optional[int], int]]:
+    """Where each gradient that is still to come will be, and its bytes."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not exist and parameter.requires_grad and parameter.grad is None and id(parameter) not in counted:
+                counted.add(id(parameter))
+                local = _local(parameter)
+                yield _place(local), _rounded(local.numel() * local.element_size(), _place(local))
+
+
 def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[Dict[Optional[int], Needs], bool]:
     known: Dict[Any, Tuple[int, int, int]] = {}
     sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
     package, by_table = type(optimizer).__module__.split(".")[0], False
     if type(optimizer).__name__ == "LBFGS":
         raise _Unpredictable("its state grows with its history")
+    if getattr(optimizer, "is_paged", False):
+        raise _Unpredictable("its state is paged between the host and the device")  # Of bitsandbytes.
+    for place, size in _gradients(optimizer, gradients_exist, counted):
+        sums[place][0] += size
     for index, group in enumerate(optimizer.param_groups):
         lists = _makes_lists(optimizer, group)
         together: Dict[Optional[int], int] = collections.defaultdict(int)
@@ -135,12 +158,8 @@ def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[D
             if local.is_sparse or (parameter.grad is not None and _local(parameter.grad).is_sparse):
                 raise _Unpredictable("its gradients are sparse")
             place = _place(local)
-            if parameter.grad is None:
-                if gradients_exist:
-                    continue
-                if id(parameter) not in counted:
-                    counted.add(id(parameter))
-                    sums[place][0] += _rounded(local.numel() * local.element_size(), place)
+            if parameter.grad is None and gradients_exist:
+                continue
             # Absent keys stay absent: the state is a defaultdict.
             own = optimizer.state[parameter] if parameter in optimizer.state else {}
             held = [(str(key), _local(value)) for key, value in own.items() if hasattr(value, "element_size")]
