@@ -137,6 +137,12 @@ class _Fit:
         if not self.off:
             self._evaluations.begins()
 
+    @_guarded()
+    def evaluation_tried(self, count: int, passing: Any) -> None:
+        """After a batch of an evaluation that is tried before training, see `Evaluations.tried`."""
+        if not self.off:
+            self._evaluations.tried(count, passing)
+
     def evaluation_ends(self) -> None:
         if not self.off:
             self._evaluations.end()
@@ -165,10 +171,13 @@ class _Fit:
 
         phases = self.plan.phases(self.first_step.places, held, self._identity)
         for phase, at, peak, p90, exact, size, basis in phases:
-            known = phase == "evaluation" and at in self._evaluations.within
-            if not known and self.predictions.of(phase, at).get("measured") is None:
+            known, before = phase == "evaluation" and at in self._evaluations.within, self.predictions.of(phase, at)
+            # What an evaluation has kept so far is more than nothing.
+            known = known or before.get("measured") is not None or (peak is None and "peak" in before)
+            if not known:
                 more = None if isinstance(at, str) else held(at)
                 self.predictions.state(phase, at, peak, p90=p90, held=more, exact=exact, size=size, basis=basis)
+        self._evaluations.predict(held)
         self._saves.predict(held)
 
     def refresh_plan(self) -> None:

@@ -105,8 +105,7 @@ class Plan:
             count = len(loader)
             if trainer is not None and not training:
                 # Lightning ends an evaluation earlier.
-                limits = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
-                count = min([count, *(int(each) for each in limits)])
+                count = min([count, *(int(each) for each in trainer.num_val_batches)])
             return count, self._given
         except Exception:
             return None  # Of a stream.
@@ -239,7 +238,9 @@ class Plan:
         if now is None:
             return
         if self._lightning:
-            return  # What a validation keeps is known after its first batches.
+            if getattr(trainer, "enable_validation", False):
+                yield Phase("evaluation", place, None, None, False, None, "what it keeps of each batch is not known")
+            return
         args = trainer.args
         strategy = str(getattr(args, "eval_strategy", getattr(args, "evaluation_strategy", "no")))
         if strategy.rsplit(".", 1)[-1].lower() == "no" or getattr(trainer, "eval_dataset", None) is None:

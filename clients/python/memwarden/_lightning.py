@@ -122,6 +122,14 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
         trainer.save_checkpoint(os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step))
 
     @_guarded()
+    def on_validation_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Measures what batches that are tried before training keep."""
+        if trainer.sanity_checking:
+            self.monitor._fit.evaluation_tried(sum(int(each) for each in trainer.num_val_batches), (outputs, batch))
+
+    @_guarded()
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Records the end of a validation."""
         if self._ends:

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from conftest import CLIENT, PATIENCE
@@ -14,6 +16,7 @@ if importlib.util.find_spec("torch") is None:
 
 import torch  # noqa: E402
 from memwarden._fit_optimizer import foresee  # noqa: E402
+from memwarden._fit_plan import is_in_memory  # noqa: E402
 
 MIB = 1 << 20
 # 16 MiB of parameters: an optimizer's state is larger than what code takes that runs the first time.
@@ -348,3 +351,33 @@ def test_a_sharded_save_writes_the_shard_of_each_rank(tmp_path, daemon, kind):
         files = [each.stat().st_size for each in folder.glob("*.distcp")]
         assert len(files) == 2 and all(abs(size - disk[0]["peak"]) <= 0.02 * size for size in files)
         assert [message for message in found if "measured" in message], "the save was measured"
+
+
+def planted(python, framework, kind, folder):
+    """A run of a Trainer in which this phase takes more than all before it."""
+    if importlib.util.find_spec({"hugging_face": "transformers"}.get(framework, framework)) is None:
+        pytest.skip("%s is not installed" % framework)
+    python((CLIENT / "tests/fit/planted.py").read_text(), framework, kind, str(folder), fake=False)
+
+
+def test_an_evaluation_of_lightning_is_predicted_from_the_batches_that_are_tried(daemon, python, tmp_path):
+    planted(python, "lightning", "evaluation", tmp_path)
+    found = predictions(daemon, "evaluation")
+    early = [message for message in found if message["step"] < 12]
+    truth = max(message["measured"] for message in found if "the highest of" in message["basis"])
+    assert early and all("of which 2 were tried" in message["basis"] for message in early), early
+    for message in early[1:]:
+        assert abs(message["peak"] - truth) <= 0.1 * truth and message["peak_p90"] > message["peak"], (message, truth)
+
+
+def test_a_save_of_a_trainer_to_memory_takes_its_files_from_the_host(daemon, python):
+    if not is_in_memory("/dev/shm"):
+        pytest.skip("/dev/shm is not a tmpfs here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        planted(python, "hugging_face", "save", folder)
+        latest = max(Path(folder).glob("checkpoint-*"), key=lambda each: each.stat().st_mtime)
+        size = sum(each.stat().st_size for each in latest.iterdir())
+    before = [message for message in predictions(daemon, "save") if "measured" not in message][-1]
+    shm = predictions(daemon, "save", "shm")[-1]
+    assert abs(shm["peak"] - size) <= 0.02 * size and "free" in shm
+    assert size * 0.98 <= before["peak"] - before["held"] <= size * 1.1 and "in memory" in before["basis"]
