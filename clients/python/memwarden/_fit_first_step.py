@@ -28,12 +28,13 @@ class FirstStep:
     def __init__(self, steps: _Steps, predictions: Predictions) -> None:
         self._steps, self._predictions = steps, predictions
         self.optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
-        # Those that have made their state, with the number of their groups then.
+        # Those that have made their state, with the number of their groups then; -1: parameters were unfrozen since.
         self._stepped: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self._marks: Dict[Place, Mark] = {}
         self.places: List[Place] = []
         self.needs: Dict[Place, Needs] = {}
-        # Parameters that are trained; how often the first step of an optimizer was foreseen.
+        # The most parameters that were trained, since programs with two optimizers freeze those of one for a while; how often the
+        # first step of an optimizer was foreseen.
         self._trained = self._tries = 0
 
     @property
@@ -51,11 +52,11 @@ class FirstStep:
     def predict(self, gradients_exist: bool) -> None:
         """Where the memory is, and what the optimizers will take."""
         made = list(self.optimizers)
-        optimizers = [each for each in made if held_by(each) not in self._stepped] or made
+        optimizers = [each for each in made if self._is_due(held_by(each))] or made
         if not optimizers:
             return
         foreseen = try_foresee(optimizers, gradients_exist)
-        self._trained = self._count_trained()
+        self._trained = max(self._trained, self._count_trained())
         of_parameters = places_of(optimizers)
         devices = {place for place in of_parameters if place is not None}
         # State that an offloaded optimizer keeps on the host is predicted beside the devices.
@@ -89,18 +90,25 @@ class FirstStep:
 
     def predict_unfrozen(self) -> None:
         """Parameters that were added or unfrozen: the next step makes their state."""
-        if self._trained and self._count_trained() != self._trained:
-            self._stepped.clear()
+        if self._trained and self._count_trained() > self._trained:
+            for optimizer in list(self._stepped):
+                self._stepped[optimizer] = -1
             self.predict(False)
+
+    def _is_due(self, optimizer: Any) -> bool:
+        """Whether its next step makes state. Added parameters are a group of their own."""
+        return self._stepped.get(optimizer) != len(optimizer.param_groups)
 
     def before(self, optimizer: Any) -> bool:
         """Before a step; says whether it is the first one of this optimizer, which is predicted then."""
         optimizer = held_by(optimizer)
-        # The state of a wrapper may stay empty for ever. Added parameters are a group of their own.
-        if self._tries >= MOST_TRIES or self._stepped.get(optimizer) == len(optimizer.param_groups):
+        if not self._is_due(optimizer):
             return False
-        self._tries += 1
-        self._stepped.pop(optimizer, None)
+        if optimizer not in self._stepped:
+            # The state of a wrapper may stay empty for ever, and a program may make optimizers in each step.
+            if self._tries >= MOST_TRIES:
+                return False
+            self._tries += 1
         self.made(optimizer)
         # A step with a closure computes the gradients itself.
         self.predict(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
@@ -115,7 +123,7 @@ class FirstStep:
         """After a step that was measured."""
         optimizer = held_by(optimizer)
         # A scaler skips a step whose gradients overflow: the state comes with a later one.
-        if optimizer in self._stepped or not _has_state(optimizer):
+        if not self._is_due(optimizer) or not _has_state(optimizer):
             return
         self._stepped[optimizer] = len(optimizer.param_groups)
         for place, begun in self._marks.items():

@@ -52,6 +52,35 @@ def test_a_run_on_the_host_is_predicted_there_although_there_is_a_gpu(monitor, t
     assert program.fit.first_step.places == [None]
 
 
+class Divided(Program):
+    """A model on two GPUs, whose second part is frozen: each token takes a quarter as much there."""
+
+    def step(self, samples, length):
+        cuda, fit, size = self.torch.cuda, self.fit, samples * length * MIB // 4
+        cuda.elsewhere = GIB
+        forward_ends = fit.forward_ends
+
+        def ends(output):
+            cuda.elsewhere = GIB + size
+            cuda.peak_elsewhere = max(cuda.peak_elsewhere, GIB + 2 * size)
+            forward_ends(output)
+
+        fit.forward_ends = ends
+        super().step(samples, length)
+        fit.forward_ends = forward_ends
+
+
+def test_steps_of_a_model_on_two_devices_are_predicted_on_each(daemon, monitor, torch):
+    program = Divided(torch, monitor)
+    program.fit.plan._longest = (128, "the longest sample of the data")
+    for length in (16, 24, 40, 64):
+        program.step(4, length)
+    for place, truth in ((0, program.static + 512 * MIB * 3 // 2), (1, GIB + 512 * MIB // 2)):
+        found = last(monitor, "step", place)
+        assert abs(found["peak"] - truth) <= 0.02 * truth, (place, found)
+    assert not last(monitor, "optimizer", 1), "nothing is trained there"
+
+
 def step_of(program, allocates, highest):
     """A first step of the optimizer that keeps `allocates` bytes, and whose highest is `highest`."""
     cuda, torch = program.torch.cuda, program.torch
@@ -110,6 +139,28 @@ def test_parameters_that_are_unfrozen_between_steps_that_are_not_measured_are_pr
     assert found["peak"] - found["held"] == 4 * MIB + 8 * MIB
 
 
+def test_parameters_that_are_frozen_for_a_while_are_not_predicted_again(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    assert "measured" in last(monitor, "optimizer", 0)
+    for _ in range(20):
+        for requires_grad in (False, True):
+            program.weight.requires_grad = requires_grad
+            program.fit.refresh()
+            program.fit.before_step(program.optimizer)
+            program.fit.after_step(program.optimizer)
+    assert "measured" in last(monitor, "optimizer", 0)
+
+
+def test_many_groups_are_added_one_after_another(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    for _ in range(20):
+        program.optimizer.param_groups.append({"params": [kept(torch, 4 * MIB, "cuda:0")]})
+        assert program.fit.first_step.before(program.optimizer)
+        program.fit.first_step.after(program.optimizer)
+
+
 def test_a_step_that_makes_no_state_confirms_nothing(daemon, monitor, torch):
     program = Program(torch, monitor)
     program.optimizer.param_groups[0]["betas"] = (0.9, 0.999)
@@ -135,3 +186,32 @@ def test_the_program_resets_the_peak_in_a_phase(monitor, torch):
     torch.cuda.peak = 9 * GIB
     assert highest_since(0, begun) == (2 * GIB, 9 * GIB)
     assert memwarden._process._allocated_on(0)[1] == 9 * GIB, "nothing resets it"
+
+
+@pytest.mark.parametrize("place, size, certainty", [("cuda:0", 4 * MIB, "unknown"), ("cuda:0", 4096, "estimated"), ("cpu", 4 * MIB, "estimated")])
+def test_state_that_is_paged_is_no_memory_of_the_allocator(monitor, torch, place, size, certainty):
+    class PagedAdamW8bit(torch.optim.Optimizer):
+        is_paged = True
+
+    PagedAdamW8bit.__module__ = "bitsandbytes.optim.adamw"
+    torch.cuda.initialize()
+    optimizer = PagedAdamW8bit([torch.Tensor([0.0], (size // 4,), device=place, requires_grad=True)])
+    monitor._fit.made(optimizer)
+    monitor._fit.forward_begins(1, 8)
+    found = last(monitor, "optimizer", 0 if place == "cuda:0" else None)
+    assert found["certainty"] == certainty
+    assert certainty != "unknown" or found["basis"] == "PagedAdamW8bit: its state is paged between the host and the device"
+
+
+def test_optimizers_that_are_made_in_each_step_are_predicted_a_few_times(daemon, monitor, torch, monkeypatch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    tries = []
+    monkeypatch.setattr(program.fit.first_step, "predict", lambda _: tries.append(1))
+    for _ in range(100):
+        inner = torch.optim.AdamW([program.weight])
+        program.fit.made(inner)
+        program.fit.before_step(inner)
+        inner.state[program.weight] = {"exp_avg": program.weight}
+        program.fit.after_step(inner)
+    assert 0 < len(tries) < 10

@@ -5,8 +5,8 @@ import types
 GIB = 1 << 30
 initialized = False
 allocated, peak, cached = 6 * GIB, 7 * GIB, 8 * GIB
-# Allocated bytes of the second device.
-elsewhere = 0
+# Allocated bytes of the second device, and their peak.
+elsewhere = peak_elsewhere = 0
 
 
 def initialize():
@@ -46,7 +46,8 @@ def memory_stats(device):
     }
     if used:
         return stats
-    return {name: elsewhere if "allocated" in name else 0 for name in stats}
+    other = {"allocated_bytes.all.current": elsewhere, "allocated_bytes.all.peak": max(elsewhere, peak_elsewhere)}
+    return {**dict.fromkeys(stats, 0), **other}
 
 
 def host_memory_stats():
