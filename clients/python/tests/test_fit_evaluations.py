@@ -12,7 +12,7 @@ class Trainer:
     default_root_dir, checkpoint_callback = "/", None
 
 
-def tries(program, torch, keeps, passing=(0, 0), buffers=0):
+def tries(program, torch, keeps, passing=(0, 0), buffers=(0, 0)):
     """Two batches of an evaluation with 100, as Lightning tries them before training; outputs of so many MiB live for one only."""
     loader, before = Loader(100), torch.cuda.allocated
     program.trainer = Trainer()
@@ -22,15 +22,18 @@ def tries(program, torch, keeps, passing=(0, 0), buffers=0):
         program.fit.plan.loading(loader)
         program.fit.evaluation_begins()
         torch.cuda.peak = max(torch.cuda.peak, torch.cuda.allocated + 64 * MIB)
-        torch.cuda.allocated += (keeps + passing[batch] + (buffers if batch == 0 else 0)) * MIB
+        torch.cuda.allocated += (keeps + passing[batch] + buffers[batch]) * MIB
         output = torch.Tensor([0.0], (passing[batch] * MIB // 4,), device="cuda:0")
         callback.on_validation_batch_end(program.trainer, None, {"logits": output}, None, batch)
         torch.cuda.allocated -= passing[batch] * MIB
-    torch.cuda.allocated = before + buffers * MIB
-    program.static += buffers * MIB
+    torch.cuda.allocated = before + sum(buffers) * MIB
+    program.static += sum(buffers) * MIB
 
 
-@pytest.mark.parametrize("case", [{}, {"passing": (8, 40)}, {"buffers": 32}, {"passing": (40, 8), "buffers": 32}], ids=str)
+CASES = [{}, {"passing": (8, 40)}, {"buffers": (32, 0)}, {"buffers": (0, 32)}, {"passing": (40, 8), "buffers": (32, 0)}]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("keeps", [0, 10])
 def test_an_evaluation_that_is_tried_before_training_is_predicted(monitor, torch, keeps, case):
     program = Program(torch, monitor)
@@ -44,6 +47,8 @@ def test_an_evaluation_that_is_tried_before_training_is_predicted(monitor, torch
     evaluate(program, torch, Loader(100), 5, lambda _: 20 * MIB)
     found = monitor._fit.predictions.of("evaluation", 0)
     assert found["basis"] == "20.0 MiB kept of each of 100 batches" and found["peak"] >= found["held"] + 1900 * MIB
+    monitor._fit.plan_phases()
+    assert monitor._fit.predictions.of("evaluation", 0)["basis"] == found["basis"]
 
 
 def test_an_evaluation_of_which_nothing_was_tried_is_unknown(monitor, torch):
