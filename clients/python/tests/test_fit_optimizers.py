@@ -2,7 +2,7 @@
 
 import memwarden
 import pytest
-from test_fit import GIB, MIB, Program, prediction
+from fit_program import GIB, MIB, Program, prediction
 
 
 def last(monitor, phase, place):
@@ -213,3 +213,45 @@ def test_optimizers_that_are_made_in_each_step_are_predicted_a_few_times(daemon,
         inner.state[program.weight] = {"exp_avg": program.weight}
         program.fit.after_step(inner)
     assert 0 < len(tries) < 10
+
+
+def test_a_step_with_a_closure_has_its_gradients_still_to_come(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    monitor.start()
+    program.fit.before_step(program.optimizer)
+    found = prediction(daemon, "optimizer")
+    assert found["peak"] - found["held"] == 4 * MIB + 8 * MIB
+
+
+def test_an_optimizer_that_is_made_later_is_predicted_before_its_own_first_step(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    weight = torch.Tensor([0.0], (2048, 1024), device="cuda:0", requires_grad=True)
+    weight.grad = torch.Tensor([0.0], (2048, 1024), device="cuda:0")
+    later = torch.optim.AdamW([weight])
+    later.step()
+    found = prediction(daemon, "optimizer", step=1)
+    assert found["peak"] - found["held"] == 2 * 8 * MIB
+
+
+def test_parameters_that_are_unfrozen_are_predicted_again(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    frozen = program.optimizer.param_groups[0]["params"][1]
+    frozen.requires_grad = True
+    program.fit.batches.dirty = True
+    program.fit.refresh()
+    found = prediction(daemon, "optimizer", step=1, measured=None)
+    assert found["peak"] - found["held"] == 4 * MIB + 8 * MIB and "measured" not in found
+
+
+def test_a_model_on_two_devices_has_a_prediction_for_each(daemon, monitor, torch):
+    torch.cuda.initialize()
+    each = [torch.Tensor([0.0], (256, 1024), device="cuda:%d" % place, requires_grad=True) for place in (0, 1)]
+    optimizer = torch.optim.AdamW(each)
+    monitor.start()
+    monitor._fit.made(optimizer)
+    monitor._fit.forward_begins(1, 8)
+    for place in "01":
+        found = prediction(daemon, "optimizer", device=place)
+        assert found["peak"] - found["held"] == 3 * MIB

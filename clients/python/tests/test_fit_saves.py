@@ -1,11 +1,12 @@
 """Where saves write, and what that takes, with a torch whose allocator the test moves."""
 
 import os
+import shutil
 import tempfile
 
 import pytest
+from fit_program import GIB, MIB, Program, prediction
 from memwarden import _fit_plan
-from test_fit import MIB, Program, prediction
 
 MOUNTS = """\
 24 1 254:1 / / rw,relatime - ext4 /dev/root rw
@@ -109,3 +110,43 @@ def test_a_save_that_fails_is_not_learned_and_the_next_one_is(monitor, torch, tm
     with monitor.checkpoint(tmp_path, 2):
         pass
     assert "measured" in program.fit.predictions.of("save", None)
+
+
+def test_a_save_is_predicted_and_learned(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    model = torch.nn.Module(weight=program.weight)
+    program.fit.plan.model(model, lambda: [program.optimizer])
+    program.step(4, 16)
+    disk = prediction(daemon, "save", resource="disk")
+    assert disk["held"] == 0 and disk["peak"] == 4 * MIB + 8 * MIB
+    # From a device, safetensors copies all, and torch.save one tensor.
+    host = prediction(daemon, "save", resource="host")
+    assert abs(host["peak"] - host["held"] - 8 * MIB) <= MIB
+    with monitor.checkpoint("/tmp/x", 1):
+        pass
+    learned = prediction(daemon, "save", resource="host", step=1, certainty="estimated")
+    daemon.wait(lambda daemon: any("measured" in each for each in daemon.of("prediction") if each["phase"] == "save"))
+    assert learned["resource"] == "host"
+
+
+def test_what_is_free_for_a_save_is_stated(daemon, monitor, torch, tmp_path):
+    program = Program(torch, monitor)
+    model = torch.nn.Module(weight=program.weight)
+    program.fit.plan.model(model, lambda: [program.optimizer])
+    program.step(4, 16)
+    assert "free" not in prediction(daemon, "save", resource="disk"), "the folder is not known"
+    program.fit.plan.folder = str(tmp_path / "not" / "yet" / "there")
+    program.fit.refresh()
+    found = program.fit.predictions.messages[("save", "disk", None)]
+    assert abs(found["free"] - shutil.disk_usage(tmp_path).free) <= GIB
+    daemon.wait(lambda daemon: any("free" in each for each in daemon.of("prediction")))
+    before = len(daemon.of("prediction"))
+    program.fit.predictions.state_free(program.fit.plan.folder)
+    assert program.fit.predictions.messages[("save", "disk", None)] == found and len(daemon.of("prediction")) == before
+
+
+def test_a_folder_that_cannot_be_asked_has_no_free_bytes(monkeypatch):
+    assert _fit_plan.free_of("") is None
+    assert _fit_plan.free_of("/proc/self/cmdline/x") is not None
+    monkeypatch.setattr("os.statvfs", lambda path: (_ for _ in ()).throw(PermissionError()))
+    assert _fit_plan.free_of("/") is None
