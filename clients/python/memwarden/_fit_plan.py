@@ -63,6 +63,8 @@ class Plan:
         self.folder = ""
         self._saved: Tuple[str, float] = ("", 0.0)
         self._resolved = ("", "")
+        # Of the model, see `_sizes`: read once, between two steps, since FSDP2 gathers its parameters within a step.
+        self._sizes: Optional[Tuple[int, int, int]] = None
         # Bytes that a save writes to files that are memory.
         self.in_memory = 0
         # Bytes of the logits of one token (of one sample, where there are no tokens).
@@ -115,7 +117,7 @@ class Plan:
         known = self._model() if self._model is not None else None
         count = sum(1 for _ in model.parameters())
         if known is None or count > sum(1 for _ in known.parameters()):
-            self._model, self._optimizers = weakref.ref(model), optimizers
+            self._model, self._optimizers, self._sizes = weakref.ref(model), optimizers, None
 
     def trainer(self, trainer: Any, lightning: bool = False) -> None:
         self._trainer, self._lightning, self.stale = weakref.ref(trainer), lightning, True
@@ -292,11 +294,9 @@ class Plan:
     def _save(
         self, model: Any, trainer: Any, places: List[Place], held: Callable[[Place], Optional[int]], identity: _Identity
     ) -> Iterator[Phase]:
-        parameters = [*model.parameters(), *(each for _, each in model.named_buffers())]
-        # Of a distributed tensor, `numel` is that of the whole.
-        whole = sum(int(each.numel()) * int(each.element_size()) for each in parameters) + _flattened(model)
-        local = sum(_bytes(each) for each in parameters)
-        tensor = max((int(each.numel()) * int(each.element_size()) for each in parameters), default=0)
+        if self._sizes is None:
+            self._sizes = _sizes(model)
+        whole, local, tensor = self._sizes
         state, largest = 0, 0
         for optimizer in self._optimizers():
             for each in (getattr(optimizer, "state", None) or {}).values():
@@ -347,6 +347,14 @@ class Plan:
         if self._lightning:
             return str(getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None) or trainer.default_root_dir)
         return str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
+
+
+def _sizes(model: Any) -> Tuple[int, int, int]:
+    """Bytes of the whole model, of the part of this rank, and of the largest tensor."""
+    tensors = [*model.parameters(), *(each for _, each in model.named_buffers())]
+    # Of a distributed tensor, `numel` is that of the whole.
+    sizes = [int(each.numel()) * int(each.element_size()) for each in tensors]
+    return sum(sizes) + _flattened(model), sum(_bytes(each) for each in tensors), max(sizes, default=0)
 
 
 def _flattened(model: Any) -> int:

@@ -255,3 +255,15 @@ def test_a_model_on_two_devices_has_a_prediction_for_each(daemon, monitor, torch
     for place in "01":
         found = prediction(daemon, "optimizer", device=place)
         assert found["peak"] - found["held"] == 3 * MIB
+
+
+def test_a_step_that_is_captured_once_and_replayed_keeps_its_predictions(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    # The hooks run while the graph is captured, and in no replay.
+    program.step(4, 16)
+    before = {phase: last(monitor, phase, 0) for phase in ("optimizer", "step")}
+    for number in range(2, 200):
+        monitor.step(number, tokens=64)
+        monitor._fit.refresh()
+    assert {phase: last(monitor, phase, 0) for phase in before} == before
+    assert before["step"]["measured"] and before["optimizer"]["measured"] and torch.synchronizations == 0

@@ -79,6 +79,16 @@ def test_a_save_to_a_disk_takes_none(mounts, daemon, monitor, torch, monkeypatch
     assert "in memory" not in host["basis"] and host["peak"] - host["held"] < 12 * MIB
 
 
+def test_parameters_that_are_gathered_within_a_step_do_not_change_the_files(mounts, monitor, torch):
+    program = Program(torch, monitor)
+    model = torch.nn.Module(weight=program.weight)
+    program.fit.plan.model(model, lambda: [program.optimizer])
+    program.step(4, 16)
+    model._parameters["weight"] = torch.Tensor([0.0], (8192, 1024), device="cuda:0")
+    program.fit.plan_phases()
+    assert program.fit.predictions.of("save", "disk")["peak"] == 12 * MIB
+
+
 def test_a_link_to_a_tmpfs_is_one(monitor, torch, tmp_path):
     if not _fit_plan.is_in_memory("/dev/shm"):
         pytest.skip("/dev/shm is not a tmpfs here")
