@@ -38,8 +38,9 @@ class Evaluations:
         self._whole: Optional[Tuple[int, int]] = None
         self._begun: Dict[Place, Tuple[int, int]] = {}
         self._kept: Dict[Place, int] = {}
-        # Of an evaluation that is tried: the batches of a whole one; what was allocated after each batch; what that tells.
-        self._count = 0
+        # Of an evaluation that is tried: whether this is one; the batches of a whole one, if that is known; what was allocated after
+        # each batch; what that tells.
+        self._trying, self._count = False, 0
         self._after: Dict[Place, List[int]] = {}
         self.trials: Dict[Place, _Trial] = {}
         # Where an evaluation took no more than what was the highest before.
@@ -73,8 +74,9 @@ class Evaluations:
                 self._predict(place, now[0], batch)
 
     def tried(self, count: int, passing: Any) -> None:
-        """After a batch of an evaluation that Lightning tries before training. A whole one has `count`; `passing` ends with it."""
-        self._count = count
+        """After a batch of an evaluation that Lightning tries before training. A whole one has `count` batches, 0 if that is not
+        known; `passing` ends with this one."""
+        self._trying, self._count = True, count
         for place in self._first_step.places if self._batches else ():
             now = self._memory.now(place)
             if now is not None:
@@ -85,7 +87,7 @@ class Evaluations:
         after, second = self._after.get(place, []), self._kept.get(place)
         resident = _host_memory_since_reset()[1] or 0
         bounds = (resident, resident) if place is None else highest_since(place, begun)
-        if len(after) < 2 or second is None or bounds is None:
+        if len(after) < 2 or not self._count or second is None or bounds is None:
             return
         # The first batch allocates buffers of libraries for good, and outputs differ in size: the lesser of both counts.
         each = max(0.0, min((after[-1] - after[0]) / (len(after) - 1), second - begun[0]))
@@ -142,17 +144,17 @@ class Evaluations:
         """Ends the current one, if there is one."""
         if not self._batches:
             return
-        # Lightning tries some batches of an evaluation before training.
-        whole = self._whole is None or self._batches >= self._whole[0]
+        trying, self._trying = self._trying, False
+        whole = not trying and (self._whole is None or self._batches >= self._whole[0])
         self._batches = 0
         self._ended += whole
         for place in self._first_step.places:
             begun = self._begun.get(place)
             if whole:
                 self.trials.pop(place, None)
-            elif begun is not None:
+            elif trying and begun is not None:
                 self._learn(place, begun)
-            if place not in self.trials:
+            if place not in self.trials and not trying:
                 self._measured(place, whole)
         self._begun.clear()
         self.predict(held_on)

@@ -33,9 +33,10 @@ class FirstStep:
         self._marks: Dict[Place, Mark] = {}
         self.places: List[Place] = []
         self.needs: Dict[Place, Needs] = {}
-        # The most parameters that were trained, since programs with two optimizers freeze those of one for a while; how often the
-        # first step of an optimizer was foreseen.
-        self._trained = self._tries = 0
+        # Of the same, the most parameters that were trained: programs with two optimizers freeze those of one for a while.
+        self._trained: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        # How often the first step of an optimizer was foreseen.
+        self._tries = 0
 
     @property
     def has_stepped(self) -> bool:
@@ -56,7 +57,6 @@ class FirstStep:
         if not optimizers:
             return
         foreseen = try_foresee(optimizers, gradients_exist)
-        self._trained = max(self._trained, self._count_trained())
         of_parameters = places_of(optimizers)
         devices = {place for place in of_parameters if place is not None}
         # State that an offloaded optimizer keeps on the host is predicted beside the devices.
@@ -83,16 +83,13 @@ class FirstStep:
             about: JSON = {"exact": exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
             self._predictions.state("optimizer", place, peak, p90=p90, **about)
 
-    def _count_trained(self) -> int:
-        return sum(
-            1 for each in list(self.optimizers) for group in each.param_groups for p in group["params"] if p.requires_grad
-        )
-
     def predict_unfrozen(self) -> None:
         """Parameters that were added or unfrozen: the next step makes their state."""
-        if self._trained and self._count_trained() > self._trained:
-            for optimizer in list(self._stepped):
-                self._stepped[optimizer] = -1
+        counts = {each: _count_trained(each) for each in list(self._stepped)}
+        unfrozen = {each: count for each, count in counts.items() if count > self._trained.get(each, count)}
+        for optimizer, count in unfrozen.items():
+            self._stepped[optimizer], self._trained[optimizer] = -1, count
+        if unfrozen:
             self.predict(False)
 
     def _is_due(self, optimizer: Any) -> bool:
@@ -126,6 +123,7 @@ class FirstStep:
         if not self._is_due(optimizer) or not _has_state(optimizer):
             return
         self._stepped[optimizer] = len(optimizer.param_groups)
+        self._trained[optimizer] = max(self._trained.get(optimizer, 0), _count_trained(optimizer))
         for place, begun in self._marks.items():
             found, message = highest_since(place, begun), self._predictions.of("optimizer", place)
             if message and found is not None:
@@ -136,6 +134,10 @@ class FirstStep:
                 self._predictions.resend(dict(message, measured=least, step=self._steps.last, basis=_short(basis)))
                 self.needs.pop(place, None)
         self._marks = {}
+
+
+def _count_trained(optimizer: Any) -> int:
+    return sum(1 for group in optimizer.param_groups for each in group["params"] if each.requires_grad)
 
 
 def _has_state(optimizer: Any) -> bool:

@@ -9,7 +9,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from ._base import _hide, _size
+from ._base import _guarded, _hide, _size
 from ._fit_size import Batch
 from ._identity import _Identity
 from ._process import _bytes, _local
@@ -58,11 +58,10 @@ class Plan:
 
     def __init__(self) -> None:
         self.stale = False
-        # The folder of checkpoints, where it is known; of programs without a Trainer, that of the largest file that was saved,
-        # with its size; the folder that was looked up last, and where it really is.
-        self.folder = ""
+        # The folder of checkpoints, where it is known; the one that was looked up last, and where it really is; of programs without a
+        # Trainer, that of the largest file that was saved, with its size.
+        self.folder, self._resolved = "", ("", "")
         self._saved: Tuple[str, float] = ("", 0.0)
-        self._resolved = ("", "")
         # Of the model, see `_sizes`: read once, between two steps, since FSDP2 gathers its parameters within a step.
         self._sizes: Optional[Tuple[int, int, int]] = None
         # Bytes that a save writes to files that are memory.
@@ -132,6 +131,7 @@ class Plan:
         if size >= self._saved[1]:
             self._saved = os.path.dirname(path), size
 
+    @_guarded(False)
     def moved(self) -> bool:
         """Whether the folder is another one than at the last call; in the monitor's thread, since a file system may hang."""
         folder = self._folder_of(self._trainer() if self._trainer is not None else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Mapping, Optional
@@ -127,7 +128,9 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
     ) -> None:
         """Measures what batches that are tried before training keep."""
         if trainer.sanity_checking:
-            self.monitor._fit.evaluation_tried(sum(int(each) for each in trainer.num_val_batches), (outputs, batch))
+            count = sum(trainer.num_val_batches)
+            # Of a stream, it is infinite.
+            self.monitor._fit.evaluation_tried(0 if math.isinf(count) else int(count), (outputs, batch))
 
     @_guarded()
     def on_validation_end(self, trainer: Any, module: Any) -> None:

@@ -51,6 +51,17 @@ def test_an_evaluation_that_is_tried_before_training_is_predicted(monitor, torch
     assert monitor._fit.predictions.of("evaluation", 0)["basis"] == found["basis"]
 
 
+@pytest.mark.parametrize("batches", [float("inf"), 0.0])
+def test_an_evaluation_of_a_stream_is_unknown_after_a_trial(monitor, torch, monkeypatch, batches):
+    monkeypatch.setattr(Trainer, "num_val_batches", [batches])
+    monkeypatch.delattr(Loader, "__len__")
+    program = Program(torch, monitor)
+    tries(program, torch, 10)
+    program.step(4, 16)
+    found = monitor._fit.predictions.of("evaluation", 0)
+    assert (found["certainty"], found["basis"]) == ("unknown", "what it keeps of each batch is not known")
+
+
 def test_an_evaluation_of_which_nothing_was_tried_is_unknown(monitor, torch):
     program = Program(torch, monitor)
     trainer = Trainer()

@@ -150,6 +150,15 @@ def test_parameters_that_are_frozen_for_a_while_are_not_predicted_again(daemon, 
             assert "measured" in last(monitor, "optimizer", 0)
 
 
+def test_an_optimizer_that_is_made_later_leaves_what_is_known_of_the_first(daemon, monitor, torch):
+    program = Program(torch, monitor)
+    program.step(4, 16)
+    later = torch.optim.AdamW([torch.Tensor([0.0], (1024,), device="cuda:0", requires_grad=True)])
+    program.fit.made(later)
+    program.fit.refresh()
+    assert "measured" in last(monitor, "optimizer", 0) and not program.fit.first_step.before(program.optimizer)
+
+
 def test_many_groups_are_added_one_after_another(daemon, monitor, torch):
     program = Program(torch, monitor)
     program.step(4, 16)
