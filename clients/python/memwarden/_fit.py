@@ -15,10 +15,10 @@ from ._base import _guarded, _hide
 from ._fit_batches import Batches
 from ._fit_evaluation import Evaluations
 from ._fit_first_step import FirstStep
-from ._fit_memory import Memory, Place, held_on, resource_of
+from ._fit_memory import Memory, Place, held_on
 from ._fit_optimizer import in_trial
 from ._fit_plan import Plan
-from ._fit_predictions import Key, Predictions
+from ._fit_predictions import Predictions
 from ._fit_save import Saves
 from ._fit_size import Batch
 from ._fit_verdict import Verdicts
@@ -54,7 +54,7 @@ class _Fit:
         self.first_step = FirstStep(self._steps, self.predictions)
         self.batches = Batches(self._steps, self.plan, self.predictions, self.first_step, memory)
         self._evaluations = Evaluations(self.plan, self.predictions, self.first_step, memory)
-        self._saves = Saves(self.predictions)
+        self._saves = Saves(self.predictions, self.plan)
         # What was held when the phases of the plan were predicted last.
         self._planned: Dict[Place, int] = {}
 
@@ -73,6 +73,7 @@ class _Fit:
             self.batches.step_begins(first)
             if first:
                 self.verdicts.wait()
+                self.first_step.begins()
         except Exception as error:
             _hide(error, "fit")
         self.verdicts.abort_if_told()
@@ -97,7 +98,9 @@ class _Fit:
         self._evaluations.end()
         self.batches.seen += 1
         if self.batches.seen == 1:
-            self.first_step.predict(False)
+            # A model that is compiled after its optimizer was made is found after the first step.
+            if not self.first_step.has_stepped:
+                self.first_step.predict(False)
             self.refresh_plan()
         self.batches.begins(Batch(samples * length if length else samples, samples, length))
 
@@ -134,21 +137,27 @@ class _Fit:
         if not self.off:
             self._evaluations.begins()
 
+    @_guarded()
+    def evaluation_tried(self, count: int, passing: Any) -> None:
+        """After a batch of an evaluation that is tried before training, see `Evaluations.tried`."""
+        if not self.off:
+            self._evaluations.tried(count, passing)
+
     def evaluation_ends(self) -> None:
         if not self.off:
             self._evaluations.end()
 
     @_guarded()
-    def save_begins(self) -> None:
+    def save_begins(self, path: Any = None) -> None:
         """A file with tensors is about to be written."""
         if not self.off and not self._saves.runs and self.batches.steps_seen:
-            self._saves.begins(self.batches.places())
+            self._saves.begins(self.batches.places(), path)
 
     @_guarded()
-    def save_ends(self) -> None:
-        """It is written."""
+    def save_ends(self, written: bool = True) -> None:
+        """It is written, or could not be."""
         if not self.off:
-            self._saves.ends()
+            self._saves.ends(written)
 
     # -- what a trainer knows
 
@@ -160,14 +169,16 @@ class _Fit:
         def held(place: Place) -> Optional[int]:
             return self._planned.get(place) or held_on(place)
 
-        self._saves.predict(held)
         phases = self.plan.phases(self.first_step.places, held, self._identity)
         for phase, at, peak, p90, exact, size, basis in phases:
-            key: Key = (phase, at, None) if isinstance(at, str) else (phase, *resource_of(at))
-            known = phase == "evaluation" and at in self._evaluations.within
-            if not known and (self.predictions.messages.get(key) or {}).get("measured") is None:
+            known, before = phase == "evaluation" and at in self._evaluations.within, self.predictions.of(phase, at)
+            # What an evaluation has kept so far is more than nothing.
+            known = known or before.get("measured") is not None or (peak is None and "peak" in before)
+            if not known:
                 more = None if isinstance(at, str) else held(at)
                 self.predictions.state(phase, at, peak, p90=p90, held=more, exact=exact, size=size, basis=basis)
+        self._evaluations.predict(held)
+        self._saves.predict(held)
 
     def refresh_plan(self) -> None:
         """Reads lengths of the data in the thread; see `Plan.examine`."""
@@ -179,19 +190,20 @@ class _Fit:
         if self.off:
             return
         batches = self.batches
+        is_new = self.plan.moved()
         if self.plan.stale:
             self.plan.examine()
-            batches.dirty = True
-            if batches.steps_seen:
-                self.plan_phases()
+            batches.dirty = is_new = True
         # An evaluation and a save begin with what the process holds then.
         resting = list(batches.resting.items())
-        if batches.steps_seen and any(abs(now - self._planned.get(place, 0)) > _HELD * now for place, now in resting):
-            self.plan_phases()
+        if batches.steps_seen:
+            if is_new or any(abs(now - self._planned.get(place, 0)) > _HELD * now for place, now in resting):
+                self.plan_phases()
         self.predictions.state_free(self.plan.folder)
         if batches.steps_seen and batches.dirty:
             batches.dirty = False
             batches.predict()
+        if batches.steps_seen:
             self.first_step.predict_unfrozen()
         self.verdicts.report()
 
@@ -225,12 +237,14 @@ def wrap_saves(of: Callable[[], _Fit], owner: Any, name: str) -> None:
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        fit = of()
-        fit.save_begins()
+        fit, written = of(), False
+        fit.save_begins(next((each for each in (*args, *kwargs.values()) if isinstance(each, (str, os.PathLike))), None))
         try:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            written = True
+            return result
         finally:
-            fit.save_ends()
+            fit.save_ends(written)
 
     wrapped._memwarden = True  # type: ignore[attr-defined]
     setattr(owner, name, wrapped)

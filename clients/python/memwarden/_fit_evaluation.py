@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ._base import _size
 from ._fit_first_step import FirstStep
-from ._fit_memory import Memory, Place
+from ._fit_memory import Memory, Place, held_on, highest_since
 from ._fit_plan import Plan
 from ._fit_predictions import SAME, Predictions
-from ._process import _allocated_on, _host_memory_since_reset, _host_now, _take_host_peak
+from ._process import _bytes, _host_memory_since_reset, _host_now, _take_host_peak
+
+
+class _Trial(NamedTuple):
+    """What `batches` of an evaluation, which has `whole`, took before training.
+
+    `each` bytes were kept of each; the highest was between `least` and `most` bytes above that and what was held before, and
+    `peak` bytes where that is known.
+    """
+
+    batches: int
+    whole: int
+    each: float
+    least: float
+    most: float
+    peak: Optional[int]
 
 
 class Evaluations:
@@ -23,6 +38,11 @@ class Evaluations:
         self._whole: Optional[Tuple[int, int]] = None
         self._begun: Dict[Place, Tuple[int, int]] = {}
         self._kept: Dict[Place, int] = {}
+        # Of an evaluation that is tried: whether this is one; the batches of a whole one, if that is known; what was allocated after
+        # each batch; what that tells.
+        self._trying, self._count = False, 0
+        self._after: Dict[Place, List[int]] = {}
+        self.trials: Dict[Place, _Trial] = {}
         # Where an evaluation took no more than what was the highest before.
         self.within: Set[Place] = set()
 
@@ -38,6 +58,7 @@ class Evaluations:
                 # Lightning tries an evaluation before training.
                 self._first_step.predict(False)
             self._kept.clear()
+            self._after.clear()
             self._whole = self._plan.batches()
             if None in self._first_step.places:
                 _take_host_peak()
@@ -51,6 +72,42 @@ class Evaluations:
                 self._kept[place] = now[0]
             else:
                 self._predict(place, now[0], batch)
+
+    def tried(self, count: int, passing: Any) -> None:
+        """After a batch of an evaluation that Lightning tries before training. A whole one has `count` batches, 0 if that is not
+        known; `passing` ends with this one."""
+        self._trying, self._count = True, count
+        for place in self._first_step.places if self._batches else ():
+            now = self._memory.now(place)
+            if now is not None:
+                self._after.setdefault(place, []).append(now[0] - _bytes_on(place, passing, 4))
+
+    def _learn(self, place: Place, begun: Tuple[int, int]) -> None:
+        """From an evaluation that was tried."""
+        after, second = self._after.get(place, []), self._kept.get(place)
+        resident = _host_memory_since_reset()[1] or 0
+        bounds = (resident, resident) if place is None else highest_since(place, begun)
+        if len(after) < 2 or not self._count or second is None or bounds is None:
+            return
+        # The first batch allocates buffers of libraries for good, and outputs differ in size: the lesser of both counts.
+        each = max(0.0, min((after[-1] - after[0]) / (len(after) - 1), second - begun[0]))
+        held = begun[1 if place is None else 0]
+        least, most = (max(0.0, highest - held - each * len(after)) for highest in bounds)
+        self.trials[place] = _Trial(len(after), self._count, each, least, most, self._peak(place))
+
+    def predict(self, held: Callable[[Place], Optional[int]]) -> None:
+        """The first one, from a few batches that were tried, with what the process holds now."""
+        for place, (batches, whole, each, least, most, peak) in list(self.trials.items()):
+            now = held(place)
+            if now is None:
+                continue
+            expected = now + least + each * whole
+            p90 = expected + (most - least) + each * whole / (batches + 1)
+            size = {"unit": "batches", "units": whole, "fixed": int(now + least), "per_unit": each}
+            basis = "%s kept of each of %d batches, of which %d were tried" % (_size(each), whole, batches)
+            measured = max(peak or 0, self._predictions.of("evaluation", place).get("measured") or 0) or None
+            more = {"held": now, "measured": measured, "size": size, "basis": basis}
+            self._predictions.state("evaluation", place, expected, p90=p90, **more)
 
     def _predict(self, place: Place, now: int, batch: int) -> None:
         """Within an evaluation: the outputs that it keeps, for all of its batches."""
@@ -72,35 +129,56 @@ class Evaluations:
         # The sizes of the outputs can differ.
         p90 = expected + each * (count - batch + 1) / batch
         size = {"unit": "batches", "units": count, "fixed": int(expected - each * count), "per_unit": each}
+        self.trials.pop(place, None)
         self._predictions.state("evaluation", place, expected, p90=p90, measured=known, size=size, basis=basis)
 
     def _peak(self, place: Place) -> Optional[int]:
         """The highest memory since the evaluation began, where it rose above what was before."""
         if place is None:
             return _host_memory_since_reset()[1]
-        begun, now = self._begun.get(place), _allocated_on(place)
-        return now[1] if begun is not None and now is not None and now[1] > begun[1] else None
+        begun = self._begun.get(place)
+        least, most = (begun and highest_since(place, begun)) or (0, 1)
+        return least if least == most else None
 
     def end(self) -> None:
         """Ends the current one, if there is one."""
         if not self._batches:
             return
-        # Lightning tries some batches of an evaluation before training.
-        whole = self._whole is None or self._batches >= self._whole[0]
+        trying, self._trying = self._trying, False
+        whole = not trying and (self._whole is None or self._batches >= self._whole[0])
         self._batches = 0
-        self._ended += 1
+        self._ended += whole
         for place in self._first_step.places:
-            peak, begun = self._peak(place), self._begun.pop(place, None)
-            message = self._predictions.of("evaluation", place)
-            if peak is None:
-                # The evaluation took no more than what was the highest before.
-                if message.get("measured") is None and whole and begun is not None:
-                    self.within.add(place)
-                    basis = "no more than the highest memory before it"
-                    self._predictions.state("evaluation", place, begun[1], basis=basis)
-                continue
-            if not whole and peak <= message.get("peak", 0):
-                continue
+            begun = self._begun.get(place)
+            if whole:
+                self.trials.pop(place, None)
+            elif trying and begun is not None:
+                self._learn(place, begun)
+            if place not in self.trials and not trying:
+                self._measured(place, whole)
+        self._begun.clear()
+        self.predict(held_on)
+
+    def _measured(self, place: Place, whole: bool) -> None:
+        """An evaluation, or a part of it, has ended."""
+        peak, begun, message = self._peak(place), self._begun.get(place), self._predictions.of("evaluation", place)
+        if peak is None:
+            # The evaluation took no more than what was the highest before.
+            if message.get("measured") is None and whole and begun is not None:
+                self.within.add(place)
+                basis = "no more than the highest memory before it"
+                self._predictions.state("evaluation", place, begun[1], basis=basis)
+        elif whole or peak > message.get("peak", 0):
             known = max(peak, int(message.get("measured") or 0))
-            basis = "the highest of %d evaluations" % self._ended
+            basis = "the highest of %d evaluations" % self._ended if whole else "the highest of a few batches"
             self._predictions.state("evaluation", place, known, measured=known, basis=basis)
+
+
+def _bytes_on(place: Place, value: Any, deep: int) -> int:
+    """The tensors on a device, or on the host, in what the program passes on."""
+    if hasattr(value, "element_size"):
+        on_host = str(getattr(value.device, "type", value.device)) == "cpu"
+        return _bytes(value) if place == (None if on_host else getattr(value.device, "index", None) or 0) else 0
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return sum(_bytes_on(place, each, deep - 1) for each in value) if deep and isinstance(value, (list, tuple)) else 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, List
 
-from ._base import JSON, _size
-from ._fit_memory import Place, held_on, take_highest_on
-from ._fit_optimizer import Needs, places_of, try_foresee
+from ._base import JSON, _short, _size
+from ._fit_memory import Mark, Place, devices_in_use, held_on, highest_since, mark
+from ._fit_optimizer import Needs, held_by, places_of, try_foresee
 from ._fit_predictions import SAME, Predictions
 from ._process import _host_allocated
 from ._steps import _Steps
@@ -20,16 +20,23 @@ STATE_UNUSED, STATE_UNUSED_P90 = 0.5, 0.85
 
 
 class FirstStep:
-    """`places` is where the parameters are; `needs` is what is still to come there."""
+    """`places` is where the model computes, and the host where all parameters are; `needs` is what is still to come.
+
+    The parameters of an optimizer can be on the host while the model computes on devices (offloading).
+    """
 
     def __init__(self, steps: _Steps, predictions: Predictions) -> None:
         self._steps, self._predictions = steps, predictions
         self.optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
-        self._stepped: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        # Those that have made their state, with the number of their groups then; -1: parameters were unfrozen since.
+        self._stepped: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        self._marks: Dict[Place, Mark] = {}
         self.places: List[Place] = []
         self.needs: Dict[Place, Needs] = {}
-        # Parameters that are trained; how often the first step of an optimizer was foreseen.
-        self._trained = self._tries = 0
+        # Of the same, the most parameters that were trained: programs with two optimizers freeze those of one for a while.
+        self._trained: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+        # How often the first step of an optimizer was foreseen.
+        self._tries = 0
 
     @property
     def has_stepped(self) -> bool:
@@ -37,24 +44,26 @@ class FirstStep:
         return bool(self._stepped)
 
     def made(self, optimizer: Any) -> None:
-        """An optimizer was made; it may be one that only holds another."""
+        """An optimizer was made; it may be one that only holds another, or will."""
         try:
-            self.optimizers.add(optimizer)
+            self.optimizers.update((optimizer, held_by(optimizer)))
         except TypeError:
             pass  # It cannot be referenced weakly.
 
     def predict(self, gradients_exist: bool) -> None:
         """Where the memory is, and what the optimizers will take."""
-        optimizers = [each for each in list(self.optimizers) if each not in self._stepped] or list(self.optimizers)
+        made = list(self.optimizers)
+        optimizers = [each for each in made if self._is_due(held_by(each))] or made
         if not optimizers:
             return
         foreseen = try_foresee(optimizers, gradients_exist)
-        self._trained = self._count_trained()
+        of_parameters = places_of(optimizers)
+        devices = {place for place in of_parameters if place is not None}
         # State that an offloaded optimizer keeps on the host is predicted beside the devices.
-        places = places_of(optimizers)
-        self.places = [place for place in places if place is not None] or places
+        self.places = [*sorted({*devices, *devices_in_use()}), *([] if devices else of_parameters)]
         if foreseen.needs is None:
-            for place in self.places:
+            self.needs = {}
+            for place in sorted(devices) or of_parameters:
                 self._predictions.state("optimizer", place, None, basis=foreseen.why)
             return
         self.needs = dict(foreseen.needs)
@@ -74,39 +83,61 @@ class FirstStep:
             about: JSON = {"exact": exact, "held": held, "due_step": self._steps.last + 1, "basis": basis}
             self._predictions.state("optimizer", place, peak, p90=p90, **about)
 
-    def _count_trained(self) -> int:
-        return sum(
-            1 for each in list(self.optimizers) for group in each.param_groups for p in group["params"] if p.requires_grad
-        )
-
     def predict_unfrozen(self) -> None:
         """Parameters that were added or unfrozen: the next step makes their state."""
-        if self._trained and self._count_trained() != self._trained:
-            self._stepped.clear()
+        counts = {each: _count_trained(each) for each in list(self._stepped)}
+        unfrozen = {each: count for each, count in counts.items() if count > self._trained.get(each, count)}
+        for optimizer, count in unfrozen.items():
+            self._stepped[optimizer], self._trained[optimizer] = -1, count
+        if unfrozen:
             self.predict(False)
+
+    def _is_due(self, optimizer: Any) -> bool:
+        """Whether its next step makes state. Added parameters are a group of their own."""
+        return self._stepped.get(optimizer) != len(optimizer.param_groups)
 
     def before(self, optimizer: Any) -> bool:
         """Before a step; says whether it is the first one of this optimizer, which is predicted then."""
-        # The state of a wrapper may stay empty for ever.
-        if optimizer in self._stepped or self._tries >= MOST_TRIES:
+        optimizer = held_by(optimizer)
+        if not self._is_due(optimizer):
             return False
-        self._tries += 1
+        if optimizer not in self._stepped:
+            # The state of a wrapper may stay empty for ever, and a program may make optimizers in each step.
+            if self._tries >= MOST_TRIES:
+                return False
+            self._tries += 1
         self.made(optimizer)
         # A step with a closure computes the gradients itself.
         self.predict(any(p.grad is not None for group in optimizer.param_groups for p in group["params"]))
         return True
 
+    def begins(self) -> None:
+        """Directly before a step that was predicted."""
+        marks = ((place, mark(place)) for place in {*self.places, *self.needs})
+        self._marks = {place: found for place, found in marks if found is not None}
+
     def after(self, optimizer: Any) -> None:
         """After a step that was measured."""
-        first = optimizer not in self._stepped
-        if first and _has_state(optimizer):
-            # A scaler skips a step whose gradients overflow: the state comes with a later one.
-            self._stepped.add(optimizer)
-        for place in self.places if first else ():
-            peak, message = take_highest_on(place), self._predictions.of("optimizer", place)
-            if message and peak is not None and optimizer in self._stepped:
-                self._predictions.resend(dict(message, measured=peak, step=self._steps.last))
+        optimizer = held_by(optimizer)
+        # A scaler skips a step whose gradients overflow: the state comes with a later one.
+        if not self._is_due(optimizer) or not _has_state(optimizer):
+            return
+        self._stepped[optimizer] = len(optimizer.param_groups)
+        self._trained[optimizer] = max(self._trained.get(optimizer, 0), _count_trained(optimizer))
+        for place, begun in self._marks.items():
+            found, message = highest_since(place, begun), self._predictions.of("optimizer", place)
+            if message and found is not None:
+                least, most = found
+                basis = message["basis"]
+                if most > (1 + SAME) * least:
+                    basis += "; it took at most %s, the highest before it" % _size(most)
+                self._predictions.resend(dict(message, measured=least, step=self._steps.last, basis=_short(basis)))
                 self.needs.pop(place, None)
+        self._marks = {}
+
+
+def _count_trained(optimizer: Any) -> int:
+    return sum(1 for group in optimizer.param_groups for each in group["params"] if each.requires_grad)
 
 
 def _has_state(optimizer: Any) -> bool:

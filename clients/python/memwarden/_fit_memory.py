@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
-from ._process import _allocated_on, _host_allocated, _host_memory_since_reset, _host_now, _take_host_peak
+from ._process import (
+    _accelerator,
+    _allocated_on,
+    _host_allocated,
+    _host_memory_since_reset,
+    _host_now,
+    _take_host_peak,
+)
 
 # The ordinal of a device; None for the host.
 Place = Optional[int]
+# What is held at the begin of a phase, and the highest until then.
+Mark = Tuple[int, int]
+# Bytes from which on another device than the current one is used: flags of collectives, and what a library puts on the first
+# device, are smaller.
+LEAST_USED = 1 << 20
 
 
 def resource_of(place: Place) -> Tuple[str, Place]:
@@ -28,12 +40,39 @@ def highest_on(place: Place) -> int:
     return (_host_memory_since_reset()[1] if place is None else (_allocated_on(place) or (0, 0))[1]) or 0
 
 
-def take_highest_on(place: Place) -> Optional[int]:
-    """The same, of the host from now on anew."""
+def mark(place: Place) -> Optional[Mark]:
+    """Before a phase. The peak of the host is reset; that of an allocator never is, as the program may read it."""
     if place is None:
-        return _take_host_peak()
-    now = _allocated_on(place)
-    return None if now is None else now[1]
+        _take_host_peak()
+    return _now_and_highest(place)
+
+
+def highest_since(place: Place, begun: Mark) -> Optional[Tuple[int, int]]:
+    """The least and the most that the highest memory since the mark can be: equal, unless something before it was higher."""
+    found = _now_and_highest(place)
+    if found is None:
+        return None
+    now, highest = found
+    # A lower one was reset by the program meanwhile.
+    least = max(begun[0], now if highest == begun[1] else highest)
+    return least, max(least, highest)
+
+
+def _now_and_highest(place: Place) -> Optional[Tuple[int, int]]:
+    if place is not None:
+        return _allocated_on(place)
+    now, highest = _host_memory_since_reset()
+    return None if now is None or highest is None else (now, highest)
+
+
+def devices_in_use() -> List[int]:
+    """The ordinals of devices on which this process has allocated what it computes with."""
+    module = _accelerator()
+    if module is None:
+        return []
+    current = getattr(module, "current_device", lambda: 0)()
+    held = ((place, _allocated_on(place) or (0, 0)) for place in range(module.device_count()))
+    return [place for place, (now, _) in held if now >= (1 if place == current else LEAST_USED)]
 
 
 class Memory:

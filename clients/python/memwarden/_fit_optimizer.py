@@ -86,8 +86,11 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
     counted: Set[int] = set()
     for optimizer in optimizers:
         kind = type(optimizer)
-        if kind.__module__.startswith("torch.distributed"):
-            continue  # It only holds another optimizer, which is one of these.
+        if held_by(optimizer) is not optimizer:
+            # The other one is one of these; the gradients are those of all parameters.
+            for place, size in _gradients(optimizer, gradients_exist, counted):
+                sums[place][0] += size
+            continue
         try:
             found, by_table = _of_one(optimizer, gradients_exist, counted)
         except _Unpredictable as error:
@@ -106,6 +109,12 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
     return Foreseen({place: Needs(*total) for place, total in sums.items()}, exact, ", ".join(sorted(set(words))))
 
 
+def held_by(optimizer: Any) -> Any:
+    """The optimizer that one of torch.distributed only holds: its state is that of this rank (ZeRO); otherwise itself."""
+    is_holder = type(optimizer).__module__.startswith("torch.distributed")
+    return getattr(optimizer, "optim", optimizer) if is_holder else optimizer
+
+
 def places_of(optimizers: List[Any]) -> List[Optional[int]]:
     """Where their parameters are: the ordinals of devices, and None for the host."""
     each = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
@@ -119,12 +128,24 @@ class _Unpredictable(Exception):
     """The message says why."""
 
 
+def _gradients(optimizer: Any, exist: bool, counted: Set[int]) -> Iterator[Tuple[Optional[int], int]]:
+    """Where each gradient that is still to come will be, and its bytes."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not exist and parameter.requires_grad and parameter.grad is None and id(parameter) not in counted:
+                counted.add(id(parameter))
+                local = _local(parameter)
+                yield _place(local), _rounded(local.numel() * local.element_size(), _place(local))
+
+
 def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[Dict[Optional[int], Needs], bool]:
     known: Dict[Any, Tuple[int, int, int]] = {}
     sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
     package, by_table = type(optimizer).__module__.split(".")[0], False
     if type(optimizer).__name__ == "LBFGS":
         raise _Unpredictable("its state grows with its history")
+    for place, size in _gradients(optimizer, gradients_exist, counted):
+        sums[place][0] += size
     for index, group in enumerate(optimizer.param_groups):
         lists = _makes_lists(optimizer, group)
         together: Dict[Optional[int], int] = collections.defaultdict(int)
@@ -135,12 +156,8 @@ def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[D
             if local.is_sparse or (parameter.grad is not None and _local(parameter.grad).is_sparse):
                 raise _Unpredictable("its gradients are sparse")
             place = _place(local)
-            if parameter.grad is None:
-                if gradients_exist:
-                    continue
-                if id(parameter) not in counted:
-                    counted.add(id(parameter))
-                    sums[place][0] += _rounded(local.numel() * local.element_size(), place)
+            if parameter.grad is None and gradients_exist:
+                continue
             # Absent keys stay absent: the state is a defaultdict.
             own = optimizer.state[parameter] if parameter in optimizer.state else {}
             held = [(str(key), _local(value)) for key, value in own.items() if hasattr(value, "element_size")]
@@ -318,11 +335,18 @@ def _trial() -> Iterator[_Live]:
 _EIGHT_BIT = {"adam": 2, "lamb": 2, "ademamix": 3, "lion": 1, "rmsprop": 1, "adagrad": 1, "sgd": 1, "lars": 1}
 # Below this number of elements they keep them in fp32; elements that share one scale.
 _EIGHT_BIT_FROM, _EIGHT_BIT_SHARE = 4096, 256
+# Elements from which on its paged optimizers allocate the state by CUDA's managed memory, and not by the allocator.
+_PAGED_FROM = 100_000
+# Bits of an element that those of torchao keep twice, by the end of their names; `block_size` elements share one scale.
+_TORCHAO = {"8bit": 8, "fp8": 8, "4bit": 4}
 
 
 def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int, int]:
     kind, place = type(optimizer).__name__.lower(), _place(local)
     eight_bit = type(optimizer).__module__.startswith("bitsandbytes")
+    elements = int(local.numel())
+    if type(optimizer).__module__.startswith("torchao"):
+        return _of_torchao(optimizer, group, local, held)
     table = _EIGHT_BIT if eight_bit else _STATES
     states = next((many for name, many in table.items() if (name in kind if eight_bit else name == kind)), None)
     if states is None:
@@ -330,13 +354,27 @@ def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]
     if kind == "sgd" and not eight_bit:
         states = 1 if group.get("momentum") else 0
     bits = group.get("optim_bits") or getattr(getattr(optimizer, "args", None), "optim_bits", 32)
-    elements = int(local.numel())
+    if eight_bit and getattr(optimizer, "is_paged", False) and place is not None and elements >= _PAGED_FROM:
+        raise _Unpredictable("its state is paged between the host and the device")
     if bits == 8 and elements >= _EIGHT_BIT_FROM:
         size = _rounded(elements, place) + _rounded(-(-elements // _EIGHT_BIT_SHARE) * 4, place)
     else:
         size = _rounded(elements * (4 if eight_bit else int(local.element_size())), place)
     before = sum(_size(value, place) for _, value in held)
     return states * size, max(0, states * size - before), 0
+
+
+def _of_torchao(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int, int]:
+    kind, place, elements = type(optimizer).__name__.lower(), _place(local), int(local.numel())
+    bits, block = next((many for name, many in _TORCHAO.items() if kind.endswith(name)), None), getattr(optimizer, "block_size", 0)
+    if bits is None or not isinstance(block, int) or not block:
+        raise _Unpredictable("its step cannot be tried, and its state is not known")
+    if elements >= _EIGHT_BIT_FROM and elements % block == 0:
+        size = _rounded(elements * bits // 8, place) + _rounded(elements // block * 4, place)
+    else:
+        size = _rounded(elements * int(local.element_size()), place)
+    whole = size * (3 if group.get("amsgrad") else 2)
+    return whole, 0 if held else whole, 0
 
 
 def try_foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from ._base import _hide, _size
+from ._base import _guarded, _hide, _size
 from ._fit_size import Batch
 from ._identity import _Identity
 from ._process import _bytes, _local
@@ -26,6 +27,8 @@ _NAMES = ("ids", "token", "example", "sample", "data")
 _LOSS_COPIES = 3
 # The largest file that transformers writes of a model, in bytes, before it starts another.
 _LARGEST_FILE = 50 * 10**9
+
+MOUNTS = "/proc/self/mountinfo"
 
 Place = Optional[int]
 
@@ -55,8 +58,14 @@ class Plan:
 
     def __init__(self) -> None:
         self.stale = False
-        # The folder of checkpoints, where it is known.
-        self.folder = ""
+        # The folder of checkpoints, where it is known; the one that was looked up last, and where it really is; of programs without a
+        # Trainer, that of the largest file that was saved, with its size.
+        self.folder, self._resolved = "", ("", "")
+        self._saved: Tuple[str, float] = ("", 0.0)
+        # Of the model, see `_sizes`: read once, between two steps, since FSDP2 gathers its parameters within a step.
+        self._sizes: Optional[Tuple[int, int, int]] = None
+        # Bytes that a save writes to files that are memory.
+        self.in_memory = 0
         # Bytes of the logits of one token (of one sample, where there are no tokens).
         self.logits: Optional[float] = None
         # The first loader, and the one that gave the last batch.
@@ -97,8 +106,7 @@ class Plan:
             count = len(loader)
             if trainer is not None and not training:
                 # Lightning ends an evaluation earlier.
-                limits = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
-                count = min([count, *(int(each) for each in limits)])
+                count = min([count, *(int(each) for each in trainer.num_val_batches)])
             return count, self._given
         except Exception:
             return None  # Of a stream.
@@ -108,10 +116,29 @@ class Plan:
         known = self._model() if self._model is not None else None
         count = sum(1 for _ in model.parameters())
         if known is None or count > sum(1 for _ in known.parameters()):
-            self._model, self._optimizers = weakref.ref(model), optimizers
+            self._model, self._optimizers, self._sizes = weakref.ref(model), optimizers, None
 
     def trainer(self, trainer: Any, lightning: bool = False) -> None:
         self._trainer, self._lightning, self.stale = weakref.ref(trainer), lightning, True
+
+    def saved(self, path: Any) -> None:
+        """A file, or a folder, was written: the folder of the largest file counts."""
+        path = os.path.abspath(os.fspath(path))
+        try:
+            size = math.inf if os.path.isdir(path) else os.path.getsize(path)
+        except OSError:
+            return  # In a store of objects.
+        if size >= self._saved[1]:
+            self._saved = os.path.dirname(path), size
+
+    @_guarded(False)
+    def moved(self) -> bool:
+        """Whether the folder is another one than at the last call; in the monitor's thread, since a file system may hang."""
+        folder = self._folder_of(self._trainer() if self._trainer is not None else None)
+        if folder == self._resolved[0]:
+            return False
+        self._resolved = folder, os.path.realpath(folder)
+        return True
 
     def output(self, output: Any, batch: Optional[Batch]) -> None:
         """What the model returned for a micro-batch of training."""
@@ -213,7 +240,9 @@ class Plan:
         if now is None:
             return
         if self._lightning:
-            return  # What a validation keeps is known after its first batches.
+            if getattr(trainer, "enable_validation", False):
+                yield Phase("evaluation", place, None, None, False, None, "what it keeps of each batch is not known")
+            return
         args = trainer.args
         strategy = str(getattr(args, "eval_strategy", getattr(args, "evaluation_strategy", "no")))
         if strategy.rsplit(".", 1)[-1].lower() == "no" or getattr(trainer, "eval_dataset", None) is None:
@@ -265,21 +294,27 @@ class Plan:
     def _save(
         self, model: Any, trainer: Any, places: List[Place], held: Callable[[Place], Optional[int]], identity: _Identity
     ) -> Iterator[Phase]:
-        parameters = [*model.parameters(), *(each for _, each in model.named_buffers())]
-        # Of a distributed tensor, `numel` is that of the whole; the ranks write it once, or the first rank gathers it.
-        whole = sum(int(each.numel()) * int(each.element_size()) for each in parameters)
-        local = sum(_bytes(each) for each in parameters)
-        tensor = max((int(each.numel()) * int(each.element_size()) for each in parameters), default=0)
+        if self._sizes is None:
+            self._sizes = _sizes(model)
+        whole, local, tensor = self._sizes
         state, largest = 0, 0
         for optimizer in self._optimizers():
             for each in (getattr(optimizer, "state", None) or {}).values():
                 sizes = [_bytes(value) for value in each.values() if hasattr(value, "element_size")]
                 state += sum(sizes)
                 largest = max([largest, *sizes])
-        only_model = bool(getattr(getattr(trainer, "args", None), "save_only_model", False))
-        files = whole + (0 if only_model else state)
+        if getattr(getattr(trainer, "args", None), "save_only_model", False):
+            state = 0
         sharded = local < whole
         first = identity.hello()["rank"] == 0
+        # Each rank writes its shard, or the first one all.
+        files = (local if sharded else whole) + state
+        most = files * whole / max(1, local) if sharded and first else files
+        self.folder = folder = self._folder_of(trainer)
+        known, real = self._resolved
+        real = real if known == folder else os.path.abspath(folder)
+        writes = first or sharded
+        self.in_memory = files if folder and writes and is_in_memory(real) else 0
         host = held(None)
         if host is not None:
             # safetensors copies the tensors of a file from a device, torch.save one after another.
@@ -294,17 +329,56 @@ class Plan:
                 basis = "buffer with the checkpoint of %s" % _size(files)
             if gathered:
                 basis += ", gathered on this rank"
-            peak = host + max(gathered, copy)
+            if self.in_memory:
+                basis += ", files of %s in memory" % _size(files)
+            peak = host + max(gathered, copy) + self.in_memory
             spread = whole if sharded else files / 8 if self._lightning else max(tensor, largest)
             yield Phase("save", None, peak, peak + spread, False, None, basis)
-        folder = getattr(getattr(trainer, "args", None), "output_dir", None)
+        if writes:
+            medium = "shm" if (real + "/").startswith("/dev/shm/") else "disk"
+            basis = "model %s, optimizer %s" % (_size(files - state), _size(state))
+            if sharded:
+                basis += " of this rank; the whole model %s" % _size(whole)
+            yield Phase("save", medium, files, most * 1.01 + (1 << 20), False, None, basis)
+
+    def _folder_of(self, trainer: Any) -> str:
+        if trainer is None:
+            return self._saved[0]
         if self._lightning:
-            folder = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None) or trainer.default_root_dir
-        self.folder = folder = str(folder or "")
-        medium = "shm" if folder.startswith("/dev/shm") else "disk"
-        if first or sharded:
-            basis = "model %s, optimizer %s" % (_size(whole), _size(files - whole))
-            yield Phase("save", medium, files, files * 1.01 + (1 << 20), False, None, basis)
+            return str(getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None) or trainer.default_root_dir)
+        return str(getattr(getattr(trainer, "args", None), "output_dir", None) or "")
+
+
+def _sizes(model: Any) -> Tuple[int, int, int]:
+    """Bytes of the whole model, of the part of this rank, and of the largest tensor."""
+    tensors = [*model.parameters(), *(each for _, each in model.named_buffers())]
+    # Of a distributed tensor, `numel` is that of the whole.
+    sizes = [int(each.numel()) * int(each.element_size()) for each in tensors]
+    return sum(sizes) + _flattened(model), sum(_bytes(each) for each in tensors), max(sizes, default=0)
+
+
+def _flattened(model: Any) -> int:
+    """Bytes of the flat parameters of FSDP1 that other ranks hold: neither it nor its views state the size of the whole."""
+    each = (getattr(module, "_flat_param", None) for module in model.modules())
+    flats = {id(flat): flat for flat in each if flat is not None}.values()
+    sizes = ((flat.numel(), flat._unpadded_unsharded_size.numel(), flat.element_size()) for flat in flats)
+    return sum(max(0, int(whole) - int(local)) * int(size) for local, whole, size in sizes)
+
+
+def is_in_memory(path: str) -> bool:
+    """Whether files there are memory of the host and of the cgroup: those of a tmpfs, such as /dev/shm."""
+    longest, kind = "", ""
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                mount, _, about = line.partition(" - ")
+                point = mount.split()[4].replace("\\040", " ")
+                # The last one at a point hides those before it.
+                if len(point) >= len(longest) and (path + "/").startswith(point.rstrip("/") + "/"):
+                    longest, kind = point, about.split()[0]
+    except (OSError, IndexError):
+        return False
+    return kind in ("tmpfs", "ramfs")
 
 
 def free_of(folder: str) -> Optional[int]:

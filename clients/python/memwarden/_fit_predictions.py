@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from ._base import JSON, _encode, _now, _short, _size
 from ._fit_memory import Place, held_on, resource_of
@@ -33,9 +33,10 @@ class Predictions:
         # Whether there is a verdict that knows the last prediction.
         self.answered = threading.Event()
 
-    def of(self, phase: str, place: Place) -> JSON:
+    def of(self, phase: str, place: Union[Place, str]) -> JSON:
         """The last one; empty where there is none."""
-        return self.messages.get((phase, *resource_of(place))) or {}
+        key: Key = (phase, place, None) if isinstance(place, str) else (phase, *resource_of(place))
+        return self.messages.get(key) or {}
 
     def state(self, phase: str, place: Any, peak: Optional[float], **more: Any) -> None:
         """Sends a prediction of a phase on a place: an ordinal, None for the host, `shm` or `disk`."""

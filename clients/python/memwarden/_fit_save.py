@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from ._base import _size
-from ._fit_memory import Place, held_on
+from ._fit_memory import Mark, Place, highest_since, mark
+from ._fit_plan import Plan
 from ._fit_predictions import Predictions
-from ._process import _allocated_on, _take_host_peak
 
 
 class Saves:
     """A save consists of several files; the one that takes most counts."""
 
-    def __init__(self, predictions: Predictions) -> None:
-        self._predictions = predictions
+    def __init__(self, predictions: Predictions, plan: Plan) -> None:
+        self._predictions, self._plan = predictions, plan
         # What was held when the current file was begun.
-        self._held: Optional[Dict[Place, int]] = None
+        self._held: Optional[Dict[Place, Mark]] = None
+        self._path: Any = None
         self._extra: Dict[Place, int] = {}
         self._measured: Dict[Place, int] = {}
 
@@ -25,17 +26,20 @@ class Saves:
         """Whether a file is being written."""
         return self._held is not None
 
-    def begins(self, places: List[Place]) -> None:
-        """A file with tensors is about to be written."""
-        self._held = {place: held for place in places for held in [held_on(place)] if held is not None}
-        _take_host_peak()
+    def begins(self, places: List[Place], path: Any) -> None:
+        """A file with tensors is about to be written, at a path if that is known."""
+        self._path = path
+        self._held = {place: held for place in places for held in [mark(place)] if held is not None}
 
-    def ends(self) -> None:
-        """It is written: what it took above what the process held is what the next save will take."""
+    def ends(self, written: bool) -> None:
+        """If it is written, what it took above what the process held is what the next save will take."""
         saving, self._held = self._held, None
-        for place, held in (saving or {}).items():
-            peak = _take_host_peak() if place is None else (_allocated_on(place) or (0, 0))[0]
-            if peak is None or (place is not None and peak <= held):
+        if saving is not None and written and self._path is not None:
+            self._plan.saved(self._path)
+        for place, begun in (saving or {}).items() if written else ():
+            # Where the peak of a device did not rise, only what is still held is known.
+            held, peak = begun[0], (highest_since(place, begun) or begun)[0]
+            if place is not None and peak <= held:
                 continue
             self._extra[place] = max(self._extra.get(place, 0), peak - held)
             self._measured[place] = max(peak, self._measured.get(place, 0))
@@ -49,7 +53,9 @@ class Saves:
                 self._state(place, now)
 
     def _state(self, place: Place, held: int) -> None:
-        extra = self._extra[place]
+        extra, files = self._extra[place], self._plan.in_memory if place is None else 0
         basis = "the file that took most took %s above what was held" % _size(extra)
-        measured = self._measured[place]
+        if files:
+            basis += ", files of %s in memory" % _size(files)
+        extra, measured = extra + files, self._measured[place] + files
         self._predictions.state("save", place, held + extra, held=held, measured=measured, basis=basis)

@@ -44,6 +44,9 @@ class _Watch:
         self.counts: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.before: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self.highest = 0
+        # The optimizer with the most steps, while it exists, and the number of its last step.
+        self._leader: Any = None
+        self._number = 0
         self.samples = self.calls = self.depth = 0
         # Calls of backward within each other.
         self._within = 0
@@ -110,20 +113,24 @@ class _Watch:
         count = self.counts.get(optimizer, 0) + 1
         if count == 1:
             self.before[optimizer] = _steps_before(optimizer)
+        if self._leader is not None and self._leader() is None:
+            # It was made anew: the steps go on.
+            count = self.highest + 1
+            self.before[optimizer] = self._number - self.highest
         if self._engine is not None:
             # DeepSpeed calls the optimizer once for each group of parameters.
             count = int(self._engine.global_steps) + 1
         self.counts[optimizer] = count
         if count <= self.highest:
             return
-        self.highest = count
+        self.highest, self._leader = count, weakref.ref(optimizer)
         groups = getattr(optimizer, "param_groups", None)
         self.learning_rate = _number(groups[0].get("lr")) if groups else None
         if self._engine is not None:
             self.monitor._steps.skip(int(getattr(self._engine, "skipped_steps", 0)))
         if not self.only_counts:
             tokens, samples = self.take()
-            number = count + (0 if self._engine is not None else self.before.get(optimizer, 0))
+            self._number = number = count + (0 if self._engine is not None else self.before.get(optimizer, 0))
             self.monitor.step(number, tokens=tokens, samples=samples, learning_rate=self.learning_rate)
         if self.searches == 1:
             self._after_first(optimizer)
@@ -305,16 +312,17 @@ def watch_all(monitor: Monitor, phases: bool = True) -> _Watch:
         if _global.monitor is not monitor:
             # Another training: its model is followed, and its steps count from their own number.
             _global.monitor = monitor
-            _global.searches = _global.highest = 0
+            _global.searches = _global.highest = _global._number = 0
+            _global._leader = None
             _global.followed = [each for each in _global.followed if each() is not None]
             _global.learning_rate = None
         return _global
     _global = watch = _Watch(monitor)
     # `torch.optim` deletes the name of its own module.
     optimizer = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
-    optimizer.register_optimizer_step_post_hook(watch.after_step)
+    optimizer.register_optimizer_step_post_hook(_untraced(watch.after_step))
     if phases:
-        optimizer.register_optimizer_step_pre_hook(watch.before_step)
+        optimizer.register_optimizer_step_pre_hook(_untraced(watch.before_step))
         watch.wrap(_torch().autograd, "backward", "backward")
         loader = sys.modules.get("torch.utils.data.dataloader")
         if loader is not None and hasattr(loader, "_BaseDataLoaderIter"):
@@ -345,6 +353,18 @@ def _steps_before(optimizer: Any) -> int:
     # Fused and capturable optimizers count on the device, which is not read.
     steps = _number(first.get("step"))
     return 0 if steps is None else max(0, int(steps) - 1)
+
+
+def _untraced(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook of optimizers that a compiled step calls as it is: a compiler would trace what it calls, for seconds.
+
+    Optimizers break the graph themselves.
+    """
+
+    def call(*args: Any) -> Any:
+        return hook(*args)
+
+    return getattr(_torch(), "_disable_dynamo", lambda function: function)(call)  # type: ignore[no-any-return]
 
 
 def _tracing() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Mapping, Optional
@@ -120,6 +121,16 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
         known = getattr(getattr(trainer, "checkpoint_callback", None), "dirpath", None)
         self._acknowledge(trainer)
         trainer.save_checkpoint(os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step))
+
+    @_guarded()
+    def on_validation_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Measures what batches that are tried before training keep."""
+        if trainer.sanity_checking:
+            count = sum(trainer.num_val_batches)
+            # Of a stream, it is infinite.
+            self.monitor._fit.evaluation_tried(0 if math.isinf(count) else int(count), (outputs, batch))
 
     @_guarded()
     def on_validation_end(self, trainer: Any, module: Any) -> None:

@@ -315,7 +315,7 @@ class Monitor:
     @_guarded()
     def attach(self, model: Any = None, optimizer: Any = None) -> None:
         """Plain PyTorch: steps from the optimizer's hook, tokens and the forward phase from the model's."""
-        from ._hooks import _Watch
+        from ._hooks import _untraced, _Watch
 
         watch = _Watch(self)
         if model is not None:
@@ -323,8 +323,8 @@ class Monitor:
             watch.follow(model)
         if optimizer is not None:
             watch.fit.made(optimizer)
-            optimizer.register_step_pre_hook(watch.before_step)
-            optimizer.register_step_post_hook(watch.after_step)
+            optimizer.register_step_pre_hook(_untraced(watch.before_step))
+            optimizer.register_step_post_hook(_untraced(watch.after_step))
 
     # -- snapshots and the timeline
 
@@ -461,7 +461,7 @@ class Monitor:
     @_guarded()
     def checkpoint_saving(self, path: Optional[Path] = None, step: Optional[int] = None) -> None:
         """Reports that a checkpoint is being written: protection then waits for it."""
-        self._fit.save_begins()
+        self._fit.save_begins(path)
         self._checkpoints.report("saving", path, step)
 
     @_guarded()
@@ -471,10 +471,9 @@ class Monitor:
         self._checkpoints.report("saved", path, step)
 
     @_guarded()
-    def checkpoint_failed(
-        self, path: Optional[Path] = None, step: Optional[int] = None, reason: Optional[str] = None
-    ) -> None:
+    def checkpoint_failed(self, path: Optional[Path] = None, step: Optional[int] = None, reason: Optional[str] = None) -> None:
         """Reports that the checkpoint could not be written, and why."""
+        self._fit.save_ends(written=False)
         self._checkpoints.report("failed", path, step, reason)
 
     def checkpoint(self, path: Optional[Path] = None, step: Optional[int] = None) -> _Checkpoint:

@@ -16,7 +16,7 @@ torch.manual_seed(0)
 chance = random.Random(0)
 # The optimizer's state and a save are large beside the activations of short samples, or the other way round.
 VOCABULARY, WIDTH, LAYERS = {"optimizer": (40000, 384, 1), "save": (30000, 384, 1)}.get(KIND, (4000, 256, 4))
-SHORTEST, TYPICAL = (4, 8) if KIND == "optimizer" else (16, 48)
+SHORTEST, TYPICAL = (4, 8) if KIND in ("optimizer", "save") else (16, 48)
 LONGEST = 1024 if KIND == "longest" else TYPICAL
 
 
@@ -43,7 +43,7 @@ def hugging_face():
         vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=8, n_positions=1024, bos_token_id=0, eos_token_id=0
     )
     # The gradients of tied weights are added in backward, which takes as much as the optimizer's state then.
-    config.tie_word_embeddings = KIND != "optimizer"
+    config.tie_word_embeddings = KIND not in ("optimizer", "save")
 
     class Says(transformers.TrainerCallback):
         def on_step_end(self, args, state, control, **_):
@@ -58,7 +58,8 @@ def hugging_face():
         per_device_eval_batch_size=16,
         eval_strategy="steps" if evaluates else "no",
         eval_steps=STEPS // 2,
-        save_strategy="no",
+        save_strategy="steps" if KIND == "save" else "no",
+        save_steps=STEPS // 2,
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,

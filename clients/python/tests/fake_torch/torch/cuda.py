@@ -5,6 +5,8 @@ import types
 GIB = 1 << 30
 initialized = False
 allocated, peak, cached = 6 * GIB, 7 * GIB, 8 * GIB
+# Allocated bytes of the second device, and their peak.
+elsewhere = peak_elsewhere = 0
 
 
 def initialize():
@@ -42,7 +44,10 @@ def memory_stats(device):
         "num_alloc_retries": 3,
         "num_ooms": 0,
     }
-    return stats if used else dict.fromkeys(stats, 0)
+    if used:
+        return stats
+    other = {"allocated_bytes.all.current": elsewhere, "allocated_bytes.all.peak": max(elsewhere, peak_elsewhere)}
+    return {**dict.fromkeys(stats, 0), **other}
 
 
 def host_memory_stats():
