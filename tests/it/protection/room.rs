@@ -224,19 +224,24 @@ impl Room {
         wait_for(&format!("the move to {to}"), SOON, || self.audit().went("train", to).then_some(()));
     }
 
-    /// Waits until so many incidents of this daemon are recorded, and gives their folders.
+    /// Waits until so many incidents of the target are recorded, and gives their folders.
     #[track_caller]
     pub(crate) fn wait_incidents(&self, daemon: &Daemon, count: u8) -> Vec<PathBuf> {
         daemon.wait_value("memwarden_incidents_recorded_total", |written| written >= f64::from(count));
-        let folders = self.incidents();
+        let folders = wait_for("the incidents", SOON, || {
+            let folders = self.incidents();
+            (folders.len() >= usize::from(count)).then_some(folders)
+        });
         assert_eq!(folders.len(), usize::from(count));
         folders
     }
 
-    /// The folders of incidents that are there, the oldest first.
+    /// The folders of the incidents of the target, the oldest first. Every daemon on the machine records what the kernel kills.
     pub(crate) fn incidents(&self) -> Vec<PathBuf> {
         let folders = std::fs::read_dir(self.state().join("incidents")).unwrap();
-        let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
+        let folders = folders.map(|entry| entry.unwrap().path());
+        let mut folders: Vec<PathBuf> =
+            folders.filter(|path| path.to_str().is_some_and(|path| path.ends_with("-train"))).collect();
         folders.sort();
         folders
     }
