@@ -79,10 +79,10 @@ fn a_job_that_no_longer_grows_is_asked_and_not_ended() {
 #[test]
 fn a_job_whose_save_takes_memory_is_asked_while_it_fits() {
     // From 6 GiB left; the soft level is 2 GiB, the hard level 0.5 GiB, and a save is requested a minute before it no longer fits.
-    let rates: [(f64, fn(f64) -> f64); 3] =
-        [(2.0, |_| 2.0 * MIB), (10.0, |_| 10.0 * MIB), (40.0, |_| 40.0 * MIB)];
+    let rates: [fn(f64) -> f64; 3] = [|_| 2.0 * MIB, |_| 10.0 * MIB, |_| 40.0 * MIB];
     for save in [1, 3, 4] {
-        for (rate, takes) in rates {
+        for takes in rates {
+            let rate = takes(0.0) / MIB;
             let moves = play(limits(), &Job { takes, save: Some(save * GIB), ..Job::default() }, 3600);
             let asked = moves.lines().find(|line| line.ends_with("asked to save")).unwrap();
             let left: f64 = asked.split_whitespace().nth(3).unwrap().parse().unwrap();

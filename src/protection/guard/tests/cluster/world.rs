@@ -220,6 +220,9 @@ fn configurations() -> &'static [(Config, Protection)] {
     })
 }
 
+/// Seeds from here on play short episodes: fewer nodes on average, and faults within less time.
+const SHORT: u64 = 1_000_000;
+
 /// Plays a seed; returns what is wrong, with the events before it where these are recorded.
 pub(super) fn play(seed: u64, defect: Option<Defect>, trace: bool) -> Option<(String, Vec<String>)> {
     let cluster = run(seed, defect, trace);
@@ -240,7 +243,7 @@ fn run(seed: u64, defect: Option<Defect>, trace: bool) -> Cluster {
     testing::simulate(Some(Rc::clone(&machine) as _));
     PLAYED.with_borrow_mut(|played| played.machine = Some(Rc::clone(&machine)));
     let ends = Ends;
-    let mut world = World::new(Rc::clone(&machine), folder.path());
+    let mut world = World::new(Rc::clone(&machine), folder.path(), seed >= SHORT);
     world.play();
     drop(world);
     drop(ends);
@@ -248,7 +251,7 @@ fn run(seed: u64, defect: Option<Defect>, trace: bool) -> Cluster {
 }
 
 impl World {
-    fn new(machine: Rc<Machine>, folder: &Path) -> Self {
+    fn new(machine: Rc<Machine>, folder: &Path, short: bool) -> Self {
         let mut world = Self {
             machine,
             nodes: Vec::new(),
@@ -259,12 +262,13 @@ impl World {
             healed: false,
             end: Duration::ZERO,
         };
-        let count = match world.random(|random| random.below(40)) {
+        let count = match world.random(|random| random.below(if short { 400 } else { 40 })) {
             0 => 64,
             1..5 => 9 + world.random(|random| random.below(16)),
-            _ => 2 + world.random(|random| random.below(7)),
+            _ => 2 + world.random(|random| random.below(if short { 3 } else { 7 })),
         };
-        world.end = world.random(|random| random.millis(60_000, 150_000));
+        let (least, most) = if short { (15_000, 50_000) } else { (60_000, 150_000) };
+        world.end = world.random(|random| random.millis(least, most));
         for node in 0..usize::try_from(count).unwrap() {
             let config = usize::try_from(world.random(|random| random.below(4))).unwrap();
             world.nodes.push(Node { config, ..Node::default() });
