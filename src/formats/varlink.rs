@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// Maximum length of a call in bytes: the longest path of the kernel with each byte escaped (6 bytes), and the method.
 pub const LONGEST: usize = 32 * 1024;
@@ -44,8 +45,15 @@ impl Refused {
 struct Call<'c> {
     #[serde(borrow)]
     method: Cow<'c, str>,
-    #[serde(default)]
-    parameters: serde_json::Value,
+    #[serde(borrow, default)]
+    parameters: Parameters<'c>,
+}
+
+/// The text of a value is skipped without recursion, whatever its depth.
+#[derive(Default, Deserialize)]
+struct Parameters<'c> {
+    #[serde(borrow)]
+    cgroup: Option<&'c RawValue>,
 }
 
 /// The path of the cgroup that is about to be killed, of a call without its NUL byte.
@@ -57,9 +65,9 @@ pub fn prekill(call: &[u8]) -> Result<String, Refused> {
     if method != NOTIFY {
         return Err(Refused::Method);
     }
-    let path = parameters.get("cgroup").and_then(serde_json::Value::as_str);
-    let is_path = |path: &&str| path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains('\0');
-    path.filter(is_path).map(str::to_owned).ok_or(Refused::Cgroup)
+    let path = parameters.cgroup.and_then(|cgroup| serde_json::from_str::<String>(cgroup.get()).ok());
+    let is_path = |path: &String| path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains('\0');
+    path.filter(is_path).ok_or(Refused::Cgroup)
 }
 
 #[cfg(test)]
@@ -100,6 +108,14 @@ mod tests {
             format!(r#"{{"method":"{NOTIFY}","parameters":{{"cgroup":"/{}"}}}}"#, "x".repeat(LONGEST_PATH));
         assert_eq!(prekill(long.as_bytes()), Err(Refused::Cgroup));
         assert_eq!(prekill("[".repeat(LONGEST).as_bytes()), Err(Refused::Malformed));
+        let deep = format!(
+            r#"{{"method":"{NOTIFY}","parameters":{{"cgroup":"/a","x":{0}{1}}}}}"#,
+            "[".repeat(10_000),
+            "]".repeat(10_000)
+        );
+        let small =
+            std::thread::Builder::new().stack_size(128 * 1024).spawn(move || prekill(deep.as_bytes()));
+        assert_eq!(small.unwrap().join().unwrap(), Ok("/a".to_owned()), "on the stack of its thread");
     }
 
     #[test]

@@ -62,6 +62,6 @@ crate::metrics! {
     pub RUN_REQUESTS_SENT: Counter<Count> = "memwarden_run_requests_sent_total" {outcome}.counting("{request}");
     /// Requests for a checkpoint of a run that were received from other nodes, dry runs included, by outcome.
     pub RUN_REQUESTS_RECEIVED: Counter<Count> = "memwarden_run_requests_received_total" {outcome}.counting("{request}");
-    /// Notifications of systemd-oomd before it kills a cgroup, one for each protected job in it, by outcome.
+    /// Notifications of systemd-oomd before it kills a cgroup, by outcome: one for each protected job in it, or one where none is.
     pub PREKILLS: Counter<Count> = "memwarden_protection_prekills_total" {outcome}.counting("{notification}");
 }

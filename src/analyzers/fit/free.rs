@@ -1,5 +1,6 @@
 //! What each rank holds, and what is free for it, in this tick.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(super) struct Free<'v> {
     limits: HashMap<&'v str, f64>,
     /// The room of each cgroup on its whole path, as the source computes it.
     path_room: HashMap<&'v str, f64>,
+    /// The largest process of the host, and the largest of another workload than its.
+    largest: OnceCell<Option<[Option<ProcessKey>; 2]>>,
     /// See [`Free::steady`].
     steady: HashMap<(ProcessKey, Label), f64>,
 }
@@ -118,6 +121,7 @@ impl<'v> Free<'v> {
             room: room.collect(),
             limits,
             path_room: by_cgroup(view.points(&HEADROOM)),
+            largest: OnceCell::new(),
             steady: HashMap::new(),
         }
     }
@@ -208,10 +212,16 @@ impl<'v> Free<'v> {
         let facts = self.facts?;
         let of = |process| facts.member(process).map(|workload| &workload.key);
         let own = of(rank.process?)?;
-        let rows = facts.processes.as_ref()?.rows.iter().filter(|row| of(row.key) != Some(own));
-        let most = rows.max_by_key(|row| row.rss)?;
-        let (pid, held) = (most.key.pid, real(most.rss.get()));
-        Some(Neighbour { pid, held, user: self.user(pid) })
+        // All processes are read once a tick, however many predictions fail.
+        let largest = self.largest.get_or_init(|| {
+            let rows = facts.processes.iter().flat_map(|table| &table.rows);
+            let first = rows.clone().max_by_key(|row| row.rss)?;
+            let others = rows.filter(|row| of(row.key).is_none() || of(row.key) != of(first.key));
+            Some([Some(first.key), others.max_by_key(|row| row.rss).map(|row| row.key)])
+        });
+        let other = largest.iter().flatten().flatten().find(|process| of(**process) != Some(own))?;
+        let row = facts.processes.as_ref()?.get(other.pid)?;
+        Some(Neighbour { pid: other.pid, held: real(row.rss.get()), user: self.user(other.pid) })
     }
 
     /// The cgroups on the path of the rank that have a limit, with the room and the limit of each.

@@ -192,7 +192,10 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
     });
     let mut assessed = assessed.into_iter();
     let least = assessed.next();
-    let elsewhere = assessed.next().and_then(|(room, ..)| room);
+    // A cgroup with the same limit, as that of a pod with one container or of a step of a job, is raised with it.
+    let limit = least.as_ref().and_then(|(.., place)| place.limit);
+    let elsewhere =
+        assessed.find(|(.., place)| limit.is_none() || place.limit != limit).and_then(|(room, ..)| room);
     let mut fit = Fit {
         workload: rank.workload.clone(),
         rank: rank.rank.clone(),

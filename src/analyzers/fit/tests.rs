@@ -314,8 +314,20 @@ fn the_advice_has_the_limit_that_fits_and_who_holds_the_memory_of_the_host() {
     // 2 held and 31 left below the limit: 18 GiB are lacking.
     assert_eq!(advice(Node::new(100.0).limited(64.0, 33.0)), "a memory limit of 82 GiB fits");
     assert_eq!(advice(Node::new(48.0).limited(64.0, 33.0)), "", "the host has no more either");
-    let beside = |held: f64| Node::new(40.0).rank("other", 9, held, Vec::new());
-    assert_eq!(advice(beside(8.0)), "it fits alone: PID 9 holds 8.0 GiB there");
+    let nested = |limit: f64, used: f64| {
+        let mut node = Node::new(100.0).limited(64.0, 34.0);
+        node.batch.put(&cgroup::metrics::LIMIT, &["/job/step".into()], gib(limit));
+        node.batch.put(&cgroup::metrics::WORKING_SET, &["/job/step".into()], gib(used));
+        advice(node)
+    };
+    assert_eq!(
+        nested(64.0, 33.0),
+        "a memory limit of 83 GiB fits",
+        "the limit of the job is that of its step"
+    );
+    assert_eq!(nested(65.0, 33.0), "", "the step has another limit, which does not suffice");
+    let beside = |held: f64| Node::new(40.0).rank("other", 6, held, Vec::new());
+    assert_eq!(advice(beside(8.0)), "it fits alone: PID 6 of user 1006 holds 8.0 GiB there");
     assert_eq!(advice(beside(7.0)), "");
     for (cgroup, limit, expected) in [
         ("/slurm/uid_1/job_2", 64.0, "--mem=82G fits"),

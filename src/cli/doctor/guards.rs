@@ -13,7 +13,8 @@ use crate::model::facts::{Facts, ProcessRow};
 use crate::model::format;
 use crate::model::units::{Amount, Bytes};
 use crate::protection::options::Protection;
-use crate::protection::policy::Resource;
+use crate::protection::options::target::Target;
+use crate::protection::policy::{Mode, Resource, Rung};
 
 /// Maximum size of a file of another program in bytes.
 const LARGEST: u64 = 256 * 1024;
@@ -42,6 +43,13 @@ pub(super) struct Guards<'a> {
     has_socket: bool,
 }
 
+/// Whether systemd-oomd would wait for a target.
+fn can_be_asked(target: &Target) -> bool {
+    let limits = &target.limits;
+    let has_means = target.ask.signal.is_some() || target.ask.touch.is_some();
+    limits.mode == Mode::Enforce && limits.max_state >= Some(Rung::Checkpoint) && has_means
+}
+
 impl<'a> Guards<'a> {
     pub(super) fn of(protection: &Protection, proc: &'a Path, root: &'a Path) -> Self {
         let total = fs::read_text(&proc.join("meminfo")).ok().and_then(|text| total(&text));
@@ -55,7 +63,7 @@ impl<'a> Guards<'a> {
             total,
             soft: levels.map(|levels| levels.soft).max_by_key(bytes),
             grace: grace.unwrap_or_default(),
-            has_socket: protection.prekill_socket.is_some(),
+            has_socket: protection.prekill_socket.is_some() && protection.targets.iter().any(can_be_asked),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::model::fit::{Medium, Phase};
 use crate::model::ids::within;
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::outlook::{self, Outlook, Tte};
-use crate::model::units::{Amount, Bytes, real, whole};
+use crate::model::units::Bytes;
 use crate::protection::policy::{Reading, Resource};
 
 /// Age of a rank's last message after which it may have died or hang; its client reports every second.
@@ -94,7 +94,7 @@ impl Traits<'_> {
         let ours = ranks.filter(|rank| rank.process.is_some_and(|process| self.members.contains(&process)));
         for prediction in ours.flat_map(|rank| &rank.predictions).filter(|own| own.phase == Phase::Save) {
             let Some(peak) = prediction.peak else { continue };
-            let takes = prediction.additional(peak.p50);
+            let takes = prediction.additional(peak.p90);
             let (places, whole) = match prediction.medium {
                 Medium::Host => ([Resource::Host, Resource::Cgroup], true),
                 Medium::Device => ([Resource::Gpu, Resource::Allocator], false),
@@ -118,29 +118,17 @@ impl Traits<'_> {
         (soonest.is_some() || !self.mixed).then_some(soonest)
     }
 
-    /// The seconds until a checkpoint can no longer be saved above the hard levels; the inner option is absent
-    /// where that is not predicted, and where it cannot be saved now, the outer one as that of [`Self::forecast`].
-    pub(super) fn save_forecast(
-        &self,
-        outlook: &Outlook,
-        facts: &Facts,
-        hard: impl Fn(Resource) -> Option<Amount>,
-    ) -> Option<Option<f64>> {
-        let save = self.save(facts);
-        let about = outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource));
-        let soonest = about
-            .filter_map(|(resource, forecast)| {
-                let resource = place(resource);
-                let tte = forecast.time_to_exhaustion?;
-                let limit = Bytes::new(whole(forecast.limit_bytes));
-                let hard = hard(resource).map_or(Bytes::ZERO, |hard| hard.of(limit));
-                let left = forecast.headroom_bytes();
-                let spare = left - real(hard.get()) - real(save[resource.place()]?.get());
-                // Memory falls evenly until it is exhausted.
-                (spare >= 0.0).then(|| tte.p50 * spare / left.max(1.0))
-            })
-            .min_by(f64::total_cmp);
-        (soonest.is_some() || !self.mixed).then_some(soonest)
+    /// Bytes per second by which the memory that is left falls, where it is predicted to be exhausted, by the place of the resource;
+    /// absent as in [`Self::forecast`].
+    pub(super) fn falls(&self, outlook: &Outlook) -> Option<[Option<f64>; 4]> {
+        let mut falls = [None; 4];
+        for (resource, forecast) in outlook.forecasts()?.filter(|(resource, _)| self.concerns(resource)) {
+            if let Some(tte) = forecast.time_to_exhaustion.filter(|tte| tte.p50 > 0.0) {
+                let fastest = &mut falls[place(resource).place()];
+                *fastest = Some(f64::max(fastest.unwrap_or(0.0), forecast.headroom_bytes() / tte.p50));
+            }
+        }
+        (falls.iter().any(Option::is_some) || !self.mixed).then_some(falls)
     }
 
     /// Growth of the memory of its workloads in bytes per second; absent where it is not known of all of them.
@@ -414,30 +402,27 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_takes_memory_is_due_earlier() {
-        let own = Traits { members: [process(7)].into(), host: true, ..Traits::default() };
-        let forecast = outlook::Forecast {
-            used_bytes: 20.0,
-            limit_bytes: 100.0,
-            time_to_exhaustion: Some(Tte { p10: 80.0, p50: 160.0, p90: None }),
-            ..outlook::Forecast::default()
+    fn the_fastest_fall_of_each_resource_counts() {
+        let own = Traits { group: Some("/jobs/a"), host: true, ..Traits::default() };
+        let falling = |resource, p50: f64| {
+            let forecast = outlook::Forecast {
+                used_bytes: 20.0,
+                limit_bytes: 100.0,
+                time_to_exhaustion: Some(Tte { p10: p50, p50, p90: None }),
+                ..outlook::Forecast::default()
+            };
+            Conclusion { identity: Some(resource), forecast: Some(forecast), ..Conclusion::default() }
         };
-        let conclusions = vec![Conclusion {
-            identity: Some(Resource::Host),
-            forecast: Some(forecast),
-            ..Conclusion::default()
-        }];
+        let group = |path: &str| Resource::Cgroup(path.into());
+        let conclusions = vec![
+            falling(Resource::Host, 160.0),
+            falling(group("/jobs"), 80.0),
+            falling(group("/jobs/a"), 40.0),
+            falling(group("/other"), 1.0),
+        ];
         let outlook = Outlook { conclusions, has_forecasts: true, ..Outlook::default() };
-        assert_eq!(own.forecast(&outlook).unwrap().unwrap().p50, 160.0);
-        let due = |takes: Option<u64>, level| {
-            let predictions = takes.map(|takes| saves(7, Medium::Host, takes)).into_iter().collect();
-            let facts = Facts { predictions, ..Facts::default() };
-            own.save_forecast(&outlook, &facts, |_| Some(Amount::Bytes(Bytes::new(level)))).unwrap()
-        };
-        // 80 are left: after half of the time, 40 are.
-        assert_eq!([due(None, 0), due(Some(0), 0), due(Some(40), 0)], [None, Some(160.0), Some(80.0)]);
-        assert_eq!([due(Some(40), 20), due(Some(40), 40)], [Some(40.0), Some(0.0)]);
-        assert_eq!([due(Some(40), 41), due(Some(80), 1)], [None; 2], "it does not fit now");
+        assert_eq!(own.falls(&outlook), Some([Some(0.5), Some(2.0), None, None]));
+        assert_eq!(own.falls(&Outlook::default()), None);
     }
 
     #[test]

@@ -99,8 +99,8 @@ pub struct SamplerReadings {
     pub allocator: SampledReading,
     /// The forecast; absent where no analyzer observes the job.
     pub forecast: Option<Option<Tte>>,
-    /// The predicted seconds until a checkpoint can no longer be saved; absent where no analyzer observes the job.
-    pub save_forecast: Option<Option<f64>>,
+    /// The predicted fall of the memory that is left, by resource; absent where no analyzer observes the job.
+    pub falls: Option<[Option<f64>; 4]>,
     /// The memory that saving a checkpoint takes, as the job predicts, by resource.
     pub save: [Option<Bytes>; 4],
     /// Growth of its own memory in bytes per second; absent where that is unknown.

@@ -400,7 +400,7 @@ impl InputBuilder {
                 gpu: traits.gpu_left(facts),
                 allocator: traits.allocator_left(facts),
                 forecast: traits.forecast(outlook),
-                save_forecast: traits.save_forecast(outlook, facts, |resource| target.limits.hard(resource)),
+                falls: traits.falls(outlook),
                 save: traits.save(facts),
                 growth: traits.growth(outlook),
                 leak: traits.leak(outlook),

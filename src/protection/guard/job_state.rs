@@ -134,18 +134,8 @@ impl JobState {
     ) -> Observed {
         let own =
             |read: Option<(Timestamp, Reading)>| read.map(|(at, reading)| Aged::of(reading, now.since(at)));
-        let SamplerReadings {
-            members,
-            gpu,
-            allocator,
-            forecast,
-            save_forecast,
-            save,
-            growth,
-            leak,
-            alert,
-            unfit,
-        } = self.sampled;
+        let SamplerReadings { members, gpu, allocator, forecast, falls, save, growth, leak, alert, unfit } =
+            self.sampled;
         let age = now.since(self.sampled_at);
         let catching = self.checkpoint.catching;
         Observed {
@@ -159,7 +149,7 @@ impl JobState {
             groups: self.cgroup.groups(),
             save,
             forecast: forecast.map(|forecast| Aged::of(forecast, age)),
-            save_forecast: save_forecast.map(|seconds| Aged::of(seconds, age)),
+            falls: falls.map(|falls| Aged::of(falls, age)),
             growth: growth.map(|growth| Aged::of(growth, age)),
             leak: leak.map(|leak| Aged::of(leak, age)),
             // Its age is that of the newest notification.

@@ -8,8 +8,9 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -24,6 +25,8 @@ use crate::protection::types::run_request::RunOutcome;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks whether the client has disconnected, which systemd-oomd does when its time limit is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Time after which a failed accept is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The user of systemd-oomd (`User=` of its unit), which connects by CAP_DAC_OVERRIDE.
 const USER: &str = "systemd-oom";
 /// Maximum number of connections; further ones are closed, after which systemd-oomd kills without waiting.
@@ -36,6 +39,7 @@ const STACK: usize = 128 * 1024;
 pub(super) struct PrekillSocket {
     bound: Bound,
     path: PathBuf,
+    ends: Arc<AtomicBool>,
 }
 
 impl PrekillSocket {
@@ -53,9 +57,23 @@ impl PrekillSocket {
         let listener = bound.listener.try_clone().map_err(failed)?;
         listener.set_nonblocking(false).map_err(failed)?;
         let (places, passwd) = (Arc::new(()), passwd.to_owned());
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
         let accept = move || {
-            // A listener that was shut down fails.
-            while let Ok((stream, _)) = listener.accept() {
+            let mut failing = false;
+            while !ended.load(Ordering::Acquire) {
+                let stream = match listener.accept() {
+                    Ok((stream, _)) => stream,
+                    // No descriptor or memory is left, which can be so while a cgroup is about to be killed.
+                    Err(error) => {
+                        if !std::mem::replace(&mut failing, true) && !ended.load(Ordering::Acquire) {
+                            tracing::warn!(%error, "Cannot accept systemd-oomd; trying again.");
+                        }
+                        std::thread::sleep(RETRY_INTERVAL);
+                        continue;
+                    }
+                };
+                failing = false;
                 let (place, requests) = (Arc::clone(&places), Arc::clone(&requests));
                 if Arc::strong_count(&places) > MOST + 1 {
                     requests.prekills.outcomes.add(RunOutcome::Busy);
@@ -76,7 +94,7 @@ impl PrekillSocket {
             }
         };
         thread("prekill", accept).map_err(failed)?;
-        Ok(Self { bound, path: path.to_owned() })
+        Ok(Self { bound, path: path.to_owned(), ends })
     }
 
     /// Where it listens.
@@ -87,6 +105,7 @@ impl PrekillSocket {
 
 impl Drop for PrekillSocket {
     fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
         // It fails only for a socket that does not listen.
         let _ = rustix::net::shutdown(&self.bound.listener, rustix::net::Shutdown::Both);
     }
@@ -130,6 +149,7 @@ fn serve(mut stream: UnixStream, requests: &RunRequests) {
 /// The next call without its NUL byte; absent at the end of the connection, or for a call that is too long or late.
 fn next_call(stream: &mut UnixStream, received: &mut Vec<u8>) -> Option<Vec<u8>> {
     let mut part = [0; 1024];
+    let begun = Instant::now();
     loop {
         if let Some(end) = received.iter().position(|byte| *byte == 0) {
             let rest = received.split_off(end + 1);
@@ -139,7 +159,7 @@ fn next_call(stream: &mut UnixStream, received: &mut Vec<u8>) -> Option<Vec<u8>>
         }
         let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
         received.extend_from_slice(part.get(..read)?);
-        if received.len() > varlink::LONGEST {
+        if received.len() > varlink::LONGEST || begun.elapsed() > CALL_TIMEOUT {
             return None;
         }
     }

@@ -32,7 +32,7 @@ fn record(input: &PlanInput<'_>, out: &mut Plan) {
 }
 
 /// Raises the cgroup limit that leaves the least memory, where its cgroup is the target's and the host has memory left; by as much
-/// at least as saving a checkpoint lacks.
+/// at least as saving a checkpoint lacks, and at most to twice the limit, because a job predicts what it wants.
 fn raise(input: &PlanInput<'_>, out: &mut Plan) {
     let too_large = input.transition.reason == Reason::SaveTooLarge;
     if !too_large && input.transition.reason != Reason::Level(Resource::Cgroup) {
@@ -49,15 +49,7 @@ fn raise(input: &PlanInput<'_>, out: &mut Plan) {
         let from = limit.value.total;
         // What is left below the limit now can be used too.
         let available = host.value.headroom.saturating_sub(limit.value.headroom);
-        let hard = |limit: Bytes| {
-            input.target.limits.hard(Resource::Cgroup).map_or(Bytes::ZERO, |hard| hard.of(limit))
-        };
-        let save = observed.save[Resource::Cgroup.place()];
-        let lacks = |hard: Bytes| {
-            save.map_or(Bytes::ZERO, |save| save.saturating_add(hard).saturating_sub(limit.value.headroom))
-        };
-        // A share of the limit rises with it.
-        let lacking = lacks(hard(from.saturating_add(lacks(hard(from)))));
+        let lacking = lacking(input, limit.value.headroom, from).min(from);
         if too_large && lacking == Bytes::ZERO {
             return;
         }
@@ -65,6 +57,21 @@ fn raise(input: &PlanInput<'_>, out: &mut Plan) {
             out.push(input, Work::Raise { group, limited, from, to });
         }
     }
+}
+
+/// What a checkpoint lacks below the limit `from`, of which `left` is left, until its save leaves more than the hard level.
+fn lacking(input: &PlanInput<'_>, left: Bytes, from: Bytes) -> Bytes {
+    /// The kernel rounds limits to pages, and the job may grow meanwhile.
+    const SPARE: Bytes = Bytes::new(1 << 20);
+    let Some(save) = input.observed.save[Resource::Cgroup.place()] else { return Bytes::ZERO };
+    let hard = input.target.limits.hard(Resource::Cgroup);
+    let lacks = |raised: Bytes| {
+        let hard = hard.map_or(Bytes::ZERO, |hard| hard.of(from.saturating_add(raised)));
+        save.saturating_add(hard).saturating_sub(left)
+    };
+    // A hard level that is a share of the limit rises with it.
+    let lacks = (0..16).fold(Bytes::ZERO, |raised, _| lacks(raised));
+    if lacks == Bytes::ZERO { lacks } else { lacks.saturating_add(SPARE) }
 }
 
 /// Freezes the target's cgroup while the hook runs, where it holds only the target's processes.

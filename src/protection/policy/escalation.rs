@@ -291,21 +291,23 @@ impl Escalation {
         if let Some(end) = self.after_request(now, observed, judged, empty) {
             return end;
         }
-        if empty || self.back_for(now, self.limits.for_time) {
+        let begun = self.incident.and_then(|incident| incident.grace_from).unwrap_or(self.since);
+        let ack = self.ack(observed);
+        let saving = ack == Some(CheckpointState::Saving) && now.since(begun) < self.limits.longest_grace;
+        // While it saves, its memory says nothing of the shortage, and a kill above the hard level would lose what is saved.
+        if empty || (!saving && self.back_for(now, self.limits.for_time)) {
             let asked = self.incident.is_some_and(|incident| incident.asked);
             let ended = if asked && self.limits.exit_saves { Reason::SavedAndGone } else { Reason::Gone };
             return Some((State::Cooldown, if empty { ended } else { Reason::Recovered }));
         }
-        if let Some(kill) = self.no_time(judged) {
+        if let Some(kill) = self.no_time(judged).filter(|_| !saving) {
             return Some(kill);
         }
-        let begun = self.incident.and_then(|incident| incident.grace_from).unwrap_or(self.since);
-        let ack = self.ack(observed);
         let allowed = match ack {
             Some(CheckpointState::Saving) => self.limits.longest_grace,
             _ => self.limits.grace,
         };
-        let over = now.since(begun) >= allowed || self.is_short(now);
+        let over = now.since(begun) >= allowed || (!saving && self.is_short(now));
         self.conditions.set(Condition::GraceOver, Truth::of(over));
         let reason = if ack == Some(CheckpointState::Saved) {
             Reason::Saved
@@ -319,10 +321,9 @@ impl Escalation {
         if judged.push.0 < Some(Rung::Term) {
             return None;
         }
-        // A save that has just ended, however long it took, does not lead to another one.
-        let recent = self.limits.request_interval.max(self.limits.grace);
-        let outdated = observed.ack.is_some_and(|ack| now.since(ack.at) >= recent);
-        if ack == Some(CheckpointState::Saved) && outdated && self.save_fits() && !self.is_short(now) {
+        // A request of this incident may have been too soon after one of the incident before.
+        let unasked = self.incident.is_some_and(|incident| !incident.asked) && self.may_ask(now);
+        if (self.outdated(now, observed) || unasked) && self.save_fits() && !self.is_short(now) {
             // It has run on since then, and would lose that work.
             let incident = self.incident.as_mut()?;
             incident.asked = false;
@@ -425,6 +426,14 @@ impl Escalation {
     /// Whether the time to exhaustion is below `kill_margin` for longer than a burst stays in the rate.
     fn is_short(&self, now: Timestamp) -> bool {
         self.short.is_some_and(|since| now.since(since) >= BURST)
+    }
+
+    /// Whether the checkpoint of this incident is saved and so old that the job has run on since then. A save that has just ended,
+    /// however long it took, does not lead to another one.
+    pub fn outdated(&self, now: Timestamp, observed: &Observed) -> bool {
+        let recent = self.limits.request_interval.max(self.limits.grace);
+        self.ack(observed) == Some(CheckpointState::Saved)
+            && observed.ack.is_some_and(|ack| now.since(ack.at) >= recent)
     }
 
     /// Whether a checkpoint can be saved in the memory that is left; true where the job predicts nothing.

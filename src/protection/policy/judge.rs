@@ -59,13 +59,6 @@ struct Level {
     growth: Option<f64>,
 }
 
-impl Level {
-    /// Seconds until these bytes are used up, at the slower rate.
-    fn until(&self, bytes: Bytes) -> Option<f64> {
-        self.growth.map(|rate| seconds(bytes.get(), rate))
-    }
-}
-
 /// Evaluates one step.
 pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let mut judged = Judged {
@@ -83,7 +76,9 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     let (mut fresh, mut seen) = (true, false);
     let mut waits = false;
     let mut slow: Option<f64> = None;
-    let (mut save_fits, mut save_slow) = (None, None);
+    let (mut save_fits, mut save_left) = (None, None);
+    let recent = observed.falls.filter(|falls| falls.age <= limits.forecast.max_age);
+    let recent_falls = recent.map(|falls| falls.value);
     let present = limits.watched().filter(|(resource, _)| !observed.absent[resource.place()]);
     judged.blind = present.clone().next().is_some();
     for (resource, levels) in present {
@@ -96,9 +91,17 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         };
         seen = true;
         if let Some(save) = observed.save[resource.place()] {
-            let spare = (level.above_hard >= save).then(|| level.above_hard.saturating_sub(save));
-            save_fits = Some(save_fits.unwrap_or(true) && spare.is_some());
-            save_slow = sooner(save_slow, spare.and_then(|spare| level.until(spare)));
+            let falls = recent_falls.map_or(level.growth, |falls| falls[resource.place()]);
+            let falls = falls.filter(|_| limits.forecast.max_state.is_some());
+            if level.above_hard < save {
+                save_fits = Some(false);
+                // It does not become healthy by having become too large to save.
+                judged.back &= falls.is_none();
+            } else {
+                save_fits = save_fits.or(Some(true));
+                let spare = level.above_hard.saturating_sub(save);
+                save_left = sooner(save_left, falls.map(|rate| seconds(spare.get(), rate)));
+            }
         }
         let held_up = gate.waits_for(resource);
         waits |= held_up && (level.soft || level.hard);
@@ -128,7 +131,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
     // The resource of these triggers is unknown, so they wait for a victim's memory as a shared level does.
     let most = if gate.busy { Some(Rung::Checkpoint) } else { Some(Rung::Kill) };
     waits |= judged.forecast(limits, observed, slow, most);
-    judged.save_forecast(limits, observed, save_slow);
+    judged.save_forecast(limits, save_left.filter(|_| save_fits == Some(true)));
     waits |= judged.trigger(limits, Condition::Leak, limits.leak, observed.leak, (Reason::Leak, most));
     let alert = observed.alert.map(|alert| Aged::of(alert.value.is_some(), alert.age));
     let furthest = observed.alert.and_then(|alert| alert.value).unwrap_or(Some(Rung::Kill));
@@ -199,12 +202,10 @@ impl Judged {
         max_state > most
     }
 
-    /// A checkpoint that soon cannot be saved any more is requested now. `slow` are the seconds until then at the current rate.
-    fn save_forecast(&mut self, limits: &Limits, observed: &Observed, slow: Option<f64>) {
-        let recent = observed.save_forecast.filter(|seconds| seconds.age <= limits.forecast.max_age);
-        let seconds = recent.map_or(slow, |seconds| seconds.value);
-        let Some(seconds) = seconds.filter(|_| limits.forecast.max_state.is_some()) else { return };
-        let soon = seconds <= limits.soft_within.as_secs_f64();
+    /// A checkpoint that soon cannot be saved any more is requested now. `left` are the predicted seconds until then.
+    fn save_forecast(&mut self, limits: &Limits, left: Option<f64>) {
+        let Some(left) = left else { return };
+        let soon = left <= limits.soft_within.as_secs_f64();
         self.conditions.set(Condition::NoSaveSoon, Truth::of(soon));
         if soon {
             let max_state = limits.within(limits.forecast.max_state);

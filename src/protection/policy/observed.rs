@@ -99,9 +99,9 @@ pub struct Observed {
     pub groups: LimitedGroups,
     /// The soonest time to exhaustion of the target's resources; the value is absent where no exhaustion is predicted.
     pub forecast: Option<Aged<Option<Tte>>>,
-    /// Seconds until a checkpoint can no longer be saved above the hard levels, by the same forecasts; the value is absent where
-    /// that is not predicted, and where it cannot be saved now.
-    pub save_forecast: Option<Aged<Option<f64>>>,
+    /// Bytes per second by which the memory that is left falls, by [`Resource::place`] and the same forecasts; absent where no
+    /// exhaustion is predicted.
+    pub falls: Option<Aged<[Option<f64>; 4]>>,
     /// Growth of the job's own memory in bytes per second; absent where that is unknown.
     pub growth: Option<Aged<f64>>,
     /// Whether a leak in the target is confirmed.

@@ -44,10 +44,14 @@ impl DeviceFree {
                 Some((held, reserved)) => {
                     let least = self.least_outside((connection, *ordinal), held, reserved);
                     // What it has reserved or released since its message is counted in neither or in both.
-                    (memory.free.get() + held).saturating_sub(reserved.saturating_add(least))
+                    memory.free.get().saturating_add(held).saturating_sub(reserved.saturating_add(least))
                 }
                 None => memory.free.get(),
             };
+            // The process may see a part of the device that the driver lists.
+            let most =
+                device.total.map_or(u64::MAX, |total| total.saturating_sub(device.reserved.unwrap_or(0)));
+            let free = free.min(most);
             found.push((*ordinal, Bytes::new(free)));
         }
         found

@@ -30,8 +30,7 @@ impl GuardLoop {
             jobs.retain(|(slot, serial)| {
                 let outcome = self.ask_before_kill(*slot, *serial, &cgroup, clock);
                 self.run_requests.prekills.outcomes.add(outcome);
-                // Whether a process has a handler may be known only in a later round.
-                matches!(outcome, RunOutcome::Asked | RunOutcome::Already | RunOutcome::NoHandler)
+                matches!(outcome, RunOutcome::Asked | RunOutcome::Already)
             });
             self.awaited_saves.push(AwaitedSaves { jobs, since, reply });
         }

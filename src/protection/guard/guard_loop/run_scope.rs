@@ -122,6 +122,7 @@ impl GuardLoop {
             _ if limits.max_state < Some(Rung::Checkpoint) => Err(RunOutcome::NotAllowed),
             State::Disarmed | State::Blind => Err(RunOutcome::Disarmed),
             _ if !observed.fit => Err(RunOutcome::Disarmed),
+            State::At(Rung::Checkpoint) if escalation.outdated(now, &observed) => Ok(observed),
             State::At(Rung::Checkpoint | Rung::Term | Rung::Kill) | State::Verify => Err(RunOutcome::Already),
             State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown => Ok(observed),
         }

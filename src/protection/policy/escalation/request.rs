@@ -13,10 +13,14 @@ impl Escalation {
     /// Makes the transition to CHECKPOINT that something else than the own readings asks for. Absent where the policy does not allow
     /// it, or a checkpoint was requested shortly before.
     pub fn request(&mut self, now: Timestamp, observed: &Observed, reason: Reason) -> Option<Transition> {
+        let again = self.state == State::At(Rung::Checkpoint) && self.outdated(now, observed);
         let quiet = matches!(self.state, State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown);
+        if again && let Some(incident) = &mut self.incident {
+            incident.asked = false;
+        }
         let allowed =
             self.limits.max_state >= Some(Rung::Checkpoint) && self.may_ask(now) && self.save_fits();
-        if !quiet || !allowed || !observed.fit {
+        if !(quiet || again) || !allowed || !observed.fit {
             return None;
         }
         let transition = self.go(now, observed, State::At(Rung::Checkpoint), reason);
@@ -54,5 +58,27 @@ impl Escalation {
             return Some(None);
         };
         Some(Some((State::Cooldown, reason)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::observed::Ack;
+    use super::super::super::tests::limits;
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_after_which_the_job_has_run_on_is_requested_again() {
+        let mut escalation = Escalation::new(limits(), Timestamp::from_secs(1000));
+        let mut ask = |second, saved: Option<u64>| {
+            let ack = saved.map(|at| Ack { kind: CheckpointState::Saved, at: Timestamp::from_secs(at) });
+            let observed = Observed { fit: true, ack, ..Observed::default() };
+            escalation.request(Timestamp::from_secs(second), &observed, Reason::Prekill).map(|to| to.ask)
+        };
+        assert_eq!(ask(1000, None), Some(true));
+        assert_eq!(ask(1400, None), None, "it has not saved yet");
+        assert_eq!(ask(1409, Some(1110)), None, "less than request_interval ago");
+        assert_eq!(ask(1410, Some(1110)), Some(true));
+        assert_eq!(ask(1800, Some(1110)), None, "that checkpoint is older than the request");
     }
 }

@@ -49,8 +49,7 @@ fn observed() -> impl Strategy<Value = Observed> {
             groups: LimitedGroups::default(),
             forecast: forecast
                 .map(|(p50, age)| Aged::of(p50.map(|p50| Tte { p10: p50 / 2.0, p50, p90: None }), secs(age))),
-            save_forecast: forecast
-                .map(|(p50, age)| Aged::of(p50.filter(|_| save.is_some()).map(|p50| p50 / 2.0), secs(age))),
+            falls: forecast.map(|(p50, age)| Aged::of([p50.map(|p50| p50 * 1e5); 4], secs(age))),
             growth: forecast.map(|(p50, age)| Aged::of(p50.unwrap_or_default() - real(age), secs(age))),
             leak: Some(Aged::now(leak)),
             alert: Some(Aged::now(alert.then_some(Some(Rung::Kill)))),

@@ -104,13 +104,22 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
             held = f64::max(held - job.returns / 10.0, 0.0);
             used = held;
         }
-        history.push(used);
+        // A save takes its memory evenly.
+        let share = asked.checkpoint.zip(job.saving).zip(job.saved).map_or(0.0, |((at, begins), ends)| {
+            if gone.is_some() || time >= at + ends {
+                0.0
+            } else {
+                (time - at - begins).max(0.0) / (ends - begins)
+            }
+        });
+        let shown = used + share * job.save.unwrap_or(0) as f64;
+        history.push(shown);
         let rate = |ticks: usize| {
             let before = history.len().checked_sub(ticks + 1)?;
-            Some((used - history[before]) / (ticks as f64 / 10.0))
+            Some((shown - history[before]) / (ticks as f64 / 10.0))
         };
         if !job.blind.contains(&time) {
-            let headroom = Bytes::new((total - used) as u64);
+            let headroom = Bytes::new((total - shown).max(0.0) as u64);
             let reading = Reading { headroom, total: Bytes::new(8 * GIB), fast: rate(10), slow: rate(300) };
             last = Some((now, reading));
         }
