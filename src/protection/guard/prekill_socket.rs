@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::run_requests::RunRequests;
 use super::users;
 use crate::formats::varlink;
+use crate::host::clock;
 use crate::host::local_socket::{self, Access, Bound};
 use crate::host::peer;
 use crate::protection::types::run_request::RunOutcome;
@@ -149,7 +150,7 @@ fn serve(mut stream: UnixStream, requests: &RunRequests) {
 /// The next call without its NUL byte; absent at the end of the connection, or for a call that is too long or late.
 fn next_call(stream: &mut UnixStream, received: &mut Vec<u8>) -> Option<Vec<u8>> {
     let mut part = [0; 1024];
-    let begun = Instant::now();
+    let begun = clock::now();
     loop {
         if let Some(end) = received.iter().position(|byte| *byte == 0) {
             let rest = received.split_off(end + 1);
@@ -159,7 +160,7 @@ fn next_call(stream: &mut UnixStream, received: &mut Vec<u8>) -> Option<Vec<u8>>
         }
         let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
         received.extend_from_slice(part.get(..read)?);
-        if received.len() > varlink::LONGEST || begun.elapsed() > CALL_TIMEOUT {
+        if received.len() > varlink::LONGEST || clock::now().since(begun) > CALL_TIMEOUT {
             return None;
         }
     }
