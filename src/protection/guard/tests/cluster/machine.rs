@@ -127,7 +127,7 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Whether a line is on it before the guard gives up waiting.
-    fn is_good(&self) -> bool {
+    pub(super) fn is_good(&self) -> bool {
         !self.full && !self.hangs && self.delay < Duration::from_millis(50)
     }
 }

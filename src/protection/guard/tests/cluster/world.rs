@@ -88,6 +88,13 @@ enum Event {
     Unanswered(u64),
 }
 
+impl Event {
+    /// Whether it does not happen any more once all faults have ended.
+    fn is_fault(&self) -> bool {
+        matches!(self, Self::Grow { .. } | Self::Stop { .. } | Self::DiskFails(_) | Self::Cut(_))
+    }
+}
+
 /// A request on the network.
 #[derive(Clone, Debug)]
 struct Message {
@@ -390,6 +397,9 @@ impl World {
             }
             if time >= self.end && !self.healed {
                 self.heal();
+                if event.is_fault() {
+                    continue;
+                }
             }
             self.machine.0.borrow_mut().node = node;
             self.happen(node, event);
@@ -422,12 +432,7 @@ impl World {
         self.healed = true;
         self.machine.0.borrow_mut().note(|| "all faults end".to_owned());
         self.machine.0.borrow_mut().heal();
-        self.events.retain(|_, (_, event)| {
-            !matches!(
-                event,
-                Event::Grow { .. } | Event::Stop { .. } | Event::Start | Event::DiskFails(_) | Event::Cut(_)
-            )
-        });
+        self.events.retain(|_, (_, event)| !event.is_fault() && !matches!(event, Event::Start));
         for node in 0..self.nodes.len() {
             self.nodes[node].cut = false;
             if self.nodes[node].daemon.is_none() {
@@ -758,6 +763,7 @@ impl World {
         let (now, torn) = (cluster.now, !gracefully && cluster.random().percent(30));
         if std::mem::take(&mut cluster.host().doubtful) {
             cluster.host().forgot = Some(now);
+            cluster.host().doubtful = !cluster.host().disk.is_good();
         }
         let dropped = cluster.drop_tasks();
         let state = cluster.host().folder.join("state/protection.jsonl");
