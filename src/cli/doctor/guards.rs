@@ -46,8 +46,7 @@ pub(super) struct Guards<'a> {
 /// Whether systemd-oomd would wait for a target.
 fn can_be_asked(target: &Target) -> bool {
     let limits = &target.limits;
-    let has_means = target.ask.signal.is_some() || target.ask.touch.is_some();
-    limits.mode == Mode::Enforce && limits.max_state >= Some(Rung::Checkpoint) && has_means
+    limits.mode == Mode::Enforce && limits.max_state >= Some(Rung::Checkpoint) && target.ask.is_configured()
 }
 
 impl<'a> Guards<'a> {

@@ -76,6 +76,13 @@ pub struct Ask {
     pub job: bool,
 }
 
+impl Ask {
+    /// Whether a checkpoint can be requested at all.
+    pub const fn is_configured(&self) -> bool {
+        self.signal.is_some() || self.touch.is_some()
+    }
+}
+
 /// How far the limit of the target's cgroup may be raised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Raise {

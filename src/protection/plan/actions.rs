@@ -32,7 +32,7 @@ fn record(input: &PlanInput<'_>, out: &mut Plan) {
 }
 
 /// Raises the cgroup limit that leaves the least memory, where its cgroup is the target's and the host has memory left; by as much
-/// at least as saving a checkpoint lacks, and at most to twice the limit, because a job predicts what it wants.
+/// at least as saving a checkpoint lacks, and at most to twice the limit, because the prediction is the job's own.
 fn raise(input: &PlanInput<'_>, out: &mut Plan) {
     let too_large = input.transition.reason == Reason::SaveTooLarge;
     if !too_large && input.transition.reason != Reason::Level(Resource::Cgroup) {

@@ -57,8 +57,7 @@ impl GuardLoop {
         let Some(job) = self.slots[slot].as_ref().filter(|job| job.serial == serial) else {
             return RunOutcome::NoJob;
         };
-        let ask = &self.targets[job.target].ask;
-        if ask.signal.is_none() && ask.touch.is_none() {
+        if !self.targets[job.target].ask.is_configured() {
             return RunOutcome::NotAllowed;
         }
         self.apply_request(slot, Reason::Prekill, Work::PrekillNotified { cgroup: Arc::clone(cgroup) }, clock)
