@@ -112,6 +112,8 @@ impl Facts {
 /// A process that the kernel's OOM killer killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OomVictim {
+    pub pid: u32,
+    pub comm: Label,
     /// Absent for a process that was not running in the previous tick.
     pub process: Option<ProcessKey>,
     /// Its cgroup; empty where the log does not name it.

@@ -3,6 +3,7 @@
 use crate::model::ends::{
     ABORTED, EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder, ProcessLimit, Sender,
 };
+use crate::model::facts::OomVictim;
 use crate::model::finding::Subject;
 use crate::model::fit::Medium;
 use crate::model::health::Health;
@@ -97,6 +98,12 @@ pub(super) struct Case {
 pub(super) enum KillScope {
     Cgroup(Label),
     Host,
+}
+
+impl KillScope {
+    pub(super) fn of(victim: &OomVictim) -> Self {
+        if victim.in_cgroup { Self::Cgroup(victim.limit_cgroup.clone()) } else { Self::Host }
+    }
 }
 
 /// The cause with all that follows from it.

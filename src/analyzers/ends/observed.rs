@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::classify::{EXHAUSTED, KillScope, Level, TmpfsState};
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, OtherHolder, Sender};
-use crate::model::facts::{Facts, Tmpfs, TmpfsTable};
+use crate::model::facts::{Facts, OomVictim, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
@@ -113,8 +113,9 @@ pub(super) fn record(
 pub(super) struct Recent {
     statuses: HashMap<ProcessKey, (ExitStatus, f64)>,
     kills: HashMap<ProcessKey, (KillScope, f64)>,
-    /// The last kill of a process that no tick has seen, by its cgroup.
-    unseen_kills: HashMap<Label, (KillScope, f64)>,
+    /// Kills of processes that no tick has seen. One that is started and killed within a tick can still be seen later, while its
+    /// memory is freed.
+    unmatched_kills: Vec<(OomVictim, f64)>,
     /// The label of each process that was connected as a rank: some close their connection before they end.
     ranks: HashMap<ProcessKey, (Label, f64)>,
     /// When protection sent each process a signal that ends it.
@@ -142,7 +143,6 @@ impl Recent {
         self.now = now;
         self.statuses.retain(|_, (_, at)| *at >= self.oldest);
         self.kills.retain(|_, (_, at)| *at >= self.oldest);
-        self.unseen_kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
         self.ranks.retain(|_, (_, at)| *at >= self.oldest);
@@ -168,19 +168,7 @@ impl Recent {
                 own.or_insert_with(|| (received.sender.clone(), now));
             }
         }
-        for victim in &facts.oom_victims {
-            let scope = if victim.in_cgroup {
-                KillScope::Cgroup(victim.limit_cgroup.clone())
-            } else {
-                KillScope::Host
-            };
-            match victim.process {
-                Some(process) => drop(self.kills.insert(process, (scope, now))),
-                // The root cgroup has the processes of everybody.
-                None if victim.cgroup.is_empty() || victim.cgroup.as_str() == "/" => {}
-                None => drop(self.unseen_kills.insert(victim.cgroup.clone(), (scope, now))),
-            }
-        }
+        self.record_kills(facts);
         self.record_tmpfs(facts);
         let mut counters = HashMap::with_capacity(self.counters.len());
         for point in view.points(&cgroup::metrics::EVENTS) {
@@ -202,6 +190,23 @@ impl Recent {
                 (*value, *at) = (point.value, now);
             }
         }
+    }
+
+    fn record_kills(&mut self, facts: &Facts) {
+        let now = self.now;
+        for victim in &facts.oom_victims {
+            match victim.process {
+                Some(process) => drop(self.kills.insert(process, (KillScope::of(victim), now))),
+                None => self.unmatched_kills.push((victim.clone(), now)),
+            }
+        }
+        let Self { unmatched_kills, kills, oldest, .. } = self;
+        unmatched_kills.retain(|(victim, at)| {
+            let row = facts.processes.as_ref().and_then(|table| table.get(victim.pid));
+            let Some(row) = row.filter(|row| row.comm == victim.comm) else { return at >= oldest };
+            kills.insert(row.key, (KillScope::of(victim), now));
+            false
+        });
     }
 
     fn record_tmpfs(&mut self, facts: &Facts) {
@@ -303,7 +308,10 @@ impl Recent {
 
     /// The kill of a process of this cgroup that no tick has seen.
     pub(super) fn unseen_kill(&self, group: &Label) -> Option<KillScope> {
-        self.unseen_kills.get(group).map(|(scope, _)| scope.clone())
+        // The root cgroup has the processes of everybody.
+        let group = Some(group).filter(|group| !["", "/"].contains(&group.as_str()))?;
+        let mut latest = self.unmatched_kills.iter().rev();
+        latest.find(|(victim, _)| victim.cgroup == *group).map(|(victim, _)| KillScope::of(victim))
     }
 
     /// Whether OOM kills of the cgroup are counted.

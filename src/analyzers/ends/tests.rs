@@ -127,6 +127,8 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
     let ends = node.end(&[11, 12], |batch| {
         batch.put(&cgroup::metrics::LIMIT, &["/jobs".into()], Bytes::new(8 << 30));
         let victim = OomVictim {
+            pid: 12,
+            comm: "python3".into(),
             process: Some(Node::key(12)),
             cgroup: Label::default(),
             limit_cgroup: "/jobs".into(),
@@ -473,6 +475,32 @@ fn a_process_that_no_source_explains_ended_for_an_unknown_reason() {
 }
 
 #[test]
+fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
+    let kill = |comm: &str| {
+        let mut node = Node::new(&[(10, "train", None)]);
+        let victim = OomVictim {
+            pid: 11,
+            comm: comm.into(),
+            process: None,
+            cgroup: "/jobs/a".into(),
+            limit_cgroup: "/jobs".into(),
+            in_cgroup: true,
+        };
+        node.tick(|batch| batch.facts.oom_victims.push(victim));
+        node.running.push((11, "train", None));
+        node.tick(|_| {});
+        let ends = node.end(&[10, 11], |batch| {
+            exit(batch, 11, 9);
+            exit(batch, 10, 137 << 8);
+        });
+        (ends[0].cause, ends[0].pid, ends[0].probability)
+    };
+    assert_eq!(kill("python3"), (EndCause::CgroupLimit, 11, 0.99));
+    let (cause, ..) = kill("other");
+    assert_ne!(cause, EndCause::CgroupLimit, "another process of this pid");
+}
+
+#[test]
 fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
     let mut node = Node::new(&[]);
     let mut repeated = Vec::new();
@@ -482,6 +510,8 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
         node.end(&[pid], |batch| {
             exit(batch, pid, status);
             let victim = OomVictim {
+                pid,
+                comm: "python3".into(),
                 process: Some(Node::key(pid)),
                 cgroup: Label::default(),
                 limit_cgroup: "/jobs".into(),
