@@ -74,6 +74,9 @@ impl StepOutcome {
             Self::Went(Outcome::Skipped(Skip::Busy)) => {
                 "skipped: too many pending steps of this kind".to_owned()
             }
+            Self::Went(Outcome::Skipped(Skip::Unrecorded)) => {
+                "skipped: the audit log is not written, and nobody would undo it after a crash".to_owned()
+            }
             Self::Refused(pid) => format!("refused: pid {pid} is outside the scope"),
             Self::Errno(errno) => format!("failed: {}", std::io::Error::from_raw_os_error(errno)),
             Self::Late(0) => "timed out".to_owned(),

@@ -63,6 +63,9 @@ pub trait Journal: Send + std::fmt::Debug {
     fn terminates(&mut self, _at: Timestamp, _target: usize, _user: Option<u32>) {}
     /// Records a step before it is carried out. Returns its number.
     fn before(&mut self, at: Timestamp, step: &Step) -> u64;
+    /// Whether all records are in the file of the audit log. May block for at most 50 ms, and not at all after a write that
+    /// failed.
+    fn is_written(&mut self) -> bool;
     /// Records the result of a step.
     fn after(&mut self, at: Timestamp, moved: &JobTransition, done: &CompletedStep<'_>);
     /// Records the result of a step that has ended later, or that the job is saving.
@@ -161,6 +164,10 @@ impl Journal for GuardJournal {
 
     fn before(&mut self, at: Timestamp, step: &Step) -> u64 {
         self.ledger.before(at, step)
+    }
+
+    fn is_written(&mut self) -> bool {
+        self.ledger.is_written()
     }
 
     fn after(&mut self, at: Timestamp, moved: &JobTransition, completed: &CompletedStep<'_>) {

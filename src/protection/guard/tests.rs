@@ -167,6 +167,10 @@ impl Journal for Diary {
         self.begun
     }
 
+    fn is_written(&mut self) -> bool {
+        true
+    }
+
     fn after(&mut self, _at: Timestamp, _moved: &JobTransition, completed: &CompletedStep<'_>) {
         let place = self.open.iter().position(|number| *number == completed.number);
         self.open.swap_remove(place.expect("every step has its pair"));

@@ -294,6 +294,12 @@ impl Ledger {
         }
     }
 
+    /// Whether all lines are in the file of the audit log; waits for it as [`AuditLog::is_written`] does.
+    pub fn is_written(&mut self) -> bool {
+        self.settle();
+        self.spill.is_empty() && self.audit.is_written()
+    }
+
     /// Hands over waiting lines, in order, if that does not block; called in each round.
     pub fn settle(&mut self) {
         let mut done = 0;

@@ -262,6 +262,8 @@ pub enum Skip {
     Unsupported,
     /// The maximum number of pending steps of its kind is reached.
     Busy,
+    /// The audit log cannot be written, from which a later daemon would know what to undo.
+    Unrecorded,
 }
 
 /// The outcome of a step that did not fail.

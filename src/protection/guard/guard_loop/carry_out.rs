@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::follow_up::record_step;
+use super::follow_up::{record_step, unrecorded};
 use super::{GuardLoop, LONGEST_INTERVAL, SHORTEST_INTERVAL, TRANSITION_INTERVAL, id};
 use crate::host::clock;
 use crate::model::time::Timestamp;
@@ -144,15 +144,18 @@ impl GuardLoop {
             Place::Elsewhere if !taken => {
                 let begun = clock();
                 let number = self.journal.before(begun, step);
-                match executor.hand_over(step) {
+                let unrecorded = unrecorded(&mut *self.journal, moved, step);
+                let handed =
+                    unrecorded.map_or_else(|| executor.hand_over(step).map_err(Err), |done| Err(Ok(done)));
+                match handed {
                     Ok(ticket) => {
                         let (moved, step) = (*moved, step.clone());
                         self.last_kills.note(moved.user.filter(|_| step.work.kills()));
                         self.handed.push(Handed { ticket, moved, step, number, begun, planned });
                         Begun::Elsewhere
                     }
-                    Err(error) => {
-                        let (result, touched) = (Err(error), &[][..]);
+                    Err(result) => {
+                        let touched = &[][..];
                         let completed = CompletedStep { number, step, result: &result, micros: 0, touched };
                         self.journal.after(begun, moved, &completed);
                         Begun::Ended(result, begun)

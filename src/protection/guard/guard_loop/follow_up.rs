@@ -10,8 +10,8 @@ use super::{GuardLoop, id};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Ack, Rung, State};
-use crate::protection::types::step::{Executor, Finished, Outcome, Step, StepDone, StepError, Work};
+use crate::protection::policy::{Ack, Mode, Rung, State};
+use crate::protection::types::step::{Executor, Finished, Outcome, Skip, Step, StepDone, StepError, Work};
 
 impl GuardLoop {
     /// Thaws the cgroup of a slot's job, if it is frozen, whatever became of its processes.
@@ -123,6 +123,16 @@ impl GuardLoop {
     }
 }
 
+/// What becomes of a freeze whose line is not in the audit log: a daemon that starts after a crash would not thaw the cgroup.
+pub(super) fn unrecorded(journal: &mut dyn Journal, moved: &JobTransition, step: &Step) -> Option<StepDone> {
+    let freezes = moved.mode == Mode::Enforce && matches!(step.work, Work::Freeze { .. });
+    (freezes && !journal.is_written()).then_some(StepDone {
+        outcome: Outcome::Skipped(Skip::Unrecorded),
+        processes: 0,
+        micros: 0,
+    })
+}
+
 /// Carries out a step, and records it before and after. Returns its result, and when that was known; adds the time that it
 /// took to `spent`.
 pub(super) fn record_step(
@@ -135,7 +145,7 @@ pub(super) fn record_step(
 ) -> (Result<StepDone, StepError>, Timestamp) {
     let begun = clock();
     let number = journal.before(begun, step);
-    let result = executor.perform(step);
+    let result = unrecorded(journal, moved, step).map_or_else(|| executor.perform(step), Ok);
     let at = clock();
     let micros = u64::try_from(at.since(begun).as_micros()).unwrap_or(u64::MAX);
     journal.after(

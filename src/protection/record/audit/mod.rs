@@ -1,7 +1,7 @@
 //! The audit log: lines are put into a ring buffer in memory, and written to the disk by another thread.
 //!
-//! Only this module writes audit lines, and no step waits until its line is on the disk. Neither a full disk nor
-//! one that hangs blocks the writer of a line. Failed writes are tried again; lines that had no room meanwhile are
+//! Only this module writes audit lines. A step that a later daemon must know of, which is a freeze, waits for its line for at
+//! most 50 ms, and no other step does. Neither a full disk nor one that hangs blocks the writer of a line. Failed writes are tried again; lines that had no room meanwhile are
 //! counted, and the newest lines stay in memory for the incident.
 
 mod file;
@@ -23,6 +23,8 @@ use crate::model::lock::lock;
 const ROOM: usize = 512 * 1024;
 /// Maximum size of one write to the disk in bytes.
 const CHUNK: usize = 16 * 1024;
+/// Longest time for which [`AuditLog::is_written`] waits.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Time between two attempts after a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -48,6 +50,8 @@ struct LogState {
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     shared: Arc<LogState>,
+    /// Absent where lines stay in memory.
+    has_file: bool,
     /// Dropped with the last handle, which ends the thread.
     _alive: Arc<()>,
 }
@@ -65,7 +69,7 @@ impl AuditLog {
             trouble: Mutex::new(None),
             wake: Condvar::new(),
         });
-        let alive = Arc::new(());
+        let (alive, has_file) = (Arc::new(()), place.is_some());
         if let Some(place) = place {
             // Opened here, so that the status at start is correct.
             let file = LogFile::open(place.clone());
@@ -74,7 +78,7 @@ impl AuditLog {
             let (file, chunk) = (file.ok(), Vec::with_capacity(2 * CHUNK));
             task::start("audit", LogWriter { shared: theirs, place, file, chunk, alive: weak })?;
         }
-        Ok(Self { shared, _alive: alive })
+        Ok(Self { shared, has_file, _alive: alive })
     }
 
     /// Adds a line, which ends with a newline, if the lock is free; returns whether it was added. Allocates nothing.
@@ -103,6 +107,19 @@ impl AuditLog {
         let trouble = lock(&self.shared.trouble).clone();
         let ring = lock(&self.shared.ring);
         Status { trouble, lost: ring.lost(), waiting: ring.waiting() }
+    }
+
+    /// Whether all lines are in the file. Waits for it for at most 50 ms, and not at all after a write that failed.
+    pub fn is_written(&self) -> bool {
+        let begun = clock::now();
+        while self.has_file && lock(&self.shared.ring).waiting() > 0 {
+            if lock(&self.shared.trouble).is_some() || clock::now().since(begun) >= WRITE_TIMEOUT {
+                return false;
+            }
+            self.shared.wake.notify_one();
+            clock::sleep(Duration::from_micros(100));
+        }
+        self.has_file
     }
 
     /// Waits for at most this time until everything is written; returns whether it is.
@@ -207,7 +224,7 @@ mod tests {
         }
         let status = log.status();
         assert!(status.trouble.as_ref().unwrap().contains("No space left"), "{status:?}");
-        assert!(status.lost > 400 && status.waiting > 0, "{status:?}");
+        assert!(status.lost > 400 && status.waiting > 0 && !log.is_written(), "{status:?}");
         assert_eq!(log.since(0).0.len(), 524_000, "the newest are in memory");
     }
 
@@ -222,7 +239,7 @@ mod tests {
         assert!(log.status().trouble.is_some());
         log.put(b"kept\n");
         std::fs::remove_file(&blocked).unwrap();
-        assert!(log.flush(LONG));
+        assert!(log.flush(LONG) && log.is_written());
         assert_eq!(std::fs::read_to_string(path).unwrap(), "kept\n");
         assert_eq!(log.status().trouble, None);
     }
@@ -232,5 +249,6 @@ mod tests {
         let log = AuditLog::start(None).unwrap();
         log.put(b"here\n");
         assert_eq!((log.since(0).0, log.flush(Duration::ZERO)), (b"here\n".to_vec(), false));
+        assert!(!log.is_written());
     }
 }

@@ -707,7 +707,7 @@ impl Edges for Machine {
         };
         run_tasks(self, &["steps"]);
         if !hangs {
-            run_tasks(self, &["remember"]);
+            run_tasks(self, &["remember", "audit"]);
         }
     }
 

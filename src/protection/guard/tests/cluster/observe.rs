@@ -175,6 +175,10 @@ impl Journal for Observed {
         self.journal.before(at, step)
     }
 
+    fn is_written(&mut self) -> bool {
+        self.journal.is_written()
+    }
+
     fn after(&mut self, at: Timestamp, moved: &JobTransition, done: &CompletedStep<'_>) {
         let mut loses = false;
         self.with(|cluster| {
