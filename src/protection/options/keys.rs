@@ -86,7 +86,8 @@ crate::options! {
         allocator: Left;
         /// Memory above the soft level that must be left before the shortage counts as over, as a size or a percentage.
         hysteresis: Option<Amount> = "2%";
-        /// Time for which the soft level must be crossed, or exhaustion predicted, before the escalation begins.
+        /// Time for which the soft level must be crossed, or exhaustion predicted, before the escalation begins. Where the soft
+        /// level is crossed, at most a tenth of the time to exhaustion at the current rate.
         r#for: Duration = 2s in 0s..=1h;
         /// Time for which the shortage must be over before a warning ends.
         clear_for: Duration = 30s in 0s..=1h;

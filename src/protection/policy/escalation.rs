@@ -62,6 +62,8 @@ pub struct Escalation {
     since: Timestamp,
     /// Since when a trigger has held without interruption.
     pushed: Option<Timestamp>,
+    /// Time for which it must hold, in the last step.
+    wait: Duration,
     /// Since when the shortage has been over without interruption.
     back: Option<Timestamp>,
     /// Since when the time to exhaustion has been below `kill_margin` without interruption.
@@ -87,6 +89,7 @@ impl Escalation {
             state: State::Ok,
             since: now,
             pushed: None,
+            wait: limits.for_time,
             back: None,
             short: None,
             resume: State::Ok,
@@ -137,6 +140,7 @@ impl Escalation {
         let mut judged = judge(&self.limits, observed, gate);
         hold(&mut self.pushed, judged.push.0 >= Some(Rung::Soft), now);
         hold(&mut self.back, judged.back, now);
+        self.wait = judged.wait(&self.limits);
         let limit = self.limits.kill_margin.as_secs_f64();
         let short = judged.low && judged.left.is_some_and(|left| left <= limit);
         hold(&mut self.short, short, now);
@@ -442,7 +446,7 @@ impl Escalation {
     }
 
     fn held(&self, now: Timestamp) -> bool {
-        self.pushed.is_some_and(|since| now.since(since) >= self.limits.for_time)
+        self.pushed.is_some_and(|since| now.since(since) >= self.wait)
     }
 
     fn back_for(&self, now: Timestamp, time: Duration) -> bool {

@@ -159,6 +159,15 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
 }
 
 impl Judged {
+    /// Time for which a trigger must hold: shorter where memory falls so fast that little would be left for a checkpoint.
+    pub fn wait(&self, limits: &Limits) -> Duration {
+        /// Share of the time to exhaustion at the current rate that may pass.
+        const SPENT: f64 = 0.1;
+        let most = limits.for_time.as_secs_f64();
+        let left = self.left.filter(|_| self.low);
+        Duration::from_secs_f64(left.map_or(most, |left| most.min(SPENT * left)))
+    }
+
     fn push(&mut self, max_state: Option<Rung>, reason: Reason) {
         if max_state > self.push.0 {
             self.push = (max_state, reason);

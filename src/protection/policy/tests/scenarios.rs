@@ -240,7 +240,9 @@ fn the_hard_level_precedes_every_grace_period() {
         180,
         expect![[r#"
             at  60.3 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
-            at  61.7 s  0.43 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at  60.9 s  1.61 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  61.0 s  1.46 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  61.7 s  0.43 GiB left: checkpoint → kill: the hard level of cgroup memory is crossed, killed
             at  61.8 s  0.29 GiB left: kill → verify: the kill was carried out
             at  62.8 s  2.80 GiB left: verify → cooldown: the shortage is over
             at  77.8 s  8.00 GiB left: cooldown → ok: the cooldown is over
@@ -274,7 +276,9 @@ fn memory_that_comes_back_slowly_takes_no_second_victim() {
         180,
         expect![[r#"
             at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
-            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.1 s  1.70 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at   2.2 s  1.51 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at   2.8 s  0.34 GiB left: checkpoint → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
             at  18.9 s  1.53 GiB left: verify → verify: the victims have ended and the shortage is not over
             at  28.8 s  2.50 GiB left: verify → cooldown: the shortage is over
@@ -291,7 +295,9 @@ fn memory_that_never_comes_back_takes_no_second_victim() {
         120,
         expect![[r#"
             at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
-            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.1 s  1.70 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at   2.2 s  1.51 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at   2.8 s  0.34 GiB left: checkpoint → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
             at  20.9 s  0.00 GiB left: verify → verify: the victims have ended and the shortage is not over
         "#]],
@@ -327,7 +333,9 @@ fn a_process_that_cannot_be_killed_is_reported_and_left() {
         120,
         expect![[r#"
             at   1.7 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
-            at   2.8 s  0.34 GiB left: warn → kill: the hard level of cgroup memory is crossed, killed
+            at   2.1 s  1.70 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at   2.2 s  1.51 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at   2.8 s  0.34 GiB left: checkpoint → kill: the hard level of cgroup memory is crossed, killed
             at   2.9 s  0.14 GiB left: kill → verify: the kill was carried out
             at  20.9 s  0.00 GiB left: verify → verify: victims have not ended within their time limit
         "#]],
@@ -451,13 +459,13 @@ fn a_saw_is_not_asked_again_and_again() {
         130,
         expect![[r#"
             at  19.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
-            at  24.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  24.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+            at  23.8 s  1.80 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  23.9 s  1.78 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
             at  42.0 s  2.85 GiB left: checkpoint → cooldown: the shortage is over
             at  47.0 s  3.73 GiB left: cooldown → ok: the cooldown is over
             at  79.9 s  2.48 GiB left: ok → warn: cgroup memory is near its soft level
-            at  84.7 s  1.64 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  84.8 s  1.62 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
+            at  83.8 s  1.80 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  83.9 s  1.78 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed
             at 102.0 s  2.85 GiB left: checkpoint → cooldown: the shortage is over
             at 107.0 s  3.73 GiB left: cooldown → ok: the cooldown is over
         "#]],
@@ -524,8 +532,8 @@ fn no_checkpoint_is_requested_where_its_save_would_exhaust_the_memory() {
         130,
         expect![[r#"
             at  81.6 s  4.55 GiB left: ok → warn: it is predicted that a checkpoint can no longer be saved soon
-            at  83.6 s  1.87 GiB left: warn → soft: the soft level of cgroup memory is crossed
-            at  83.7 s  1.87 GiB left: soft → soft: saving a checkpoint needs more memory than is left
+            at  82.9 s  1.87 GiB left: warn → soft: the soft level of cgroup memory is crossed
+            at  83.0 s  1.87 GiB left: soft → soft: saving a checkpoint needs more memory than is left
             at 104.2 s  1.90 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
         "#]],
     );
