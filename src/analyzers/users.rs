@@ -47,29 +47,13 @@ mod tests {
     use super::*;
     use crate::model::facts::{Membership, ProcessRow, ProcessTable, Workload};
     use crate::model::ids::ProcessKey;
-    use crate::model::units::Bytes;
 
     #[test]
     fn a_subject_is_of_the_user_of_its_workload_cgroup_or_process() {
         let key = ProcessKey { pid: 9, start: 1 };
         let mut member = Membership::named(key, "job");
         member.workload = Arc::new(Workload { user: 61_001, ..(*member.workload).clone() });
-        let row = ProcessRow {
-            key,
-            parent: 1,
-            session: 1,
-            terminal: 0,
-            uid: 61_003,
-            comm: "python".into(),
-            state: b'S',
-            kernel: false,
-            rss: Bytes::ZERO,
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
-            cgroup: None,
-            naming_cgroup: None,
-        };
+        let row = ProcessRow { parent: 1, uid: 61_003, ..ProcessRow::new(key, "python".into()) };
         let facts = Facts {
             workload_of: vec![member],
             cgroup_users: Arc::new(BTreeMap::from([("/delegated".into(), 61_002)])),

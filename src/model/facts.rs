@@ -322,6 +322,28 @@ pub struct ProcessRow {
     pub naming_cgroup: Option<Arc<str>>,
 }
 
+impl ProcessRow {
+    /// A process without a parent, a session, a terminal, memory and cgroups, of root, in a state that is not known.
+    pub fn new(key: ProcessKey, comm: Label) -> Self {
+        Self {
+            key,
+            parent: 0,
+            session: 0,
+            terminal: 0,
+            uid: 0,
+            comm,
+            state: 0,
+            kernel: false,
+            rss: Bytes::ZERO,
+            cpu_ticks: 0,
+            threads: 0,
+            major_faults: 0,
+            cgroup: None,
+            naming_cgroup: None,
+        }
+    }
+}
+
 /// One read of the tmpfs of the host and of workloads.
 #[derive(Debug)]
 pub struct TmpfsTable {

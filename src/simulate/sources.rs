@@ -102,20 +102,16 @@ fn boot(second: u64, at: Timestamp) -> u64 {
 fn row(rank: &Rank, second: u64) -> ProcessRow {
     let cgroup = rank.run.cgroup();
     ProcessRow {
-        key: rank.key,
         parent: 1,
         session: rank.key.pid,
-        terminal: 0,
         uid: rank.run.uid,
-        comm: "python".into(),
         state: b'R',
-        kernel: false,
         rss: Bytes::of(rank.resident(second)),
         cpu_ticks: rank.cpu_seconds(second) * 100,
         threads: 24,
-        major_faults: 0,
         cgroup: Some(cgroup.as_str().into()),
         naming_cgroup: Some(cgroup.into()),
+        ..ProcessRow::new(rank.key, "python".into())
     }
 }
 

@@ -50,20 +50,12 @@ impl Node {
         let (processes, workload_of, ranks) = (last.processes, last.workload_of, last.ranks);
         batch.facts.before = Before { processes, workload_of, ranks, signalled: last.signalled, frame: None };
         let row = |pid: u32| ProcessRow {
-            key: Self::key(pid),
             parent: self.parents.get(&pid).copied().unwrap_or(1),
             session: pid,
-            terminal: 0,
             uid: 1000,
-            comm: "python3".into(),
-            state: b'S',
-            kernel: false,
             rss: Bytes::new(u64::from(pid) << 20),
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
             cgroup: Some("/jobs/a".into()),
-            naming_cgroup: None,
+            ..ProcessRow::new(Self::key(pid), "python3".into())
         };
         let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
         batch.facts.processes = Some(ProcessTable { rows, boot: None }.into());

@@ -44,20 +44,13 @@ impl Node {
     fn rank(mut self, workload: &str, pid: u32, rss: f64, predictions: Vec<Prediction>) -> Self {
         let process = ProcessKey { pid, start: 1 };
         let row = ProcessRow {
-            key: process,
             parent: 1,
             session: pid,
-            terminal: 0,
             uid: 1000 + pid,
-            comm: "python".into(),
             state: b'R',
-            kernel: false,
             rss: gib(rss),
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
             cgroup: Some("/job/step".into()),
-            naming_cgroup: None,
+            ..ProcessRow::new(process, "python".into())
         };
         let mut rows = self.facts.processes.take().map_or_else(Vec::new, |table| table.rows.clone());
         rows.push(row);

@@ -31,20 +31,10 @@ const NODE: Node = Node { vendor: "nvidia", host_pids: true, mode: "none" };
 
 fn row(pid: u32) -> ProcessRow {
     ProcessRow {
-        key: ProcessKey { pid, start: u64::from(pid) * 10 },
         parent: 1,
-        session: 1,
-        terminal: 0,
         uid: 1000,
-        comm: "python".into(),
-        state: b'S',
         kernel: pid == KTHREADD,
-        rss: Bytes::ZERO,
-        cpu_ticks: 0,
-        threads: 1,
-        major_faults: 0,
-        cgroup: None,
-        naming_cgroup: None,
+        ..ProcessRow::new(ProcessKey { pid, start: u64::from(pid) * 10 }, "python".into())
     }
 }
 

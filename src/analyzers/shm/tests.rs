@@ -6,22 +6,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::setting::Settings;
 
 fn row(pid: u32, parent: u32, comm: &str) -> ProcessRow {
-    ProcessRow {
-        key: ProcessKey { pid, start: 1 },
-        parent,
-        session: 1,
-        terminal: 0,
-        uid: 7,
-        comm: comm.into(),
-        state: b'S',
-        kernel: false,
-        rss: Bytes::ZERO,
-        cpu_ticks: 0,
-        threads: 1,
-        major_faults: 0,
-        cgroup: None,
-        naming_cgroup: None,
-    }
+    ProcessRow { parent, uid: 7, ..ProcessRow::new(ProcessKey { pid, start: 1 }, comm.into()) }
 }
 
 /// A rank with `workers` children, one of another name, in a container with `/dev/shm` of `mib` MiB.

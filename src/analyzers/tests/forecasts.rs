@@ -102,20 +102,9 @@ fn gpu(used: f64, pids: &[u32], batch: &mut Batch) {
     let held = |pid: &u32| GpuProcess { pid: *pid, gpu: index.clone(), uuid: uuid.clone(), memory: None };
     batch.facts.gpu_processes = pids.iter().map(held).collect();
     let row = |pid: &u32| ProcessRow {
-        key: ProcessKey { pid: *pid, start: u64::from(*pid) * 100 },
         parent: 1,
-        session: 1,
-        terminal: 0,
-        uid: 0,
-        comm: "python".into(),
         state: b'R',
-        kernel: false,
-        rss: Bytes::ZERO,
-        cpu_ticks: 0,
-        threads: 1,
-        major_faults: 0,
-        cgroup: None,
-        naming_cgroup: None,
+        ..ProcessRow::new(ProcessKey { pid: *pid, start: u64::from(*pid) * 100 }, "python".into())
     };
     let rows = pids.iter().map(row).collect();
     batch.facts.processes = Some(Arc::new(ProcessTable { rows, boot: None }));

@@ -341,20 +341,11 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let row = ProcessRow {
-            key: ProcessKey { pid: 7, start: 1 },
             parent: 1,
             session: 7,
-            terminal: 0,
             uid: 998,
-            comm: "earlyoom".into(),
-            state: b'S',
-            kernel: false,
-            rss: Bytes::ZERO,
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
-            cgroup: None,
             naming_cgroup: Some(cgroup.into()),
+            ..ProcessRow::new(ProcessKey { pid: 7, start: 1 }, "earlyoom".into())
         };
         let processes = Some(Arc::new(ProcessTable { rows: vec![row], ..ProcessTable::default() }));
         let guards = Guards {

@@ -552,20 +552,11 @@ mod tests {
 
         fn sample(&mut self, rows: Option<&[(u32, u32, &str)]>) -> Option<GuardInput> {
             let row = |(pid, parent, cgroup): &(u32, u32, &str)| ProcessRow {
-                key: ProcessKey { pid: *pid, start: 1 },
                 parent: *parent,
-                session: 0,
-                terminal: 0,
                 uid: (self.who)(*pid).0,
-                comm: "python".into(),
-                state: b'S',
-                kernel: false,
                 rss: Bytes::new(1),
-                cpu_ticks: 0,
-                threads: 1,
-                major_faults: 0,
                 cgroup: Some((*cgroup).into()),
-                naming_cgroup: None,
+                ..ProcessRow::new(ProcessKey { pid: *pid, start: 1 }, "python".into())
             };
             let table = rows.map(|rows| ProcessTable { rows: rows.iter().map(row).collect(), boot: None });
             let all = table.iter().flat_map(|table| &table.rows);

@@ -57,20 +57,10 @@ fn link(root: &Root, path: &str, target: &str) {
 /// Processes as pid, start time and user.
 fn table(processes: &[(u32, u64, u32)]) -> Arc<ProcessTable> {
     let row = |(pid, start, uid): &(u32, u64, u32)| ProcessRow {
-        key: ProcessKey { pid: *pid, start: *start },
         parent: 1,
         session: *pid,
-        terminal: 0,
         uid: *uid,
-        comm: "python".into(),
-        state: b'S',
-        kernel: false,
-        rss: Bytes::ZERO,
-        cpu_ticks: 0,
-        threads: 1,
-        major_faults: 0,
-        cgroup: None,
-        naming_cgroup: None,
+        ..ProcessRow::new(ProcessKey { pid: *pid, start: *start }, "python".into())
     };
     Arc::new(ProcessTable { rows: processes.iter().map(row).collect(), boot: None })
 }

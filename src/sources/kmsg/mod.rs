@@ -297,22 +297,7 @@ mod tests {
             sample(&mut *source, &root, 1);
             root.append("kmsg", KILL);
             let key = ProcessKey { pid: 48213, start: 7 };
-            let row = ProcessRow {
-                key,
-                parent: 1,
-                session: 1,
-                terminal: 0,
-                uid: 1000,
-                comm: comm.into(),
-                state: b'R',
-                kernel: false,
-                rss: Bytes::ZERO,
-                cpu_ticks: 0,
-                threads: 1,
-                major_faults: 0,
-                cgroup: None,
-                naming_cgroup: None,
-            };
+            let row = ProcessRow { parent: 1, uid: 1000, state: b'R', ..ProcessRow::new(key, comm.into()) };
             let mut batch = Batch::new();
             batch.facts.before.processes =
                 Some(std::sync::Arc::new(ProcessTable { rows: vec![row], boot: None }));

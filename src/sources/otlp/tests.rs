@@ -17,7 +17,7 @@ use prost::Message as _;
 use super::senders::RequestOrigin;
 use super::*;
 use crate::host::{clock, process};
-use crate::model::facts::{GpuProcess, ProcessTable, ReportedRank};
+use crate::model::facts::{GpuProcess, ProcessRow, ProcessTable, ReportedRank};
 use crate::serve::prometheus::{Format, encode};
 use crate::sources::testing::without_pid;
 
@@ -84,22 +84,7 @@ impl World {
         let mut batch = Batch::new();
         let mut rows = Vec::new();
         if self.running {
-            rows.push(crate::model::facts::ProcessRow {
-                key: self.own,
-                parent: 1,
-                session: 1,
-                terminal: 0,
-                uid: 0,
-                comm: "python".into(),
-                state: b'S',
-                kernel: false,
-                rss: crate::model::units::Bytes::ZERO,
-                cpu_ticks: 0,
-                threads: 1,
-                major_faults: 0,
-                cgroup: None,
-                naming_cgroup: None,
-            });
+            rows.push(ProcessRow { parent: 1, ..ProcessRow::new(self.own, "python".into()) });
         }
         let gpu = GpuProcess { pid: self.own.pid, gpu: "2".into(), uuid: "GPU-a".into(), memory: None };
         batch.facts = Facts {

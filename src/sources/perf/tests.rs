@@ -9,7 +9,6 @@ use expect_test::expect;
 use super::*;
 use crate::host::perf::{Counter, Reading};
 use crate::model::facts::ProcessRow;
-use crate::model::units::Bytes;
 use crate::sources::testing::{Root, root};
 
 /// A kernel whose counters grow by 100 per read, active half of the time; it records what is open.
@@ -92,20 +91,9 @@ fn sample(source: &mut Counters, pids: &[(u32, &str, u32)]) -> (Batch, Result<()
     };
     out.facts.members = pids.iter().map(member).collect();
     let row = |pid| ProcessRow {
-        key: key(pid),
         parent: 1,
-        session: 1,
-        terminal: 0,
-        uid: 0,
-        comm: "python".into(),
-        state: b'S',
-        kernel: false,
-        rss: Bytes::ZERO,
-        cpu_ticks: 0,
         threads: if pid == 7 { 2 } else { 1 },
-        major_faults: 0,
-        cgroup: None,
-        naming_cgroup: None,
+        ..ProcessRow::new(key(pid), "python".into())
     };
     let rows = pids.iter().map(|(pid, ..)| row(*pid)).collect();
     out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: None }));

@@ -79,20 +79,8 @@ impl Entry {
             ));
         };
         let row = ProcessRow {
-            key: ProcessKey { pid, start: stat.start },
-            parent: 0,
-            session: 0,
-            terminal: 0,
-            uid: 0,
-            comm: shown(stat.comm),
-            state: 0,
             kernel: stat.kernel,
-            rss: Bytes::ZERO,
-            cpu_ticks: 0,
-            threads: 0,
-            major_faults: 0,
-            cgroup: None,
-            naming_cgroup: None,
+            ..ProcessRow::new(ProcessKey { pid, start: stat.start }, shown(stat.comm))
         };
         let mut entry = Self {
             row,

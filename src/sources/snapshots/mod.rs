@@ -207,20 +207,9 @@ mod tests {
     #[test]
     fn a_rank_belongs_to_the_first_process_that_reported_it() {
         let row = |pid, uid| ProcessRow {
-            key: ProcessKey { pid, start: 1 },
             parent: 1,
-            session: 1,
-            terminal: 0,
             uid,
-            comm: "python".into(),
-            state: b'S',
-            kernel: false,
-            rss: Bytes::ZERO,
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
-            cgroup: None,
-            naming_cgroup: None,
+            ..ProcessRow::new(ProcessKey { pid, start: 1 }, "python".into())
         };
         let reported = |key: Option<(u32, u64)>, rank: &str| ReportedRank {
             key: key.map(|(pid, start)| ProcessKey { pid, start }),

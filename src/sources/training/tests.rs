@@ -112,20 +112,9 @@ impl World {
 
     fn facts(&self) -> Facts {
         let row = ProcessRow {
-            key: self.own,
             parent: 1,
-            session: 1,
-            terminal: 0,
-            uid: 0,
-            comm: "python".into(),
-            state: b'S',
-            kernel: false,
             rss: Bytes::new(123 << 20),
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
-            cgroup: None,
-            naming_cgroup: None,
+            ..ProcessRow::new(self.own, "python".into())
         };
         let rows = if self.running { vec![row] } else { Vec::new() };
         let gpu = GpuProcess {

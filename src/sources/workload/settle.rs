@@ -130,24 +130,13 @@ fn is_supervisor(comm: &str) -> bool {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::model::units::Bytes;
 
     fn row(pid: u32, parent: u32, comm: &str) -> ProcessRow {
         ProcessRow {
-            key: ProcessKey { pid, start: u64::from(pid) },
             parent,
             session: pid,
-            terminal: 0,
             uid: 1000,
-            comm: comm.into(),
-            state: b'S',
-            kernel: false,
-            rss: Bytes::ZERO,
-            cpu_ticks: 0,
-            threads: 1,
-            major_faults: 0,
-            cgroup: None,
-            naming_cgroup: None,
+            ..ProcessRow::new(ProcessKey { pid, start: u64::from(pid) }, comm.into())
         }
     }
 

@@ -934,20 +934,12 @@ fn facts(cluster: &Cluster) -> Facts {
         })
     });
     let row = |process: &&super::machine::Process| ProcessRow {
-        key: process.key,
         parent: process.parent,
-        session: 0,
-        terminal: 0,
         uid: process.uid,
-        comm: "python".into(),
         state: if process.ended { b'Z' } else { b'S' },
-        kernel: false,
         rss: Bytes::new(40 << 20),
-        cpu_ticks: 0,
-        threads: 1,
-        major_faults: 0,
         cgroup: Some(process.group.as_str().into()),
-        naming_cgroup: None,
+        ..ProcessRow::new(process.key, "python".into())
     };
     let member = |process: &&super::machine::Process| {
         let job = process.job.or_else(|| host.jobs.iter().position(|job| job.path == process.group))?;
