@@ -32,6 +32,7 @@ pub mod series;
 pub mod setting;
 pub mod shortage;
 pub mod source;
+pub mod steps;
 pub mod subordinate;
 pub mod time;
 pub mod timeline;

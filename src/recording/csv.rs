@@ -2,11 +2,14 @@
 //!
 //! A header names the columns, in any order: a time, `bytes`, and optionally `limit`, `anon`, `shmem`, `alloc`; other
 //! columns are ignored. Without a header the columns are time, bytes and limit. An empty cell or `nan` is unknown. Rows
-//! out of order are sorted, and of rows at the same time the last one is used; both are noted.
+//! out of order are sorted, and of rows at the same time the last one is used; both are noted. The column `step` has the step of
+//! the training, where there is one.
 
 use super::columns;
 use crate::model::format;
 use crate::model::series::{Row, Series};
+use crate::model::steps::Steps;
+use crate::model::units::whole;
 
 /// Maximum value in bytes: 8 PiB, below which a double is exact.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
@@ -93,6 +96,21 @@ pub fn read_all(name: &str, bytes: &[u8]) -> Result<Vec<Series>, CsvError> {
         Series { gpu: what.starts_with("gpu"), ..Series::of_points(format!("{name}: {what}"), None, points) }
     });
     Ok(series.filter(|series| !series.rows.is_empty()).collect())
+}
+
+/// The steps of the column `step`; none where it is missing, or a cell is not a number.
+pub fn steps(bytes: &[u8]) -> Steps {
+    let mut steps = Steps::default();
+    let table = columns::read(bytes, |column| column == "step");
+    if let Some((times, column)) =
+        table.ok().and_then(|table| Some((table.times, table.columns.into_iter().next()?)))
+    {
+        let known = times.into_iter().zip(column.values).filter_map(|(at, step)| Some((at, step?)));
+        let mut known: Vec<(f64, f64)> = known.filter(|(_, step)| (0.0..=LARGEST).contains(step)).collect();
+        known.sort_by(|one, next| one.0.total_cmp(&next.0));
+        known.into_iter().for_each(|(at, step)| steps.push(at, whole(step)));
+    }
+    steps
 }
 
 fn remark(series: &mut Series, rows: usize, what: &str) {
@@ -210,10 +228,20 @@ mod tests {
         assert_eq!(error(b"t_s,bytes\n0,x\n"), "run.csv: line 2, column bytes: \"x\" is not a number");
     }
 
+    #[test]
+    fn a_column_has_the_step_of_the_training() {
+        let between = |text: &[u8]| steps(text).between(0.0, 30.0);
+        assert_eq!(between(b"t_s,bytes,step\n10,5,1\n20,5,\n30,5,3\n"), Some(3));
+        assert_eq!(between(b"t_s,gpu0_bytes,step\n30,5,3\n10,5,1\n"), Some(3));
+        assert_eq!(between(b"t_s,bytes\n10,5\n30,5\n"), None);
+        assert_eq!(between(b"t_s,bytes,step\n10,5,a\n30,5,b\n"), None);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = read("x", &bytes);
+            let _ = steps(&bytes);
         }
 
         #[test]

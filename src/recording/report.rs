@@ -12,7 +12,9 @@ pub fn read(json: &[u8]) -> Result<Vec<Series>, serde_json::Error> {
     let of_bytes = report.series.into_iter().filter(|series| series.unit == "bytes");
     let series = |found: report::Series| {
         let limit = found.limit_bytes.filter(|limit| limit.is_finite() && *limit > 0.0);
-        Series::of_points(found.name, limit, found.points)
+        // `GPU 0` in the reports of `profile`, and `gpu 0 used` in those of `oom` and `leak`.
+        let gpu = found.name.get(..4).is_some_and(|front| front.eq_ignore_ascii_case("gpu "));
+        Series { gpu, ..Series::of_points(found.name, limit, found.points) }
     };
     Ok(of_bytes.map(series).collect())
 }

@@ -3,6 +3,9 @@
 //! The memory of a run is as it was recorded, with straight lines between two samples, until a policy or the kernel ends it.
 //! The policy of memwarden is the code of the daemon: the analyzers forecast, [`Board`] decides, [`Plan`] has the steps. The other
 //! policies are as their documentation describes them, with their defaults ([`Policy`]).
+//!
+//! A run whose memory is that of a GPU ends when it crosses the limit, because its allocation fails: the kernel kills nothing for it,
+//! and of the policies only memwarden watches it, where the target has levels of the GPU ([`Policy::watches`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +51,17 @@ pub enum Policy {
     Memwarden(Box<Target>, u32),
 }
 
+impl Policy {
+    /// Whether it does anything for memory of this kind, of a GPU or of the host. earlyoom, systemd-oomd and the memory monitor of
+    /// Ray read the memory of the host and its cgroups only.
+    pub fn watches(&self, gpu: bool) -> bool {
+        match self {
+            Self::Memwarden(target, _) if gpu => target.limits.levels[Resource::Gpu.place()].is_some(),
+            _ => !gpu,
+        }
+    }
+}
+
 /// What is assumed of the runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assumed {
@@ -70,6 +84,8 @@ named! {
         Terminated = "terminated",
         /// The policy sent SIGKILL.
         Killed = "killed",
+        /// An allocation on the GPU failed: a CUDA out-of-memory error ended it.
+        OutOfGpuMemory = "out of GPU memory",
         /// What the policy depends on was not recorded.
         Undecided = "undecided",
     }
@@ -175,20 +191,33 @@ impl<'s> Live<'s> {
         let (fate, ended) = self.end.unwrap_or((Fate::Survived, length));
         let saves = |save: f64| self.requests.iter().rev().map(move |asked| asked + save);
         let saved = assumed.save.and_then(|save| saves(save).find(|saved| *saved <= ended));
-        let regular = assumed.every.map_or(0.0, |every| (ended / every).floor() * every);
-        let lost = ended - saved.unwrap_or(0.0).max(regular);
-        Outcome {
+        let outcome = Outcome {
             fate,
             ended_seconds: ended,
             asked_seconds: self.requests.last().copied(),
             saved_seconds: saved,
-            lost_seconds: (fate != Fate::Survived).then_some(lost),
-        }
+            lost_seconds: None,
+        };
+        if fate == Fate::Survived { outcome } else { outcome.lost(fate, assumed) }
     }
 }
 
-/// Plays runs that begin at the same time and share the memory `limit`, in bytes.
+impl Outcome {
+    /// The same run, ended at the same time by something else, with what is lost then.
+    #[must_use]
+    pub fn lost(self, fate: Fate, assumed: Assumed) -> Self {
+        let ended = self.ended_seconds;
+        let regular = assumed.every.map_or(0.0, |every| (ended / every).floor() * every);
+        let lost = ended - self.saved_seconds.unwrap_or(0.0).max(regular);
+        Self { fate, lost_seconds: Some(lost), ..self }
+    }
+}
+
+/// Plays runs that begin at the same time and share the memory `limit`, in bytes: all of a host, or all of one GPU.
 pub fn play(runs: &[&Series], limit: f64, policy: &Policy, assumed: Assumed) -> Vec<Outcome> {
+    let gpu = runs.iter().any(|series| series.gpu);
+    // Without a policy, the limit alone ends runs.
+    let policy = if policy.watches(gpu) { policy } else { &Policy::Kernel };
     let mut live: Vec<Live<'_>> = (1..).zip(runs).map(|(pid, series)| Live::new(series, pid)).collect();
     if matches!(policy, Policy::Oomd) {
         live.iter_mut().for_each(|run| run.end = Some((Fate::Undecided, 0.0)));
@@ -204,10 +233,10 @@ pub fn play(runs: &[&Series], limit: f64, policy: &Policy, assumed: Assumed) -> 
     let mut at = 0.0;
     while !live.iter().all(Live::is_over) || at == 0.0 {
         live.iter_mut().for_each(|run| run.move_to(at));
-        // What has reached the limit is the kernel's, whatever a policy would do now.
-        while total(&live) >= limit {
+        // What has reached the limit is the kernel's, or fails in the driver, whatever a policy would do now. A GPU can be full.
+        while total(&live) > limit || (total(&live) >= limit && !gpu) {
             let Some(place) = largest(&live) else { break };
-            live[place].stop(Fate::OomKilled, at);
+            live[place].stop(if gpu { Fate::OutOfGpuMemory } else { Fate::OomKilled }, at);
         }
         let acts = match (&mut guard, policy) {
             (Some(guard), _) => guard.step(&live, at, step, assumed),
@@ -273,8 +302,12 @@ impl<'t> Guard<'t> {
             target,
             board,
             limit,
-            // Runs that share memory share that of a host.
-            resource: if runs.len() > 1 { Resource::Host } else { Resource::Cgroup },
+            // Runs that share memory of the host share all of it.
+            resource: match (runs.iter().any(|series| series.gpu), runs.len() > 1) {
+                (true, _) => Resource::Gpu,
+                (false, true) => Resource::Host,
+                (false, false) => Resource::Cgroup,
+            },
             shared: if runs.len() > 1 { replay(&sum(runs), &options) } else { Vec::new() },
             own: runs.iter().map(|series| replay(series, &options)).collect(),
             plan: Plan::default(),
@@ -320,10 +353,15 @@ impl<'t> Guard<'t> {
         at: f64,
         (step, assumed): (f64, Assumed),
     ) -> Observed {
-        let shared = self.resource == Resource::Host;
+        let shared = live.len() > 1;
+        // The guard reads the memory of a GPU once in a tick, and computes no rates of it (`guard/foresight.rs`); the growth that it
+        // knows of a job is that of its memory on the host.
+        let is_read_often = self.resource != Resource::Gpu;
         let (fast, slow): (Vec<_>, Vec<_>) =
             live.iter().filter(|run| run.used.is_some()).map(|run| run.rates(step)).unzip();
-        let sum = |rates: Vec<Option<f64>>| rates.into_iter().flatten().reduce(|one, other| one + other);
+        let sum = |rates: Vec<Option<f64>>| {
+            rates.into_iter().flatten().reduce(|one, other| one + other).filter(|_| is_read_often)
+        };
         let reading = Reading {
             headroom: Bytes::of((self.limit - used).max(0.0)),
             total: Bytes::of(self.limit),
@@ -343,7 +381,7 @@ impl<'t> Guard<'t> {
         let first = run.rows.first().map_or(0.0, |row| row.at);
         let own = latest(&self.own[slot], first);
         let forecast = if shared { latest(&self.shared, 0.0) } else { own };
-        observed.growth = run.rates(step).1.map(Aged::now);
+        observed.growth = run.rates(step).1.filter(|_| is_read_often).map(Aged::now);
         observed.forecast = forecast.map(|(tte, _)| Aged::now(tte));
         observed.leak = own.map(|(_, leak)| Aged::now(leak == LeakState::Leaking));
         let catching = run.requests.last().map(|_| u32::from(assumed.save.is_some()));
@@ -385,7 +423,8 @@ fn sum(runs: &[&Series]) -> Series {
         live.iter_mut().for_each(|run| run.move_to(at));
         (at, Some(total(&live)))
     });
-    Series::of_points(String::new(), None, points.collect::<Vec<_>>())
+    let gpu = runs.iter().any(|series| series.gpu);
+    Series { gpu, ..Series::of_points(String::new(), None, points.collect::<Vec<_>>()) }
 }
 
 /// The smallest limit with which a run that has the limit for itself survives, to a hundredth of its peak; absent where it does
@@ -485,6 +524,33 @@ mod tests {
             let outcome = alone(&run, 8.0, &policy, Assumed::default());
             assert_eq!((outcome.fate, outcome.ended_seconds), (Fate::OomKilled, 101.0), "{policy:?}");
         }
+    }
+
+    #[test]
+    fn a_run_on_a_gpu_ends_by_a_failed_allocation_unless_memwarden_watches_the_gpu() {
+        let gpu = Series { gpu: true, ..ramp() };
+        // 8 GiB are crossed 7.9 GiB after the beginning; each second has 1 MiB more.
+        let reached = (7.9_f64 * 1024.0).floor() + 1.0;
+        for policy in [Policy::Kernel, Policy::Earlyoom, Policy::Oomd, Policy::Ray, memwarden()] {
+            assert!(!policy.watches(true) && policy.watches(false), "{policy:?}");
+            let outcome = alone(&gpu, 8.0, &policy, Assumed { save: Some(60.0), every: Some(1_000.0) });
+            assert_eq!(outcome.fate, Fate::OutOfGpuMemory, "{policy:?}");
+            assert_eq!((outcome.ended_seconds, outcome.asked_seconds), (reached, None), "{policy:?}");
+            assert_eq!(outcome.lost_seconds, Some(reached % 1_000.0));
+            assert_eq!(alone(&gpu, 20.0, &policy, Assumed::default()).fate, Fate::Survived);
+        }
+        let Policy::Memwarden(mut target, most) = memwarden() else { unreachable!("it is memwarden's") };
+        let level = target.limits.levels[Resource::Cgroup.place()].expect("it has levels of the cgroup");
+        target.limits.levels[Resource::Gpu.place()] = Some(level);
+        let policy = Policy::Memwarden(target, most);
+        let saves = Assumed { save: Some(60.0), every: None };
+        let (outcome, host) = (alone(&gpu, 8.0, &policy, saves), alone(&ramp(), 8.0, &policy, saves));
+        assert_eq!((outcome.fate, host.fate), (Fate::Terminated, Fate::Terminated));
+        // The levels are the same. The rates of the host's memory decide on a kill only.
+        assert_eq!(outcome, host);
+        // A GPU that is full has not failed an allocation.
+        let full = Series { gpu: true, ..series([(0.0, 1.0), (10.0, 8.0), (20.0, 8.0)]) };
+        assert_eq!(alone(&full, 8.0, &Policy::Kernel, saves).fate, Fate::Survived);
     }
 
     #[test]

@@ -78,8 +78,131 @@ fn what_cannot_be_played_is_named() {
     let text = "timestamp, index, memory.used [MiB], memory.total [MiB]\n\
                 2026/01/01 00:00:00.000, 0, 100 MiB, 80000 MiB\n2026/01/01 00:00:05.000, 0, 200 MiB, 80000 MiB\n";
     std::fs::write(&gpus, text).unwrap();
-    let (well, _, error) = run(&[gpus.to_str().unwrap(), "--limit", "12GiB"]);
-    assert!(!well && error.contains("no series of the memory of a host"), "{error}");
+    let gpus = gpus.to_str().unwrap();
+    let refused = |args: &[&str], wanted: &str| {
+        let (well, _, error) = run(args);
+        assert!(!well && error.contains(wanted), "{args:?}: {error}");
+    };
+    refused(&[gpus, "--limit", "12GiB"], "gpus.csv: all series are memory of GPUs, which --gpu-limit plays");
+    refused(&[RUN, "--gpu-limit", "12GiB"], "all series are memory of the host, which --limit plays");
+    let ends = "tests/fixtures/runs/sacct.txt";
+    refused(&[ends, "--gpu-limit", "12GiB"], "sacct.txt: there is no series of memory");
+    refused(&[RUN], "--limit");
+    refused(&[gpus, "--gpu-limit", "12GiB", "--together"], "--together");
+    // Of a folder of runs, some have nothing to play.
+    let found = json(&[gpus, RUN, ends, "--limit", "12GiB", "--policy", "kernel"]);
+    let none = serde_json::json!({ "host_series": 0, "gpu_series": 1, "files": [gpus, ends] });
+    assert_eq!((&found["not_played"], found["runs"].as_array().unwrap().len()), (&none, 1));
+    let (_, out, _) = run(&[gpus, RUN, "--limit", "12GiB", "--policy", "kernel"]);
+    assert!(
+        out.contains("1 series of memory of GPUs is not played, because --gpu-limit is not given."),
+        "{out}"
+    );
+    assert!(out.contains("1 file without a series to play: "), "{out}");
+}
+
+/// A GPU of which 10,000 MiB are in use, and 10 MiB more after each second, every 10 s for 10 minutes.
+fn growing_gpu(folder: &std::path::Path) -> String {
+    let row = |place: u32| {
+        let (minute, second) = (place / 6, place % 6 * 10);
+        format!("2026/01/01 00:{minute:02}:{second:02}.000, 0, {} MiB, 80000 MiB\n", 10_000 + 100 * place)
+    };
+    let rows: String = (0..60).map(row).collect();
+    let path = folder.join("gpu.csv");
+    std::fs::write(&path, format!("timestamp, index, memory.used [MiB], memory.total [MiB]\n{rows}"))
+        .unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn memory_of_a_gpu_ends_by_a_failed_allocation_unless_its_levels_are_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = growing_gpu(folder.path());
+    let config = folder.path().join("gpu.yaml");
+    let target = "{name: a, workload: a, allow_users: [root], gpu: {soft: 10%, hard: 2%}}";
+    std::fs::write(&config, format!("protection: {{targets: [{target}]}}\n")).unwrap();
+    let watching = format!("memwarden:{}", config.display());
+    let policies = format!("kernel,earlyoom,oomd,ray,memwarden,{watching}");
+    let picture = folder.path().join("gpu.svg");
+    let args =
+        [&*gpu, "--gpu-limit", "15GiB", "--policy", &policies, "--checkpoint-every", "200s", "--save", "30s"];
+    let args = [&args[..], &["--gpus", "4", "--plot", picture.to_str().unwrap()]].concat();
+    let found = json(&args);
+    let played = found["runs"].as_array().unwrap();
+    // 15,360 MiB are in use after 536 s, and more than these a second later; the last checkpoint is that of 400 s.
+    for unwatched in &played[..5] {
+        assert_eq!((&unwatched["memory"], &unwatched["watched"]), (&"gpu".into(), &false.into()));
+        assert_eq!(
+            (&unwatched["fate"], &unwatched["asked_seconds"]),
+            (&"out_of_gpu_memory".into(), &Value::Null)
+        );
+        assert_eq!((&unwatched["ended_seconds"], &unwatched["lost_seconds"]), (&537.0.into(), &137.0.into()));
+        assert_eq!(unwatched["lost_gpu_hours"].as_f64(), Some(4.0 * 137.0 / 3600.0));
+        assert_eq!(unwatched["lost_steps"], Value::Null, "nvidia-smi knows no steps");
+    }
+    // 10 % is left after 382.4 s.
+    let watched = &played[5];
+    let seconds = |key: &str| watched[key].as_f64().unwrap();
+    assert_eq!((&watched["watched"], &watched["fate"]), (&true.into(), &"terminated".into()));
+    assert!((383.0..390.0).contains(&seconds("asked_seconds")), "{watched}");
+    assert_eq!(seconds("saved_seconds"), seconds("asked_seconds") + 30.0);
+    assert!(seconds("ended_seconds") < 537.0 && seconds("lost_seconds") < 137.0, "{watched}");
+    let limits = found["suffices_for_99_percent"].as_array().unwrap();
+    let mib = |place: usize| limits[place]["limit_bytes"].as_f64().unwrap() / f64::from(1 << 20);
+    // The last sample has 15,900 MiB; the search stops within a hundredth.
+    assert!((15_900.0..16_060.0).contains(&mib(0)) && mib(0) == mib(2) && mib(5) > mib(0), "{found}");
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    assert!(drawn.contains("kernel, earlyoom, oomd, ray, memwarden: out of GPU memory"));
+    let (_, out, _) = run(&args);
+    assert!(
+        out.contains("kernel, earlyoom, oomd, ray and memwarden do not watch the memory of GPUs"),
+        "{out}"
+    );
+    let rows = |text: &str| out.lines().filter(|line| line.contains(text)).count();
+    assert_eq!((rows("out of GPU memory"), rows("steps lost")), (1, 0), "{out}");
+    let alike = json(&[RUN, "--gpu", "--gpu-limit", "12GiB", "--policy", "kernel"]);
+    assert_eq!(alike["runs"][0]["fate"], "out_of_gpu_memory");
+}
+
+#[test]
+fn each_series_has_the_limit_of_its_memory_and_the_steps_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.csv");
+    // Every 10 s, two steps later; the GPU has 1 GiB and 10 MiB a second, the process 2 GiB and 5 MiB a second.
+    let row = |place: u64| {
+        let (gpu, process) = ((1024 + 100 * place) << 20, (2048 + 50 * place) << 20);
+        format!("{},{gpu},{process},{}\n", 10 * place, 2 * place)
+    };
+    let rows: String = (0..=100).map(row).collect();
+    std::fs::write(&path, format!("t_s,gpu0_bytes,rss_bytes,step\n{rows}")).unwrap();
+    let path = path.to_str().unwrap();
+    let limits =
+        ["--limit", "4GiB", "--gpu-limit", "8GiB", "--policy", "kernel", "--checkpoint-every", "300s"];
+    let args = [&[path], &limits[..]].concat();
+    let found = json(&args);
+    let of = |place: usize, key: &str| found["runs"][place][key].clone();
+    // The process has 4,096 MiB after 409.6 s, when 82 steps are done; the checkpoint of 300 s has 60.
+    assert_eq!((of(0, "memory"), of(0, "fate")), ("host".into(), "oom_killed".into()));
+    assert_eq!((of(0, "ended_seconds"), of(0, "lost_steps")), (410.0.into(), 22.into()));
+    // The GPU has 8,192 MiB after 716.8 s, when 143 steps are done; the checkpoint of 600 s has 120.
+    assert_eq!((of(1, "memory"), of(1, "fate")), ("gpu".into(), "out_of_gpu_memory".into()));
+    assert_eq!((of(1, "ended_seconds"), of(1, "lost_steps")), (717.0.into(), 23.into()));
+    let kinds: Vec<_> = found["suffices_for_99_percent"].as_array().unwrap().iter().collect();
+    assert_eq!(kinds.iter().map(|kind| &kind["memory"]).collect::<Vec<_>>(), ["host", "gpu"]);
+    let (_, out, _) = run(&args);
+    assert!(out.contains("steps lost") && out.contains("1 run on a GPU"), "{out}");
+}
+
+#[test]
+fn a_run_that_ended_out_of_gpu_memory_does_so_with_less_memory_too() {
+    let file = "tests/fixtures/runs/backward.wandb";
+    let found = json(&[file, "--gpu-limit", "79GiB,100GiB", "--policy", "kernel"]);
+    let fates: Vec<_> = found["runs"].as_array().unwrap().iter().map(|run| &run["fate"]).collect();
+    // Of the GPUs 0 and 1, that of the message; the GPU has 79.6 GiB.
+    assert_eq!(fates, ["out_of_gpu_memory", "survived", "survived", "survived"], "{found}");
+    assert!(found["runs"][0]["lost_steps"].as_u64().unwrap() >= 5, "{found}");
+    assert_eq!(found["suffices_for_99_percent"][0]["limit_bytes"], Value::Null);
+    assert_eq!(found["not_played"]["host_series"], 2);
 }
 
 #[test]

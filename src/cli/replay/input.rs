@@ -42,7 +42,8 @@ pub(in crate::cli) fn file(path: &Path) -> anyhow::Result<RunRecord> {
         }
         return Ok(RunRecord { series, ..RunRecord::default() });
     }
-    Ok(RunRecord { series: csv::read_all(&name, &bytes)?, ..RunRecord::default() })
+    let (series, steps) = (csv::read_all(&name, &bytes)?, csv::steps(&bytes));
+    Ok(RunRecord { series, steps, ..RunRecord::default() })
 }
 
 /// A range query to a Prometheus server; times in seconds.

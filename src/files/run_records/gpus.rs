@@ -62,7 +62,7 @@ pub(crate) fn nvidia_smi(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     }
     limits.iter().for_each(|(name, limit)| samples.limit(name, *limit));
     let series = samples.finish(&mut remarks);
-    Ok(RunRecord { tool: "nvidia-smi", series, ends: Vec::new(), remarks })
+    Ok(RunRecord { tool: "nvidia-smi", series, remarks, ..RunRecord::default() })
 }
 
 /// The text of a file: PowerShell writes UTF-16 with a byte order mark.
@@ -147,5 +147,5 @@ pub(crate) fn gpustat(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     }
     limits.iter().for_each(|(gpu, limit)| samples.limit(&format!("memory of GPU {gpu}"), *limit));
     let series = samples.finish(&mut remarks);
-    Ok(RunRecord { tool: "gpustat", series, ends: Vec::new(), remarks })
+    Ok(RunRecord { tool: "gpustat", series, remarks, ..RunRecord::default() })
 }

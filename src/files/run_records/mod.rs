@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::model::ends::{EndCause, FailedAllocation};
 use crate::model::names::named;
 use crate::model::series::{Row, Series};
+use crate::model::steps::Steps;
 
 pub(crate) mod console;
 pub(crate) mod gpus;
@@ -37,6 +38,8 @@ pub struct RunRecord {
     /// The tool that wrote it.
     pub tool: &'static str,
     pub series: Vec<Series>,
+    /// The steps of the training, in the times of the series; none where the file has none.
+    pub steps: Steps,
     /// How runs ended, in the order of the file.
     pub ends: Vec<RunEnd>,
     /// What was left out, and why.

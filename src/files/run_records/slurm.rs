@@ -75,7 +75,7 @@ pub(crate) fn sacct(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     if ends.is_empty() {
         return Err(RunRecordError::Nothing("the output of sacct has no job"));
     }
-    Ok(RunRecord { tool: "sacct", series: Vec::new(), ends, remarks })
+    Ok(RunRecord { tool: "sacct", ends, remarks, ..RunRecord::default() })
 }
 
 /// The text with `|` between the cells, where it has columns of fixed widths, which the line of dashes below the header shows.
@@ -205,5 +205,5 @@ pub(crate) fn jobstats(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let summary = summary.ok_or(RunRecordError::At { offset: 0, problem })?;
     let mut end = RunEnd::new(String::new(), EndCause::Unknown);
     summary.fill(&mut end);
-    Ok(RunRecord { tool: "jobstats", series: Vec::new(), ends: vec![end], remarks: Vec::new() })
+    Ok(RunRecord { tool: "jobstats", ends: vec![end], ..RunRecord::default() })
 }

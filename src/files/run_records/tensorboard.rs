@@ -2,7 +2,7 @@
 //!
 //! A TFRecord is a length (8 bytes), the masked CRC-32C of the length, the data, and the masked CRC-32C of the data
 //! (`tensorflow/core/lib/io/record_writer.cc`). The messages: `tensorboard/compat/proto/event.proto`, `summary.proto` and
-//! `tensor.proto`. Scalars whose tags name memory and its unit are series; everything else is skipped.
+//! `tensor.proto`. Scalars whose tags name memory and its unit are series; of everything else, only the steps are read.
 
 use std::io::{self, Read};
 
@@ -11,6 +11,7 @@ use prost::Message as _;
 use super::quantity;
 use super::{RunRecord, RunRecordError, Samples};
 use crate::model::checksum;
+use crate::model::steps::Steps;
 
 /// Maximum length of an event that is read; a larger one has images or a graph, and is skipped.
 const LONGEST: u64 = 1 << 20;
@@ -20,6 +21,8 @@ const FRONT: usize = 12;
 struct Event {
     #[prost(double, tag = "1")]
     wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
     #[prost(message, optional, tag = "5")]
     summary: Option<Summary>,
 }
@@ -84,7 +87,7 @@ fn length(front: &[u8; FRONT]) -> Option<u64> {
 /// # Errors
 /// [`RunRecordError`], with the offset of the event.
 pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
-    let (mut samples, mut remarks) = (Samples::default(), Vec::new());
+    let (mut samples, mut steps, mut remarks) = (Samples::default(), Steps::default(), Vec::new());
     let (mut offset, mut data) = (0_u64, Vec::new());
     loop {
         let wrong = |problem| RunRecordError::At { offset, problem };
@@ -114,6 +117,11 @@ pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
                 return Err(wrong("the checksum of an event is wrong"));
             }
             let event = Event::decode(event).map_err(|_| wrong("an event that is not a message"))?;
+            if event.summary.is_some()
+                && let Ok(step) = u64::try_from(event.step)
+            {
+                steps.push(event.wall_time, step);
+            }
             for value in event.summary.into_iter().flat_map(|summary| summary.value) {
                 let Some(quantity) = quantity::of_name(&value.tag) else { continue };
                 if let Some(scalar) = value.scalar() {
@@ -129,5 +137,5 @@ pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
             "no tag of the event file names an amount of memory with its unit, such as memory/reserved_bytes";
         return Err(RunRecordError::Nothing(problem));
     }
-    Ok(RunRecord { tool: "TensorBoard", series, ends: Vec::new(), remarks })
+    Ok(RunRecord { tool: "TensorBoard", series, steps, remarks, ..RunRecord::default() })
 }

@@ -55,6 +55,8 @@ fn files_of_both_clients_have_gpus_host_console_and_exit_code() {
         assert_eq!((end.cause, end.exit_code), (EndCause::GpuMemory, Some(1)), "{name}");
         assert_eq!((end.step, end.steps_planned, end.phase), (Some(8), Some(10), Some(Phase::Backward)));
         assert_eq!(end.allocation.unwrap().requested, Some(2_147_483_648.0));
+        // `_step` counts the eight calls of `log` from 0 on.
+        assert_eq!(record.steps.between(0.0, f64::MAX), Some(7), "{name}");
         assert_eq!(record.remarks, [""; 0]);
     }
     let record = read("finished.wandb", &fixture("finished.wandb")).unwrap();
@@ -152,6 +154,36 @@ fn percentages_need_a_total() {
             Unknown step None of None in None, code None, memory (None, None)
             no exit code: the run was killed, or had not ended"#]],
     );
+}
+
+#[test]
+fn steps_are_those_of_the_trainer() {
+    let history = |at: &str, items: &[(&str, &str)]| {
+        let item = |(key, value): &(&str, &str)| wandb::HistoryItem {
+            key: (*key).into(),
+            value_json: (*value).into(),
+            ..wandb::HistoryItem::default()
+        };
+        let item = items.iter().chain(&[("_timestamp", at)]).map(item).collect();
+        wandb::Record { history: Some(wandb::History { item }), ..wandb::Record::default() }
+    };
+    let between = |records: &[wandb::Record]| read("x", &run(records)).unwrap().steps.between(0.0, 1e9);
+    let calls = [history("10.5", &[("_step", "0")]), history("20.5", &[("_step", "1")])];
+    assert_eq!(between(&calls), Some(1));
+    let trainer = [
+        history("10.5", &[("_step", "0"), ("train/global_step", "10")]),
+        history("15", &[("_step", "1"), ("train/loss", "9")]),
+        history("20.5", &[("_step", "2"), ("train/global_step", "20")]),
+    ];
+    assert_eq!(between(&trainer), Some(20), "the run began at 0");
+    assert_eq!(between(&[history("\"NaN\"", &[("_step", "0")]), history("1", &[("_step", "-1")])]), None);
+    // A tag of TensorBoard and a metric of MLflow with the steps of the training; system metrics count samples.
+    let events = read("events", &fixture("events.out.tfevents.fixture")).unwrap();
+    assert_eq!(events.steps.between(0.0, f64::MAX), Some(69));
+    let lines = b"1750000000000 1 0\n1750000001000 2 4\n";
+    let metric = |name: &str| read(name, lines).unwrap().steps.between(0.0, f64::MAX);
+    assert_eq!(metric("m/reserved_memory_bytes"), Some(4));
+    assert_eq!(metric("m/system/gpu_0_memory_usage_megabytes"), None);
 }
 
 fn end(text: &str, exit_code: Option<i32>) -> RunEnd {

@@ -8,6 +8,8 @@
 //! Keys of system metrics: clients before 0.18 write `memory` for the percentage of the host's memory, newer ones
 //! `memory_percent`; both write `gpu.N.memoryAllocatedBytes` and `gpu.N.memoryAllocated` (percent), where the oldest have
 //! only the percentage. `system.` and `system/` are prefixes in exported histories.
+//!
+//! Steps are those of the history, at its `_timestamp` ([`STEPS`]); clients from 0.18 on write the key of a value as a path.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,7 +18,10 @@ use flate2::Crc;
 use prost::Message as _;
 
 use super::console::Console;
+use super::quantity::LARGEST;
 use super::{RunRecord, RunRecordError, Samples};
+use crate::model::steps::Steps;
+use crate::model::units::whole;
 
 /// The front of each file.
 pub(crate) const MAGIC: &[u8] = b":W&B";
@@ -26,11 +31,16 @@ const BLOCK: usize = 32 << 10;
 const HEADER: usize = 7;
 /// Maximum length of a record; a larger one is no record of metrics, and is skipped.
 const LONGEST: usize = 16 << 20;
+/// Keys of the step of the training, the first one that is recorded counts: those of the `Trainer` of Hugging Face and of PyTorch
+/// Lightning, a usual one, and the number of calls of `wandb.log`, which is the step only where a script logs once in each.
+const STEPS: [&str; 4] = ["train/global_step", "trainer/global_step", "global_step", "_step"];
 
 // The fields that are read, of wandb/proto/wandb_internal.proto.
 
 #[derive(Clone, prost::Message)]
 pub(super) struct Record {
+    #[prost(message, optional, tag = "2")]
+    pub(super) history: Option<History>,
     #[prost(message, optional, tag = "4")]
     pub(super) output: Option<Output>,
     #[prost(message, optional, tag = "7")]
@@ -43,6 +53,22 @@ pub(super) struct Record {
     pub(super) exit: Option<Exit>,
     #[prost(message, optional, tag = "26")]
     pub(super) environment: Option<Environment>,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct History {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) item: Vec<HistoryItem>,
+}
+
+#[derive(Clone, prost::Message)]
+pub(super) struct HistoryItem {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, repeated, tag = "2")]
+    pub(super) nested_key: Vec<String>,
+    #[prost(string, tag = "16")]
+    pub(super) value_json: String,
 }
 
 #[derive(Clone, prost::Message)]
@@ -209,6 +235,8 @@ impl RecordProblem {
 #[derive(Default)]
 struct Found {
     samples: Samples,
+    /// By the place of their key in [`STEPS`].
+    steps: [Steps; STEPS.len()],
     console: Console,
     name: String,
     exit_code: Option<i32>,
@@ -236,6 +264,9 @@ impl Found {
         for output in [record.output, record.output_raw].into_iter().flatten() {
             self.console.feed(output.output_type == 0, output.line.as_bytes());
         }
+        if let Some(history) = record.history {
+            self.history(&history);
+        }
         if let Some(run) = record.run {
             let (id, name) = (run.run_id, run.display_name);
             self.name = if name.is_empty() || name == id { id } else { format!("{name} ({id})") };
@@ -252,6 +283,24 @@ impl Found {
             }
         }
         record.stats.map_or(Ok(()), |stats| self.stats(&stats)).map_err(RecordProblem::TooMany)
+    }
+
+    fn history(&mut self, history: &History) {
+        let value = |wanted: &str| {
+            let mut items = history.item.iter();
+            let is_it = |item: &&HistoryItem| match &*item.nested_key {
+                [] => item.key == wanted,
+                [key] => key == wanted,
+                _ => false,
+            };
+            items.find(is_it)?.value_json.parse::<f64>().ok()
+        };
+        let Some(at) = value("_timestamp") else { return };
+        for (key, steps) in STEPS.iter().zip(&mut self.steps) {
+            if let Some(step) = value(key).filter(|step| (0.0..=LARGEST).contains(step)) {
+                steps.push(at, whole(step));
+            }
+        }
     }
 
     fn stats(&mut self, stats: &Stats) -> Result<(), RunRecordError> {
@@ -349,7 +398,8 @@ impl Found {
         }
         let ends = vec![self.console.end(self.name, self.exit_code)];
         let series = self.samples.finish(&mut self.remarks);
-        Ok(RunRecord { tool: "W&B", series, ends, remarks: self.remarks })
+        let steps = self.steps.into_iter().find(Steps::is_known).unwrap_or_default();
+        Ok(RunRecord { tool: "W&B", series, steps, ends, remarks: self.remarks })
     }
 }
 
