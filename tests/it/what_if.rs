@@ -203,6 +203,8 @@ fn a_run_that_ended_out_of_gpu_memory_does_so_with_less_memory_too() {
     assert!(found["runs"][0]["lost_steps"].as_u64().unwrap() >= 5, "{found}");
     assert_eq!(found["suffices_for_99_percent"][0]["limit_bytes"], Value::Null);
     assert_eq!(found["not_played"]["host_series"], 2);
+    let (_, out, _) = run(&[file, "--gpu-limit", "79GiB", "--policy", "kernel"]);
+    assert!(out.contains("1 run really ended out of GPU memory"), "{out}");
 }
 
 #[test]

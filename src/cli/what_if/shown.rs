@@ -67,7 +67,14 @@ impl Args {
             text.push_str(&format!("\n{heading}\n"));
             text::table(&mut text, &Table::new("Limits", limits, ""), self.output.page());
         }
-        for note in unwatched.note().into_iter().chain(not_played.notes()) {
+        let ended_full = runs.iter().filter(|run| run.ended_full.is_some()).count();
+        let ended_full = (ended_full > 0).then(|| {
+            let count = format::counted(ended_full, "run");
+            format!(
+                "{count} really ended out of GPU memory: which limit would have sufficed was not recorded."
+            )
+        });
+        for note in unwatched.note().into_iter().chain(ended_full).chain(not_played.notes()) {
             text.push_str(&format!("\n{}\n", escaped(&note)));
         }
         text
