@@ -58,6 +58,12 @@ impl Group {
         }
     }
 
+    /// Whether it has a limit for a region of device memory.
+    pub const fn limits_devices(&self) -> bool {
+        let [_, limits, ..] = &self.devices;
+        !limits.is_empty()
+    }
+
     /// Reads all values. A cgroup that was removed and created again is opened again.
     ///
     /// # Errors

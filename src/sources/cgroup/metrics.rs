@@ -51,7 +51,7 @@ crate::metrics! {
 
     /// Device memory, such as that of a GPU, charged to the cgroup, by region: drm, the PCI address and the name of the region. Absent without the controller dmem (v2, Linux 6.14), which the drivers amdgpu and xe support.
     pub DEVICE_USAGE: Gauge<Bytes> = "memwarden_cgroup_device_memory_usage_bytes" {cgroup, device_region}.budget(WIDE);
-    /// Limit of device memory set on the cgroup itself (dmem.max); absent where it has none.
+    /// Limit of device memory set on the cgroup itself (dmem.max); absent where it has none. A cgroup above an exposed one has it, its use and its protection even if it is not exposed otherwise.
     pub DEVICE_LIMIT: Gauge<Bytes> = "memwarden_cgroup_device_memory_limit_bytes" {cgroup, device_region}.budget(WIDE);
     /// Device memory of the cgroup that is not evicted while memory of others can be (dmem.low).
     pub DEVICE_LOW: Gauge<Bytes> = "memwarden_cgroup_device_memory_low_bytes" {cgroup, device_region}.budget(WIDE);

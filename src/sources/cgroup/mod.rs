@@ -203,7 +203,8 @@ impl Cgroups {
             if group.shown {
                 expose::put(out, &self.repeated_labels, &group.label, reading, &bounds);
             }
-            if group.shown || group.is_root {
+            // A limit applies to the exposed cgroups below it, whether it is exposed or not.
+            if group.shown || group.is_root || group.limits_devices() {
                 expose::put_devices(out, &group.label, &group.devices);
             }
         }

@@ -225,3 +225,24 @@ fn device_memory_has_a_series_for_each_region() {
     let mut source = tree.source();
     source.check(1, &["cgroup_device_memory"], expect![[""]]);
 }
+
+#[test]
+fn a_limit_of_device_memory_above_an_exposed_cgroup_is_exposed() {
+    let tree = Tree::v2();
+    for path in ["/top", "/top/job", "/other"] {
+        tree.group(path, 1_000, 0, None);
+        tree.write(path, "dmem.current", "drm/0000:03:00.0/vram0 4096\n");
+        let limit = if path == "/top/job" { "max" } else { "2147483648" };
+        tree.write(path, "dmem.max", format!("drm/0000:03:00.0/vram0 {limit}\n"));
+    }
+    tree.source_with(&["/top/job"], &[], 8, 256, 1_000).check(
+        0,
+        &["cgroup_device_memory", "cgroup_memory_usage"],
+        expect![[r#"
+            memwarden_cgroup_device_memory_usage_bytes{cgroup="/top",device_region="drm/0000:03:00.0/vram0"} 4096
+            memwarden_cgroup_device_memory_usage_bytes{cgroup="/top/job",device_region="drm/0000:03:00.0/vram0"} 4096
+            memwarden_cgroup_device_memory_limit_bytes{cgroup="/top",device_region="drm/0000:03:00.0/vram0"} 2147483648
+            memwarden_cgroup_memory_usage_bytes{cgroup="/top/job"} 1000
+        "#]],
+    );
+}
