@@ -7,7 +7,7 @@ WORK = f'{HERE},workload=~"$workload"'
 # What an analyzer looks at may be on no GPU and in no workload; then it is always shown.
 SUBJECT = f'{HERE},gpu=~"$gpu|",workload=~"$workload|"'
 RANK = f'{WORK},rank=~"$rank"'
-NAME = "{{resource}} {{cgroup}}{{gpu}}{{workload}} {{pid}}"
+NAME = "{{resource}} {{cgroup}}{{gpu}}{{workload}} {{pid}}{{mount}}{{device_region}}"
 
 # Okabe and Ito's colors, which people of every color vision can tell apart.
 GRAY, SKY, YELLOW, ORANGE, RED, BLUE = "#999999", "#56B4E9", "#F0E442", "#E69F00", "#D55E00", "#0072B2"

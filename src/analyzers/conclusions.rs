@@ -62,9 +62,8 @@ fn put_forecast(subject: &Subject, forecast: &Forecast, out: &mut Analysis) {
     if let Some(basis) = forecast.basis {
         batch.put(&forecasts::BASIS, &subject.labels_and(basis.label()), Flag(true));
     }
-    let [resource, cgroup, gpu, uuid, workload, pid, mount] = subject.labels();
-    let (health, rule) = (forecast.health().label().into(), forecast.rule.label().into());
-    let labels = [resource, cgroup, gpu, uuid, workload, pid, mount, health, rule];
+    let mut labels = subject.labels_and(forecast.health().label()).to_vec();
+    labels.push(forecast.rule.label().into());
     batch.put(&forecasts::HEALTH, &labels, Flag(true));
 }
 

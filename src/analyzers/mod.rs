@@ -5,6 +5,7 @@
 //! the analyzers that the daemon runs over each frame, one per line.
 
 pub(crate) mod conclusions;
+mod dmem;
 pub mod ends;
 pub mod exhaustion;
 pub mod fit;

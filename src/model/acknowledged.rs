@@ -45,6 +45,7 @@ impl fmt::Display for ProblemId {
             workload,
             pid,
             mount,
+            device_region,
             zone,
             limit,
             user,
@@ -52,7 +53,8 @@ impl fmt::Display for ProblemId {
             phase,
         } = &self.subject;
         f.write_str(&safe(self.kind.as_str()))?;
-        let parts = [resource, zone, cgroup, gpu, workload, pid, mount, limit, user, source, phase];
+        let parts =
+            [resource, zone, cgroup, gpu, workload, pid, mount, device_region, limit, user, source, phase];
         parts
             .into_iter()
             .filter(|part| !part.is_empty())

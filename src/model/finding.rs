@@ -11,7 +11,7 @@ use super::label::Label;
 )]
 pub struct Subject {
     /// The type: `host`, `zone`, `cgroup`, `gpu`, `workload`, `process`, `gpu_process`, `rank`, `allocator`, `outside_allocator`, `shm`, `disk`,
-    /// `tmpfs`, `limit`, `source`.
+    /// `tmpfs`, `device_memory`, `limit`, `source`.
     pub resource: Label,
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub cgroup: Label,
@@ -28,6 +28,9 @@ pub struct Subject {
     /// The mount point of a tmpfs; its workload is empty for one of the host.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub mount: Label,
+    /// A region of device memory, as the controller `dmem` of cgroup v2 names it.
+    #[serde(default, skip_serializing_if = "Label::is_empty")]
+    pub device_region: Label,
     /// The zone of the host's memory, as `node/zone`.
     #[serde(default, skip_serializing_if = "Label::is_empty")]
     pub zone: Label,
@@ -44,7 +47,7 @@ pub struct Subject {
 }
 
 /// The types of subjects; a new one has its line here and in [`Subject::resource`].
-const RESOURCES: [&str; 15] = [
+const RESOURCES: [&str; 16] = [
     "host",
     "zone",
     "cgroup",
@@ -58,6 +61,7 @@ const RESOURCES: [&str; 15] = [
     "shm",
     "disk",
     "tmpfs",
+    "device_memory",
     "limit",
     "source",
 ];
@@ -137,6 +141,12 @@ impl Subject {
         Self { resource, workload, mount, ..Self::default() }
     }
 
+    /// A region of device memory within a cgroup.
+    pub fn device_memory(cgroup: &Label, device_region: &Label) -> Self {
+        let resource = resource("device_memory");
+        Self { resource, device_region: device_region.clone(), cgroup: cgroup.clone(), ..Self::default() }
+    }
+
     /// A limit of memwarden, and the user whose entries it leaves out, if it is per user.
     pub fn limit(limit: &'static str, user: Option<u32>) -> Self {
         let user = user.map_or_else(Label::default, |user| user.to_string().into());
@@ -148,16 +158,16 @@ impl Subject {
     }
 
     /// Label values in the order of the labels that every analyzer's metrics begin with:
-    /// resource, cgroup, gpu, uuid, workload, pid, mount.
-    pub fn labels(&self) -> [Label; 7] {
-        let Self { resource, cgroup, gpu, uuid, workload, pid, mount, .. } = self.clone();
-        [resource, cgroup, gpu, uuid, workload, pid, mount]
+    /// resource, cgroup, gpu, uuid, workload, pid, mount, device_region.
+    pub fn labels(&self) -> [Label; 8] {
+        let Self { resource, cgroup, gpu, uuid, workload, pid, mount, device_region, .. } = self.clone();
+        [resource, cgroup, gpu, uuid, workload, pid, mount, device_region]
     }
 
     /// The same labels followed by `last`.
-    pub fn labels_and(&self, last: impl Into<Label>) -> [Label; 8] {
-        let [resource, cgroup, gpu, uuid, workload, pid, mount] = self.labels();
-        [resource, cgroup, gpu, uuid, workload, pid, mount, last.into()]
+    pub fn labels_and(&self, last: impl Into<Label>) -> [Label; 9] {
+        let [resource, cgroup, gpu, uuid, workload, pid, mount, device_region] = self.labels();
+        [resource, cgroup, gpu, uuid, workload, pid, mount, device_region, last.into()]
     }
 }
 
@@ -168,6 +178,7 @@ impl std::fmt::Display for Subject {
             ("", &self.zone),
             ("", &self.cgroup),
             ("", &self.gpu),
+            ("", &self.device_region),
             ("", &self.mount),
             (if self.mount.is_empty() { "" } else { "of " }, &self.workload),
             ("pid ", &self.pid),

@@ -19,6 +19,14 @@ pub fn within(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// A cgroup and the ones above it.
+pub fn path(cgroup: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(cgroup), |path| {
+        let parent = path.rsplit_once('/')?.0;
+        (!path.is_empty() && *path != "/").then_some(if parent.is_empty() { "/" } else { parent })
+    })
+}
+
 /// Identity of a workload. Its name is for display only and does not determine its members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadKey {

@@ -350,6 +350,9 @@ impl Conclusion {
         match self.subject.resource.as_str() {
             "host" => "Look which workload grows; save a checkpoint before the kernel chooses a victim.",
             "cgroup" => "Save a checkpoint and raise the limit, or find what in the group grows.",
+            "device_memory" => {
+                "Save a checkpoint; raise dmem.max of the cgroup, or use a smaller batch or activation checkpointing."
+            }
             "gpu" | "allocator" => {
                 "Save a checkpoint; a smaller batch, or activation checkpointing, needs less."
             }

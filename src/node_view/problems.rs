@@ -239,7 +239,11 @@ impl Source<'_> {
         let stated = stated.filter(|finding| finding.severity > Severity::Info || finding.analyzer == XID);
         stated.filter(|finding| !self.is_told(finding)).map(|finding| {
             let subject = &finding.subject;
-            let workload = self.view.workload(subject.workload.as_str());
+            let in_cgroup = || {
+                let mut all = self.view.workloads.iter().filter(|_| !subject.cgroup.is_empty());
+                all.find(|workload| workload.cgroup == subject.cgroup.as_str())
+            };
+            let workload = self.view.workload(subject.workload.as_str()).or_else(in_cgroup);
             let owner = workload.map(|workload| owner_of(workload, subject.pid.as_str()));
             let gpu = Some(subject.gpu.to_string()).filter(|gpu| !gpu.is_empty());
             let on_it = self.view.gpu(subject.gpu.as_str()).filter(|_| finding.analyzer == XID);

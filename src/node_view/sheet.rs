@@ -320,13 +320,17 @@ impl NodeView {
             let text = format!("{gpu}: {}", format::shown(*memory, format::bytes));
             facts = facts.link("GPU", &text, Link::Gpu(gpu.clone()));
         }
-        let is_its = |subject: &finding::Subject| {
-            subject.resource.as_str() == "tmpfs" && subject.workload.as_str() == own.name
-        };
-        for known in self.conclusions.iter().filter(|known| is_its(&known.subject)) {
-            let Some(forecast) = &known.forecast else { continue };
-            let (used, size) = (format::bytes(forecast.used_bytes), format::bytes(forecast.limit_bytes));
-            facts = facts.text("tmpfs", format!("{}: {used} of {size}", known.subject.mount));
+        for known in &self.conclusions {
+            let finding::Subject { resource, workload, cgroup, mount, device_region, .. } = &known.subject;
+            let (name, place, is_its) = match resource.as_str() {
+                "tmpfs" => ("tmpfs", mount, workload.as_str() == own.name),
+                "device_memory" => ("device memory", device_region, cgroup.as_str() == own.cgroup),
+                _ => continue,
+            };
+            if let Some(forecast) = known.forecast.as_ref().filter(|_| is_its) {
+                let (used, limit) = (format::bytes(forecast.used_bytes), format::bytes(forecast.limit_bytes));
+                facts = facts.text(name, format!("{place}: {used} of {limit}"));
+            }
         }
         let facts = facts
             .future(own.forecast.as_ref(), own.growth.as_ref(), now)

@@ -96,6 +96,7 @@ impl Node {
         let empty = Label::default();
         let mut info = vec![empty.clone(); jobs::INFO.desc.labels.len()];
         (info[0], info[1], info[2]) = (name.into(), "slurm".into(), user.into());
+        info[3] = format!("/{name}").into();
         self.batch.put(&jobs::INFO, &info, Flag(true));
         self.batch.put(&jobs::RSS, &[name.into()], Bytes::new(2 * GIB));
         self.batch.put(

@@ -17,7 +17,7 @@ use crate::model::units::Count;
 /// Registration of the `exhaustion` analyzer.
 pub static REGISTRATION: Registration = Registration {
     name: "exhaustion",
-    about: "Forecasts when the host, each cgroup with a limit, each GPU, each workload and each tmpfs exhausts its memory.",
+    about: "Forecasts when the host, each cgroup with a limit, its device memory, each GPU, each workload and each tmpfs exhausts its memory.",
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings| {

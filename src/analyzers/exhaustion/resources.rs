@@ -6,11 +6,13 @@ use forecast::tracker::Sample;
 
 use super::loads::Loads;
 use super::phases::{HostMemory, Used};
+use crate::analyzers::dmem::DeviceLimits;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Sharing};
 use crate::model::analyzer::View;
 use crate::model::desc::Metric;
 use crate::model::finding::Subject;
+use crate::model::ids::within;
 use crate::model::label::Label;
 use crate::sources::{cgroup, memory, tmpfs, training, workload};
 
@@ -69,8 +71,8 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
         view.points(&training::metrics::PHASES).iter().map(|point| &point.labels[0]).collect();
     let reporting = Vec::from_iter(reporting);
     for (path, group) in &groups {
-        let within = |own: &&Label| is_within(own.as_str(), path.as_str());
-        let is_in = |workload: &&Label| placed.get(*workload).is_some_and(within);
+        let is_in =
+            |workload: &&Label| placed.get(*workload).is_some_and(|own| within(own.as_str(), path.as_str()));
         let of: Vec<Label> = reporting.iter().copied().filter(is_in).cloned().collect();
         found.push(Resource {
             life: group.life,
@@ -82,6 +84,7 @@ pub(super) fn all(view: &View<'_>, loads: &Loads) -> Vec<Resource> {
         });
     }
     gpus(view, loads, &mut found);
+    device_memory(view, &placed, &mut found);
     allocators(view, &mut found);
     found.extend(all_tmpfs(view));
     workloads(view, &groups, &placed, rest, &mut found);
@@ -186,6 +189,23 @@ fn gpus(view: &View<'_>, loads: &Loads, found: &mut Vec<Resource>) {
     }
 }
 
+/// The device memory of each cgroup that limits it, and of the cgroups of workloads that a cgroup above them limits.
+fn device_memory(view: &View<'_>, placed: &BTreeMap<&Label, &Label>, found: &mut Vec<Resource>) {
+    let limits = DeviceLimits::of(view);
+    let of_workloads: BTreeSet<&Label> = placed.values().copied().collect();
+    for point in view.points(&cgroup::metrics::DEVICE_USAGE) {
+        let [path, region] = &*point.labels else { continue };
+        let used = point.value;
+        let Some((_, left)) = limits.tightest(path.as_str(), region.as_str()) else { continue };
+        let is_used = used > 0.0 && of_workloads.contains(path);
+        // A limit of 0 forbids the region.
+        if used + left > 0.0 && (is_used || limits.has(path.as_str(), region.as_str())) {
+            let sample = Sample { used, unreclaimable: None, allocated: None, peak: None };
+            found.push(Resource::new(Subject::device_memory(path, region), sample, used + left));
+        }
+    }
+}
+
 /// The memory of each GPU, by index, that allocators reserve and have not given to tensors, as the jobs report it.
 fn reserved<'v>(view: &View<'v>) -> BTreeMap<&'v Label, f64> {
     use training::metrics::{ALLOCATED, RESERVED};
@@ -256,7 +276,7 @@ fn workloads(
         let name = &point.labels[0];
         let own = placed.get(name).map(|path| path.as_str());
         let limits = own.into_iter().flat_map(|path| {
-            groups.iter().filter(move |(group, _)| is_within(path, group.as_str())).map(|(_, group)| group)
+            groups.iter().filter(move |(group, _)| within(path, group.as_str())).map(|(_, group)| group)
         });
         let below = limits.map(|group| group.limit - group.sample.used).reduce(f64::min);
         let Some(left) = below.into_iter().chain(rest).reduce(f64::min) else { continue };
@@ -269,10 +289,4 @@ fn workloads(
         let phases_of = Some(PhasesOf::Workloads(vec![name.clone()], HostMemory::Own));
         found.push(Resource { life, phases_of, ..Resource::new(Subject::workload(name), sample, limit) });
     }
-}
-
-/// Whether a cgroup is `group` or below it.
-fn is_within(path: &str, group: &str) -> bool {
-    let group = group.trim_end_matches('/');
-    path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

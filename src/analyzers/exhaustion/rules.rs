@@ -66,7 +66,7 @@ impl Rules {
             grows,
             leaks: assessment.leak == LeakState::Leaking,
             grew: self.grew.contains_key(subject),
-            may_be_reserved: subject.resource.as_str() == "gpu",
+            may_be_reserved: matches!(subject.resource.as_str(), "gpu" | "device_memory"),
             within_15_minutes,
             within_hour,
         });

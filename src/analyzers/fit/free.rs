@@ -1,15 +1,16 @@
 //! What each rank holds, and what is free for it, in this tick.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::Asked;
+use crate::analyzers::dmem::DeviceLimits;
 use crate::model::analyzer::View;
 use crate::model::facts::{Facts, ProcessRow};
 use crate::model::finding::Subject;
 use crate::model::fit::{Medium, Prediction, RankPredictions};
-use crate::model::ids::ProcessKey;
+use crate::model::ids::{ProcessKey, path, within};
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::units::real;
@@ -38,6 +39,9 @@ pub(super) struct Free<'v> {
     reserved: HashMap<Allocator<'v>, f64>,
     /// Free memory of the device, of the same message as the reserved memory.
     device_free: HashMap<Allocator<'v>, f64>,
+    device_limits: DeviceLimits<'v>,
+    /// The region of device memory of each GPU, by UUID.
+    regions: BTreeMap<&'v str, &'v str>,
     /// The room of each cgroup to its own limit.
     room: HashMap<&'v str, f64>,
     /// The limit of each cgroup.
@@ -96,18 +100,11 @@ pub(super) fn row<'v>(facts: Option<&'v Facts>, rank: &RankPredictions) -> Optio
     facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)
 }
 
-/// A cgroup and the ones above it.
-fn path(cgroup: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(cgroup), |path| {
-        let parent = path.rsplit_once('/')?.0;
-        (!path.is_empty() && *path != "/").then_some(if parent.is_empty() { "/" } else { parent })
-    })
-}
-
 impl<'v> Free<'v> {
     pub(super) fn of(view: &View<'v>, ranks: &[&RankPredictions]) -> Self {
         let on =
             |medium: Medium| ranks.iter().flat_map(|rank| &rank.predictions).any(|own| own.medium == medium);
+        let device_limits = DeviceLimits::of(view);
         let used = by_cgroup(view.points(&WORKING_SET));
         let limits = by_cgroup(view.points(&LIMIT));
         let room =
@@ -118,6 +115,8 @@ impl<'v> Free<'v> {
             allocated: if on(Medium::Device) { by_rank(view.points(&ALLOCATED)) } else { HashMap::new() },
             reserved: if on(Medium::Device) { by_rank(view.points(&RESERVED)) } else { HashMap::new() },
             device_free: if on(Medium::Device) { by_rank(view.points(&DEVICE_FREE)) } else { HashMap::new() },
+            regions: device_limits.regions(view),
+            device_limits,
             room: room.collect(),
             limits,
             path_room: by_cgroup(view.points(&HEADROOM)),
@@ -164,7 +163,9 @@ impl<'v> Free<'v> {
     /// The places from which the phase takes memory; the one with the least room decides.
     pub(super) fn places(&self, rank: &RankPredictions, prediction: &Prediction) -> Vec<Place> {
         match prediction.medium {
-            Medium::Device => self.gpu(rank, prediction).into_iter().collect(),
+            Medium::Device => {
+                self.gpu(rank, prediction).into_iter().chain(self.device_memory(rank, prediction)).collect()
+            }
             Medium::Host => {
                 let holds = self.holds(rank, prediction);
                 let place = |subject: Subject, free: Option<f64>, limit| {
@@ -207,6 +208,23 @@ impl<'v> Free<'v> {
         Some(Place { subject, capacity, limit: None, neighbour })
     }
 
+    /// The cgroup on the path of the rank whose limit leaves the least memory of the GPU.
+    fn device_memory(&self, rank: &RankPredictions, prediction: &Prediction) -> Option<Place> {
+        let (uuid, gpu) = (prediction.uuid.as_ref()?, prediction.gpu.as_ref()?);
+        let region = *self.regions.get(uuid.as_str())?;
+        let own = row(self.facts, rank)?.cgroup.as_ref()?;
+        let (cgroup, left) = self.device_limits.tightest(own.as_str(), region)?;
+        // What the allocator has reserved is charged already.
+        let reserved = allocator(rank, prediction).and_then(|key| self.reserved.get(&key));
+        let subject = Subject::device_memory(&cgroup.into(), &region.into());
+        Some(Place {
+            subject: Subject { gpu: gpu.clone(), uuid: uuid.clone(), ..subject },
+            capacity: reserved.map(|reserved| reserved + left),
+            limit: None,
+            neighbour: None,
+        })
+    }
+
     /// The process of another workload that holds the most memory of the host.
     pub(super) fn neighbour_on_host(&self, rank: &RankPredictions) -> Option<Neighbour> {
         let facts = self.facts?;
@@ -238,13 +256,12 @@ impl<'v> Free<'v> {
 
     /// Whether a prediction takes memory from a place.
     pub(super) fn takes_from(&self, other: &Asked<'_>, place: &Place) -> bool {
+        let cgroup = &place.subject.cgroup;
+        let own = || row(self.facts, other.rank).and_then(|row| row.cgroup.as_ref());
+        let is_there = || cgroup.is_empty() || own().is_some_and(|own| within(own.as_str(), cgroup.as_str()));
         match other.prediction.medium {
-            Medium::Device => other.prediction.uuid.as_ref() == Some(&place.subject.uuid),
-            Medium::Host if place.subject.cgroup.is_empty() => true,
-            Medium::Host => {
-                let within = row(self.facts, other.rank).and_then(|row| row.cgroup.as_ref());
-                within.is_some_and(|own| path(own.as_str()).any(|path| path == place.subject.cgroup.as_str()))
-            }
+            Medium::Device => other.prediction.uuid.as_ref() == Some(&place.subject.uuid) && is_there(),
+            Medium::Host => is_there(),
             Medium::Shm | Medium::Disk => false,
         }
     }

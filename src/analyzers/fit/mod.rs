@@ -8,7 +8,8 @@
 //! # Method
 //! A rank can hold what it holds now and what is free: for a GPU, what its allocator has reserved and the free memory of
 //! the device, both of the same message of the rank, which is at most `FRESH` old; for the host, the resident memory of
-//! the process and the available memory of the host, or the room of the cgroup with the least of it on the path. For
+//! the process and the available memory of the host, or the room of the cgroup with the least of it on the path. A cgroup on the
+//! path that limits the memory of the GPU (`dmem.max`) counts as well. For
 //! `/dev/shm` and the disk, it is what the rank states to be free there. Other
 //! ranks of the same run take memory in the same phase, which is subtracted. The peak is compared as a normal
 //! distribution through both quantiles of the prediction. A phase will not fit where the probability that it exceeds
@@ -237,7 +238,7 @@ fn judge(own: &Asked<'_>, all: &[Asked<'_>], free: &Free<'_>) -> Fit {
         place.neighbour = free.neighbour_on_host(rank);
     }
     fit.advice = words::advice(&fit, prediction, &place, foreign, elsewhere);
-    if let Some(mapped) = prediction.mapped.filter(|_| !place.subject.cgroup.is_empty()) {
+    if let Some(mapped) = prediction.mapped.filter(|_| place.subject.resource.as_str() == "cgroup") {
         let mapped = real(mapped.get()).min(real(peak.p50.get())).min(capacity.max(0.0));
         fit.peak_bytes = fit.peak_bytes.map(|peak| peak.map(|bytes| bytes - mapped));
         fit.capacity_bytes = Some(capacity - mapped);

@@ -124,6 +124,42 @@ fn a_gpu_has_what_the_allocator_has_and_what_is_free() {
 }
 
 #[test]
+fn a_limit_of_device_memory_on_the_path_counts_for_the_gpu() {
+    use crate::sources::gpu::metrics::INFO;
+    let of = |limits: &[(&str, f64)], peak: f64| {
+        let prediction = || predicted(Phase::Optimizer, Medium::Device, peak, peak);
+        let mut node = Node::new(100.0).gpu(8.0).rank("sft", 7, 1.0, vec![prediction()]);
+        let mut info = vec![Label::default(); INFO.desc.labels.len()];
+        (info[0], info[1], info[4]) = ("0".into(), "GPU-a".into(), "0000:03:00.0".into());
+        node.batch.put(&INFO, &info, Flag(true));
+        for (region, limit) in limits {
+            let labels = ["/job".into(), (*region).into()];
+            node.batch.put(&cgroup::metrics::DEVICE_USAGE, &labels, gib(13.0));
+            node.batch.put(&cgroup::metrics::DEVICE_LIMIT, &labels, gib(*limit));
+        }
+        node
+    };
+    // 12 GiB are reserved: 4 are left below the limit, and 8 of the GPU.
+    let vram = "drm/0000:03:00.0/vram";
+    assert_eq!(
+        of(&[(vram, 17.0)], 17.0).verdicts(),
+        ["7 optimizer on device_memory /job 0 drm/0000:03:00.0/vram: will_not_fit -1.0"]
+    );
+    let out = of(&[(vram, 17.0)], 17.0).analyzed();
+    expect_test::expect!["Rank 7 of sft: the first optimizer step needs 17.0 GiB and will not fit: 16.0 GiB are there of the device memory of the cgroup /job."].assert_eq(&out.findings[0].summary);
+    for limits in [
+        &[][..],
+        &[(vram, 40.0)],
+        &[("drm/0000:04:00.0/vram", 17.0)],
+        &[("drm/0000:03:00.0/stolen", 17.0)],
+        // One region for each tile.
+        &[("drm/0000:03:00.0/vram0", 17.0), ("drm/0000:03:00.0/vram1", 17.0)],
+    ] {
+        assert_eq!(of(limits, 17.0).verdicts(), ["7 optimizer on gpu 0: fits 3.0"], "{limits:?}");
+    }
+}
+
+#[test]
 fn of_the_host_and_the_cgroups_the_one_with_the_least_room_counts() {
     let save = || vec![predicted(Phase::Save, Medium::Host, 50.0, 50.0)];
     assert_eq!(Node::new(100.0).rank("sft", 7, 2.0, save()).verdicts(), ["7 save on host: fits 52.0"]);

@@ -126,6 +126,12 @@ fn of_place(fit: &Fit) -> String {
     match fit.resource.resource.as_str() {
         "host" => " of host memory".to_owned(),
         "cgroup" => format!(" in the cgroup {}", printable::escaped(fit.resource.cgroup.as_str())),
+        "device_memory" => {
+            format!(
+                " of the device memory of the cgroup {}",
+                printable::escaped(fit.resource.cgroup.as_str())
+            )
+        }
         _ if !fit.resource.gpu.is_empty() => format!(" on GPU {}", fit.resource.gpu),
         _ => String::new(),
     }

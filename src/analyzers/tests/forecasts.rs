@@ -162,6 +162,70 @@ fn a_workload_runs_out_where_its_cgroup_does() {
     assert!((headroom / (1.62 * GIB) - 1.0).abs() < 0.05, "{headroom}");
 }
 
+/// A workload in `/jobs/7` that takes 1 MiB of a region more each second, from 1 GiB on; these cgroups have limits.
+fn device_memory(limits: &[(&str, f64)], second: u32, batch: &mut Batch) {
+    let region: Label = "drm/0000:03:00.0/vram".into();
+    let used = GIB + f64::from(second) * GIB / 1024.0 + noise(second) * GIB / 512.0;
+    let mut labels = vec![Label::default(); workload::metrics::INFO.desc.labels.len()];
+    (labels[0], labels[3]) = ("train".into(), "/jobs/7".into());
+    batch.put(&workload::metrics::INFO, &labels, Flag(true));
+    for (path, used) in [("/jobs", used + GIB), ("/jobs/7", used), ("/jobs/8", GIB), ("/jobs/7/child", used)]
+    {
+        bytes(batch, &cgroup::metrics::DEVICE_USAGE, &[path.into(), region.clone()], used);
+    }
+    for (path, limit) in limits {
+        bytes(batch, &cgroup::metrics::DEVICE_LIMIT, &[(*path).into(), region.clone()], *limit);
+    }
+}
+
+#[test]
+fn device_memory_runs_out_at_the_nearest_limit_on_the_path() {
+    let seen = |limits: &[(&str, f64)]| {
+        let mut analyzer = build(&exhaustion::REGISTRATION);
+        let analysis = run(&mut *analyzer, 0, 900, |second, batch| device_memory(limits, second, batch));
+        let known = analysis.outlook.conclusions.iter().map(|known| {
+            let forecast = known.forecast.as_ref().unwrap();
+            assert!(known.identity.is_none(), "protection has no level for it");
+            let limit = (forecast.limit_bytes / GIB * 10.0).round() / 10.0;
+            format!("{}: {limit}, {}", known.subject, forecast.rule.label())
+        });
+        let known: Vec<String> = known.collect();
+        (known, analysis)
+    };
+    let (known, analysis) = seen(&[("/jobs/7", 4.0 * GIB)]);
+    assert_eq!(known, ["device_memory /jobs/7 drm/0000:03:00.0/vram: 4, exhaustion_within_60m"]);
+    // 3 GiB at 1 MiB/s are 3,072 s, of which 900 have passed.
+    let region = "drm/0000:03:00.0/vram";
+    let p50 = value(&analysis, TTE, &["device_memory", "/jobs/7", region, "p50"]).unwrap();
+    assert!((p50 - 2172.0).abs() < 300.0, "{p50}");
+    let [finding] = &*analysis.findings else { panic!("{:?}", analysis.findings) };
+    assert_eq!(finding.severity, Severity::Warning);
+    expect!["Memory of device_memory /jobs/7 drm/0000:03:00.0/vram may run out: exhaustion within an hour is more likely than not (by the trend)."]
+        .assert_eq(&finding.summary);
+    assert!(finding.advice.contains("dmem.max"), "{}", finding.advice);
+    // The limit of the cgroup above is nearer for the job, although it is larger.
+    let (known, _) = seen(&[("/jobs", 4.5 * GIB), ("/jobs/7", 4.0 * GIB)]);
+    expect![[r#"
+        [
+            "device_memory /jobs drm/0000:03:00.0/vram: 4.5, exhaustion_within_60m",
+            "device_memory /jobs/7 drm/0000:03:00.0/vram: 3.5, exhaustion_within_60m",
+        ]
+    "#]]
+    .assert_debug_eq(&known);
+    // Only the cgroup above has one: it limits the cgroup of the workload, and others are not stated.
+    let (known, _) = seen(&[("/jobs", 3.0 * GIB)]);
+    expect![[r#"
+        [
+            "device_memory /jobs drm/0000:03:00.0/vram: 3, exhaustion_within_15m",
+            "device_memory /jobs/7 drm/0000:03:00.0/vram: 2, exhaustion_within_15m",
+        ]
+    "#]]
+    .assert_debug_eq(&known);
+    // 0 forbids the region; without a limit there is none.
+    assert!(seen(&[("/jobs/9", 0.0)]).0.is_empty());
+    assert!(seen(&[]).0.is_empty());
+}
+
 #[test]
 fn a_workload_without_a_limit_has_what_it_holds_on_gpus_of_the_host() {
     let at = |limit: Option<f64>| {

@@ -58,6 +58,21 @@ fn a_full_tmpfs_is_a_condition_of_the_node_unless_it_is_of_a_workload() {
 }
 
 #[test]
+fn device_memory_of_the_cgroup_of_a_workload_has_its_owner() {
+    let mut node = Node::new();
+    node.job("slurm/4711", "alice", "llama70b", 0, None);
+    let subject = Subject::device_memory(&"/slurm/4711".into(), &"drm/0000:03:00.0/vram".into());
+    node.assessed(subject.clone(), 8, 8, Rule::Full);
+    node.finding("exhaustion", subject, "full", Severity::Critical);
+    let view = node.view();
+    let problem = view.problems.iter().find(|problem| problem.id.kind.as_str() == "exhaustion").unwrap();
+    assert_eq!(problem.workload.as_deref(), Some("slurm/4711"));
+    assert!(problem.owner.is_some() && !problem.is_of_node, "{problem:?}");
+    let sheet = format!("{:?}", view.sheet(&Link::Workload("slurm/4711".to_owned()), []));
+    assert!(sheet.contains("drm/0000:03:00.0/vram: "), "{sheet}");
+}
+
+#[test]
 fn a_hung_gpu_is_unknown_and_names_who_held_it_last() {
     let before = |status| {
         let mut node = Node::new();
