@@ -31,9 +31,9 @@ pub struct Facts {
     /// Used memory of each GPU, by the sources `gpu` and `drm`; without GPUs for which the driver does not report it, or whose
     /// samples are stale.
     pub gpu_memory: Vec<GpuMemory>,
-    /// The UUIDs of GPUs whose processes allocate from the memory of the host, by the `gpu` source.
+    /// The UUIDs of GPUs whose processes allocate from the memory of the host, by the sources `gpu` and `drm`.
     pub gpus_of_host_memory: Vec<Label>,
-    /// Whether GPUs use the memory of the host, so that it is a pool of both, by the sources `memory` and `gpu`.
+    /// Whether GPUs use the memory of the host, so that it is a pool of both, by the sources `memory`, `gpu` and `drm`.
     pub host_memory_is_pool: bool,
     /// Whether the GPUs have not been enumerated yet, by the `gpu` source.
     pub gpus_starting: bool,

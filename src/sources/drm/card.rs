@@ -27,6 +27,8 @@ pub struct Card {
     pub serial: String,
     /// The PCI address; empty where it has none.
     pub pci: String,
+    /// Whether it is part of a CPU, whose memory it can allocate from.
+    pub is_integrated: bool,
     /// The names of its devices in `/dev/dri`.
     pub devices: Vec<String>,
 }
@@ -77,6 +79,7 @@ fn card(folder: &Path, vendors: &[&'static Vendor]) -> Option<Card> {
     let ignore = |_: &str| {};
     let files = Files::new(folder, vendor.hwmon, &ignore as Report<'_>);
     let [product, serial, unique] = (vendor.identity)(&files);
+    let is_integrated = (vendor.is_integrated)(&files);
     let uevent = files.text(&device.join("uevent")).unwrap_or_default();
     let slot = uevent.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
     let sound = |slot: &&str| slot.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
@@ -103,6 +106,7 @@ fn card(folder: &Path, vendors: &[&'static Vendor]) -> Option<Card> {
         name: product,
         serial,
         pci,
+        is_integrated,
         devices,
     })
 }

@@ -93,7 +93,7 @@ impl Finder {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     pub pid: u32,
-    /// Its memory on the GPU, in bytes; absent where the driver does not report it.
+    /// The memory that it allocated on the GPU, in bytes; absent where the driver does not report it.
     pub memory: Option<u64>,
     /// Share of time in which it used the compute engines; absent while the driver has counted no time.
     pub busy: Option<Ratio>,
@@ -138,6 +138,8 @@ pub struct Of<'a> {
     /// The process file system.
     pub proc: &'a Path,
     pub vendor: &'a Vendor,
+    /// See [`super::watch::Sample::uses_host_memory`].
+    pub uses_host_memory: bool,
     /// Its PCI address; empty where it has none.
     pub pci: &'a str,
     pub devices: &'a [String],
@@ -202,7 +204,7 @@ fn clients(of: Of<'_>, holders: &[Holder]) -> (BTreeMap<u64, Open>, bool) {
             }
         };
         // The descriptor may be another file now, and a user can give any file the name of a device.
-        let Some(client) = Client::parse(&text, of.vendor) else { continue };
+        let Some(client) = Client::parse(&text, of.vendor, of.uses_host_memory) else { continue };
         if client.pci.as_deref().is_some_and(|pci| pci != of.pci) {
             continue;
         }

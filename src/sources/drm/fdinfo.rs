@@ -45,7 +45,7 @@ pub struct Client {
 
 impl Client {
     /// Parses the text; nothing if the file is not of a DRM client.
-    pub fn parse(text: &str, vendor: &Vendor) -> Option<Self> {
+    pub fn parse(text: &str, vendor: &Vendor, uses_host_memory: bool) -> Option<Self> {
         let mut client = Self::default();
         let (mut id, mut driver) = (None, false);
         let mut regions: BTreeMap<&str, Region> = BTreeMap::new();
@@ -58,7 +58,8 @@ impl Client {
                 "drm-pdev" => client.pci = Some(value.to_owned()),
                 _ => {
                     client.engine(key, value, vendor);
-                    region(&mut regions, key, value, vendor);
+                    let counts = |name: &str| (vendor.allocates_from)(name, uses_host_memory);
+                    region(&mut regions, key, value, counts);
                 }
             }
         }
@@ -91,7 +92,12 @@ impl Client {
     }
 }
 
-fn region<'t>(regions: &mut BTreeMap<&'t str, Region>, key: &'t str, value: &str, vendor: &Vendor) {
+fn region<'t>(
+    regions: &mut BTreeMap<&'t str, Region>,
+    key: &'t str,
+    value: &str,
+    counts: impl Fn(&str) -> bool,
+) {
     type Set = fn(&mut Region, u64);
     let kinds: [(&str, Set); 3] = [
         ("drm-resident-", |region, bytes| region.resident = Some(bytes)),
@@ -99,7 +105,7 @@ fn region<'t>(regions: &mut BTreeMap<&'t str, Region>, key: &'t str, value: &str
         ("drm-total-", |region, bytes| region.total = Some(bytes)),
     ];
     for (prefix, set) in kinds {
-        let Some(name) = key.strip_prefix(prefix).filter(|name| (vendor.own_memory)(name)) else { continue };
+        let Some(name) = key.strip_prefix(prefix).filter(|name| counts(name)) else { continue };
         if let Some(bytes) = bytes(value).filter(|_| regions.len() < MOST_KEYS) {
             set(regions.entry(name).or_default(), bytes);
         }

@@ -154,11 +154,20 @@ fn values(labels: &[Label; 2], sample: &Arc<Sample>, out: &mut Batch) {
     let [index, uuid] = labels;
     let with = |label: &str| [index.clone(), uuid.clone(), label.into()];
     let values = &sample.values;
-    let free = values.memory_total.zip(values.memory_used).filter(|(total, used)| used <= total);
+    let (mut memory_total, mut memory_used) = (values.memory_total, values.memory_used);
+    if sample.uses_host_memory {
+        // The limit is that of the host. What the firmware set aside is often nearly full, and ends no allocation.
+        out.put(&m::USES_HOST_MEMORY, labels, Flag(true));
+        out.put_some(&metrics::CARVEOUT_TOTAL, labels, memory_total.take());
+        out.put_some(&metrics::CARVEOUT_USED, labels, memory_used.take());
+        out.facts.gpus_of_host_memory.push(uuid.clone());
+        out.facts.host_memory_is_pool = true;
+    }
+    let free = memory_total.zip(memory_used).filter(|(total, used)| used <= total);
     let free = free.map(|(total, used)| total.saturating_sub(used));
-    out.put_some(&m::MEMORY_TOTAL, labels, values.memory_total);
-    out.put_some(&m::MEMORY_USED, labels, values.memory_used);
-    out.put_some(&m::MEMORY_USED_PEAK, labels, values.memory_used);
+    out.put_some(&m::MEMORY_TOTAL, labels, memory_total);
+    out.put_some(&m::MEMORY_USED, labels, memory_used);
+    out.put_some(&m::MEMORY_USED_PEAK, labels, memory_used);
     out.put_some(&m::MEMORY_FREE, labels, free);
     out.put_some(&metrics::GTT_TOTAL, labels, values.gtt_total);
     out.put_some(&metrics::GTT_USED, labels, values.gtt_used);
@@ -181,7 +190,7 @@ fn values(labels: &[Label; 2], sample: &Arc<Sample>, out: &mut Batch) {
             [index.clone(), uuid.clone(), refused.field.into(), refused.status.into(), refused.code.into()];
         out.put(&m::FIELD_STATUS, &labels, Flag(true));
     }
-    let memory = values.memory_used.zip(free);
+    let memory = memory_used.zip(free);
     out.facts.gpu_memory.extend(memory.map(|(used, free)| GpuMemory { uuid: uuid.clone(), used, free }));
     let Some(usages) = &sample.usages else { return };
     out.put(&m::PROCESSES, labels, Count(usages.processes.len() as u64));
@@ -199,7 +208,6 @@ fn values(labels: &[Label; 2], sample: &Arc<Sample>, out: &mut Batch) {
             memory,
         });
     }
-    let unattributed =
-        values.memory_used.filter(|_| usages.whole).map(|used| used.saturating_sub(attributed));
+    let unattributed = memory_used.filter(|_| usages.whole).map(|used| used.saturating_sub(attributed));
     out.put_some(&m::MEMORY_UNATTRIBUTED, labels, unattributed);
 }

@@ -155,6 +155,56 @@ fn an_amd_gpu_has_the_metrics_of_an_nvidia_gpu() {
 }
 
 #[test]
+fn an_apu_uses_the_memory_of_the_host() {
+    let facts = check(
+        &tree("apu.txt"),
+        &[(100, 5, 1000)],
+        expect![[r#"
+        status{gpu="card1",uuid="pci-0000:c5:00.0",status="ok"} 1
+        info{gpu="card1",uuid="pci-0000:c5:00.0",name="amd 0x1586",pci="0000:c5:00.0",vendor="amd"} 1
+        uses_host_memory{gpu="card1",uuid="pci-0000:c5:00.0"} 1
+        carveout_total_bytes{gpu="card1",uuid="pci-0000:c5:00.0"} 536870912
+        carveout_used_bytes{gpu="card1",uuid="pci-0000:c5:00.0"} 477102080
+        gtt_total_bytes{gpu="card1",uuid="pci-0000:c5:00.0"} 133143986176
+        gtt_used_bytes{gpu="card1",uuid="pci-0000:c5:00.0"} 67645734912
+        utilization_ratio{gpu="card1",uuid="pci-0000:c5:00.0"} 0.97
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="ecc",status="unsupported",code="2"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="memory_utilization",status="unsupported",code="2"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="temperature",status="unsupported",code="0"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="memory_temperature",status="unsupported",code="0"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="power",status="unsupported",code="0"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="power_limit",status="unsupported",code="0"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="clock_graphics",status="unsupported",code="0"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="clock_memory",status="unsupported",code="0"} 1
+        field_status{gpu="card1",uuid="pci-0000:c5:00.0",field="pcie_replays",status="unsupported",code="2"} 1
+        processes{gpu="card1",uuid="pci-0000:c5:00.0"} 1
+        process_memory_bytes{gpu="card1",uuid="pci-0000:c5:00.0",pid="100"} 25864192000
+    "#]],
+    );
+    assert!(facts.host_memory_is_pool && facts.gpu_memory.is_empty());
+    assert_eq!(facts.gpus_of_host_memory, ["pci-0000:c5:00.0".into()]);
+    // What the firmware set aside is not part of the memory of the host.
+    assert_eq!(facts.gpu_processes[0].memory, Some(Bytes::new(25_258_000 << 10)));
+    let is_pool = |tree: &Root, changes: &[(&str, &str)]| {
+        for (file, text) in changes {
+            tree.write(format!("sys/class/drm/card1/device/{file}"), format!("{text}\n"));
+        }
+        let mut out = Batch::new();
+        read(tree, &[(100, 5, 1000)], &mut out);
+        (out.facts.host_memory_is_pool, out.facts.gpu_processes[0].memory.map(Bytes::get))
+    };
+    // 96 GiB are set aside: what is left for GTT is less, and the driver allocates from the 96 GiB.
+    let large = [("mem_info_vram_total", "103079215104"), ("mem_info_gtt_total", "16363954176")];
+    assert_eq!(is_pool(&tree("apu.txt"), &large), (false, Some(5_348 << 10)));
+    // A discrete card has GTT too, more than it has memory; MI300A has the same core and nothing set aside.
+    assert_eq!(is_pool(&tree("amd.txt"), &[]), (false, Some(10 << 30)));
+    let mi300a = [("device", "0x74a0"), ("mem_info_vram_total", "0"), ("mem_info_vram_used", "0")];
+    assert_eq!(is_pool(&tree("amd.txt"), &mi300a), (true, Some(2_048 << 10)));
+    let unknown = [("ip_discovery/die/0/GC/0/major", "99")];
+    assert_eq!(is_pool(&tree("apu.txt"), &unknown), (false, Some(5_348 << 10)));
+}
+
+#[test]
 fn intel_gpus_have_what_their_drivers_report() {
     check(
         &tree("intel.txt"),
@@ -268,7 +318,8 @@ fn usages(root: &Root, processes: &[(u32, u64, u32)]) -> Usages {
 
 fn round(accounts: &mut Accounts, proc: &Path, holders: Vec<Holder>, second: u64) -> Usages {
     let devices = ["renderD129".to_owned()];
-    let of = Of { proc, vendor: &amd::VENDOR, pci: "0000:c1:00.0", devices: &devices };
+    let (vendor, uses_host_memory) = (&amd::VENDOR, false);
+    let of = Of { proc, vendor, uses_host_memory, pci: "0000:c1:00.0", devices: &devices };
     accounts.round(of, &Arc::new(holders), Timestamp::from_secs(second))
 }
 
@@ -354,7 +405,8 @@ fn cycles_are_related_to_all_cycles() {
     let root = tree("intel.txt");
     let proc = root.path().join("proc");
     let devices = ["renderD129".to_owned()];
-    let of = Of { proc: &proc, vendor: &intel::VENDOR, pci: "0000:04:00.0", devices: &devices };
+    let (vendor, uses_host_memory) = (&intel::VENDOR, false);
+    let of = Of { proc: &proc, vendor, uses_host_memory, pci: "0000:04:00.0", devices: &devices };
     let mut accounts = Accounts::default();
     let mut busy = |second| {
         let holders = Arc::new(Finder::default().round(&proc, &table(&[(200, 1, 1000)])));
@@ -497,8 +549,8 @@ fn a_node_without_such_a_gpu_says_so() {
 proptest! {
     #[test]
     fn reading_fdinfo_never_panics(text in "(drm-[a-z0-9-]{0,20}:?[ \t]*[0-9]{0,25} ?(KiB|MiB|ns)?\n){0,20}.*") {
-        let _ = Client::parse(&text, &amd::VENDOR);
-        let _ = Client::parse(&format!("drm-driver: x\ndrm-client-id: 1\n{text}"), &intel::VENDOR);
+        let _ = Client::parse(&text, &amd::VENDOR, text.len() % 2 == 0);
+        let _ = Client::parse(&format!("drm-driver: x\ndrm-client-id: 1\n{text}"), &intel::VENDOR, false);
     }
 }
 
@@ -506,7 +558,7 @@ proptest! {
 fn amounts_that_do_not_fit_are_left_out() {
     let parse = |lines: &str| {
         let text = format!("drm-driver: x\ndrm-client-id: 1\n{lines}");
-        Client::parse(&text, &amd::VENDOR).unwrap().memory
+        Client::parse(&text, &amd::VENDOR, false).unwrap().memory
     };
     assert_eq!(parse("drm-memory-vram: 18446744073709551615 MiB\n"), None);
     assert_eq!(parse("drm-memory-vram: 1 GiB\n"), None);
@@ -516,5 +568,5 @@ fn amounts_that_do_not_fit_are_left_out() {
         Some(2048)
     );
     assert_eq!(parse("drm-total-vram: 9 KiB\n"), Some(9216));
-    assert_eq!(Client::parse("drm-client-id: 1\n", &amd::VENDOR), None);
+    assert_eq!(Client::parse("drm-client-id: 1\n", &amd::VENDOR, false), None);
 }

@@ -15,12 +15,15 @@ pub struct Vendor {
     pub id: &'static str,
     /// The names of the hwmon device.
     pub hwmon: &'static [&'static str],
-    /// Whether this region of `drm-memory-<region>` is memory of the GPU.
-    pub own_memory: fn(&str) -> bool,
+    /// Whether this region of `drm-memory-<region>` is what the GPU allocates from: memory of its own, or that of the host where it
+    /// uses it (`Sample::uses_host_memory`).
+    pub allocates_from: fn(region: &str, uses_host_memory: bool) -> bool,
     /// The engines of `drm-engine-<engine>` and `drm-cycles-<engine>` that compute.
     pub engines: &'static [&'static str],
     /// The product's name, serial number and unique id; empty where the GPU has none.
     pub identity: fn(&Files<'_, Report<'_>>) -> [String; 3],
+    /// Whether it is part of a CPU, whose memory it can allocate from.
+    pub is_integrated: fn(&Files<'_, Report<'_>>) -> bool,
     pub read: fn(&mut Files<'_, Report<'_>>) -> Values,
 }
 

@@ -42,6 +42,8 @@ pub struct Sample {
     /// Whether the driver has put the GPU to sleep, so that nothing was read.
     pub sleeps: bool,
     pub values: Values,
+    /// Whether it is part of a CPU and allocates from the memory of the host; its own memory is then what the firmware sets aside for it.
+    pub uses_host_memory: bool,
     /// The values that could not be read.
     pub refused: Vec<Refused>,
     /// Its processes; absent where they are not known.
@@ -190,9 +192,19 @@ pub fn sample(
         return Sample { sleeps: true, ..Sample::default() };
     }
     let values = (card.vendor.read)(files);
+    // As amdgpu decides (`apu_prefer_gtt` in `amdgpu_ttm_init`): with more memory of its own than it can map of the host, it is used like
+    // any other GPU.
+    let uses_host_memory =
+        card.is_integrated && values.memory_total.zip(values.gtt_total).is_some_and(|(own, gtt)| own < gtt);
     let refused = std::mem::take(&mut files.refused);
     files.reads("fdinfo");
-    let of = Of { proc: &setup.proc, vendor: card.vendor, pci: &card.pci, devices: &card.devices };
+    let of = Of {
+        proc: &setup.proc,
+        vendor: card.vendor,
+        uses_host_memory,
+        pci: &card.pci,
+        devices: &card.devices,
+    };
     let usages = holders.map(|holders| accounts.round(of, holders, clock::now()));
-    Sample { sleeps: false, values, refused, usages }
+    Sample { sleeps: false, values, uses_host_memory, refused, usages }
 }

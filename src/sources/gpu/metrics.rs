@@ -71,7 +71,7 @@ crate::metrics! {
     pub MEMORY_RESERVED: Gauge<Bytes> = "memwarden_gpu_memory_reserved_bytes" {gpu, uuid};
     /// Memory in use on the GPU that belongs to no listed process; absent where the driver does not report the memory of each process.
     pub MEMORY_UNATTRIBUTED: Gauge<Bytes> = "memwarden_gpu_memory_unattributed_bytes" {gpu, uuid};
-    /// Always 1, of a GPU without memory of its own, whose processes allocate from the memory of the host (GB10, Jetson): the driver reports the memory of processes, and none of the GPU. Absent for other GPUs.
+    /// Always 1, of a GPU without memory of its own, or with little, whose processes allocate from the memory of the host: GB10 and Jetson, where the driver reports the memory of processes and none of the GPU, and APUs of AMD that can map more of the host than the firmware sets aside for them. Absent for other GPUs.
     pub USES_HOST_MEMORY: Gauge<Flag> = "memwarden_gpu_uses_host_memory" {gpu, uuid};
     /// Size of the GPU's BAR1 window, through which the host accesses GPU memory.
     pub BAR1_TOTAL: Gauge<Bytes> = "memwarden_gpu_bar1_total_bytes" {gpu, uuid};

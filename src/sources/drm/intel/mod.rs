@@ -14,9 +14,10 @@ pub static VENDOR: Vendor = Vendor {
     id: "0x8086",
     // Those of i915 for one tile of the GPU have other names.
     hwmon: &["i915", "xe"],
-    own_memory: |region| region.starts_with("local") || region.starts_with("vram"),
+    allocates_from: |region, _| region.starts_with("local") || region.starts_with("vram"),
     engines: &["render", "compute", "rcs", "ccs"],
     identity: |_| [const { String::new() }; 3],
+    is_integrated: |_| false,
     read,
 };
 
