@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use parse::{duration, size};
+pub use parse::{amount, duration, size};
 
 use super::label::Label;
 use super::units::{Amount, Bytes};

@@ -76,11 +76,7 @@ fn scalar(kind: OptKind, text: &str, quoted: bool) -> Result<Value, String> {
         },
         OptKind::Duration => duration(text).map(Value::Duration),
         OptKind::Size => size(text).map(Value::Size),
-        OptKind::Amount if text.ends_with('%') => ratio(text).map(Amount::Share).map(Value::Amount),
-        OptKind::Amount => match size(text) {
-            Ok(bytes) => Ok(Value::Amount(Amount::Bytes(bytes))),
-            Err(what) => Err(format!("{what}; or it is a percentage: 10%")),
-        },
+        OptKind::Amount => amount(text).map(Value::Amount),
         OptKind::Count => match text.parse::<u64>() {
             Ok(found) if !quoted => Ok(Value::Count(found)),
             _ => Err(format!("expected a whole number, found {}", shown(text, quoted))),
@@ -96,6 +92,17 @@ fn scalar(kind: OptKind, text: &str, quoted: bool) -> Result<Value, String> {
             Err(format!("expected {}, found {}", wanted(kind), shown(text, quoted)))
         }
     }
+}
+
+/// A size or a percentage.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn amount(text: &str) -> Result<Amount, String> {
+    if text.ends_with('%') {
+        return ratio(text).map(Amount::Share);
+    }
+    size(text).map(Amount::Bytes).map_err(|what| format!("{what}; or it is a percentage: 10%"))
 }
 
 /// The expected kind of value, for error messages.

@@ -8,7 +8,7 @@ use super::peers::Peers;
 use super::presets::{self, AskedRanks, Preset};
 use super::signals;
 use super::target::Victims;
-use crate::model::setting::{Opt, OptKind, Setting, Value};
+use crate::model::setting::{self, Opt, OptKind, Setting, Value};
 use crate::model::units::Amount;
 use crate::protection::policy::{Mode, Rung};
 use crate::protection::types::step::{MarkerKind, SignalNumber};
@@ -70,7 +70,7 @@ crate::options! {
         /// Last step of the escalation, whatever triggers it: `warn`, `soft` (the hook, raising the limit, freezing),
         /// `checkpoint`, `term` or `kill`.
         max_state: Option<Rung> = kill;
-        /// Levels of the host's available memory. They are doubled on a host whose GPUs use its memory (GB10, Jetson).
+        /// Levels of the host's available memory.
         host: Host;
         /// Limit of the anonymous memory of the job's processes, as a size or a percentage of the host's memory, where its
         /// cgroup has none, or a larger one: it counts as a limit of the cgroup. Memory in /dev/shm does not count.
@@ -128,11 +128,12 @@ crate::options! {
     /// Levels of the host.
     pub(super) struct Host {
         /// Available memory of the host at or below which the escalation begins, as a size or a percentage of the total;
-        /// empty disables the level.
-        soft: Option<Amount> = "5%";
+        /// `default` is 5%, and 10% where GPUs use the memory of the host; empty disables the level.
+        soft: Option<HostLevel> = default;
         /// Available memory of the host at or below which the target's processes are killed immediately, as a size or a
-        /// percentage of the total; empty disables the level.
-        hard: Option<Amount> = "2%";
+        /// percentage of the total; `default` is 2%, and 4% where GPUs use the memory of the host and `soft` is the default too; empty
+        /// disables the level.
+        hard: Option<HostLevel> = default;
     }
 
     /// Levels of a cgroup.
@@ -291,6 +292,35 @@ pub(super) enum Signal {
     Preset,
     /// The configured one.
     Number(SignalNumber),
+}
+
+/// A level of the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum HostLevel {
+    /// That of the kind of host.
+    Default,
+    Given(Amount),
+}
+
+impl HostLevel {
+    /// The level where the default is this share of the total.
+    pub(super) fn or(self, share: f64) -> Amount {
+        match self {
+            Self::Default => Amount::Share(share),
+            Self::Given(amount) => amount,
+        }
+    }
+}
+
+impl Setting for HostLevel {
+    const KIND: OptKind = OptKind::Text;
+
+    fn of(value: &Value) -> Result<Self, String> {
+        match String::of(value)?.as_str() {
+            "default" => Ok(Self::Default),
+            text => setting::amount(text).map(Self::Given),
+        }
+    }
 }
 
 impl Setting for Signal {

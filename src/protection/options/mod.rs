@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::keys::{Checkpoint, ExitSaves, Scope, Section, Signal};
+use self::keys::{Checkpoint, ExitSaves, Host, HostLevel, Scope, Section, Signal};
 use self::target::{Ask, Raise, Selector, Target};
 use super::policy::{Levels, Limits, Mode, Trigger};
 use super::types::marker::{self, Marker};
@@ -25,6 +25,14 @@ use super::types::step::{Acknowledgement, Hook, MarkerKind, SignalNumber};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
 
+/// The default levels of the host, soft and hard.
+const DEFAULT: [f64; 2] = [0.05, 0.02];
+/// The same where GPUs use the memory of the host.
+///
+/// The driver of a GB10 failed to allocate with 12.7 of 119 GiB available (NVIDIA/dgx-spark-playbooks#116), after which
+/// hosts hang without an OOM kill (NVIDIA/open-gpu-kernel-modules#1358), while jobs with 7 GiB available went on
+/// (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark#54): twice the other levels is on either side.
+const OF_POOL: [f64; 2] = [0.10, 0.04];
 /// Maximum age of the guard's own readings: three times its longest interval.
 const OWN_AGE: Duration = Duration::from_secs(3);
 /// Maximum age of the readings of a frame, such as GPU memory: ten samples at the default interval, and three at
@@ -165,17 +173,24 @@ fn ask(keys: Checkpoint) -> Result<Ask, KeyProblem> {
 
 fn limits(keys: &keys::Target, most: Mode, frame_age: Duration) -> Limits {
     let levels = |soft: Option<Amount>, hard, max_age| soft.map(|soft| Levels { soft, hard, max_age });
+    let host_levels = |[soft, hard]: [f64; 2]| {
+        let Host { soft: soft_key, hard: hard_key } = keys.host;
+        levels(soft_key.map(|level| level.or(soft)), hard_key.map(|level| level.or(hard)), OWN_AGE)
+    };
+    // A written soft level may be below the hard one of a pool.
+    let has_default = keys.host.soft == Some(HostLevel::Default);
     let trigger = |max_state, max_age| Trigger { max_state, max_age };
-    let keys::Target { host, cgroup_headroom, gpu, allocator, forecast, alert, checkpoint, .. } = keys;
+    let keys::Target { cgroup_headroom, gpu, allocator, forecast, alert, checkpoint, .. } = keys;
     Limits {
         mode: keys.mode.unwrap_or(most).min(most),
         max_state: keys.max_state,
         levels: [
-            levels(host.soft, host.hard, OWN_AGE),
+            host_levels(DEFAULT),
             levels(cgroup_headroom.soft, cgroup_headroom.hard, OWN_AGE),
             levels(gpu.soft, gpu.hard, frame_age),
             levels(allocator.soft, allocator.hard, frame_age),
         ],
+        of_pool: host_levels(if has_default { OF_POOL } else { DEFAULT }),
         hysteresis: keys.hysteresis.unwrap_or(Amount::Share(0.0)),
         for_time: keys.r#for,
         clear_for: keys.clear_for,

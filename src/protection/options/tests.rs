@@ -221,3 +221,26 @@ fn a_wrong_preset_names_its_key() {
         ],
     );
 }
+
+#[test]
+fn only_default_levels_of_the_host_are_those_of_a_pool() {
+    let of = |host: &str| {
+        let text = format!(
+            "protection: {{targets: [{{name: t, workload: x, allow_users: [ada], host: {{{host}}}}}]}}\n"
+        );
+        let limits = parse(&text).unwrap().targets.remove(0).limits.clone();
+        [limits.levels[0], limits.of_pool].map(|levels| {
+            levels.map_or_else(String::new, |levels| {
+                let hard = levels.hard.map_or_else(|| "none".to_owned(), |hard| hard.to_string());
+                format!("{}, {hard}", levels.soft)
+            })
+        })
+    };
+    assert_eq!(of("soft: default, hard: default"), ["5 %, 2 %", "10 %, 4 %"]);
+    assert_eq!(of("hard: 3%"), ["5 %, 3 %", "10 %, 3 %"]);
+    assert_eq!(of("hard: \"\""), ["5 %, none", "10 %, none"]);
+    // The hard level of a pool may be above it.
+    assert_eq!(of("soft: 3%"), ["3 %, 2 %", "3 %, 2 %"]);
+    assert_eq!(of("soft: 5%, hard: 2%"), ["5 %, 2 %", "5 %, 2 %"]);
+    assert_eq!(of("soft: \"\""), ["", ""]);
+}

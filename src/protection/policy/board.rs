@@ -9,7 +9,6 @@ use super::observed::Observed;
 use super::rate::Rate;
 use super::transition::{Mode, Reason, Transition};
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
 use crate::protection::types::rung::{Rung, State};
 
 /// The job in a slot.
@@ -120,9 +119,9 @@ impl Board {
     }
 
     /// Applies that GPUs use the memory of the host, as [`Escalation::use_pool`].
-    pub fn use_pool(&mut self, slot: usize, total: Bytes) {
+    pub fn use_pool(&mut self, slot: usize) {
         if let Some(Some(occupied)) = self.slots.get_mut(slot) {
-            occupied.escalation.use_pool(total);
+            occupied.escalation.use_pool();
         }
     }
 
@@ -172,6 +171,7 @@ mod tests {
     use super::super::transition::Reason;
     use super::*;
     use crate::model::checkpoint::CheckpointState;
+    use crate::model::units::Bytes;
     use crate::protection::policy::Limits;
     use std::time::Duration;
 
@@ -379,7 +379,7 @@ mod tests {
             let escalation = Escalation::new(limits(), begun);
             board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
             if is_pool {
-                board.use_pool(0, Bytes::new(64 * GIB));
+                board.use_pool(0);
             }
             board.step(0, begun, &short());
             let members = Some(Aged::now(Members { count: 0, catching: None }));

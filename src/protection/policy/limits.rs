@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::observed::Resource;
 use super::transition::Mode;
-use crate::model::units::{Amount, Bytes};
+use crate::model::units::Amount;
 use crate::protection::types::rung::Rung;
 
 /// Time that the memory of a killed process can take to be free on a host whose GPUs use its memory: more than a minute was
@@ -40,6 +40,8 @@ pub struct Limits {
     pub max_state: Option<Rung>,
     /// By [`Resource::place`]; absent where the resource is not watched.
     pub levels: [Option<Levels>; 4],
+    /// The levels of the host where GPUs use its memory.
+    pub of_pool: Option<Levels>,
     /// Memory above the soft level that must be left before the shortage counts as over.
     pub hysteresis: Amount,
     /// Time for which a trigger must hold before the escalation begins.
@@ -94,22 +96,10 @@ impl Limits {
         self.levels[resource.place()].as_ref()?.hard
     }
 
-    /// Changes the limits to those for a host whose GPUs use its memory, which is `total`: the levels of the host are doubled, to
-    /// half of the memory at most, and victims have at least [`RELEASE`] to end.
-    ///
-    /// The driver of a GB10 failed to allocate with 12.7 of 119 GiB available (NVIDIA/dgx-spark-playbooks#116), after which
-    /// hosts hang without an OOM kill (NVIDIA/open-gpu-kernel-modules#1358), while jobs with 7 GiB available went on
-    /// (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark#54): twice the default levels, 10 % and 4 %, are on either side.
-    pub(super) fn for_pool(&mut self, total: Bytes) {
-        let doubled = |level: &mut Amount| {
-            let once = level.of(total);
-            let half = Bytes::new(total.get() / 2);
-            *level = Amount::Bytes(once.saturating_add(once).min(half).max(once));
-        };
-        if let Some(levels) = &mut self.levels[Resource::Host.place()] {
-            doubled(&mut levels.soft);
-            levels.hard.iter_mut().for_each(doubled);
-        }
+    /// Changes the limits to those for a host whose GPUs use its memory: those of [`Limits::of_pool`], and victims have at least
+    /// [`RELEASE`] to end.
+    pub(super) fn for_pool(&mut self) {
+        self.levels[Resource::Host.place()] = self.of_pool;
         self.verify_timeout = self.verify_timeout.max(RELEASE);
     }
 
@@ -121,27 +111,19 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{GIB, limits};
+    use super::super::tests::limits;
     use super::*;
 
     #[test]
-    fn the_levels_of_a_pool_are_doubled_and_its_memory_has_longer_to_return() {
-        let total = Bytes::new(119 * GIB);
-        let of = |soft, hard| {
-            let levels = Levels { soft, hard, max_age: Duration::from_secs(3) };
-            let mut limits = Limits { levels: [Some(levels), Some(levels), None, None], ..limits() };
-            limits.for_pool(total);
-            let [Some(host), Some(cgroup), ..] = limits.levels else { panic!("{limits:?}") };
-            assert_eq!((cgroup, limits.verify_timeout), (levels, Duration::from_secs(60)));
-            (host.soft.of(total).get(), host.hard.map(|hard| hard.of(total).get()))
-        };
-        let gib = |gib: u64| Amount::Bytes(Bytes::new(gib * GIB));
-        assert_eq!(of(gib(6), Some(gib(2))), (12 * GIB, Some(4 * GIB)));
-        assert_eq!(of(Amount::Share(0.25), None), (119 * GIB / 2, None));
-        // No level is raised above half of the memory, and none is lowered.
-        assert_eq!(of(gib(50), Some(gib(70))), (119 * GIB / 2, Some(70 * GIB)));
-        let mut patient = Limits { verify_timeout: Duration::from_secs(90), ..limits() };
-        patient.for_pool(total);
-        assert_eq!((patient.levels, patient.verify_timeout), (limits().levels, Duration::from_secs(90)));
+    fn a_pool_has_its_own_levels_and_its_memory_has_longer_to_return() {
+        let of =
+            |share| Some(Levels { soft: Amount::Share(share), hard: None, max_age: Duration::from_secs(3) });
+        let seconds = Duration::from_secs;
+        for (verify_timeout, on_pool) in [(seconds(10), seconds(60)), (seconds(90), seconds(90))] {
+            let levels = [of(0.05), of(0.1), None, None];
+            let mut limits = Limits { levels, of_pool: of(0.2), verify_timeout, ..limits() };
+            limits.for_pool();
+            assert_eq!((limits.levels, limits.verify_timeout), ([of(0.2), of(0.1), None, None], on_pool));
+        }
     }
 }

@@ -44,8 +44,8 @@ impl GuardLoop {
         for (slot, rank) in rank.iter_mut().enumerate() {
             let Some(job) = &mut self.slots[slot] else { continue };
             job.cgroup.read(clock(), total);
-            if self.is_pool && self.host.is_some() {
-                self.board.use_pool(slot, total);
+            if self.is_pool {
+                self.board.use_pool(slot);
             }
             let escalation = self.board.escalation(slot);
             let reached = |resource, reading| {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Escalation;
 use crate::model::time::Timestamp;
-use crate::model::units::Bytes;
 use crate::protection::policy::condition::{Condition, Truth};
 use crate::protection::policy::judge::Judged;
 use crate::protection::policy::observed::Observed;
@@ -12,10 +11,10 @@ use crate::protection::policy::transition::{Mode, Reason};
 use crate::protection::types::rung::{Rung, State};
 
 impl Escalation {
-    /// From now on, GPUs use the memory of the host, which is `total`: the limits are those of `Limits::for_pool`.
-    pub fn use_pool(&mut self, total: Bytes) {
+    /// From now on, GPUs use the memory of the host: the limits are those of `Limits::for_pool`.
+    pub fn use_pool(&mut self) {
         if !std::mem::replace(&mut self.is_pool, true) {
-            self.limits.for_pool(total);
+            self.limits.for_pool();
         }
     }
 

@@ -27,6 +27,7 @@ pub(super) fn limits() -> Limits {
         mode: Mode::Enforce,
         max_state: Some(Rung::Kill),
         levels: [None, Some(levels(2 * GIB, 512 * MIB)), None, None],
+        of_pool: None,
         hysteresis: Amount::Bytes(Bytes::new(512 * MIB)),
         for_time: secs(2),
         clear_for: secs(30),
