@@ -4,7 +4,7 @@
 Needs root, to make a memory cgroup (v1) for each run and to become the user `nobody`; the command and the guard run as that user,
 who can change no cgroup. A Python job fills 600 MiB, in a cgroup with this limit or with `--limit`. At SIGUSR1 it writes a
 checkpoint of 64 MiB, and then continues. The job notes when it crossed the soft level (15 % left) and when it was asked; the guard
-waits for a tenth of the time that is left before it asks, at most 100 ms, so that a spike is over. Takes three minutes for 20 runs at 100 MiB/s.
+waits for a tenth of the time to exhaustion before it asks, at most 100 ms. Takes three minutes for 20 runs at 100 MiB/s.
 
     sudo benches/run_guard.py --binary target/debug/memwarden --rate 100
     sudo benches/run_guard.py --limit --rate 400

@@ -14,7 +14,7 @@ use crate::report::{CheckReport, Scope};
 /// Print the health of this node in one line of at most 80 bytes, by the running daemon.
 ///
 /// Exit codes: 0 ok, 1 a problem: the health is as bad as --severity or worse, 2 unknown: the daemon does not answer, has no
-/// fresh sample, or cannot measure something that the node has, such as a GPU that hangs. The exit codes are those of a
+/// fresh sample, or cannot measure something that the node has. A GPU that hangs is a problem. The exit codes are those of a
 /// custom plugin of Kubernetes' Node Problem Detector. The worst problem comes first. By default only conditions of the node
 /// count: its own memory, devices that do not respond, and what cannot be measured; a job that fills its own limit is none.
 #[derive(Debug, clap::Args)]

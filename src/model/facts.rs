@@ -114,6 +114,8 @@ impl Facts {
 pub struct OomVictim {
     pub pid: u32,
     pub comm: Label,
+    /// Its user; absent where the log does not name it.
+    pub uid: Option<u32>,
     /// Absent for a process that was not running in the previous tick.
     pub process: Option<ProcessKey>,
     /// Its cgroup; empty where the log does not name it.

@@ -100,6 +100,14 @@ pub fn duration(seconds: f64) -> String {
     format!("{:.decimals$} {sign}", seconds / length)
 }
 
+/// A duration that somebody has chosen, in its largest unit without a fraction, such as `90 s`.
+pub fn chosen(duration: std::time::Duration) -> String {
+    let micros = duration.as_micros();
+    let units = [(3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"), (1, "µs")];
+    let whole = units.into_iter().find(|(length, _)| micros > 0 && micros.is_multiple_of(*length));
+    whole.map_or_else(|| "0 s".to_owned(), |(length, sign)| format!("{} {sign}", micros / length))
+}
+
 /// A time since a start in hours, minutes and seconds, such as `00:01:02`.
 pub fn elapsed(seconds: f64) -> String {
     let seconds = units::whole(seconds);
@@ -191,6 +199,9 @@ mod tests {
 
     #[test]
     fn durations_have_one_unit() {
+        let chosen = [0, 100, 1_500, 90_000, 120_000, 7_200_000]
+            .map(|millis| super::chosen(std::time::Duration::from_millis(millis)));
+        assert_eq!(chosen, ["0 s", "100 ms", "1500 ms", "90 s", "2 min", "2 h"]);
         let shown = [0.0, 42.4, 89.0, 240.0, 3_600.0, 9_000.0, 40_000.0, 500_000.0].map(duration);
         assert_eq!(shown, ["0 s", "42 s", "89 s", "4 min", "60 min", "2.5 h", "11 h", "5.8 d"]);
         let short = [0.000_25, 0.025, 0.9999, 1.24, 5.0, 9.99].map(duration);

@@ -6,6 +6,9 @@ use std::fmt;
 pub const MIB: f64 = 1_048_576.0;
 pub const GIB: f64 = 1_073_741_824.0;
 
+/// Ticks in a second of the times of a process in `/proc` (`USER_HZ`, 100 on every architecture that memwarden supports).
+pub const TICKS: f64 = 100.0;
+
 /// A quantity of a metric, in the base unit that Prometheus requires.
 pub trait Unit: Copy + fmt::Debug {
     /// Unit suffix of the Prometheus name (before `_total`), or empty.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::classify::{EXHAUSTED, KillScope, Level, TmpfsState};
 use crate::model::analyzer::View;
 use crate::model::ends::{ExitStatus, OtherHolder, Sender};
-use crate::model::facts::{Facts, OomVictim, Tmpfs, TmpfsTable};
+use crate::model::facts::{Facts, OomVictim, ProcessRow, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
 use crate::model::point::Point;
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
-use crate::model::units::{GIB, real, whole};
+use crate::model::units::{GIB, TICKS, real, whole};
 use crate::model::xid;
 use crate::sources::gpu::metrics::XID_ERRORS;
 use crate::sources::{cgroup, memory, training, workload};
@@ -30,6 +30,8 @@ const XID: f64 = 30.0;
 const SIGKILL: i32 = 9;
 /// Most exit statuses that are remembered, and most signals.
 const MOST_STATUSES: usize = 16_384;
+/// Most kills that are remembered without their process.
+const MOST_UNMATCHED: usize = 1_024;
 /// Most reads of tmpfs that are kept.
 const MOST_READS: usize = 4;
 /// Share of the memory of the host above which another workload is worth naming.
@@ -197,13 +199,20 @@ impl Recent {
         for victim in &facts.oom_victims {
             match victim.process {
                 Some(process) => drop(self.kills.insert(process, (KillScope::of(victim), now))),
-                None => self.unmatched_kills.push((victim.clone(), now)),
+                None if self.unmatched_kills.len() < MOST_UNMATCHED => {
+                    self.unmatched_kills.push((victim.clone(), now));
+                }
+                None => {}
             }
         }
         let Self { unmatched_kills, kills, oldest, .. } = self;
         unmatched_kills.retain(|(victim, at)| {
             let row = facts.processes.as_ref().and_then(|table| table.get(victim.pid));
-            let Some(row) = row.filter(|row| row.comm == victim.comm) else { return at >= oldest };
+            let is_victim = |row: &&ProcessRow| {
+                let is_older = real(row.key.start) / TICKS <= *at;
+                row.comm == victim.comm && Some(row.uid) == victim.uid && is_older
+            };
+            let Some(row) = row.filter(is_victim) else { return at >= oldest };
             kills.insert(row.key, (KillScope::of(victim), now));
             false
         });

@@ -121,6 +121,7 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
         let victim = OomVictim {
             pid: 12,
             comm: "python3".into(),
+            uid: Some(1000),
             process: Some(Node::key(12)),
             cgroup: Label::default(),
             limit_cgroup: "/jobs".into(),
@@ -468,11 +469,12 @@ fn a_process_that_no_source_explains_ended_for_an_unknown_reason() {
 
 #[test]
 fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
-    let kill = |comm: &str| {
+    let kill = |comm: &str, uid: u32| {
         let mut node = Node::new(&[(10, "train", None)]);
         let victim = OomVictim {
             pid: 11,
             comm: comm.into(),
+            uid: Some(uid),
             process: None,
             cgroup: "/jobs/a".into(),
             limit_cgroup: "/jobs".into(),
@@ -487,9 +489,11 @@ fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
         });
         (ends[0].cause, ends[0].pid, ends[0].probability)
     };
-    assert_eq!(kill("python3"), (EndCause::CgroupLimit, 11, 0.99));
-    let (cause, ..) = kill("other");
-    assert_ne!(cause, EndCause::CgroupLimit, "another process of this pid");
+    assert_eq!(kill("python3", 1000), (EndCause::CgroupLimit, 11, 0.99));
+    for (comm, uid) in [("other", 1000), ("python3", 1001)] {
+        let (cause, ..) = kill(comm, uid);
+        assert_ne!(cause, EndCause::CgroupLimit, "another process of this pid");
+    }
 }
 
 #[test]
@@ -504,6 +508,7 @@ fn a_run_that_keeps_dying_of_the_same_cause_is_counted() {
             let victim = OomVictim {
                 pid,
                 comm: "python3".into(),
+                uid: Some(1000),
                 process: Some(Node::key(pid)),
                 cgroup: Label::default(),
                 limit_cgroup: "/jobs".into(),

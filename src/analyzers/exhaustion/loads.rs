@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::analyzer::View;
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
-use crate::model::units::real;
+use crate::model::units::{TICKS, real};
 use crate::sources::gpu::metrics::PROCESSES;
 
 /// The life of a GPU without a process, in seconds: no process started then.
 const EMPTY: f64 = -1_000.0;
-/// Ticks of the start time of a process in a second.
-const TICKS: f64 = 100.0;
 
 /// The loads of all GPUs, by UUID.
 #[derive(Debug, Default)]

@@ -23,7 +23,7 @@ use crate::protection::options::{Protection, signals};
 use crate::protection::plan::{self, Plan, PlanInput};
 use crate::protection::policy::{Aged, Observed, Reading, Reason, Resource, Rung, State, Transition};
 use crate::protection::status::{Name, Report};
-use crate::protection::types::step::{Executor, Outcome, StepDone, StepError, TargetId, Work};
+use crate::protection::types::step::{Executor, Outcome, Skip, StepDone, StepError, TargetId, Work};
 use crate::sources::{Context, Registration, process, workload};
 
 /// The result of a drill.
@@ -236,8 +236,15 @@ fn climb(
             let result = machine.perform(&planned.step);
             let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
             carried.push(matches!(&result, Ok(StepDone { outcome: Outcome::WouldHave | Outcome::Done, .. })));
-            let (outcome, fails) = told_of(&result);
+            let (outcome, fails) = told_of(&planned.step.work, &result);
             steps.push(DrilledStep { state: to, what: output(&planned.step.work), outcome, fails, micros });
+        }
+        let mut asked =
+            plan.steps().iter().zip(&carried).filter(|(planned, _)| requests(&planned.step.work)).peekable();
+        if asked.peek().is_some() && asked.all(|(_, carried)| !carried) {
+            let what = "request a checkpoint".to_owned();
+            let outcome = "no process handles the signal".to_owned();
+            steps.push(DrilledStep { state: to, what, outcome, fails: true, micros: 0 });
         }
     }
     if let Some(hook) = &target.hook
@@ -257,17 +264,26 @@ fn output(work: &Work) -> String {
     format!("send SIG{} to pid {}{condition}", signals::name(*signal), process.pid)
 }
 
+/// Whether a step requests a checkpoint by a signal, which only processes with a handler receive.
+const fn requests(work: &Work) -> bool {
+    matches!(work, Work::Signal { only_if_caught: true, .. })
+}
+
 /// The result of a step as text, and whether it is a failure.
-fn told_of(result: &Result<StepDone, StepError>) -> (String, bool) {
+fn told_of(work: &Work, result: &Result<StepDone, StepError>) -> (String, bool) {
+    let counted = |processes: u32| match processes {
+        1 => "1 process".to_owned(),
+        _ => format!("{processes} processes"),
+    };
     match result {
         Ok(StepDone { outcome: Outcome::Skipped(why), .. }) => {
-            (format!("skipped: {why:?}").to_lowercase(), false)
+            (format!("skipped: {why}"), matches!(work, Work::Freeze { .. }) && *why == Skip::Unsupported)
         }
         Ok(StepDone { outcome: Outcome::Started(_), processes, .. }) => {
-            (format!("{processes} processes exist"), false)
+            (format!("found: {}", counted(*processes)), false)
         }
         Ok(StepDone { processes: 0, .. }) => ("would be done".to_owned(), false),
-        Ok(StepDone { processes, .. }) => (format!("would affect {processes} processes"), false),
+        Ok(StepDone { processes, .. }) => (format!("would affect {}", counted(*processes)), false),
         Err(error) => (error.to_string(), true),
     }
 }

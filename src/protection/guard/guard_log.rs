@@ -9,7 +9,7 @@ use crate::host::task::{self, Task};
 use crate::model::units::Bytes;
 use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Transition};
-use crate::protection::types::step::{Outcome, Skip, StepDone, StepError, Work};
+use crate::protection::types::step::{Outcome, StepDone, StepError, Work};
 
 /// Capacity of the queue: an incident has a few messages, and one per process.
 const QUEUE: usize = 2048;
@@ -68,15 +68,7 @@ impl StepOutcome {
             Self::Went(Outcome::Started(_)) => "started".to_owned(),
             Self::Went(Outcome::Saving(_)) => "saving".to_owned(),
             Self::Went(Outcome::WouldHave) => "would have been done".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::Gone)) => "skipped: the process has ended".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::NotCaught)) => "skipped: no handler for the signal".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::Unsupported)) => "skipped: not supported".to_owned(),
-            Self::Went(Outcome::Skipped(Skip::Busy)) => {
-                "skipped: too many pending steps of this kind".to_owned()
-            }
-            Self::Went(Outcome::Skipped(Skip::Unrecorded)) => {
-                "skipped: the audit log is not written, and nobody would undo it after a crash".to_owned()
-            }
+            Self::Went(Outcome::Skipped(why)) => format!("skipped: {why}"),
             Self::Refused(pid) => format!("refused: pid {pid} is outside the scope"),
             Self::Errno(errno) => format!("failed: {}", std::io::Error::from_raw_os_error(errno)),
             Self::Late(0) => "timed out".to_owned(),

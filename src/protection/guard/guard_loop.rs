@@ -1,5 +1,6 @@
-//! One round of the guard: take input, read levels, decide, act. A round never blocks, and allocates only for the JSON that
-//! hooks and webhooks receive, for requests between the nodes of a run, and for the notifications of systemd-oomd.
+//! One round of the guard: take input, read levels, decide, act. A round never blocks, except before a checkpoint request and a
+//! freeze (`journal`), and allocates only for the JSON that hooks and webhooks receive, for requests between the nodes of a run, and
+//! for the notifications of systemd-oomd.
 
 mod before_kill;
 mod carry_out;

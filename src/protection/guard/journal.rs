@@ -63,8 +63,8 @@ pub trait Journal: Send + std::fmt::Debug {
     fn terminates(&mut self, _at: Timestamp, _target: usize, _user: Option<u32>) {}
     /// Records a step before it is carried out. Returns its number.
     fn before(&mut self, at: Timestamp, step: &Step) -> u64;
-    /// Whether all records are in the file of the audit log. May block for at most 50 ms, and not at all after a write that
-    /// failed.
+    /// Whether all records are in the file of the audit log. May block for at most 50 ms, and not at all where an earlier write
+    /// hangs.
     fn is_written(&mut self) -> bool;
     /// Records the result of a step.
     fn after(&mut self, at: Timestamp, moved: &JobTransition, done: &CompletedStep<'_>);

@@ -187,6 +187,13 @@ impl Guard {
         shared.run_requests.guard_is(thread.thread().clone());
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
+            if target.freeze && records.store().is_none() {
+                let target = target.name.as_str();
+                tracing::warn!(
+                    target_name = target,
+                    "freeze: nothing will be frozen, because state.file is not set."
+                );
+            }
         }
         Ok(Some((Self { shared, stop, thread: Some(thread) }, feed)))
     }

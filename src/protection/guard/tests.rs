@@ -9,6 +9,7 @@ mod thrift;
 
 use std::cell::Cell;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,9 +39,9 @@ use crate::protection::types::step::{
 
 const MIB: u64 = 1 << 20;
 
-/// What was asked, in words.
+/// What was asked, in words, and whether the audit log cannot be written.
 #[derive(Clone, Debug, Default)]
-struct Notes(Arc<Mutex<Vec<String>>>);
+struct Notes(Arc<Mutex<Vec<String>>>, Arc<AtomicBool>);
 
 impl Notes {
     fn take(&self) -> Vec<String> {
@@ -168,7 +169,7 @@ impl Journal for Diary {
     }
 
     fn is_written(&mut self) -> bool {
-        true
+        !self.notes.1.load(Ordering::Relaxed)
     }
 
     fn after(&mut self, _at: Timestamp, _moved: &JobTransition, completed: &CompletedStep<'_>) {
@@ -605,4 +606,22 @@ fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
     assert_eq!(listen(103), Some((CheckpointState::Saving, at(102))), "the other is still at it");
     note(11, CheckpointState::Failed, 104);
     assert_eq!(listen(104), Some((CheckpointState::Saved, at(104))));
+}
+
+#[test]
+fn nothing_is_frozen_that_a_later_daemon_would_not_thaw() {
+    let mut world =
+        World::new(", freeze: true, max_state: soft, hook: {program: /bin/true, wait: 3s}", false);
+    let mut facts = world.facts(&[10, 11], true);
+    let slot = facts.slots[0].as_mut().unwrap();
+    let group = Some(Group { path: "/job".into(), inode: 5 });
+    slot.roster = Arc::new(Roster { group, ..(*slot.roster).clone() });
+    world.mailbox.give(Box::new(facts), GuardInput::keep);
+    world.rounds(3);
+    world.notes.1.store(true, Ordering::Relaxed);
+    world.uses(940);
+    world.rounds(120);
+    let notes = world.notes.take();
+    assert!(!notes.iter().any(|note| note.contains("freeze")), "{notes:#?}");
+    assert!(notes.iter().any(|note| note.contains("run /bin/true")), "{notes:#?}");
 }

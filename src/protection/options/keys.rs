@@ -87,7 +87,8 @@ crate::options! {
         /// Memory above the soft level that must be left before the shortage counts as over, as a size or a percentage.
         hysteresis: Option<Amount> = "2%";
         /// Time for which the soft level must be crossed, or exhaustion predicted, before the escalation begins. Where the soft
-        /// level is crossed, at most a tenth of the time to exhaustion at the current rate.
+        /// level of the cgroup is crossed, the escalation to the state `checkpoint` begins after a tenth of the time to exhaustion
+        /// at the current rate, if that is shorter.
         r#for: Duration = 2s in 0s..=1h;
         /// Time for which the shortage must be over before a warning ends.
         clear_for: Duration = 30s in 0s..=1h;
@@ -102,7 +103,8 @@ crate::options! {
         /// Raising the cgroup limit at the soft level, before the job is asked for anything. Only limits of the target's
         /// own cgroup are raised, where all processes in it belong to the target. The limit stays raised.
         raise: Raise;
-        /// Whether the target's cgroup is frozen while the hook runs; it is thawed before a checkpoint is requested.
+        /// Whether the target's cgroup is frozen while the hook runs; it is thawed before a checkpoint is requested. Needs
+        /// `hook.wait`, and `state.file`, from which a daemon that starts after a crash knows what to thaw.
         freeze: bool = false;
         /// Checkpoint request to the job: one signal per incident, sent only to processes with a handler for it.
         checkpoint: Checkpoint;

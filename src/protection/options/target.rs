@@ -198,6 +198,9 @@ impl fmt::Display for Target {
         if let Some(raise) = self.raise {
             write!(f, " raise its cgroup's limit by {}, up to {};", raise.by, raise.to)?;
         }
+        if self.freeze {
+            write!(f, " freeze its cgroup for at most {};", time(self.limits.hook_wait))?;
+        }
         if let Some(hook) = &self.hook {
             write!(f, " run {};", hook.program.display())?;
         }
@@ -250,7 +253,7 @@ impl fmt::Display for Target {
 }
 
 fn time(duration: std::time::Duration) -> String {
-    format::duration(duration.as_secs_f64())
+    format::chosen(duration)
 }
 
 #[cfg(test)]

@@ -135,10 +135,10 @@ fn a_policy_is_a_sentence() {
     .unwrap();
     let sentences: Vec<String> = protection.targets.iter().map(ToString::to_string).collect();
     expect![[r#"
-        train (enforce): workload train-* of ada, 1007. When 5 % of host memory or 10 % of its cgroup's limit is left for 2 s, or exhaustion is predicted within 2 min (up to checkpoint): run /usr/local/bin/save; request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); send SIGTERM, once memory has fallen halfway to the hard level or exhaustion is predicted within 2 min, time limit 10 s; send SIGKILL to the whole target, immediately when 2 % of host memory or 3 % of its cgroup's limit is left; at most 3 times per hour.
-        gentle (observe): cgroup /slurm/uid_*/job_* of bob. When 2.0 GiB of its cgroup's limit is left for 500 ms, or exhaustion is predicted within 2 min: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
-        alerted (enforce): workload y of bob. When the alert alertname=Leak fires for this job: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
-        any (enforce): workload z of bob. When the alert alertname=Leak fires for any job: request a checkpoint by SIGUSR1, time limit 60 s (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour."#]].assert_eq(&sentences.join("\n"));
+        train (enforce): workload train-* of ada, 1007. When 5 % of host memory or 10 % of its cgroup's limit is left for 2 s, or exhaustion is predicted within 90 s (up to checkpoint): run /usr/local/bin/save; request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); send SIGTERM, once memory has fallen halfway to the hard level or exhaustion is predicted within 90 s, time limit 10 s; send SIGKILL to the whole target, immediately when 2 % of host memory or 3 % of its cgroup's limit is left; at most 3 times per hour.
+        gentle (observe): cgroup /slurm/uid_*/job_* of bob. When 2.0 GiB of its cgroup's limit is left for 500 ms, or exhaustion is predicted within 90 s: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
+        alerted (enforce): workload y of bob. When the alert alertname=Leak fires for this job: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour.
+        any (enforce): workload z of bob. When the alert alertname=Leak fires for any job: request a checkpoint by SIGUSR1, time limit 1 min (10 min while saving); nothing beyond state checkpoint; at most 3 times per hour."#]].assert_eq(&sentences.join("\n"));
 }
 
 #[test]

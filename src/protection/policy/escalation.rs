@@ -62,7 +62,7 @@ pub struct Escalation {
     since: Timestamp,
     /// Since when a trigger has held without interruption.
     pushed: Option<Timestamp>,
-    /// Time for which it must hold, in the last step.
+    /// Time for which it must hold before the next state, in the last step: nothing is ended before `for_time`.
     wait: Duration,
     /// Since when the shortage has been over without interruption.
     back: Option<Timestamp>,
@@ -140,7 +140,10 @@ impl Escalation {
         let mut judged = judge(&self.limits, observed, gate);
         hold(&mut self.pushed, judged.push.0 >= Some(Rung::Soft), now);
         hold(&mut self.back, judged.back, now);
-        self.wait = judged.wait(&self.limits);
+        self.wait = match self.state {
+            State::Ok | State::At(Rung::Warn) => judged.wait(&self.limits),
+            _ => self.limits.for_time,
+        };
         let limit = self.limits.kill_margin.as_secs_f64();
         let short = judged.low && judged.left.is_some_and(|left| left <= limit);
         hold(&mut self.short, short, now);
@@ -266,14 +269,14 @@ impl Escalation {
             };
             return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
-        if let Some(kill) = self.no_time(judged) {
+        if let Some(kill) = self.no_time(now, judged) {
             return Some(kill);
         }
         if !self.save_fits() {
             // A request would make the job run out of memory. It is made as soon as the save fits; the job has the same time
             // for that as for a checkpoint, so that no prediction keeps it from being ended.
             let over = now.since(self.since) >= self.limits.hook_wait + self.limits.grace;
-            if (over || self.is_short(now)) && judged.push.0 >= Some(Rung::Term) {
+            if (over || self.is_short(now)) && judged.push.0 >= Some(Rung::Term) && self.held(now) {
                 return Some((State::At(Rung::Term), Reason::SaveTooLarge));
             }
             let incident = self.incident.as_mut().filter(|incident| !incident.refused)?;
@@ -304,7 +307,7 @@ impl Escalation {
             let ended = if asked && self.limits.exit_saves { Reason::SavedAndGone } else { Reason::Gone };
             return Some((State::Cooldown, if empty { ended } else { Reason::Recovered }));
         }
-        if let Some(kill) = self.no_time(judged).filter(|_| !saving) {
+        if let Some(kill) = self.no_time(now, judged).filter(|_| !saving) {
             return Some(kill);
         }
         let allowed = match ack {
@@ -322,7 +325,7 @@ impl Escalation {
         } else {
             return None;
         };
-        if judged.push.0 < Some(Rung::Term) {
+        if judged.push.0 < Some(Rung::Term) || !self.held(now) {
             return None;
         }
         // A request of this incident may have been too soon after one of the incident before.
@@ -337,7 +340,7 @@ impl Escalation {
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
-        if let Some(kill) = self.no_time(judged) {
+        if let Some(kill) = self.no_time(now, judged) {
             return Some(kill);
         }
         let begun = self.incident.and_then(|incident| incident.term_from).unwrap_or(self.since);
@@ -378,9 +381,11 @@ impl Escalation {
     }
 
     /// A kill, where exhaustion is predicted before a checkpoint request or SIGTERM would have an effect.
-    fn no_time(&self, judged: &Judged) -> Option<(State, Reason)> {
-        (self.conditions.get(Condition::NoTimeLeft).met() && judged.push.0 == Some(Rung::Kill))
-            .then_some((State::At(Rung::Kill), Reason::NoTimeLeft))
+    fn no_time(&self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
+        (self.conditions.get(Condition::NoTimeLeft).met()
+            && judged.push.0 == Some(Rung::Kill)
+            && self.held(now))
+        .then_some((State::At(Rung::Kill), Reason::NoTimeLeft))
     }
 
     fn go(&mut self, now: Timestamp, observed: &Observed, to: State, reason: Reason) -> Transition {

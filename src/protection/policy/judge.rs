@@ -40,6 +40,8 @@ pub struct Judged {
     pub held_up: bool,
     /// The shortest time to exhaustion at the fast rates, in seconds.
     pub left: Option<f64>,
+    /// The same of the cgroup, where its soft level is crossed: other jobs do not fill it.
+    pub own_left: Option<f64>,
 }
 
 /// A reading compared with its levels.
@@ -72,6 +74,7 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         returning: false,
         held_up: gate.busy,
         left: None,
+        own_left: None,
     };
     let (mut fresh, mut seen) = (true, false);
     let mut waits = false;
@@ -111,6 +114,9 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
         if level.soft {
             judged.low = true;
             judged.held_up &= held_up;
+            if resource == Resource::Cgroup && !held_up {
+                judged.own_left = level.fast;
+            }
             let yields = gate.yields && resource == Resource::Host;
             let soon = seconds_left(limits, observed, level.slow)
                 .is_some_and(|left| left <= limits.soft_within.as_secs_f64());
@@ -159,13 +165,13 @@ pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
 }
 
 impl Judged {
-    /// Time for which a trigger must hold: shorter where memory falls so fast that little would be left for a checkpoint.
+    /// Time for which a trigger must hold before a checkpoint is requested: shorter where the job fills its own limit so fast that
+    /// little memory would be left for the checkpoint.
     pub fn wait(&self, limits: &Limits) -> Duration {
         /// Share of the time to exhaustion at the current rate that may pass.
         const SPENT: f64 = 0.1;
         let most = limits.for_time.as_secs_f64();
-        let left = self.left.filter(|_| self.low);
-        Duration::from_secs_f64(left.map_or(most, |left| most.min(SPENT * left)))
+        Duration::from_secs_f64(self.own_left.map_or(most, |left| most.min(SPENT * left)))
     }
 
     fn push(&mut self, max_state: Option<Rung>, reason: Reason) {

@@ -1,6 +1,6 @@
 //! Takes the guard's records: each transition, and each step before and after it.
 //!
-//! Nothing here blocks or allocates: lines are written into a preallocated buffer and from there into the audit log's
+//! Nothing here blocks, except [`Ledger::is_written`], or allocates: lines are written into a preallocated buffer and from there into the audit log's
 //! memory; another thread writes the folders.
 
 use std::fmt::Write as _;

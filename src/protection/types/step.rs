@@ -266,6 +266,18 @@ pub enum Skip {
     Unrecorded,
 }
 
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the process has ended",
+            Self::NotCaught => "no handler for the signal",
+            Self::Unsupported => "not supported",
+            Self::Busy => "too many pending steps of this kind",
+            Self::Unrecorded => "the audit log is not written, and nobody would undo it after a crash",
+        })
+    }
+}
+
 /// The outcome of a step that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]

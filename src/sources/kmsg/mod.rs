@@ -192,6 +192,7 @@ impl Counters {
         let victim = kill.victim.zip(named.as_ref()).map(|(victim, named)| OomVictim {
             pid: victim.pid,
             comm: named.labels[1].clone(),
+            uid: victim.uid,
             process: before.process(victim.pid, victim.comm),
             cgroup: named.labels[3].clone(),
             limit_cgroup: named.labels[6].clone(),

@@ -1,6 +1,7 @@
 //! Steps that another thread carries out: what the guard does meanwhile, and afterwards.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -360,4 +361,15 @@ fn the_steps_of_other_threads_are_hurried_and_awaited_when_the_guard_ends() {
     // The journal of these tests panics at its end where a step has no result.
     world.watch.finish(&|| now.replace(now.get().plus(Duration::from_millis(1))));
     assert_eq!(steps(&world), "slot 0: kill 1 processes and their descendants");
+}
+
+#[test]
+fn a_freeze_that_is_not_in_the_audit_log_is_not_handed_over() {
+    let (mut world, _) = world(", hook: {wait: 60s}, freeze: true", true);
+    world.notes.1.store(true, Ordering::Relaxed);
+    world.rounds(3);
+    world.uses(940);
+    world.rounds(30);
+    let begun = steps(&world);
+    assert!(!begun.contains("freeze"), "{begun}");
 }

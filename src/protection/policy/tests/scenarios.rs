@@ -76,6 +76,44 @@ fn a_job_that_no_longer_grows_is_asked_and_not_ended() {
     );
 }
 
+/// 2.2 GiB for a second, past halfway to the hard level.
+fn burst(time: f64) -> f64 {
+    match time {
+        t if t < 30.0 => 100.0 * MIB,
+        t if (40.0..40.5).contains(&t) => 4.4 * 1024.0 * MIB,
+        t if (41.5..42.0).contains(&t) => -4.4 * 1024.0 * MIB,
+        _ => 0.0,
+    }
+}
+
+#[test]
+fn a_burst_that_is_shorter_than_the_time_for_ends_nothing() {
+    check(
+        limits(),
+        &Job { takes: burst, catches: false, ..Job::default() },
+        120,
+        expect![[r#"
+        at  40.1 s  2.19 GiB left: ok → warn: cgroup memory is near its soft level
+        at  40.3 s  1.31 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  40.4 s  0.87 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+        at  45.4 s  3.07 GiB left: checkpoint → cooldown: the shortage is over
+        at  60.4 s  3.07 GiB left: cooldown → ok: the cooldown is over
+    "#]],
+    );
+    check(
+        limits(),
+        &Job { takes: burst, ..Job::default() },
+        120,
+        expect![[r#"
+        at  40.1 s  2.19 GiB left: ok → warn: cgroup memory is near its soft level
+        at  40.3 s  1.31 GiB left: warn → soft: the soft level of cgroup memory is crossed
+        at  40.4 s  0.87 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
+        at  45.4 s  3.07 GiB left: checkpoint → cooldown: the shortage is over
+        at  60.4 s  3.07 GiB left: cooldown → ok: the cooldown is over
+    "#]],
+    );
+}
+
 #[test]
 fn a_job_whose_save_takes_memory_is_asked_while_it_fits() {
     // From 6 GiB left; the soft level is 2 GiB, the hard level 0.5 GiB, and a save is requested a minute before it no longer fits.
@@ -389,10 +427,10 @@ fn nothing_is_done_blindly() {
             at  84.0 s  1.89 GiB left: soft → checkpoint: the soft level of cgroup memory is crossed, asked to save
             at 103.0 s  1.17 GiB left: checkpoint → blind: no watched reading is recent
             at 130.0 s  1.17 GiB left: blind → checkpoint: readings are recent again
-            at 130.1 s  1.17 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
-            at 131.1 s  1.57 GiB left: term → verify: all victims have ended
-            at 131.4 s  2.77 GiB left: verify → cooldown: the shortage is over
-            at 146.4 s  8.00 GiB left: cooldown → ok: the cooldown is over
+            at 132.0 s  1.17 GiB left: checkpoint → term: the time limit of the checkpoint is over, asked to end
+            at 133.0 s  1.57 GiB left: term → verify: all victims have ended
+            at 133.3 s  2.77 GiB left: verify → cooldown: the shortage is over
+            at 148.3 s  8.00 GiB left: cooldown → ok: the cooldown is over
         "#]],
     );
 }

@@ -54,14 +54,15 @@ impl LogFile {
         self.length > 0 && matches!(self.file.read_at(&mut last, self.length - 1), Ok(1)) && last != *b"\n"
     }
 
-    /// Appends whole lines, and syncs them to the disk.
-    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+    /// Appends whole lines, calls `is_written`, and syncs them to the disk.
+    pub(super) fn append(&mut self, lines: &[u8], is_written: impl FnOnce()) -> io::Result<()> {
         if self.length > 0 && self.length + lines.len() as u64 > self.place.most_bytes {
             self.rotate()?;
         }
         let written = fs::append(&mut self.file, lines);
         self.length = self.file.metadata().map_or(self.length, |metadata| metadata.len());
         written?;
+        is_written();
         self.file.sync_data()?;
         self.take_room();
         Ok(())
@@ -129,11 +130,11 @@ mod tests {
         let place = LogPath { path: path.clone(), most_bytes: 20, keep: 2 };
         let mut log = LogFile::open(place.clone()).unwrap();
         for number in 10..18 {
-            log.append(format!("line {number}\n").as_bytes()).unwrap();
+            log.append(format!("line {number}\n").as_bytes(), || ()).unwrap();
         }
         drop(log);
         let mut log = LogFile::open(place).unwrap();
-        log.append(b"line 18\n").unwrap();
+        log.append(b"line 18\n", || ()).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.path().join("deep").join(name)).unwrap();
         assert_eq!(names(&folder.path().join("deep")), ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]);
         assert_eq!(read("audit.jsonl"), "line 18\n");
@@ -147,7 +148,7 @@ mod tests {
         let path = folder.path().join("audit.jsonl");
         std::fs::write(&path, "one\ntw").unwrap();
         let place = LogPath { path: path.clone(), most_bytes: 200, keep: 1 };
-        LogFile::open(place).unwrap().append(b"three\n").unwrap();
+        LogFile::open(place).unwrap().append(b"three\n", || ()).unwrap();
         assert_eq!(std::fs::read_to_string(path).unwrap(), "one\ntw\nthree\n");
     }
 

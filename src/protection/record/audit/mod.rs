@@ -1,13 +1,14 @@
 //! The audit log: lines are put into a ring buffer in memory, and written to the disk by another thread.
 //!
-//! Only this module writes audit lines. A step that a later daemon must know of, which is a freeze, waits for its line for at
-//! most 50 ms, and no other step does. Neither a full disk nor one that hangs blocks the writer of a line. Failed writes are tried again; lines that had no room meanwhile are
+//! Only this module writes audit lines. A freeze, which a later daemon must know of, waits until its line is in the file, for at
+//! most 50 ms; no other step waits for its line. Neither a full disk nor one that hangs blocks the writer of a line. Failed writes are tried again; lines that had no room meanwhile are
 //! counted, and the newest lines stay in memory for the incident.
 
 mod file;
 mod ring;
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -44,6 +45,10 @@ struct LogState {
     ring: Mutex<Ring>,
     trouble: Mutex<Option<String>>,
     wake: Condvar,
+    /// Bytes that are in the file, on the disk or not: a crash of the daemon does not lose them.
+    in_file: AtomicU64,
+    /// Bytes that were not in the file when [`AuditLog::is_written`] last gave up.
+    missed: AtomicU64,
 }
 
 /// The handle for adding lines.
@@ -68,6 +73,8 @@ impl AuditLog {
             ring: Mutex::new(Ring::new(ROOM)),
             trouble: Mutex::new(None),
             wake: Condvar::new(),
+            in_file: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
         });
         let (alive, has_file) = (Arc::new(()), place.is_some());
         if let Some(place) = place {
@@ -109,17 +116,26 @@ impl AuditLog {
         Status { trouble, lost: ring.lost(), waiting: ring.waiting() }
     }
 
-    /// Whether all lines are in the file. Waits for it for at most 50 ms, and not at all after a write that failed.
+    /// Whether all lines are in the file, on the disk or not. Waits for it for at most 50 ms, and not at all while lines for
+    /// which it waited in vain are still not there.
     pub fn is_written(&self) -> bool {
-        let begun = clock::now();
-        while self.has_file && lock(&self.shared.ring).waiting() > 0 {
-            if lock(&self.shared.trouble).is_some() || clock::now().since(begun) >= WRITE_TIMEOUT {
+        let LogState { ring, wake, in_file, missed, .. } = &*self.shared;
+        let in_file = || in_file.load(Ordering::Acquire);
+        let (begun, mut head) = (clock::now(), None);
+        while self.has_file && missed.load(Ordering::Relaxed) <= in_file() {
+            // A reader holds the lock while it copies.
+            head = head.or_else(|| Some(ring.try_lock().ok()?.head()));
+            if head.is_some_and(|head| head <= in_file()) {
+                return true;
+            }
+            if clock::now().since(begun) >= WRITE_TIMEOUT {
+                missed.store(head.unwrap_or(0), Ordering::Relaxed);
                 return false;
             }
-            self.shared.wake.notify_one();
+            wake.notify_one();
             clock::sleep(Duration::from_micros(100));
         }
-        self.has_file
+        false
     }
 
     /// Waits for at most this time until everything is written; returns whether it is.
@@ -162,9 +178,12 @@ impl Task for LogWriter {
         };
         let open = alive.strong_count() > 0;
         if !chunk.is_empty() {
+            let in_file = || shared.in_file.store(end, Ordering::Release);
             let written = match file {
-                Some(file) => file.append(chunk),
-                None => LogFile::open(place.clone()).and_then(|opened| file.insert(opened).append(chunk)),
+                Some(file) => file.append(chunk, in_file),
+                None => {
+                    LogFile::open(place.clone()).and_then(|opened| file.insert(opened).append(chunk, in_file))
+                }
             };
             note(shared, place, written.as_ref().err());
             match written {

@@ -97,6 +97,11 @@ impl Ring {
         (self.pieces(from.clamp(self.oldest, self.head), self.head).concat(), self.head)
     }
 
+    /// Bytes that were added so far.
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
     /// Bytes that are not written to the disk yet.
     pub(super) fn waiting(&self) -> u64 {
         self.head - self.written

@@ -113,7 +113,7 @@ fn rested_on(value: &Value) -> Option<String> {
     };
     let mut text = match (place, what, value["value"].is_null()) {
         (Some(place), _, true) => format!("memory left {place} is unknown"),
-        (Some(place), _, false) => format!("{shown} left {place}{}", level("soft level")),
+        (Some(place), _, false) => format!("{shown} left {place}{}", level("level")),
         (None, "time_to_exhaustion_seconds", true) => return None,
         (None, "time_to_exhaustion_seconds", false) => {
             format!("exhaustion predicted in {shown}{}", level("soft_within"))
@@ -341,7 +341,7 @@ mod tests {
 
             | after | |
             |---|---|
-            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below the cgroup's limit (soft level 2.0 MiB); memory left on the host is unknown, 5 s old; exhaustion predicted in 7.5 s (soft_within 10 s), 3 s old |
+            | 0 s | **warn** → **soft**: headroom is low; 1.0 MiB left below the cgroup's limit (level 2.0 MiB); memory left on the host is unknown, 5 s old; exhaustion predicted in 7.5 s (soft_within 10 s), 3 s old |
             | 1 s | soft: hook /etc/h.sh → failed: the hook exited with code 3, ended after 500 ms; output: \<script> |
             | 2.5 s | term: SIGTERM to pid 7 → done, 41 µs |
             | 3 s | kill: kill group /a → skipped: not caught |
