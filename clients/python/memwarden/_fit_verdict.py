@@ -61,8 +61,7 @@ class Verdicts:
         if not isinstance(message.get("sequence"), int):
             message["sequence"] = self._predictions.sequence
         self.last = message
-        if message["sequence"] >= self._predictions.sequence:
-            self._predictions.answered.set()
+        self._predictions.know(message["sequence"])
         if worse:
             self.say(message)
 
@@ -78,10 +77,10 @@ class Verdicts:
             answered.wait(0.02)
 
     def abort_if_told(self) -> None:
-        # A verdict on earlier predictions ends nothing.
-        if not self._may_abort or not self._predictions.answered.is_set():
+        # A verdict on earlier predictions ends nothing, unless those of now say nearly the same.
+        if not self._may_abort or (self.last or {}).get("verdict") != "will_not_fit":
             return
-        if (self.last or {}).get("verdict") == "will_not_fit":
+        if self._predictions.still_known():
             self.aborts = True
             self.say(self.last)
             raise SystemExit(ABORTED)

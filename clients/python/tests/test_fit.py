@@ -208,6 +208,78 @@ def test_a_run_that_will_not_fit_ends_before_the_optimizers_first_step(daemon, t
     monitor.stop()
 
 
+@pytest.fixture
+def aborts(daemon, torch, monkeypatch):
+    """A program with `MEMWARDEN_FIT=abort` whose predictions no longer change by its steps."""
+    monkeypatch.setenv("MEMWARDEN_FIT", "abort")
+    monkeypatch.setattr(_fit_verdict, "ABORT_WAIT", 0.0)
+    monitor = memwarden.Monitor(interval=0, min_interval=0)
+    program = Program(torch, monitor)
+    for _ in range(4):
+        program.step(4, 16)
+    yield program
+    monitor.stop()
+
+
+def save(program, held=800, more=400, spread=10, basis="state dict of 9 MiB", **keys):
+    """The prediction of a save; sizes in MiB. Returns its number."""
+    peak = (held + more) * MIB
+    program.fit.predictions.state("save", None, peak, held=held * MIB, p90=peak + spread * MIB, basis=basis, **keys)
+    return program.fit.predictions.sequence
+
+
+def ends(program, sequence):
+    """Whether the program ends itself in its next step, after the verdict on the predictions up to this number."""
+    message = {"type": "verdict", "verdict": "will_not_fit", "text": "the save will not fit", "sequence": sequence}
+    program.fit.received(json.dumps(message).encode())
+    try:
+        program.step(4, 16)
+    except SystemExit as ended:
+        return ended.code == 80
+    return False
+
+
+def test_a_daemon_that_is_always_one_restatement_behind_ends_a_run(aborts):
+    # As the resident memory of a Trainer moves from second to second.
+    behind = save(aborts, held=863)
+    assert behind < save(aborts, held=799) < save(aborts, held=945)
+    assert ends(aborts, behind)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"more": 520},
+        {"more": 300},
+        {"spread": 200},
+        {"basis": "the save that was measured"},
+        {"exact": True},
+        {"due_step": 40},
+        {"held": 500, "more": 550},
+    ],
+)
+def test_a_verdict_on_a_prediction_that_changed_ends_nothing(aborts, change):
+    behind = save(aborts)
+    ahead = save(aborts, **change)
+    assert ahead > behind and not ends(aborts, behind)
+    assert ends(aborts, ahead)
+
+
+def test_a_verdict_from_before_a_phase_was_predicted_ends_nothing(aborts):
+    behind = save(aborts)
+    aborts.fit.predictions.state("evaluation", None, 100 * MIB, held=0, basis="logits")
+    assert not ends(aborts, behind)
+    assert ends(aborts, aborts.fit.predictions.sequence)
+
+
+def test_predictions_that_change_without_a_verdict_take_no_more_memory(aborts):
+    for held in range(100):
+        save(aborts, held=800 + 40 * (held % 2))
+    assert max(len(sent) for sent in aborts.fit.predictions._sent.values()) <= 64
+    save(aborts)
+    assert not ends(aborts, 1) and ends(aborts, aborts.fit.predictions.sequence)
+
+
 def test_without_a_daemon_abort_waits_for_nobody(torch, monkeypatch):
     monkeypatch.setenv("MEMWARDEN_FIT", "abort")
     monkeypatch.setattr(_fit_verdict, "ABORT_WAIT", 10 * PATIENCE)
