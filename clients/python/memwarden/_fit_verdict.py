@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from typing import Any, Optional
@@ -21,6 +22,8 @@ LINE_WAIT = 3.0
 ABORTED = 80
 # Verdicts that are said when they come, the worst last.
 _SEVERITY = {"tight": 1, "will_not_fit": 2}
+# A number, with its unit if it is a size.
+_NUMBER = re.compile(r"[0-9][0-9.]*(?: [KMGT]?i?B\b)?")
 
 
 class Verdicts:
@@ -33,7 +36,7 @@ class Verdicts:
         self._line_after = 0
         self._first_step_at: Optional[float] = None
         self.reported = False
-        # The verdict of the last line, and the line.
+        # The verdict of the last line, and the line without its numbers: one that differs only in these is not printed again.
         self._told = ""
         self._said: Optional[str] = None
         # What was said of the earlier runs of this command.
@@ -106,9 +109,11 @@ class Verdicts:
         if not self._predictions.messages:
             return
         line = (verdict or {}).get("text") or self._predictions.summary()
-        if line == self._said:
+        told = str((verdict or {}).get("verdict"))
+        words = _NUMBER.sub("", line)
+        if (told, words) == (self._told, self._said):
             return
-        self._said, self._told = line, str((verdict or {}).get("verdict"))
+        self._said, self._told = words, told
         if self._identity.hello()["rank"] == 0 or (verdict or {}).get("verdict") == "will_not_fit":
             _print(line)
 

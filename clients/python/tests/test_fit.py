@@ -127,6 +127,23 @@ def test_the_verdict_is_printed_once_and_again_when_it_becomes_worse(daemon, mon
     assert daemon.wait_for("hello")[-1]["verdicts"] is True
 
 
+def test_a_line_that_differs_in_its_numbers_only_is_printed_once(daemon, monitor, torch, capsys):
+    program = Program(torch, monitor)
+    monitor.start()
+    program.fit.forward_begins(2, 8)
+    shown = []
+    # Before the first step, as the line after it, and when nothing has changed but memory that is free.
+    for text in ("the save needs 4.3 GiB: 1.3 GiB are there", "the save needs 4.3 GiB: 998.5 MiB are there"):
+        message = {"type": "verdict", "verdict": "will_not_fit", "text": text}
+        monitor._fit.received(json.dumps(message).encode())
+        program.step(2, 8)
+        shown += capsys.readouterr().err.splitlines()
+    assert shown == ["memwarden: the save needs 4.3 GiB: 1.3 GiB are there"]
+    monitor._fit.received(json.dumps(dict(message, verdict="fits", text="the save needs 4.3 GiB and fits")).encode())
+    monitor._fit.verdicts.say(monitor._fit.verdicts.last)
+    assert capsys.readouterr().err == "memwarden: the save needs 4.3 GiB and fits\n"
+
+
 def test_without_a_verdict_the_sizes_are_printed(daemon, monitor, torch, capsys, monkeypatch):
     monkeypatch.setattr(_fit_verdict, "LINE_WAIT", -1.0)
     program = Program(torch, monitor)
