@@ -367,6 +367,12 @@ fn a_program_that_will_not_fit_ends_itself_where_that_is_wanted() {
     let why = report["end"].as_str().unwrap();
     assert!(why.starts_with("ended itself: the first optimizer step "), "{why}");
     assert!(why.ends_with(" will not fit (exit status 80)"), "{why}");
+    let (done, report) = ran_python(&["--fit", "abort", "--no-retry-code", "3"], &large).unwrap();
+    assert_eq!(
+        (done.status.code(), &report["cause"]["cause"]),
+        (Some(3), &"will_not_fit".into()),
+        "{report}"
+    );
     for mode in ["say", "off"] {
         let (done, report) = ran_python(&["--fit", mode], &large).unwrap();
         let said = text(&done.stderr);

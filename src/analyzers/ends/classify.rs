@@ -70,7 +70,8 @@ pub(super) struct Case {
     pub(super) sees_kernel_log: bool,
     /// Whether protection sent it a signal.
     pub(super) is_signalled: bool,
-    /// Whether the daemon said that a phase of it will not fit.
+    /// Whether the daemon said that a phase of it will not fit, or the process that it ends itself for that. A rank that has said
+    /// how it ends has no predictions any more, and its interpreter needs longer than a sample to exit.
     pub(super) will_not_fit: bool,
     pub(super) allocation: Option<FailedAllocation>,
     /// The type of the exception that it reported; empty where it reported none.

@@ -206,6 +206,7 @@ impl Ends {
                         lacked: said.lacked,
                         limit: said.limit,
                         said_finished: said.finished,
+                        will_not_fit: case.will_not_fit || said.aborted,
                         exception: said.exception,
                         allocation: said.allocation,
                         ..case
@@ -370,6 +371,8 @@ fn strength(found: &Classified) -> u32 {
 #[derive(Default)]
 struct Said {
     finished: bool,
+    /// That it ends itself since a phase would not fit.
+    aborted: bool,
     exception: Label,
     lacked: Option<Medium>,
     limit: Option<(ProcessLimit, Option<u64>)>,
@@ -397,6 +400,7 @@ fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) ->
                 let detail = detail(entry);
                 let end = ByeEnd::deserialize(&detail["end"]).ok();
                 found.finished = entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
+                found.aborted = end == Some(ByeEnd::Aborted);
                 found.step = entry.step;
                 found.phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
                 let is_raised =
