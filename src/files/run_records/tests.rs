@@ -56,7 +56,7 @@ fn files_of_both_clients_have_gpus_host_console_and_exit_code() {
         assert_eq!((end.step, end.steps_planned, end.phase), (Some(8), Some(10), Some(Phase::Backward)));
         assert_eq!(end.allocation.unwrap().requested, Some(2_147_483_648.0));
         // `_step` counts the eight calls of `log` from 0 on.
-        assert_eq!(record.steps.between(0.0, f64::MAX), Some(7), "{name}");
+        assert_eq!(record.steps.recorded(), Some(7), "{name}");
         assert_eq!(record.remarks, [""; 0]);
     }
     let record = read("finished.wandb", &fixture("finished.wandb")).unwrap();
@@ -167,7 +167,7 @@ fn steps_are_those_of_the_trainer() {
         let item = items.iter().chain(&[("_timestamp", at)]).map(item).collect();
         wandb::Record { history: Some(wandb::History { item }), ..wandb::Record::default() }
     };
-    let between = |records: &[wandb::Record]| read("x", &run(records)).unwrap().steps.between(0.0, 1e9);
+    let between = |records: &[wandb::Record]| read("x", &run(records)).unwrap().steps.recorded();
     let calls = [history("10.5", &[("_step", "0")]), history("20.5", &[("_step", "1")])];
     assert_eq!(between(&calls), Some(1));
     let trainer = [
@@ -179,9 +179,9 @@ fn steps_are_those_of_the_trainer() {
     assert_eq!(between(&[history("\"NaN\"", &[("_step", "0")]), history("1", &[("_step", "-1")])]), None);
     // A tag of TensorBoard and a metric of MLflow with the steps of the training; system metrics count samples.
     let events = read("events", &fixture("events.out.tfevents.fixture")).unwrap();
-    assert_eq!(events.steps.between(0.0, f64::MAX), Some(69));
+    assert_eq!(events.steps.recorded(), Some(69));
     let lines = b"1750000000000 1 0\n1750000001000 2 4\n";
-    let metric = |name: &str| read(name, lines).unwrap().steps.between(0.0, f64::MAX);
+    let metric = |name: &str| read(name, lines).unwrap().steps.recorded();
     assert_eq!(metric("m/reserved_memory_bytes"), Some(4));
     assert_eq!(metric("m/system/gpu_0_memory_usage_megabytes"), None);
 }
