@@ -17,6 +17,7 @@ use crate::model::steps::Steps;
 pub(crate) mod console;
 pub(crate) mod gpus;
 pub(crate) mod mlflow;
+mod protobuf;
 mod quantity;
 pub(crate) mod slurm;
 pub(crate) mod tensorboard;

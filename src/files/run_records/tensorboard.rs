@@ -8,6 +8,7 @@ use std::io::{self, Read};
 
 use prost::Message as _;
 
+use super::protobuf::Fields;
 use super::quantity;
 use super::{RunRecord, RunRecordError, Samples};
 use crate::model::checksum;
@@ -23,14 +24,9 @@ struct Event {
     wall_time: f64,
     #[prost(int64, tag = "2")]
     step: i64,
-    #[prost(message, optional, tag = "5")]
-    summary: Option<Summary>,
-}
-
-#[derive(prost::Message)]
-struct Summary {
-    #[prost(message, repeated, tag = "1")]
-    value: Vec<Value>,
+    /// A list of values, field 1, which are decoded one by one.
+    #[prost(bytes = "vec", optional, tag = "5")]
+    summary: Option<Vec<u8>>,
 }
 
 #[derive(prost::Message)]
@@ -116,13 +112,16 @@ pub(crate) fn read(mut input: impl Read) -> Result<RunRecord, RunRecordError> {
             if checksum::masked(event).to_le_bytes() != *sum && !cfg!(fuzzing) {
                 return Err(wrong("the checksum of an event is wrong"));
             }
-            let event = Event::decode(event).map_err(|_| wrong("an event that is not a message"))?;
+            let malformed = || wrong("an event that is not a message");
+            let event = Event::decode(event).map_err(|_| malformed())?;
             if event.summary.is_some()
                 && let Ok(step) = u64::try_from(event.step)
             {
                 steps.push(event.wall_time, step);
             }
-            for value in event.summary.into_iter().flat_map(|summary| summary.value) {
+            for field in Fields(&event.summary.unwrap_or_default()) {
+                let (1, value) = field.map_err(|_| malformed())? else { continue };
+                let value = Value::decode(value).map_err(|_| malformed())?;
                 let Some(quantity) = quantity::of_name(&value.tag) else { continue };
                 if let Some(scalar) = value.scalar() {
                     samples.push(&value.tag, quantity.gpu, event.wall_time, scalar * quantity.unit)?;

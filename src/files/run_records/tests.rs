@@ -7,6 +7,55 @@ use prost::Message as _;
 
 use super::*;
 
+/// The messages of a W&B run file that have lists, to write them.
+mod messages {
+    use crate::files::run_records::wandb::{Gpu, Item, Output, Timestamp, Total};
+
+    #[derive(Clone, prost::Message)]
+    pub(super) struct Record {
+        #[prost(message, optional, tag = "2")]
+        pub(super) history: Option<History>,
+        #[prost(message, optional, tag = "4")]
+        pub(super) output: Option<Output>,
+        #[prost(message, optional, tag = "7")]
+        pub(super) stats: Option<Stats>,
+        #[prost(message, optional, tag = "26")]
+        pub(super) environment: Option<Environment>,
+    }
+
+    #[derive(Clone, prost::Message)]
+    pub(super) struct History {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) item: Vec<HistoryItem>,
+    }
+
+    #[derive(Clone, prost::Message)]
+    pub(super) struct HistoryItem {
+        #[prost(string, tag = "1")]
+        pub(super) key: String,
+        #[prost(string, repeated, tag = "2")]
+        pub(super) nested_key: Vec<String>,
+        #[prost(string, tag = "16")]
+        pub(super) value_json: String,
+    }
+
+    #[derive(Clone, prost::Message)]
+    pub(super) struct Stats {
+        #[prost(message, optional, tag = "2")]
+        pub(super) timestamp: Option<Timestamp>,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) item: Vec<Item>,
+    }
+
+    #[derive(Clone, prost::Message)]
+    pub(super) struct Environment {
+        #[prost(message, optional, tag = "21")]
+        pub(super) memory: Option<Total>,
+        #[prost(message, repeated, tag = "24")]
+        pub(super) gpu_nvidia: Vec<Gpu>,
+    }
+}
+
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/runs");
     std::fs::read(folder.join(name)).unwrap()
@@ -117,16 +166,16 @@ fn log(chunks: &[(u8, &[u8])]) -> Vec<u8> {
 }
 
 /// A run file of records.
-fn run(records: &[wandb::Record]) -> Vec<u8> {
-    let encoded: Vec<Vec<u8>> = records.iter().map(wandb::Record::encode_to_vec).collect();
+fn run(records: &[messages::Record]) -> Vec<u8> {
+    let encoded: Vec<Vec<u8>> = records.iter().map(messages::Record::encode_to_vec).collect();
     log(&encoded.iter().map(|record| (1, &**record)).collect::<Vec<_>>())
 }
 
-fn stats(at: i64, items: &[(&str, &str)]) -> wandb::Record {
+fn stats(at: i64, items: &[(&str, &str)]) -> messages::Record {
     let item = |(key, value): &(&str, &str)| wandb::Item { key: (*key).into(), value_json: (*value).into() };
     let timestamp = Some(wandb::Timestamp { seconds: at, nanos: 0 });
-    let stats = wandb::Stats { timestamp, item: items.iter().map(item).collect() };
-    wandb::Record { stats: Some(stats), ..wandb::Record::default() }
+    let stats = messages::Stats { timestamp, item: items.iter().map(item).collect() };
+    messages::Record { stats: Some(stats), ..messages::Record::default() }
 }
 
 #[test]
@@ -134,8 +183,8 @@ fn percentages_need_a_total() {
     let percent =
         stats(10, &[("system.gpu.0.memoryAllocated", "50"), ("gpu.process.0.memoryAllocated", "9")]);
     let gpus = vec![wandb::Gpu { memory_total: 1000 }];
-    let environment = wandb::Environment { memory: None, gpu_nvidia: gpus };
-    let total = wandb::Record { environment: Some(environment), ..wandb::Record::default() };
+    let environment = messages::Environment { memory: None, gpu_nvidia: gpus };
+    let total = messages::Record { environment: Some(environment), ..messages::Record::default() };
     check(
         "x",
         &run(std::slice::from_ref(&percent)),
@@ -159,15 +208,15 @@ fn percentages_need_a_total() {
 #[test]
 fn steps_are_those_of_the_trainer() {
     let history = |at: &str, items: &[(&str, &str)]| {
-        let item = |(key, value): &(&str, &str)| wandb::HistoryItem {
+        let item = |(key, value): &(&str, &str)| messages::HistoryItem {
             key: (*key).into(),
             value_json: (*value).into(),
-            ..wandb::HistoryItem::default()
+            ..messages::HistoryItem::default()
         };
         let item = items.iter().chain(&[("_timestamp", at)]).map(item).collect();
-        wandb::Record { history: Some(wandb::History { item }), ..wandb::Record::default() }
+        messages::Record { history: Some(messages::History { item }), ..messages::Record::default() }
     };
-    let between = |records: &[wandb::Record]| read("x", &run(records)).unwrap().steps.recorded();
+    let between = |records: &[messages::Record]| read("x", &run(records)).unwrap().steps.recorded();
     let calls = [history("10.5", &[("_step", "0")]), history("20.5", &[("_step", "1")])];
     assert_eq!(between(&calls), Some(1));
     let trainer = [

@@ -18,6 +18,7 @@ use flate2::Crc;
 use prost::Message as _;
 
 use super::console::Console;
+use super::protobuf::{Fields, Malformed};
 use super::quantity::LARGEST;
 use super::{RunRecord, RunRecordError, Samples};
 use crate::model::steps::Steps;
@@ -31,45 +32,13 @@ const BLOCK: usize = 32 << 10;
 const HEADER: usize = 7;
 /// Maximum length of a record; a larger one is no record of metrics, and is skipped.
 const LONGEST: usize = 16 << 20;
+/// Maximum number of GPUs: each of them can be a series.
+const MOST_GPUS: u32 = 1024;
 /// Keys of the step of the training, the first one that is recorded counts: those of the `Trainer` of Hugging Face and of PyTorch
 /// Lightning, a usual one, and the number of calls of `wandb.log`, which is the step only where a script logs once in each.
 const STEPS: [&str; 4] = ["train/global_step", "trainer/global_step", "global_step", "_step"];
 
-// The fields that are read, of wandb/proto/wandb_internal.proto.
-
-#[derive(Clone, prost::Message)]
-pub(super) struct Record {
-    #[prost(message, optional, tag = "2")]
-    pub(super) history: Option<History>,
-    #[prost(message, optional, tag = "4")]
-    pub(super) output: Option<Output>,
-    #[prost(message, optional, tag = "7")]
-    pub(super) stats: Option<Stats>,
-    #[prost(message, optional, tag = "13")]
-    pub(super) output_raw: Option<Output>,
-    #[prost(message, optional, tag = "17")]
-    pub(super) run: Option<Run>,
-    #[prost(message, optional, tag = "18")]
-    pub(super) exit: Option<Exit>,
-    #[prost(message, optional, tag = "26")]
-    pub(super) environment: Option<Environment>,
-}
-
-#[derive(Clone, prost::Message)]
-pub(super) struct History {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) item: Vec<HistoryItem>,
-}
-
-#[derive(Clone, prost::Message)]
-pub(super) struct HistoryItem {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, repeated, tag = "2")]
-    pub(super) nested_key: Vec<String>,
-    #[prost(string, tag = "16")]
-    pub(super) value_json: String,
-}
+// The fields that are read, of wandb/proto/wandb_internal.proto. What has lists is read by the numbers of its fields.
 
 #[derive(Clone, prost::Message)]
 pub(super) struct Output {
@@ -78,14 +47,6 @@ pub(super) struct Output {
     pub(super) output_type: i32,
     #[prost(string, tag = "3")]
     pub(super) line: String,
-}
-
-#[derive(Clone, prost::Message)]
-pub(super) struct Stats {
-    #[prost(message, optional, tag = "2")]
-    pub(super) timestamp: Option<Timestamp>,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) item: Vec<Item>,
 }
 
 #[derive(Clone, prost::Message)]
@@ -118,14 +79,6 @@ pub(super) struct Exit {
     pub(super) exit_code: i32,
     #[prost(bool, tag = "3")]
     pub(super) not_complete: bool,
-}
-
-#[derive(Clone, prost::Message)]
-pub(super) struct Environment {
-    #[prost(message, optional, tag = "21")]
-    pub(super) memory: Option<Total>,
-    #[prost(message, repeated, tag = "24")]
-    pub(super) gpu_nvidia: Vec<Gpu>,
 }
 
 #[derive(Clone, prost::Message)]
@@ -223,6 +176,24 @@ enum RecordProblem {
     TooMany(RunRecordError),
 }
 
+impl From<Malformed> for RecordProblem {
+    fn from(_: Malformed) -> Self {
+        Self::Message
+    }
+}
+
+impl From<prost::DecodeError> for RecordProblem {
+    fn from(_: prost::DecodeError) -> Self {
+        Self::Message
+    }
+}
+
+impl From<RunRecordError> for RecordProblem {
+    fn from(error: RunRecordError) -> Self {
+        Self::TooMany(error)
+    }
+}
+
 impl RecordProblem {
     fn at(self, offset: u64) -> RunRecordError {
         match self {
@@ -260,55 +231,85 @@ struct Amounts {
 
 impl Found {
     fn record(&mut self, bytes: &[u8]) -> Result<(), RecordProblem> {
-        let record = Record::decode(bytes).map_err(|_| RecordProblem::Message)?;
-        for output in [record.output, record.output_raw].into_iter().flatten() {
-            self.console.feed(output.output_type == 0, output.line.as_bytes());
-        }
-        if let Some(history) = record.history {
-            self.history(&history);
-        }
-        if let Some(run) = record.run {
-            let (id, name) = (run.run_id, run.display_name);
-            self.name = if name.is_empty() || name == id { id } else { format!("{name} ({id})") };
-        }
-        if let Some(exit) = record.exit.filter(|exit| !exit.not_complete) {
-            self.exit_code = Some(exit.exit_code);
-        }
-        if let Some(environment) = record.environment {
-            let host = environment.memory.map(|memory| (None, memory.total));
-            let gpus = environment.gpu_nvidia.iter().map(|gpu| gpu.memory_total);
-            for (of, total) in (0..).map(Some).zip(gpus).chain(host) {
-                #[expect(clippy::cast_precision_loss, reason = "an amount of memory")]
-                self.totals.insert(of, total as f64);
+        for field in Fields(bytes) {
+            match field? {
+                (2, history) => self.history(history)?,
+                (4 | 13, output) => {
+                    let output = Output::decode(output)?;
+                    self.console.feed(output.output_type == 0, output.line.as_bytes());
+                }
+                (7, stats) => self.stats(stats)?,
+                (17, run) => {
+                    let Run { run_id: id, display_name: name } = Run::decode(run)?;
+                    self.name = if name.is_empty() || name == id { id } else { format!("{name} ({id})") };
+                }
+                (18, exit) => {
+                    let exit = Some(Exit::decode(exit)?).filter(|exit| !exit.not_complete);
+                    self.exit_code = exit.map(|exit| exit.exit_code).or(self.exit_code);
+                }
+                (26, environment) => self.environment(environment)?,
+                _ => {}
             }
         }
-        record.stats.map_or(Ok(()), |stats| self.stats(&stats)).map_err(RecordProblem::TooMany)
+        Ok(())
     }
 
-    fn history(&mut self, history: &History) {
-        let value = |wanted: &str| {
-            let mut items = history.item.iter();
-            let is_it = |item: &&HistoryItem| match &*item.nested_key {
-                [] => item.key == wanted,
-                [key] => key == wanted,
-                _ => false,
+    fn environment(&mut self, environment: &[u8]) -> Result<(), RecordProblem> {
+        let mut gpus = 0..MOST_GPUS;
+        for field in Fields(environment) {
+            let (of, total) = match field? {
+                (21, memory) => (None, Total::decode(memory)?.total),
+                (24, gpu) => match gpus.next() {
+                    Some(place) => (Some(place), Gpu::decode(gpu)?.memory_total),
+                    None => return Err(RunRecordError::TooMany.into()),
+                },
+                _ => continue,
             };
-            items.find(is_it)?.value_json.parse::<f64>().ok()
-        };
-        let Some(at) = value("_timestamp") else { return };
-        for (key, steps) in STEPS.iter().zip(&mut self.steps) {
-            if let Some(step) = value(key).filter(|step| (0.0..=LARGEST).contains(step)) {
+            #[expect(clippy::cast_precision_loss, reason = "an amount of memory")]
+            self.totals.insert(of, total as f64);
+        }
+        Ok(())
+    }
+
+    fn history(&mut self, history: &[u8]) -> Result<(), RecordProblem> {
+        let mut at = None;
+        let mut steps = [None; STEPS.len()];
+        for field in Fields(history) {
+            let (1, item) = field? else { continue };
+            let Some((key, value)) = history_item(item)? else { continue };
+            let known = if key == "_timestamp" {
+                &mut at
+            } else if let Some(place) = STEPS.iter().position(|step| *step == key) {
+                &mut steps[place]
+            } else {
+                continue;
+            };
+            // The first one counts, also where it is no number.
+            known.get_or_insert_with(|| value.parse::<f64>().ok());
+        }
+        let Some(at) = at.flatten() else { return Ok(()) };
+        for (step, steps) in steps.into_iter().map(Option::flatten).zip(&mut self.steps) {
+            if let Some(step) = step.filter(|step| (0.0..=LARGEST).contains(step)) {
                 steps.push(at, whole(step));
             }
         }
+        Ok(())
     }
 
-    fn stats(&mut self, stats: &Stats) -> Result<(), RunRecordError> {
-        let Some(time) = &stats.timestamp else { return Ok(()) };
+    fn stats(&mut self, stats: &[u8]) -> Result<(), RecordProblem> {
+        let mut time = None;
+        for field in Fields(stats) {
+            if let (2, timestamp) = field? {
+                time = Some(Timestamp::decode(timestamp)?);
+            }
+        }
+        let Some(time) = time else { return Ok(()) };
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
         let at = time.seconds as f64 + f64::from(time.nanos) / 1e9;
         let mut amounts: BTreeMap<Option<u32>, Amounts> = BTreeMap::new();
-        for item in &stats.item {
+        for field in Fields(stats) {
+            let (3, item) = field? else { continue };
+            let item = Item::decode(item)?;
             let key = ["system.", "system/"].iter().find_map(|front| item.key.strip_prefix(front));
             let key = key.unwrap_or(&item.key);
             if !key.contains("emory") {
@@ -329,6 +330,9 @@ impl Found {
                         continue;
                     };
                     let Ok(gpu) = gpu.parse::<u32>() else { continue };
+                    if gpu >= MOST_GPUS {
+                        return Err(RunRecordError::TooMany.into());
+                    }
                     match quantity {
                         "memoryAllocatedBytes" => amounts.entry(Some(gpu)).or_default().bytes = Some(value),
                         "memoryAllocated" => amounts.entry(Some(gpu)).or_default().percent = Some(value),
@@ -337,7 +341,8 @@ impl Found {
                 }
             }
         }
-        amounts.into_iter().try_for_each(|(of, amounts)| self.amounts(of, at, &amounts))
+        amounts.into_iter().try_for_each(|(of, amounts)| self.amounts(of, at, &amounts))?;
+        Ok(())
     }
 
     fn amounts(&mut self, of: Option<u32>, at: f64, amounts: &Amounts) -> Result<(), RunRecordError> {
@@ -405,6 +410,24 @@ impl Found {
 
 fn name(gpu: u32) -> String {
     format!("memory of GPU {gpu}")
+}
+
+/// Key and value of an item of the history; absent where the key is a path of several parts.
+fn history_item(item: &[u8]) -> Result<Option<(&str, &str)>, RecordProblem> {
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| RecordProblem::Message);
+    let (mut key, mut value, mut parts) = ("", "", 0_usize);
+    for field in Fields(item) {
+        match field? {
+            (1, bytes) if parts == 0 => key = text(bytes)?,
+            (2, bytes) => {
+                key = text(bytes)?;
+                parts += 1;
+            }
+            (16, bytes) => value = text(bytes)?,
+            _ => {}
+        }
+    }
+    Ok((parts <= 1).then_some((key, value)))
 }
 
 /// Keeps a sample until the total is known.
