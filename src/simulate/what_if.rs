@@ -91,10 +91,24 @@ named! {
     }
 }
 
+named! {
+    /// What was not recorded, so that the fate of a run is undecided.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Unrecorded {
+        /// The policy decides by them.
+        PressureAndSwap = "pressure and swap are not recorded",
+        /// The run really ended out of GPU memory, and the limit is above the memory of that GPU, or that memory is unknown.
+        SufficientGpuMemory = "the run really ended out of GPU memory, and how much would have sufficed is not recorded",
+    }
+}
+
 /// What became of a run, in seconds since its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Outcome {
     pub fate: Fate,
+    /// Why the fate is undecided; absent where it is not.
+    pub unrecorded: Option<Unrecorded>,
     /// When it ended.
     pub ended_seconds: f64,
     /// When a checkpoint was last requested.
@@ -193,6 +207,7 @@ impl<'s> Live<'s> {
         let saved = assumed.save.and_then(|save| saves(save).find(|saved| *saved <= ended));
         let outcome = Outcome {
             fate,
+            unrecorded: None,
             ended_seconds: ended,
             asked_seconds: self.requests.last().copied(),
             saved_seconds: saved,
@@ -211,6 +226,12 @@ impl Outcome {
         let lost = ended - self.saved_seconds.unwrap_or(0.0).max(regular);
         Self { fate, lost_seconds: Some(lost), ..self }
     }
+
+    /// The same run, of which is not known what became of it.
+    #[must_use]
+    pub const fn undecided(self, unrecorded: Unrecorded) -> Self {
+        Self { fate: Fate::Undecided, unrecorded: Some(unrecorded), lost_seconds: None, ..self }
+    }
 }
 
 /// Plays runs that begin at the same time and share the memory `limit`, in bytes: all of a host, or all of one GPU.
@@ -221,7 +242,8 @@ pub fn play(runs: &[&Series], limit: f64, policy: &Policy, assumed: Assumed) -> 
     let mut live: Vec<Live<'_>> = (1..).zip(runs).map(|(pid, series)| Live::new(series, pid)).collect();
     if matches!(policy, Policy::Oomd) {
         live.iter_mut().for_each(|run| run.end = Some((Fate::Undecided, 0.0)));
-        return live.iter().map(|run| Outcome { lost_seconds: None, ..run.outcome(assumed) }).collect();
+        let undecided = |run: &Live<'_>| run.outcome(assumed).undecided(Unrecorded::PressureAndSwap);
+        return live.iter().map(undecided).collect();
     }
     let mut guard = match policy {
         Policy::Memwarden(target, most) => Some(Guard::new((target, *most), runs, limit)),

@@ -91,7 +91,8 @@ fn what_cannot_be_played_is_named() {
     refused(&[gpus, "--gpu-limit", "12GiB", "--together"], "--together");
     // Of a folder of runs, some have nothing to play.
     let found = json(&[gpus, RUN, ends, "--limit", "12GiB", "--policy", "kernel"]);
-    let none = serde_json::json!({ "host_series": 0, "gpu_series": 1, "files": [gpus, ends] });
+    let none =
+        serde_json::json!({ "host_series": 0, "gpu_series": 1, "files": [gpus, ends], "unreadable": [] });
     assert_eq!((&found["not_played"], found["runs"].as_array().unwrap().len()), (&none, 1));
     let (_, out, _) = run(&[gpus, RUN, "--limit", "12GiB", "--policy", "kernel"]);
     assert!(
@@ -99,6 +100,115 @@ fn what_cannot_be_played_is_named() {
         "{out}"
     );
     assert!(out.contains("1 file without a series to play: "), "{out}");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named_and_the_others_are_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (damaged, missing) = (path("damaged.wandb"), path("missing.csv"));
+    std::fs::write(&damaged, b":W&B\xE1\xBE\0 this is no chunk of a log").unwrap();
+    let is_named = |error: &str| {
+        let lines: Vec<&str> = error.lines().collect();
+        let [one, other] = &*lines else { panic!("{error}") };
+        assert!(one.starts_with(&format!("memwarden: {damaged}: at offset 7: ")), "{error}");
+        assert!(other.starts_with(&format!("memwarden: cannot read {missing}: ")), "{error}");
+    };
+    for (command, option) in [("what-if", "--policy=kernel"), ("replay", "--horizon=15m")] {
+        let all = |files: &[&str], format: &str| {
+            let args = [&[command], files, &["--limit", "12GiB", option, "--format", format]].concat();
+            let output = memwarden(&args).output().unwrap();
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            (output.status.code(), text(output.stdout), text(output.stderr))
+        };
+        let (code, out, error) = all(&[&damaged, RUN, &missing], "text");
+        assert!(code == Some(1) && out.contains(RUN), "{command}: {out}");
+        is_named(&error);
+        let (code, out, _) = all(&[&damaged, RUN, &missing], "json");
+        let found: Value = serde_json::from_str(&out).unwrap();
+        let (played, unreadable) = match command {
+            "replay" => (&found["series"], &found["unreadable"]),
+            _ => (&found["runs"], &found["not_played"]["unreadable"]),
+        };
+        assert_eq!((code, played.as_array().unwrap().len()), (Some(1), 1), "{command}");
+        assert_eq!(
+            (&unreadable[0]["file"], &unreadable[1]["file"]),
+            (&damaged[..].into(), &missing[..].into())
+        );
+        assert!(unreadable[0]["error"].as_str().unwrap().contains("at offset 7"), "{found}");
+        let (code, out, error) = all(&[&damaged, &missing], "text");
+        assert_eq!((code, &*out), (Some(1), ""), "{command}");
+        is_named(&error);
+        assert_eq!(all(&[RUN], "text").0, Some(0), "{command}");
+    }
+}
+
+/// A run file of W&B with a record of these bytes, in chunks.
+fn wandb(record: &[u8]) -> Vec<u8> {
+    const CHUNK: usize = (32 << 10) - 7;
+    let mut bytes = b":W&B\xE1\xBE\0".to_vec();
+    let mut rest = record;
+    while !rest.is_empty() {
+        let room = CHUNK - if bytes.len() == 7 { 7 } else { 0 };
+        let (part, after) = rest.split_at(room.min(rest.len()));
+        let kind = match (rest.len() == record.len(), after.is_empty()) {
+            (true, true) => 1,
+            (true, false) => 2,
+            (false, false) => 3,
+            (false, true) => 4,
+        };
+        let mut sum = flate2::Crc::new();
+        sum.update(&[kind]);
+        sum.update(part);
+        bytes.extend(sum.sum().to_le_bytes());
+        bytes.extend(u16::try_from(part.len()).unwrap().to_le_bytes());
+        bytes.push(kind);
+        bytes.extend_from_slice(part);
+        rest = after;
+    }
+    bytes
+}
+
+/// A field of a message that is one.
+fn message(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    prost::encoding::encode_varint((u64::from(number) << 3) | 2, &mut bytes);
+    prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+#[test]
+fn a_file_takes_no_more_memory_than_its_bytes_are_worth() {
+    const LENGTH: usize = 10 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    // A message of a list that is empty has two bytes.
+    let empty = |number: u8| message(number, b"").repeat(LENGTH / message(number, b"").len());
+    let time = message(2, b"\x08\x01");
+    let many = (0..LENGTH / 40).map(|gpu| {
+        let item = [message(1, format!("gpu.{gpu}.memoryAllocated").as_bytes()), message(16, b"1")].concat();
+        message(3, &item)
+    });
+    for (name, record, wanted) in [
+        ("history", message(2, &empty(1)), "the end of the run"),
+        ("path", message(2, &message(1, &empty(2))), "the end of the run"),
+        ("stats", message(7, &[&time[..], &empty(3)].concat()), "the end of the run"),
+        ("gpus", message(7, &[time.clone(), many.flatten().collect()].concat()), "1024 series"),
+        ("environment", message(26, &empty(24)), "1024 series"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, wandb(&record)).unwrap();
+        // Private memory that the program can write.
+        let script = "ulimit -d $((50 * 1024)) && exec \"$@\"";
+        let output = std::process::Command::new("sh")
+            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_memwarden"), "replay"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        assert!(text.contains(wanted), "{name}: {:?} {text}", output.status);
+    }
 }
 
 /// A GPU of which 10,000 MiB are in use, and 10 MiB more after each second, every 10 s for 10 minutes.
@@ -198,13 +308,22 @@ fn a_run_that_ended_out_of_gpu_memory_does_so_with_less_memory_too() {
     let file = "tests/fixtures/runs/backward.wandb";
     let found = json(&[file, "--gpu-limit", "79GiB,100GiB", "--policy", "kernel"]);
     let fates: Vec<_> = found["runs"].as_array().unwrap().iter().map(|run| &run["fate"]).collect();
-    // Of the GPUs 0 and 1, that of the message; the GPU has 79.6 GiB.
-    assert_eq!(fates, ["out_of_gpu_memory", "survived", "survived", "survived"], "{found}");
+    // Of the GPUs 0 and 1, that of the message; the GPU has 79.6 GiB. Whether 100 GiB would have sufficed was not recorded.
+    assert_eq!(fates, ["out_of_gpu_memory", "survived", "undecided", "survived"], "{found}");
+    let more = &found["runs"][2];
+    assert_eq!(
+        (&more["limit_bytes"], &more["unrecorded"]),
+        (&(100_u64 << 30).into(), &"sufficient_gpu_memory".into())
+    );
+    assert_eq!((&more["lost_seconds"], &more["lost_steps"]), (&Value::Null, &Value::Null));
+    assert_eq!(found["runs"][0]["unrecorded"], Value::Null);
     assert!(found["runs"][0]["lost_steps"].as_u64().unwrap() >= 5, "{found}");
     assert_eq!(found["suffices_for_99_percent"][0]["limit_bytes"], Value::Null);
     assert_eq!(found["not_played"]["host_series"], 2);
     let (_, out, _) = run(&[file, "--gpu-limit", "79GiB", "--policy", "kernel"]);
     assert!(out.contains("1 run really ended out of GPU memory"), "{out}");
+    let (_, out, _) = run(&[file, "--gpu-limit", "100GiB", "--policy", "kernel"]);
+    assert!(out.contains("undecided: the run really ended out of GPU memory"), "{out}");
 }
 
 #[test]

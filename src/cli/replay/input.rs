@@ -1,12 +1,15 @@
 //! Reads recorded series from files and from a Prometheus server.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use serde::Serialize;
 
 use crate::cli::fetch::{self, Fetcher};
+use crate::cli::out;
 use crate::cluster;
 use crate::files::run_records::{self, RunRecord};
 use crate::host::{clock, fs};
@@ -20,8 +23,53 @@ const LARGEST_FILE: u64 = run_records::LARGEST_TEXT;
 /// Prometheus answers at most 11,000 points a series and query (`web/api/v1/api.go`).
 const POINTS: f64 = 10_000.0;
 
+/// What the files of a command have.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Files {
+    /// In the order of the command, without the files that cannot be read.
+    pub(in crate::cli) records: Vec<(PathBuf, RunRecord)>,
+    pub(in crate::cli) unreadable: Vec<Unreadable>,
+}
+
+/// A file that cannot be read, and why.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct Unreadable {
+    file: String,
+    error: String,
+}
+
+impl Files {
+    /// Failure where a file could not be read.
+    pub(in crate::cli) fn exit_code(unreadable: &[Unreadable]) -> ExitCode {
+        if unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Reads files, and writes the error of each one that cannot be read to standard error.
+///
+/// # Errors
+/// That of the last file, if none can be read; those of the others are written.
+pub(in crate::cli) fn files(paths: &[PathBuf]) -> anyhow::Result<Files> {
+    let mut found = Files::default();
+    let mut errors = Vec::new();
+    for path in paths {
+        match file(path) {
+            Ok(record) => found.records.push((path.clone(), record)),
+            Err(error) => {
+                let unreadable =
+                    Unreadable { file: path.display().to_string(), error: out::described(&error) };
+                found.unreadable.push(unreadable);
+                errors.push(error);
+            }
+        }
+    }
+    let last = if found.records.is_empty() { errors.pop() } else { None };
+    errors.iter().for_each(out::complain);
+    last.map_or(Ok(found), Err)
+}
+
 /// What a file has: one series of a CSV file, all of a report's, and those of a recorded run with its end.
-pub(in crate::cli) fn file(path: &Path) -> anyhow::Result<RunRecord> {
+fn file(path: &Path) -> anyhow::Result<RunRecord> {
     let name = path.display().to_string();
     let cannot = || format!("cannot read {name}");
     let mut file = fs::open_regular(path).with_context(cannot)?;

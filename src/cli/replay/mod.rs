@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
+use self::input::{Files, Unreadable};
 use crate::analyzers::replay::{Options, replay};
 use crate::cli::output::Output;
 use crate::cli::picture as drawing;
@@ -23,7 +24,8 @@ use crate::report::replay::{self as replay_report, ends, picture};
 /// of gpustat, or the output of `sacct --parsable2` or jobstats; --prometheus queries a server instead. If the file states how
 /// a run ended, by its console, exit code or state, that is shown first. The leak verdict uses the column `alloc` if present, else
 /// `anon` and `shmem`, else `bytes`; the forecast compares `bytes` with the limit. The same input always gives the same
-/// output. Exit codes: 0 success, 1 an error.
+/// output. A file that cannot be read is named on standard error, and the others are replayed. Exit codes: 0 success, 1 an
+/// error, also of one file only.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden replay run.csv --limit 16GiB
@@ -99,7 +101,8 @@ impl Args {
         let (mut reports, mut ends) = (Vec::new(), Vec::new());
         let mut drawn = Vec::new();
         let mut recorded = Vec::new();
-        for (name, record) in self.records()? {
+        let (records, unreadable) = self.records()?;
+        for (name, record) in records {
             ends::write(&mut text, &name, &record, self.output.page());
             recorded.extend(record.series);
             ends.extend(record.ends.into_iter().map(|end| ends::report(&name, end)));
@@ -139,24 +142,27 @@ impl Args {
                     "schema_version": replay_report::SCHEMA_VERSION,
                     "ends": ends,
                     "series": reports,
+                    "unreadable": unreadable,
                 }))?;
             }
             Format::Text => self.output.colored(&text)?,
             Format::Csv => self.output.rows(&String::from_utf8_lossy(&table))?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Files::exit_code(&unreadable))
     }
 }
 
 impl Args {
-    /// What to replay, by the names of the files in their order, or of the server.
-    fn records(&self) -> anyhow::Result<Vec<(String, RunRecord)>> {
+    /// What to replay, by the names of the files in their order, or of the server; and the files that cannot be read.
+    fn records(&self) -> anyhow::Result<(Vec<(String, RunRecord)>, Vec<Unreadable>)> {
         if let Some((url, query)) = self.prometheus.clone().zip(self.query.clone()) {
             let (since, until, step) = (self.since, self.until, self.step);
             let series = input::server(&input::PrometheusRange { url, query, since, until, step })?;
-            return Ok(vec![(String::new(), RunRecord { series, ..RunRecord::default() })]);
+            return Ok((vec![(String::new(), RunRecord { series, ..RunRecord::default() })], Vec::new()));
         }
-        self.files.iter().map(|file| Ok((file.display().to_string(), input::file(file)?))).collect()
+        let Files { records, unreadable } = input::files(&self.files)?;
+        let named = records.into_iter().map(|(file, record)| (file.display().to_string(), record));
+        Ok((named.collect(), unreadable))
     }
 }
 

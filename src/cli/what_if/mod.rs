@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use self::runs::Memory;
 use super::output::{Format, Output};
+use super::replay::input::Files;
 use super::{picture, replay};
 use crate::app::guarded_engine;
 use crate::app::serve;
@@ -29,8 +30,8 @@ const SCHEMA_VERSION: u32 = 1;
 /// their defaults: the kernel kills at the limit, earlyoom(1) sends SIGTERM when 10 % is available and SIGKILL when 5 % is, the
 /// memory monitor of Ray kills when more than 95 % is used. systemd-oomd decides by pressure and swap, which are not recorded,
 /// so that its outcome is undecided. There is no swap, and SIGTERM ends a run at once. Memory of GPUs is watched by none of these
-/// except memwarden:CONFIG with the levels `gpu`: a run that crosses --gpu-limit ends by a CUDA out-of-memory error. Exit codes:
-/// 0 success, 1 an error.
+/// except memwarden:CONFIG with the levels `gpu`: a run that crosses --gpu-limit ends by a CUDA out-of-memory error. A file that
+/// cannot be read is named on standard error, and the others are played. Exit codes: 0 success, 1 an error, also of one file only.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   memwarden what-if run.csv --limit 16GiB
@@ -225,6 +226,6 @@ impl Args {
             }))?,
             Format::Text => self.output.colored(&self.text(&runs, &played, &suffices, &not_played))?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Files::exit_code(&not_played.unreadable))
     }
 }

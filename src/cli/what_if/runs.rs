@@ -6,22 +6,29 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::Args;
-use crate::cli::replay::input;
+use crate::cli::replay::input::{self, Files, Unreadable};
 use crate::files::run_records::RunRecord;
 use crate::model::ends::EndCause;
 use crate::model::format;
 use crate::model::names::named;
 use crate::model::series::Series;
 use crate::model::steps::Steps;
-use crate::simulate::what_if::{Assumed, Fate, Outcome};
+use crate::simulate::what_if::{Assumed, Fate, Outcome, Unrecorded};
 
 /// A recorded series to play.
 pub(super) struct Run {
     pub(super) series: Series,
     /// The steps of the file that the series is from.
     pub(super) steps: Rc<Steps>,
-    /// The memory in bytes of the GPU that was full when the run really ended; absent where it did not end so, or that is unknown.
-    pub(super) ended_full: Option<f64>,
+    /// Absent where the run did not really end because memory of its GPU was lacking.
+    pub(super) ended_full: Option<FullGpu>,
+}
+
+/// The GPU on which an allocation failed, which ended the run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FullGpu {
+    /// Its memory in bytes; absent where that was not recorded.
+    memory: Option<f64>,
 }
 
 /// What no limit was given for.
@@ -31,6 +38,7 @@ pub(super) struct NotPlayed {
     gpu_series: usize,
     /// Files of which nothing is played.
     files: Vec<String>,
+    pub(super) unreadable: Vec<Unreadable>,
 }
 
 named! {
@@ -51,9 +59,9 @@ impl Memory {
 impl Args {
     /// The series for whose memory a limit is given, and what is left out.
     pub(super) fn read(&self) -> anyhow::Result<(Vec<Run>, NotPlayed)> {
-        let (mut runs, mut left) = (Vec::new(), NotPlayed::default());
-        for path in &self.files {
-            let mut record = input::file(path)?;
+        let Files { records, unreadable } = input::files(&self.files)?;
+        let (mut runs, mut left) = (Vec::new(), NotPlayed { unreadable, ..NotPlayed::default() });
+        for (path, mut record) in records {
             record.series.iter_mut().for_each(|series| series.gpu |= self.gpu);
             let steps = Rc::new(std::mem::take(&mut record.steps));
             let full = full_at_its_end(&record);
@@ -67,7 +75,7 @@ impl Args {
                 } else if limits.is_empty() {
                     *left += 1;
                 } else {
-                    let ended_full = full.filter(|(full, _)| *full == place).map(|(_, memory)| memory);
+                    let ended_full = full.filter(|(full, _)| *full == place).map(|(_, gpu)| gpu);
                     runs.push(Run { series, steps: Rc::clone(&steps), ended_full });
                 }
             }
@@ -83,13 +91,15 @@ impl Args {
 }
 
 impl Run {
-    /// The outcome, where the run survived with at most the memory of the GPU that was full when it really ended.
+    /// The outcome of a run that really ended out of GPU memory, where it reached the end of its recording: it ends so with at
+    /// most the memory of that GPU too, and whether more would have sufficed is not known.
     pub(super) fn as_it_ended(&self, outcome: Outcome, limit: f64, assumed: Assumed) -> Outcome {
-        let full = self.ended_full.is_some_and(|memory| limit <= memory);
-        if full && outcome.fate == Fate::Survived {
-            return outcome.lost(Fate::OutOfGpuMemory, assumed);
+        let Some(gpu) = self.ended_full.filter(|_| outcome.fate == Fate::Survived) else { return outcome };
+        if gpu.memory.is_some_and(|memory| limit <= memory) {
+            outcome.lost(Fate::OutOfGpuMemory, assumed)
+        } else {
+            outcome.undecided(Unrecorded::SufficientGpuMemory)
         }
-        outcome
     }
 
     pub(super) fn lost_steps(&self, outcome: &Outcome) -> Option<u64> {
@@ -103,9 +113,9 @@ impl Run {
 /// on the node than in the process.
 const ALIKE: f64 = 0.5;
 
-/// The series of the GPU on which an allocation failed that ended the run, by its place, and the memory of the GPU. It is the GPU
-/// that the message names, or the fullest one where that GPU has little in use, because processes count only GPUs that they see.
-fn full_at_its_end(record: &RunRecord) -> Option<(usize, f64)> {
+/// The series of the GPU on which an allocation failed that ended the run, by its place. It is the GPU that the message names, or the
+/// fullest one where that GPU has little in use, because processes count only GPUs that they see.
+fn full_at_its_end(record: &RunRecord) -> Option<(usize, FullGpu)> {
     let end = record.ends.iter().find(|end| {
         matches!(end.cause, EndCause::GpuMemory | EndCause::GpuFragmentation | EndCause::GpuNeighbor)
     })?;
@@ -116,7 +126,7 @@ fn full_at_its_end(record: &RunRecord) -> Option<(usize, f64)> {
     let named = gpus().find(|(_, series)| named.as_ref().is_some_and(|name| series.name.ends_with(name)));
     let (place, series) =
         named.filter(|(_, series)| peak(series) >= ALIKE * peak(fullest.1)).unwrap_or(fullest);
-    Some((place, series.rows.last()?.limit?))
+    Some((place, FullGpu { memory: series.rows.last().and_then(|row| row.limit) }))
 }
 
 impl NotPlayed {
@@ -140,5 +150,57 @@ impl NotPlayed {
             format!("{count} without a series to play: {}", self.files.join(", "))
         });
         left.chain(files).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::run_records::RunEnd;
+    use crate::model::units::GIB;
+    use crate::simulate::what_if::{Policy, play};
+
+    /// A run that used 50 GiB of a GPU with this memory, and ended for this cause.
+    fn ended(cause: EndCause, memory: Option<f64>) -> Run {
+        let points = [(0.0, Some(40.0 * GIB)), (60.0, Some(50.0 * GIB))];
+        let series = Series::of_points("memory of GPU 0".to_owned(), memory, points);
+        let series = Series { gpu: true, ..series };
+        let end = RunEnd {
+            run: String::new(),
+            cause,
+            exit_code: Some(1),
+            step: None,
+            steps_planned: None,
+            phase: None,
+            allocation: None,
+            gpu: Some(0),
+            used_bytes: None,
+            limit_bytes: None,
+        };
+        let record = RunRecord { series: vec![series.clone()], ends: vec![end], ..RunRecord::default() };
+        let ended_full = full_at_its_end(&record).map(|(_, gpu)| gpu);
+        Run { series, steps: Rc::default(), ended_full }
+    }
+
+    #[test]
+    fn more_memory_than_the_gpu_had_is_undecided() {
+        let check = |cause, memory: Option<f64>, limit: f64, expected: Fate| {
+            let run = ended(cause, memory.map(|gib| gib * GIB));
+            let played = play(&[&run.series], limit * GIB, &Policy::Kernel, Assumed::default());
+            let outcome = run.as_it_ended(played[0], limit * GIB, Assumed::default());
+            assert_eq!(outcome.fate, expected, "{cause:?} of {memory:?} with {limit}");
+            assert_eq!(outcome.unrecorded.is_some(), expected == Fate::Undecided);
+            assert_eq!(outcome.lost_seconds.is_some(), expected == Fate::OutOfGpuMemory);
+        };
+        for cause in [EndCause::GpuMemory, EndCause::GpuFragmentation, EndCause::GpuNeighbor] {
+            check(cause, Some(80.0), 45.0, Fate::OutOfGpuMemory);
+            check(cause, Some(80.0), 80.0, Fate::OutOfGpuMemory);
+            check(cause, Some(80.0), 80.1, Fate::Undecided);
+            check(cause, None, 45.0, Fate::OutOfGpuMemory);
+            check(cause, None, 60.0, Fate::Undecided);
+        }
+        check(EndCause::Failed, Some(80.0), 60.0, Fate::Survived);
+        check(EndCause::Failed, None, 60.0, Fate::Survived);
+        assert!(ended(EndCause::GpuMemory, None).ended_full.is_some(), "its peak is not the least limit");
     }
 }

@@ -106,7 +106,7 @@ impl Args {
             let (begin, limit) = (series.rows.first().map_or(0.0, |row| row.at), limit_of(run));
             let here = played.iter().filter(|played| played.place == place && played.limit_bytes == limit);
             let events = here.flat_map(|played| {
-                let Outcome { fate, ended_seconds, asked_seconds, saved_seconds, lost_seconds } =
+                let Outcome { fate, ended_seconds, asked_seconds, saved_seconds, lost_seconds, .. } =
                     played.outcome;
                 let policies = unwatched.policies(played.watched, played.policy);
                 let event = |what: &str, at: f64, alarm| {
@@ -178,10 +178,8 @@ impl Unwatched {
 fn outcome(outcome: &Outcome) -> String {
     let asked = outcome.asked_seconds.map(|at| format!("asked after {}", format::duration(at)));
     let saved = outcome.saved_seconds.map(|at| format!("saved after {}", format::duration(at)));
-    let fate = match outcome.fate {
-        Fate::Undecided => "undecided: pressure and swap are not recorded",
-        fate => fate.label(),
-    };
-    let parts: Vec<String> = asked.into_iter().chain(saved).chain([fate.to_owned()]).collect();
+    let reason = outcome.unrecorded.map(|what| format!(": {}", what.label())).unwrap_or_default();
+    let fate = format!("{}{reason}", outcome.fate.label());
+    let parts: Vec<String> = asked.into_iter().chain(saved).chain([fate]).collect();
     parts.join(", ")
 }
