@@ -6,7 +6,7 @@ use super::classify::{Classified, KillScope, Level};
 use super::observed::{Gpu, Observed};
 use crate::model::analyzer::View;
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, PROBABLE, Retry};
-use crate::model::facts::Workload;
+use crate::model::facts::{ReportedRank, Workload};
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
 use crate::model::frame::Frame;
@@ -21,6 +21,10 @@ const SETTLE: f64 = 0.9;
 const SETTLE_MOST: f64 = 1.5;
 /// Most processes of one episode that are remembered.
 const MOST_MEMBERS: usize = 256;
+/// Clock ticks per second, in which the kernel states start times (`USER_HZ`).
+const TICKS: f64 = 100.0;
+/// Seconds by which a process can have started later than computed: the kernel states the boot time in whole seconds.
+const BOOT: f64 = 1.0;
 /// Bytes from which the end of a process that reported as no rank is stated.
 const LARGE: Bytes = Bytes::new(256 << 20);
 
@@ -160,20 +164,32 @@ impl Episode {
         fits.into_iter().any(|fit| fit.pid == pid && fit.verdict == Verdict::WillNotFit)
     }
 
-    /// The end, as it is published.
+    /// When the first of the ranks started that ended with a process or are connected, or the process itself where there is none,
+    /// in seconds since 1970, with the `boot` of the host. A program that ran before in the same shell is none of them.
+    pub(super) fn began(&self, member: &Member, ranks: &[ReportedRank], boot: u64) -> f64 {
+        let ended = self.members.iter().filter(|own| own.rank.is_some()).map(|own| own.key);
+        let connected = ranks.iter().filter(|rank| rank.workload == self.workload.name);
+        let first = ended.chain(connected.filter_map(|rank| rank.key)).map(|key| key.start).min();
+        real(boot) + real(first.unwrap_or(member.key.start)) / TICKS + BOOT
+    }
+
+    /// The end, as it is published; `began` is absent where the boot time is not known.
     pub(super) fn end(
         &self,
         number: u64,
         (member, found, (step, phase)): Explained<'_>,
-        observed: Option<&Observed>,
+        (observed, began): (Option<&Observed>, Option<f64>),
         is_whole: bool,
     ) -> End {
         let unix = self.first.unix().as_secs_f64();
         let at = self.first.monotonic().as_secs_f64();
-        let saved = observed.and_then(|known| known.saved_unix);
+        let last_saved = observed.and_then(|known| known.saved_unix);
+        let saved = last_saved.filter(|saved| began.is_none_or(|began| *saved >= began));
+        let of_another = last_saved.is_some() && saved.is_none();
         let lost = observed.filter(|known| !known.gpus.is_empty() && found.cause != EndCause::Finished);
         let lost = lost.and_then(|known| {
-            let since = unix - saved.or(known.started_unix)?;
+            let start = if of_another { began } else { known.started_unix };
+            let since = unix - saved.or(start)?;
             Some(since.max(0.0) * real(known.gpus.len() as u64))
         });
         let curve = observed.iter().flat_map(|known| &known.curve).map(|(then, rss, gpu)| {
@@ -203,7 +219,7 @@ impl Episode {
             evidence: found.evidence,
             phase,
             step,
-            checkpoint_step: observed.and_then(|known| known.saved_step),
+            checkpoint_step: observed.and_then(|known| known.saved_step).filter(|_| !of_another),
             checkpoint_age_seconds: saved.map(|saved| (unix - saved).max(0.0)),
             lost_gpu_seconds: lost,
             curve: curve.collect(),

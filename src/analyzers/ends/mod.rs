@@ -262,7 +262,8 @@ impl Ends {
             let Some((member, found, at)) = strongest else { continue };
             self.last = self.last.saturating_add(1);
             let parent = episode.is_first(member, &found).then(|| episode.parent_of(member));
-            let end = episode.end(self.last, (member, found, at), observed, is_whole);
+            let began = table.boot.map(|boot| episode.began(member, &facts.ranks, boot));
+            let end = episode.end(self.last, (member, found, at), (observed, began), is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
             let counts = self.counts.entry(user).or_default();

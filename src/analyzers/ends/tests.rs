@@ -27,6 +27,8 @@ struct Node {
     sees_no_kernel_log: bool,
     /// The parents of processes whose parent is not pid 1.
     parents: BTreeMap<u32, u32>,
+    /// Boot time, where it is known: the process PID has started PID seconds after it.
+    boot: Option<u64>,
     last: Analysis,
 }
 
@@ -39,7 +41,7 @@ impl Node {
     }
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey { pid, start: 1 }
+        ProcessKey { pid, start: u64::from(pid) * 100 }
     }
 
     /// One tick of half a second; `put` adds what sources report.
@@ -58,7 +60,7 @@ impl Node {
             ..ProcessRow::new(Self::key(pid), "python3".into())
         };
         let rows = self.running.iter().map(|(pid, ..)| row(*pid)).collect();
-        batch.facts.processes = Some(ProcessTable { rows, boot: None }.into());
+        batch.facts.processes = Some(ProcessTable { rows, boot: self.boot }.into());
         for (pid, name, rank) in &self.running {
             let member = Membership::named(Self::key(*pid), name);
             if !batch.facts.workloads.contains(&member.workload) {
@@ -152,6 +154,33 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
         .map(|point| (point.labels[1].to_string(), point.value))
         .collect();
     assert_eq!(count, [("cgroup_limit".to_owned(), 1.0)]);
+}
+
+#[test]
+fn a_checkpoint_of_an_earlier_program_is_not_that_of_a_later_one() {
+    let mut node = Node::new(&[(11, "train", Some("0")), (5, "train", None)]);
+    // The shell has started at 9,875 s, the first program at 9,881 s; it saves at 9,950 s. The second one starts at 9,990 s.
+    node.boot = Some(9_870);
+    node.tick(|batch| {
+        let saved = Seconds::new(9_950.0);
+        batch.put_some(&training::metrics::CHECKPOINT_SAVED, &["train".into(), "0".into()], saved);
+        batch.put(&training::metrics::CHECKPOINT_STEP, &["train".into(), "0".into()], Count(29));
+    });
+    // A helper of the first program that starts after the checkpoint and fails beside it loses what follows the checkpoint.
+    node.running.push((119, "train", None));
+    node.tick(|_| {});
+    let kill = |batch: &mut Batch, pid| exit(batch, pid, 11);
+    let ends = node.end(&[119], |batch| kill(batch, 119));
+    let known = |end: &End| (end.pid, end.checkpoint_step, end.checkpoint_age_seconds.map(f64::floor));
+    let lost = |end: &End| end.lost_gpu_seconds.map(f64::floor);
+    assert_eq!((known(&ends[0]), lost(&ends[0])), ((119, Some(29), Some(52.0)), Some(52.0)));
+    let ends = node.end(&[11], |batch| kill(batch, 11));
+    assert_eq!((known(&ends[1]), lost(&ends[1])), ((11, Some(29), Some(55.0)), Some(55.0)));
+    node.running.push((120, "train", None));
+    node.tick(|_| {});
+    let ends = node.end(&[120], |batch| kill(batch, 120));
+    // Its start is known to a second.
+    assert_eq!((known(&ends[2]), lost(&ends[2])), ((120, None, None), Some(17.0)));
 }
 
 /// What the `tmpfs` source has read at a time: `/dev/shm` of the workload, of 64 MiB, used to this share.
@@ -435,7 +464,7 @@ fn a_guess_is_no_reason_to_give_up() {
     let retry = |probability| {
         let (cause, level, other, evidence) = (EndCause::CgroupLimit, None, None, Vec::new());
         let found = Classified { cause, probability, level, other, evidence };
-        episode.end(1, (&member, found, (None, Label::default())), None, true).retry
+        episode.end(1, (&member, found, (None, Label::default())), (None, None), true).retry
     };
     assert_eq!([retry(0.5), retry(0.7)], [Retry::Unknown, Retry::CannotHelp]);
 }

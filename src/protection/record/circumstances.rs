@@ -40,7 +40,10 @@ pub(super) fn circumstances(frames: &[Arc<Frame>], about: &About) -> Circumstanc
     let with_job = frames.iter().rev().find_map(|frame| Some((frame, workload_of(frame, about)?)));
     let (mut workload, mut cgroup) = (Label::default(), about.cgroup.clone());
     if let Some(((frame, name), newest)) = with_job.zip(frames.last()) {
-        describe(frame, &name, newest.at.unix().as_secs_f64(), &mut found);
+        // Ranks can have ended before the rest of their workload, such as a shell.
+        let of_ranks = frames.iter().rev().find(|frame| has_ranks(frame, &name)).unwrap_or(frame);
+        let frames = [&**frame, &**of_ranks];
+        describe(frames, &name, newest.at.unix().as_secs_f64(), &mut found);
         if cgroup.is_empty() {
             cgroup = label(frame, &workload::metrics::INFO.desc, &name, "cgroup").unwrap_or_default();
         }
@@ -127,20 +130,32 @@ fn workload_of(frame: &Frame, about: &About) -> Option<Label> {
     by_name.or_else(by_pid).cloned()
 }
 
-/// Adds the run, the step and the last checkpoint of a workload, at `now` in seconds since 1970.
-fn describe(frame: &Frame, workload: &Label, now: f64, found: &mut Circumstances) {
+/// Whether processes of a workload report steps or checkpoints.
+fn has_ranks(frame: &Frame, workload: &Label) -> bool {
+    let desc = &training::metrics::INFO.desc;
+    points(frame, desc).iter().any(|point| of(desc, point, "workload") == Some(workload))
+}
+
+/// Adds the run of a workload, and from the newest frame with its ranks the step and the last checkpoint, at `now` in seconds
+/// since 1970.
+fn describe([frame, of_ranks]: [&Frame; 2], workload: &Label, now: f64, found: &mut Circumstances) {
     found.workload = Some(workload.as_str().to_owned());
     let run = label(frame, &workload::metrics::INFO.desc, workload, "run");
-    let run = run.or_else(|| label(frame, &training::metrics::INFO.desc, workload, "run"));
+    let run = run.or_else(|| label(of_ranks, &training::metrics::INFO.desc, workload, "run"));
     found.run = run.map(|run| run.as_str().to_owned());
     let largest = |desc: &'static Desc| {
-        let own = points(frame, desc).iter().filter(|point| of(desc, point, "workload") == Some(workload));
+        let own = points(of_ranks, desc).iter();
+        let own = own.filter(|point| of(desc, point, "workload") == Some(workload));
         own.map(|point| point.value).reduce(f64::max)
     };
     found.step = largest(&training::metrics::STEP.desc);
     found.checkpoint_age_seconds =
         largest(&training::metrics::CHECKPOINT_SAVED.desc).map(|saved| (now - saved).max(0.0));
-    let saved = frame.timeline.entries.iter().rev().find(|entry| {
+    if found.checkpoint_age_seconds.is_none() {
+        // The checkpoint of a program that has ended, in the same shell, is not that of the one that runs.
+        return;
+    }
+    let saved = of_ranks.timeline.entries.iter().rev().find(|entry| {
         entry.kind == EntryKind::Checkpoint && entry.name.as_str() == "saved" && entry.workload == *workload
     });
     if let Some(saved) = saved {
@@ -268,6 +283,27 @@ mod tests {
             };
             assert_eq!(circumstances(&frames, &about), expected, "{about:?}");
         }
+    }
+
+    #[test]
+    fn a_checkpoint_is_that_of_ranks_that_are_connected_or_were_in_the_frame_before() {
+        // The shell is left, or runs another program.
+        let alone = |second| {
+            let mut out = Batch::new();
+            let info = &workload::metrics::INFO;
+            let value = |name: &&str| if *name == "workload" { "train" } else { "" };
+            let labels: Vec<Label> = info.desc.labels.iter().map(|name| value(name).into()).collect();
+            out.put(info, &labels, Flag(true));
+            frame(second, out, Vec::new())
+        };
+        let about = About { workload: "train".into(), ..About::default() };
+        let known = |frames: &[Arc<Frame>]| {
+            let found = circumstances(frames, &about);
+            (found.step, found.checkpoint_step, found.checkpoint_path, found.checkpoint_age_seconds)
+        };
+        let path = Some("/ckpt/40".to_owned());
+        assert_eq!(known(&[with_job(Vec::new()), alone(11)]), (Some(42.0), Some(40.0), path, Some(7.0)));
+        assert_eq!(known(&[alone(11), alone(12)]), (None, None, None, None));
     }
 
     #[test]
