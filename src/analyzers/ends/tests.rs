@@ -158,7 +158,7 @@ fn an_oom_kill_is_stated_with_its_limit_and_what_was_lost() {
 
 #[test]
 fn a_checkpoint_of_an_earlier_program_is_not_that_of_a_later_one() {
-    let mut node = Node::new(&[(11, "train", Some("0")), (5, "train", None)]);
+    let mut node = Node::new(&[(5, "train", None), (11, "train", Some("0"))]);
     // The shell has started at 9,875 s, the first program at 9,881 s; it saves at 9,950 s. The second one starts at 9,990 s.
     node.boot = Some(9_870);
     node.tick(|batch| {
