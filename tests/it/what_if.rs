@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::memwarden;
+use crate::harness::{memwarden, program};
 
 const RUN: &str = "docs/images/leak.csv";
 
@@ -200,7 +200,7 @@ fn a_file_takes_no_more_memory_than_its_bytes_are_worth() {
         std::fs::write(&path, wandb(&record)).unwrap();
         // Private memory that the program can write.
         let script = "ulimit -d $((50 * 1024)) && exec \"$@\"";
-        let output = std::process::Command::new("sh")
+        let output = program("sh")
             .args(["-c", script, "sh", env!("CARGO_BIN_EXE_memwarden"), "replay"])
             .arg(&path)
             .output()

@@ -26,8 +26,8 @@ const POINTS: f64 = 10_000.0;
 /// What the files of a command have.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Files {
-    /// In the order of the command, without the files that cannot be read.
-    pub(in crate::cli) records: Vec<(PathBuf, RunRecord)>,
+    /// By the names of the files in their order, without those that cannot be read.
+    pub(in crate::cli) records: Vec<(String, RunRecord)>,
     pub(in crate::cli) unreadable: Vec<Unreadable>,
 }
 
@@ -53,12 +53,11 @@ pub(in crate::cli) fn files(paths: &[PathBuf]) -> anyhow::Result<Files> {
     let mut found = Files::default();
     let mut errors = Vec::new();
     for path in paths {
+        let name = path.display().to_string();
         match file(path) {
-            Ok(record) => found.records.push((path.clone(), record)),
+            Ok(record) => found.records.push((name, record)),
             Err(error) => {
-                let unreadable =
-                    Unreadable { file: path.display().to_string(), error: out::described(&error) };
-                found.unreadable.push(unreadable);
+                found.unreadable.push(Unreadable { file: name, error: out::described(&error) });
                 errors.push(error);
             }
         }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use self::input::{Files, Unreadable};
+use self::input::Files;
 use crate::analyzers::replay::{Options, replay};
 use crate::cli::output::Output;
 use crate::cli::picture as drawing;
@@ -101,7 +101,7 @@ impl Args {
         let (mut reports, mut ends) = (Vec::new(), Vec::new());
         let mut drawn = Vec::new();
         let mut recorded = Vec::new();
-        let (records, unreadable) = self.records()?;
+        let Files { records, unreadable } = self.records()?;
         for (name, record) in records {
             ends::write(&mut text, &name, &record, self.output.page());
             recorded.extend(record.series);
@@ -154,15 +154,14 @@ impl Args {
 
 impl Args {
     /// What to replay, by the names of the files in their order, or of the server; and the files that cannot be read.
-    fn records(&self) -> anyhow::Result<(Vec<(String, RunRecord)>, Vec<Unreadable>)> {
+    fn records(&self) -> anyhow::Result<Files> {
         if let Some((url, query)) = self.prometheus.clone().zip(self.query.clone()) {
             let (since, until, step) = (self.since, self.until, self.step);
             let series = input::server(&input::PrometheusRange { url, query, since, until, step })?;
-            return Ok((vec![(String::new(), RunRecord { series, ..RunRecord::default() })], Vec::new()));
+            let records = vec![(String::new(), RunRecord { series, ..RunRecord::default() })];
+            return Ok(Files { records, ..Files::default() });
         }
-        let Files { records, unreadable } = input::files(&self.files)?;
-        let named = records.into_iter().map(|(file, record)| (file.display().to_string(), record));
-        Ok((named.collect(), unreadable))
+        input::files(&self.files)
     }
 }
 

@@ -61,7 +61,7 @@ impl Args {
     pub(super) fn read(&self) -> anyhow::Result<(Vec<Run>, NotPlayed)> {
         let Files { records, unreadable } = input::files(&self.files)?;
         let (mut runs, mut left) = (Vec::new(), NotPlayed { unreadable, ..NotPlayed::default() });
-        for (path, mut record) in records {
+        for (name, mut record) in records {
             record.series.iter_mut().for_each(|series| series.gpu |= self.gpu);
             let steps = Rc::new(std::mem::take(&mut record.steps));
             let full = full_at_its_end(&record);
@@ -80,7 +80,7 @@ impl Args {
                 }
             }
             if runs.len() == before {
-                left.files.push(path.display().to_string());
+                left.files.push(name);
             }
         }
         if runs.is_empty() {
