@@ -516,8 +516,9 @@ fn a_process_that_no_source_explains_ended_for_an_unknown_reason() {
 
 #[test]
 fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
-    let kill = |comm: &str, uid: u32| {
+    let kill = |comm: &str, uid: u32, second: f64| {
         let mut node = Node::new(&[(10, "train", None)]);
+        node.second = second;
         let victim = OomVictim {
             pid: 11,
             comm: comm.into(),
@@ -536,9 +537,10 @@ fn a_process_that_is_started_and_killed_within_a_tick_may_be_seen_afterwards() {
         });
         (ends[0].cause, ends[0].pid, ends[0].probability)
     };
-    assert_eq!(kill("python3", 1000), (EndCause::CgroupLimit, 11, 0.99));
-    for (comm, uid) in [("other", 1000), ("python3", 1001)] {
-        let (cause, ..) = kill(comm, uid);
+    assert_eq!(kill("python3", 1000, 20.0), (EndCause::CgroupLimit, 11, 0.99));
+    // Process 11 starts after 11 s.
+    for (comm, uid, second) in [("other", 1000, 20.0), ("python3", 1001, 20.0), ("python3", 1000, 9.0)] {
+        let (cause, ..) = kill(comm, uid, second);
         assert_ne!(cause, EndCause::CgroupLimit, "another process of this pid");
     }
 }
