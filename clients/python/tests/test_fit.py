@@ -133,12 +133,12 @@ def test_a_line_that_differs_in_its_numbers_only_is_printed_once(daemon, monitor
     program.fit.forward_begins(2, 8)
     shown = []
     # Before the first step, as the line after it, and when nothing has changed but memory that is free.
-    for text in ("the save needs 4.3 GiB: 1.3 GiB are there", "the save needs 4.3 GiB: 998.5 MiB are there"):
+    for text in ("the save needs 4.3 GiB: 1.3 GiB is available", "the save needs 4.3 GiB: 998.5 MiB is available"):
         message = {"type": "verdict", "verdict": "will_not_fit", "text": text}
         monitor._fit.received(json.dumps(message).encode())
         program.step(2, 8)
         shown += capsys.readouterr().err.splitlines()
-    assert shown == ["memwarden: the save needs 4.3 GiB: 1.3 GiB are there"]
+    assert shown == ["memwarden: the save needs 4.3 GiB: 1.3 GiB is available"]
     monitor._fit.received(json.dumps(dict(message, verdict="fits", text="the save needs 4.3 GiB and fits")).encode())
     monitor._fit.verdicts.say(monitor._fit.verdicts.last)
     assert capsys.readouterr().err == "memwarden: the save needs 4.3 GiB and fits\n"

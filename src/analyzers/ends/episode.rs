@@ -13,7 +13,7 @@ use crate::model::frame::Frame;
 use crate::model::ids::{ProcessKey, within};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, real};
+use crate::model::units::{Bytes, TICKS, real};
 use crate::sources::cgroup::metrics::LIMIT;
 
 /// Seconds after the last end of a process of the workload, and at most after the first one, at which the cause is stated.
@@ -21,8 +21,6 @@ const SETTLE: f64 = 0.9;
 const SETTLE_MOST: f64 = 1.5;
 /// Most processes of one episode that are remembered.
 const MOST_MEMBERS: usize = 256;
-/// Clock ticks per second, in which the kernel states start times (`USER_HZ`).
-const TICKS: f64 = 100.0;
 /// Seconds by which a process can have started later than computed: the kernel states the boot time in whole seconds.
 const BOOT: f64 = 1.0;
 /// Bytes from which the end of a process that reported as no rank is stated.

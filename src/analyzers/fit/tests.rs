@@ -146,7 +146,7 @@ fn a_limit_of_device_memory_on_the_path_counts_for_the_gpu() {
         ["7 optimizer on device_memory /job 0 drm/0000:03:00.0/vram: will_not_fit -1.0"]
     );
     let out = of(&[(vram, 17.0)], 17.0).analyzed();
-    expect_test::expect!["Rank 7 of sft: the first optimizer step needs 17.0 GiB and will not fit: 16.0 GiB are there of the device memory of the cgroup /job."].assert_eq(&out.findings[0].summary);
+    expect_test::expect!["Rank 7 of sft: the first optimizer step needs 17.0 GiB and will not fit: 16.0 GiB is available in the device memory of the cgroup /job."].assert_eq(&out.findings[0].summary);
     for limits in [
         &[][..],
         &[(vram, 40.0)],
@@ -268,14 +268,14 @@ fn the_job_states_what_is_free_on_its_file_systems() {
     for (free, expected) in [
         (40.0, "the save on the disk fits (30.0 GiB of 40.0 GiB)"),
         (30.1, "the save on the disk may not fit (30.0 GiB of 30.1 GiB)"),
-        (12.0, "the save on the disk needs 30.0 GiB and will not fit: 12.0 GiB are there"),
+        (12.0, "the save on the disk needs 30.0 GiB and will not fit: 12.0 GiB is available"),
     ] {
         assert_eq!(of(Medium::Disk, free).answers[0].text, expected);
     }
     let finding = &of(Medium::Shm, 0.0625).findings[0];
     assert_eq!(
         finding.summary,
-        "Rank 7 of sft: the save in /dev/shm needs 30.0 GiB and will not fit: 64.0 MiB are there."
+        "Rank 7 of sft: the save in /dev/shm needs 30.0 GiB and will not fit: 64.0 MiB is available."
     );
     assert!(finding.advice.contains("larger /dev/shm"), "{}", finding.advice);
 }
@@ -373,7 +373,7 @@ fn the_advice_has_the_size_that_fits() {
     assert_eq!(
         out.findings[0].summary,
         "Rank 7 of sft: the largest step (8 samples of 4096 tokens, expected at step 262) needs 26.0 GiB and will not \
-         fit: 23.0 GiB are there on GPU 0; a micro-batch of 6 of 8 samples fits."
+         fit: 23.0 GiB is available on GPU 0; a micro-batch of 6 of 8 samples fits."
     );
     assert_eq!(out.answers[0].verdict, Verdict::WillNotFit);
     assert!(out.answers[0].text.ends_with("a micro-batch of 6 of 8 samples fits"), "{}", out.answers[0].text);
@@ -425,7 +425,7 @@ fn a_neighbour_that_stands_in_the_way_is_named() {
     let out = node.rank("sft", 7, 1.0, vec![optimizer]).rank("old", 99, 1.0, Vec::new()).analyzed();
     assert_eq!(
         out.findings[0].summary,
-        "Rank 7 of sft: the first optimizer step needs 60.0 GiB and will not fit: 20.0 GiB are there on GPU 0; it fits \
+        "Rank 7 of sft: the first optimizer step needs 60.0 GiB and will not fit: 20.0 GiB is available on GPU 0; it fits \
          alone: PID 99 of user 1099 holds 58.0 GiB there."
     );
 }

@@ -128,7 +128,7 @@ fn of_place(fit: &Fit) -> String {
         "cgroup" => format!(" in the cgroup {}", printable::escaped(fit.resource.cgroup.as_str())),
         "device_memory" => {
             format!(
-                " of the device memory of the cgroup {}",
+                " in the device memory of the cgroup {}",
                 printable::escaped(fit.resource.cgroup.as_str())
             )
         }
@@ -145,7 +145,7 @@ fn more(text: &str) -> String {
 pub(super) fn summary(fit: &Fit) -> String {
     let (peak, capacity) = (fit.peak_bytes.map(|peak| peak[0]), fit.capacity_bytes);
     format!(
-        "Rank {} of {}: {} needs {} and will not fit: {} are there{}{}{}.",
+        "Rank {} of {}: {} needs {} and will not fit: {} is available{}{}{}.",
         printable::escaped(fit.rank.as_str()),
         printable::escaped(format::or_unknown(fit.workload.as_str())),
         fit.title,
@@ -193,7 +193,7 @@ pub(super) fn line<'f>(fits: impl Iterator<Item = &'f Fit>) -> String {
             Verdict::Fits => format!("{title} fits ({peak} of {capacity}{place})"),
             Verdict::Tight => format!("{title} may not fit ({peak} of {capacity}{place}{more})"),
             Verdict::WillNotFit => {
-                format!("{title} needs {peak} and will not fit: {capacity} are there{place}{more}")
+                format!("{title} needs {peak} and will not fit: {capacity} is available{place}{more}")
             }
             Verdict::Unknown => format!("{title} needs {peak}; whether it fits is not known"),
         }

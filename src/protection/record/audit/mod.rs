@@ -1,8 +1,8 @@
 //! The audit log: lines are put into a ring buffer in memory, and written to the disk by another thread.
 //!
 //! Only this module writes audit lines. A freeze, which a later daemon must know of, waits until its line is in the file, for at
-//! most 50 ms; no other step waits for its line. Neither a full disk nor one that hangs blocks the writer of a line. Failed writes are tried again; lines that had no room meanwhile are
-//! counted, and the newest lines stay in memory for the incident.
+//! most 50 ms; no other step waits for its line. Neither a full disk nor one that hangs blocks the writer of a line. Failed writes
+//! are tried again; lines that had no room meanwhile are counted, and the newest lines stay in memory for the incident.
 
 mod file;
 mod ring;
