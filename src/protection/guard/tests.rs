@@ -199,6 +199,16 @@ fn targets(more: &str) -> Arc<[Target]> {
 }
 
 impl World {
+    /// The job has a cgroup for itself.
+    fn has_own_group(&mut self) {
+        let mut facts = self.facts(&[10, 11], true);
+        let slot = facts.slots[0].as_mut().unwrap();
+        let group = Some(Group { path: "/job".into(), inode: 5 });
+        slot.roster = Arc::new(Roster { group, ..(*slot.roster).clone() });
+        self.mailbox.give(Box::new(facts), GuardInput::keep);
+        self.rounds(3);
+    }
+
     fn new(more: &str, silent: bool) -> Self {
         let enforce = |notes: Notes| -> Box<dyn Executor> {
             let finished = Vec::with_capacity(8);
@@ -531,12 +541,7 @@ fn a_frozen_job_is_thawed_though_its_group_is_shared_by_now() {
 #[test]
 fn a_frozen_job_is_thawed_after_the_hooks_time_though_memory_stays_short() {
     let mut world = World::new(", freeze: true, max_state: soft, hook: {wait: 3s}", false);
-    let mut facts = world.facts(&[10, 11], true);
-    let slot = facts.slots[0].as_mut().unwrap();
-    let group = Some(Group { path: "/job".into(), inode: 5 });
-    slot.roster = Arc::new(Roster { group, ..(*slot.roster).clone() });
-    world.mailbox.give(Box::new(facts), GuardInput::keep);
-    world.rounds(3);
+    world.has_own_group();
     world.uses(940);
     world.rounds(25);
     let notes = world.notes.take();
@@ -612,12 +617,7 @@ fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
 fn nothing_is_frozen_that_a_later_daemon_would_not_thaw() {
     let mut world =
         World::new(", freeze: true, max_state: soft, hook: {program: /bin/true, wait: 3s}", false);
-    let mut facts = world.facts(&[10, 11], true);
-    let slot = facts.slots[0].as_mut().unwrap();
-    let group = Some(Group { path: "/job".into(), inode: 5 });
-    slot.roster = Arc::new(Roster { group, ..(*slot.roster).clone() });
-    world.mailbox.give(Box::new(facts), GuardInput::keep);
-    world.rounds(3);
+    world.has_own_group();
     world.notes.1.store(true, Ordering::Relaxed);
     world.uses(940);
     world.rounds(120);
