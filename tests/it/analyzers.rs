@@ -90,7 +90,8 @@ fn a_host_that_fills_up_is_detected_reported_and_known_after_a_restart() {
     assert_eq!(finding["analyzer"], "exhaustion", "{finding:#}");
     let logged = daemon.logged(&["analyzer=exhaustion", "subject=host"]).len();
     daemon.wait_frames(20.0);
-    assert!(daemon.logged(&["analyzer=exhaustion", "subject=host"]).len() <= logged + 2, "{}", daemon.log());
+    // A line for each change of severity, of which a busy machine sees several in 20 frames, and not for each frame.
+    assert!(daemon.logged(&["analyzer=exhaustion", "subject=host"]).len() <= logged + 6, "{}", daemon.log());
     daemon.signal("TERM");
     assert!(daemon.wait(Duration::from_secs(5)).success());
 

@@ -220,6 +220,15 @@ impl Daemon {
         log.lines().filter(has).map(str::to_owned).collect()
     }
 
+    /// Waits until a line has all of `parts`, which a thread may write after the daemon has answered; it is the only one.
+    #[track_caller]
+    pub(crate) fn logs_once(&self, parts: &[&str]) {
+        wait_for("a line in the log", Duration::from_secs(20), || {
+            (!self.logged(parts).is_empty()).then_some(())
+        });
+        assert_eq!(self.logged(parts).len(), 1, "{}", self.log());
+    }
+
     /// Waits until `more` frames have come since now.
     #[track_caller]
     pub(crate) fn wait_frames(&self, more: f64) {

@@ -119,7 +119,7 @@ fn a_kernel_oom_kill_is_reported() {
         let record: Value = serde_json::from_slice(&text).ok()?;
         (record["facts"]["kills"] == 2.0).then_some(())
     });
-    assert_eq!(daemon.logged(&["The kernel killed"]).len(), 1);
+    daemon.logs_once(&["The kernel killed"]);
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn a_folder_that_cannot_be_written_is_reported_at_start() {
     std::fs::write(&blocked, "").unwrap();
     let file = format!("state.file={}", blocked.join("state.json").display());
     let daemon = Daemon::start(&["--set", &file]);
-    assert_eq!(daemon.logged(&["Cannot write the audit log"]).len(), 1);
-    assert_eq!(daemon.logged(&["Cannot write incident records"]).len(), 1);
+    daemon.logs_once(&["Cannot write the audit log"]);
+    daemon.logs_once(&["Cannot write incident records"]);
     let page = daemon.wait_page("the records", LONG, |page| {
         page.0.iter().any(|series| series.name == "memwarden_records_writable" && series.value == 0.0)
     });

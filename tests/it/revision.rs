@@ -198,5 +198,5 @@ fn version_and_metric_have_the_same_commit() {
     daemon.wait_page("the build", Duration::from_secs(30), |page| {
         page.get("memwarden_build_info", &[("version", version), ("revision", revision)]) == Some(1.0)
     });
-    assert!(daemon.logged(&["memwarden is serving", revision]).len() == 1, "{}", daemon.log());
+    daemon.logs_once(&["memwarden is serving", revision]);
 }

@@ -403,7 +403,7 @@ fn a_state_folder_that_others_can_write_is_not_used() {
     let set = format!("state.file={}", state.join("state.json").display());
     let mut daemon = Daemon::start(&["--set", &set]);
     daemon.wait_frames(2.0);
-    assert_eq!(daemon.logged(&["The state directory is not used", "other users can write to"]).len(), 1);
+    daemon.logs_once(&["The state directory is not used", "other users can write to"]);
     daemon.signal("TERM");
     assert!(daemon.wait(SOON).success());
     assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");

@@ -154,7 +154,7 @@ fn two_daemons_with_one_folder_of_state_ask_once() {
     room.wait_members(&first, "train", 1.0);
     let second = room.start();
     room.wait_members(&second, "train", 1.0);
-    assert_eq!(second.logged(&["Another memwarden uses this state directory"]).len(), 1);
+    second.logs_once(&["Another memwarden uses this state directory"]);
     let barred = [("target", "train"), ("reason", "other_daemon")];
     second.wait_page("the reason", SOON, |page| {
         page.sum("memwarden_protection_disarmed_reason", &barred) == 1.0
@@ -191,7 +191,7 @@ fn the_second_daemon_protects_once_the_first_has_ended() {
             && page.sum("memwarden_protection_state", &[("target", "train"), ("state", "ok")]) == 1.0
             && on_disk(page)
     });
-    assert_eq!(second.logged(&["The other memwarden has ended"]).len(), 1);
+    second.logs_once(&["The other memwarden has ended"]);
     room.available(100);
     wait_checkpoint(&second);
     job.wait_said("signal 10");
@@ -220,7 +220,7 @@ fn of_two_daemons_with_one_refused_folder_of_state_one_protects() {
     };
     let mut first = start("first.sock");
     room.wait_members(&first, "train", 1.0);
-    assert_eq!(first.logged(&["The state directory is not used"]).len(), 1);
+    first.logs_once(&["The state directory is not used"]);
     let second = start("second.sock");
     let barred = [("target", "train"), ("reason", "other_daemon")];
     second.wait_page("the reason", SOON, |page| {

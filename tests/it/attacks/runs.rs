@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use ring::hmac;
 
-use crate::harness::{Daemon, memwarden, request};
+use crate::harness::{Daemon, memwarden, request, wait_for};
 use crate::protection::job::{Job, witness};
 use crate::protection::room::Room;
 
@@ -208,7 +208,9 @@ fn a_token_file_that_others_can_read_is_not_used() {
         assert!(text.contains("other users can read or write it"), "{text}");
         assert_eq!(output.status.code(), Some(1));
     }
-    assert_eq!(daemon.logged(&["other users can read or write it"]).len(), 2);
+    wait_for("both refusals in the log", Duration::from_secs(20), || {
+        (daemon.logged(&["other users can read or write it"]).len() == 2).then_some(())
+    });
     mode(0o600);
     assert_eq!(post(&daemon, Some(TOKEN), &body(2, &user())).0, 200);
     job.wait_said("signal 10");

@@ -210,7 +210,7 @@ fn continues(daemon: &Daemon, user: u32, pid: u32, mark: &str) -> Helper {
     // A frame may be late on a busy machine, but must arrive.
     wait_for("readiness", SOON, || (daemon.get("/-/ready").code == 200).then_some(()));
     assert_eq!(daemon.value(&hanging(user)), Some(1.0));
-    assert_eq!(daemon.logged(&["cannot be read", &format!("Process {pid} ")]).len(), 1, "{}", daemon.log());
+    daemon.logs_once(&["cannot be read", &format!("Process {pid} ")]);
     // All others are compared with the matchers.
     let other = sleeper(mark);
     wait_members(daemon, 1.0);

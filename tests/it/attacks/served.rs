@@ -111,7 +111,8 @@ fn a_user_who_holds_the_port_keeps_no_protection_from_starting() {
         let ready = format!("GET /-/ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         (request(address, &ready).code == 200).then_some(())
     });
-    logged("The address is free").expect("a line that says so");
+    // A thread writes the log, perhaps after the answer.
+    wait_for("a line that says so", SOON, || logged("The address is free"));
     daemon.kill().unwrap();
     daemon.wait().unwrap();
 }

@@ -196,7 +196,7 @@ fn signals_release_and_acquire_the_driver() {
     assert_eq!(children(node.daemon.pid()), [0_u32; 0], "nobody may hold the driver");
     let unavailable = [("source", "gpu"), ("status", "unavailable")];
     assert_eq!(page.get("memwarden_source_status", &unavailable), Some(1.0));
-    assert_eq!(node.daemon.logged(&["released on request", "source=gpu"]).len(), 1);
+    node.daemon.logs_once(&["released on request", "source=gpu"]);
     node.stays_silent();
     node.daemon.signal("USR2");
     let well = node.until_well();

@@ -93,7 +93,7 @@ fn a_proc_without_processes_of_others_is_reported() {
     still_serves(&page);
     assert_eq!(page.sum("memwarden_processes", &[]), 1.0);
     daemon.wait_frames(3.0);
-    assert_eq!(daemon.logged(&["hidden from the daemon"]).len(), 1, "{}", daemon.log());
+    daemon.logs_once(&["hidden from the daemon"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn hidepid_leaves_own_processes_and_is_reported() {
     assert!((1.0..20.0).contains(&seen), "{seen} processes of nobody's");
     assert_eq!(page.sum("memwarden_workload_processes", &[("workload", "sleeper")]), 0.0);
     daemon.wait_frames(5.0);
-    assert_eq!(daemon.logged(&["hidden from the daemon"]).len(), 1, "{}", daemon.log());
+    daemon.logs_once(&["hidden from the daemon"]);
     assert_eq!(mounts(), before, "the host's own /proc was touched");
     drop(sleeper);
 }

@@ -35,7 +35,7 @@ fn without_a_writable_folder_the_job_is_protected_and_the_failure_reported() {
     let daemon = room.guard(KEYS);
     is_protected(&room, &mut job, &daemon);
     assert_eq!((writable(&daemon, "audit"), writable(&daemon, "incidents")), (Some(0.0), Some(0.0)));
-    assert_eq!(daemon.logged(&["Cannot write the audit log"]).len(), 1);
+    daemon.logs_once(&["Cannot write the audit log"]);
     // Once the way is free, what was kept is written.
     std::fs::remove_file(room.state()).unwrap();
     room.wait_move("cooldown");
@@ -62,7 +62,7 @@ fn on_a_full_disk_the_job_is_protected_and_the_failure_reported() {
     let daemon = room.start_by(&unshared, env!("CARGO_BIN_EXE_memwarden").as_ref(), |_| {});
     is_protected(&room, &mut job, &daemon);
     assert_eq!(writable(&daemon, "incidents"), Some(0.0));
-    assert_eq!(daemon.logged(&["Cannot write incident records", "No space left"]).len(), 1);
+    daemon.logs_once(&["Cannot write incident records", "No space left"]);
     wait_for("the word on the audit log", SOON, || {
         let said = daemon.logged(&["Cannot write the audit log", "No space left"]);
         (said.len() == 1 && writable(&daemon, "audit") == Some(0.0)).then_some(())
@@ -77,6 +77,6 @@ fn on_a_full_disk_the_job_is_protected_and_the_failure_reported() {
     daemon.wait_page("the audit log's return", SOON, |page| {
         page.get("memwarden_records_writable", &[("record", "audit")]) == Some(1.0)
     });
-    assert_eq!(daemon.logged(&["The audit log is written again"]).len(), 1);
+    daemon.logs_once(&["The audit log is written again"]);
     assert!(!state.join("audit.jsonl").exists(), "the host's own disk was touched");
 }

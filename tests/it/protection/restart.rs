@@ -37,7 +37,7 @@ fn a_reload_in_the_middle_takes_effect_afterwards() {
     daemon.wait_page("no protection", SOON, |page| {
         page.0.iter().all(|series| series.name != "memwarden_protection_state")
     });
-    assert_eq!(daemon.logged(&["takes effect after it"]).len(), 1, "it is logged once, not each tick");
+    daemon.logs_once(&["takes effect after it"]);
     room.paired_audit();
 }
 
@@ -115,6 +115,6 @@ fn a_frozen_job_is_thawed_by_the_next_daemon() {
     room.configure("mode: enforce", &[room.target("train", "mode: \"off\"")], "");
     let second = room.start();
     wait_for("the start", SOON, || (freezer.state() == "THAWED").then_some(()));
-    assert_eq!(second.logged(&["Thawed a cgroup that an earlier run froze"]).len(), 1);
+    second.logs_once(&["Thawed a cgroup that an earlier run froze"]);
     assert_eq!(job.ended(), None);
 }

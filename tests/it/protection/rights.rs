@@ -49,7 +49,7 @@ fn without_the_right_to_signal_the_target_is_disarmed_with_the_reason() {
         ("cap_ipc_lock", "memory cannot be locked"),
     ] {
         assert_eq!(need(&daemon, name), Some(0.0), "{name}");
-        assert_eq!(daemon.logged(&["A prerequisite of protection is missing", lost]).len(), 1, "{name}");
+        daemon.logs_once(&["A prerequisite of protection is missing", lost]);
     }
     let why = [("target", "train"), ("reason", "no_permission")];
     daemon.wait_page("a target that is disarmed", SOON, |page| {
@@ -73,7 +73,7 @@ fn a_kernel_without_pressure_is_reported() {
     std::fs::remove_file(room.staged_file("pressure")).unwrap();
     let daemon = room.guard("host: {soft: 5%}");
     assert_eq!(need(&daemon, "psi"), Some(0.0));
-    assert_eq!(daemon.logged(&["A prerequisite of protection is missing", "psi=1"]).len(), 1);
+    daemon.logs_once(&["A prerequisite of protection is missing", "psi=1"]);
 }
 
 /// Starts a program where the memory controller and the freezer are mounted read-only.
@@ -126,7 +126,7 @@ fn where_cgroups_are_read_only_steps_that_write_them_fail_and_the_others_are_tak
 
     let daemon = room.start_by(&READ_ONLY, env!("CARGO_BIN_EXE_memwarden").as_ref(), |_| {});
     assert_eq!(need(&daemon, "cgroup_writable"), Some(0.0));
-    assert_eq!(daemon.logged(&["A prerequisite of protection is missing", "mounted read-only"]).len(), 1);
+    daemon.logs_once(&["A prerequisite of protection is missing", "mounted read-only"]);
     room.wait_members(&daemon, "train", 1.0);
     job.hold(64);
     job.wait();
