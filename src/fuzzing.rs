@@ -18,7 +18,7 @@ use crate::serve::http;
 use crate::serve::prometheus::{Format, negotiate};
 use crate::sources;
 use crate::sources::gpu;
-use crate::sources::{buddyinfo, cgroup, kmsg, memory, pressure, slurm, vmstat};
+use crate::sources::{buddyinfo, cgroup, kmsg, memory, slurm, vmstat};
 use crate::{app, config};
 
 macro_rules! targets {
@@ -68,7 +68,7 @@ targets! {
     /// `/proc/vmstat`.
     vmstat(bytes) {
         text(bytes, |text| {
-            let _ = vmstat::parse::vmstat(text).count();
+            let _ = vmstat::table::vmstat(text).count();
         });
     }
     /// `/proc/buddyinfo`, with small pages and large ones.
@@ -83,8 +83,7 @@ targets! {
     }
     /// `/proc/pressure/*` and `memory.pressure`.
     pressure(bytes) {
-        let _ = pressure::parse::pressure(bytes);
-        let _ = cgroup::parse::pressure(bytes);
+        let _ = crate::host::pressure::pressure(bytes);
     }
     /// A record of the kernel log, and its message.
     kmsg(bytes) {

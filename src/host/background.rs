@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::model::source::{Failure, SourceError};
+use crate::model::source::SourceError;
 
 /// A thread and what it shares with its source. When this is dropped, the thread ends at its next [`Stopped::pause`].
 #[derive(Debug)]
@@ -54,8 +54,7 @@ impl<S> Background<S> {
         let running = match background.take() {
             Some(running) => running,
             None => Self::start(S::default(), start).map_err(|error| {
-                let why = format!("cannot create the thread that {purpose}: {error}");
-                SourceError::failed(Failure::of(&error), why)
+                SourceError::io(format_args!("cannot create the thread that {purpose}"), &error)
             })?,
         };
         Ok(&background.insert(running).shared)

@@ -263,7 +263,7 @@ pub fn read_at_start(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
 
 /// The source's error for a file that could not be read or parsed.
 pub fn failed(path: &Path, error: &io::Error) -> SourceError {
-    SourceError::failed(Failure::of(error), format!("cannot read {}: {error}", path.display()))
+    SourceError::io(format_args!("cannot read {}", path.display()), error)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 #![warn(missing_docs)]
 
+use std::collections::BTreeMap;
+
 use super::acknowledged::{Acknowledged, ProblemId};
 use super::desc::Metric;
 use super::facts::Facts;
@@ -91,6 +93,12 @@ impl<'a> View<'a> {
     /// The points of one metric; empty where no source added any.
     pub fn points<M: Metric>(&self, metric: &'static M) -> &'a [Point] {
         self.family(metric).map_or(&[], |family| &family.points)
+    }
+
+    /// The values of a metric by the label at `place`; of several with the same label, the last.
+    pub fn by_label<M: Metric>(&self, metric: &'static M, place: usize) -> BTreeMap<&'a Label, f64> {
+        let points = self.points(metric).iter();
+        points.filter_map(|point| Some((point.labels.get(place)?, point.value))).collect()
     }
 
     fn family<M: Metric>(&self, metric: &'static M) -> Option<&'a Family> {

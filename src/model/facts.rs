@@ -102,10 +102,16 @@ impl Facts {
         self.workload_names.get(place)
     }
 
+    /// The row of a process, unless it has ended and another one has its pid.
+    pub fn row(&self, key: ProcessKey) -> Option<&ProcessRow> {
+        self.processes.as_ref()?.get(key.pid).filter(|row| row.key == key)
+    }
+
     /// The watched workload that a process belongs to.
     pub fn member(&self, key: ProcessKey) -> Option<&Workload> {
-        let place = self.members.binary_search_by_key(&key.pid, |member| member.process.pid).ok()?;
-        Some(&self.members[place]).filter(|member| member.process == key).map(|member| &*member.workload)
+        member_of(&self.members, key.pid)
+            .filter(|member| member.process == key)
+            .map(|member| &*member.workload)
     }
 }
 
@@ -149,6 +155,11 @@ pub struct ReceivedSignal {
 pub struct Membership {
     pub process: ProcessKey,
     pub workload: Arc<Workload>,
+}
+
+/// The membership of the process with this pid; `members` is sorted by pid.
+pub fn member_of(members: &[Membership], pid: u32) -> Option<&Membership> {
+    members.binary_search_by_key(&pid, |member| member.process.pid).ok().map(|place| &members[place])
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,9 +255,9 @@ impl Before {
     /// The workload of the process that had this pid and this name.
     pub fn workload(&self, pid: u32, comm: &str) -> Option<&Label> {
         let key = self.process(pid, comm)?;
-        let place = self.workload_of.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
-        let Membership { process, workload } = &self.workload_of[place];
-        (*process == key).then_some(&workload.name)
+        member_of(&self.workload_of, pid)
+            .filter(|member| member.process == key)
+            .map(|member| &member.workload.name)
     }
 }
 
@@ -295,7 +306,7 @@ impl ProcessTable {
 }
 
 /// One process, from `/proc/PID/stat` and its cgroup file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ProcessRow {
     /// Pid and start time.
     pub key: ProcessKey,
@@ -327,22 +338,7 @@ pub struct ProcessRow {
 impl ProcessRow {
     /// A process without a parent, a session, a terminal, memory and cgroups, of root, in a state that is not known.
     pub fn new(key: ProcessKey, comm: Label) -> Self {
-        Self {
-            key,
-            parent: 0,
-            session: 0,
-            terminal: 0,
-            uid: 0,
-            comm,
-            state: 0,
-            kernel: false,
-            rss: Bytes::ZERO,
-            cpu_ticks: 0,
-            threads: 0,
-            major_faults: 0,
-            cgroup: None,
-            naming_cgroup: None,
-        }
+        Self { key, comm, ..Self::default() }
     }
 }
 

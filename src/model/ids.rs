@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::label::Label;
 
 /// Identity of a process: a pid is only unique together with its start time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct ProcessKey {
     /// The pid in the daemon's pid namespace.
     pub pid: u32,

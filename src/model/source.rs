@@ -56,7 +56,7 @@ pub enum Control {
 }
 
 /// Why a sample is incomplete.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceError {
     /// The host does not have what the source measures; this is not an error.
     Unavailable {
@@ -124,6 +124,19 @@ impl SourceError {
     /// An error of a measurement that failed.
     pub fn failed(kind: Failure, why: impl Into<String>) -> Self {
         Self::Failed { kind, why: why.into() }
+    }
+
+    /// An error of the operating system; `what` says what could not be done.
+    pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
+        Self::failed(Failure::of(error), format!("{what}: {error}"))
+    }
+
+    /// As [`SourceError::io`], where the host may lack what is read.
+    pub fn io_or_absent(what: impl fmt::Display, error: &std::io::Error) -> Self {
+        match Failure::of(error) {
+            Failure::NotFound => Self::unavailable(format!("{what}: {error}")),
+            kind => Self::failed(kind, format!("{what}: {error}")),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub use io::{Io, io};
 pub use limit::descriptor_limit;
 pub use mounts::{TmpfsMount, mount_id, tmpfs_mounts};
 pub use root::{Listed, Population, ProcFile, ProcRoot, has_exited};
-pub use stat::{Boot, Stat, boot, caught, clock_ticks, page_size, stat, ticks};
+pub use stat::{Boot, Stat, boot, caught, clock_ticks, page_size, seconds, stat, statm, ticks, unix_seconds};
 pub use status::{Credentials, Status, credentials, pss, status, users};
 pub use thread::{LivingThread, living_thread};
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::number;
+use crate::model::units::{Bytes, Seconds};
 
 /// `PF_KTHREAD` of the `flags` field.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -115,6 +116,29 @@ pub fn ticks(since_boot: Duration) -> u64 {
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
+/// A number of clock ticks as a time.
+pub fn seconds(ticks: u64) -> Seconds {
+    unix_seconds(0, ticks)
+}
+
+/// The time of a number of clock ticks after the boot, which was at `boot`; both since 1970.
+pub fn unix_seconds(boot: u64, ticks: u64) -> Seconds {
+    // A clock tick is a whole number of microseconds.
+    let micros = ticks.saturating_mul(1_000_000 / clock_ticks());
+    Seconds::from_micros(boot.saturating_mul(1_000_000).saturating_add(micros))
+}
+
+/// The virtual and the resident memory in `/proc/PID/statm`. The resident memory is exact; that of `stat` is an estimate
+/// since Linux 6.2.
+pub fn statm(text: &[u8]) -> Option<[Bytes; 2]> {
+    // Text after the numbers shows that their digits are complete.
+    let mut fields = text.split(|byte| *byte == b' ');
+    let [all, resident] = [number(fields.next()?)?, number(fields.next()?)?];
+    fields.next()?;
+    let bytes = |pages: u64| pages.checked_mul(page_size()).map(Bytes::new);
+    Some([bytes(all)?, bytes(resident)?])
+}
+
 /// Boot time and process counter in `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
@@ -146,6 +170,15 @@ mod tests {
     const BASH: &str = "1234 (bash) S 1200 1234 1234 34816 5678 4194304 2510 90210 3 41 12 7 110 52 20 0 1 0 \
         884211 8081408 1290 18446744073709551615 94 95 140 0 0 0 65536 3670020 1266777851 1 0 0 17 1 0 0 0 0 0 \
         95 95 96 140 140 140 140 0\n";
+
+    #[test]
+    fn resident_memory_is_the_second_number_of_statm() {
+        let memory = [900, 12].map(|pages| Bytes::new(pages * page_size()));
+        assert_eq!(statm(b"900 12 3 0 0 0 0\n"), Some(memory));
+        for hostile in ["", "1", "1 x 1", "1 18446744073709551615 1", "62000", "62000 3000", "-1 -1 -1"] {
+            assert_eq!(statm(hostile.as_bytes()), None, "{hostile}");
+        }
+    }
 
     #[test]
     fn a_line_is_read() {

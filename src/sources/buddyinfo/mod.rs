@@ -42,11 +42,11 @@ impl Source for Buddyinfo {
         let (mut zones, mut malformed) = (0_usize, None);
         for (zone, line) in parse::buddyinfo(&String::from_utf8_lossy(bytes)).zip(1_usize..) {
             match zone {
-                Ok(zone) => {
+                Some(zone) => {
                     zones += 1;
                     put(&zone, self.page_size, out);
                 }
-                Err(parse::Malformed) => malformed = malformed.or(Some(line)),
+                None => malformed = malformed.or(Some(line)),
             }
         }
         match malformed {

@@ -1,15 +1,15 @@
 //! The limits that apply to a cgroup: its own and those of all ancestors.
 
-use super::parse::Amount;
 use super::reading::Reading;
 use crate::model::units::Bytes;
 
 /// The smallest of several amounts, if there is one and it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bound {
     /// An amount could not be read; the smallest known one could be too large.
     Unknown,
     /// There is no limit.
+    #[default]
     Unbounded,
     /// The smallest amount.
     At(Bytes),
@@ -44,16 +44,6 @@ impl Bound {
     }
 }
 
-impl From<Amount> for Bound {
-    fn from(amount: Amount) -> Self {
-        match amount {
-            Amount::Max => Self::Unbounded,
-            Amount::Bytes(bytes) => Self::At(bytes),
-        }
-    }
-}
-
-/// The limits of a cgroup and all its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub limit: Bound,
@@ -77,7 +67,7 @@ impl Bounds {
         let working_set = reading.working_set();
         // v1 reports the smallest limit on the path, including ancestors outside a
         // container. Their usage is at least that of the cgroup, which gives an upper bound of the headroom.
-        let hidden = reading.stat.hierarchical_limit.map_or(Bound::Unbounded, Bound::from);
+        let hidden = reading.stat.hierarchical_limit;
         let both_used = reading
             .both_usage
             .zip(reading.stat.inactive_file)
@@ -155,7 +145,7 @@ mod tests {
     #[test]
     fn v1_knows_limits_above_a_container() {
         let mut inside = reading(Bound::Unbounded, 30, Some(10));
-        inside.stat.hierarchical_limit = Some(Amount::Bytes(Bytes::new(50)));
+        inside.stat.hierarchical_limit = at(50);
         check(&[inside], at(50), at(30));
     }
 }

@@ -2,8 +2,9 @@
 
 use super::bounds::Bounds;
 use super::metrics as m;
-use super::parse::{EVENTS, Stall};
+use super::parse::EVENTS;
 use super::reading::Reading;
+use crate::host::pressure::Stall;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::units::{Bytes, Count};
@@ -73,7 +74,7 @@ pub fn put_devices(
 fn put_stall(out: &mut Batch, cgroup: &Label, kind: &Label, stall: Option<Stall>) {
     if let Some(stall) = stall {
         let labels = [cgroup.clone(), kind.clone()];
-        out.put(&m::PRESSURE, &labels, stall.avg10);
+        out.put(&m::PRESSURE, &labels, stall.shares[0]);
         out.put(&m::STALLED, &labels, stall.total);
     }
 }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::bounds::Bound;
-use super::parse::{self, Amount};
+use super::parse;
 use crate::host::cgroup::{Version, open, read};
-use crate::model::source::Failure;
+use crate::host::fs;
+use crate::model::source::SourceError;
 use crate::model::units::Bytes;
 
 /// State shared by the reads of all cgroups.
@@ -20,15 +21,10 @@ pub struct Reader {
     /// Number of descriptors that may still be kept; without one, a file is opened for each read.
     pub allowance: usize,
     /// The first file that could not be read or parsed.
-    pub error: Option<(Failure, String)>,
+    pub error: Option<SourceError>,
 }
 
 impl Reader {
-    /// A reader that keeps no descriptors, with an earlier error.
-    pub fn with_error(error: Option<(Failure, String)>) -> Self {
-        Self { error, ..Self::default() }
-    }
-
     /// Records a file with invalid content, if it is the first error.
     pub fn note_garbled(&mut self, path: &Path) {
         self.note(path, &io::Error::new(io::ErrorKind::InvalidData, "unexpected content"));
@@ -36,10 +32,7 @@ impl Reader {
 
     /// Records an error, if it is the first.
     pub fn note(&mut self, path: &Path, error: &io::Error) {
-        if self.error.is_none() {
-            let why = format!("cannot read {}: {error}", path.display());
-            self.error = Some((Failure::of(error), why));
-        }
+        self.error.get_or_insert_with(|| fs::failed(path, error));
     }
 }
 
@@ -150,17 +143,6 @@ impl<T> Got<T> {
     }
 }
 
-impl Got<Amount> {
-    /// The limit; a cgroup without the file has no limit.
-    pub fn bound(self) -> Bound {
-        match self {
-            Self::Value(amount) => amount.into(),
-            Self::Absent => Bound::Unbounded,
-            Self::Unknown => Bound::Unknown,
-        }
-    }
-}
-
 #[derive(Debug)]
 enum Slot {
     Closed,
@@ -214,7 +196,12 @@ impl Files {
     }
 
     pub fn limit(&mut self, item: Item, reader: &mut Reader) -> Result<Bound, Gone> {
-        Ok(self.get(item, reader, parse::amount)?.bound())
+        Ok(match self.get(item, reader, parse::amount)? {
+            Got::Value(bound) => bound,
+            // A cgroup without the file has no limit.
+            Got::Absent => Bound::Unbounded,
+            Got::Unknown => Bound::Unknown,
+        })
     }
 
     /// Reads one item; a text that `parse` rejects is an error of the reader.

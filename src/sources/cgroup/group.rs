@@ -8,6 +8,7 @@ use super::parse::{self, EVENT_MAX, EVENT_OOM_KILL};
 use super::reading::Reading;
 use crate::host::cgroup::Version;
 use crate::host::fs::read_text;
+use crate::host::pressure;
 use crate::model::label::{LONGEST, Label};
 use crate::model::units::Bytes;
 
@@ -126,8 +127,10 @@ impl Group {
         found.high = files.limit(Item::High, reader)?.bytes();
         found.swap_usage = files.bytes(Item::SwapUsage, reader)?;
         found.swap_limit = files.limit(Item::SwapLimit, reader)?.bytes();
-        found.pressure =
-            files.get(Item::Pressure, reader, |text| Some(parse::pressure(text)))?.some().unwrap_or_default();
+        found.pressure = files
+            .get(Item::Pressure, reader, |text| Some(pressure::pressure(text)))?
+            .some()
+            .unwrap_or_default();
         found.tasks = files.number(Item::Tasks, reader)?;
         for (item, amounts) in Item::OF_DEVICES.into_iter().zip(&mut self.devices) {
             let regions = files.get(item, reader, |text| Some(parse::regions(text)))?;

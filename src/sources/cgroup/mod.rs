@@ -37,7 +37,7 @@ use crate::host::process::descriptor_limit;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Count, Flag};
 use crate::sources::Registration;
@@ -59,6 +59,7 @@ const SHARE_OF_DESCRIPTORS: usize = 4;
 /// Ten files of each of 400 cgroups.
 const MOST_DESCRIPTORS: usize = 4_000;
 
+#[derive(Default)]
 struct Cgroups {
     options: Options,
     place: PathBuf,
@@ -67,7 +68,7 @@ struct Cgroups {
     hierarchy: Option<Hierarchy>,
     walk: Option<Walk>,
     walk_begun: Option<Timestamp>,
-    walk_error: Option<(Failure, String)>,
+    walk_error: Option<SourceError>,
     /// Whether a walk of this hierarchy was completed.
     is_surveyed: bool,
     /// Number of cgroups that are not exposed, and of those not visited, by owner.
@@ -83,22 +84,7 @@ struct Cgroups {
 
 impl Cgroups {
     fn new(options: Options, place: PathBuf, descriptors: usize) -> Self {
-        Self {
-            options,
-            place,
-            descriptors,
-            hierarchy: None,
-            walk: None,
-            walk_begun: None,
-            walk_error: None,
-            is_surveyed: false,
-            omitted: BTreeMap::new(),
-            unvisited: BTreeMap::new(),
-            groups: Vec::new(),
-            users: Arc::default(),
-            reader: Reader::default(),
-            repeated_labels: RepeatedLabels::default(),
-        }
+        Self { options, place, descriptors, ..Self::default() }
     }
 
     /// Finds the hierarchy if it is not known or no longer exists.
@@ -113,10 +99,7 @@ impl Cgroups {
             Ok(Err(why)) => return Err(SourceError::unavailable(why)),
             Err((path, error)) => return Err(crate::host::fs::failed(&path, &error)),
         };
-        self.walk = None;
-        self.walk_begun = None;
-        self.walk_error = None;
-        self.is_surveyed = false;
+        (self.walk, self.walk_begun, self.walk_error, self.is_surveyed) = (None, None, None, false);
         Ok(self.hierarchy.insert(found).clone())
     }
 
@@ -251,9 +234,6 @@ impl Source for Cgroups {
         let most = self.options.max_cgroups;
         out.facts.shortages.extend(Shortage::of_users("cgroups", most, omitted));
         out.facts.shortages.extend(Shortage::of_users("cgroup_walk", walk::PER_WALK, &self.unvisited));
-        match self.reader.error.take() {
-            Some((kind, why)) => Err(SourceError::failed(kind, why)),
-            None => Ok(()),
-        }
+        self.reader.error.take().map_or(Ok(()), Err)
     }
 }

@@ -3,19 +3,14 @@
 //! A line without newline may be truncated within a number, so it is ignored
 //! like an invalid line.
 
+use super::bounds::Bound;
 use crate::host::cgroup::Version;
 use crate::model::label::Label;
-use crate::model::units::{Bytes, Ratio, Seconds};
+use crate::model::units::Bytes;
 
 /// A limit at or above this value means no limit: v1 writes the largest number of
 /// pages in bytes, which depends on the page size.
 const UNLIMITED: u64 = 1 << 62;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
-    Max,
-    Bytes(Bytes),
-}
 
 /// The content of `memory.stat` for a cgroup and all cgroups below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +30,7 @@ pub struct Stat {
     /// Swapped-out memory (v1).
     pub swap: Option<Bytes>,
     /// The smallest limit on the path, including ancestors that are not visible (v1).
-    pub hierarchical_limit: Option<Amount>,
+    pub hierarchical_limit: Bound,
 }
 
 /// Names of the events, in the order of [`Events`].
@@ -49,32 +44,14 @@ pub const EVENT_OOM_KILL: usize = 4;
 /// Event counters in the order of [`EVENTS`]; absent if the kernel does not count the event.
 pub type Events = [Option<u64>; EVENTS.len()];
 
-/// One line of a pressure file.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stall {
-    /// Share of the last 10 seconds.
-    pub avg10: Ratio,
-    /// Time stalled since the cgroup was created.
-    pub total: Seconds,
-}
-
-/// Both lines of a pressure file.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pressure {
-    /// Some task was stalled.
-    pub some: Option<Stall>,
-    /// All tasks were stalled at once.
-    pub full: Option<Stall>,
-}
-
 /// Parses a file with a single number.
 pub fn number(text: &[u8]) -> Option<u64> {
     digits(text.strip_suffix(b"\n")?)
 }
 
 /// Parses a file with a limit: a number, or `max`.
-pub fn amount(text: &[u8]) -> Option<Amount> {
-    if text == b"max\n" { Some(Amount::Max) } else { number(text).map(limit) }
+pub fn amount(text: &[u8]) -> Option<Bound> {
+    if text == b"max\n" { Some(Bound::Unbounded) } else { number(text).map(limit) }
 }
 
 /// Parses `memory.stat` of either version.
@@ -92,7 +69,7 @@ pub fn stat(text: &[u8], version: Version) -> Stat {
             (Version::V2, b"kernel") => found.kernel = bytes,
             (Version::V2, b"slab") => found.slab = bytes,
             (Version::V1, b"total_swap") => found.swap = bytes,
-            (Version::V1, b"hierarchical_memory_limit") => found.hierarchical_limit = Some(limit(value)),
+            (Version::V1, b"hierarchical_memory_limit") => found.hierarchical_limit = limit(value),
             _ => {}
         }
     }
@@ -122,63 +99,22 @@ pub fn oom_kills(text: &[u8]) -> Option<u64> {
     keyed(text).find(|(key, _)| *key == b"oom_kill").map(|(_, value)| value)
 }
 
-/// Parses `memory.pressure` (Documentation/accounting/psi.rst).
-pub fn pressure(text: &[u8]) -> Pressure {
-    let mut found = Pressure::default();
-    for line in lines(text) {
-        let Some((kind, rest)) = split(line, b' ') else { continue };
-        match kind {
-            b"some" => found.some = stall(rest),
-            b"full" => found.full = stall(rest),
-            _ => {}
-        }
-    }
-    found
-}
-
-fn stall(fields: &[u8]) -> Option<Stall> {
-    let (mut avg10, mut total) = (None, None);
-    for (key, value) in fields.split(|byte| *byte == b' ').filter_map(|field| split(field, b'=')) {
-        match key {
-            b"avg10" => avg10 = percent(value),
-            b"total" => total = digits(value).map(Seconds::from_micros),
-            _ => {}
-        }
-    }
-    Some(Stall { avg10: avg10?, total: total? })
-}
-
-fn percent(text: &[u8]) -> Option<Ratio> {
-    let percent: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (0.0..=100.0).contains(&percent).then(|| Ratio::new(percent / 100.0))?
-}
-
-fn limit(bytes: u64) -> Amount {
-    if bytes >= UNLIMITED { Amount::Max } else { Amount::Bytes(Bytes::new(bytes)) }
+fn limit(bytes: u64) -> Bound {
+    if bytes >= UNLIMITED { Bound::Unbounded } else { Bound::At(Bytes::new(bytes)) }
 }
 
 /// The complete lines that consist of a key, a space and a number.
 fn keyed(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
-    lines(text).filter_map(|line| split(line, b' ')).filter_map(|(key, value)| Some((key, digits(value)?)))
-}
-
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"))
-}
-
-fn split(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = text.iter().position(|byte| *byte == at)?;
-    Some((&text[..place], &text[place + 1..]))
+    let lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    lines.filter_map(|line| {
+        let space = line.iter().position(|byte| *byte == b' ')?;
+        Some((&line[..space], digits(&line[space + 1..])?))
+    })
 }
 
 fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |sum, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    })
+    // A number may not begin with a sign.
+    std::str::from_utf8(text).ok()?.parse().ok().filter(|_| text[0].is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -211,10 +147,10 @@ mod tests {
         for bad in [&b"717758464"[..], b"", b"\n", b"-1\n", b"1 2\n", b"18446744073709551616\n", b"0x10\n"] {
             assert_eq!(number(bad), None, "{bad:?}");
         }
-        assert_eq!(amount(b"max\n"), Some(Amount::Max));
-        assert_eq!(amount(b"9223372036854771712\n"), Some(Amount::Max), "4 KiB pages");
-        assert_eq!(amount(b"9223372036854710272\n"), Some(Amount::Max), "64 KiB pages");
-        assert_eq!(amount(b"0\n"), Some(Amount::Bytes(Bytes::ZERO)));
+        assert_eq!(amount(b"max\n"), Some(Bound::Unbounded));
+        assert_eq!(amount(b"9223372036854771712\n"), Some(Bound::Unbounded), "4 KiB pages");
+        assert_eq!(amount(b"9223372036854710272\n"), Some(Bound::Unbounded), "64 KiB pages");
+        assert_eq!(amount(b"0\n"), Some(Bound::At(Bytes::ZERO)));
         assert_eq!(amount(b"ma"), None);
     }
 
@@ -254,9 +190,7 @@ mod tests {
                         0,
                     ),
                 ),
-                hierarchical_limit: Some(
-                    Max,
-                ),
+                hierarchical_limit: Unbounded,
             }
         "#]],
         );
@@ -275,31 +209,6 @@ mod tests {
         assert_eq!(oom_kills(b"oom_kill_disable 0\nunder_oom 0\n"), None);
     }
 
-    #[test]
-    fn pressure_needs_both_numbers_of_a_line() {
-        let text = b"some avg10=12.50 avg60=1.00 avg300=0.20 total=1500000\n\
-            full avg10=0.00 avg60=0.00 avg300=0.00 total=9";
-        check(
-            pressure(text),
-            expect![[r#"
-            Pressure {
-                some: Some(
-                    Stall {
-                        avg10: Ratio(
-                            0.125,
-                        ),
-                        total: Seconds(
-                            1.5,
-                        ),
-                    },
-                ),
-                full: None,
-            }
-        "#]],
-        );
-        assert_eq!(pressure(b"some avg10=NaN total=1\nfull avg10=101 total=1\n"), Pressure::default());
-    }
-
     proptest! {
         #[test]
         fn no_parser_panics(text in proptest::collection::vec(any::<u8>(), 0..200)) {
@@ -309,7 +218,6 @@ mod tests {
             stat(&text, Version::V2);
             events(&text);
             oom_kills(&text);
-            pressure(&text);
         }
 
         #[test]

@@ -1,11 +1,12 @@
 //! The values of one cgroup at one tick.
 
 use super::bounds::Bound;
-use super::parse::{Events, Pressure, Stat};
+use super::parse::{Events, Stat};
+use crate::host::pressure::Pressure;
 use crate::model::units::Bytes;
 
 /// The values of one cgroup at one tick; a value that is not provided is absent.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Memory charged.
     pub usage: Option<Bytes>,
@@ -31,26 +32,6 @@ pub struct Reading {
     pub pressure: Pressure,
     /// Processes and threads (v2).
     pub tasks: Option<u64>,
-}
-
-impl Default for Reading {
-    fn default() -> Self {
-        Self {
-            usage: None,
-            stat: Stat::default(),
-            limit: Bound::Unbounded,
-            high: None,
-            swap_usage: None,
-            swap_limit: None,
-            both_usage: None,
-            both_limit: Bound::Unbounded,
-            peak: None,
-            kernel: None,
-            events: Events::default(),
-            pressure: Pressure::default(),
-            tasks: None,
-        }
-    }
 }
 
 impl Reading {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::files::{Reader, is_gone};
+use super::files::is_gone;
 use super::parse;
 use crate::host::cgroup::{Hierarchy, open, read};
-use crate::model::source::Failure;
+use crate::host::fs;
+use crate::model::source::SourceError;
 
 /// Folders visited at one tick: at about 15 µs each, less than 10 ms.
 const PER_TICK: usize = 500;
@@ -54,7 +55,7 @@ pub struct Walk {
     /// Folders that were left out because of the limits, by user; a lower bound.
     pub unvisited: BTreeMap<u32, u64>,
     /// The first folder or file that could not be read.
-    pub error: Option<(Failure, String)>,
+    pub error: Option<SourceError>,
 }
 
 impl Walk {
@@ -75,22 +76,20 @@ impl Walk {
 
     /// Continues for one tick; returns true when the walk is complete.
     pub fn step(&mut self) -> bool {
-        let mut reader = Reader::with_error(self.error.take());
         for _ in 0..PER_TICK {
             let Some(next) = self.queue.pop_front() else { break };
-            self.visit(next, &mut reader);
+            self.visit(next);
         }
-        self.error = reader.error;
         self.queue.is_empty()
     }
 
-    fn visit(&mut self, next: Next, reader: &mut Reader) {
+    fn visit(&mut self, next: Next) {
         let Next { dir, path, depth, above } = next;
         let is_root = depth == 0;
         let metadata = if is_root { std::fs::metadata(&dir) } else { std::fs::symlink_metadata(&dir) };
         let metadata = match metadata {
             Ok(metadata) => metadata,
-            Err(error) => return note(&dir, &error, reader),
+            Err(error) => return self.note(&dir, &error),
         };
         // Another file system that is mounted inside is not part of this hierarchy.
         let (device, lawful) = *self.root.get_or_insert((metadata.dev(), metadata.uid()));
@@ -106,27 +105,34 @@ impl Walk {
             // If the controller is not enabled here, it cannot be enabled below.
             Err(error) if is_gone(&error) && !is_root => return,
             Err(error) => {
-                note(&usage_file, &error, reader);
+                self.note(&usage_file, &error);
                 None
             }
         };
         // The link count of a folder includes each folder below it, so a count of two means that there
         // are none; for most cgroups this avoids listing fifty files.
         if depth < self.depth && metadata.nlink() != 2 {
-            self.list(&dir, &path, (depth, user), reader);
+            self.list(&dir, &path, (depth, user));
         }
         self.found.push(FoundCgroup { dir, path, usage, user });
     }
 
-    fn list(&mut self, dir: &Path, path: &str, (depth, user): (u64, u32), reader: &mut Reader) {
+    /// Records the first error; a cgroup that was removed meanwhile is none.
+    fn note(&mut self, path: &Path, error: &std::io::Error) {
+        if !is_gone(error) {
+            self.error.get_or_insert_with(|| fs::failed(path, error));
+        }
+    }
+
+    fn list(&mut self, dir: &Path, path: &str, (depth, user): (u64, u32)) {
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
-            Err(error) => return note(dir, &error, reader),
+            Err(error) => return self.note(dir, &error),
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(error) => return note(dir, &error, reader),
+                Err(error) => return self.note(dir, &error),
             };
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
@@ -151,11 +157,4 @@ fn named(path: &str) -> Option<u32> {
     let name = path.rsplit('/').next()?;
     let systemd = || name.strip_prefix("user-")?.strip_suffix(".slice");
     name.strip_prefix("uid_").or_else(systemd)?.parse().ok()
-}
-
-/// A folder that was removed after it was listed is not an error.
-fn note(path: &Path, error: &std::io::Error, reader: &mut Reader) {
-    if !is_gone(error) {
-        reader.note(path, error);
-    }
 }

@@ -12,7 +12,7 @@ use crate::host::process;
 use crate::model::point::Batch;
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::units::{Bytes, Count, Seconds};
+use crate::model::units::Count;
 use crate::sources::Registration;
 
 /// The source of the daemon's own resource usage.
@@ -56,23 +56,23 @@ impl Daemon {
 impl Source for Daemon {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let bytes = self.stat.sample(&mut self.buffer)?;
-        let Some(own) = parse(bytes) else {
+        let Some(own) = process::stat(bytes) else {
             return Err(self.stat.malformed("has an invalid format"));
         };
-        out.put(&metrics::CPU, &[], Seconds::from_micros(micros(own.cpu_ticks)));
-        out.put(&metrics::VIRTUAL, &[], Bytes::new(own.virtual_bytes));
+        out.put(&metrics::CPU, &[], process::seconds(own.cpu_ticks));
         out.put(&metrics::THREADS, &[], Count(own.threads));
-        let start =
-            self.boot().map(|boot| boot.saturating_mul(1_000_000).saturating_add(micros(own.start_ticks)));
-        out.put_some(&metrics::START, &[], start.map(Seconds::from_micros));
+        let start = own.start;
+        let started = self.boot().map(|boot| process::unix_seconds(boot, start));
+        out.put_some(&metrics::START, &[], started);
         let open = open_files(&self.descriptors);
         out.put_some(&metrics::OPEN_FDS, &[], open.as_ref().ok().copied().map(Count));
         out.put_some(&metrics::MAX_FDS, &[], getrlimit(Resource::Nofile).current.map(Count));
         let bytes = self.statm.sample(&mut self.buffer)?;
-        let Some(pages) = resident(bytes) else {
+        let Some([all, resident]) = process::statm(bytes) else {
             return Err(self.statm.malformed("has an invalid format"));
         };
-        out.put(&metrics::RSS, &[], Bytes::new(pages.saturating_mul(process::page_size())));
+        out.put(&metrics::VIRTUAL, &[], all);
+        out.put(&metrics::RSS, &[], resident);
         open.map(|_| ()).map_err(|error| fs::failed(&self.descriptors, &error))
     }
 }
@@ -87,65 +87,15 @@ fn open_files(folder: &Path) -> io::Result<u64> {
     Ok(std::fs::read_dir(folder)?.count().saturating_sub(1) as u64)
 }
 
-fn micros(ticks: u64) -> u64 {
-    ticks.saturating_mul(1_000_000) / process::clock_ticks()
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Own {
-    cpu_ticks: u64,
-    threads: u64,
-    /// Clock ticks from the boot of the host to the start of the process.
-    start_ticks: u64,
-    virtual_bytes: u64,
-}
-
-/// Fields 14, 15, 20, 22 and 23 of `/proc/PID/stat` (proc_pid_stat(5)).
-fn parse(stat: &[u8]) -> Option<Own> {
-    let text = std::str::from_utf8(stat).ok()?;
-    let (_, rest) = text.rsplit_once(") ")?;
-    // The first field after the name is field 3.
-    let field = |number: usize| rest.split(' ').nth(number - 3)?.trim().parse::<u64>().ok();
-    let own = Own {
-        cpu_ticks: field(14)?.saturating_add(field(15)?),
-        threads: field(20)?,
-        start_ticks: field(22)?,
-        virtual_bytes: field(23)?,
-    };
-    // Text after them shows that their digits are complete.
-    field(24).map(|_| own)
-}
-
-/// The resident pages in `/proc/PID/statm`, which are exact; those of `stat` are an estimate since Linux 6.2.
-fn resident(statm: &[u8]) -> Option<u64> {
-    // Text after the number shows that its digits are complete.
-    let mut fields = std::str::from_utf8(statm).ok()?.split(' ');
-    let pages = fields.nth(1)?.parse().ok()?;
-    fields.next().map(|_| pages)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Unit as _;
+    use crate::model::units::{Bytes, Unit as _};
     use crate::sources::testing::{build, root};
 
     const STAT: &str = "4242 (mem) warden) S 1 4242 4242 0 -1 4194560 812 0 3 0 25 17 0 0 20 0 5 0 81523 253952000 3141 \
                         18446744073709551615 1 1 0 0 0 0 0 4096 17 0 0 0 17 1 0 0 0 0 0\n";
 
-    #[test]
-    fn a_name_may_contain_a_parenthesis() {
-        let own = Own { cpu_ticks: 42, threads: 5, start_ticks: 81_523, virtual_bytes: 253_952_000 };
-        assert_eq!(parse(STAT.as_bytes()), Some(own));
-    }
-
-    #[test]
-    fn a_truncated_line_is_rejected() {
-        // Up to the end of the virtual memory, where its last digits may be missing.
-        for end in 0..=STAT.find(" 3141").unwrap() {
-            assert_eq!(parse(&STAT.as_bytes()[..end]), None, "cut at {end}");
-        }
-    }
     #[test]
     fn resident_memory_is_that_of_statm() {
         let own = ["stat", "fd/0", "fd/1", "fd/2"].map(|name| format!("proc/self/{name}"));
@@ -174,8 +124,5 @@ mod tests {
         root.write("proc/stat", "cpu 1 2\nbtime 1700000000\nprocesses 4321\n");
         let start = 1_700_000_000.0 + 81_523.0 / 100.0;
         assert!(sample().0.contains(&(metrics::START.desc.name, start)));
-        for cut in ["", "62000", "62000 3000", "62000 x 900", "-1 -1 -1"] {
-            assert_eq!(resident(cut.as_bytes()), None, "{cut}");
-        }
     }
 }

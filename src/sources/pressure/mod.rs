@@ -3,19 +3,18 @@
 //! A kernel without PSI, or booted with `psi=0`, makes the source unavailable, which is not an error.
 
 pub mod metrics;
-pub mod parse;
 
 use std::io;
 
 use rustix::io::Errno;
 
 use crate::host::fs::{self, KeptFile};
+use crate::host::pressure::{self, Stall};
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
-use parse::Stall;
 
 /// The source of pressure stall information.
 pub static REGISTRATION: Registration = Registration {
@@ -68,7 +67,7 @@ impl Source for Pressure {
 impl Resource {
     fn sample(&mut self, buffer: &mut Vec<u8>, out: &mut Batch) -> Result<(), SourceError> {
         let found = match self.file.read(buffer) {
-            Ok(bytes) => parse::pressure(bytes),
+            Ok(bytes) => pressure::pressure(bytes),
             Err(error) if means_no_psi(&error) => {
                 let path = self.file.path().display();
                 return Err(SourceError::unavailable(format!(

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::entry::{Entry, Outcome, Reading};
+use super::entry::{Entry, Reading};
 use crate::host::process::{Listed, Population, ProcRoot, has_exited};
 use crate::model::attention;
 use crate::model::facts::ProcessRow;
@@ -18,7 +18,7 @@ const REFUSED_EVERY: u32 = 64;
 /// Every process that could be read, sorted by pid.
 pub(super) struct Census {
     pub(super) root: ProcRoot,
-    reading: Reading,
+    pub(super) reading: Reading,
     listed: Vec<Listed>,
     /// The kernel's process counters before `listed` was read.
     population: Option<Population>,
@@ -64,7 +64,7 @@ impl Census {
 
     /// Lists the processes, unless none was created or reaped since the last list.
     fn list(&mut self) -> io::Result<()> {
-        let population = self.root.population(self.reading.buffer());
+        let population = self.root.population(&mut self.reading.buffer);
         let same = population.is_some() && population == self.population;
         if !same || self.turn.is_multiple_of(LIST_EVERY) {
             self.population = None;
@@ -92,14 +92,12 @@ impl Census {
                 self.reading.release(gone);
             }
             if let Some(mut entry) = known.next_if(|entry| entry.pid() == listed.pid) {
-                match entry.refresh(*listed, &self.root, &mut self.reading) {
-                    Outcome::Alive => {
-                        self.entries.push(entry);
-                        continue;
-                    }
-                    // The pid was listed, so another process may have it now.
-                    Outcome::Ended => self.reading.release(entry),
+                if entry.refresh(*listed, &self.root, &mut self.reading) {
+                    self.entries.push(entry);
+                    continue;
                 }
+                // The pid was listed, so another process may have it now.
+                self.reading.release(entry);
             }
             // Spread by pid; a different inode is a different process.
             while refused.next_if(|before| before.pid < listed.pid).is_some() {}
@@ -136,11 +134,6 @@ impl Census {
 
     pub(super) fn rows(&self) -> Vec<ProcessRow> {
         self.entries.iter().map(|entry| entry.row.clone()).collect()
-    }
-
-    /// Number of descriptors kept open.
-    pub(super) const fn kept(&self) -> usize {
-        self.reading.kept()
     }
 }
 
@@ -232,12 +225,12 @@ mod tests {
         }
         let mut census = census(&tree, 12, 100);
         assert_eq!(seen(&mut census).len(), 20);
-        assert_eq!(census.kept(), 12);
+        assert_eq!(census.reading.kept, 12);
         for pid in 2..=19 {
             tree.end(pid);
         }
         assert_eq!(seen(&mut census).iter().map(|row| row.0).collect::<Vec<_>>(), [1, 20]);
-        assert_eq!(census.kept(), 1);
+        assert_eq!(census.reading.kept, 1);
         assert_eq!(seen(&mut census).len(), 2);
     }
 

@@ -37,18 +37,12 @@ pub(super) struct Entry {
     comm: Box<[u8]>,
 }
 
-/// Whether a known process still exists.
-pub(super) enum Outcome {
-    Alive,
-    Ended,
-}
-
 /// State shared by the reads of all processes.
 pub(super) struct Reading {
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
     page: u64,
     most_kept: usize,
-    kept: usize,
+    pub(super) kept: usize,
     /// By the content of the file: most processes share it with others.
     cgroups: foldhash::HashMap<Box<[u8]>, Arc<Cgroup>>,
 }
@@ -72,12 +66,9 @@ impl Entry {
         let pid = listed.pid;
         let file = root.open(pid, "stat")?;
         let text = file.read(&mut reading.buffer)?;
-        let Some(stat) = process::stat(text) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{pid}/stat has an invalid format"),
-            ));
-        };
+        let invalid =
+            || io::Error::new(io::ErrorKind::InvalidData, format!("{pid}/stat has an invalid format"));
+        let stat = process::stat(text).ok_or_else(invalid)?;
         let row = ProcessRow {
             kernel: stat.kernel,
             ..ProcessRow::new(ProcessKey { pid, start: stat.start }, shown(stat.comm))
@@ -108,8 +99,8 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Reads a known process again.
-    pub(super) fn refresh(&mut self, listed: Listed, root: &ProcRoot, reading: &mut Reading) -> Outcome {
+    /// Reads a known process again; returns whether it still exists.
+    pub(super) fn refresh(&mut self, listed: Listed, root: &ProcRoot, reading: &mut Reading) -> bool {
         self.age = self.age.saturating_add(1);
         let turn = self.age.wrapping_add(spread(self.pid()));
         let every = match self.row.kernel {
@@ -119,7 +110,7 @@ impl Entry {
         };
         let due = (self.young && self.age.is_power_of_two()) || turn.is_multiple_of(OLD_EVERY);
         if listed.inode == self.inode && !turn.is_multiple_of(every) && (self.row.kernel || !due) {
-            return Outcome::Alive;
+            return true;
         }
         self.inode = listed.inode;
         let mut buffer = std::mem::take(&mut reading.buffer);
@@ -145,14 +136,14 @@ impl Entry {
         let alive = stat.is_some();
         reading.buffer = buffer;
         if !alive {
-            return Outcome::Ended;
+            return false;
         }
         if !self.row.kernel && (renamed || due) {
             self.row.uid = root.uid(self.pid()).unwrap_or(self.row.uid);
             self.look_closer(root, reading);
             self.read_cgroup(root, reading);
         }
-        Outcome::Alive
+        true
     }
 
     /// The values that change when a process is active.
@@ -213,14 +204,6 @@ impl Reading {
             kept: 0,
             cgroups: foldhash::HashMap::default(),
         }
-    }
-
-    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.buffer
-    }
-
-    pub(super) const fn kept(&self) -> usize {
-        self.kept
     }
 
     /// Closes the descriptor of a process.

@@ -86,9 +86,8 @@ impl Source for Processes {
     fn sample(&mut self, at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         out.facts.subordinates = self.subordinates.ids(at);
         let path = self.census.root.path().display().to_string();
-        self.census.take().map_err(|error| {
-            SourceError::failed(Failure::of(&error), format!("cannot list {path}: {error}"))
-        })?;
+        let failed = |error| SourceError::io(format_args!("cannot list {path}"), &error);
+        self.census.take().map_err(failed)?;
         self.read_boot();
         self.ticks += 1;
         let rows = self.census.rows();
@@ -119,15 +118,12 @@ impl Source for Processes {
         out.put_some(&metrics::FORKS, &[], self.boot.forks.map(Count));
         out.put(&metrics::RACES, &[], Count(self.census.races));
         out.put(&metrics::DEFERRED, &[], Count(self.census.deferred));
-        out.put(&metrics::KEPT, &[], Count(self.census.kept() as u64));
+        out.put(&metrics::KEPT, &[], Count(self.census.reading.kept as u64));
         out.put(&metrics::LIMITED, &[], Flag(self.limited));
         out.facts.shortages.extend(self.census.root.status_shortages());
         out.facts.processes = Some(Arc::new(ProcessTable { rows, boot: self.boot.time }));
         match self.census.trouble.take() {
-            Some((pid, error)) => {
-                let why = format!("cannot read {path}/{pid}/stat: {error}");
-                Err(SourceError::failed(Failure::of(&error), why))
-            }
+            Some((pid, error)) => Err(SourceError::io(format_args!("cannot read {path}/{pid}/stat"), &error)),
             None => Ok(()),
         }
     }

@@ -1,7 +1,6 @@
 //! Reclaim, compaction, swapping and other memory events of the kernel, from `/proc/vmstat`.
 
 pub mod metrics;
-pub mod parse;
 pub mod table;
 
 use crate::host::fs::KeptFile;
@@ -11,7 +10,7 @@ use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Unit};
 use crate::sources::{Context, Registration};
-use table::Scale;
+use table::{Scale, vmstat};
 
 /// The source of the kernel's memory event counters.
 pub static REGISTRATION: Registration = Registration {
@@ -41,7 +40,7 @@ impl Source for Vmstat {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
         let bytes = self.vmstat.sample(&mut self.buffer)?;
         let mut found = 0_usize;
-        for (entry, number) in parse::vmstat(&String::from_utf8_lossy(bytes)) {
+        for (entry, number) in vmstat(&String::from_utf8_lossy(bytes)) {
             let Some(value) = scaled(number, entry.scale, self.page_size) else { continue };
             found += 1;
             match entry.label {

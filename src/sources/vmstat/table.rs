@@ -1,4 +1,4 @@
-//! Maps the lines of `/proc/vmstat` to metrics.
+//! Parses `/proc/vmstat`, one name and one number per line, and maps the lines to metrics.
 
 use super::metrics;
 use crate::model::desc::{Counter, Desc};
@@ -73,13 +73,39 @@ pub static TABLE: &[Entry] = &[
     count("workingset_refault_file", &metrics::REFAULTS, Some("file")),
 ];
 
-pub fn find(line: &str) -> Option<&'static Entry> {
-    TABLE.binary_search_by(|entry| entry.line.cmp(line)).ok().map(|place| &TABLE[place])
+/// The known lines, in the file's order; a line that is truncated or has no number is ignored.
+pub fn vmstat(text: &str) -> impl Iterator<Item = (&'static Entry, u64)> {
+    text.split_inclusive('\n').filter_map(|line| {
+        let (name, number) = line.strip_suffix('\n')?.split_once(' ')?;
+        let place = TABLE.binary_search_by(|entry| entry.line.cmp(name)).ok()?;
+        Some((&TABLE[place], number.parse().ok()?))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn check(text: &str, expected: &[(&str, u64)]) {
+        let found: Vec<_> = vmstat(text).map(|(entry, number)| (entry.line, number)).collect();
+        assert_eq!(found, expected, "{text:?}");
+    }
+
+    #[test]
+    fn only_complete_known_lines_count() {
+        check("nr_free_pages 5\noom_kill 3\npgfault 92715", &[("oom_kill", 3)]);
+        check("oom_kill -1\noom_kill \noom_kill\noom_kill 1 2\noom_kill 99999999999999999999\n", &[]);
+        check("\0\noom_kill\t3\n oom_kill 3\nOOM_KILL 3\noom_kill_x 3\n", &[]);
+        check("pgmajfault 18446744073709551615\n", &[("pgmajfault", u64::MAX)]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(text: String, number in "\\PC{0,30}") {
+            vmstat(&text).count();
+            vmstat(&format!("pswpin {number}\n{text}")).count();
+        }
+    }
 
     #[test]
     fn it_is_sorted_and_fits_the_declarations() {

@@ -1,6 +1,7 @@
 //! Files and folders that cannot be read.
 
 use super::*;
+use crate::model::source::Failure;
 
 /// Runs on a thread without privileges, so that access permissions apply.
 fn unprivileged<T: Send>(run: impl FnOnce() -> T + Send) -> T {

@@ -1,6 +1,7 @@
 //! Values of one cgroup.
 
 use super::*;
+use crate::model::source::Failure;
 
 #[test]
 fn all_values_of_v2() {

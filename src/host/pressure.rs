@@ -1,4 +1,4 @@
-//! Parses `/proc/pressure/*` (Documentation/accounting/psi.rst): percentages and microseconds.
+//! Pressure stall information in `/proc/pressure/*` and `memory.pressure` of a cgroup (Documentation/accounting/psi.rst): percentages and microseconds.
 
 use crate::model::units::{Ratio, Seconds};
 
@@ -7,7 +7,7 @@ use crate::model::units::{Ratio, Seconds};
 pub struct Stall {
     /// Share of the last 10, 60 and 300 seconds.
     pub shares: [Ratio; 3],
-    /// Time since boot.
+    /// Time since boot, or since the cgroup was created.
     pub total: Seconds,
 }
 
@@ -20,7 +20,7 @@ pub struct Pressure {
     pub full: Option<Stall>,
 }
 
-/// Parses one file of `/proc/pressure`.
+/// Parses one file.
 pub fn pressure(text: &[u8]) -> Pressure {
     let mut found = Pressure::default();
     for line in String::from_utf8_lossy(text).split_inclusive('\n') {
