@@ -26,20 +26,11 @@ use crate::sources::Registration;
 pub static REGISTRATION: Registration = Registration {
     name: "exits",
     about: "How processes ended (exit code or signal), from the kernel's process events; needs Linux 6.6 or CAP_NET_ADMIN. With CAP_PERFMON, also who sent the signal.",
-    on_by_default: true,
-    options: &[],
     metrics: metrics::METRICS,
-    needs: &[],
-    check: |_| Vec::new(),
-    build: |_, context| {
-        Box::new(Exits {
-            roots: Arc::clone(&context.roots),
-            events: None,
-            signals: None,
-            counts: [0; 3],
-            overruns: 0,
-        })
-    },
+    ..Registration::built_by(|_, context| {
+        let roots = Arc::clone(&context.roots);
+        Box::new(Exits { roots, events: None, signals: None, counts: [0; 3], overruns: 0 })
+    })
 };
 
 /// Most events that are read in one sample; the rest is read in the next one.

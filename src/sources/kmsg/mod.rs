@@ -57,14 +57,8 @@ struct Counters {
     warnings: [u64; Warning::ALL.len()],
     records: u64,
     lost: u64,
-    last: Option<Last>,
-}
-
-/// The last OOM kill.
-struct Last {
-    at: Timestamp,
-    /// Absent if the line was truncated.
-    victim: Option<Named>,
+    /// When the last OOM kill was, and its victim; without one if the line was truncated.
+    last: Option<(Timestamp, Option<Named>)>,
 }
 
 /// The killed process.
@@ -125,11 +119,7 @@ impl Kmsg {
                     let pci = pci.to_ascii_lowercase();
                     facts.kernel_xids.push(KernelXid { pci, xid, kernel_us: record.kernel_us });
                 }
-                Some(Event::Warning(warning)) => {
-                    for (count, kind) in counters.warnings.iter_mut().zip(Warning::ALL) {
-                        *count += u64::from(kind == warning);
-                    }
-                }
+                Some(Event::Warning(warning)) => counters.warnings[warning as usize] += 1,
                 None => {}
             }
         }
@@ -170,9 +160,7 @@ impl Counters {
         before: &Before,
         at: Timestamp,
     ) -> Option<OomVictim> {
-        for (count, scope) in self.kills.iter_mut().zip(Scope::ALL) {
-            *count += u64::from(scope == kill.scope);
-        }
+        self.kills[kill.scope as usize] += 1;
         let named = kill.victim.map(|victim| {
             let chosen = chosen.filter(|([pid, uid], _)| *pid == victim.pid && Some(*uid) == victim.uid);
             let chosen = chosen.map(|(_, cgroups)| cgroups);
@@ -198,7 +186,7 @@ impl Counters {
             limit_cgroup: named.labels[6].clone(),
             in_cgroup: kill.scope == Scope::Cgroup,
         });
-        self.last = Some(Last { at, victim: named });
+        self.last = Some((at, named));
         victim
     }
 
@@ -211,9 +199,9 @@ impl Counters {
         }
         out.put(&metrics::RECORDS, &[], Count(self.records));
         out.put(&metrics::LOST, &[], Count(self.lost));
-        let Some(last) = &self.last else { return };
-        out.put(&metrics::LAST_KILL, &[], Seconds::from(last.at.unix()));
-        let Some(Named { labels, resident }) = &last.victim else { return };
+        let Some((at, victim)) = &self.last else { return };
+        out.put(&metrics::LAST_KILL, &[], Seconds::from(at.unix()));
+        let Some(Named { labels, resident }) = victim else { return };
         out.put(&metrics::LAST_VICTIM, labels, Flag(true));
         for (kind, amount) in resident {
             out.put_some(&metrics::LAST_VICTIM_RESIDENT, &[(*kind).into()], *amount);

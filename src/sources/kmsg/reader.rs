@@ -29,9 +29,9 @@ struct Open {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<'a> {
+pub enum Next<R> {
     /// A record, to be parsed by [`super::record::record`].
-    Record(&'a [u8]),
+    Record(R),
     /// The kernel overwrote records before they were read.
     Overwritten,
     /// No new record.
@@ -63,22 +63,16 @@ impl KernelLog {
     ///
     /// # Errors
     /// The operating system's error; the descriptor is closed, so that [`KernelLog::open`] opens the log again.
-    pub fn poll(&mut self) -> io::Result<Next<'_>> {
+    pub fn poll(&mut self) -> io::Result<Next<&[u8]>> {
         let Some(mut open) = self.open.take() else { return Ok(Next::Nothing) };
         let found = open.advance()?;
         let open = self.open.insert(open);
         Ok(match found {
-            RawRead::Record(place) => Next::Record(&open.buffer[place]),
-            RawRead::Overwritten => Next::Overwritten,
-            RawRead::Nothing => Next::Nothing,
+            Next::Record(place) => Next::Record(&open.buffer[place]),
+            Next::Overwritten => Next::Overwritten,
+            Next::Nothing => Next::Nothing,
         })
     }
-}
-
-enum RawRead {
-    Record(std::ops::Range<usize>),
-    Overwritten,
-    Nothing,
 }
 
 impl Open {
@@ -98,10 +92,10 @@ impl Open {
         Ok(Self { file, device, buffer: vec![0; LONGEST], pending: 0..0 })
     }
 
-    fn advance(&mut self) -> io::Result<RawRead> {
+    fn advance(&mut self) -> io::Result<Next<std::ops::Range<usize>>> {
         loop {
             if let Some(line) = self.line() {
-                return Ok(RawRead::Record(line));
+                return Ok(Next::Record(line));
             }
             if self.pending.len() == self.buffer.len() {
                 // No record is that long: the line is discarded.
@@ -110,12 +104,12 @@ impl Open {
             self.buffer.copy_within(self.pending.clone(), 0);
             self.pending = 0..self.pending.len();
             match self.file.read(&mut self.buffer[self.pending.end..]) {
-                Ok(0) => return Ok(RawRead::Nothing),
-                Ok(read) if self.device => return Ok(RawRead::Record(0..read)),
+                Ok(0) => return Ok(Next::Nothing),
+                Ok(read) if self.device => return Ok(Next::Record(0..read)),
                 Ok(read) => self.pending.end += read,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(RawRead::Nothing),
-                    io::ErrorKind::BrokenPipe => return Ok(RawRead::Overwritten),
+                    io::ErrorKind::WouldBlock => return Ok(Next::Nothing),
+                    io::ErrorKind::BrokenPipe => return Ok(Next::Overwritten),
                     io::ErrorKind::Interrupted => {}
                     _ => return Err(error),
                 },

@@ -4,7 +4,7 @@
 //! fields that are not used here: CPUs, memory, topology and shares. The answer has no pod UIDs.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,42 +87,26 @@ struct ClaimResource {
 /// device.
 pub(super) type Device = [Label; 8];
 
-/// The reason why there is no usable answer of the kubelet.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum KubeletError {
-    #[error("{0}")]
-    Connect(#[from] io::Error),
-    #[error("its socket belongs to user {0}")]
-    Owner(u32),
-    #[error("no answer within {} s", .0.as_secs_f64())]
-    Late(Duration),
-    #[error("{0}")]
-    Http(String),
-    #[error("it answers with gRPC status {0}")]
-    Status(String),
-    #[error("its answer is not valid: {0}")]
-    Answer(&'static str),
-}
-
 /// The GPUs of the containers on this node; `uuids` are those of claims.
-pub(super) async fn gpus(
-    socket: &Path,
-    patience: Duration,
-    uuids: &Uuids,
-) -> Result<BTreeSet<Device>, KubeletError> {
-    let answer = tokio::time::timeout(patience, list(socket)).await;
-    answer.unwrap_or(Err(KubeletError::Late(patience))).map(|answer| devices(&answer, uuids))
+pub(super) async fn gpus(socket: &Path, patience: Duration, uuids: &Uuids) -> io::Result<BTreeSet<Device>> {
+    let Ok(answer) = tokio::time::timeout(patience, list(socket)).await else {
+        let why = format!("no answer within {} s", patience.as_secs_f64());
+        return Err(io::Error::new(ErrorKind::TimedOut, why));
+    };
+    answer.map(|answer| devices(&answer, uuids))
 }
 
-async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
+async fn list(socket: &Path) -> io::Result<ListPodResourcesResponse> {
     let stream = UnixStream::connect(socket).await?;
     let owner = stream.peer_cred()?.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Err(KubeletError::Owner(owner));
+        let why = format!("its socket belongs to user {owner}");
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
     }
-    let http = |error: hyper::Error| KubeletError::Http(error.to_string());
+    let invalid =
+        |what: &str| io::Error::new(ErrorKind::InvalidData, format!("its answer is not valid: {what}"));
     let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(http)?;
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // It ends with the runtime, which exists for one request.
     tokio::spawn(connection);
     let request = Request::post("http://localhost/v1.PodResourcesLister/List")
@@ -130,30 +114,32 @@ async fn list(socket: &Path) -> Result<ListPodResourcesResponse, KubeletError> {
         .header(header::TE, "trailers")
         // ListPodResourcesRequest has no fields.
         .body(Full::new(Bytes::from_static(&[0; PREFIX])))
-        .map_err(|error| KubeletError::Http(error.to_string()))?;
-    let answer = sender.send_request(request).await.map_err(http)?;
+        .map_err(io::Error::other)?;
+    let answer = sender.send_request(request).await.map_err(io::Error::other)?;
     if !answer.status().is_success() {
-        return Err(KubeletError::Http(format!("it answers {}", answer.status())));
+        return Err(io::Error::other(format!("it answers {}", answer.status())));
     }
     let early = status(answer.headers());
     let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-    let body = body.map_err(|error| KubeletError::Http(error.to_string()))?;
+    let body = body.map_err(io::Error::other)?;
     // A call that fails at once has its status in the headers.
     match early.or_else(|| body.trailers().and_then(status)).as_deref() {
         Some("0") => {}
-        Some(code) => return Err(KubeletError::Status(code.chars().take(3).collect())),
-        None => return Err(KubeletError::Answer("it has no gRPC status")),
+        Some(code) => {
+            let code: String = code.chars().take(3).collect();
+            return Err(io::Error::other(format!("it answers with gRPC status {code}")));
+        }
+        None => return Err(invalid("it has no gRPC status")),
     }
     let body = body.to_bytes();
-    let (prefix, message) = body.split_at_checked(PREFIX).ok_or(KubeletError::Answer("it is too short"))?;
+    let (prefix, message) = body.split_at_checked(PREFIX).ok_or_else(|| invalid("it is too short"))?;
     if prefix[0] != 0
         || usize::try_from(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]))
             != Ok(message.len())
     {
-        return Err(KubeletError::Answer("its length is wrong, or it is compressed"));
+        return Err(invalid("its length is wrong, or it is compressed"));
     }
-    ListPodResourcesResponse::decode(message)
-        .map_err(|_| KubeletError::Answer("it is not a ListPodResourcesResponse"))
+    ListPodResourcesResponse::decode(message).map_err(|_| invalid("it is not a ListPodResourcesResponse"))
 }
 
 fn status(headers: &http::HeaderMap) -> Option<String> {

@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use self::kubelet::{Device, KubeletError};
+use self::kubelet::Device;
 use crate::host::background::Background;
 use crate::host::clock;
 use crate::model::facts::PodNames;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Flag, Seconds};
 use crate::sources::Registration;
@@ -59,13 +59,6 @@ pub static REGISTRATION: Registration = Registration {
     })
 };
 
-/// The reason why something is unknown: it does not exist, or an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Trouble {
-    kind: Failure,
-    why: String,
-}
-
 /// The result of the last round.
 #[derive(Clone, Debug, Default)]
 struct World {
@@ -76,7 +69,7 @@ struct World {
     /// When the kubelet last answered.
     answered: Option<Timestamp>,
     /// The errors of the last round.
-    troubles: Vec<Trouble>,
+    troubles: Vec<SourceError>,
 }
 
 impl World {
@@ -87,28 +80,18 @@ impl World {
         match names::read(&options.pod_logs, &options.container_logs) {
             Ok(names) => self.names = Arc::new(names),
             Err(error) => {
-                let why = format!("cannot read the names of pods: {error}");
-                self.troubles.push(Trouble { kind: Failure::of(&error), why });
+                self.troubles.push(SourceError::io_or_absent("cannot read the names of pods", &error));
             }
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(KubeletError::Connect);
         let uuids = cdi::read(&options.cdi_folders, proc);
         match runtime.and_then(|runtime| {
             runtime.block_on(kubelet::gpus(&options.pod_resources_socket, patience, &uuids))
         }) {
             Ok(gpus) => (self.gpus, self.answered) = (Arc::new(gpus), Some(clock::now())),
             Err(error) => {
-                let kind = match &error {
-                    KubeletError::Connect(error) => Failure::of(error),
-                    KubeletError::Late(_) => Failure::Timeout,
-                    KubeletError::Owner(_) => Failure::Permission,
-                    KubeletError::Answer(_) => Failure::Parse,
-                    KubeletError::Http(_) | KubeletError::Status(_) => Failure::Io,
-                };
-                let why =
-                    format!("cannot ask the kubelet at {}: {error}", options.pod_resources_socket.display());
-                self.troubles.push(Trouble { kind, why });
+                let what = format!("cannot ask the kubelet at {}", options.pod_resources_socket.display());
+                self.troubles.push(SourceError::io_or_absent(what, &error));
             }
         }
     }
@@ -159,13 +142,8 @@ fn put(world: World, interval: Duration, at: Timestamp, out: &mut Batch) -> Resu
     }
     out.facts.pods = world.names;
     // An error takes precedence over a missing feature of the node.
-    let absent = |trouble: &&Trouble| trouble.kind == Failure::NotFound;
-    let failed = world.troubles.iter().find(|trouble| !absent(trouble));
-    match failed.or(world.troubles.first()) {
-        None => Ok(()),
-        Some(Trouble { kind: Failure::NotFound, why }) => Err(SourceError::unavailable(why.clone())),
-        Some(Trouble { kind, why }) => Err(SourceError::failed(*kind, why.clone())),
-    }
+    let failed = world.troubles.iter().find(|trouble| matches!(trouble, SourceError::Failed { .. }));
+    failed.or(world.troubles.first()).cloned().map_or(Ok(()), Err)
 }
 
 impl Source for Kubernetes {

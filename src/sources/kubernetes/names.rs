@@ -50,21 +50,23 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<String>> {
 
 /// The UID and the names in `NAMESPACE_POD_UID`.
 fn pod_folder(name: &str) -> Option<(&str, ContainerName)> {
-    let mut parts = name.split('_');
-    let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let valid = parts.next().is_none() && is_name(namespace) && is_name(pod) && is_uid(uid);
+    let [namespace, pod, uid] = three_parts(name)?;
+    let valid = is_name(namespace) && is_name(pod) && is_uid(uid);
     valid.then(|| (uid, ContainerName::new(namespace, pod, "")))
 }
 
 /// The container's ID and the names in `POD_NAMESPACE_CONTAINER-ID.log`.
 fn container_link(name: &str) -> Option<(&str, ContainerName)> {
     let (rest, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
-    let mut parts = rest.split('_');
-    let (pod, namespace, container) = (parts.next()?, parts.next()?, parts.next()?);
-    let names = [pod, namespace, container].into_iter().all(is_name);
-    let valid =
-        parts.next().is_none() && names && id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let names = three_parts(rest)?;
+    let [pod, namespace, container] = names;
+    let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let valid = is_id && names.into_iter().all(is_name);
     valid.then(|| (id, ContainerName::new(namespace, pod, container)))
+}
+
+fn three_parts(text: &str) -> Option<[&str; 3]> {
+    text.split('_').collect::<Vec<_>>().try_into().ok()
 }
 
 /// Whether a text can be the name of a pod, a namespace or a container: a DNS subdomain (RFC 1123).

@@ -100,7 +100,7 @@ struct Open {
     torn: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Follower {
     path: PathBuf,
     open: Option<Open>,
@@ -118,16 +118,7 @@ pub struct Follower {
 impl Follower {
     /// A follower that starts at the end of the file that exists at its first pass.
     pub fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            open: None,
-            binary: None,
-            last_refusal: None,
-            fresh: false,
-            begun: false,
-            buffer: Vec::new(),
-            counts: Counts::default(),
-        }
+        Self { path, ..Self::default() }
     }
 
     /// The owner of the open file.

@@ -1,47 +1,48 @@
 //! Memory of the host, from `/proc/meminfo`, without NUMA nodes that are memory of GPUs, and the host's names.
 
-pub mod identity;
 pub mod metrics;
 pub mod parse;
 
 use std::sync::Arc;
 
+use sysinfo::System;
+
 use crate::host::fs::KeptFile;
 use crate::host::numa;
 use crate::host::roots::Roots;
+use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::Flag;
 use crate::sources::{Context, Registration};
-use identity::Identity;
 use parse::Meminfo;
 
 pub static REGISTRATION: Registration = Registration {
     name: "memory",
     about: "Memory of the host, from /proc/meminfo, and its host name, kernel and distribution.",
     metrics: metrics::METRICS,
-    ..Registration::built_by(|_, context| Box::new(Memory::new(context, Identity::of_this_host())))
+    ..Registration::built_by(|_, context| Box::new(Memory::new(context, names())))
 };
 
 struct Memory {
     roots: Arc<Roots>,
-    identity: Identity,
+    /// Host name, kernel release and distribution, which do not change while the daemon runs; empty where unknown.
+    names: [Label; 3],
     meminfo: KeptFile,
     buffer: Vec<u8>,
 }
 
 impl Memory {
-    fn new(context: &Context, identity: Identity) -> Self {
+    fn new(context: &Context, names: [Label; 3]) -> Self {
         let meminfo = KeptFile::new(context.roots.proc.join("meminfo"));
-        Self { roots: Arc::clone(&context.roots), identity, meminfo, buffer: Vec::new() }
+        Self { roots: Arc::clone(&context.roots), names, meminfo, buffer: Vec::new() }
     }
 }
 
 impl Source for Memory {
     fn sample(&mut self, _at: Timestamp, out: &mut Batch) -> Result<(), SourceError> {
-        let Identity { hostname, kernel, os } = &self.identity;
-        out.put(&metrics::HOST_INFO, &[hostname.into(), kernel.into(), os.into()], Flag(true));
+        out.put(&metrics::HOST_INFO, &self.names, Flag(true));
         let bytes = self.meminfo.sample(&mut self.buffer)?;
         let mut found = parse::meminfo(bytes);
         for node in numa::gpu_nodes(&self.roots) {
@@ -60,6 +61,11 @@ impl Source for Memory {
         }
         Ok(())
     }
+}
+
+fn names() -> [Label; 3] {
+    let names = [System::host_name(), System::kernel_version(), System::long_os_version()];
+    names.map(|name| Label::from(name.unwrap_or_default()))
 }
 
 fn put(found: &Meminfo, out: &mut Batch) {
@@ -101,9 +107,7 @@ mod tests {
 
     static HERE: Registration = Registration {
         build: |_, context| {
-            let identity =
-                Identity { hostname: "node-17".into(), kernel: "6.8.0-45-generic".into(), os: "".into() };
-            Box::new(Memory::new(context, identity))
+            Box::new(Memory::new(context, ["node-17", "6.8.0-45-generic", ""].map(Label::from)))
         },
         ..REGISTRATION
     };

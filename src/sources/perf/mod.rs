@@ -23,6 +23,7 @@ use crate::host::perf::{Event, Kernel, Perf, Refusal, Target, online};
 use crate::host::process::readers::{self, Pool, ReadRequests, ReadTarget};
 use crate::host::roots::Roots;
 use crate::host::{fs, process};
+use crate::model::desc::Counter;
 use crate::model::facts::{Membership, ProcessTable, Workload};
 use crate::model::fair;
 use crate::model::ids::ProcessKey;
@@ -49,6 +50,18 @@ pub static REGISTRATION: Registration = Registration {
         Box::new(Counters::new(options, Arc::clone(&context.roots), Arc::new(Kernel), readers::shared()))
     })
 };
+
+/// The events that are counted, each with the metrics of a workload and of the host.
+const COUNTERS: [(Event, &Counter<Count>, &Counter<Count>); 8] = [
+    (Event::ContextSwitches, &metrics::CONTEXT_SWITCHES, &metrics::HOST_CONTEXT_SWITCHES),
+    (Event::Migrations, &metrics::MIGRATIONS, &metrics::HOST_MIGRATIONS),
+    (Event::PageFaults, &metrics::PAGE_FAULTS, &metrics::HOST_PAGE_FAULTS),
+    (Event::Cycles, &metrics::CYCLES, &metrics::HOST_CYCLES),
+    (Event::Instructions, &metrics::INSTRUCTIONS, &metrics::HOST_INSTRUCTIONS),
+    (Event::CacheReferences, &metrics::CACHE_REFERENCES, &metrics::HOST_CACHE_REFERENCES),
+    (Event::CacheMisses, &metrics::CACHE_MISSES, &metrics::HOST_CACHE_MISSES),
+    (Event::BranchMisses, &metrics::BRANCH_MISSES, &metrics::HOST_BRANCH_MISSES),
+];
 
 struct Counters {
     options: Options,
@@ -246,30 +259,18 @@ impl Counters {
         }
         for (workload, tally) in &self.tallies {
             let labels = std::slice::from_ref(workload);
-            let count = |event| tally.total(event).map(Count);
             let clock = tally.total(Event::TaskClock).map(Seconds::from_nanos);
             out.put_some(&metrics::TASK_CLOCK, labels, clock);
-            out.put_some(&metrics::CONTEXT_SWITCHES, labels, count(Event::ContextSwitches));
-            out.put_some(&metrics::MIGRATIONS, labels, count(Event::Migrations));
-            out.put_some(&metrics::PAGE_FAULTS, labels, count(Event::PageFaults));
-            out.put_some(&metrics::CYCLES, labels, count(Event::Cycles));
-            out.put_some(&metrics::INSTRUCTIONS, labels, count(Event::Instructions));
-            out.put_some(&metrics::CACHE_REFERENCES, labels, count(Event::CacheReferences));
-            out.put_some(&metrics::CACHE_MISSES, labels, count(Event::CacheMisses));
-            out.put_some(&metrics::BRANCH_MISSES, labels, count(Event::BranchMisses));
+            for (event, metric, _) in COUNTERS {
+                out.put_some(metric, labels, tally.total(event).map(Count));
+            }
             out.put_some(&metrics::IPC, labels, tally.instructions_per_cycle());
             out.put_some(&metrics::COUNTING, labels, tally.counting());
             out.put(&metrics::UNCOUNTED, labels, Count(missing.get(workload).copied().unwrap_or(0)));
         }
-        let host = |event| self.host_tally.total(event).map(Count);
-        out.put_some(&metrics::HOST_CONTEXT_SWITCHES, &[], host(Event::ContextSwitches));
-        out.put_some(&metrics::HOST_MIGRATIONS, &[], host(Event::Migrations));
-        out.put_some(&metrics::HOST_PAGE_FAULTS, &[], host(Event::PageFaults));
-        out.put_some(&metrics::HOST_CYCLES, &[], host(Event::Cycles));
-        out.put_some(&metrics::HOST_INSTRUCTIONS, &[], host(Event::Instructions));
-        out.put_some(&metrics::HOST_CACHE_REFERENCES, &[], host(Event::CacheReferences));
-        out.put_some(&metrics::HOST_CACHE_MISSES, &[], host(Event::CacheMisses));
-        out.put_some(&metrics::HOST_BRANCH_MISSES, &[], host(Event::BranchMisses));
+        for (event, _, metric) in COUNTERS {
+            out.put_some(metric, &[], self.host_tally.total(event).map(Count));
+        }
         out.put_some(&metrics::HOST_IPC, &[], self.host_tally.instructions_per_cycle());
         out.put_some(&metrics::HOST_COUNTING, &[], self.host_tally.counting());
         out.put(&metrics::DESCRIPTORS, &[], Count(self.descriptors.load(Ordering::Relaxed) as u64));
@@ -314,7 +315,7 @@ impl Source for Counters {
         }
         if self.options.host {
             for (event, _) in self.events.iter().flatten().filter(|(event, _)| *event != Event::TaskClock) {
-                let counted = self.host.iter().any(|open| open.event() == *event);
+                let counted = self.host.iter().any(|open| open.event == *event);
                 let labels = [event.label().into(), "host".into()];
                 out.put(&metrics::AVAILABLE, &labels, Flag(counted));
             }

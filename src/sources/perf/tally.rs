@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::host::perf::{Counter, Event, Reading};
-use crate::model::units::Ratio;
+use crate::model::units::{Ratio, real};
 
 /// A counter and its last reading.
 pub(super) struct Open {
-    event: Event,
+    pub(super) event: Event,
     counter: Box<dyn Counter>,
     last: Reading,
 }
@@ -25,10 +25,6 @@ pub(super) struct Tally {
 impl Open {
     pub(super) fn new(event: Event, counter: Box<dyn Counter>) -> Self {
         Self { event, counter, last: Reading::default() }
-    }
-
-    pub(super) const fn event(&self) -> Event {
-        self.event
     }
 }
 
@@ -61,11 +57,10 @@ impl Tally {
     }
 
     /// Instructions per cycle in this interval; absent if either is not counted or nothing ran.
-    #[expect(clippy::cast_precision_loss, reason = "a ratio of two counts of one interval")]
     pub(super) fn instructions_per_cycle(&self) -> Option<Ratio> {
         let of = |event| self.steps[event as usize].filter(|count| *count > 0);
         let (instructions, cycles) = (of(Event::Instructions)?, of(Event::Cycles)?);
-        Ratio::new(instructions as f64 / cycles as f64)
+        Ratio::new(real(instructions) / real(cycles))
     }
 
     /// Share of the interval in which the hardware counters were active; absent if there are none.

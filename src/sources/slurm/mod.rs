@@ -7,7 +7,7 @@
 pub(crate) mod holders;
 pub mod metrics;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use self::holders::{Device, Holders};
 use crate::host::background::Background;
-use crate::model::desc::Metric;
-use crate::model::facts::{SlurmGpu, Workload};
+use crate::model::analyzer::View;
+use crate::model::facts::{self, SlurmGpu, Workload};
 use crate::model::ids::{Anchor, ProcessKey};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -51,11 +51,12 @@ pub static REGISTRATION: Registration = Registration {
 };
 
 /// The result of the last read; nothing before the first one.
-type World = Option<Result<Arc<Holders>, (Failure, String)>>;
+type World = Option<Result<Arc<Holders>, SourceError>>;
 
-fn look(folder: &Path) -> Result<Arc<Holders>, (Failure, String)> {
+fn look(folder: &Path) -> Result<Arc<Holders>, SourceError> {
     holders::read(folder).map(Arc::new).map_err(|error| {
-        (Failure::of(&error), format!("cannot read the jobs of GPUs in {}: {error}", folder.display()))
+        let what = format!("cannot read the jobs of GPUs in {}", folder.display());
+        SourceError::io_or_absent(what, &error)
     })
 }
 
@@ -90,20 +91,12 @@ impl Source for Slurm {
 
 /// Puts what is known, and the reason for what is not.
 fn put(world: World, out: &mut Batch) -> Result<(), SourceError> {
-    let holders = match world {
-        None => return Err(SourceError::unavailable("the jobs of GPUs have not been read yet")),
-        Some(Err((Failure::NotFound, why))) => return Err(SourceError::unavailable(why)),
-        Some(Err((kind, why))) => return Err(SourceError::failed(kind, why)),
-        Some(Ok(holders)) => holders,
-    };
+    let unread = || Err(SourceError::unavailable("the jobs of GPUs have not been read yet"));
+    let holders = world.unwrap_or_else(unread)?;
     let found = held(&holders, out);
-    let workloads: Vec<Option<Arc<Workload>>> = found.iter().map(|held| workload(&held.job, out)).collect();
-    let counts: Vec<Option<u64>> = found
-        .iter()
-        .zip(&workloads)
-        .map(|(held, workload)| processes(held, workload.as_deref(), out))
-        .collect();
-    for ((held, workload), count) in found.iter().zip(&workloads).zip(counts) {
+    for held in &found {
+        let workload = workload(&held.job, out);
+        let count = processes(held, workload.as_deref(), out);
         let SlurmGpu { job, user, gpu, uuid } = held;
         let user = user.map_or_else(Label::default, Label::from);
         let name = workload.as_ref().map_or_else(Label::default, |workload| workload.name.clone());
@@ -124,18 +117,15 @@ fn put(world: World, out: &mut Batch) -> Result<(), SourceError> {
 fn held(holders: &Holders, out: &Batch) -> Vec<SlurmGpu> {
     let mut uuids: HashMap<&str, &Label> = HashMap::new();
     let mut indexes: HashMap<&str, &Label> = HashMap::new();
-    let points = |metric: &'static crate::model::desc::Gauge<Flag>| {
-        let families = out.families().iter().filter(move |family| std::ptr::eq(family.desc, metric.desc()));
-        families.flat_map(|family| &family.points)
-    };
-    for point in points(&gpu::INFO) {
+    let view = View::new(out.families());
+    for point in view.points(&gpu::INFO) {
         uuids.insert(point.labels[0].as_str(), &point.labels[1]);
         indexes.insert(point.labels[1].as_str(), &point.labels[0]);
     }
-    for point in points(&gpu::MIG_INFO) {
+    for point in view.points(&gpu::MIG_INFO) {
         indexes.insert(point.labels[1].as_str(), &point.labels[0]);
     }
-    let mut found = BTreeSet::new();
+    let mut users: BTreeMap<[Label; 3], Option<u32>> = BTreeMap::new();
     for (device, jobs) in &holders.jobs {
         let (gpu, uuid) = match device {
             Device::Index(gpu) => (Some(gpu), uuids.get(gpu.as_str()).copied()),
@@ -143,20 +133,12 @@ fn held(holders: &Holders, out: &Batch) -> Vec<SlurmGpu> {
         };
         let known = |label: Option<&Label>| label.cloned().unwrap_or_default();
         for job in jobs {
-            let held = SlurmGpu { job: job.id.clone(), user: job.user, gpu: known(gpu), uuid: known(uuid) };
-            found.insert((held.gpu.clone(), held.uuid.clone(), held.job.clone(), held.user));
+            // Of two files of one GPU, one may not have the user.
+            let user = users.entry([known(gpu), known(uuid), job.id.clone()]).or_default();
+            *user = (*user).max(job.user);
         }
     }
-    // Of two files of one GPU, one may not have the user.
-    let mut seen = HashSet::new();
-    let mut list: Vec<SlurmGpu> = found
-        .into_iter()
-        .rev()
-        .filter(|(gpu, uuid, job, _)| seen.insert((gpu.clone(), uuid.clone(), job.clone())))
-        .map(|(gpu, uuid, job, user)| SlurmGpu { job, user, gpu, uuid })
-        .collect();
-    list.reverse();
-    list
+    users.into_iter().map(|([gpu, uuid, job], user)| SlurmGpu { job, user, gpu, uuid }).collect()
 }
 
 /// The workload of the cgroup of a job, if the job has processes on this node.
@@ -172,13 +154,13 @@ fn workload(job: &Label, out: &Batch) -> Option<Arc<Workload>> {
 
 /// The number of processes of the job on the GPU; nothing where the processes of the GPU are not known.
 fn processes(held: &SlurmGpu, workload: Option<&Workload>, out: &Batch) -> Option<u64> {
-    let mut listed = out.families().iter().filter(|family| std::ptr::eq(family.desc, gpu::PROCESSES.desc()));
-    listed.next()?.points.iter().find(|point| !held.uuid.is_empty() && point.labels[1] == held.uuid)?;
+    let mut listed = View::new(out.families()).points(&gpu::PROCESSES).iter();
+    listed.find(|point| !held.uuid.is_empty() && point.labels[1] == held.uuid)?;
     let Some(workload) = workload else { return Some(0) };
     let members = &out.facts.workload_of;
     let is_member = |pid: u32| {
-        let place = members.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
-        (members[place].workload.key == workload.key).then_some(members[place].process)
+        let member = facts::member_of(members, pid)?;
+        (member.workload.key == workload.key).then_some(member.process)
     };
     let on_gpu = out.facts.gpu_processes.iter().filter(|process| process.uuid == held.uuid);
     let pids: BTreeSet<ProcessKey> = on_gpu.filter_map(|process| is_member(process.pid)).collect();

@@ -86,8 +86,8 @@ fn what_cannot_be_read_has_no_series_and_a_reason() {
     let refused = Holders { refused: Some("/run/gpustat/0: x".to_owned()), ..Holders::default() };
     for (world, expected) in [
         (None, "the jobs of GPUs have not been read yet\n"),
-        (Some(Err((Failure::NotFound, "no folder".to_owned()))), "no folder\n"),
-        (Some(Err((Failure::Permission, "denied".to_owned()))), "denied\n"),
+        (Some(Err(SourceError::unavailable("no folder"))), "no folder\n"),
+        (Some(Err(SourceError::failed(Failure::Permission, "denied"))), "denied\n"),
         (Some(Ok(Arc::new(refused))), "cannot use /run/gpustat/0: x\n"),
         (Some(Ok(Arc::default())), ""),
     ] {

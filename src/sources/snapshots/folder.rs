@@ -34,26 +34,13 @@ pub(super) struct Newest {
     pub(super) user: u32,
 }
 
-/// Decides which snapshots in a folder are accepted, by their owner.
-#[derive(Clone, Copy, Debug)]
-struct Rule<'o> {
-    /// The users of the ranks' processes.
-    owners: &'o BTreeMap<String, u32>,
-    /// The owner of the folder.
-    folder: u32,
-    /// Whether other users can write the folder.
-    shared: bool,
-}
-
-impl Rule<'_> {
-    /// Whether a snapshot of this rank that belongs to this user is accepted. In a folder that several users can write,
-    /// the user must be that of the rank's process or, if no process is known, root or the folder's owner. In
-    /// a folder that one user can write, it must be that user or root, whatever rank other processes report.
-    fn counts(&self, rank: &str, user: u32) -> bool {
-        match self.owners.get(rank).filter(|_| self.shared) {
-            Some(owner) => user == *owner,
-            None => user == 0 || user == self.folder,
-        }
+/// Whether a snapshot of a rank that belongs to `user` is accepted. In a folder that several users can write
+/// (`shared`), the user must be that of the rank's process or, if no process is known, root or the folder's owner.
+/// In a folder that one user can write, it must be that user or root, whatever rank other processes report.
+fn is_accepted(process: Option<u32>, (folder, shared): (u32, bool), user: u32) -> bool {
+    match process.filter(|_| shared) {
+        Some(owner) => user == owner,
+        None => user == 0 || user == folder,
     }
 }
 
@@ -78,7 +65,7 @@ pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<
     let open = Folder::open(folder)?;
     let status = open.entry(OsStr::new("."))?;
     // The permissions of an access control list are in the group's bits.
-    let rule = Rule { owners, folder: status.uid(), shared: status.mode() & 0o022 != 0 };
+    let rule = (status.uid(), status.mode() & 0o022 != 0);
     for (place, entry) in open.names(ENTRIES + 1)?.into_iter().enumerate() {
         if place == ENTRIES {
             let user = files.into_iter().max_by_key(|(_, files)| *files).map(|(user, _)| user);
@@ -96,7 +83,7 @@ pub(super) fn look(folder: &Path, owners: &BTreeMap<String, u32>) -> io::Result<
         let rank = rank(stem).map(str::to_owned).unwrap_or_default();
         let user = meta.uid();
         *files.entry(user).or_default() += 1;
-        if !rule.counts(&rank, user) {
+        if !is_accepted(owners.get(&rank).copied(), rule, user) {
             of_others += 1;
             continue;
         }
@@ -178,7 +165,9 @@ mod tests {
     #[test]
     fn in_a_shared_folder_the_snapshot_of_the_ranks_user_counts() {
         let owners = BTreeMap::from([("0".to_owned(), 61_001)]);
-        let counts = |shared, folder, rank, user| Rule { owners: &owners, folder, shared }.counts(rank, user);
+        let counts = |shared, folder, rank, user| {
+            is_accepted(owners.get::<str>(rank).copied(), (folder, shared), user)
+        };
         let (alice, mallory) = (61_001, 61_002);
         // Like /scratch/snapshots with mode 1777.
         assert_eq!([alice, mallory, 0].map(|user| counts(true, 0, "0", user)), [true, false, false]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::watcher::Request;
-use self::watcher::{Owners, Shared, SnapshotFile, Watch};
+use self::watcher::{FolderState, Owners, Shared, Watch};
 use crate::formats::snapshot_digest::{Device, Digest};
 use crate::host::apart;
 use crate::host::background::Background;
@@ -115,7 +115,7 @@ impl Snapshots {
         Background::of(&mut self.background, "reads snapshots", |shared, stopped| {
             let reader = watcher::reader(command, self.max_memory, self.proc.clone());
             let (watches, every) = (self.watches.clone(), self.scan_interval);
-            apart::spawn("snapshots", move || watcher::run(watches, every, &reader, &shared, &stopped))
+            apart::spawn("snapshots", move || watcher::run(&watches, every, &reader, &shared, &stopped))
         })
     }
 }
@@ -127,15 +127,12 @@ impl Source for Snapshots {
         }
         let shared = self.shared()?;
         *lock(&shared.owners) = owners(&out.facts);
-        let known = Arc::clone(&lock(&shared.world));
-        for watched in &known.watched {
-            put(watched.name.clone(), &watched.known, out);
-            out.facts.shortages.extend_from_slice(&watched.known.left_out);
+        let folders = Arc::clone(&lock(&shared.folders));
+        for folder in &*folders {
+            put(folder, out);
+            out.facts.shortages.extend_from_slice(&folder.left_out);
         }
-        match known.watched.iter().find_map(|watched| watched.known.problem.as_ref()) {
-            Some((kind, why)) => Err(SourceError::failed(*kind, why.clone())),
-            None => Ok(()),
-        }
+        folders.iter().find_map(|folder| folder.problem.clone()).map_or(Ok(()), Err)
     }
 }
 
@@ -146,8 +143,7 @@ fn owners(facts: &Facts) -> Owners {
     for ReportedRank { key, rank, .. } in &facts.before.ranks {
         // Among several processes with the same rank and workload, those after the first have a suffix.
         let rank = rank.as_str().split_once('@').map_or(rank.as_str(), |(rank, _)| rank);
-        let row = key.zip(facts.processes.as_ref());
-        let row = row.and_then(|(key, table)| table.get(key.pid).filter(|row| row.key == key));
+        let row = key.and_then(|key| facts.row(key));
         if let Some(row) = row.filter(|_| !rank.is_empty()) {
             owners.entry(rank.to_owned()).or_insert(row.uid);
         }
@@ -155,23 +151,25 @@ fn owners(facts: &Facts) -> Owners {
     owners
 }
 
-fn put(watch: Label, known: &SnapshotFile, out: &mut Batch) {
-    out.put(&metrics::READ, std::slice::from_ref(&watch), Count(known.read));
-    out.put(&metrics::ERRORS, std::slice::from_ref(&watch), Count(known.errors));
-    out.put(&metrics::OF_OTHERS, std::slice::from_ref(&watch), Count(known.of_others));
-    for file in &known.files {
-        let rank = file.rank.clone();
-        out.put(&metrics::TIME, &[watch.clone(), rank.clone()], Seconds::from(file.written));
+fn put(folder: &FolderState, out: &mut Batch) {
+    let watch = std::slice::from_ref(&folder.name);
+    out.put(&metrics::READ, watch, Count(folder.read));
+    out.put(&metrics::ERRORS, watch, Count(folder.errors));
+    out.put(&metrics::OF_OTHERS, watch, Count(folder.of_others));
+    for file in &folder.files {
+        let labels = [folder.name.clone(), file.rank.clone()];
+        out.put(&metrics::TIME, &labels, Seconds::from(file.written));
         if let Some(digest) = &file.digest {
-            put_digest(&watch, &rank, digest, out);
+            put_digest(&labels, digest, out);
         }
     }
 }
 
-fn put_digest(watch: &Label, rank: &Label, digest: &Digest, out: &mut Batch) {
+fn put_digest(rank: &[Label; 2], digest: &Digest, out: &mut Batch) {
+    let with = |last: &str| -> Vec<Label> { rank.iter().cloned().chain([last.into()]).collect() };
     for device in &digest.devices {
         let Device { reserved, allocated, active, requested, .. } = *device;
-        let labels = [watch.clone(), rank.clone(), device.device.to_string().as_str().into()];
+        let labels = with(&device.device.to_string());
         for (metric, bytes) in [
             (&metrics::RESERVED, reserved),
             (&metrics::ALLOCATED, allocated),
@@ -186,14 +184,13 @@ fn put_digest(watch: &Label, rank: &Label, digest: &Digest, out: &mut Batch) {
         }
     }
     for request in &digest.requests {
-        let labels = [watch.clone(), rank.clone(), request.size.as_str().into()];
+        let labels = with(&request.size);
         out.put(&metrics::REQUEST, &labels, Bytes::new(request.bytes));
         out.put_some(&metrics::UNUSABLE, &labels, request.unusable.and_then(Ratio::new));
         out.put_some(&metrics::LOST, &labels, request.lost.and_then(Ratio::new));
     }
-    let labels = [watch.clone(), rank.clone()];
-    out.put(&metrics::FAILURES, &labels, Count(digest.failures));
-    out.put_some(&metrics::SUSPECTS, &labels, digest.suspect_bytes.map(Bytes::new));
+    out.put(&metrics::FAILURES, rank, Count(digest.failures));
+    out.put_some(&metrics::SUSPECTS, rank, digest.suspect_bytes.map(Bytes::new));
 }
 
 #[cfg(test)]

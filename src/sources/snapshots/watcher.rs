@@ -12,7 +12,7 @@ use crate::host::child::{self, WorkerCommand};
 use crate::model::label::Label;
 use crate::model::lock::lock;
 use crate::model::shortage::Shortage;
-use crate::model::source::Failure;
+use crate::model::source::SourceError;
 use crate::model::units::Bytes;
 
 /// Maximum time to read a snapshot.
@@ -26,25 +26,14 @@ pub(super) struct Watch {
     pub(super) path: PathBuf,
 }
 
+/// What is known of one folder and of its files.
 #[derive(Clone, Debug, Default)]
-pub(super) struct World {
-    pub(super) watched: Vec<Watched>,
-}
-
-/// The state of one folder.
-#[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct FolderState {
     pub(super) name: Label,
-    pub(super) known: SnapshotFile,
-}
-
-/// The files of a folder.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SnapshotFile {
     pub(super) read: u64,
     pub(super) errors: u64,
     /// Why the folder cannot be listed.
-    pub(super) problem: Option<(Failure, String)>,
+    pub(super) problem: Option<SourceError>,
     pub(super) files: Vec<File>,
     /// Number of snapshots ignored because of their owner.
     pub(super) of_others: u64,
@@ -98,24 +87,22 @@ pub(super) fn reader(command: WorkerCommand, max_memory: Bytes, proc: PathBuf) -
 /// What the sampler and the thread exchange; held only while pointers are copied.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pub(super) world: Mutex<Arc<World>>,
+    pub(super) folders: Mutex<Arc<[FolderState]>>,
     pub(super) owners: Mutex<Owners>,
 }
 
 /// Reads the folders until the source is dropped.
-pub(super) fn run(watches: Vec<Watch>, every: Duration, reader: &Reader, shared: &Shared, stopped: &Stopped) {
-    let mut rounds: Vec<(Watch, Round)> =
-        watches.into_iter().map(|watch| (watch, Round::default())).collect();
+pub(super) fn run(watches: &[Watch], every: Duration, reader: &Reader, shared: &Shared, stopped: &Stopped) {
+    let round = |watch: &Watch| Round {
+        known: FolderState { name: watch.name.clone(), ..FolderState::default() },
+        ..Round::default()
+    };
+    let mut rounds: Vec<Round> = watches.iter().map(round).collect();
     loop {
-        for place in 0..rounds.len() {
-            let (watch, round) = &mut rounds[place];
+        for (place, watch) in watches.iter().enumerate() {
             let owners = lock(&shared.owners).clone();
-            round.turn(watch, reader, owners);
-            let known = |(watch, round): &(Watch, Round)| Watched {
-                name: watch.name.clone(),
-                known: round.known.clone(),
-            };
-            *lock(&shared.world) = Arc::new(World { watched: rounds.iter().map(known).collect() });
+            rounds[place].turn(watch, reader, owners);
+            *lock(&shared.folders) = rounds.iter().map(|round| round.known.clone()).collect();
         }
         if !stopped.pause(every) {
             return;
@@ -130,7 +117,7 @@ struct Round {
     owners: Owners,
     seen: BTreeMap<String, Newest>,
     read: BTreeMap<String, (Stamp, File)>,
-    known: SnapshotFile,
+    known: FolderState,
 }
 
 impl Round {
@@ -148,8 +135,8 @@ impl Round {
                 listed.newest
             }
             Err(error) => {
-                let why = format!("cannot list {}: {error}", watch.path.display());
-                self.known.problem = Some((Failure::of(&error), why));
+                let what = format!("cannot list {}", watch.path.display());
+                self.known.problem = Some(SourceError::io(what, &error));
                 if error.kind() == std::io::ErrorKind::NotFound {
                     // The files of a removed folder are dropped; a folder that does not respond may still have them.
                     (self.seen, self.read) = Default::default();
@@ -192,6 +179,7 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::source::Failure;
 
     #[test]
     fn a_file_is_read_when_it_stops_changing_and_dropped_when_it_is_removed() {
@@ -235,6 +223,6 @@ mod tests {
         let gone = Watch { name: "gone".into(), path: folder.path().join("none") };
         round.turn(&gone, &reader, Owners::new());
         assert_eq!(known(&round), (2, 1, 0), "files of a removed folder are dropped");
-        assert!(matches!(round.known.problem, Some((Failure::NotFound, _))));
+        assert!(matches!(round.known.problem, Some(SourceError::Failed { kind: Failure::NotFound, .. })));
     }
 }

@@ -45,7 +45,7 @@ pub static REGISTRATION: Registration = Registration {
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings, context| {
         let interval = Options::read(settings).interval;
-        Box::new(Tmpfs { interval, ..Tmpfs::of(context.roots.proc.clone()) })
+        Box::new(Tmpfs { proc: context.roots.proc.clone(), interval, ..Tmpfs::default() })
     })
 };
 
@@ -55,6 +55,7 @@ const OFTEN: Duration = Duration::from_secs(1);
 /// Time after which a read hangs.
 const HANGS: Duration = Duration::from_secs(10);
 
+#[derive(Default)]
 struct Tmpfs {
     proc: PathBuf,
     interval: Duration,
@@ -123,12 +124,6 @@ impl Source for Tmpfs {
 }
 
 impl Tmpfs {
-    fn of(proc: PathBuf) -> Self {
-        let (interval, is_urgent) = (Duration::ZERO, false);
-        let workloads = HashSet::new();
-        Self { proc, interval, thread: None, asked: None, workloads, is_urgent, newest: None, trouble: None }
-    }
-
     /// Takes what the thread has read.
     fn receive(&mut self) -> Result<(), SourceError> {
         let Some(thread) = &mut self.thread else { return Ok(()) };
@@ -161,10 +156,8 @@ impl Tmpfs {
         }
         let thread = match self.thread.take() {
             Some(thread) => thread,
-            None => ReadingThread::start(self.proc.clone()).map_err(|error| {
-                let why = format!("cannot create the thread that reads tmpfs: {error}");
-                SourceError::failed(Failure::of(&error), why)
-            })?,
+            None => ReadingThread::start(self.proc.clone())
+                .map_err(|error| SourceError::io("cannot create the thread that reads tmpfs", &error))?,
         };
         let thread = self.thread.insert(thread);
         if !thread.is_reading && thread.requests.try_send(members(facts)).is_ok() {

@@ -44,7 +44,7 @@ impl FakeThread {
 }
 
 fn source() -> Tmpfs {
-    Tmpfs { interval: Duration::from_secs(5), ..Tmpfs::of("/proc".into()) }
+    Tmpfs { proc: "/proc".into(), interval: Duration::from_secs(5), ..Tmpfs::default() }
 }
 
 #[test]

@@ -9,11 +9,11 @@ use super::metrics;
 use super::slurm::SlurmJob;
 use super::top::{self, Candidate};
 use super::workload_table::Workload;
-use crate::host::process::clock_ticks;
+use crate::host::process::{seconds, unix_seconds};
 use crate::model::facts::{Membership, PodNames, ProcessTable, Run, WorkloadNames};
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::units::{Bytes, Count, Flag, Seconds};
+use crate::model::units::{Bytes, Count, Flag};
 
 impl Workloads {
     pub(super) fn expose(&mut self, table: &ProcessTable, out: &mut Batch) {
@@ -35,20 +35,17 @@ impl Workloads {
             out.facts.workloads.push(Arc::clone(&workload.facts));
             out.facts.workload_names.push(Arc::clone(&workload.names));
         }
-        self.put_members(table, out);
+        self.put_members(out);
         self.put_exits(out);
         self.put_gpus(table, out);
         self.put_largest(table, out);
     }
 
     /// Publishes in the facts which process belongs to which workload.
-    fn put_members(&self, table: &ProcessTable, out: &mut Batch) {
-        let assigned =
-            self.seen.iter().zip(&table.rows).filter_map(|(seen, row)| Some((seen.assignment?, row.key)));
-        let members = assigned.filter_map(|(assignment, process)| {
-            let workload =
-                self.workload_table.workloads.get(&assignment.id).filter(|workload| workload.watched)?;
-            Some(Membership { process, workload: Arc::clone(&workload.facts) })
+    fn put_members(&self, out: &mut Batch) {
+        let members = self.seen.iter().filter_map(|seen| {
+            let workload = self.workload_table.watched_of(seen.assignment)?;
+            Some(Membership { process: seen.key, workload: Arc::clone(&workload.facts) })
         });
         out.facts.members.extend(members);
     }
@@ -66,9 +63,7 @@ impl Workloads {
         for process in &out.facts.gpu_processes {
             let place = table.rows.binary_search_by_key(&process.pid, |row| row.key.pid);
             let assignment = place.ok().and_then(|place| self.seen[place].assignment);
-            let workload =
-                assignment.and_then(|assignment| self.workload_table.workloads.get(&assignment.id));
-            let Some(workload) = workload.filter(|workload| workload.watched) else { continue };
+            let Some(workload) = self.workload_table.watched_of(assignment) else { continue };
             let labels = [workload.facts.name.clone(), process.gpu.clone(), process.uuid.clone()];
             let (count, memory) = sums.entry(labels).or_default();
             *count += 1;
@@ -92,10 +87,8 @@ impl Workloads {
     fn put_largest(&mut self, table: &ProcessTable, out: &mut Batch) {
         let candidates = self.seen.iter().zip(&table.rows).enumerate();
         let candidates = candidates.filter(|(_, (_, row))| !row.kernel).map(|(place, (seen, row))| {
-            let watched =
-                |id| self.workload_table.workloads.get(&id).is_some_and(|workload| workload.watched);
-            let workload =
-                seen.assignment.map(|assignment| assignment.id).filter(|id| watched(*id)).unwrap_or(0);
+            let watched = |assignment| self.workload_table.watched_of(Some(assignment)).is_some();
+            let workload = seen.assignment.filter(|own| watched(*own)).map_or(0, |own| own.id);
             Candidate { workload, rss: seen.rss(row), shown: seen.shown, place }
         });
         let (top, host_top) = (self.options.top_processes, self.options.host_top);
@@ -189,16 +182,6 @@ fn put_sums(workload: &Workload, pss: bool, boot: Option<u64>, out: &mut Batch) 
     out.put_some(&metrics::OPEN_FILES, label, now.open_files.map(Count));
     out.put(&metrics::RESTRICTED, label, Count(now.restricted));
     if let (Some(boot), Some(start)) = (boot, workload.start()) {
-        let micros = boot.saturating_mul(1_000_000).saturating_add(micros(start));
-        out.put(&metrics::START, label, Seconds::from_micros(micros));
+        out.put(&metrics::START, label, unix_seconds(boot, start));
     }
-}
-
-fn seconds(ticks: u64) -> Seconds {
-    Seconds::from_micros(micros(ticks))
-}
-
-/// A clock tick is a whole number of microseconds.
-fn micros(ticks: u64) -> u64 {
-    ticks.saturating_mul(1_000_000 / clock_ticks())
 }

@@ -314,9 +314,8 @@ impl Source for Workloads {
             ));
         };
         let path = self.files.root.path().display().to_string();
-        self.files.connect().map_err(|error| {
-            SourceError::failed(Failure::of(&error), format!("cannot open {path}: {error}"))
-        })?;
+        let failed = |error| SourceError::io(format_args!("cannot open {path}"), &error);
+        self.files.connect().map_err(failed)?;
         self.users.tick();
         self.files.root.begin_sample();
         if !self.started {

@@ -79,8 +79,7 @@ impl Ranks {
             }
         }
         for (place, (seen, row)) in seen.iter().zip(&table.rows).enumerate() {
-            let Some(assignment) = seen.assignment else { continue };
-            let workload = workload_table.workloads.get(&assignment.id).filter(|workload| workload.watched);
+            let workload = workload_table.watched_of(seen.assignment);
             if workload.is_some_and(|workload| workload.identity.kind != WorkloadKind::Unit) {
                 let inherits = self.is_below_a_rank(place, table, parents);
                 self.read(row, inherits, root, at);
@@ -160,10 +159,7 @@ impl Ranks {
             .iter()
             .filter(|(place, rank)| !rank.is_task || (!launchers[*place] && !is_below_a_task(*place, *rank)));
         let ranks = ranks.filter_map(|(place, rank)| {
-            let workload = workload_table
-                .workloads
-                .get(&seen[*place].assignment?.id)
-                .filter(|workload| workload.watched)?;
+            let workload = workload_table.watched_of(seen[*place].assignment)?;
             Some(facts::EnvironmentRank {
                 process: table.rows[*place].key,
                 workload: Arc::clone(&workload.facts),

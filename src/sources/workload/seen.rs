@@ -18,6 +18,7 @@ const COMPARED_AT_ONCE: u32 = 4;
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
 /// One process at the previous sample.
+#[derive(Default)]
 pub(super) struct Seen {
     pub(super) key: ProcessKey,
     comm: Label,
@@ -74,22 +75,10 @@ impl Seen {
             key: row.key,
             comm: row.comm.clone(),
             naming: row.naming_cgroup.clone(),
-            age: 0,
             elder,
             to_match: true,
-            compared: 0,
-            compared_at: None,
             to_name: true,
-            matched: None,
-            otherwise: None,
-            user: 0,
-            named: None,
-            unresolved: false,
-            direct: None,
-            assignment: None,
-            cpu_ticks: None,
-            shown: false,
-            member: None,
+            ..Self::default()
         }
     }
 

@@ -68,12 +68,11 @@ impl Attempts {
 enum SlurmAnswer {
     Id(Label),
     Names { account: Label, partition: Label },
-    Nothing,
 }
 
 /// The jobs that have processes.
 pub(super) struct SlurmJobs {
-    requests: ReadRequests<SlurmAnswer>,
+    requests: ReadRequests<Option<SlurmAnswer>>,
     budget: Arc<Budget>,
     jobs: foldhash::HashMap<WorkloadKey, SlurmJob>,
     unknown: SlurmJob,
@@ -135,12 +134,12 @@ impl SlurmJobs {
         for (key, answer) in self.requests.answers() {
             let named = place_of(key).and_then(|place| seen[place].named.as_ref());
             let Some(job) = named.and_then(|named| self.jobs.get_mut(&named.identity.key)) else { continue };
-            match answer {
+            match answer.flatten() {
                 Some(SlurmAnswer::Id(id)) => job.id = id,
                 Some(SlurmAnswer::Names { account, partition }) => {
                     (job.account, job.partition, job.environment_read) = (account, partition, true);
                 }
-                Some(SlurmAnswer::Nothing) | None => {}
+                None => {}
             }
         }
     }
@@ -171,21 +170,21 @@ fn rows<'s>(
 }
 
 /// The job's id in the title of the slurmstepd with this pid, if the process is in the cgroup at `path`.
-fn title(root: &ProcRoot, pid: u32, path: &str) -> SlurmAnswer {
+fn title(root: &ProcRoot, pid: u32, path: &str) -> Option<SlurmAnswer> {
     let mut buffer = Vec::new();
-    let Ok(status) = root.read(pid, "status", &mut buffer) else { return SlurmAnswer::Nothing };
+    let status = root.read(pid, "status", &mut buffer).ok()?;
     let roots = process::users(status) == Some([0, 0]) && !process::status(status).signalled;
     let executable = root.link(pid, "exe").unwrap_or_default();
     // The suffix is the kernel's, for the time after an update of Slurm.
     let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
     if !roots || !executable.rsplit('/').next().is_some_and(|name| EXECUTABLES.contains(&name)) {
-        return SlurmAnswer::Nothing;
+        return None;
     }
     let text = root.open(pid, "cmdline").and_then(|file| {
         Ok(String::from_utf8_lossy(file.read_first(&mut buffer, LONGEST_TITLE)?).into_owned())
     });
     let id = text.ok().and_then(|text| job_in(&text)).filter(|_| is_in(root, pid, path));
-    id.map_or(SlurmAnswer::Nothing, SlurmAnswer::Id)
+    id.map(SlurmAnswer::Id)
 }
 
 /// The job's id in a title such as `slurmstepd: [77.0]`, `[77.batch]`.
@@ -196,9 +195,9 @@ fn job_in(title: &str) -> Option<Label> {
 }
 
 /// Account and partition in the environment of a process, if it is in the cgroup at `path`.
-fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Budget) -> SlurmAnswer {
+fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Budget) -> Option<SlurmAnswer> {
     let mut buffer = Vec::new();
-    let Some(text) = budget.environment(root, (pid, uid), &mut buffer) else { return SlurmAnswer::Nothing };
+    let text = budget.environment(root, (pid, uid), &mut buffer)?;
     let value = |name: &[u8]| {
         let mut entries = text.split(|byte| *byte == 0);
         let value = entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix(b"="));
@@ -207,9 +206,9 @@ fn environment(root: &ProcRoot, (pid, uid): (u32, u32), path: &str, budget: &Bud
     let (account, partition) = (value(b"SLURM_JOB_ACCOUNT"), value(b"SLURM_JOB_PARTITION"));
     // Between fork and exec, a process has the environment of slurmstepd, which has neither.
     if (account.is_empty() && partition.is_empty()) || !is_in(root, pid, path) {
-        return SlurmAnswer::Nothing;
+        return None;
     }
-    SlurmAnswer::Names { account, partition }
+    Some(SlurmAnswer::Names { account, partition })
 }
 
 /// Whether the process with this pid is in the cgroup at `path` or below it. The pid may have been reused.

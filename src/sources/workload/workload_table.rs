@@ -245,6 +245,11 @@ impl WorkloadTable {
     }
 
     /// The workload of an assignment, if it is tracked.
+    pub(super) fn watched_of(&self, assignment: Option<Assignment>) -> Option<&Workload> {
+        self.workloads.get(&assignment?.id).filter(|workload| workload.watched)
+    }
+
+    /// As [`WorkloadTable::watched_of`].
     pub(super) fn watched_mut(&mut self, assignment: Option<Assignment>) -> Option<&mut Workload> {
         self.workloads.get_mut(&assignment?.id).filter(|workload| workload.watched)
     }
