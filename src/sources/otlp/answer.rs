@@ -64,36 +64,25 @@ enum Problem {
 }
 
 impl Problem {
-    const fn answer(&self) -> Answer {
+    /// How it is counted, and its status over HTTP and over gRPC.
+    const fn outcome(&self) -> (Answer, StatusCode, tonic::Code) {
+        use tonic::Code;
         match self {
-            Self::Path | Self::Method | Self::Type | Self::Encoding | Self::Browser => Answer::Unsupported,
-            Self::Size | Self::Heavy(weigh::Heavy::Memory) => Answer::TooLarge,
-            Self::Heavy(_) | Self::Torn | Self::Malformed => Answer::Malformed,
-            Self::Slow => Answer::Slow,
-            Self::Busy => Answer::Busy,
-        }
-    }
-
-    const fn status(&self) -> StatusCode {
-        match self {
-            Self::Path => StatusCode::NOT_FOUND,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Type | Self::Encoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Size | Self::Heavy(weigh::Heavy::Memory) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Heavy(_) | Self::Torn | Self::Malformed => StatusCode::BAD_REQUEST,
-            Self::Slow => StatusCode::REQUEST_TIMEOUT,
-            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Browser => StatusCode::FORBIDDEN,
-        }
-    }
-
-    const fn code(&self) -> tonic::Code {
-        match self {
-            Self::Path | Self::Method | Self::Type | Self::Encoding => tonic::Code::Unimplemented,
+            Self::Path => (Answer::Unsupported, StatusCode::NOT_FOUND, Code::Unimplemented),
+            Self::Method => (Answer::Unsupported, StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented),
+            Self::Type | Self::Encoding => {
+                (Answer::Unsupported, StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::Unimplemented)
+            }
             // Pushing the same request again would fail again.
-            Self::Size | Self::Heavy(_) | Self::Torn | Self::Malformed => tonic::Code::InvalidArgument,
-            Self::Slow | Self::Busy => tonic::Code::Unavailable,
-            Self::Browser => tonic::Code::PermissionDenied,
+            Self::Size | Self::Heavy(weigh::Heavy::Memory) => {
+                (Answer::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, Code::InvalidArgument)
+            }
+            Self::Heavy(_) | Self::Torn | Self::Malformed => {
+                (Answer::Malformed, StatusCode::BAD_REQUEST, Code::InvalidArgument)
+            }
+            Self::Slow => (Answer::Slow, StatusCode::REQUEST_TIMEOUT, Code::Unavailable),
+            Self::Busy => (Answer::Busy, StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            Self::Browser => (Answer::Unsupported, StatusCode::FORBIDDEN, Code::PermissionDenied),
         }
     }
 }
@@ -106,7 +95,7 @@ pub(super) async fn answer(request: Request<Incoming>, caller: Arc<Caller>) -> R
         Protocol::Http => http(request, &caller).await,
     };
     outcome.unwrap_or_else(|problem| {
-        caller.shared.counts.request(protocol, problem.answer());
+        caller.shared.counts.request(protocol, problem.outcome().0);
         refuse(protocol, &problem)
     })
 }
@@ -256,14 +245,15 @@ fn protobuf(status: StatusCode, body: Vec<u8>) -> Response<tonic::body::Body> {
 
 fn refuse(protocol: Protocol, problem: &Problem) -> Response<tonic::body::Body> {
     let message = problem.to_string();
+    let (_, status, code) = problem.outcome();
     if let Protocol::Grpc = protocol {
-        return tonic::Status::new(problem.code(), message).into_http();
+        return tonic::Status::new(code, message).into_http();
     }
     // A `google.rpc.Status`, as OTLP requires.
     let mut body = Vec::new();
-    prost::encoding::int32::encode(1, &(problem.code() as i32), &mut body);
+    prost::encoding::int32::encode(1, &(code as i32), &mut body);
     prost::encoding::string::encode(2, &message, &mut body);
-    let mut response = protobuf(problem.status(), body);
+    let mut response = protobuf(status, body);
     match problem {
         Problem::Method => drop(response.headers_mut().insert(ALLOW, http::HeaderValue::from_static("POST"))),
         Problem::Busy => {

@@ -75,7 +75,7 @@ pub(super) struct Caller {
     context: ConnectionContext,
     own_places: Arc<Semaphore>,
     socket: Option<Socket>,
-    payer: Option<u32>,
+    pub(super) payer: Option<u32>,
     found: Mutex<ProcessLookup>,
     /// When it connected, approximately.
     connected: Timestamp,
@@ -108,7 +108,7 @@ impl Caller {
     pub(super) fn new(context: &ConnectionContext, peer: SocketAddr, local: SocketAddr) -> Self {
         let now = clock::now();
         let socket = connection::socket(&context.shared.proc, peer, local).ok().flatten();
-        let payer = socket.map(|socket| context.shared.payer(socket.uid, now));
+        let payer = socket.map(|socket| context.shared.subordinates.owner(socket.uid, now));
         let caller = Self {
             shared: Arc::clone(&context.shared),
             context: context.clone(),
@@ -124,11 +124,6 @@ impl Caller {
         caller.touch(now);
         caller.look(now);
         caller
-    }
-
-    /// The user whose connection limit it counts against, if the kernel reports it.
-    pub(super) const fn payer(&self) -> Option<u32> {
-        self.payer
     }
 
     /// Closes the connection in favor of another user.

@@ -7,6 +7,7 @@ use super::names::KnownName;
 use crate::model::desc::{Desc, Kind};
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
+use crate::model::units::real;
 
 /// Step durations from 2 ms to 512 s: the bounds of the job socket's histogram.
 const BOUNDS: usize = 19;
@@ -170,8 +171,7 @@ impl Figures {
         {
             steps.durations.merge(within, *above, sum);
         }
-        #[expect(clippy::cast_precision_loss, reason = "at most 2^48")]
-        let mean = more.sum.filter(|_| more.count > 0).map(|sum| sum / more.count as f64);
+        let mean = more.sum.filter(|_| more.count > 0).map(|sum| sum / real(more.count));
         self.last_step = mean.or(self.last_step);
         (steps.last, steps.times) = (Some(counted), times);
         Outcome::Taken

@@ -35,7 +35,7 @@ use crate::model::fair;
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
 use crate::model::point::Batch;
-use crate::model::source::{Failure, Source, SourceError};
+use crate::model::source::{Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Count, Seconds};
 use crate::sources::Registration;
@@ -80,12 +80,8 @@ impl Otlp {
         }
         let shared =
             Arc::new(SendersShared::new(self.proc.clone(), Subordinates::new(&self.passwd), &self.options));
-        let hold = receiver::start(&self.options, Arc::clone(&shared)).map_err(|error| {
-            SourceError::failed(
-                Failure::of(&error),
-                format!("cannot create the thread of the OTLP receiver: {error}"),
-            )
-        })?;
+        let hold = receiver::start(&self.options, Arc::clone(&shared))
+            .map_err(|error| SourceError::io("cannot create the thread of the OTLP receiver", &error))?;
         self.thread = Some((Arc::clone(&shared), Some(hold)));
         Ok(shared)
     }
@@ -99,10 +95,7 @@ impl Source for Otlp {
         let (known, all) = shared.connections();
         put_peers(&metrics::CONNECTIONS, known, all.saturating_sub(known), out);
         shared.counts.put(out);
-        match shared.trouble() {
-            None => Ok(()),
-            Some((kind, why)) => Err(SourceError::failed(kind, why)),
-        }
+        shared.trouble().map_or(Ok(()), Err)
     }
 
     fn finish(&mut self) {
@@ -184,10 +177,9 @@ fn put(rank: &Rank, labels: &[Label; 2], gpu: &Label, at: Timestamp, out: &mut B
 /// The allocators that a rank pushed. Pushed values are not confirmed by the process every second, so no process is
 /// named for them.
 fn allocators(rank: &Rank, workload: &WorkloadKey) -> impl Iterator<Item = Allocator> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes, at least 0")]
     let of = |desc: &'static Desc| {
         let pushed = rank.figures.numbers().filter(move |(known, ..)| std::ptr::eq(*known, desc));
-        pushed.map(|(_, device, value)| (device, Bytes::new(value as u64)))
+        pushed.map(|(_, device, value)| (device, Bytes::of(value)))
     };
     of(shown::ALLOCATED.desc()).map(move |(device, allocated)| {
         let same = |desc| of(desc).find(|(other, _)| *other == device).map(|(_, bytes)| bytes);

@@ -21,12 +21,12 @@ use super::answer;
 use super::caller::{Caller, ConnectionContext, LONGEST_REST, rest};
 use super::counts::Closed;
 use super::options::Options;
-use super::senders::{Limit, ListenState, SendersShared};
+use super::senders::{Limit, SendersShared};
 use crate::host::frame_limit::LimitedFrames;
 use crate::host::{clock, process};
 use crate::model::fair::{Room, Table};
 use crate::model::lock::lock;
-use crate::model::source::Failure;
+use crate::model::source::SourceError;
 
 /// Maximum size of a request's line and headers, and maximum number of headers.
 const HEADER_BYTES: usize = 16 * 1024;
@@ -104,12 +104,12 @@ async fn listen(address: SocketAddr, most: usize, context: ConnectionContext, ca
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
-                context.shared.set_state(&name, ListenState::Listening(bound));
+                context.shared.set_state(&name, Ok(bound));
                 accept(&listener, most, &context, &callers).await
             }
             Err(error) => {
-                let why = format!("cannot listen for OTLP on {address}: {error}");
-                context.shared.set_state(&name, ListenState::Failed(Failure::of(&error), why));
+                let what = format!("cannot listen for OTLP on {address}");
+                context.shared.set_state(&name, Err(SourceError::io(what, &error)));
                 sleep(AGAIN).await;
             }
         }
@@ -139,7 +139,7 @@ async fn accept(
             Ok(()) => drop(tokio::spawn(serve(stream, caller, Arc::clone(callers)))),
             Err(why) => {
                 context.shared.counts.closed(why);
-                context.shared.note_refusal(Limit::Connections, caller.payer(), begun);
+                context.shared.note_refusal(Limit::Connections, caller.payer, begun);
             }
         }
         rest(begun).await;
@@ -149,12 +149,12 @@ async fn accept(
 impl Callers {
     /// Admits a connection, if necessary by closing one of a user with more connections.
     fn admit(&self, caller: &Arc<Caller>, most: usize, shared: &SendersShared) -> Result<(), Closed> {
-        let user = caller.payer();
+        let user = caller.payer;
         let mut here = lock(&self.here);
         // Who pays for a connection can become known after it was admitted.
         let mut connected = Table::new(most);
         for (number, other) in here.iter().filter_map(|(number, other)| Some((*number, other.upgrade()?))) {
-            connected.insert(other.payer(), number, other);
+            connected.insert(other.payer, number, other);
         }
         if connected.of(user) >= most.div_ceil(2) {
             return Err(Closed::User);
@@ -169,15 +169,10 @@ impl Callers {
                 shared.note_refusal(Limit::Connections, other, clock::now());
             }
         }
+        here.insert(self.next.fetch_add(1, Ordering::Relaxed), Arc::downgrade(caller));
         drop(here);
-        self.add(caller, shared);
-        Ok(())
-    }
-
-    fn add(&self, caller: &Arc<Caller>, shared: &SendersShared) {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.here).insert(number, Arc::downgrade(caller));
         self.update_counts(shared);
+        Ok(())
     }
 
     /// Removes ended connections and publishes the number of open ones.

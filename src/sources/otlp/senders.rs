@@ -1,7 +1,7 @@
 //! The peers that push, the values of their ranks, and the state shared by the receiver's thread and the sampler.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ use crate::model::fair::{Room, Table};
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
 use crate::model::shortage::{Refusals, Shortage};
-use crate::model::source::Failure;
+use crate::model::source::SourceError;
 use crate::model::time::Timestamp;
 
 /// Most ranks of one process or user: an agent may forward those of a whole host.
@@ -65,16 +65,10 @@ pub(super) enum Limit {
 /// Ranks by peer and number.
 pub(super) type Ranks = Table<Option<u32>, (PushSender, u64), Rank>;
 
-/// The state of listening on one address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ListenState {
-    /// Listening on this address, in which port 0 is replaced by the actual port.
-    Listening(SocketAddr),
-    /// Listening failed; it is retried.
-    Failed(Failure, String),
-}
-
 /// State shared by the receiver's thread and the sampler.
+/// Of one address: where the receiver listens, with the actual port for port 0, or the error after which it tries again.
+pub(super) type ListenState = Result<SocketAddr, SourceError>;
+
 #[derive(Debug)]
 pub(super) struct SendersShared {
     pub(super) counts: Counts,
@@ -84,12 +78,12 @@ pub(super) struct SendersShared {
     ranks: Mutex<Ranks>,
     members: Mutex<Arc<[ProcessKey]>>,
     /// State by configured address.
-    states: Mutex<HashMap<String, ListenState>>,
+    states: Mutex<BTreeMap<String, ListenState>>,
     /// Number of connections whose process is known, and of all connections.
     connections: Mutex<(u64, u64)>,
     /// Users who reached a [`Limit`], with the value of the limit.
     refusals: Mutex<[(Refusals, usize); 2]>,
-    subordinates: Subordinates,
+    pub(super) subordinates: Subordinates,
 }
 
 impl SendersShared {
@@ -109,11 +103,6 @@ impl SendersShared {
             ]),
             subordinates,
         }
-    }
-
-    /// The user whose limits a process of this user id counts against.
-    pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
-        self.subordinates.owner(uid, now)
     }
 
     /// Records that a rank or connection of this user was refused or removed.
@@ -145,25 +134,12 @@ impl SendersShared {
 
     #[cfg(test)]
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        let listening = |state: &ListenState| match state {
-            ListenState::Listening(address) => Some(*address),
-            ListenState::Failed(..) => None,
-        };
-        lock(&self.states).values().filter_map(listening).collect()
+        lock(&self.states).values().filter_map(|state| state.as_ref().ok().copied()).collect()
     }
 
     /// The first error of listening, if any.
-    pub(super) fn trouble(&self) -> Option<(Failure, String)> {
-        let states = lock(&self.states);
-        let mut failed: Vec<_> = states
-            .values()
-            .filter_map(|state| match state {
-                ListenState::Listening(_) => None,
-                ListenState::Failed(kind, why) => Some((*kind, why.clone())),
-            })
-            .collect();
-        failed.sort_by(|one, other| one.1.cmp(&other.1));
-        failed.into_iter().next()
+    pub(super) fn trouble(&self) -> Option<SourceError> {
+        lock(&self.states).values().find_map(|state| state.as_ref().err().cloned())
     }
 
     /// Sets the number of connections whose process is known, and of all connections.

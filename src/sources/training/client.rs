@@ -19,7 +19,7 @@ use crate::model::fit::Answer;
 use crate::model::ids::ProcessKey;
 use crate::model::lock::lock;
 use crate::model::shortage::{Refusals, Shortage};
-use crate::model::source::Failure;
+use crate::model::source::SourceError;
 use crate::model::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub enum ClientState {
     Opening,
     Listening,
     /// It cannot be opened; opening is retried.
-    Failed(Failure, String),
+    Failed(SourceError),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Client {
     /// The connection's number, counted from the start of the listener.
     pub number: u64,
@@ -53,18 +53,7 @@ pub struct Client {
 impl Client {
     /// A connection that has reported nothing.
     fn of(number: u64, key: Option<ProcessKey>, uid: u32, payer: u32) -> Self {
-        Self {
-            number,
-            pid: key.map(|key| key.pid),
-            uid,
-            payer,
-            key,
-            line: Arc::default(),
-            process: None,
-            rank: Mutex::default(),
-            ended: AtomicBool::new(false),
-            answers: Answers::default(),
-        }
+        Self { number, pid: key.map(|key| key.pid), uid, payer, key, ..Self::default() }
     }
 
     pub fn ended(&self) -> bool {
@@ -144,14 +133,14 @@ const fn kind(problem: &Problem) -> Wrong {
 #[derive(Debug)]
 pub struct Shared {
     pub counts: Counts,
-    proc: PathBuf,
-    most: usize,
+    pub(super) proc: PathBuf,
+    pub(super) most: usize,
     state: Mutex<ClientState>,
     /// In the order of connecting; ended ones stay until the sampler has read them.
     clients: Mutex<Vec<Arc<Client>>>,
     /// The users whose connections were refused or closed.
     refusals: Mutex<Refusals>,
-    subordinates: Subordinates,
+    pub(super) subordinates: Subordinates,
 }
 
 impl Shared {
@@ -166,21 +155,6 @@ impl Shared {
             refusals: Mutex::new(Refusals::new("job_connections")),
             subordinates,
         }
-    }
-
-    /// The process file system.
-    pub(super) fn proc(&self) -> PathBuf {
-        self.proc.clone()
-    }
-
-    /// The user whose connection limit a process of this user id counts against.
-    pub(super) fn payer(&self, uid: u32, now: Timestamp) -> u32 {
-        self.subordinates.owner(uid, now)
-    }
-
-    /// The maximum number of connections.
-    pub(super) const fn most(&self) -> usize {
-        self.most
     }
 
     /// Records that a connection of this user was refused or closed.

@@ -107,10 +107,8 @@ impl Commands {
             .chain(ended)
             .filter_map(|(client, identity)| observed(client, identity, facts))
             .collect();
-        let is_running = |key: ProcessKey| {
-            let row = facts.processes.as_ref().and_then(|table| table.get(key.pid));
-            row.is_some_and(|row| row.key == key && !matches!(row.state, b'Z' | b'X'))
-        };
+        let is_running =
+            |key: ProcessKey| facts.row(key).is_some_and(|row| !matches!(row.state, b'Z' | b'X'));
         for (client, _) in ended {
             let Some(key) = client.key else { continue };
             let oldest = |_: &ProcessKey, (_, since): &(Arc<Client>, Timestamp)| since.monotonic();
@@ -145,8 +143,7 @@ fn observed(client: &Client, identity: &RankIdentity, facts: &Facts) -> Option<O
     let per_token = rank.predictions.iter().filter_map(|prediction| {
         prediction.size.filter(|size| size.unit == SizeUnit::Tokens).map(|size| size.per_unit)
     });
-    let row = facts.processes.as_ref().and_then(|table| table.get(process.pid));
-    let resident = row.filter(|row| row.key == process).map(|row| row.rss.get());
+    let resident = facts.row(process).map(|row| row.rss.get());
     let on_devices = rank.devices.values().filter_map(|device| device.allocated_peak);
     Some(ObservedRank {
         process,

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::formats::lines::LineError;
 use crate::formats::messages::Body;
 use crate::model::lock::lock;
 use crate::model::names::named;
@@ -46,6 +47,15 @@ named! {
         Share = "share",
         /// The kernel did not identify it, or no file descriptor was available.
         System = "system",
+    }
+}
+
+impl From<LineError> for Wrong {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Length => Self::Length,
+            LineError::Memory => Self::Memory,
+        }
     }
 }
 

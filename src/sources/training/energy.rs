@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::metrics as m;
 use super::rate::Rate;
+use crate::model::analyzer::View;
 use crate::model::facts::Facts;
 use crate::model::label::Label;
 use crate::model::point::Batch;
 use crate::model::time::Timestamp;
-use crate::model::units::{Joules, PerSecond};
+use crate::model::units::{Joules, PerSecond, whole};
 
 /// Energy rate of each GPU, by UUID.
 #[derive(Debug, Default)]
@@ -33,17 +34,11 @@ impl Energy {
     /// Reads the energy totals of this sample.
     fn read(&mut self, at: Timestamp, out: &Batch) {
         use crate::sources::gpu::metrics::ENERGY;
-        let family = out.families().iter().find(|family| std::ptr::eq(family.desc, &ENERGY.desc));
-        let points = family.map_or(&[][..], |family| &family.points);
+        let points = View::new(out.families()).points(&ENERGY);
         self.gpus.retain(|uuid, _| points.iter().any(|point| point.labels.get(1) == Some(uuid)));
         for point in points {
             let Some(uuid) = point.labels.get(1) else { continue };
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a total, at least 0"
-            )]
-            let total = (point.value * 1e3) as u64;
+            let total = whole(point.value * 1e3);
             let (rate, last) = self.gpus.entry(uuid.clone()).or_default();
             if total < *last {
                 *rate = Rate::default();

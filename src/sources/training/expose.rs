@@ -183,31 +183,16 @@ fn put_device(device: &DeviceMemory, labels: &[Label; 4], out: &mut Batch) {
 }
 
 fn put_params(params: &Params, labels: &[Label; 2], out: &mut Batch) {
-    fn kinds<M: Metric>(
-        metric: &'static M,
-        kinds: &[(&str, Option<M::Unit>)],
-        labels: &[Label; 2],
-        out: &mut Batch,
-    ) {
-        for (kind, value) in kinds {
-            out.put_some(metric, &and(labels, (*kind).into()), *value);
-        }
-    }
-    let count = |count: Option<u64>| count.map(Count);
+    let of = |kind: &str| and(labels, kind.into());
     let bytes = |bytes: Option<u64>| bytes.map(Bytes::new);
-    let elements = [
-        ("all", count(params.parameters)),
-        ("trainable", count(params.trainable)),
-        ("lora", count(params.lora)),
-    ];
-    kinds(&m::PARAMETERS, &elements, labels, out);
-    let memory = [
-        ("parameters", bytes(params.parameter_bytes)),
-        ("gradients", bytes(params.gradient_bytes)),
-        ("optimizer", bytes(params.optimizer_bytes)),
-    ];
-    kinds(&m::MODEL, &memory, labels, out);
-    kinds(&m::NONFINITE, &[("nan", count(params.nan)), ("inf", count(params.inf))], labels, out);
+    out.put_some(&m::PARAMETERS, &of("all"), params.parameters.map(Count));
+    out.put_some(&m::PARAMETERS, &of("trainable"), params.trainable.map(Count));
+    out.put_some(&m::PARAMETERS, &of("lora"), params.lora.map(Count));
+    out.put_some(&m::MODEL, &of("parameters"), bytes(params.parameter_bytes));
+    out.put_some(&m::MODEL, &of("gradients"), bytes(params.gradient_bytes));
+    out.put_some(&m::MODEL, &of("optimizer"), bytes(params.optimizer_bytes));
+    out.put_some(&m::NONFINITE, &of("nan"), params.nan.map(Count));
+    out.put_some(&m::NONFINITE, &of("inf"), params.inf.map(Count));
     put_shares(&m::BY_DTYPE, params.by_dtype.as_deref().unwrap_or_default(), labels, out);
     put_shares(&m::BY_GROUP, params.by_group.as_deref().unwrap_or_default(), labels, out);
 }

@@ -23,15 +23,15 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use super::client::{Client, ClientState, Shared};
 use super::commands::CommandLines;
 use super::counts::{Refused, Wrong};
-use super::lines::{LineLimits, Lines};
 use super::options::Options;
 use super::queue::{self, Read, Ready};
+use crate::formats::lines::{LineLimits, Lines};
 use crate::host::clock;
 use crate::host::local_socket::{self, Bound};
 use crate::host::peer;
 use crate::model::checkpoint::Checkpoints;
 use crate::model::fair::{Room, Table};
-use crate::model::source::Failure;
+use crate::model::source::{Failure, SourceError};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 
@@ -55,6 +55,9 @@ const LINE_COST: usize = 128;
 const ACCEPTED: usize = 256;
 /// How long no client is accepted after file descriptors ran out.
 const WITHOUT: Duration = Duration::from_secs(1);
+/// Why a line is left out.
+const LEFT_OUT: &str =
+    "the line is too long, or the incomplete lines of the user's processes take too much memory";
 /// Interval between two checks that no client waits to be accepted, on kernels that do not report who connected:
 /// there a process is only verified if it is older than the last such check.
 const QUIET: Duration = Duration::from_secs(1);
@@ -176,7 +179,7 @@ impl Listener {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         let certain = UnixStream::pair().is_ok_and(|(one, _)| peer::is_certain(one));
-        let (connections, command_lines) = (Table::new(shared.most()), CommandLines::new(shared.proc()));
+        let (connections, command_lines) = (Table::new(shared.most), CommandLines::new(shared.proc.clone()));
         Ok(Self {
             wake,
             clock,
@@ -213,10 +216,8 @@ impl Listener {
         });
         let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
-            self.shared.set_state(ClientState::Failed(
-                Failure::Io,
-                "cannot wait for events of the job socket".to_owned(),
-            ));
+            let why = "cannot wait for events of the job socket";
+            self.shared.set_state(ClientState::Failed(SourceError::failed(Failure::Io, why)));
             return None;
         }
         let begun = (self.clock)();
@@ -267,7 +268,10 @@ impl Listener {
                 self.without = None;
                 self.shared.set_state(ClientState::Listening);
             }
-            Err(problem) => self.shared.set_state(ClientState::Failed(problem.kind(), problem.to_string())),
+            Err(problem) => {
+                let error = SourceError::failed(problem.kind(), problem.to_string());
+                self.shared.set_state(ClientState::Failed(error));
+            }
         }
     }
 
@@ -310,7 +314,7 @@ impl Listener {
     fn welcome(&mut self, stream: UnixStream, now: Timestamp) -> Result<(), Refused> {
         stream.set_nonblocking(true).map_err(|_| Refused::System)?;
         let peer = peer::peer(&stream).map_err(|_| Refused::System)?;
-        let payer = self.shared.payer(peer.uid, now);
+        let payer = self.shared.subordinates.owner(peer.uid, now);
         if self.connections.of(payer) >= self.options.max_clients_per_user {
             self.shared.note_refusal(payer, now);
             return Err(Refused::User);
@@ -384,7 +388,7 @@ impl Listener {
             cost += LINE_COST;
             let outcome = match line {
                 Ok(line) => connection.client.receive(line, now, &self.shared.counts, &self.checkpoints),
-                Err(wrong) => Err((wrong, "the line is too long, or the incomplete lines of the user's processes take too much memory".to_owned())),
+                Err(error) => Err((error.into(), LEFT_OUT.to_owned())),
             };
             if let Err((wrong, why)) = outcome {
                 self.shared.counts.wrong(wrong);

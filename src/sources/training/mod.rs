@@ -14,7 +14,6 @@ pub mod counts;
 mod device_free;
 mod energy;
 mod expose;
-pub mod lines;
 pub mod listener;
 pub mod metrics;
 mod options;
@@ -36,9 +35,6 @@ use std::time::Duration;
 
 pub use options::Options;
 
-use serde_json::Value;
-use serde_json::value::to_raw_value;
-
 use client::{Client, ClientState, Shared};
 use commands::Commands;
 use device_free::DeviceFree;
@@ -52,7 +48,7 @@ use crate::formats::messages::Hello;
 use crate::host::process;
 use crate::host::subordinate::Subordinates;
 use crate::model::checkpoint::Checkpoints;
-use crate::model::facts::{Facts, ReportedRank};
+use crate::model::facts::ReportedRank;
 use crate::model::fair::{self, Room, Table};
 use crate::model::label::Label;
 use crate::model::lock::lock;
@@ -60,7 +56,7 @@ use crate::model::point::Batch;
 use crate::model::shortage::Shortage;
 use crate::model::source::{Failure, Source, SourceError};
 use crate::model::time::Timestamp;
-use crate::model::timeline::{Entry, EntryKind};
+use crate::model::timeline::Entry;
 use crate::model::units::{Bytes, Count};
 use crate::past_runs::PastRuns;
 use crate::sources::Registration;
@@ -154,12 +150,8 @@ impl Training {
         let shared = Arc::new(Shared::new(self.proc.clone(), Subordinates::new(&self.passwd), places));
         let hold =
             listener::start(path, self.options.clone(), Arc::clone(&shared), Arc::clone(&self.checkpoints));
-        let hold = hold.map_err(|error| {
-            SourceError::failed(
-                Failure::of(&error),
-                format!("cannot create the thread of the job socket: {error}"),
-            )
-        })?;
+        let hold =
+            hold.map_err(|error| SourceError::io("cannot create the thread of the job socket", &error))?;
         self.thread = Some((Arc::clone(&shared), Some(hold)));
         Ok(shared)
     }
@@ -210,52 +202,14 @@ impl Training {
             (None, None) => RankIdentity { rank: hello.rank.unwrap_or(0).into(), ..RankIdentity::default() },
         };
         self.remember(&identity.workload, client.payer, rank.ooms.saturating_sub(counted), at);
-        let entry = |event: rank::ReportedEvent| Entry {
-            sequence: 0,
-            unix_seconds: event.unix_seconds,
-            kind: event.kind,
-            workload: identity.workload.clone(),
-            rank: identity.rank.clone(),
-            pid: client.pid.unwrap_or(0),
-            name: event.name,
-            step: event.step,
-            detail: event.detail,
-        };
-        for event in rank.take_events() {
-            self.ring.push(client.payer, entry(event));
+        let mut events = rank.take_events();
+        events.extend(ended.then(|| rank.end(at.unix().as_secs_f64())));
+        for event in events {
+            let RankIdentity { workload, rank, .. } = identity.clone();
+            let entry = Entry { workload, rank, pid: client.pid.unwrap_or(0), ..event };
+            self.ring.push(client.payer, entry);
         }
         if ended {
-            let unix_seconds = at.unix().as_secs_f64();
-            let name = if rank.bye.is_some() { "bye" } else { "end of stream" };
-            let phase = rank.phase_now().map(|phase| phase.as_str().into());
-            let detail = rank.bye.as_ref().map(|bye| {
-                let reason = bye.reason.as_deref().filter(|why| !why.is_empty()).map(Value::from);
-                let end = bye.end.map(|end| end.label().into());
-                let resource = bye.resource.map(|resource| resource.label().into());
-                let limit = bye.limit.map(|limit| limit.label().into());
-                let limit_value = bye.limit_value.map(Value::from);
-                let known = [
-                    ("reason", reason),
-                    ("end", end),
-                    ("resource", resource),
-                    ("limit", limit),
-                    ("limit_value", limit_value),
-                    ("phase", bye.phase.as_deref().map(Value::from)),
-                ];
-                known.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
-            });
-            // One that was killed in a phase says nothing.
-            let detail = detail.or_else(|| Some(BTreeMap::from([("phase", phase?)])));
-            let event = rank::ReportedEvent {
-                unix_seconds,
-                kind: EntryKind::End,
-                name: name.into(),
-                step: rank.step,
-                detail: detail
-                    .filter(|detail: &BTreeMap<&str, Value>| !detail.is_empty())
-                    .and_then(|detail| to_raw_value(&detail).ok()),
-            };
-            self.ring.push(client.payer, entry(event));
             // What it reported after the previous sample is exposed once, unless another process has its labels now.
             if shown && identities.reserve(&identity) {
                 expose::put(&rank, &hello, &identity, client.pid, at, out);
@@ -292,7 +246,8 @@ impl Training {
         expose::report_allocators(&rank, identity, client.key, at, out);
         let memory_age = |device: u16| rank.memory_at.get(&device).map(|reported| at.since(*reported));
         rank.predictions.report(hello, identity, client.key, past, memory_age, out);
-        out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident(client, &out.facts));
+        let resident = client.key.and_then(|key| Some(out.facts.row(key)?.rss));
+        out.put_some(&metrics::PROCESS_RSS, &identity.labels(), resident);
         compute::put(&rank, hello, identity, at, &self.options.peak_flops, out);
         strive(efforts, &rank, hello, identity, client.pid, at);
     }
@@ -372,19 +327,13 @@ impl Source for Training {
         put_counts(&shared, out);
         match shared.state() {
             ClientState::Opening | ClientState::Listening => Ok(()),
-            ClientState::Failed(kind, why) => Err(SourceError::failed(kind, why)),
+            ClientState::Failed(error) => Err(error),
         }
     }
 
     fn finish(&mut self) {
         self.thread = None;
     }
-}
-
-/// The RSS of the client's process in the process list.
-fn resident(client: &Client, facts: &Facts) -> Option<Bytes> {
-    let (table, key) = facts.processes.as_ref().zip(client.key)?;
-    table.get(key.pid).filter(|row| row.key == key).map(|row| row.rss)
 }
 
 /// Adds a rank to the totals of its workload.

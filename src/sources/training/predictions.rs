@@ -100,27 +100,20 @@ impl Predictions {
         let [workload, rank] = identity.labels();
         for ((phase, medium, ordinal), prediction) in &self.0 {
             let gpu = ordinal.and_then(|ordinal| identity.gpu(hello, ordinal)).cloned().unwrap_or_default();
-            let labels = |last: &'static str| -> [Label; 7] {
-                [
-                    workload.clone(),
-                    rank.clone(),
-                    phase.label().into(),
-                    medium.label().into(),
-                    ordinal.map(Label::from).unwrap_or_default(),
-                    gpu.clone(),
-                    last.into(),
-                ]
-            };
+            let labels = [
+                workload.clone(),
+                rank.clone(),
+                phase.label().into(),
+                medium.label().into(),
+                ordinal.map(Label::from).unwrap_or_default(),
+                gpu,
+            ];
+            let with = |last: &str| -> Vec<Label> { labels.iter().cloned().chain([last.into()]).collect() };
             if let Some(peak) = prediction.peak {
-                out.put(&m::PREDICTED_PEAK, &labels("p50"), peak.p50);
-                out.put(&m::PREDICTED_PEAK, &labels("p90"), peak.p90);
+                out.put(&m::PREDICTED_PEAK, &with("p50"), peak.p50);
+                out.put(&m::PREDICTED_PEAK, &with("p90"), peak.p90);
             }
-            let [workload, rank, phase, medium, device, gpu, _] = labels("");
-            out.put_some(
-                &m::PREDICTION_MEASURED,
-                &[workload, rank, phase, medium, device, gpu],
-                prediction.measured,
-            );
+            out.put_some(&m::PREDICTION_MEASURED, &labels, prediction.measured);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 use super::counts::Wrong;
 use super::predictions::Predictions;
@@ -16,7 +16,7 @@ use crate::model::checkpoint::CheckpointState;
 use crate::model::histogram::Buckets;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::model::timeline::EntryKind;
+use crate::model::timeline::{Entry, EntryKind};
 use crate::model::units::Bytes;
 
 /// Step times from 2 ms to 512 s.
@@ -34,19 +34,6 @@ const WAITING: usize = 64;
 const NAMED: usize = 4;
 /// A sender's clock is used if it differs from the daemon's by at most a day, in seconds.
 const BELIEVED: f64 = 86_400.0;
-
-/// An event for the timeline.
-#[derive(Clone, Debug)]
-pub struct ReportedEvent {
-    /// Seconds since 1970.
-    pub unix_seconds: f64,
-    pub kind: EntryKind,
-    /// The name that the sender gave it.
-    pub name: Label,
-    pub step: Option<u64>,
-    /// A JSON object with details, by kind.
-    pub detail: Option<Box<RawValue>>,
-}
 
 /// The totals of one phase of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -118,7 +105,7 @@ pub struct Rank {
     pub bye: Option<Bye>,
     /// When its last message was received.
     pub last_message: Option<Timestamp>,
-    events: Vec<ReportedEvent>,
+    events: Vec<Entry>,
 }
 
 impl Rank {
@@ -294,10 +281,8 @@ impl Rank {
         if state == CheckpointState::Saved {
             self.saved_unix = Some(at);
         }
-        let known = [("path", &checkpoint.path), ("reason", &checkpoint.reason)];
-        let known: BTreeMap<_, _> =
-            known.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?))).collect();
-        let detail = if known.is_empty() { None } else { to_raw_value(&known).ok() };
+        let text = |text: &Option<String>| text.as_deref().map(Value::from);
+        let detail = details([("path", text(&checkpoint.path)), ("reason", text(&checkpoint.reason))]);
         self.add_event(at, EntryKind::Checkpoint, state.label(), checkpoint.step.or(self.step), detail)
     }
 
@@ -346,7 +331,7 @@ impl Rank {
         if self.events.len() == WAITING {
             return Err((Wrong::Excess, format!("more than {WAITING} events since the last sample")));
         }
-        self.events.push(ReportedEvent { unix_seconds, kind, name: Label::printable(name), step, detail });
+        self.events.push(entry(unix_seconds, kind, name, step, detail));
         Ok(())
     }
 
@@ -355,10 +340,51 @@ impl Rank {
         self.current.last()
     }
 
+    /// The event of its end, at a time since 1970.
+    pub fn end(&self, unix_seconds: f64) -> Entry {
+        let (name, detail) = match &self.bye {
+            Some(bye) => {
+                let reason = bye.reason.as_deref().filter(|why| !why.is_empty()).map(Value::from);
+                let known = [
+                    ("reason", reason),
+                    ("end", bye.end.map(|end| end.label().into())),
+                    ("resource", bye.resource.map(|resource| resource.label().into())),
+                    ("limit", bye.limit.map(|limit| limit.label().into())),
+                    ("limit_value", bye.limit_value.map(Value::from)),
+                    ("phase", bye.phase.as_deref().map(Value::from)),
+                ];
+                ("bye", details(known))
+            }
+            // One that was killed in a phase says nothing.
+            None => {
+                ("end of stream", details([("phase", self.phase_now().map(|phase| phase.as_str().into()))]))
+            }
+        };
+        entry(unix_seconds, EntryKind::End, name, self.step, detail)
+    }
+
     /// Returns and removes the events since the previous call.
-    pub fn take_events(&mut self) -> Vec<ReportedEvent> {
+    pub fn take_events(&mut self) -> Vec<Entry> {
         std::mem::take(&mut self.events)
     }
+}
+
+/// An event of a process that is not identified yet.
+fn entry(
+    unix_seconds: f64,
+    kind: EntryKind,
+    name: &str,
+    step: Option<u64>,
+    detail: Option<Box<RawValue>>,
+) -> Entry {
+    let (workload, rank, name) = (Label::default(), Label::default(), Label::printable(name));
+    Entry { sequence: 0, unix_seconds, kind, workload, rank, pid: 0, name, step, detail }
+}
+
+/// A JSON object of the values that are known; nothing if none is.
+fn details<const N: usize>(values: [(&str, Option<Value>); N]) -> Option<Box<RawValue>> {
+    let known: BTreeMap<_, _> = values.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    if known.is_empty() { None } else { to_raw_value(&known).ok() }
 }
 
 /// The key of a total that decreased.

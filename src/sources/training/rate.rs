@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
+use crate::model::units::real;
 
 const WINDOW: Duration = Duration::from_secs(30);
 /// Minimum distance of two kept values, so that few are enough for any rate of steps.
@@ -50,9 +51,7 @@ impl Rate {
         let steps = u32::try_from(self.kept.len().saturating_sub(1)).unwrap_or(1).max(1);
         let due = last.plus(SLACK + elapsed / steps * 2);
         let until = if now.since(due).is_zero() { elapsed } else { elapsed + now.since(due) };
-        #[expect(clippy::cast_precision_loss, reason = "a difference of totals, accurate enough as f64")]
-        let grown = total.saturating_sub(before) as f64;
-        Some(grown / until.as_secs_f64())
+        Some(real(total.saturating_sub(before)) / until.as_secs_f64())
     }
 }
 

@@ -12,7 +12,7 @@ const BYTES: usize = 4 << 20;
 const EACH: usize = 256;
 
 /// A bounded timeline.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ring {
     entries: VecDeque<(u32, Arc<Entry>)>,
     /// Bytes by user.
@@ -27,15 +27,7 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            entries: VecDeque::new(),
-            shares: HashMap::new(),
-            bytes: 0,
-            most,
-            sequence: 0,
-            forgotten: 0,
-            shown: None,
-        }
+        Self { most, ..Self::default() }
     }
 
     /// Adds an event of a job of this user, and numbers it.

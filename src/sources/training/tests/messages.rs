@@ -1,6 +1,7 @@
 //! What is shown of each message.
 
 use super::*;
+use crate::model::timeline::EntryKind;
 
 /// Complete lines of the examples in the protocol document.
 fn examples() -> String {

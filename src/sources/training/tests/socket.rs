@@ -12,7 +12,7 @@ fn a_socket_in_use_is_reported_and_opened_when_it_is_free() {
             .unwrap();
     second.turn(Some(Duration::ZERO)).unwrap();
     let taken = format!("another process listens on {}", path.display());
-    assert_eq!(shared.state(), ClientState::Failed(Failure::Io, taken));
+    assert_eq!(shared.state(), ClientState::Failed(SourceError::failed(Failure::Io, taken)));
     assert_eq!(world.shared.state(), ClientState::Listening);
     drop(world.listener);
     // The folder is unchanged: the first one removed its file.

@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
-use super::counts::Wrong;
 use crate::model::time::Timestamp;
 
 /// How long a line may stay incomplete.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why a line is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineError {
+    /// It is too long.
+    Length,
+    /// Its incomplete part would take too much memory.
+    Memory,
+}
 
 /// The incomplete line of one stream.
 #[derive(Debug, Default)]
@@ -40,7 +48,7 @@ impl Lines {
         piece: &[u8],
         limits: LineLimits,
         now: Timestamp,
-        mut each: impl FnMut(Result<&[u8], Wrong>),
+        mut each: impl FnMut(Result<&[u8], LineError>),
     ) {
         let mut rest = piece;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -51,7 +59,7 @@ impl Lines {
                 continue;
             }
             if self.tail.len() + line.len() >= limits.line {
-                each(Err(Wrong::Length));
+                each(Err(LineError::Length));
             } else if self.tail.is_empty() {
                 each(Ok(line));
             } else {
@@ -65,9 +73,9 @@ impl Lines {
         }
         let long = self.tail.len() + rest.len();
         let wrong = if long >= limits.line {
-            Wrong::Length
+            LineError::Length
         } else if long > limits.tail {
-            Wrong::Memory
+            LineError::Memory
         } else {
             self.tail.extend_from_slice(rest);
             self.since.get_or_insert(now);
@@ -116,7 +124,7 @@ mod tests {
         for piece in pieces {
             lines.feed(piece.as_bytes(), limits, Timestamp::from_secs(1), |line| match line {
                 Ok(line) => found_lines.push_str(&format!("{} ", String::from_utf8_lossy(line))),
-                Err(wrong) => found_lines.push_str(&format!("<{}> ", wrong.label())),
+                Err(wrong) => found_lines.push_str(&format!("<{wrong:?}> ")),
             });
             found_lines.push_str(&format!("[{}]\n", lines.kept()));
         }
@@ -150,11 +158,11 @@ mod tests {
             ],
             LIMITS,
             expect![[r#"
-                1234567 <length> ok [0]
+                1234567 <Length> ok [0]
                 [4]
-                <length> [0]
+                <Length> [0]
                 [0]
-                after <length> [0]
+                after <Length> [0]
                 x [0]
             "#]],
         );
@@ -162,9 +170,9 @@ mod tests {
             &["123456", "7\nok\n12", "345", "6\nx\n"],
             LineLimits { line: 8, tail: 4 },
             expect![[r#"
-                <memory> [0]
+                <Memory> [0]
                 ok [2]
-                <memory> [0]
+                <Memory> [0]
                 x [0]
             "#]],
         );
