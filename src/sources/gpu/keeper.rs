@@ -11,8 +11,9 @@ use super::options::Options;
 use super::protocol::{LONGEST, Line, RELEASE, Status};
 use super::state::World;
 use super::supervisor::{Order, Supervisor, WorkerObservation};
+use crate::formats::lines::{LineLimits, Lines};
 use crate::host::child::{Helper, WorkerCommand};
-use crate::host::{clock, fs};
+use crate::host::{clock, fs, process};
 use crate::model::lock::lock;
 use crate::model::time::Timestamp;
 
@@ -52,19 +53,10 @@ impl WorkerState {
     }
 }
 
-/// A request from the source to the keeper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverUse {
-    /// Run a worker.
-    Acquire,
-    /// Stop the worker.
-    Release,
-}
-
 /// The source's handle of the keeper's thread.
 #[derive(Debug)]
 pub struct Keeper {
-    requests: Sender<DriverUse>,
+    requests: Sender<bool>,
     ended: Receiver<()>,
 }
 
@@ -78,7 +70,7 @@ impl Keeper {
         command: WorkerCommand,
         options: Options,
         proc: PathBuf,
-        driver_use: DriverUse,
+        wanted: bool,
     ) -> std::io::Result<Self> {
         let (requests, last_message) = channel();
         let (end, ended) = channel();
@@ -92,7 +84,7 @@ impl Keeper {
                 command,
                 options,
                 proc,
-                supervisor: Supervisor::new(now, driver_use == DriverUse::Acquire),
+                supervisor: Supervisor::new(now, wanted),
                 worker: None,
                 abandoned: std::mem::take(&mut *abandoned),
                 ending: false,
@@ -109,10 +101,10 @@ impl Keeper {
         Ok(Self { requests, ended })
     }
 
-    /// Sends a request to the thread.
-    pub fn driver_use(&self, driver_use: DriverUse) {
+    /// Tells the thread whether a worker should run.
+    pub fn want(&self, wanted: bool) {
         // The thread ends only when this value is dropped.
-        let _ = self.requests.send(driver_use);
+        let _ = self.requests.send(wanted);
     }
 
     /// Asks the worker to shut NVML down and waits for it: killing a worker inside a driver call can leave a
@@ -149,12 +141,12 @@ struct Keeping {
 }
 
 impl Keeping {
-    fn run(&mut self, requests: &Receiver<DriverUse>) {
+    fn run(&mut self, requests: &Receiver<bool>) {
         let mut buffer = Vec::new();
         // Requests may have queued up while the previous keeper waited for its worker to exit.
         loop {
             match requests.try_recv() {
-                Ok(driver_use) => self.supervisor.want(driver_use == DriverUse::Acquire),
+                Ok(wanted) => self.supervisor.want(wanted),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return,
             }
@@ -169,7 +161,7 @@ impl Keeping {
                 continue;
             }
             match requests.recv_timeout(CHECK_INTERVAL) {
-                Ok(driver_use) => self.supervisor.want(driver_use == DriverUse::Acquire),
+                Ok(wanted) => self.supervisor.want(wanted),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.ending = true;
@@ -202,7 +194,7 @@ impl Keeping {
             world.abandoned = self.abandoned.len();
             WorkerObservation {
                 last_message: world.last_message,
-                started: world.has_reported(),
+                started: world.reported,
                 hung: world.hung(now, self.options.interval),
                 ended: ended.as_ref().map(|(orderly, _)| *orderly),
                 abandoned: self.abandoned.len(),
@@ -213,7 +205,10 @@ impl Keeping {
         }
         let order = self.supervisor.next(now, observation);
         self.carry_out(order, observation);
-        let resident = self.worker.as_mut().and_then(|worker| resident(worker.statm.read(buffer).ok()?));
+        let resident = self.worker.as_mut().and_then(|worker| {
+            let [_, resident] = process::statm(worker.statm.read(buffer).ok()?)?;
+            Some(resident.get())
+        });
         let mut world = lock(&self.world);
         world.resident = resident;
         world.restarts = self.earlier + self.supervisor.restarts();
@@ -302,90 +297,20 @@ impl Keeping {
     }
 }
 
-/// The resident pages, the second number of `statm`, as bytes.
-fn resident(statm: &[u8]) -> Option<u64> {
-    let pages: u64 = std::str::from_utf8(statm).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
-}
-
 /// Reads lines until the worker's end of the pipe is closed.
 fn read(output: Option<ChildStdout>, world: &Mutex<World>, generation: u64) {
     let Some(mut output) = output else { return };
-    let mut lines = Lines::default();
+    let (mut lines, limits) = (Lines::default(), LineLimits { line: LONGEST, tail: LONGEST });
     let mut chunk = vec![0; 16 * 1024];
     while let Ok(filled @ 1..) = output.read(&mut chunk) {
-        lines.feed(&chunk[..filled], |line| {
+        lines.feed(&chunk[..filled], limits, clock::now(), |line| {
             let at = clock::now();
-            let line = line.and_then(Line::read);
+            let line = line.ok().and_then(Line::read);
             let mut world = lock(world);
             match line {
                 Some(line) => world.take(generation, at, line),
                 None => world.bad_lines += 1,
             }
         });
-    }
-}
-
-/// Splits a stream into lines of bounded length.
-#[derive(Debug, Default)]
-struct Lines {
-    kept: Vec<u8>,
-    too_long: bool,
-}
-
-impl Lines {
-    /// Calls `each` with every line that `bytes` completes, or with nothing for a line that is too long.
-    fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Option<&[u8]>)) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let whole = piece.last() == Some(&b'\n');
-            if self.kept.len() + piece.len() > LONGEST {
-                self.too_long = true;
-                self.kept.clear();
-            }
-            if !self.too_long {
-                self.kept.extend_from_slice(piece);
-            }
-            if whole {
-                each((!self.too_long).then_some(self.kept.as_slice()));
-                self.kept.clear();
-                self.too_long = false;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_joined_from_pieces_of_the_pipe() {
-        let mut lines = Lines::default();
-        let mut found = Vec::new();
-        for chunk in ["ab", "c\nd", "\n\n", "e"] {
-            lines.feed(chunk.as_bytes(), |line| found.push(line.map(<[u8]>::to_vec)));
-        }
-        assert_eq!(found, [Some(b"abc\n".to_vec()), Some(b"d\n".to_vec()), Some(b"\n".to_vec())]);
-    }
-
-    #[test]
-    fn a_line_without_end_costs_bounded_memory() {
-        let mut lines = Lines::default();
-        let mut found = Vec::new();
-        for _ in 0..100 {
-            lines.feed(&[b'x'; 16 * 1024], |line| found.push(line.map(<[u8]>::len)));
-            assert!(lines.kept.len() <= LONGEST);
-        }
-        lines.feed(b"\nok\n", |line| found.push(line.map(<[u8]>::len)));
-        assert_eq!(found, [None, Some(3)]);
-    }
-
-    #[test]
-    fn resident_memory_is_the_second_number() {
-        let page = u64::try_from(rustix::param::page_size()).unwrap();
-        assert_eq!(resident(b"900 12 3 0 0 0 0\n"), Some(12 * page));
-        for hostile in [&b""[..], b"1", b"1 x", b"1 18446744073709551615", b"\xff \xff"] {
-            assert_eq!(resident(hostile), None);
-        }
     }
 }

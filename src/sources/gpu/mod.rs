@@ -23,12 +23,12 @@ pub mod xid;
 
 use std::path::PathBuf;
 
-use self::keeper::{DriverUse, Keeper, WorkerState};
+use self::keeper::{Keeper, WorkerState};
 use self::options::Options;
 use crate::host::child::WorkerCommand;
 use crate::model::lock::lock;
 use crate::model::point::Batch;
-use crate::model::source::{Control, Failure, Source, SourceError};
+use crate::model::source::{Control, Source, SourceError};
 use crate::model::time::Timestamp;
 use crate::sources::Registration;
 
@@ -52,7 +52,7 @@ pub static REGISTRATION: Registration = Registration {
             proc: context.roots.proc.clone(),
             shared,
             keeper: None,
-            driver_use: DriverUse::Acquire,
+            wanted: true,
             samples: 0,
             driver: false,
         })
@@ -65,7 +65,8 @@ struct Gpus {
     proc: PathBuf,
     shared: WorkerState,
     keeper: Option<Keeper>,
-    driver_use: DriverUse,
+    /// Whether a worker should run.
+    wanted: bool,
     samples: u64,
     /// Whether a driver was loaded at the last check.
     driver: bool,
@@ -81,13 +82,8 @@ impl Gpus {
             .clone()
             .ok_or_else(|| SourceError::unavailable("the GPU worker is disabled in this process"))?;
         let (options, proc) = (self.options.clone(), self.proc.clone());
-        let keeper = Keeper::start(&self.shared, command, options, proc, self.driver_use);
-        let failed = |error: std::io::Error| {
-            SourceError::failed(
-                Failure::of(&error),
-                format!("cannot create the thread of the GPU worker: {error}"),
-            )
-        };
+        let keeper = Keeper::start(&self.shared, command, options, proc, self.wanted);
+        let failed = |error| SourceError::io("cannot create the thread of the GPU worker", &error);
         self.keeper = Some(keeper.map_err(failed)?);
         Ok(())
     }
@@ -112,12 +108,9 @@ impl Source for Gpus {
     }
 
     fn control(&mut self, request: Control) {
-        self.driver_use = match request {
-            Control::ReleaseGpu => DriverUse::Release,
-            Control::AcquireGpu => DriverUse::Acquire,
-        };
+        self.wanted = request == Control::AcquireGpu;
         if let Some(keeper) = &self.keeper {
-            keeper.driver_use(self.driver_use);
+            keeper.want(self.wanted);
         }
     }
 

@@ -48,7 +48,7 @@ pub fn put(
         _ => Failure::Io,
     };
     let named = wrong.iter().map(|(condition, gpu)| {
-        let call = gpu.lasting().filter(|_| *condition == Condition::Hung);
+        let call = gpu.lasting.as_ref().filter(|_| *condition == Condition::Hung);
         let call = call.map_or_else(String::new, |call| format!(" in {call}"));
         format!("GPU {}: {}{call}", gpu.labels[0], condition.label())
     });
@@ -106,7 +106,7 @@ fn put_gpu(gpu: &Gpu, condition: Condition, now: Timestamp, interval: Duration, 
     for possible in Condition::ALL {
         out.put(&m::STATUS, &with(possible.label().into()), Flag(possible == condition));
     }
-    if let Some(call) = gpu.lasting().filter(|_| condition == Condition::Hung) {
+    if let Some(call) = gpu.lasting.as_ref().filter(|_| condition == Condition::Hung) {
         out.put(&m::HUNG_CALL, &with(call.clone()), Flag(true));
     }
     let age = gpu.age(now);
@@ -143,7 +143,8 @@ fn verdict(world: &World, now: Timestamp, driver: bool) -> Result<(), SourceErro
         Status::WorkerFailed => failed(Failure::Lost),
         Status::Released => Err(SourceError::unavailable(state.why.clone())),
         Status::Initializing if world.begun.is_some_and(|begun| now.since(begun) > SLOW_START) => {
-            let call = world.starting().map_or_else(String::new, |call| format!(": {call} does not return"));
+            let call =
+                world.starting.as_ref().map_or_else(String::new, |call| format!(": {call} does not return"));
             Err(SourceError::failed(Failure::Timeout, format!("NVML has not finished initializing{call}")))
         }
         Status::Initializing => Err(SourceError::unavailable("NVML is being initialized")),

@@ -73,7 +73,7 @@ pub struct Gpu {
     /// The newest error, if it is newer than the newest sample.
     trouble: Option<(Timestamp, Refusal)>,
     /// The NVML call that does not return, according to the last heartbeat.
-    lasting: Option<Label>,
+    pub lasting: Option<Label>,
 }
 
 impl Gpu {
@@ -100,11 +100,6 @@ impl Gpu {
         now.since(self.sampled.unwrap_or(self.since))
     }
 
-    /// The NVML call that does not return, if one is known.
-    pub const fn lasting(&self) -> Option<&Label> {
-        self.lasting.as_ref()
-    }
-
     /// Time since the current worker last reported anything about it.
     fn silence(&self, now: Timestamp) -> Duration {
         let reports = [self.sampled, self.trouble.map(|trouble| trouble.0)];
@@ -119,7 +114,7 @@ impl Gpu {
 pub struct World {
     pub state: State,
     /// Whether the newest worker reported `state`.
-    reported: bool,
+    pub reported: bool,
     /// Whether the worker was stopped on request.
     pub released: bool,
     /// GPUs, by index.
@@ -142,7 +137,7 @@ pub struct World {
     /// When a worker was first requested.
     pub begun: Option<Timestamp>,
     /// The initialization call of NVML that does not return.
-    starting: Option<Label>,
+    pub starting: Option<Label>,
     /// Number of the current worker; messages of earlier ones are dropped.
     generation: u64,
 }
@@ -187,11 +182,6 @@ impl World {
         self.released = true;
         self.state =
             State { status: Status::Released, why: "released on request".to_owned(), ..State::default() };
-    }
-
-    /// Whether the worker has reported the state of NVML.
-    pub fn has_reported(&self) -> bool {
-        self.reported
     }
 
     /// Processes one message of the worker with this number.
@@ -285,11 +275,6 @@ impl World {
             .filter_map(|gpu| Some(format!("GPU {}: {}", gpu.labels[0], gpu.lasting.as_ref()?)));
         let calls: Vec<String> = self.starting.iter().map(|call| call.to_string()).chain(of_gpus).collect();
         (!calls.is_empty()).then(|| calls.join(", "))
-    }
-
-    /// The initialization call of NVML that does not return.
-    pub const fn starting(&self) -> Option<&Label> {
-        self.starting.as_ref()
     }
 
     fn beat(&mut self, lasting: &[Lasting]) -> bool {

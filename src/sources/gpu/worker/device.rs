@@ -59,7 +59,7 @@ fn sample(
         let begun = clock::now();
         events.sweep(device);
         events.look(device, shared);
-        match sweeper.sweep(device, gpu, events.refusal()) {
+        match sweeper.sweep(device, gpu, events.refusal) {
             Ok(sample) => {
                 shared.send(&Line::Sample(Box::new(Sample { polled: shared.peaks.take(gpu), ..sample })))
             }

@@ -21,7 +21,7 @@ const RETRY: u32 = 10;
 pub(super) struct Events {
     gpu: u32,
     set: Option<raw::EventSet>,
-    refusal: Option<Refusal>,
+    pub(super) refusal: Option<Refusal>,
     sweeps: u32,
 }
 
@@ -29,11 +29,6 @@ impl Events {
     /// The state of a GPU that is not registered yet.
     pub(super) fn new(gpu: u32) -> Self {
         Self { gpu, set: None, refusal: None, sweeps: 0 }
-    }
-
-    /// Why XIDs cannot be read, if they cannot.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        self.refusal
     }
 
     /// Registers the GPU; again if it was registered before, because the set of a lost GPU may still have events.

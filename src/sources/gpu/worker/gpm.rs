@@ -16,7 +16,7 @@ use super::problem;
 use super::sweep::SweepResult;
 use crate::host::clock;
 use crate::model::time::Timestamp;
-use crate::model::units::MIB;
+use crate::model::units::{MIB, whole};
 use crate::sources::gpu::field::Field;
 use crate::sources::gpu::protocol::{Instance, Reason, Refusal};
 
@@ -164,13 +164,7 @@ fn scaled(value: f64, scale: Scale) -> Result<u64, Refusal> {
         Scale::Rate => value * MIB,
     };
     if number.is_finite() && number >= 0.0 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "not negative, and a cast of a larger number gives the largest"
-        )]
-        let whole = number.round() as u64;
-        Ok(whole)
+        Ok(whole(number.round()))
     } else {
         Err(Refusal { reason: Reason::Implausible, code: 0 })
     }

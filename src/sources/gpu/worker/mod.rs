@@ -26,6 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::calls::Calls;
@@ -103,13 +104,6 @@ impl WorkerShared {
     }
 }
 
-/// A request of the parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
-    Nothing,
-    Leave,
-}
-
 /// Runs until the parent requests an exit or closes the input.
 pub fn run(options: &Options) -> ExitCode {
     child::die_with_parent();
@@ -119,26 +113,26 @@ pub fn run(options: &Options) -> ExitCode {
     loop {
         shared.send(&Line::Beat { lasting: shared.calls.lasting() });
         peaks::watch(&shared);
-        if listen(BEAT) == Request::Leave || shared.gone.load(Ordering::Acquire) {
+        if is_told_to_leave(BEAT) || shared.gone.load(Ordering::Acquire) {
             return exit_worker(&shared);
         }
     }
 }
 
 /// Waits for input of the parent. Any input, and its end, means to exit.
-fn listen(timeout: Duration) -> Request {
+fn is_told_to_leave(timeout: Duration) -> bool {
     let input = std::io::stdin();
     let mut ready = [PollFd::new(&input, PollFlags::IN)];
     let timeout = Timespec::try_from(timeout).ok();
     match poll(&mut ready, timeout.as_ref()) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => Request::Nothing,
+        Ok(0) | Err(rustix::io::Errno::INTR) => false,
         Ok(_) => {
             let mut word = [0; 64];
             // The content does not matter: there is only one request.
             let _ = input.lock().read(&mut word);
-            Request::Leave
+            true
         }
-        Err(_) => Request::Leave,
+        Err(_) => true,
     }
 }
 
@@ -163,7 +157,8 @@ fn exit_worker(shared: &WorkerShared) -> ExitCode {
 }
 
 /// Reports that NVML cannot be used and makes the worker exit.
-fn give_up(shared: &WorkerShared, state: State) {
-    shared.send(&Line::State(state));
+fn give_up(shared: &WorkerShared, why: String, error: NvmlError) {
+    let (status, code) = problem::status(error);
+    shared.send(&Line::State(State { status, why, code, ..State::default() }));
     shared.gone.store(true, Ordering::Release);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
+use crate::model::units::real;
 use crate::sources::gpu::protocol::Memory;
 
 /// CPU time that the reads may take, as a share of one core.
@@ -41,9 +42,7 @@ impl Pace {
         if self.used.replace(memory.used).is_some_and(|before| before != memory.used) {
             self.changed = Some(now);
         }
-        #[expect(clippy::cast_precision_loss, reason = "53 bits are enough for a share")]
-        let (used, limit) = (memory.used as f64, memory.used.saturating_add(memory.free) as f64);
-        self.nearly_full = used >= NEARLY_FULL * limit;
+        self.nearly_full = real(memory.used) >= NEARLY_FULL * real(memory.used.saturating_add(memory.free));
     }
 
     /// The time until the next read, if the budget allows it.

@@ -8,7 +8,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use super::calls::call;
-use super::{WorkerShared, device, give_up, peaks, problem};
+use super::{WorkerShared, device, give_up, peaks};
 use crate::sources::gpu::options::Options;
 use crate::sources::gpu::protocol::{Line, MOST_GPUS, State, Status};
 
@@ -33,18 +33,11 @@ pub(super) fn run(shared: &Arc<WorkerShared>, options: &Options) {
     shared.calls.enter(None);
     let nvml = match start(options) {
         Ok(nvml) => *shared.nvml.get_or_init(|| nvml),
-        Err((why, error)) => {
-            let (status, code) = problem::status(error);
-            return give_up(shared, State { status, why, code, ..State::default() });
-        }
+        Err((why, error)) => return give_up(shared, why, error),
     };
     let gpus = match call("nvmlDeviceGetCount_v2", || nvml.device_count()) {
         Ok(gpus) => gpus.min(MOST_GPUS),
-        Err(error) => {
-            let why = format!("cannot count the GPUs: {error}");
-            let (status, code) = problem::status(error);
-            return give_up(shared, State { status, why, code, ..State::default() });
-        }
+        Err(error) => return give_up(shared, format!("cannot count the GPUs: {error}"), error),
     };
     let cuda = call("nvmlSystemGetCudaDriverVersion_v2", || nvml.sys_cuda_driver_version()).map(|version| {
         let major = nvml_wrapper::cuda_driver_version_major(version);
