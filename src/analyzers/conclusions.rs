@@ -10,7 +10,7 @@ use crate::model::health::Health;
 use crate::model::outlook::{Conclusion, Forecast, Growth, HORIZON_LABELS, LeakState, Rate};
 use crate::model::printable;
 use crate::model::timeline::{Entry, EntryKind, Timeline};
-use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Flag, Ratio, Seconds};
+use crate::model::units::{Bytes, BytesPerSecond, BytesPerStep, Flag, Ratio, Seconds, real};
 
 /// A number of standard errors as a finite one: JSON has no infinity, and so many are certainty.
 pub(super) fn standard_errors(count: f64) -> f64 {
@@ -101,8 +101,6 @@ fn evidence(values: impl IntoIterator<Item = (&'static str, Option<f64>)>) -> Ve
 
 fn exhaustion(conclusion: &Conclusion, forecast: &Forecast) -> Finding {
     let (subject, tte, peaks) = (&conclusion.subject, forecast.time_to_exhaustion, forecast.peaks.as_ref());
-    #[expect(clippy::cast_precision_loss, reason = "a dozen")]
-    let count = peaks.map(|peaks| peaks.count as f64);
     let evidence = evidence([
         ("used_bytes", Some(forecast.used_bytes)),
         ("limit_bytes", Some(forecast.limit_bytes)),
@@ -113,7 +111,7 @@ fn exhaustion(conclusion: &Conclusion, forecast: &Forecast) -> Finding {
         ("time_to_exhaustion_p90_seconds", tte.and_then(|tte| tte.p90)),
         ("growing_for_seconds", forecast.growing_for_seconds),
         ("probability_growth_continues", forecast.growth_continues),
-        ("recurring_peaks", count),
+        ("recurring_peaks", peaks.map(|peaks| real(peaks.count))),
         ("recurring_peaks_for_seconds", peaks.map(|peaks| peaks.for_seconds)),
         ("recurring_peaks_period_seconds", peaks.map(|peaks| peaks.period_seconds)),
         ("recurring_peaks_height_bytes", peaks.map(|peaks| peaks.height_bytes)),

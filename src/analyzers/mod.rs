@@ -10,7 +10,6 @@ pub mod ends;
 pub mod exhaustion;
 pub mod fit;
 pub mod fragmentation;
-mod gpus;
 mod identities;
 pub mod idle;
 pub mod imbalance;

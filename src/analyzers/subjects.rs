@@ -164,7 +164,7 @@ impl DatedAssessment {
 }
 
 /// The trackers of one analyzer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Subjects {
     followed: BTreeMap<Subject, TrackedSubject>,
     most: usize,
@@ -192,9 +192,7 @@ struct Saved {
 impl Subjects {
     /// Creates an empty set that tracks at most `max_subjects`.
     pub(super) fn new(settings: &Settings) -> Self {
-        let most = Options::read(settings).max_subjects;
-        let (left_out, omitted) = (BTreeSet::new(), BTreeMap::new());
-        Self { followed: BTreeMap::new(), most, ticks: [0.0; 2], left_out, omitted, waiting: 0 }
+        Self { most: Options::read(settings).max_subjects, ..Self::default() }
     }
 
     /// Begins a tick with these subjects. If they exceed the limit, each user gets an equal share, and subjects that
@@ -339,19 +337,8 @@ impl Subjects {
         // After a restart it is unknown whether a pid is still the same process.
         let lasting = sound.filter(|saved| saved.subject.pid.is_empty()).take(self.most);
         for Saved { subject, tracker, seen, born, life, since_unix } in lasting {
-            self.followed.insert(
-                subject,
-                TrackedSubject {
-                    tracker,
-                    seen,
-                    born,
-                    life,
-                    since_unix,
-                    due: 0.0,
-                    early_exits: 0.0,
-                    latest: None,
-                },
-            );
+            let kept = TrackedSubject { tracker, seen, born, life, since_unix, ..TrackedSubject::default() };
+            self.followed.insert(subject, kept);
         }
         Ok(())
     }

@@ -13,7 +13,8 @@ pub use parameters::{active_parameters, parameters};
 pub use shape::Shape;
 
 use crate::model::fit::Recompute;
-use shape::{Sizes, count};
+use crate::model::units::real;
+use shape::Sizes;
 
 /// The longest accepted sequence, in tokens.
 const LONGEST_SEQUENCE: u64 = 1 << 32;
@@ -66,7 +67,7 @@ pub fn flops_per_token(shape: &Shape, sequence: u64, convention: Convention) -> 
     if !(1..=LONGEST_SEQUENCE).contains(&sequence) {
         return None;
     }
-    let parts = Parts::of(&shape.sizes()?, count(sequence));
+    let parts = Parts::of(&shape.sizes()?, real(sequence));
     let needed = trained * (parts.weights + parts.logits);
     positive(match convention {
         Convention::SixN => return None,
@@ -113,7 +114,7 @@ pub fn flops_per_gpu(
     if world == 0 || data_parallel == 0 || !world.is_multiple_of(data_parallel) {
         return None;
     }
-    positive(flops_per_token * rank_tokens_per_second * count(data_parallel) / count(world))
+    positive(flops_per_token * rank_tokens_per_second * real(data_parallel) / real(world))
 }
 
 /// The share of the peak, 0 to 1; both in operations per second.

@@ -2,6 +2,7 @@
 
 use super::positive;
 use super::shape::{Family, Shape, Sizes};
+use crate::model::units::real;
 
 impl Sizes {
     /// Weights of one layer's attention: query, keys and values, output.
@@ -45,7 +46,7 @@ pub fn parameters(shape: &Shape, positions: u64) -> Option<f64> {
             // Two norms with biases, and the biases of query, keys, values, output and both matrices.
             let biases = 6.0 * sizes.hidden + sizes.query + 2.0 * sizes.keys;
             let ffn = sizes.dense_layers * sizes.ffn;
-            let learned = super::count(positions) * sizes.hidden;
+            let learned = real(positions) * sizes.hidden;
             (
                 sizes.layers * biases + 2.0 * sizes.hidden + ffn + learned,
                 shape.tied_embeddings.unwrap_or(true),

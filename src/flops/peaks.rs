@@ -35,41 +35,33 @@ pub struct Override {
     pub flops: f64,
 }
 
+type Words = &'static [&'static str];
+
 struct PeakRow {
     /// The word that names the product.
     product: &'static str,
     /// If not empty, one of these words must be in the name too.
-    form: &'static [&'static str],
+    form: Words,
     /// Further words that may be in the name.
-    may: &'static [&'static str],
+    may: Words,
     /// In 10^12 operations per second.
     bf16: Option<f64>,
     fp16: Option<f64>,
 }
 
-const fn row(
-    product: &'static str,
-    form: &'static [&'static str],
-    may: &'static [&'static str],
-    both: f64,
-) -> PeakRow {
+const fn row(product: &'static str, form: Words, may: Words, both: f64) -> PeakRow {
     PeakRow { product, form, may, bf16: Some(both), fp16: Some(both) }
 }
 
-const fn half(
-    product: &'static str,
-    form: &'static [&'static str],
-    may: &'static [&'static str],
-    fp16: f64,
-) -> PeakRow {
+const fn half(product: &'static str, form: Words, may: Words, fp16: f64) -> PeakRow {
     PeakRow { product, form, may, bf16: None, fp16: Some(fp16) }
 }
 
 /// Words without influence on the peak.
 const MAKERS: [&str; 5] = ["nvidia", "amd", "instinct", "tesla", "graphics"];
 
-const HOPPER: &[&str] = &["64gb", "80gb", "94gb", "96gb", "141gb", "hbm3", "hbm3e", "hbm2e"];
-const AMPERE: &[&str] = &["40gb", "80gb", "sxm", "sxm4", "pcie", "pg509", "pg506"];
+const HOPPER: Words = &["64gb", "80gb", "94gb", "96gb", "141gb", "hbm3", "hbm3e", "hbm2e"];
+const AMPERE: Words = &["40gb", "80gb", "sxm", "sxm4", "pcie", "pg509", "pg506"];
 
 /// Dense peaks; the first matching row applies.
 const ROWS: &[PeakRow] = &[

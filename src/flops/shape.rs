@@ -3,6 +3,8 @@
 //! Nothing is guessed: a size that the model's kind does not determine and that was not reported leaves the formulas
 //! that require it without a value.
 
+use crate::model::units::real;
+
 /// The largest accepted dimension: far above any model, and products of a few are exact in `f64`.
 const LARGEST_DIMENSION: u64 = 1 << 24;
 /// The largest accepted number of parameters, 2^50.
@@ -138,12 +140,6 @@ fn number(size: u64) -> f64 {
     u32::try_from(size).map_or(f64::NAN, f64::from)
 }
 
-/// A number of parameters or tokens as a float, for the formulas.
-#[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
-pub(super) const fn count(number: u64) -> f64 {
-    number as f64
-}
-
 impl Shape {
     /// The sizes of the model; absent where one is missing, contradicts another, or exceeds the accepted range.
     pub(super) fn sizes(&self) -> Option<Sizes> {
@@ -197,13 +193,13 @@ impl Shape {
     }
 
     pub(super) fn reported_parameters(&self) -> Option<f64> {
-        self.parameters.filter(|all| (1..=MOST_PARAMETERS).contains(all)).map(count)
+        self.parameters.filter(|all| (1..=MOST_PARAMETERS).contains(all)).map(real)
     }
 
     /// The trainable share of the parameters, 0 to 1; 1 where not reported.
     pub(super) fn trained(&self) -> f64 {
         match (self.parameters, self.trainable) {
-            (Some(all), Some(trained)) if all > 0 && trained < all => count(trained) / count(all),
+            (Some(all), Some(trained)) if all > 0 && trained < all => real(trained) / real(all),
             _ => 1.0,
         }
     }

@@ -38,7 +38,7 @@ fn flops_per_iteration(
     global_batch: u64,
     convention: Convention,
 ) -> Option<f64> {
-    positive(flops_per_token(shape, sequence, convention)? * count(sequence) * count(global_batch))
+    positive(flops_per_token(shape, sequence, convention)? * real(sequence) * real(global_batch))
 }
 
 #[track_caller]
@@ -131,9 +131,9 @@ fn korthikanti_2022() {
         (105, 20480, 128, 280, 280, 37.83, "56.05", "56.96"),
         (128, 25600, 160, 512, 512, 71.49, "56.27", "57.01"),
     ] {
-        let model = gpt(shape::count(layers), shape::count(hidden));
-        let each = seconds * shape::count(gpus) * 312e12;
-        let share = |sequence: f64| 100.0 * shape::count(batch) * sequence / each;
+        let model = gpt(real(layers), real(hidden));
+        let each = seconds * real(gpus) * 312e12;
+        let share = |sequence: f64| 100.0 * real(batch) * sequence / each;
         prints(share(model.model72()), 2, model_share);
         prints(share(model.selective72()), 2, hardware_share);
         // From the shape.

@@ -105,6 +105,14 @@ impl KillScope {
     pub(super) fn of(victim: &OomVictim) -> Self {
         if victim.in_cgroup { Self::Cgroup(victim.limit_cgroup.clone()) } else { Self::Host }
     }
+
+    /// The cause, and the cgroup whose limit was reached.
+    fn cause(&self) -> (EndCause, Label) {
+        match self {
+            Self::Cgroup(path) => (EndCause::CgroupLimit, path.clone()),
+            Self::Host => (EndCause::HostMemory, Label::default()),
+        }
+    }
 }
 
 /// The cause with all that follows from it.
@@ -181,10 +189,7 @@ pub(super) fn classify(case: &Case) -> Classified {
 /// all that is known.
 fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
     if let Some(scope) = &case.kernel_kill {
-        let (cause, limit_cgroup) = match scope {
-            KillScope::Cgroup(path) => (EndCause::CgroupLimit, path.clone()),
-            KillScope::Host => (EndCause::HostMemory, Label::default()),
-        };
+        let (cause, limit_cgroup) = scope.cause();
         return (cause, 0.99, Some(EndEvidence::KernelLog { limit_cgroup }));
     }
     let signal = case.status.and_then(ExitStatus::signal);
@@ -260,11 +265,8 @@ fn cause(case: &Case) -> (EndCause, f64, Option<EndEvidence>) {
         && matches!(case.status, Some(ExitStatus::Code(_)))
         && signal.is_none()
     {
-        let (cause, cgroup) = match scope {
-            KillScope::Cgroup(path) => (EndCause::CgroupLimit, path.clone()),
-            KillScope::Host => (EndCause::HostMemory, Label::default()),
-        };
-        return (cause, 0.6, Some(EndEvidence::UnseenKill { limit_cgroup: cgroup }));
+        let (cause, limit_cgroup) = scope.cause();
+        return (cause, 0.6, Some(EndEvidence::UnseenKill { limit_cgroup }));
     }
     if let Some((cgroup, true)) = &case.counted_kill
         && matches!(case.status, Some(ExitStatus::Code(_)))

@@ -46,10 +46,8 @@ use crate::model::units::Count;
 pub static REGISTRATION: Registration = Registration {
     name: "ends",
     about: "Says how workloads, ranks and large processes ended, and why.",
-    options: &[],
     metrics: metrics::METRICS,
-    check: |_| Vec::new(),
-    build: |_| Box::new(Ends::default()),
+    ..Registration::built_by(|_| Box::new(Ends::default()))
 };
 
 /// Most ends that are kept.
@@ -200,18 +198,9 @@ impl Ends {
                 .members
                 .iter()
                 .map(|member| {
-                    let case = case(view, &self.recent, &episode, (member, observed));
-                    let said = said(facts, (&episode.workload.name, member), now);
-                    let case = Case {
-                        lacked: said.lacked,
-                        limit: said.limit,
-                        said_finished: said.finished,
-                        will_not_fit: case.will_not_fit || said.aborted,
-                        exception: said.exception,
-                        allocation: said.allocation,
-                        ..case
-                    };
-                    (member, classify::classify(&case), (said.step, said.phase))
+                    let mut case = case(view, &self.recent, &episode, (member, observed));
+                    let place = add_said(&mut case, facts, (&episode.workload.name, member), now);
+                    (member, classify::classify(&case), place)
                 })
                 .collect();
             let finished: HashSet<u32> = explained
@@ -266,12 +255,7 @@ impl Ends {
             let end = episode.end(self.last, (member, found, at), (observed, began), is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
-            let counts = self.counts.entry(user).or_default();
-            EndCause::ALL
-                .iter()
-                .zip(counts)
-                .filter(|(cause, _)| **cause == end.cause)
-                .for_each(|(_, count)| *count += 1);
+            self.counts.entry(user).or_default()[end.cause as usize] += 1;
             if let Some(parent) = parent {
                 self.remember_launcher(key, table.get(parent), end.number, now);
             }
@@ -368,27 +352,19 @@ fn strength(found: &Classified) -> u32 {
     }
 }
 
-/// What a process reported over the job socket before its end.
-#[derive(Default)]
-struct Said {
-    finished: bool,
-    /// That it ends itself since a phase would not fit.
-    aborted: bool,
-    exception: Label,
-    lacked: Option<Medium>,
-    limit: Option<(ProcessLimit, Option<u64>)>,
-    allocation: Option<FailedAllocation>,
-    step: Option<u64>,
-    phase: Label,
-}
-
-fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) -> Said {
+/// Adds what a process reported over the job socket before its end; returns its last step and its phase.
+fn add_said(
+    case: &mut Case,
+    facts: &Facts,
+    (workload, member): (&Label, &Member),
+    now: Timestamp,
+) -> (Option<u64>, Label) {
     /// Seconds before its end in which a failed allocation is the reason of it.
     const LATELY: f64 = 60.0;
     let unix = now.unix().as_secs_f64();
-    let mut found = Said::default();
+    let (mut step, mut phase, mut has_aborted) = (None, Label::default(), false);
     if member.rank.is_none() {
-        return found;
+        return (step, phase);
     }
     let own = facts.timeline.entries.iter().rev();
     let own = own.take_while(|entry| unix - entry.unix_seconds <= 2.0 * LATELY);
@@ -400,25 +376,25 @@ fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) ->
             EntryKind::End => {
                 let detail = detail(entry);
                 let end = ByeEnd::deserialize(&detail["end"]).ok();
-                found.finished = entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
-                found.aborted = end == Some(ByeEnd::Aborted);
-                found.step = entry.step;
-                found.phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
+                case.said_finished =
+                    entry.name.as_str() == "bye" && matches!(end, None | Some(ByeEnd::Finished));
+                has_aborted = end == Some(ByeEnd::Aborted);
+                step = entry.step;
+                phase = Label::printable(detail["phase"].as_str().unwrap_or_default());
                 let is_raised =
                     matches!(end, Some(ByeEnd::Exception | ByeEnd::OutOfMemory | ByeEnd::Interrupted));
                 if let Some(name) = detail["reason"].as_str().filter(|_| is_raised) {
-                    found.exception = escaped(name).into_owned().into();
+                    case.exception = escaped(name).into_owned().into();
                 }
                 let resource = Medium::deserialize(&detail["resource"]).ok();
-                found.lacked = resource.filter(|_| end == Some(ByeEnd::OutOfMemory));
+                case.lacked = resource.filter(|_| end == Some(ByeEnd::OutOfMemory));
                 let limit = ProcessLimit::deserialize(&detail["limit"]).ok();
-                found.limit =
-                    limit.filter(|_| is_raised).map(|limit| (limit, detail["limit_value"].as_u64()));
+                case.limit = limit.filter(|_| is_raised).map(|limit| (limit, detail["limit_value"].as_u64()));
             }
-            EntryKind::Oom if found.allocation.is_none() && unix - entry.unix_seconds <= LATELY => {
+            EntryKind::Oom if case.allocation.is_none() && unix - entry.unix_seconds <= LATELY => {
                 let detail = detail(entry);
                 let bytes = |key: &str| detail[key].as_f64();
-                found.allocation = Some(FailedAllocation {
+                case.allocation = Some(FailedAllocation {
                     requested: bytes("requested"),
                     allocated: bytes("allocated"),
                     reserved: bytes("reserved"),
@@ -426,12 +402,14 @@ fn said(facts: &Facts, (workload, member): (&Label, &Member), now: Timestamp) ->
                     total: bytes("total"),
                     has_expandable_segments: detail["expandable_segments"].as_bool(),
                 });
-                found.step = found.step.or(entry.step);
+                step = step.or(entry.step);
             }
             _ => {}
         }
     }
-    found
+    // It ends itself where a phase would not fit.
+    case.will_not_fit |= has_aborted;
+    (step, phase)
 }
 
 /// What was observed of a process from outside.

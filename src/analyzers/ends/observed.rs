@@ -10,7 +10,6 @@ use crate::model::facts::{Facts, OomVictim, ProcessRow, Tmpfs, TmpfsTable};
 use crate::model::finding::Subject;
 use crate::model::ids::{ProcessKey, WorkloadKey, within};
 use crate::model::label::Label;
-use crate::model::point::Point;
 use crate::model::source::Status;
 use crate::model::time::Timestamp;
 use crate::model::units::{GIB, TICKS, real, whole};
@@ -66,10 +65,7 @@ pub(super) fn record(
 ) {
     use workload::metrics::{GPU_MEMORY, RSS, START};
     let at = now.monotonic().as_secs_f64();
-    let by_name = |points: &[Point]| -> HashMap<Label, f64> {
-        points.iter().filter_map(|point| Some((point.labels.first()?.clone(), point.value))).collect()
-    };
-    let (rss, start) = (by_name(view.points(&RSS)), by_name(view.points(&START)));
+    let (rss, start) = (view.by_label(&RSS, 0), view.by_label(&START, 0));
     let mut gpus: HashMap<&Label, (Vec<Gpu>, f64)> = HashMap::new();
     for point in view.points(&GPU_MEMORY) {
         let [name, gpu, uuid] = &*point.labels else { continue };

@@ -21,11 +21,11 @@ pub static REGISTRATION: Registration = Registration {
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings| {
-        let (rules, phases, loads) = (Rules::default(), Phases::default(), Loads::default());
-        Box::new(Exhaustion { subjects: Subjects::new(settings), rules, phases, loads })
+        Box::new(Exhaustion { subjects: Subjects::new(settings), ..Exhaustion::default() })
     })
 };
 
+#[derive(Default)]
 struct Exhaustion {
     subjects: Subjects,
     rules: Rules,

@@ -10,7 +10,6 @@ use crate::analyzers::dmem::DeviceLimits;
 use crate::analyzers::ranks;
 use crate::analyzers::subjects::{self, Sharing};
 use crate::model::analyzer::View;
-use crate::model::desc::Metric;
 use crate::model::finding::Subject;
 use crate::model::ids::within;
 use crate::model::label::Label;
@@ -138,35 +137,28 @@ struct Group {
     life: f64,
 }
 
-/// The values of a metric by its only label.
-fn by_label<M: Metric>(view: &View<'_>, metric: &'static M) -> BTreeMap<Label, f64> {
-    view.points(metric).iter().map(|point| (point.labels[0].clone(), point.value)).collect()
-}
-
 /// The cgroups with a limit. Only memory that the kernel cannot reclaim counts as used: a cgroup full of file cache
 /// is healthy.
 fn groups(view: &View<'_>) -> BTreeMap<Label, Group> {
     use cgroup::metrics::{ANON, EVENTS, KERNEL, LIMIT, SHMEM, SLAB, WORKING_SET};
-    let limits = by_label(view, &LIMIT);
+    let limits = view.by_label(&LIMIT, 0);
     if limits.is_empty() {
         return BTreeMap::new();
     }
-    let (anon, shmem) = (by_label(view, &ANON), by_label(view, &SHMEM));
-    let (kernel, slab) = (by_label(view, &KERNEL), by_label(view, &SLAB));
-    let working = by_label(view, &WORKING_SET);
+    let (anon, shmem) = (view.by_label(&ANON, 0), view.by_label(&SHMEM, 0));
+    let (kernel, slab) = (view.by_label(&KERNEL, 0), view.by_label(&SLAB, 0));
+    let working = view.by_label(&WORKING_SET, 0);
     let kills = |path: &Label| view.value(&EVENTS, &[path.clone(), "oom_kill".into()]).unwrap_or(0.0);
-    let group = |(path, limit): (Label, f64)| {
-        let unreclaimable = anon.get(&path).zip(shmem.get(&path)).map(|(anon, shmem)| anon + shmem);
+    let group = |(path, limit): (&Label, f64)| {
+        let unreclaimable = anon.get(path).zip(shmem.get(path)).map(|(anon, shmem)| anon + shmem);
         // Most of the slab is dentry and inode caches, which are reclaimed first; without a separate slab value, no
         // kernel memory is added.
         let kernel =
-            kernel.get(&path).zip(slab.get(&path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
-        let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(&path).copied())?;
-        let life = KILL * kills(&path);
-        Some((
-            path,
-            Group { sample: Sample { used, unreclaimable, allocated: None, peak: None }, limit, life },
-        ))
+            kernel.get(path).zip(slab.get(path)).map_or(0.0, |(kernel, slab)| (kernel - slab).max(0.0));
+        let used = unreclaimable.map(|bytes| bytes + kernel).or_else(|| working.get(path).copied())?;
+        let life = KILL * kills(path);
+        let sample = Sample { used, unreclaimable, allocated: None, peak: None };
+        Some((path.clone(), Group { sample, limit, life }))
     };
     limits.into_iter().filter_map(group).collect()
 }
@@ -248,7 +240,7 @@ fn allocators(view: &View<'_>, found: &mut Vec<Resource>) {
 
 /// Each tmpfs against its size. Its memory is part of that of cgroups, workloads and the host too.
 fn all_tmpfs<'v>(view: &View<'v>) -> impl Iterator<Item = Resource> + use<'v> {
-    let starts = by_label(view, &workload::metrics::START);
+    let starts = view.by_label(&workload::metrics::START, 0);
     let view = *view;
     view.points(&tmpfs::metrics::USED).iter().filter_map(move |point| {
         let [workload, mount] = &*point.labels else { return None };
@@ -270,8 +262,8 @@ fn workloads(
     found: &mut Vec<Resource>,
 ) {
     use workload::metrics::{ANON, POOL, RSS, SHMEM, START};
-    let (anon, shmem) = (by_label(view, &ANON), by_label(view, &SHMEM));
-    let pool = by_label(view, &POOL);
+    let (anon, shmem) = (view.by_label(&ANON, 0), view.by_label(&SHMEM, 0));
+    let pool = view.by_label(&POOL, 0);
     for point in view.points(&RSS) {
         let name = &point.labels[0];
         let own = placed.get(name).map(|path| path.as_str());

@@ -96,8 +96,7 @@ fn by_cgroup(points: &[Point]) -> HashMap<&str, f64> {
 
 /// The process of a rank in this tick; absent where it is not known, or has ended.
 pub(super) fn row<'v>(facts: Option<&'v Facts>, rank: &RankPredictions) -> Option<&'v ProcessRow> {
-    let process = rank.process?;
-    facts?.processes.as_ref()?.get(process.pid).filter(|row| row.key == process)
+    facts?.row(rank.process?)
 }
 
 impl<'v> Free<'v> {

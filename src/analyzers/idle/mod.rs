@@ -26,12 +26,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::period::Period;
-use super::{Registration, gpus};
+use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Seconds, Unit};
+use crate::sources::gpu::metrics::UTILIZATION;
 use crate::sources::{training, workload};
 
 /// Utilization from which a GPU is used. NVML reports whole percents.
@@ -66,6 +67,7 @@ pub static REGISTRATION: Registration = Registration {
     ..Registration::built_by(|settings| Box::new(Idle::new(&Options::read(settings))))
 };
 
+#[derive(Default)]
 struct Idle {
     after: Duration,
     /// In bytes.
@@ -86,7 +88,7 @@ struct Tick<'v> {
     /// CPU seconds, by workload.
     cpu: BTreeMap<&'v Label, f64>,
     /// By UUID; a GPU without a known utilization is absent.
-    utilization: BTreeMap<Label, f64>,
+    utilization: BTreeMap<&'v Label, f64>,
     /// Workloads with a rank that saves a checkpoint.
     saving: BTreeSet<&'v Label>,
 }
@@ -96,11 +98,10 @@ impl Analyzer for Idle {
         let saving = view.points(&training::metrics::CHECKPOINT).iter().filter(|point| {
             matches!(&*point.labels, [_, _, state] if state.as_str() == "saving") && point.value > 0.0
         });
-        let cpu = view.points(&workload::metrics::CPU).iter();
         let tick = Tick {
             now,
-            cpu: cpu.map(|point| (&point.labels[0], point.value)).collect(),
-            utilization: gpus::utilization(view),
+            cpu: view.by_label(&workload::metrics::CPU, 0),
+            utilization: view.by_label(&UTILIZATION, 1),
             saving: saving.map(|point| &point.labels[0]).collect(),
         };
         self.gpus(view, &tick, out);
@@ -114,9 +115,7 @@ impl Idle {
             after: options.after,
             min_gpu: options.min_gpu_memory.value(),
             min_host: options.min_host_memory.value(),
-            gpus: BTreeMap::new(),
-            hosts: BTreeMap::new(),
-            counted: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

@@ -34,7 +34,6 @@ use std::collections::BTreeMap;
 use self::lasting::{Lasting, mean};
 use self::spread::Spread;
 use super::Registration;
-use super::gpus;
 use super::latch::Latch;
 use crate::model::analyzer::{Analysis, Analyzer, View};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
@@ -42,6 +41,7 @@ use crate::model::format;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
 use crate::model::units::{Bytes, Flag, Ratio};
+use crate::sources::gpu::metrics::UTILIZATION;
 use crate::sources::workload;
 
 /// Minimum spread, and minimum lag, of a finding.
@@ -121,13 +121,10 @@ impl Imbalance {
         let at = now.monotonic().as_secs_f64();
         let passed = self.last.replace(at).map_or(0.0, |last| (at - last).max(0.0));
         let before = std::mem::take(&mut self.busy);
-        let now = gpus::utilization(view).into_iter();
-        self.busy = now
-            .map(|(uuid, value)| {
-                let mean = mean(before.get(&uuid).copied(), value, passed);
-                (uuid, mean)
-            })
-            .collect();
+        let now = view.by_label(&UTILIZATION, 1).into_iter();
+        let mean =
+            |(uuid, value): (&Label, f64)| (uuid.clone(), mean(before.get(uuid).copied(), value, passed));
+        self.busy = now.map(mean).collect();
     }
 
     fn memory(

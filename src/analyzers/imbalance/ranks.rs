@@ -34,16 +34,8 @@ pub(super) struct Ranks {
     uneven: Lasting,
 }
 
-/// A finding without its subject.
-struct RankFinding {
-    rank: Label,
-    state: &'static str,
-    severity: Severity,
-    since: f64,
-    summary: String,
-    evidence: Vec<Evidence>,
-    advice: &'static str,
-}
+/// A rank, and the finding of it without its subject.
+type RankFinding = (Label, Finding);
 
 /// Means of one rank over a minute.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,22 +72,12 @@ impl Ranks {
             found.extend(self.memory(group, members, now, out));
             // A rank that is slow for several reasons gets one finding, for the first of them.
             let mut reported: Vec<Label> = Vec::new();
-            for RankFinding { rank, state, severity, since, summary, evidence, advice } in found {
-                if reported.contains(&rank) {
-                    continue;
+            for (rank, finding) in found {
+                if !reported.contains(&rank) {
+                    let pid = pids.get(&[workload, &rank]).copied().cloned().unwrap_or_default();
+                    out.findings.push(Finding { subject: Subject::rank(workload, &pid), ..finding });
+                    reported.push(rank);
                 }
-                let pid = pids.get(&[workload, &rank]).copied().cloned().unwrap_or_default();
-                out.findings.push(Finding {
-                    analyzer: REGISTRATION.name,
-                    subject: Subject::rank(workload, &pid),
-                    state,
-                    severity,
-                    since_unix_seconds: since,
-                    summary,
-                    evidence,
-                    advice,
-                });
-                reported.push(rank);
             }
         }
     }
@@ -200,11 +182,12 @@ impl Ranks {
         out.batch.put(&metrics::FULLEST_RANK, &[workload.clone(), run.clone(), fullest.clone()], Flag(true));
         let since = self.uneven.since(group, "memory", spread.above >= UNEVEN, now)?;
         let share = format::percent(spread.above);
-        Some(RankFinding {
-            rank: fullest.clone(),
+        let finding = Finding {
+            analyzer: REGISTRATION.name,
+            subject: Subject::default(),
             state: "uneven",
             severity: Severity::Info,
-            since,
+            since_unix_seconds: since,
             summary: format!(
                 "Rank {fullest} of {workload} has {share} more memory allocated than the mean of its ranks."
             ),
@@ -213,7 +196,8 @@ impl Ranks {
                 Evidence { what: "mean_allocated_bytes", value: spread.mean },
             ],
             advice: "Move layers, shards or micro-batches off the fullest rank; pipelines are uneven by design.",
-        })
+        };
+        Some((fullest.clone(), finding))
     }
 }
 
@@ -254,15 +238,17 @@ fn behind(members: &[RankValues]) -> Option<(f64, &RankValues)> {
 }
 
 fn straggler(workload: &Label, rank: &Label, how: &str, since: f64, evidence: Vec<Evidence>) -> RankFinding {
-    RankFinding {
-        rank: rank.clone(),
+    let finding = Finding {
+        analyzer: REGISTRATION.name,
+        subject: Subject::default(),
         state: "straggler",
         severity: Severity::Warning,
-        since,
+        since_unix_seconds: since,
         summary: format!("Rank {rank} of {workload} {how}."),
         evidence,
         advice: "Check the clocks and throttling of its GPU, its input pipeline, and other processes on its CPUs.",
-    }
+    };
+    (rank.clone(), finding)
 }
 
 #[cfg(test)]

@@ -30,17 +30,11 @@ pub static REGISTRATION: Registration = Registration {
     options: subjects::Options::OPTIONS,
     metrics: metrics::METRICS,
     ..Registration::built_by(|settings| {
-        Box::new(Leak {
-            subjects: Subjects::new(settings),
-            calm: BTreeMap::new(),
-            grew: BTreeMap::new(),
-            paces: Paces::default(),
-            owners: Owners::default(),
-            latches: Latch::default(),
-        })
+        Box::new(Leak { subjects: Subjects::new(settings), ..Leak::default() })
     })
 };
 
+#[derive(Default)]
 struct Leak {
     subjects: Subjects,
     /// The memory of each subject by type, from when it last did not grow.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::analyzers::ranks;
 use crate::model::analyzer::View;
-use crate::model::desc::Metric as _;
 use crate::model::finding::Subject;
 use crate::model::label::Label;
-use crate::sources::{training, workload};
+use crate::sources::workload::metrics::PROCESS_RSS;
 
 /// The workload of each process on a GPU, from when it is first known until the process ends.
 #[derive(Debug, Default)]
@@ -44,18 +44,14 @@ impl Owners {
 /// The workload of each process that has its own series: the largest processes of each workload, and the ranks.
 fn by_pid<'v>(view: &View<'v>) -> HashMap<&'v Label, &'v Label> {
     let mut found = HashMap::new();
-    let largest = (workload::metrics::PROCESS_RSS.desc(), view.points(&workload::metrics::PROCESS_RSS));
-    let ranks = (training::metrics::INFO.desc(), view.points(&training::metrics::INFO));
-    for (desc, points) in [largest, ranks] {
-        let place = |name| desc.labels.iter().position(|label| *label == name);
-        let (Some(workload), Some(pid)) = (place("workload"), place("pid")) else { continue };
-        for point in points {
-            let (workload, pid) = (&point.labels[workload], &point.labels[pid]);
-            if !workload.is_empty() && !pid.is_empty() {
-                found.insert(pid, workload);
-            }
+    for point in view.points(&PROCESS_RSS) {
+        let [workload, pid, _] = &*point.labels else { continue };
+        if !workload.is_empty() {
+            found.insert(pid, workload);
         }
     }
+    let ranks = ranks::pids(view).into_iter().filter(|([workload, _], _)| !workload.is_empty());
+    found.extend(ranks.map(|([workload, _], pid)| (pid, workload)));
     found
 }
 
@@ -73,7 +69,7 @@ mod tests {
             let mut batch = Batch::new();
             if let Some(workload_name) = workload_name {
                 let labels = [workload_name.into(), "7".into(), "python3".into()];
-                batch.put(&workload::metrics::PROCESS_RSS, &labels, Bytes::new(1));
+                batch.put(&PROCESS_RSS, &labels, Bytes::new(1));
             }
             owners.learn(&View::new(batch.families()), subjects.iter());
             owners.named(&subject).workload.to_string()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::facts::{Facts, GpuProcess};
+use crate::model::facts::{self, Facts, GpuProcess};
 use crate::model::ids::ProcessKey;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
@@ -38,8 +38,7 @@ pub(super) struct Who {
 
 impl Who {
     fn of(key: ProcessKey, comm: &Label, facts: &Facts) -> Self {
-        let known = facts.workload_of.binary_search_by_key(&key.pid, |member| member.process.pid);
-        let member = known.ok().map(|place| &facts.workload_of[place]).filter(|member| member.process == key);
+        let member = facts::member_of(&facts.workload_of, key.pid).filter(|member| member.process == key);
         let Some(member) = member else { return Self { comm: comm.clone(), ..Self::default() } };
         let names = facts.names_of(&member.workload.key);
         Self {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, View};
-use crate::model::facts::{Facts, Tmpfs};
+use crate::model::facts::{self, Facts, Tmpfs};
 use crate::model::finding::{Evidence, Finding, Severity, Subject};
 use crate::model::format;
 use crate::model::time::Timestamp;
@@ -104,8 +104,7 @@ fn loaders(facts: &Facts) -> BTreeMap<Subject, (&Tmpfs, u64)> {
     let mut trainers: BTreeMap<u32, (Subject, &Tmpfs)> = BTreeMap::new();
     for pid in ranks.chain(facts.gpu_processes.iter().map(|process| process.pid)) {
         let trainer = || {
-            let place = facts.workload_of.binary_search_by_key(&pid, |member| member.process.pid).ok()?;
-            let member = &facts.workload_of[place];
+            let member = facts::member_of(&facts.workload_of, pid)?;
             let seen = tmpfs.of_process.get(&member.process)?.iter();
             let own = seen
                 .filter_map(|place| tmpfs.file_systems.get(*place))

@@ -44,18 +44,8 @@ struct Since {
     unix: f64,
 }
 
-/// A subject that is not visible in this tick.
-struct Unseen {
-    subject: Subject,
-    state: &'static str,
-    severity: Severity,
-    /// Whether it is reported immediately.
-    sure: bool,
-    /// Seconds since its last sample, where that is known.
-    age: Option<f64>,
-    summary: String,
-    advice: &'static str,
-}
+/// A finding, and whether it is reported at once.
+type Unseen = (Finding, bool);
 
 impl Analyzer for Visibility {
     fn analyze(&mut self, view: &View<'_>, now: Timestamp, out: &mut Analysis) {
@@ -63,27 +53,16 @@ impl Analyzer for Visibility {
         let mut unseen = gpus(view);
         let gpus_tell = !unseen.is_empty();
         unseen.extend(sources(view, gpus_tell));
-        self.since.retain(|subject, _| unseen.iter().any(|unseen| unseen.subject == *subject));
-        for Unseen { subject, state, severity, sure, age, summary, advice } in unseen {
-            let first = Since { state, at, unix };
-            let since = self.since.entry(subject.clone()).or_insert(first);
-            if since.state != state {
+        self.since.retain(|subject, _| unseen.iter().any(|(finding, _)| finding.subject == *subject));
+        for (finding, is_sure) in unseen {
+            let first = Since { state: finding.state, at, unix };
+            let since = self.since.entry(finding.subject.clone()).or_insert(first);
+            if since.state != finding.state {
                 *since = first;
             }
-            if !sure && at - since.at < REPORTED_AFTER {
-                continue;
+            if is_sure || at - since.at >= REPORTED_AFTER {
+                out.findings.push(Finding { since_unix_seconds: since.unix, ..finding });
             }
-            let evidence = age.map(|value| Evidence { what: "sample_age_seconds", value });
-            out.findings.push(Finding {
-                analyzer: REGISTRATION.name,
-                subject,
-                state,
-                severity,
-                since_unix_seconds: since.unix,
-                summary,
-                evidence: evidence.into_iter().collect(),
-                advice,
-            });
         }
     }
 }
@@ -105,17 +84,13 @@ fn gpus(view: &View<'_>) -> Vec<Unseen> {
         let calls = view.points(&HUNG_CALL);
         let call = calls.iter().find(|call| call.labels[1] == *uuid && call.labels[0] == *gpu);
         let call = call.map_or_else(String::new, |call| format!(" ({})", call.labels[2]));
-        found.push(Unseen {
-            subject: Subject::gpu(gpu, uuid),
-            state,
-            severity: Severity::Critical,
-            sure,
-            age: view.value(&SAMPLE_AGE, &[gpu.clone(), uuid.clone()]),
-            summary: format!(
-                "GPU {gpu} does not respond: {why}{call}. Its memory, processes and errors are unknown."
-            ),
-            advice: "Check the kernel log for XID errors; drain the node, then reset the GPU or reboot the node.",
-        });
+        let summary =
+            format!("GPU {gpu} does not respond: {why}{call}. Its memory, processes and errors are unknown.");
+        let age = view.value(&SAMPLE_AGE, &[gpu.clone(), uuid.clone()]);
+        let subject = Subject::gpu(gpu, uuid);
+        let advice =
+            "Check the kernel log for XID errors; drain the node, then reset the GPU or reboot the node.";
+        found.push((finding(subject, (state, Severity::Critical), age, summary, advice), sure));
     }
     found
 }
@@ -126,19 +101,27 @@ fn sources(view: &View<'_>, gpus_tell: bool) -> impl Iterator<Item = Unseen> {
         .sources()
         .iter()
         .filter(move |report| report.status == Status::Failed && !(gpus_tell && report.source == GPU_SOURCE));
-    failed.map(|report| Unseen {
-        subject: Subject::source(report.source),
-        state: "failed",
-        severity: Severity::Warning,
-        sure: false,
-        age: report.age_seconds,
-        summary: format!(
-            "The source {} fails ({}); what it measures is unknown.",
-            report.source,
-            report.why.as_deref().unwrap_or("no reason given")
-        ),
-        advice: "Check the log of memwarden; findings do not take into account what this source measures.",
+    failed.map(|report| {
+        let why = report.why.as_deref().unwrap_or("no reason given");
+        let summary = format!("The source {} fails ({why}); what it measures is unknown.", report.source);
+        let advice =
+            "Check the log of memwarden; findings do not take into account what this source measures.";
+        let (subject, level) = (Subject::source(report.source), ("failed", Severity::Warning));
+        (finding(subject, level, report.age_seconds, summary, advice), false)
     })
+}
+
+/// A finding without the time since when it holds.
+fn finding(
+    subject: Subject,
+    (state, severity): (&'static str, Severity),
+    age: Option<f64>,
+    summary: String,
+    advice: &'static str,
+) -> Finding {
+    let evidence = age.map(|value| Evidence { what: "sample_age_seconds", value }).into_iter().collect();
+    let (analyzer, since_unix_seconds) = (REGISTRATION.name, 0.0);
+    Finding { analyzer, subject, state, severity, since_unix_seconds, summary, evidence, advice }
 }
 
 #[cfg(test)]
