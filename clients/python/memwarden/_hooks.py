@@ -55,6 +55,8 @@ class _Watch:
         self.searches = 0
         # Whether the callback of a Trainer reports the steps: hooks only count then.
         self.only_counts = False
+        # Called before a micro-batch of an evaluation: begins its phase, where the callback of a Trainer tells when it ends.
+        self.evaluates: Callable[[], None] = lambda: None
         # Whether the parameters are reported after the first step.
         self.analyzes = True
         self.learning_rate: Optional[float] = None
@@ -231,6 +233,7 @@ class _Watch:
                     self.fit.forward_begins(samples, length)
                 self._forward = self.monitor._phases.begin("forward")
             elif self.depth == 1 and not module.training:
+                self.evaluates()
                 self.fit.evaluation_begins()
         except Exception as error:
             _hide(error, "forward")

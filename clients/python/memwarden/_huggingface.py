@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
-from ._base import JSON, _clock, _guarded, _log
+from ._base import JSON, _clock, _guarded
 from ._monitor import Monitor
 from ._process import launcher_rank
-from ._trainers import _Callback
+from ._trainers import _Callback, class_of_framework
 
-if TYPE_CHECKING:
-    # Any subclass of it is a callback for a type checker, with and without the framework.
-    _Base: Any = object
-else:
-    try:
-        from transformers import TrainerCallback as _Base
-    except Exception as error:  # The Trainer accepts any object that has the methods of the events.
-        _log.debug("memwarden: transformers: %r", error)
-        _Base = object
+_Base: Any = class_of_framework("TrainerCallback", "transformers")
 
 
 class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
@@ -33,14 +25,6 @@ class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
         super().__init__(monitor, analyze)
         self._waiting: Optional[JSON] = None
         self._seen, self._ended = 0, _clock()
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            # Events that this class does not handle, where it has no base class that does.
-            if name.startswith("on_"):
-                return _ignore
-            raise AttributeError(name)
 
     @_guarded()
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -100,6 +84,8 @@ class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
     @_guarded()
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Reports the last step, if its loss was not logged."""
+        # An evaluation that raised, which the program caught, has not ended otherwise.
+        self._evaluated()
         self._report()
 
     @_guarded()
@@ -111,24 +97,17 @@ class HuggingFaceCallback(_Callback, _Base):  # type: ignore[misc]
 
     @_guarded()
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Records the end of an evaluation."""
+        """Records the end of an evaluation, which began when the model was called for it."""
+        self._evaluated()
         self.monitor.record("evaluated")
+
+    @_guarded()
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        """The same for predictions."""
+        self._evaluated()
 
     @_guarded()
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Reports the last step and ends the series of this rank."""
         self._report()
         self._end()
-
-
-class _AutomaticHuggingFace(HuggingFaceCallback):
-    """In a program that is instrumented without a change: training is not the end of it."""
-
-    _ends = False
-
-    def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor, analyze=False)
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    pass

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
-from ._base import Path, _guarded, _log
+from ._base import Path, _guarded
 from ._monitor import Monitor
+from ._trainers import class_of_framework
 
-if TYPE_CHECKING:
-    # Any subclass of it is a callback for a type checker, with and without Keras.
-    _Base: Any = object
-else:
-    try:
-        from keras.callbacks import Callback as _Base
-    except Exception as error:
-        _log.debug("memwarden: keras: %r", error)
-        _Base = object
+_Base: Any = class_of_framework("Callback", "keras.callbacks")
 
 
 class KerasCallback(_Base):  # type: ignore[misc]
@@ -51,7 +45,7 @@ class KerasCallback(_Base):  # type: ignore[misc]
         # What was trained before goes on.
         self._step = int(self.model.optimizer.iterations)
         weights = self.model.weights
-        sizes = [(int(_product(each.shape)), each.trainable) for each in weights]
+        sizes = [(math.prod(int(size) for size in each.shape), each.trainable) for each in weights]
         count, trained = sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
         monitor._identity.shape({"kind": "keras", "parameters": count, "trainable": trained})
         monitor.start()
@@ -79,10 +73,3 @@ class KerasCallback(_Base):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Ends the series of this rank."""
         self.monitor.stop()
-
-
-def _product(sizes: Any) -> int:
-    product = 1
-    for size in sizes:
-        product *= int(size)
-    return product

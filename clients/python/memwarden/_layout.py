@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from typing import Any, List, Optional, Tuple
 
@@ -69,7 +70,4 @@ def _of_mesh(module: Any) -> Optional[int]:
     if names is None:
         return int(mesh.size()) if mesh.ndim == 1 and type(module).__name__.startswith("FSDP") else None
     sizes = [int(mesh.size(place)) for place, name in enumerate(names) if any(word in name for word in _DATA)]
-    product = 1
-    for size in sizes:
-        product *= size
-    return product if sizes else None
+    return math.prod(sizes) if sizes else None

@@ -5,30 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import os
-import sys
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import Any, Mapping, Optional
 
-from ._base import _guarded, _log, _number
+from ._base import _guarded, _number
 from ._monitor import Monitor
-from ._trainers import _Callback
+from ._trainers import _Callback, class_of_framework
 
-
-def _callback_class() -> Any:
-    """Lightning's `Callback`, from that of its two packages that the program has imported; otherwise an installed one."""
-    names = ("lightning.pytorch", "pytorch_lightning")
-    for name in sorted(names, key=lambda name: name not in sys.modules):
-        try:
-            return __import__(name, fromlist=["Callback"]).Callback
-        except Exception as error:
-            _log.debug("memwarden: %s: %r", name, error)
-    return object
-
-
-if TYPE_CHECKING:
-    # Any subclass of it is a callback for a type checker, with and without the framework.
-    _Base: Any = object
-else:
-    _Base = _callback_class()
+_Base: Any = class_of_framework("Callback", "lightning.pytorch", "pytorch_lightning")
 
 
 class LightningCallback(_Callback, _Base):  # type: ignore[misc]
@@ -123,6 +106,11 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
         trainer.save_checkpoint(os.path.join(str(known or trainer.default_root_dir), "memwarden-step=%d.ckpt" % step))
 
     @_guarded()
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Begins the phase of the evaluation."""
+        self._evaluates()
+
+    @_guarded()
     def on_validation_batch_end(
         self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
@@ -135,6 +123,7 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
     @_guarded()
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Records the end of a validation."""
+        self._evaluated()
         if self._ends:
             self.monitor.record("validated")
 
@@ -147,12 +136,3 @@ class LightningCallback(_Callback, _Base):  # type: ignore[misc]
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Ends the series of this rank."""
         self._end()
-
-
-class _AutomaticLightning(LightningCallback):
-    """In a program that is instrumented without a change: training is not the end of it."""
-
-    _ends = False
-
-    def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor, analyze=False)

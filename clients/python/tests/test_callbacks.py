@@ -28,7 +28,6 @@ def test_hugging_face_steps_get_the_loss_that_is_logged_after_them(daemon, monit
     callback.on_step_end(arguments(), state(2, 128), control)
     assert control.should_save
     callback.on_save(arguments(), state(2, 128), control)
-    callback.on_an_event_of_a_later_version(arguments(), state(2), control)
     callback.on_train_end(arguments(), state(2), control)
     daemon.wait_end()
     steps = [(each["step"], each.get("loss"), each["tokens"], each["samples"]) for each in daemon.of("step")]
@@ -53,6 +52,51 @@ def test_lightning_counts_accumulated_batches_as_one_step(daemon, monitor, torch
     assert (step["step"], step["tokens"], step["samples"], step["loss"]) == (1, 12, 4, 5.25)
     assert daemon.of("hello")[-1]["data_parallel"] == 2
     assert daemon.of("bye")[-1]["reason"] == "KeyError"
+
+
+TRAINED = """
+import sys, types, memwarden, torch
+monitor = memwarden.Monitor(interval=0)
+model = torch.nn.Module(weight=torch.Tensor([1.0] * 4, (2, 2), requires_grad=True))
+ids = torch.Tensor([1] * 6, (2, 3), torch.int64)
+
+def evaluate(*batches):
+    model.training = False
+    for _ in batches:
+        model(ids)
+    model.training = True
+"""
+HUGGING_FACE = """
+callback = memwarden.HuggingFaceCallback(monitor, analyze=False)
+told = types.SimpleNamespace(output_dir="/o"), types.SimpleNamespace(global_step=1), None
+evaluate(0)
+callback.on_train_begin(*told, model=model, optimizer=torch.optim.AdamW(model.parameters()))
+evaluate(1, 2)
+callback.on_evaluate(*told)
+evaluate(3)
+callback.on_step_begin(*told)
+model(ids)
+evaluate(4)
+"""
+LIGHTNING = """
+callback = memwarden.LightningCallback(monitor, analyze=False)
+trainer = types.SimpleNamespace(save_checkpoint=None, sanity_checking=False)
+for _ in range(2):
+    callback.on_validation_start(trainer, model)
+    callback.on_validation_end(trainer, model)
+callback.on_validation_start(trainer, model)
+"""
+
+
+@pytest.mark.parametrize("program", [HUGGING_FACE, LIGHTNING], ids=["hugging_face", "lightning"])
+def test_an_evaluation_of_a_trainer_is_a_phase(daemon, python, program):
+    from conftest import CLIENT
+
+    python(TRAINED + program + "raise MemoryError\n", auto="0", paths=[CLIENT], fails=True)
+    daemon.wait_end()
+    assert daemon.of("bye")[-1]["phase"] == "evaluation"
+    told = [each for each in daemon.of("phase") if each["name"] == "evaluation"]
+    assert told[0]["state"] == "begin" and told[-1]["count"] == 2
 
 
 def test_an_unused_callback_can_be_pickled():

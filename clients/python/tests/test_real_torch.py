@@ -305,6 +305,31 @@ def test_hugging_face_without_a_line(daemon, python, tmp_path):
     assert daemon.of("hello")[-1]["model"]["kind"] == "llama"
 
 
+def test_hugging_face_ends_in_an_evaluation(daemon, python, tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    program = HUGGING_FACE + RUN.replace("max_steps=4", "max_steps=4, eval_strategy='steps', eval_steps=2")
+    # The second evaluation fails in its second batch.
+    fails = """
+calls = []
+def compute(*_, **__):
+    calls.append(1)
+    if len(calls) == 4:
+        raise MemoryError
+class Failing(Trainer):
+    def prediction_step(self, *arguments, **more):
+        found = super().prediction_step(*arguments, **more)
+        compute()
+        return found
+"""
+    program = program.replace("Trainer(Llama", fails + "Failing(Llama").replace("callbacks=callbacks", "callbacks=callbacks, eval_dataset=data[:16]")
+    python(program, str(tmp_path), fake=False, fails=True)
+    daemon.wait_end()
+    assert daemon.of("bye")[-1]["phase"] == "evaluation"
+    ended = [each for each in daemon.of("phase") if each["name"] == "evaluation" and each["state"] == "end"]
+    assert ended[-1]["count"] == 1
+
+
 LIGHTNING = """
 import memwarden, torch, sys
 import lightning.pytorch as pl
