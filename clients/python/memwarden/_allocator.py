@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Optional
+from typing import Any, Callable, Optional
 
 from ._base import JSON, Path, _getpid, _guarded, _hide, _now, _plain
 from ._identity import _Identity
 from ._process import _devices, _host_memory, _pinned, _torch
 from ._session import _Session
-from ._timeline import _Timeline
 
 
 def _has_expandable_segments() -> bool:
@@ -20,10 +19,15 @@ def _has_expandable_segments() -> bool:
 
 
 class _Allocator:
-    """Sends the figures of the allocator, and reports when it fails, with a snapshot in `folder` if there is one."""
+    """Sends the figures of the allocator, and reports when it fails, with a snapshot in `folder` if there is one.
 
-    def __init__(self, session: _Session, identity: _Identity, timeline: _Timeline, folder: Optional[Path]) -> None:
-        self._session, self._identity, self._timeline = session, identity, timeline
+    `keep` adds a failure to the timeline.
+    """
+
+    def __init__(
+        self, session: _Session, identity: _Identity, keep: Callable[[str, Any], None], folder: Optional[Path]
+    ) -> None:
+        self._session, self._identity, self._keep = session, identity, keep
         self._folder = folder
         self._observed = False
         # The message of the last failure.
@@ -84,4 +88,4 @@ class _Allocator:
                 _hide(error, "snapshot")
         self.failure = message
         self._session.send(message, keep=True)
-        self._timeline.keep("out of memory", _plain(message))
+        self._keep("out of memory", _plain(message))

@@ -18,6 +18,7 @@ from ._base import (
     JSON,
     LONGEST_NAME,
     Path,
+    _clock,
     _getpid,
     _guarded,
     _hide,
@@ -33,18 +34,17 @@ from ._fit import _Fit
 from ._identity import _Identity
 from ._phases import _Phase, _Phases
 from ._process import _devices
+from ._recording import Recording
 from ._risks import _Risks
 from ._session import _Log, _Session, _Worker
-from ._snapshots import _Snapshots, memory_status
 from ._steps import _Steps
-from ._timeline import _Timeline
 
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 # The monitor of a program that is instrumented without a change.
 _automatic: Optional["Monitor"] = None
 
 
-class Monitor:
+class Monitor(Recording):
     """Reports one training process to the daemon.
 
     `monitor_steps` such as `[1, [5, 10]]` limits reports and records to those steps; totals continue.
@@ -87,13 +87,11 @@ class Monitor:
         paths = _text(socket_path or env.get("MEMWARDEN_JOB_SOCKET") or DEFAULT_SOCKET)
         url = _text(url or env.get("MEMWARDEN_URL") or DEFAULT_URL).rstrip("/")
         folder = oom_snapshot or env.get("MEMWARDEN_OOM_SNAPSHOT") or None
-        self._session = session = _Session(self.start, paths, self._greeting, _Log(log_file, log_bytes, log_files))
+        session = _Session(self.start, paths, self._greeting, _Log(log_file, log_bytes, log_files))
         self._identity = _Identity(session, facts)
-        self._steps = _Steps(session, self._identity, monitor_steps, min_interval)
+        super().__init__(session, _Steps(session, self._identity, monitor_steps, min_interval))
         self._phases = _Phases(session, phase_memory)
-        self._snapshots = _Snapshots(self._steps)
-        self._timeline = _Timeline(session, self._steps, self._snapshots)
-        self._allocator = _Allocator(session, self._identity, self._timeline, folder)
+        self._allocator = _Allocator(session, self._identity, self._keep, folder)
         self._checkpoints = _Checkpoints(session, self._steps, agree_every)
         self._evidence = _Evidence(session)
         self._identity.saving = self._checkpoints.saving
@@ -168,7 +166,8 @@ class Monitor:
     def _forked(self) -> None:
         """In a child process, whose totals begin at zero."""
         self._session.forked()
-        parts = (self._identity, self._steps, self._phases, self._snapshots, self._checkpoints, self._fit, self._evidence)
+        self._began = _clock()
+        parts = (self._identity, self._steps, self._phases, self._checkpoints, self._fit, self._evidence)
         for part in parts:
             part.reset()
 
@@ -326,70 +325,12 @@ class Monitor:
             optimizer.register_step_pre_hook(_untraced(watch.before_step))
             optimizer.register_step_post_hook(_untraced(watch.after_step))
 
-    # -- snapshots and the timeline
-
-    @_guarded(dict)
-    def memory_snapshot(self, name: str) -> JSON:
-        """Stores the current memory under a name; returns it."""
-        return {} if self._session.off else self._snapshots.take(_text(name))
-
-    @_guarded(dict)
-    def compare(self, before: Union[str, JSON], after: Union[str, JSON]) -> JSON:
-        """The growth between two snapshots (names, or points of the timeline): bytes and seconds, after minus before."""
-        return self._snapshots.growth(before, after)
-
-    @_guarded(dict)
-    def stage_growth(self, name: str) -> JSON:
-        """The growth in the last run of a stage, or of a monitored function."""
-        return self._snapshots.growth(name + ":begin", name + ":end")
-
-    @_guarded(dict)
-    def check_memory_status(self, threshold: float = 0.9) -> JSON:
-        """How full the devices, the host and our cgroup are; `ok` where none is above the threshold (0 to 1).
-
-        Asks the driver for free memory, which may take a millisecond.
-        """
-        return memory_status(threshold)
-
-    @_guarded(dict)
-    def cleanup(self) -> JSON:
-        """Collects garbage and releases cached memory of the devices; returns the freed memory. Waits for the devices."""
-        return self._snapshots.cleanup()
-
-    @_guarded(dict)
-    def record(self, event: str, extra: Any = None) -> JSON:
-        """Adds a point with the current memory to the timeline; returns the point."""
-        return self._timeline.record(event, extra)
-
-    @_guarded(dict)
-    def record_detailed(self, event: str, tensors: Any = None, model: Any = None, extra: Any = None) -> JSON:
-        """Like `record`, with the size, type and device of tensors and the content of a model."""
-        return self._timeline.record(event, extra, tensors, model)
-
-    @_guarded(list)
-    def timeline(self) -> List[JSON]:
-        """The points, the oldest first; at most the last 10,000."""
-        return list(self._timeline.points)
-
-    @_guarded("")
-    def timeline_text(self) -> str:
-        """The timeline as a table for a console."""
-        return self._timeline.text()
-
-    @_guarded(dict)
-    def timeline_summary(self) -> JSON:
-        """The point with the most memory, the growth from the first point to the last, and the mean of each event."""
-        return self._timeline.summary()
-
-    @_guarded()
-    def print_timeline(self, file: Any = None) -> None:
-        """Prints the timeline."""
-        print(self.timeline_text(), file=file or sys.stdout)
+    # -- reports; the snapshots and the timeline are those of `Recording`
 
     @_guarded("")
     def report(self) -> str:
         """For a console: current memory, the phases, the timeline, its peak and the growth."""
-        return self._timeline.report(self._identity.hello()["rank"], self.phases())
+        return self._report(self._identity.hello()["rank"], self.phases())
 
     @_guarded(False)
     def export_json(self, path: Path) -> bool:
@@ -401,7 +342,7 @@ class Monitor:
             "steps": {"last": steps.last, "tokens": steps.tokens, "samples": steps.samples},
             "phases": self.phases(),
             "timeline": self.timeline(),
-            "snapshots": self._snapshots.named,
+            "snapshots": self._snapshots,
             "parameters": identity.params,
         }
         _write_json(path, everything)

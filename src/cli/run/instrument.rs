@@ -24,7 +24,7 @@ macro_rules! client {
 
 /// The package `memwarden`. Its `auto/sitecustomize.py` is written a second time beside it, where Python finds it at its
 /// start, so that one entry of `PYTHONPATH` is enough for both.
-const PACKAGE: [(&str, &str); 42] = client! {
+const PACKAGE: [(&str, &str); 41] = client! {
     "__init__.py"
     "__main__.py"
     "_agreement.py"
@@ -57,12 +57,11 @@ const PACKAGE: [(&str, &str); 42] = client! {
     "_monitor.py"
     "_phases.py"
     "_process.py"
+    "_recording.py"
     "_risks.py"
     "_session.py"
     "_signals.py"
-    "_snapshots.py"
     "_steps.py"
-    "_timeline.py"
     "_tokens.py"
     "_trainers.py"
     "auto/__init__.py"
