@@ -82,23 +82,23 @@ def _guarded(default: Any = None) -> Callable[[Function], Function]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON; never reads a tensor of a device, never raises."""
+def _plain(value: Any, depth: int = 8, most: Optional[int] = 1000) -> Any:
+    """`value` as JSON; never reads a tensor of a device, never raises. `depth` and `most` limit what containers hold."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if value - value == 0.0 else str(value)
-    if depth > 8:
+    if depth < 0:
         return "..."
     try:
         if isinstance(value, Mapping):
-            return {str(key): _plain(each, depth + 1) for key, each in list(value.items())[:1000]}
+            return {str(key): _plain(each, depth - 1, most) for key, each in list(value.items())[:most]}
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [_plain(each, depth + 1) for each in list(value)[:1000]]
+            return [_plain(each, depth - 1, most) for each in list(value)[:most]]
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             number = _number(value) if _elements(value) == 1 else None
             shown = "%s%s" % (_dtype(value.dtype), list(value.shape))
-            return shown if number is None else _plain(number, depth + 1)
+            return shown if number is None else _plain(number)
         return str(value)[:1000]
     except Exception:
         return type(value).__name__
@@ -143,22 +143,13 @@ def _real(value: float) -> str:
     return '"nan"' if value != value else ('"inf"' if value > 0 else '"-inf"')
 
 
-def _plain_whole(value: Any) -> Any:
-    """Like `_plain`, without its limits: the export is complete."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain_whole(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain_whole(each) for each in value]
-    return _plain(value)
-
-
 def _write_json(path: Any, content: JSON) -> None:
-    """Writes a file completely or not at all."""
+    """Writes a file completely or not at all. All values are in it, whatever their number."""
     path = os.fspath(path)
     sibling = "%s.%d.part" % (path, _getpid())
     try:
         with open(sibling, "w", encoding="utf-8") as file:
-            json.dump(_plain_whole(content), file, indent=1)
+            json.dump(_plain(content, depth=100, most=None), file, indent=1)
             file.write("\n")
         os.replace(sibling, path)
     except BaseException:

@@ -87,8 +87,8 @@ class _Evidence:
         tensor = getattr(torch, "Tensor", None)
         kinds: Counter[type] = collections.Counter()
         tensors: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
-        parameters: Dict[str, Dict[str, int]] = {"tensor with grad_fn": {}, "tensor": {}}
-        self._bytes = {}
+        # Gradients and the optimizer's state come and go in the shapes of parameters: their number counts, their size does not.
+        self._parameters, self._bytes = set(), {}
         sampled: Dict[type, Tuple[int, int]] = {}
         inner = _Inner()
         while objects:
@@ -101,16 +101,12 @@ class _Evidence:
             inner.look(part)
             if tensor is not None:
                 for each in part:
-                    if type(each) is tensor:
-                        self._count_tensor(each, tensors, True)
-                    elif type(each).__name__ == "Parameter":
-                        self._count_tensor(each, parameters, False)
+                    if type(each) is tensor or type(each).__name__ == "Parameter":
+                        self._count_tensor(each, tensors, type(each) is tensor)
                 each = None
             del part
             self._note(begun)
             time.sleep(PAUSE)
-        # Gradients and the optimizer's state come and go in the shapes of parameters: their number counts, their size does not.
-        self._parameters = set(parameters["tensor"])
         for kind, (many, size) in sampled.items():
             self._bytes["type", _name(kind)] = kinds[kind] * size // many
         found = {"type": {_name(kind): many for kind, many in kinds.items()}}
@@ -126,17 +122,18 @@ class _Evidence:
             found["line"] = _lines(tracing)
         return found
 
-    def _count_tensor(self, each: Any, tensors: Dict[str, Dict[str, int]], sized: bool) -> None:
+    def _count_tensor(self, each: Any, tensors: Dict[str, Dict[str, int]], counts: bool) -> None:
+        """Counts a tensor; of a parameter, keeps the shape only."""
         try:
             name = "%s%s" % (_dtype(each.dtype), list(each.shape))
             size = each.element_size() * each.nelement()
         except Exception:
             return  # Some layouts have no shape, such as nested tensors.
+        if not counts:
+            return self._parameters.add(name)
         what = "tensor" if each.grad_fn is None else "tensor with grad_fn"
-        same = tensors[what]
-        same[name] = same.get(name, 0) + 1
-        if sized:
-            self._bytes[what, name] = self._bytes.get((what, name), 0) + size
+        tensors[what][name] = tensors[what].get(name, 0) + 1
+        self._bytes[what, name] = self._bytes.get((what, name), 0) + size
 
     def _note(self, begun: float, most: Optional[float] = None) -> None:
         taken = _clock() - begun

@@ -143,10 +143,6 @@ class _Fit:
         if not self.off:
             self._evaluations.tried(count, passing)
 
-    def evaluation_ends(self) -> None:
-        if not self.off:
-            self._evaluations.end()
-
     @_guarded()
     def save_begins(self, path: Any = None) -> None:
         """A file with tensors is about to be written."""

@@ -48,6 +48,8 @@ class Foreseen(NamedTuple):
     why: str
 
 
+# The fields of `Needs` by device, while they are summed up.
+_Sums = Dict[Optional[int], List[int]]
 # What the copy for a trial gets anew.
 _OWN = ("state", "param_groups", "step")
 # The threads that try a step now: hooks of optimizers do nothing in it.
@@ -80,7 +82,7 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
 
     With `gradients_exist`, backward has run: a parameter without a gradient gets neither a gradient nor a state.
     """
-    sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
+    sums: _Sums = collections.defaultdict(lambda: [0, 0, 0, 0])
     exact, words = True, []
     # Parameters whose gradient is counted: two optimizers may share one.
     counted: Set[int] = set()
@@ -92,16 +94,10 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
                 sums[place][0] += size
             continue
         try:
-            found, by_table = _of_one(optimizer, gradients_exist, counted)
+            exact = not _add_one(optimizer, gradients_exist, counted, sums) and exact
         except _Unpredictable as error:
             return Foreseen(None, False, "%s: %s" % (kind.__name__, error))
-        exact = exact and not by_table
         words.append(kind.__name__)
-        for place, needs in found.items():
-            total = sums[place]
-            for index in range(3):
-                total[index] += needs[index]
-            total[3] = max(total[3], needs[3])
     if not words:
         return Foreseen(None, False, "there is no optimizer")
     # Of several it is not known that each steps.
@@ -138,9 +134,9 @@ def _gradients(optimizer: Any, exist: bool, counted: Set[int]) -> Iterator[Tuple
                 yield _place(local), _rounded(local.numel() * local.element_size(), _place(local))
 
 
-def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[Dict[Optional[int], Needs], bool]:
+def _add_one(optimizer: Any, gradients_exist: bool, counted: Set[int], sums: _Sums) -> bool:
+    """Adds what the first step of an optimizer needs; says whether a part is from a table."""
     known: Dict[Any, Tuple[int, int, int]] = {}
-    sums: Dict[Optional[int], List[int]] = collections.defaultdict(lambda: [0, 0, 0, 0])
     package, by_table = type(optimizer).__module__.split(".")[0], False
     if type(optimizer).__name__ == "LBFGS":
         raise _Unpredictable("its state grows with its history")
@@ -181,7 +177,7 @@ def _of_one(optimizer: Any, gradients_exist: bool, counted: Set[int]) -> Tuple[D
             together[place] = together[place] + temporary if lists else max(together[place], temporary)
         for place, temporary in together.items():
             sums[place][3] = max(sums[place][3], temporary)
-    return {place: Needs(*total) for place, total in sums.items()}, by_table
+    return by_table
 
 
 def _place(tensor: Any) -> Optional[int]:

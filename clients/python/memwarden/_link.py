@@ -46,30 +46,11 @@ class _Link:
         """Sends a line, or drops it; a line with `keep` waits for the next connection."""
         if self._pid != _getpid():
             self.forked()
-        current = self._socket
-        if not line or (current is None and not keep):
+        if not line or (self._socket is None and not keep):
             self.dropped += 1
             return
-        # The fast path, which is nearly always possible.
-        if current is not None and not self._queue and self._lock.acquire(False):
-            try:
-                if not self._rest and not self._queue and self._socket is current:
-                    sent = self._write(line)
-                    if sent == len(line):
-                        line = b""
-                    elif sent:
-                        self._rest, line = line[sent:], b""
-                    elif keep:
-                        return self._queue.append((line, keep))
-                    else:
-                        self.dropped += 1
-                        return
-            finally:
-                self._lock.release()
-        if line:
-            self._queue.append((line, keep))
-        if self._queue:
-            self.drain()
+        self._queue.append((line, keep))
+        self.drain()
 
     def drain(self) -> None:
         while self._queue or self._rest:

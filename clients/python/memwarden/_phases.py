@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from ._base import JSON, LONGEST_NAME, MOST_PHASES, Function, _clock, _encode, _hide, _now, _short, _text
+from ._base import JSON, LONGEST_NAME, MOST_PHASES, _clock, _encode, _hide, _now, _short, _text
 from ._process import _allocated
 from ._session import _Session
 
@@ -136,7 +136,7 @@ class _Phases:
         return max(begun)[1] if begun else None
 
 
-class _Phase:
+class _Phase(contextlib.ContextDecorator):
     """`with monitor.phase("forward"):`, or `@monitor.phase("forward")`.
 
     `snapshot` is called with `NAME:begin` and `NAME:end`.
@@ -157,10 +157,6 @@ class _Phase:
         if self._snapshot is not None:
             self._snapshot(self._name + ":end")
 
-    def __call__(self, function: Function) -> Function:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with _Phase(self._phases, self._name, self._snapshot):
-                return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
+    def _recreate_cm(self) -> "_Phase":
+        # As a decorator, each call has its own: threads can be within one at a time.
+        return _Phase(self._phases, self._name, self._snapshot)

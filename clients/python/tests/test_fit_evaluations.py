@@ -92,7 +92,7 @@ def test_an_evaluation_that_keeps_nothing_has_the_peak_that_was_measured(daemon,
     loader = Loader(8)
     torch.cuda.peak = torch.cuda.allocated
     evaluate(program, torch, loader, 8, lambda _: 0)
-    program.fit.evaluation_ends()
+    program.fit._evaluations.end()
     found = prediction(daemon, "evaluation", device="0")
     assert found["peak"] == found["measured"] == torch.cuda.allocated + 64 * MIB
 
@@ -132,7 +132,7 @@ def test_an_evaluation_that_is_not_the_highest_memory_is_no_more_than_that(daemo
     program.fit.evaluation_begins()
     for _ in range(4):
         program.fit.evaluation_begins()
-    program.fit.evaluation_ends()
+    program.fit._evaluations.end()
     found = prediction(daemon, "evaluation", basis="no more than the highest memory before it")
     assert found["peak"] == 8 * GIB and "measured" not in found
 
