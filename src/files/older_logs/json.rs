@@ -87,7 +87,7 @@ fn events(document: &Value) -> Option<Recording> {
 }
 
 /// `export_json` of the Python client: `{timeline: [{event, unix_seconds, allocated_bytes, …}]}`, with null for
-/// unknown values (clients/python/memwarden/_timeline.py).
+/// unknown values (clients/python/memwarden/_recording.py).
 fn timeline(document: &Value) -> Option<Recording> {
     let mut found = Recording::new("memwarden.py", Clock::Utc);
     for record in array(document, "timeline") {

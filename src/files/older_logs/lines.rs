@@ -1,7 +1,5 @@
 //! Log lines and tables, recognized one by one.
 
-use std::collections::BTreeMap;
-
 use super::{Clock, LogError, Quantity, Recording};
 use crate::formats::log_lines::flagscale;
 use crate::formats::stamp;
@@ -9,12 +7,21 @@ use crate::model::units::{GIB, MIB};
 /// Maximum length of a line: no tool writes longer ones, but a progress bar without line ends may.
 const LONGEST: usize = 64 * 1024;
 
-enum LogLine<'a> {
-    Host { used: f64, processes: f64 },
-    Step { flops: f64, seconds: f64, bytes: f64 },
-    Total { event: &'a str, allocated: f64, reserved: f64, elapsed: Option<f64> },
-    Gpu { index: &'a str, allocated: f64, reserved: f64, free: Option<f64> },
+/// What one line says.
+#[derive(Default)]
+struct LogLine {
+    tool: &'static str,
+    /// By the names of their series.
+    values: Vec<(String, Quantity, f64)>,
+    /// The limit of these series.
+    limit: Option<f64>,
+    event: Option<String>,
+    elapsed: Option<f64>,
+    /// Whether it belongs to the line before it.
+    continues: bool,
 }
+
+const PROFILER: &str = "GPUMemoryProfiler";
 
 /// Reads the lines of a log.
 ///
@@ -31,122 +38,93 @@ pub fn read(bytes: &[u8]) -> Result<Recording, LogError> {
             let before = line.as_ptr().addr() - bytes.as_ptr().addr();
             not_text = Some(1 + bytes[..before].iter().filter(|byte| **byte == b'\n').count());
         }
-        if parse(&text).is_some() {
-            recognized.push(text);
-        }
+        let line = host(&text).or_else(|| total(&text)).or_else(|| gpu(&text)).or_else(|| step(&text));
+        recognized.extend(line.map(|line| (stamp::find(&text), line)));
     }
     recording(&recognized)
         .ok_or_else(|| not_text.map_or(LogError::Unknown, |line| LogError::NotText { line }))
 }
 
-/// The first recognized line determines the tool.
-fn recording(lines: &[String]) -> Option<Recording> {
-    let stamps: Vec<Option<f64>> = lines.iter().map(|line| stamp::find(line)).collect();
-    let all: Vec<LogLine<'_>> = lines.iter().filter_map(|line| parse(line)).collect();
-    let elapsed = || all.iter().any(|line| matches!(line, LogLine::Total { elapsed: Some(_), .. }));
-    let clock = match stamps.iter().all(Option::is_some) {
+/// The first recognized line determines the tool. Each line has its time where it states one.
+fn recording(lines: &[(Option<f64>, LogLine)]) -> Option<Recording> {
+    let elapsed = || lines.iter().any(|(_, line)| line.elapsed.is_some());
+    let clock = match lines.iter().all(|(stamp, _)| stamp.is_some()) {
         true => Clock::Local,
         false if elapsed() => Clock::Elapsed,
         false => Clock::Order,
     };
-    let tool = match all.first()? {
-        LogLine::Host { .. } => "MindRLHF host monitor",
-        LogLine::Step { .. } => "FlagScale perf_monitor",
-        LogLine::Total { .. } | LogLine::Gpu { .. } => "GPUMemoryProfiler",
-    };
-    let mut found = Recording::new(tool, clock);
-    let mut order = 0.0;
-    let mut latest = 0.0;
-    let mut totals = BTreeMap::new();
-    for (line, stamp) in all.iter().zip(stamps) {
-        // The lines of the GPUs belong to the total before them.
-        if !matches!(line, LogLine::Gpu { .. }) {
+    let mut found = Recording::new(lines.first()?.1.tool, clock);
+    let (mut order, mut latest) = (0.0, 0.0);
+    for (stamp, line) in lines {
+        if !line.continues {
             order += 1.0;
         }
-        if let LogLine::Total { elapsed: Some(elapsed), .. } = line {
-            latest = *elapsed;
-        }
+        latest = line.elapsed.unwrap_or(latest);
         let time = match clock {
             Clock::Local | Clock::Utc => stamp.unwrap_or(latest),
             Clock::Elapsed => latest,
             Clock::Order => order,
         };
-        match line {
-            LogLine::Host { used, processes } => {
-                found.push("host used", Quantity::Bytes, time, *used);
-                found.push("active processes", Quantity::Bytes, time, *processes);
-            }
-            LogLine::Step { flops, seconds, bytes } => {
-                if *bytes > 0.0 {
-                    found.push("allocated", Quantity::Bytes, time, *bytes);
-                }
-                found.push("step time", Quantity::StepSeconds, time, *seconds);
-                found.push("TFLOPS per GPU", Quantity::Teraflops, time, *flops);
-            }
-            LogLine::Total { event, allocated, reserved, .. } => {
-                found.push("allocated, all GPUs", Quantity::Bytes, time, *allocated);
-                found.push("reserved, all GPUs", Quantity::Bytes, time, *reserved);
-                found.events.push((time, (*event).to_owned()));
-            }
-            LogLine::Gpu { index, allocated, reserved, free } => {
-                found.push(&format!("GPU {index} allocated"), Quantity::Bytes, time, *allocated);
-                found.push(&format!("GPU {index} reserved"), Quantity::Bytes, time, *reserved);
-                if let Some(free) = free {
-                    totals.insert((*index).to_owned(), reserved + free);
-                }
-            }
+        for (name, quantity, value) in &line.values {
+            found.push(name, *quantity, time, *value);
+            found.limit(name, line.limit.unwrap_or(0.0));
         }
-    }
-    for (index, total) in totals {
-        found.limit(&format!("GPU {index} allocated"), total);
-        found.limit(&format!("GPU {index} reserved"), total);
+        found.events.extend(line.event.iter().map(|event| (time, event.clone())));
     }
     found.known()
 }
 
-fn parse(line: &str) -> Option<LogLine<'_>> {
-    host(line).or_else(|| total(line)).or_else(|| gpu(line)).or_else(|| step(line))
+fn bytes(name: impl Into<String>, value: f64) -> (String, Quantity, f64) {
+    (name.into(), Quantity::Bytes, value)
 }
 
 /// MindRLHF's `ResourceMonitor`: `Virtual Memory: 32.45 GB | Process Memory: 28.76 GB`
 /// (mindspore-ai/mindrlhf, mindrlhf/tools/host_monitor.py; its own reader is plot_host_memory.py). "Virtual"
 /// is the used memory of the host, "process" the sum over its active processes.
-fn host(line: &str) -> Option<LogLine<'_>> {
+fn host(line: &str) -> Option<LogLine> {
     let (used, processes) = line.split_once("Virtual Memory:")?.1.split_once('|')?;
     let processes = processes.split_once("Process Memory:")?.1;
-    Some(LogLine::Host { used: amount(used, "GB")? * GIB, processes: amount(processes, "GB")? * GIB })
+    let used = bytes("host used", amount(used, "GB")? * GIB);
+    let values = vec![used, bytes("active processes", amount(processes, "GB")? * GIB)];
+    Some(LogLine { tool: "MindRLHF host monitor", values, ..LogLine::default() })
 }
 
 /// GPUMemoryProfiler: `事件: NAME | 总分配: …MB | 总保留: …MB | … | 耗时: …s`
 /// (wutong8023/eacg, utils/memoryDebug/memoryCheck.py).
-fn total(line: &str) -> Option<LogLine<'_>> {
+fn total(line: &str) -> Option<LogLine> {
     let (event, rest) = line.split_once("事件:")?.1.split_once('|')?;
     let field = |name: &str, unit| amount(rest.split_once(name)?.1, unit);
-    Some(LogLine::Total {
-        event: event.trim(),
-        allocated: field("总分配:", "MB")? * MIB,
-        reserved: field("总保留:", "MB")? * MIB,
-        elapsed: field("耗时:", "s"),
-    })
+    let allocated = bytes("allocated, all GPUs", field("总分配:", "MB")? * MIB);
+    let values = vec![allocated, bytes("reserved, all GPUs", field("总保留:", "MB")? * MIB)];
+    let (event, elapsed) = (Some(event.trim().to_owned()), field("耗时:", "s"));
+    Some(LogLine { tool: PROFILER, values, event, elapsed, ..LogLine::default() })
 }
 
 /// GPUMemoryProfiler's line of one GPU: `GPU N: 分配=…MB, 保留=…MB, 利用率=…%, 可用=…MB`.
-fn gpu(line: &str) -> Option<LogLine<'_>> {
+fn gpu(line: &str) -> Option<LogLine> {
     let (front, rest) = line.split_once("分配=")?;
     let index = front.trim_end().strip_suffix(':')?.rsplit_once("GPU ")?.1;
     let field = |name: &str| amount(rest.split_once(name)?.1, "MB");
     let known = !index.is_empty() && index.len() <= 3 && index.bytes().all(|byte| byte.is_ascii_digit());
-    known.then_some(LogLine::Gpu {
-        index,
-        allocated: amount(rest, "MB")? * MIB,
-        reserved: field("保留=")? * MIB,
-        free: field("可用=").map(|free| free * MIB),
-    })
+    let (allocated, reserved) = (amount(rest, "MB")? * MIB, field("保留=")? * MIB);
+    let values = vec![
+        bytes(format!("GPU {index} allocated"), allocated),
+        bytes(format!("GPU {index} reserved"), reserved),
+    ];
+    let limit = field("可用=").map(|free| reserved + free * MIB);
+    known.then_some(LogLine { tool: PROFILER, values, limit, continues: true, ..LogLine::default() })
 }
 
-fn step(line: &str) -> Option<LogLine<'_>> {
-    let flagscale::FlagscaleRow { flops, seconds, bytes, .. } = flagscale::row(line)?;
-    Some(LogLine::Step { flops, seconds, bytes })
+fn step(line: &str) -> Option<LogLine> {
+    let flagscale::FlagscaleRow { flops, seconds, bytes: memory, .. } = flagscale::row(line)?;
+    let mut values = vec![
+        ("step time".to_owned(), Quantity::StepSeconds, seconds),
+        ("TFLOPS per GPU".to_owned(), Quantity::Teraflops, flops),
+    ];
+    if memory > 0.0 {
+        values.insert(0, bytes("allocated", memory));
+    }
+    Some(LogLine { tool: "FlagScale perf_monitor", values, ..LogLine::default() })
 }
 
 /// A number at the front of a text, followed by its unit with or without a space.

@@ -225,23 +225,7 @@ fn fields(header: &[u8]) -> Result<Elements, &'static str> {
 /// The type of a `descr` such as `<f4`, and whether it is big-endian.
 fn number(descr: &[u8]) -> Option<(Dtype, bool)> {
     let (order, kind) = descr.split_first()?;
-    let dtype = match kind {
-        b"b1" => Dtype::Bool,
-        b"u1" => Dtype::U8,
-        b"i1" => Dtype::I8,
-        b"u2" => Dtype::U16,
-        b"i2" => Dtype::I16,
-        b"u4" => Dtype::U32,
-        b"i4" => Dtype::I32,
-        b"u8" => Dtype::U64,
-        b"i8" => Dtype::I64,
-        b"f2" => Dtype::F16,
-        b"f4" => Dtype::F32,
-        b"f8" => Dtype::F64,
-        b"c8" => Dtype::C64,
-        b"c16" => Dtype::C128,
-        _ => return None,
-    };
+    let dtype = Dtype::of_numpy(kind)?;
     matches!(order, b'<' | b'>' | b'|' | b'=').then_some((dtype, *order == b'>'))
 }
 

@@ -163,7 +163,7 @@ impl<'a> Arena<'a> {
     /// values.
     pub fn pairs(&self, id: Id) -> Pairs<'_> {
         let (run, now) = self.runs_of(id, true);
-        Pairs { arena: self, run, now: now.chunks_exact(2) }
+        Pairs(Items { arena: self, run, now: now.iter() })
     }
 
     /// Number of values in a container: a dictionary has two for each key.
@@ -327,23 +327,14 @@ impl Iterator for Items<'_> {
 
 /// The keys and values of a dictionary.
 #[derive(Clone, Debug)]
-pub struct Pairs<'r> {
-    arena: &'r Arena<'r>,
-    run: u32,
-    now: std::slice::ChunksExact<'r, Id>,
-}
+pub struct Pairs<'r>(Items<'r>);
 
 impl Iterator for Pairs<'_> {
     type Item = (Id, Id);
 
     #[inline]
     fn next(&mut self) -> Option<(Id, Id)> {
-        loop {
-            if let Some(pair) = self.now.next() {
-                return Some((pair[0], pair[1]));
-            }
-            self.now = self.arena.next_run(&mut self.run)?.chunks_exact(2);
-        }
+        Some((self.0.next()?, self.0.next()?))
     }
 }
 

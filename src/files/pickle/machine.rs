@@ -137,12 +137,8 @@ impl<'a> Machine<'a, '_> {
     fn step(&mut self) -> Result<bool, Problem> {
         let [code] = self.take()?;
         match code {
-            op::BINGET => {
-                let [number] = self.take()?;
-                self.recall(u32::from(number))?;
-            }
-            op::LONG_BINGET => {
-                let number = u32::from_le_bytes(self.take()?);
+            op::BINGET | op::LONG_BINGET => {
+                let number = self.number(code == op::LONG_BINGET)?;
                 self.recall(number)?;
             }
             op::MEMOIZE => {
@@ -152,12 +148,8 @@ impl<'a> Machine<'a, '_> {
                 }
                 self.budget.push(&mut self.memo, top)?;
             }
-            op::BINPUT => {
-                let [number] = self.take()?;
-                self.remember(u32::from(number))?;
-            }
-            op::LONG_BINPUT => {
-                let number = u32::from_le_bytes(self.take()?);
+            op::BINPUT | op::LONG_BINPUT => {
+                let number = self.number(code == op::LONG_BINPUT)?;
                 self.remember(number)?;
             }
             op::MARK => {
@@ -187,12 +179,8 @@ impl<'a> Machine<'a, '_> {
                 let value = f64::from_be_bytes(self.take()?);
                 self.make(|arena, budget| arena.float(value, budget))?;
             }
-            op::SHORT_BINUNICODE => {
-                let [len] = self.take()?;
-                self.text(usize::from(len))?;
-            }
-            op::BINUNICODE => {
-                let len = u32::from_le_bytes(self.take()?);
+            op::SHORT_BINUNICODE | op::BINUNICODE => {
+                let len = self.number(code == op::BINUNICODE)?;
                 self.text(len as usize)?;
             }
             op::BINUNICODE8 => {
@@ -241,6 +229,16 @@ impl<'a> Machine<'a, '_> {
         let bytes = self.file[self.at..].first_chunk().ok_or(Problem::CutOff)?;
         self.at += N;
         Ok(*bytes)
+    }
+
+    /// A number of one byte, or of four.
+    #[inline]
+    pub(super) fn number(&mut self, is_long: bool) -> Result<u32, Problem> {
+        if is_long {
+            return Ok(u32::from_le_bytes(self.take()?));
+        }
+        let [number] = self.take()?;
+        Ok(u32::from(number))
     }
 
     #[inline]

@@ -103,13 +103,9 @@ impl Machine<'_, '_> {
                 let start = self.close()?;
                 self.add(false, self.stack.len() - start)
             }
-            op::BINBYTES => {
-                let len = u32::from_le_bytes(self.take()?);
+            op::BINBYTES | op::SHORT_BINBYTES | op::SHORT_BINSTRING => {
+                let len = self.number(code == op::BINBYTES)?;
                 self.text(len as usize)
-            }
-            op::SHORT_BINBYTES | op::SHORT_BINSTRING => {
-                let [len] = self.take()?;
-                self.text(usize::from(len))
             }
             _ => Err(Problem::Refused),
         }

@@ -29,7 +29,6 @@ pub(crate) fn nvidia_smi(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let id =
         ["index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial"].iter().find_map(|id| place(id));
     let (mut samples, mut remarks) = (Samples::default(), Vec::new());
-    let mut limits: Vec<(String, f64)> = Vec::new();
     let mut lines = lines.peekable();
     while let Some((place, line)) = lines.next() {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
@@ -53,14 +52,10 @@ pub(crate) fn nvidia_smi(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
         if let Some(used) = amount(used)? {
             samples.push(&name, true, at, used)?;
         }
-        if let Some(limit) = total.map(amount).transpose()?.flatten()
-            && !limits.iter().any(|(known, _)| *known == name)
-            && limits.len() < super::MOST_SERIES
-        {
-            limits.push((name, limit));
+        if let Some(limit) = total.map(amount).transpose()?.flatten() {
+            samples.limit(&name, limit);
         }
     }
-    limits.iter().for_each(|(name, limit)| samples.limit(name, *limit));
     let series = samples.finish(&mut remarks);
     Ok(RunRecord { tool: "nvidia-smi", series, remarks, ..RunRecord::default() })
 }
@@ -120,7 +115,6 @@ struct Gpu {
 /// [`RunRecordError`], with the offset of the document.
 pub(crate) fn gpustat(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
     let (mut samples, mut remarks) = (Samples::default(), Vec::new());
-    let mut limits: Vec<(u32, f64)> = Vec::new();
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut documents = serde_json::Deserializer::from_slice(bytes).into_iter::<Document>();
     let mut offset = 0;
@@ -136,16 +130,14 @@ pub(crate) fn gpustat(bytes: &[u8]) -> Result<RunRecord, RunRecordError> {
         };
         let at = stamp::find(&document.query_time).ok_or_else(|| wrong("query_time is not a time"))?;
         for gpu in document.gpus {
+            let name = format!("memory of GPU {}", gpu.index);
             if let Some(used) = gpu.used {
-                samples.push(&format!("memory of GPU {}", gpu.index), true, at, used * MIB)?;
+                samples.push(&name, true, at, used * MIB)?;
             }
-            let is_new =
-                !limits.iter().any(|(known, _)| *known == gpu.index) && limits.len() < super::MOST_SERIES;
-            limits.extend(gpu.total.filter(|_| is_new).map(|total| (gpu.index, total * MIB)));
+            samples.limit(&name, gpu.total.unwrap_or(0.0) * MIB);
         }
         offset = documents.byte_offset() as u64;
     }
-    limits.iter().for_each(|(gpu, limit)| samples.limit(&format!("memory of GPU {gpu}"), *limit));
     let series = samples.finish(&mut remarks);
     Ok(RunRecord { tool: "gpustat", series, remarks, ..RunRecord::default() })
 }

@@ -5,6 +5,7 @@
 //! The first two are read piece by piece, because they also contain media and metrics and can have any size. Each error has
 //! the offset, or the line, at which it is.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use serde::Serialize;
@@ -61,7 +62,7 @@ named! {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunEnd {
     /// The name or number of the run; empty where the file has none.
     pub run: String,
@@ -84,18 +85,7 @@ pub struct RunEnd {
 
 impl RunEnd {
     fn new(run: String, cause: EndCause) -> Self {
-        Self {
-            run,
-            cause,
-            exit_code: None,
-            step: None,
-            steps_planned: None,
-            phase: None,
-            allocation: None,
-            gpu: None,
-            used_bytes: None,
-            limit_bytes: None,
-        }
+        Self { run, cause, ..Self::default() }
     }
 }
 
@@ -209,6 +199,8 @@ impl Format {
 #[derive(Debug, Default)]
 struct Samples {
     series: Vec<Series>,
+    /// By the names of the series.
+    limits: BTreeMap<String, f64>,
     count: usize,
     /// Samples that are not amounts, or out of order.
     left_out: usize,
@@ -239,13 +231,11 @@ impl Samples {
         Ok(())
     }
 
-    /// Sets the limit of a series.
+    /// Sets the limit of a series, of which the first one counts.
     fn limit(&mut self, name: &str, limit: f64) {
-        if let Some(series) = self.series.iter_mut().find(|series| series.name == name)
-            && limit.is_finite()
-            && limit > 0.0
-        {
-            series.rows.iter_mut().for_each(|row| row.limit = Some(limit));
+        let is_limit = limit.is_finite() && limit > 0.0 && !self.limits.contains_key(name);
+        if is_limit && self.series.iter().any(|series| series.name == name) {
+            self.limits.insert(name.to_owned(), limit);
         }
     }
 
@@ -258,6 +248,10 @@ impl Samples {
             ));
         }
         self.series.retain(|series| !series.rows.is_empty());
+        for series in &mut self.series {
+            let limit = self.limits.get(&series.name).copied();
+            series.rows.iter_mut().for_each(|row| row.limit = limit);
+        }
         self.series.sort_by_key(|series| !series.gpu);
         self.series
     }

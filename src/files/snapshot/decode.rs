@@ -1,11 +1,18 @@
 //! Decodes the bytes of a file to a [`Snapshot`].
 
-use super::error::{Path, SnapshotError};
-use super::fields::Fields;
+use super::Snapshot;
+use super::error::SnapshotError;
+use super::fields::{Field, Path};
 use super::settings::Settings;
 use super::stacks::{Collector, Stacks};
-use super::{Snapshot, events, segments};
-use crate::files::pickle::{self, Budget, Id, Limits, Value};
+use crate::files::pickle::{self, Budget, Limits, Value};
+
+/// What was read so far.
+pub(super) struct Reader<'a> {
+    pub(super) snapshot: Snapshot<'a>,
+    pub(super) stacks: Collector<'a>,
+    pub(super) budget: Budget,
+}
 
 /// Reads a snapshot of any release.
 ///
@@ -15,10 +22,9 @@ use crate::files::pickle::{self, Budget, Id, Limits, Value};
 pub fn decode<'a>(file: &'a [u8], limits: &Limits) -> Result<Snapshot<'a>, SnapshotError> {
     let mut budget = Budget::new(limits, file);
     let arena = pickle::read(file, limits, &mut budget)?;
-    let fields = Fields(&arena);
-    let root = Path::Root("snapshot");
-    let mut stacks = Collector::new(&arena, &mut budget, &root)?;
-    let mut snapshot = Snapshot {
+    let root = Field { arena: &arena, id: arena.root(), path: Path::Root("snapshot") };
+    let stacks = Collector::new(&root, &mut budget)?;
+    let snapshot = Snapshot {
         segments: Vec::new(),
         blocks: Vec::new(),
         traces: Vec::new(),
@@ -29,19 +35,17 @@ pub fn decode<'a>(file: &'a [u8], limits: &Limits) -> Result<Snapshot<'a>, Snaps
         notes: Vec::new(),
         budget: Budget::new(limits, file),
     };
+    let mut reader = Reader { snapshot, stacks, budget };
     let (mut list, mut traces, mut annotations) = (None, None, None);
     match arena.value(arena.root()) {
         // Before PyTorch 2.0, a snapshot was its segments.
-        Value::List => list = Some(arena.root()),
+        Value::List => list = Some(Field { path: Path::Root("segments"), ..root }),
         Value::Dict => {
-            for (key, value) in fields.record(arena.root(), &root)? {
+            for (key, value) in root.record()? {
                 match key {
                     b"segments" => list = Some(value),
                     b"device_traces" => traces = Some(value),
-                    b"allocator_settings" => {
-                        let path = Path::Root("allocator_settings");
-                        snapshot.settings = Some(Settings::read(fields, value, &path)?);
-                    }
+                    b"allocator_settings" => reader.snapshot.settings = Some(Settings::read(value)?),
                     b"external_annotations" => annotations = Some(value),
                     _ => {}
                 }
@@ -50,51 +54,42 @@ pub fn decode<'a>(file: &'a [u8], limits: &Limits) -> Result<Snapshot<'a>, Snaps
         other => return Err(SnapshotError::NotSnapshot(format!("it holds {}", other.kind()))),
     }
     let list = list.ok_or_else(|| SnapshotError::NotSnapshot("it has no segments".to_owned()))?;
-    let path = Path::Root("segments");
-    for (number, item) in fields.list(list, &path)?.enumerate() {
-        let path = Path::Item(&path, number);
-        segments::segment(fields, item, &path, &mut snapshot, &mut stacks, &mut budget)?;
+    for item in list.list()? {
+        reader.segment(item)?;
     }
     if let Some(traces) = traces {
-        let path = Path::Root("device_traces");
-        for (device, item) in fields.list(traces, &path)?.enumerate() {
-            let path = Path::Item(&path, device);
-            events::trace(fields, (device, item), &path, &mut snapshot, &mut stacks, &mut budget)?;
+        for (device, item) in (0..).zip(traces.list()?) {
+            reader.trace(device, item)?;
         }
     }
     if let Some(annotations) = annotations {
-        steps(fields, annotations, &mut snapshot, &mut budget)?;
+        for item in annotations.list()? {
+            reader.annotation(item)?;
+        }
     }
+    let Reader { mut snapshot, stacks, mut budget } = reader;
     snapshot.stacks = stacks.finish(&mut budget);
     arena.release(&mut budget);
     snapshot.budget = budget;
     Ok(snapshot)
 }
 
-/// The starts of optimizer steps, which PyTorch annotates automatically.
-fn steps(
-    fields: Fields<'_, '_>,
-    list: Id,
-    snapshot: &mut Snapshot<'_>,
-    budget: &mut Budget,
-) -> Result<(), SnapshotError> {
-    let path = Path::Root("external_annotations");
-    for (number, item) in fields.list(list, &path)?.enumerate() {
-        let path = Path::Item(&path, number);
+impl<'a> Reader<'a> {
+    /// Adds the start of an optimizer step, which PyTorch annotates automatically.
+    fn annotation(&mut self, field: Field<'_, 'a>) -> Result<(), SnapshotError> {
         let (mut starts, mut step, mut time_us) = (false, false, None);
-        for (key, value) in fields.record(item, &path)? {
+        for (key, value) in field.record()? {
             match key {
-                b"stage" => starts = fields.text(value, &Path::Key(&path, "stage"))? == b"START",
-                b"name" => {
-                    step = fields.text(value, &Path::Key(&path, "name"))?.starts_with(b"Optimizer.step#");
-                }
-                b"time_us" => time_us = Some(fields.unsigned(value, &Path::Key(&path, "time_us"))?),
+                b"stage" => starts = value.text()? == b"START",
+                b"name" => step = value.text()?.starts_with(b"Optimizer.step#"),
+                b"time_us" => time_us = Some(value.unsigned()?),
                 _ => {}
             }
         }
-        if let Some(time_us) = time_us.filter(|_| starts && step) {
-            budget.push(&mut snapshot.steps_us, time_us).map_err(|source| path.over(source))?;
+        match time_us.filter(|_| starts && step) {
+            Some(time_us) => self.budget.push(&mut self.snapshot.steps_us, time_us),
+            None => Ok(()),
         }
+        .map_err(|source| field.over(source))
     }
-    Ok(())
 }

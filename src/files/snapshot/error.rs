@@ -1,7 +1,5 @@
 //! Errors of snapshots, with their location.
 
-use std::fmt;
-
 use crate::files::pickle::{OverBudget, PickleError};
 
 /// A snapshot that could not be read.
@@ -39,28 +37,4 @@ pub enum SnapshotError {
         /// The limit.
         source: OverBudget,
     },
-}
-
-/// Position of the reader in the snapshot; formatted only for an error.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Path<'p> {
-    Root(&'static str),
-    Key(&'p Path<'p>, &'static str),
-    Item(&'p Path<'p>, usize),
-}
-
-impl Path<'_> {
-    pub(super) fn over(&self, source: OverBudget) -> SnapshotError {
-        SnapshotError::Memory { path: self.to_string(), source }
-    }
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root(name) => f.write_str(name),
-            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
-            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
-        }
-    }
 }

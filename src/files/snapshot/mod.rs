@@ -149,6 +149,17 @@ pub struct Event {
     pub stack: StackId,
 }
 
+impl Event {
+    /// By how much it changed the reserved memory, in bytes.
+    fn reserved(&self) -> i128 {
+        match self.action {
+            Action::SegmentAlloc | Action::SegmentMap => i128::from(self.size),
+            Action::SegmentFree | Action::SegmentUnmap => -i128::from(self.size),
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A block was allocated.

@@ -1,8 +1,8 @@
 //! The allocator's settings in a snapshot.
 
-use super::error::{Path, SnapshotError};
-use super::fields::Fields;
-use crate::files::pickle::{Id, Value};
+use super::error::SnapshotError;
+use super::fields::Field;
+use crate::files::pickle::Value;
 
 /// The settings of `PYTORCH_CUDA_ALLOC_CONF`.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
@@ -20,39 +20,30 @@ pub struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
-    pub(super) fn read(fields: Fields<'_, 'a>, id: Id, path: &Path<'_>) -> Result<Self, SnapshotError> {
+    pub(super) fn read(field: Field<'_, 'a>) -> Result<Self, SnapshotError> {
         let mut settings = Self::default();
-        for (key, value) in fields.record(id, path)? {
+        for (key, value) in field.record()? {
             match key {
                 b"PYTORCH_CUDA_ALLOC_CONF" | b"PYTORCH_ALLOC_CONF" => {
-                    let text = fields.text(value, &Path::Key(path, "PYTORCH_CUDA_ALLOC_CONF"))?;
-                    settings.conf = String::from_utf8_lossy(text);
+                    settings.conf = String::from_utf8_lossy(value.text()?);
                 }
                 b"max_split_size" => {
                     // -1 means no limit, and so does the largest size in older releases.
-                    let size = fields.signed(value, &Path::Key(path, "max_split_size"))?;
                     settings.max_split_size_bytes =
-                        u64::try_from(size).ok().filter(|size| *size < u64::MAX >> 1);
+                        u64::try_from(value.signed()?).ok().filter(|size| *size < u64::MAX >> 1);
                 }
                 b"garbage_collection_threshold" => {
-                    settings.garbage_collection_threshold_ratio = match fields.0.value(value) {
+                    settings.garbage_collection_threshold_ratio = match value.arena.value(value.id) {
                         Value::Float(ratio) if ratio.is_finite() => Some(ratio),
                         Value::Int(0) => Some(0.0),
-                        _ => {
-                            let path = Path::Key(path, "garbage_collection_threshold");
-                            return Err(fields.kind(value, &path, "a finite number"));
-                        }
+                        _ => return Err(value.wrong("a finite number")),
                     };
                 }
-                b"expandable_segments" => {
-                    let path = Path::Key(path, "expandable_segments");
-                    settings.expandable_segments = Some(fields.boolean(value, &path)?);
-                }
+                b"expandable_segments" => settings.expandable_segments = Some(value.boolean()?),
                 b"roundup_power2_divisions" => {
-                    let path = Path::Key(path, "roundup_power2_divisions");
                     let mut most = 0;
-                    for (_, divisions) in fields.record(value, &path)? {
-                        most = most.max(fields.unsigned(divisions, &path)?);
+                    for (_, divisions) in value.record()? {
+                        most = most.max(divisions.unsigned()?);
                     }
                     settings.roundup_power2_divisions = Some(most);
                 }

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 
-use super::error::{Path, SnapshotError};
-use super::fields::Fields;
-use crate::files::pickle::{Arena, Budget, Id, OverBudget, bytes_of};
+use super::error::SnapshotError;
+use super::fields::Field;
+use crate::files::pickle::{Budget, OverBudget, bytes_of};
 use crate::model::printable::escaped;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,14 +122,10 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(
-        arena: &Arena<'_>,
-        budget: &mut Budget,
-        path: &Path<'_>,
-    ) -> Result<Self, SnapshotError> {
-        let mut of_node = Vec::new();
-        budget.reserve(&mut of_node, arena.nodes()).map_err(|source| path.over(source))?;
-        of_node.resize(arena.nodes(), NOT_YET);
+    pub(super) fn new(root: &Field<'_, '_>, budget: &mut Budget) -> Result<Self, SnapshotError> {
+        let (mut of_node, nodes) = (Vec::new(), root.arena.nodes());
+        budget.reserve(&mut of_node, nodes).map_err(|source| root.over(source))?;
+        of_node.resize(nodes, NOT_YET);
         Ok(Self {
             stacks: Stacks::none(),
             of_node,
@@ -145,29 +141,24 @@ impl<'a> Collector<'a> {
     /// The stack of a list of frames. Each list is read once, however often it is referenced.
     pub(super) fn stack(
         &mut self,
-        fields: Fields<'_, 'a>,
-        list: Id,
+        list: &Field<'_, 'a>,
         budget: &mut Budget,
-        path: &Path<'_>,
     ) -> Result<StackId, SnapshotError> {
-        let items = fields.list(list, path)?;
+        let items = list.list()?;
         // The table has stacks for lists and frames for dictionaries, and this is not a dictionary.
-        if let Some(known) = list.node().map(|node| self.of_node[node]).filter(|known| *known != NOT_YET) {
+        if let Some(known) = list.id.node().map(|node| self.of_node[node]).filter(|known| *known != NOT_YET) {
             return Ok(StackId(known));
         }
-        let over = |source| path.over(source);
+        let over = |source| list.over(source);
         self.python.clear();
         self.all.clear();
-        let len = fields.0.len(list);
+        let len = list.arena.len(list.id);
         budget.reserve(&mut self.all, len).map_err(over)?;
         budget.reserve(&mut self.python, len).map_err(over)?;
-        for (index, id) in items.enumerate() {
-            let known = id.node().map_or(0, |node| self.of_node[node]);
-            let frame = if known != NOT_YET && known & FRAME != 0 {
-                known
-            } else {
-                self.frame(fields, id, budget, &Path::Item(path, index))?
-            };
+        for item in items {
+            let known = item.id.node().map_or(0, |node| self.of_node[node]);
+            let is_known = known != NOT_YET && known & FRAME != 0;
+            let frame = if is_known { known } else { self.frame(&item, budget)? };
             let number = frame & !(FRAME | PYTHON);
             self.all.push(number);
             if frame & PYTHON != 0 {
@@ -196,30 +187,21 @@ impl<'a> Collector<'a> {
             }
             known
         };
-        if let Some(node) = list.node() {
+        if let Some(node) = list.id.node() {
             self.of_node[node] = stack;
         }
         Ok(StackId(stack))
     }
 
-    fn frame(
-        &mut self,
-        fields: Fields<'_, 'a>,
-        id: Id,
-        budget: &mut Budget,
-        path: &Path<'_>,
-    ) -> Result<u32, SnapshotError> {
-        let node = id.node().ok_or_else(|| fields.kind(id, path, "a dictionary"))?;
+    fn frame(&mut self, field: &Field<'_, 'a>, budget: &mut Budget) -> Result<u32, SnapshotError> {
+        let node = field.id.node().ok_or_else(|| field.wrong("a dictionary"))?;
         let mut frame = Frame { name: b"", file: b"", line: None };
-        for (key, value) in fields.record(id, path)? {
+        for (key, value) in field.record()? {
             match key {
-                b"name" => frame.name = fields.text(value, &Path::Key(path, "name"))?,
-                b"filename" => frame.file = fields.text(value, &Path::Key(path, "filename"))?,
-                b"line" => {
-                    // 0 and 2^64-1 mean an unknown line.
-                    let line = fields.signed(value, &Path::Key(path, "line"))?;
-                    frame.line = u32::try_from(line).ok().filter(|line| *line > 0);
-                }
+                b"name" => frame.name = value.text()?,
+                b"filename" => frame.file = value.text()?,
+                // 0 and 2^64-1 mean an unknown line.
+                b"line" => frame.line = u32::try_from(value.signed()?).ok().filter(|line| *line > 0),
                 _ => {}
             }
         }
@@ -227,15 +209,15 @@ impl<'a> Collector<'a> {
             Some(number) => *number,
             None => {
                 let number = count(self.stacks.frames.len());
-                budget.take(MAP_ENTRY).map_err(|source| path.over(source))?;
-                budget.push(&mut self.stacks.frames, frame).map_err(|source| path.over(source))?;
+                budget.take(MAP_ENTRY).map_err(|source| field.over(source))?;
+                budget.push(&mut self.stacks.frames, frame).map_err(|source| field.over(source))?;
                 self.frames.insert(frame, number);
                 number
             }
         };
         let kind = if frame.is_python() { FRAME | PYTHON } else { FRAME };
         if number >= PYTHON {
-            return Err(path.over(OverBudget { limit: u64::from(PYTHON) }));
+            return Err(field.over(OverBudget { limit: u64::from(PYTHON) }));
         }
         self.of_node[node] = number | kind;
         Ok(number | kind)

@@ -184,13 +184,12 @@ impl Call<'_> {
         if count > 0 && end > has {
             return Err(self.fail(format!("ends at byte {end} of its storage, which has {has}")));
         }
-        let place = match (count == 0 || span == count && is_dense(&shape, &strides), storages.big) {
-            (true, false) => StoredAt::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) },
-            (true, true) if dtype.bits() <= 8 => {
-                StoredAt::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) }
-            }
-            (true, true) => StoredAt::Elsewhere { why: "written by a big-endian machine" },
-            (false, _) => StoredAt::Elsewhere { why: "a view with gaps or repetitions" },
+        let place = if count > 0 && (span != count || !is_dense(&shape, &strides)) {
+            StoredAt::Elsewhere { why: "a view with gaps or repetitions" }
+        } else if storages.big && dtype.bits() > 8 {
+            StoredAt::Elsewhere { why: "written by a big-endian machine" }
+        } else {
+            StoredAt::Dense { offset: at + dtype.bytes_of(skip).unwrap_or(0).min(has) }
         };
         let row_major = is_row_major(&shape, &strides);
         Ok(Tensor {
@@ -218,21 +217,20 @@ fn span(shape: &[u64], strides: &[u64]) -> Option<u64> {
 
 /// Whether a view includes each element of its span once, in any order of dimensions.
 fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
-    let mut pairs: Vec<(u64, u64)> =
-        strides.iter().copied().zip(shape.iter().copied()).filter(|(_, length)| *length != 1).collect();
+    let mut pairs: Vec<_> = strides.iter().zip(shape).filter(|(_, length)| **length != 1).collect();
     pairs.sort_unstable();
-    let mut next = 1u64;
-    pairs.iter().all(|(stride, length)| {
-        let fits = *stride == next;
-        next = next.saturating_mul(*length);
-        fits
-    })
+    is_dense_in_order(pairs)
 }
 
 /// Whether adjacent elements differ in the last dimension.
 fn is_row_major(shape: &[u64], strides: &[u64]) -> bool {
+    is_dense_in_order(strides.iter().zip(shape).rev())
+}
+
+/// Whether each dimension, from the one of adjacent elements on, begins where those before it end.
+fn is_dense_in_order<'s>(pairs: impl IntoIterator<Item = (&'s u64, &'s u64)>) -> bool {
     let mut next = 1u64;
-    shape.iter().zip(strides).rev().all(|(length, stride)| {
+    pairs.into_iter().all(|(stride, length)| {
         let fits = *length == 1 || *stride == next;
         next = next.saturating_mul(*length);
         fits

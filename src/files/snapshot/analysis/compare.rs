@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::stacks::StackReport;
+use super::stacks::{StackReport, Tally};
 use super::totals::{Totals, survey};
-use crate::files::snapshot::{BlockState, Frame, Snapshot, SnapshotError, StackId};
+use crate::files::snapshot::{Frame, Snapshot, SnapshotError, StackId};
 use crate::model::units::Bytes;
 
 /// The differences of two snapshots.
@@ -48,19 +48,11 @@ pub fn compare(before: &Snapshot<'_>, after: &Snapshot<'_>, top: usize) -> Resul
     super::afford(after)?;
     let mut held: BTreeMap<Vec<Frame<'_>>, Held> = BTreeMap::new();
     for (second, snapshot) in [(false, before), (true, after)] {
-        let mut sums = vec![(0u64, 0u64); snapshot.stacks.len()];
-        for block in snapshot.blocks.iter().filter(|block| block.state != BlockState::Free) {
-            let (bytes, blocks) = &mut sums[block.stack.index()];
-            *bytes = bytes.saturating_add(block.requested);
-            *blocks += 1;
-        }
-        for (stack, (bytes, blocks)) in (0..).map(StackId::at).zip(sums) {
-            if blocks > 0 {
-                let entry = held.entry(snapshot.stacks.frames(stack).copied().collect()).or_default();
-                entry.stack = Some((second, stack));
-                entry.bytes[usize::from(second)] = bytes;
-                entry.blocks[usize::from(second)] = blocks;
-            }
+        for (stack, bytes, blocks) in Tally::live(snapshot).held() {
+            let entry = held.entry(snapshot.stacks.frames(stack).copied().collect()).or_default();
+            entry.stack = Some((second, stack));
+            entry.bytes[usize::from(second)] = bytes;
+            entry.blocks[usize::from(second)] = blocks;
         }
     }
     let change = |held: &Held| i128::from(held.bytes[1]) - i128::from(held.bytes[0]);

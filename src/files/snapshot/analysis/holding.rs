@@ -2,7 +2,7 @@
 
 use super::lifetimes::Lifetimes;
 use super::stacks::{StackReport, Tally};
-use crate::files::snapshot::{Action, Snapshot, StackId, Trace};
+use crate::files::snapshot::{Event, Snapshot, StackId, Trace};
 
 /// A trace in columns, each at its peak.
 #[derive(Debug)]
@@ -60,14 +60,7 @@ fn column(share: f64, columns: usize) -> usize {
 
 /// The stacks with the most memory at the peak.
 fn at_peak(snapshot: &Snapshot<'_>, lifetimes: &Lifetimes, stacks: usize) -> Vec<StackId> {
-    let (mut live, mut peak, mut at) = (lifetimes.base, lifetimes.base, 0);
-    for change in &lifetimes.changes {
-        let size = lifetimes.all[change.life as usize].size;
-        live = if change.is_allocation { live.saturating_add(size) } else { live.saturating_sub(size) };
-        if live > peak {
-            (peak, at) = (live, change.event);
-        }
-    }
+    let (_, at) = lifetimes.peak();
     let mut tally = Tally::new(&snapshot.stacks);
     for life in lifetimes.all.iter().filter(|life| life.at(at) && life.stack != StackId::UNKNOWN) {
         tally.add(life.stack, life.size);
@@ -95,8 +88,7 @@ fn highest(
         }
         let life = &lifetimes.all[change.life as usize];
         let sum = &mut now[class[life.stack.index()]];
-        *sum =
-            if change.is_allocation { sum.saturating_add(life.size) } else { sum.saturating_sub(life.size) };
+        *sum = change.of(*sum, life.size);
         let live = total(&now);
         if live > most && found.len() == at + 1 {
             most = live;
@@ -115,17 +107,12 @@ fn reserved(
 ) -> Vec<u64> {
     let own = snapshot.segments.iter().filter(|segment| segment.device == trace.device);
     let mut now: i128 = own.map(|segment| i128::from(segment.size)).sum();
-    let change = |event: &crate::files::snapshot::Event| match event.action {
-        Action::SegmentAlloc | Action::SegmentMap => i128::from(event.size),
-        Action::SegmentFree | Action::SegmentUnmap => -i128::from(event.size),
-        _ => 0,
-    };
     let events = snapshot.events(trace);
-    now -= events.iter().map(change).sum::<i128>();
+    now -= events.iter().map(Event::reserved).sum::<i128>();
     let bytes = |now: i128| u64::try_from(now.max(0)).unwrap_or(u64::MAX);
     let mut found = vec![bytes(now)];
     for (number, event) in (1..).zip(events) {
-        let (at, by) = (column(number), change(event));
+        let (at, by) = (column(number), event.reserved());
         if by != 0 {
             while found.len() <= at {
                 found.push(bytes(now));

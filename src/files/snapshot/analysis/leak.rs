@@ -133,23 +133,14 @@ fn cut(snapshot: &Snapshot<'_>, trace: &Trace, lifetimes: &Lifetimes) -> (Window
 
 /// The minima of live memory between steps.
 fn troughs(lifetimes: &Lifetimes) -> Vec<u32> {
-    let series = |mut visit: Box<dyn FnMut(u32, u64) + '_>| {
-        let mut live = lifetimes.base;
-        for change in &lifetimes.changes {
-            let size = lifetimes.all[change.life as usize].size;
-            live = if change.is_allocation { live.saturating_add(size) } else { live.saturating_sub(size) };
-            visit(change.event, live);
-        }
-    };
-    let (mut least, mut most) = (lifetimes.base, lifetimes.base);
-    series(Box::new(|_, live| (least, most) = (least.min(live), most.max(live))));
-    let deep = (most - least) / 10;
+    let least = lifetimes.live().map(|(_, live)| live).fold(lifetimes.base, u64::min);
+    let deep = (lifetimes.peak().0 - least) / 10;
     let mut starts = Vec::new();
     let (mut low, mut low_at, mut high, mut falling) = (lifetimes.base, 0, lifetimes.base, false);
-    series(Box::new(|event, live| {
+    for (change, live) in lifetimes.live() {
         if falling {
             if live < low {
-                (low, low_at) = (live, event);
+                (low, low_at) = (live, change.event);
             } else if live - low > deep {
                 starts.push(low_at.max(1));
                 (high, falling) = (live, false);
@@ -157,8 +148,8 @@ fn troughs(lifetimes: &Lifetimes) -> Vec<u32> {
         } else if live > high {
             high = live;
         } else if high - live > deep && high - live >= (high - low.min(high)) / 2 {
-            (low, low_at, falling) = (live, event, true);
+            (low, low_at, falling) = (live, change.event, true);
         }
-    }));
+    }
     starts
 }

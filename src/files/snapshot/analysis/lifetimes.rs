@@ -39,6 +39,13 @@ pub struct Change {
     pub is_allocation: bool,
 }
 
+impl Change {
+    /// A sum of bytes after this change of an allocation of that size.
+    pub(super) const fn of(&self, sum: u64, size: u64) -> u64 {
+        if self.is_allocation { sum.saturating_add(size) } else { sum.saturating_sub(size) }
+    }
+}
+
 /// All allocations of a trace.
 #[derive(Debug, Default)]
 pub struct Lifetimes {
@@ -103,6 +110,22 @@ impl Lifetimes {
         }
         lifetimes.missing = u64::try_from(open.len()).unwrap_or(u64::MAX);
         lifetimes
+    }
+
+    /// Every change, with the live memory after it, in bytes.
+    pub(super) fn live(&self) -> impl Iterator<Item = (&Change, u64)> {
+        self.changes.iter().scan(self.base, |live, change| {
+            *live = change.of(*live, self.all[change.life as usize].size);
+            Some((change, *live))
+        })
+    }
+
+    /// The peak of the live memory, in bytes, and the number of the event that reached it; 0 is before the first.
+    pub(super) fn peak(&self) -> (u64, u32) {
+        let higher = |peak: (u64, u32), (change, live): (&Change, u64)| {
+            if live > peak.0 { (live, change.event) } else { peak }
+        };
+        self.live().fold((self.base, 0), higher)
     }
 
     fn next(&self) -> u32 {

@@ -22,6 +22,7 @@ pub use holding::Holding;
 pub use leak::{Leaks, Unfreed, Windows};
 pub use lifetimes::{Change, Lifetime, Lifetimes};
 pub use requests::{Origin, Request};
+use stacks::Tally;
 pub use stacks::{Holder, StackReport};
 pub use timeline::{Failure, Peak, TraceReport};
 pub use totals::{Group, SegmentReport, Totals};
@@ -83,7 +84,7 @@ pub fn analyze<'a>(snapshot: &Snapshot<'a>, options: &Options) -> Result<Analysi
         streams: survey.groups(Group::stream),
         pools: survey.groups(Group::pool),
         requests,
-        stacks: stacks::holders(snapshot, options.top),
+        stacks: Tally::live(snapshot).top(&snapshot.stacks, options.top),
         gaps: gaps::largest(snapshot, &survey, options.top),
         traces,
         allocator_settings: snapshot.settings.clone(),
@@ -113,5 +114,5 @@ fn afford(snapshot: &Snapshot<'_>) -> Result<(), SnapshotError> {
     let needed: usize = needed.iter().map(|(count, each)| count.saturating_mul(*each)).sum();
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
     let taken = snapshot.budget.clone().take(needed);
-    taken.map_err(|source| super::error::Path::Root("analysis").over(source))
+    taken.map_err(|source| SnapshotError::Memory { path: "analysis".to_owned(), source })
 }

@@ -18,20 +18,21 @@ pub struct StackReport {
 
 impl StackReport {
     const FRAMES: usize = 32;
-    const OWN: usize = 2;
 
     pub(super) fn new(stacks: &Stacks<'_>, stack: StackId) -> Self {
         let all = stacks.frames(stack);
         let depth = all.len();
         let frames = stacks.frames(stack).take(Self::FRAMES).map(Frame::to_string).collect();
-        Self { frames, depth, short: short(stacks, stack, Self::OWN) }
+        Self { frames, depth, short: short(stacks, stack) }
     }
 }
 
 /// Number of innermost calls that are always shown: a line of a library is often called from several places.
 const INNER: usize = 3;
+/// Number of calls of the program itself that follow them.
+const OWN: usize = 2;
 
-fn short(stacks: &Stacks<'_>, stack: StackId, own: usize) -> String {
+fn short(stacks: &Stacks<'_>, stack: StackId) -> String {
     let telling = || stacks.frames(stack).filter(|frame| !is_plumbing(frame));
     let Some(innermost) = telling().next().or_else(|| stacks.frames(stack).next()) else {
         return "no stack recorded".to_owned();
@@ -39,7 +40,7 @@ fn short(stacks: &Stacks<'_>, stack: StackId, own: usize) -> String {
     let mut parts = vec![brief(innermost)];
     parts.extend(telling().skip(1).take(INNER - 1).map(brief));
     let owns = telling().skip(INNER).filter(|frame| frame.is_python() && !frame.is_library());
-    parts.extend(owns.take(own).map(brief));
+    parts.extend(owns.take(OWN).map(brief));
     parts.join(" < ")
 }
 
@@ -93,6 +94,15 @@ impl Tally {
         Self(vec![(0, 0); stacks.len()])
     }
 
+    /// The live memory of a snapshot.
+    pub(super) fn live(snapshot: &Snapshot<'_>) -> Self {
+        let mut tally = Self::new(&snapshot.stacks);
+        for block in snapshot.blocks.iter().filter(|block| block.state != BlockState::Free) {
+            tally.add(block.stack, block.requested);
+        }
+        tally
+    }
+
     pub(super) fn add(&mut self, stack: StackId, bytes: u64) {
         let (sum, count) = &mut self.0[stack.index()];
         *sum = sum.saturating_add(bytes);
@@ -101,14 +111,16 @@ impl Tally {
 
     /// The stacks with the most memory, largest first; equal ones in the order of the file.
     pub(super) fn largest(&self, top: usize) -> Vec<StackId> {
-        let mut all: Vec<(StackId, u64)> = (0..)
-            .map(StackId::at)
-            .zip(&self.0)
-            .filter(|(_, (_, blocks))| *blocks > 0)
-            .map(|(stack, (bytes, _))| (stack, *bytes))
-            .collect();
-        all.sort_by_key(|(stack, bytes)| (std::cmp::Reverse(*bytes), *stack));
-        all.into_iter().take(top).map(|(stack, _)| stack).collect()
+        let mut all: Vec<_> = self.held().collect();
+        all.sort_by_key(|(stack, bytes, _)| (std::cmp::Reverse(*bytes), *stack));
+        all.into_iter().take(top).map(|(stack, ..)| stack).collect()
+    }
+
+    /// The stacks that hold memory, with bytes and blocks.
+    pub(super) fn held(&self) -> impl Iterator<Item = (StackId, u64, u64)> {
+        let all =
+            (0..).map(StackId::at).zip(&self.0).map(|(stack, (bytes, blocks))| (stack, *bytes, *blocks));
+        all.filter(|(.., blocks)| *blocks > 0)
     }
 
     /// Reports of the stacks with the most memory, largest first; equal ones in the order of the file.
@@ -126,13 +138,4 @@ impl Tally {
         };
         self.largest(top).into_iter().map(holder).collect()
     }
-}
-
-/// The stacks with the most live memory.
-pub(super) fn holders(snapshot: &Snapshot<'_>, top: usize) -> Vec<Holder> {
-    let mut tally = Tally::new(&snapshot.stacks);
-    for block in snapshot.blocks.iter().filter(|block| block.state != BlockState::Free) {
-        tally.add(block.stack, block.requested);
-    }
-    tally.top(&snapshot.stacks, top)
 }

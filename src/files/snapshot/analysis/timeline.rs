@@ -1,6 +1,6 @@
 //! Analysis of a trace: its duration, the peak and its stacks, failures, and driver calls.
 
-use super::lifetimes::Lifetimes;
+use super::lifetimes::{Change, Lifetimes};
 use super::stacks::{Holder, StackReport, Tally};
 use super::totals::Survey;
 use super::{Leaks, Options, leak};
@@ -86,9 +86,11 @@ pub(super) fn report(
         let found = events.iter().filter(|event| wanted.contains(&event.action)).count();
         u64::try_from(found).unwrap_or(u64::MAX)
     };
-    let walk = walk(events, &lifetimes);
+    let (peak_live, peak_at) = lifetimes.peak();
+    let (traced, traced_peak) = traced(&lifetimes);
+    let (net, net_peak) = reserved_net(events);
     let mut tally = Tally::new(&snapshot.stacks);
-    for life in lifetimes.all.iter().filter(|life| life.at(walk.peak.1)) {
+    for life in lifetimes.all.iter().filter(|life| life.at(peak_at)) {
         tally.add(life.stack, life.size);
     }
     let failures = (1..).zip(events).filter(|(_, event)| event.action == Action::Oom);
@@ -100,82 +102,46 @@ pub(super) fn report(
         stack: StackReport::new(&snapshot.stacks, event.stack),
     });
     let reserved = i128::from(survey.reserved(trace.device).get());
-    let peak_event = (walk.peak.1 as usize).checked_sub(1).and_then(|index| events.get(index));
+    let peak_event = (peak_at as usize).checked_sub(1).and_then(|index| events.get(index));
     TraceReport {
         device: trace.device,
-        events: count_of(events),
+        events: u64::try_from(events.len()).unwrap_or(u64::MAX),
         span_seconds: events.iter().rev().find(|event| event.time_us.is_some()).and_then(since),
         allocations: count(&[Action::Alloc]),
         unknown_frees: lifetimes.unknown_frees,
         base_bytes: Bytes::new(lifetimes.base),
-        end_bytes: Bytes::new(walk.live),
-        traced_live_bytes: Bytes::new(walk.traced),
-        traced_peak_bytes: Bytes::new(walk.traced_peak),
+        end_bytes: Bytes::new(lifetimes.live().last().map_or(lifetimes.base, |(_, live)| live)),
+        traced_live_bytes: Bytes::new(traced),
+        traced_peak_bytes: Bytes::new(traced_peak),
         peak: Peak {
-            live_bytes: Bytes::new(walk.peak.0),
-            event: walk.peak.1,
+            live_bytes: Bytes::new(peak_live),
+            event: peak_at,
             after_seconds: peak_event.map_or_else(|| start.map(|_| 0.0), since),
             holders: tally.top(&snapshot.stacks, options.top),
         },
         segment_allocations: count(&[Action::SegmentAlloc, Action::SegmentMap]),
         segment_frees: count(&[Action::SegmentFree, Action::SegmentUnmap]),
-        reserved_net_bytes: walk.reserved,
-        reserved_net_peak_bytes: Bytes::new(u64::try_from(walk.reserved_peak).unwrap_or(u64::MAX)),
-        reserved_peak_bytes: Bytes::new(
-            u64::try_from(reserved - walk.reserved + walk.reserved_peak).unwrap_or(0),
-        ),
+        reserved_net_bytes: net,
+        reserved_net_peak_bytes: Bytes::new(u64::try_from(net_peak).unwrap_or(u64::MAX)),
+        reserved_peak_bytes: Bytes::new(u64::try_from(reserved - net + net_peak).unwrap_or(0)),
         failures: failures.collect(),
         leaks: leak::leaks(snapshot, trace, &lifetimes, options.top),
     }
 }
 
-fn count_of(events: &[Event]) -> u64 {
-    u64::try_from(events.len()).unwrap_or(u64::MAX)
+/// Memory at the end of a trace that was allocated in it, and its peak, in bytes.
+fn traced(lifetimes: &Lifetimes) -> (u64, u64) {
+    let in_trace = |change: &&Change| lifetimes.all[change.life as usize].allocated.is_some();
+    lifetimes.changes.iter().filter(in_trace).fold((0, 0), |(live, peak), change| {
+        let live = change.of(live, lifetimes.all[change.life as usize].size);
+        (live, peak.max(live))
+    })
 }
 
-/// The sums at the end of a trace, and their peaks.
-struct Walk {
-    live: u64,
-    /// The peak of the live memory, and the number of the event that reached it.
-    peak: (u64, u32),
-    traced: u64,
-    traced_peak: u64,
-    reserved: i128,
-    reserved_peak: i128,
-}
-
-fn walk(events: &[Event], lifetimes: &Lifetimes) -> Walk {
-    let mut walk = Walk {
-        live: lifetimes.base,
-        peak: (lifetimes.base, 0),
-        traced: 0,
-        traced_peak: 0,
-        reserved: 0,
-        reserved_peak: 0,
-    };
-    for change in &lifetimes.changes {
-        let life = &lifetimes.all[change.life as usize];
-        if change.is_allocation {
-            walk.live = walk.live.saturating_add(life.size);
-            walk.traced = walk.traced.saturating_add(life.size);
-        } else {
-            walk.live = walk.live.saturating_sub(life.size);
-            if life.allocated.is_some() {
-                walk.traced = walk.traced.saturating_sub(life.size);
-            }
-        }
-        walk.traced_peak = walk.traced_peak.max(walk.traced);
-        if walk.live > walk.peak.0 {
-            walk.peak = (walk.live, change.event);
-        }
-    }
-    for event in events {
-        match event.action {
-            Action::SegmentAlloc | Action::SegmentMap => walk.reserved += i128::from(event.size),
-            Action::SegmentFree | Action::SegmentUnmap => walk.reserved -= i128::from(event.size),
-            _ => {}
-        }
-        walk.reserved_peak = walk.reserved_peak.max(walk.reserved);
-    }
-    walk
+/// Memory that a trace took from the driver minus what it released, and its peak, in bytes.
+fn reserved_net(events: &[Event]) -> (i128, i128) {
+    events.iter().fold((0, 0), |(reserved, peak), event| {
+        let reserved = reserved + event.reserved();
+        (reserved, peak.max(reserved))
+    })
 }
