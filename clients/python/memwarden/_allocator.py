@@ -6,7 +6,7 @@ import os
 import weakref
 from typing import Any, Callable, Optional
 
-from ._base import JSON, Path, _getpid, _guarded, _hide, _now, _plain
+from ._base import JSON, Path, _getpid, _guarded, _hiding, _now, _plain
 from ._identity import _Identity
 from ._process import _devices, _host_memory, _pinned, _torch
 from ._session import _Session
@@ -80,12 +80,10 @@ class _Allocator:
         message.update((key, figures[key]) for key in ("allocated", "reserved") if key in figures)
         if self._folder:
             path = os.path.join(self._folder, "oom-rank%d-%d.pickle" % (self._identity.hello()["rank"], _getpid()))
-            try:
+            with _hiding("snapshot"):
                 os.makedirs(self._folder, exist_ok=True)
                 _torch().cuda.memory._dump_snapshot(path)
                 message["snapshot"] = os.path.abspath(path)
-            except Exception as error:
-                _hide(error, "snapshot")
         self.failure = message
         self._session.send(message, keep=True)
         self._keep("out of memory", _plain(message))

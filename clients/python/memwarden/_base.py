@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -9,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, TypeVar, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, TypeVar, Union
 
 PROTOCOL = 1
 DEFAULT_SOCKET = "/run/memwarden/job.sock"
@@ -46,6 +47,15 @@ def _hide(error: BaseException, where: str) -> None:
         _log.debug("memwarden: %s: %r", where, error)
     except Exception:  # A user's own log handler may do anything.
         pass
+
+
+@contextlib.contextmanager
+def _hiding(where: str) -> Iterator[None]:
+    """`with _hiding("devices"):` handles an error of this package, and goes on after it. Not for each step: it takes a microsecond."""
+    try:
+        yield
+    except Exception as error:
+        _hide(error, where)
 
 
 _said: Set[str] = set()

@@ -78,16 +78,12 @@ class _Fit:
             _hide(error, "fit")
         self.verdicts.abort_if_told()
 
+    @_guarded()
     def after_step(self, optimizer: Any) -> None:
-        if self.off or in_trial() or not self.batches.watches:
-            return
-        try:
-            if self.batches.step_ends():
-                self.first_step.after(optimizer)
-                if None in self.first_step.places:
-                    _take_host_peak()
-        except Exception as error:
-            _hide(error, "fit")
+        if not self.off and not in_trial() and self.batches.watches and self.batches.step_ends():
+            self.first_step.after(optimizer)
+            if None in self.first_step.places:
+                _take_host_peak()
 
     # -- the steps
 
@@ -104,6 +100,7 @@ class _Fit:
             self.refresh_plan()
         self.batches.begins(Batch(samples * length if length else samples, samples, length))
 
+    @_guarded()
     def forward_ends(self, output: Any) -> None:
         """After it."""
         if not self.off:
@@ -166,13 +163,13 @@ class _Fit:
             return self._planned.get(place) or held_on(place)
 
         phases = self.plan.phases(self.first_step.places, held, self._identity)
-        for phase, at, peak, p90, exact, size, basis in phases:
+        for phase, at, peak, p90, size, basis in phases:
             known, before = phase == "evaluation" and at in self._evaluations.within, self.predictions.of(phase, at)
             # What an evaluation has kept so far is more than nothing.
             known = known or before.get("measured") is not None or (peak is None and "peak" in before)
             if not known:
                 more = None if isinstance(at, str) else held(at)
-                self.predictions.state(phase, at, peak, p90=p90, held=more, exact=exact, size=size, basis=basis)
+                self.predictions.state(phase, at, peak, p90=p90, held=more, size=size, basis=basis)
         self._evaluations.predict(held)
         self._saves.predict(held)
 

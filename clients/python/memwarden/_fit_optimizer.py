@@ -30,13 +30,11 @@ _OPAQUE = ("apex", "bitsandbytes", "colossalai", "deepspeed", "fairscale", "mega
 class Needs(NamedTuple):
     """Bytes of one device, or of the host.
 
-    `gradients`: still to come; `state`: of the optimizer, still to come; `state_whole`: with what it has already;
-    `temporary`: alive only within the step, beside them.
+    `gradients`: still to come; `state`: of the optimizer, still to come; `temporary`: alive only within the step, beside them.
     """
 
     gradients: int
     state: int
-    state_whole: int
     temporary: int
 
 
@@ -82,7 +80,7 @@ def foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:
 
     With `gradients_exist`, backward has run: a parameter without a gradient gets neither a gradient nor a state.
     """
-    sums: _Sums = collections.defaultdict(lambda: [0, 0, 0, 0])
+    sums: _Sums = collections.defaultdict(lambda: [0, 0, 0])
     exact, words = True, []
     # Parameters whose gradient is counted: two optimizers may share one.
     counted: Set[int] = set()
@@ -136,7 +134,7 @@ def _gradients(optimizer: Any, exist: bool, counted: Set[int]) -> Iterator[Tuple
 
 def _add_one(optimizer: Any, gradients_exist: bool, counted: Set[int], sums: _Sums) -> bool:
     """Adds what the first step of an optimizer needs; says whether a part is from a table."""
-    known: Dict[Any, Tuple[int, int, int]] = {}
+    known: Dict[Any, Tuple[int, int]] = {}
     package, by_table = type(optimizer).__module__.split(".")[0], False
     if type(optimizer).__name__ == "LBFGS":
         raise _Unpredictable("its state grows with its history")
@@ -170,13 +168,12 @@ def _add_one(optimizer: Any, gradients_exist: bool, counted: Set[int], sums: _Su
                 if signature not in known:
                     by_table = True
                     known[signature] = _by_table(optimizer, group, local, held)
-            whole, still, temporary = known[signature]
+            still, temporary = known[signature]
             sums[place][1] += still
-            sums[place][2] += whole
             # A list of tensors is alive as a whole, the tensors of a loop one after another.
             together[place] = together[place] + temporary if lists else max(together[place], temporary)
         for place, temporary in together.items():
-            sums[place][3] = max(sums[place][3], temporary)
+            sums[place][2] = max(sums[place][2], temporary)
     return by_table
 
 
@@ -205,8 +202,8 @@ def _makes_lists(optimizer: Any, group: Any) -> bool:
     return bool(decide(group["params"], group.get("differentiable", False), use_fused=False)[1])
 
 
-def _by_trial(optimizer: Any, group: Any, local: Any, own: Any, place: Optional[int]) -> Tuple[int, int, int]:
-    """Bytes of the state of one parameter after a step, what of it is still to come, and temporary bytes."""
+def _by_trial(optimizer: Any, group: Any, local: Any, own: Any, place: Optional[int]) -> Tuple[int, int]:
+    """Bytes of the state of one parameter that are still to come with a step, and temporary bytes."""
     torch = _torch()
     meta = torch.empty(local.shape, dtype=local.dtype, device="meta").requires_grad_()
     clone = object.__new__(type(optimizer))
@@ -241,7 +238,7 @@ def _by_trial(optimizer: Any, group: Any, local: Any, own: Any, place: Optional[
         whole -= sum(_size(each, place) for each in state.values() if _counts_steps(each))
         before -= sum(_size(each, place) for each in kept.values() if _counts_steps(each))
     temporary = 0 if group.get("fused") else live.peak - live.now
-    return whole, max(0, whole - before), max(0, temporary)
+    return max(0, whole - before), max(0, temporary)
 
 
 def _counts_steps(value: Any) -> bool:
@@ -337,7 +334,7 @@ _PAGED_FROM = 100_000
 _TORCHAO = {"8bit": 8, "fp8": 8, "4bit": 4}
 
 
-def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int, int]:
+def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int]:
     kind, place = type(optimizer).__name__.lower(), _place(local)
     eight_bit = type(optimizer).__module__.startswith("bitsandbytes")
     elements = int(local.numel())
@@ -357,10 +354,10 @@ def _by_table(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]
     else:
         size = _rounded(elements * (4 if eight_bit else int(local.element_size())), place)
     before = sum(_size(value, place) for _, value in held)
-    return states * size, max(0, states * size - before), 0
+    return max(0, states * size - before), 0
 
 
-def _of_torchao(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int, int]:
+def _of_torchao(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, Any]]) -> Tuple[int, int]:
     kind, place, elements = type(optimizer).__name__.lower(), _place(local), int(local.numel())
     bits, block = next((many for name, many in _TORCHAO.items() if kind.endswith(name)), None), getattr(optimizer, "block_size", 0)
     if bits is None or not isinstance(block, int) or not block:
@@ -370,7 +367,7 @@ def _of_torchao(optimizer: Any, group: Any, local: Any, held: List[Tuple[str, An
     else:
         size = _rounded(elements * int(local.element_size()), place)
     whole = size * (3 if group.get("amsgrad") else 2)
-    return whole, 0 if held else whole, 0
+    return 0 if held else whole, 0
 
 
 def try_foresee(optimizers: List[Any], gradients_exist: bool) -> Foreseen:

@@ -9,7 +9,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from ._base import _guarded, _hide, _size
+from ._base import _guarded, _size
 from ._fit_size import Batch
 from ._identity import _Identity
 from ._process import _bytes, _local
@@ -40,7 +40,6 @@ class Phase(NamedTuple):
     place: Union[Place, str]
     peak: Optional[float]
     p90: Optional[float]
-    exact: bool
     size: Optional[Dict[str, Any]]
     basis: str
 
@@ -157,17 +156,15 @@ class Plan:
 
     # -- the longest batch
 
+    @_guarded()
     def examine(self) -> None:
         """Reads the lengths of the data, where that is cheap; in the monitor's thread."""
         self.stale = False
-        try:
-            loader = None if self._loader_ref is None else self._loader_ref()
-            if loader is not None and self._longest is None:
-                self._longest = self._lengths(loader)
-                if self._longest is None:
-                    self._characters = _characters(getattr(loader, "_dataset", None))
-        except Exception as error:
-            _hide(error, "lengths of the data")
+        loader = None if self._loader_ref is None else self._loader_ref()
+        if loader is not None and self._longest is None:
+            self._longest = self._lengths(loader)
+            if self._longest is None:
+                self._characters = _characters(getattr(loader, "_dataset", None))
 
     def _lengths(self, loader: Any) -> Optional[Tuple[int, str]]:
         sampler = getattr(loader, "_index_sampler", None)
@@ -241,18 +238,18 @@ class Plan:
             return
         if self._lightning:
             if getattr(trainer, "enable_validation", False):
-                yield Phase("evaluation", place, None, None, False, None, "what it keeps of each batch is not known")
+                yield Phase("evaluation", place, None, None, None, "what it keeps of each batch is not known")
             return
         args = trainer.args
         strategy = str(getattr(args, "eval_strategy", getattr(args, "evaluation_strategy", "no")))
         if strategy.rsplit(".", 1)[-1].lower() == "no" or getattr(trainer, "eval_dataset", None) is None:
             return
         if getattr(args, "predict_with_generate", False):
-            yield Phase("generation", place, None, None, False, None, "the length of generated texts is not known")
-            yield Phase("evaluation", place, None, None, False, None, "it generates texts, whose length is not known")
+            yield Phase("generation", place, None, None, None, "the length of generated texts is not known")
+            yield Phase("evaluation", place, None, None, None, "it generates texts, whose length is not known")
             return
         if self.logits is None or self._same is None:
-            yield Phase("evaluation", place, None, None, False, None, "the model returns no logits")
+            yield Phase("evaluation", place, None, None, None, "the model returns no logits")
             return
         samples = int(args.per_device_eval_batch_size)
         length = self._same.length
@@ -265,15 +262,15 @@ class Plan:
         keeps = getattr(trainer, "compute_metrics", None) is not None and not args.prediction_loss_only
         if not keeps:
             fixed = now + one * _LOSS_COPIES
-            yield Phase("evaluation", place, fixed, fixed + one, False, None, basis + "; none are kept")
+            yield Phase("evaluation", place, fixed, fixed + one, None, basis + "; none are kept")
             return
         count = _batches(trainer.eval_dataset, samples, args)
         steps = args.eval_accumulation_steps
         if getattr(trainer, "preprocess_logits_for_metrics", None) is not None:
-            yield Phase("evaluation", place, None, None, False, None, "the logits are processed before they are kept")
+            yield Phase("evaluation", place, None, None, None, "the logits are processed before they are kept")
             return
         if count is None:
-            yield Phase("evaluation", place, None, None, False, None, "the number of batches is not known")
+            yield Phase("evaluation", place, None, None, None, "the number of batches is not known")
             return
         # On the host, moving to it saves nothing.
         kept = count if place is None or not steps else min(count, int(steps))
@@ -283,7 +280,7 @@ class Plan:
         size = {"unit": "batches", "units": kept, "samples": samples, "fixed": int(fixed), "per_unit": one * twice}
         peak = fixed + one * twice * kept
         basis += ", %d of %d batches kept" % (kept, count)
-        yield Phase("evaluation", place, peak, peak + one, False, size, basis)
+        yield Phase("evaluation", place, peak, peak + one, size, basis)
 
     def _longest_of_evaluation(self, dataset: Any) -> Optional[int]:
         """Read once."""
@@ -333,13 +330,13 @@ class Plan:
                 basis += ", files of %s in memory" % _size(files)
             peak = host + max(gathered, copy) + self.in_memory
             spread = whole if sharded else files / 8 if self._lightning else max(tensor, largest)
-            yield Phase("save", None, peak, peak + spread, False, None, basis)
+            yield Phase("save", None, peak, peak + spread, None, basis)
         if writes:
             medium = "shm" if (real + "/").startswith("/dev/shm/") else "disk"
             basis = "model %s, optimizer %s" % (_size(files - state), _size(state))
             if sharded:
                 basis += " of this rank; the whole model %s" % _size(whole)
-            yield Phase("save", medium, files, most * 1.01 + (1 << 20), False, None, basis)
+            yield Phase("save", medium, files, most * 1.01 + (1 << 20), None, basis)
 
     def _folder_of(self, trainer: Any) -> str:
         if trainer is None:

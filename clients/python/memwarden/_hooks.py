@@ -245,10 +245,7 @@ class _Watch:
         if self.depth == 0 and self._forward is not None:
             begun, self._forward = self._forward, None
             self.monitor._phases.end("forward", begun)
-            try:
-                self.fit.forward_ends(output)
-            except Exception as error:
-                _hide(error, "forward")
+            self.fit.forward_ends(output)
 
     def _count(self, inputs: Any, kwargs: Any) -> Tuple[int, Optional[int]]:
         """Whole numbers in two dimensions are tokens, one sequence per row; other tensors only have samples.

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Callable, List, Optional
 
 from . import __version__
-from ._base import JSON, PROTOCOL, _encode, _hide, _short
+from ._base import JSON, PROTOCOL, _encode, _guarded, _hiding, _short
 from ._process import _accelerator, _device_properties, _devices, _torch, launcher_rank
 from ._session import _Session
 
@@ -33,12 +33,10 @@ class _Identity:
     def hello(self) -> JSON:
         rank, local_rank, world = launcher_rank()
         torch = _torch()
-        try:
+        with _hiding("rank"):
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 rank, world = distributed.get_rank(), distributed.get_world_size()
-        except Exception as error:
-            _hide(error, "rank")
         hello: JSON = {"type": "hello", "v": PROTOCOL, "client": "memwarden.py " + __version__}
         hello.update(rank=rank, local_rank=local_rank, world=world, verdicts=True)
         if torch is not None:
@@ -103,14 +101,12 @@ class _Identity:
         return found
 
 
+@_guarded(dict)
 def _device_names() -> JSON:
     named: JSON = {}
-    try:
-        module = _accelerator()
-        for index in _devices():
-            _, uuid, name = _device_properties(module, int(index))
-            known = {"uuid": uuid, "name": name}
-            named[index] = {key: value for key, value in known.items() if value is not None}
-    except Exception as error:
-        _hide(error, "devices")
+    module = _accelerator()
+    for index in _devices():
+        _, uuid, name = _device_properties(module, int(index))
+        known = {"uuid": uuid, "name": name}
+        named[index] = {key: value for key, value in known.items() if value is not None}
     return named

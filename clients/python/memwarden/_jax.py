@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any, Dict, Optional, Tuple
 
-from ._base import JSON, _clock, _dtype, _guarded, _hide, _now
+from ._base import JSON, _clock, _dtype, _guarded, _hiding, _now
 from ._models import _group
 from ._monitor import Monitor
 
@@ -106,11 +106,9 @@ def _device_memory() -> JSON:
     """The allocators of this process's devices: reads counters only. Without figures on a CPU."""
     found: JSON = {}
     for index, device in enumerate(sys.modules["jax"].local_devices()):
-        try:
+        stats: JSON = {}
+        with _hiding("memory_stats"):
             stats = device.memory_stats() or {}
-        except Exception as error:
-            _hide(error, "memory_stats")
-            continue
         figures = {name: int(stats[key]) for name, key in _FIGURES if key in stats}
         if figures:
             found[str(index)] = figures

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -23,6 +22,7 @@ from ._base import (
     _getpid,
     _guarded,
     _hide,
+    _hiding,
     _say,
     _short,
     _text,
@@ -205,10 +205,8 @@ class Monitor(Recording):
             if session.off:
                 return
             for task in tasks if session.ready else (self._start_with_devices,):
-                try:
+                with _hiding(getattr(task, "__name__", "thread")):
                     task()
-                except Exception as error:
-                    _hide(error, getattr(task, "__name__", "thread"))
 
     def _rests(self, ends: threading.Event) -> bool:
         """Waits for the interval; verdicts on the first step are read ten times a second. Returns whether it ends."""
@@ -432,10 +430,8 @@ class Monitor(Recording):
 
 def _after_fork() -> None:
     for monitor in list(_monitors):
-        try:
+        with _hiding("fork"):
             monitor._forked()
-        except Exception as error:
-            _hide(error, "fork")
 
 
 def _at_exit() -> None:

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any, Deque, Dict, List, Mapping, Union
 
-from ._base import JSON, MOST_ENTRIES, _clock, _guarded, _hide, _now, _plain, _short, _size, _table, _text
+from ._base import JSON, MOST_ENTRIES, _clock, _guarded, _hiding, _now, _plain, _short, _size, _table, _text
 from ._process import _accelerator, _cgroup_memory, _devices, _host_memory, _read
 from ._session import _Session
 from ._steps import _Steps
@@ -27,10 +27,8 @@ class Recording:
         """The memory now, as a point of the timeline."""
         rss, rss_peak = _host_memory()
         devices: JSON = {}
-        try:
+        with _hiding("devices"):
             devices = _devices()
-        except Exception as error:
-            _hide(error, "devices")
         point: JSON = {"event": _text(event), "unix_seconds": _now(), "elapsed_seconds": _clock() - self._began}
         point["step"] = self._steps.last
         for key in ("allocated", "allocated_peak", "reserved", "reserved_peak"):
@@ -106,11 +104,9 @@ class Recording:
         parts: JSON = {}
         module = _accelerator()
         for index in _devices():
-            try:
+            with _hiding("mem_get_info"):
                 free, total = module.mem_get_info(int(index))
                 parts["device " + index] = (total - free, total)
-            except Exception as error:
-                _hide(error, "mem_get_info")
         info = dict(re.findall(r"^(\w+):\s+(\d+) kB", _read("/proc/meminfo") or "", re.M))
         if "MemTotal" in info and "MemAvailable" in info:
             total = int(info["MemTotal"]) * 1024

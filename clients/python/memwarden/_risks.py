@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from typing import Any, Callable, Dict, List, Set, Tuple
 
-from ._base import JSON, _getpid, _hide, _say
+from ._base import JSON, _getpid, _hiding, _say
 from ._identity import _device_names
 from ._process import _cgroup_memory
 from ._session import _Session, _Worker
@@ -39,13 +40,10 @@ class _Risks:
         # The daemon is local: no proxy.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while True:
-            try:
+            # Without a daemon that is reachable now, there is an OSError.
+            with _hiding("findings"), contextlib.suppress(OSError):
                 with opener.open(self._url + "/api/v1/findings", timeout=2.0) as answer:
                     self.dispatch(json.loads(answer.read(16 << 20)).get("findings", []))
-            except OSError:
-                pass  # No daemon is reachable now.
-            except Exception as error:
-                _hide(error, "findings")
             if ends.wait(self._interval):
                 return
 
@@ -62,10 +60,8 @@ class _Risks:
                 key = json.dumps([finding.get("analyzer"), subject], sort_keys=True)
                 now[key] = max(severity, now.get(key, -1))
                 if severity > known.get(key, -1):
-                    try:
+                    with _hiding("callback of on_risk"):
                         callback(finding)
-                    except Exception as error:
-                        _hide(error, "callback of on_risk")
             known.clear()
             known.update(now)
 

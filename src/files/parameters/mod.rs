@@ -29,6 +29,11 @@ pub use dtype::Dtype;
 pub use error::ParameterError;
 pub use group::{Group, group_of};
 
+use super::pickle::{Budget, OverBudget};
+
+/// Maximum number of dimensions, as in PyTorch and NumPy 2.
+const DIMENSIONS: usize = 64;
+
 #[derive(Debug, Default)]
 pub struct Part {
     /// In the order of their data (safetensors) or of the pickle (`.pt`).
@@ -37,6 +42,14 @@ pub struct Part {
     pub metadata: BTreeMap<String, String>,
     /// Anomalies of the file, a sentence each.
     pub notes: Vec<String>,
+}
+
+impl Part {
+    /// Adds a tensor, and charges its memory.
+    fn push(&mut self, tensor: Tensor, budget: &mut Budget) -> Result<(), OverBudget> {
+        budget.take((tensor.name.len() + size_of_val(&*tensor.shape)) as u64)?;
+        budget.push(&mut self.tensors, tensor)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use super::bytes::{ReadAt, read};
 use super::dtype::{Dtype, elements};
 use super::error::ParameterError;
 use super::zip::Archive;
-use super::{Part, StoredAt, Tensor};
+use super::{DIMENSIONS, Part, StoredAt, Tensor};
 use crate::files::pickle::{Budget, Limits};
 
 /// The first bytes of a file.
@@ -20,8 +20,6 @@ const HEADER: u64 = 64 << 10;
 const START: u64 = 12;
 /// Bytes of an array of an archive that are read at first. Headers of arrays of numbers have about 128.
 const FIRST: u64 = 4096;
-/// Maximum number of dimensions, as in NumPy 2.
-const DIMENSIONS: usize = 64;
 /// The name of the one array of a `.npy` file.
 const UNNAMED: &str = "(array)";
 
@@ -66,8 +64,7 @@ pub(super) fn read_npz<F: ReadAt + ?Sized>(archive: &Archive<'_, F>) -> Result<P
         }
         let at = entry.is_stored().then_some(from);
         if let Some(tensor) = array(name, &start, at, entry.size, &mut skipped)? {
-            budget.take((tensor.name.len() + size_of_val(&*tensor.shape)) as u64)?;
-            budget.push(&mut part.tensors, tensor)?;
+            part.push(tensor, &mut budget)?;
         }
     }
     skipped.note(&mut part);

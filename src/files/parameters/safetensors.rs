@@ -13,12 +13,10 @@ use serde_json::value::RawValue;
 use super::bytes::{ReadAt, read};
 use super::dtype::{Dtype, elements};
 use super::error::{ParameterError, shortened};
-use super::{Part, StoredAt, Tensor};
+use super::{DIMENSIONS, Part, StoredAt, Tensor};
 
 /// The largest header, in bytes, that the safetensors crate writes or reads.
 pub const HEADER_BYTES: u64 = 100_000_000;
-/// Maximum number of dimensions, as in PyTorch.
-const DIMENSIONS: usize = 64;
 /// Maximum number of free-form entries.
 const METADATA: usize = 1_000;
 

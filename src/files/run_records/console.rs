@@ -42,14 +42,14 @@ const PLACES: [(&str, Phase); 16] = [
 ];
 
 /// Follows the text of a console.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Console {
     /// Standard output and standard error, whose pieces alternate.
     streams: [Splitter; 2],
     lines: Lines,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lines {
     tracker: Tracker,
     /// Step and planned steps of the last progress bar.
@@ -68,20 +68,6 @@ struct Failure {
     oom: Oom,
     phase: Option<Phase>,
     step: Option<(u64, Option<u64>)>,
-}
-
-impl Default for Console {
-    fn default() -> Self {
-        let lines = Lines {
-            tracker: Tracker::new(None),
-            bar: None,
-            places: Default::default(),
-            out_of_memory: None,
-            message: None,
-            is_interrupted: false,
-        };
-        Self { streams: Default::default(), lines }
-    }
 }
 
 impl Console {

@@ -13,7 +13,7 @@ pub enum SnapshotError {
     NotSnapshot(String),
     /// A value has the wrong type.
     #[error("{path}: expected {expected}, found {found}")]
-    SegmentKind {
+    WrongType {
         /// The value, such as `segments[12].blocks[3].size`.
         path: String,
         expected: &'static str,

@@ -98,7 +98,7 @@ impl<'a> Field<'_, 'a> {
             Value::Text(text) => format!("{:?}", String::from_utf8_lossy(&text[..text.len().min(40)])),
             other => other.kind().to_owned(),
         };
-        SnapshotError::SegmentKind { path: self.path.to_string(), expected, found }
+        SnapshotError::WrongType { path: self.path.to_string(), expected, found }
     }
 
     /// A record without this key.

@@ -79,13 +79,8 @@ impl<'a> Stacks<'a> {
     }
 
     /// Number of stacks, including [`StackId::UNKNOWN`].
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.starts.len()
-    }
-
-    /// Always false: there is always [`StackId::UNKNOWN`].
-    pub fn is_empty(&self) -> bool {
-        self.starts.is_empty()
     }
 
     /// The frames of a stack, innermost first; empty where none were recorded.

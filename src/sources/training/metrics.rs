@@ -53,7 +53,7 @@ crate::metrics! {
     /// Steps of the rank whose loss or gradients were NaN or infinite.
     pub NAN: Counter<Count> = "memwarden_training_nonfinite_steps_total" {workload, rank}.counting("{step}");
 
-    /// Time that the rank spent in a phase of its steps: forward, backward, optimizer, loader, or a phase that the job defines.
+    /// Time that the rank spent in a phase: forward, backward, optimizer, loader, evaluation, or a phase that the job defines.
     pub PHASE_SECONDS: Counter<Seconds> = "memwarden_training_phase_seconds_total" {workload, rank, phase}.budget(SEVERAL);
     /// Times that the rank completed a phase of its steps.
     pub PHASES: Counter<Count> = "memwarden_training_phases_total" {workload, rank, phase}.counting("{phase}").budget(SEVERAL);

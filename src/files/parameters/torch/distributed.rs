@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 use super::{Options, symbols};
 use crate::files::parameters::dtype::{Dtype, elements};
 use crate::files::parameters::error::{ParameterError, shortened};
-use crate::files::parameters::{Part, StoredAt, Tensor};
+use crate::files::parameters::{DIMENSIONS, Part, StoredAt, Tensor};
 use crate::files::pickle::{Arena, Budget, Id, Value};
 use crate::model::format;
 
-/// Maximum number of dimensions, as in PyTorch.
-const DIMENSIONS: usize = 64;
 /// How the values can be read.
 const CONVERSION: &str = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER out.pt writes the values to \
                           one file, which can be read completely";
@@ -45,8 +43,7 @@ pub fn read_metadata(bytes: &[u8], options: &Options) -> Result<Metadata, Parame
         match read.class(value) {
             Some(b"TensorStorageMetadata") => {
                 let tensor = read.tensor(&String::from_utf8_lossy(name), value)?;
-                budget.take((tensor.name.len() + size_of_val(&*tensor.shape)) as u64)?;
-                budget.push(&mut found.part.tensors, tensor)?;
+                found.part.push(tensor, &mut budget)?;
             }
             _ => others += 1,
         }

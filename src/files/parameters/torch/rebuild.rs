@@ -10,11 +10,9 @@ use super::Storages;
 use crate::files::parameters::bytes::ReadAt;
 use crate::files::parameters::dtype::{Dtype, elements};
 use crate::files::parameters::error::ParameterError;
-use crate::files::parameters::{StoredAt, Tensor};
+use crate::files::parameters::{DIMENSIONS, StoredAt, Tensor};
 use crate::files::pickle::{Arena, Id, Made, Value};
 
-/// Maximum number of dimensions, as in PyTorch.
-const DIMENSIONS: usize = 64;
 /// Maximum nesting of calls; a parameter of a tensor subclass has three.
 const DEEP: usize = 6;
 

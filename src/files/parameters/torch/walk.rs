@@ -44,10 +44,7 @@ pub(super) fn tensors(
                 let name = if path.is_empty() { "(root)" } else { &path };
                 match rebuild(arena, id, name, storages)? {
                     Rebuilt::Tensor(tensor) if of_lightning && is_score(&tensor) => scores += 1,
-                    Rebuilt::Tensor(tensor) => {
-                        budget.take((tensor.name.len() + size_of_val(&*tensor.shape)) as u64)?;
-                        budget.push(&mut part.tensors, tensor)?;
-                    }
+                    Rebuilt::Tensor(tensor) => part.push(tensor, budget)?,
                     Rebuilt::NotRead => not_read += 1,
                     Rebuilt::Other if frames.len() < DEEP => frames.push(frame),
                     Rebuilt::Other => too_deep += 1,

@@ -27,7 +27,7 @@ impl Holding {
     ) -> Self {
         let lifetimes = Lifetimes::of(snapshot, trace);
         let top = at_peak(snapshot, &lifetimes, stacks);
-        let mut class = vec![top.len(); snapshot.stacks.len()];
+        let mut class = vec![top.len(); snapshot.stacks.count()];
         for (number, stack) in top.iter().enumerate() {
             class[stack.index()] = number;
         }

@@ -77,7 +77,7 @@ pub(super) fn leaks(snapshot: &Snapshot<'_>, trace: &Trace, lifetimes: &Lifetime
     let (windows, starts) = cut(snapshot, trace, lifetimes);
     let whole_steps = starts.len().saturating_sub(1);
     let conclusive = whole_steps >= STEPS;
-    let mut sums = vec![Sum::default(); snapshot.stacks.len()];
+    let mut sums = vec![Sum::default(); snapshot.stacks.count()];
     let mut unfreed = 0u64;
     for life in lifetimes.all.iter().filter(|life| life.freed.is_none()) {
         let Some(allocated) = life.allocated else { continue };

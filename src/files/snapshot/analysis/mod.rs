@@ -109,7 +109,7 @@ fn afford(snapshot: &Snapshot<'_>) -> Result<(), SnapshotError> {
         (snapshot.events.len(), FOR_EVENT),
         (snapshot.blocks.len(), FOR_BLOCK),
         (snapshot.segments.len(), FOR_SEGMENT),
-        (snapshot.stacks.len(), FOR_STACK),
+        (snapshot.stacks.count(), FOR_STACK),
     ];
     let needed: usize = needed.iter().map(|(count, each)| count.saturating_mul(*each)).sum();
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);

@@ -91,7 +91,7 @@ pub(super) struct Tally(Vec<(u64, u64)>);
 
 impl Tally {
     pub(super) fn new(stacks: &Stacks<'_>) -> Self {
-        Self(vec![(0, 0); stacks.len()])
+        Self(vec![(0, 0); stacks.count()])
     }
 
     /// The live memory of a snapshot.
