@@ -359,6 +359,25 @@ def test_lightning(daemon, python, tmp_path):
     json.dumps(daemon.all())
 
 
+def test_lightning_ends_in_a_validation(daemon, python, tmp_path):
+    pytest.importorskip("lightning")
+    program = LIGHTNING.replace("fit(Module(), data)", "fit(Module(), data, data)").replace("max_steps=4", "max_steps=99, max_epochs=99")
+    # Those that are tried before training, a validation, and the first batch of the next one.
+    fails = """
+calls = []
+def validation_step(module, batch, index):
+    calls.append(1)
+    if len(calls) == 2 + 12 + 1:
+        raise MemoryError
+Module.validation_step = validation_step
+monitor ="""
+    python(program.replace("\nmonitor =", fails), str(tmp_path), auto="0", fake=False, paths=[CLIENT], fails=True)
+    daemon.wait_end()
+    assert daemon.of("bye")[-1]["phase"] == "evaluation"
+    ended = [each for each in daemon.of("phase") if each["name"] == "evaluation" and each["state"] == "end"]
+    assert ended[-1]["count"] == 2
+
+
 def test_a_followed_model_can_be_copied_and_saved(monitor, tmp_path):
     import copy
     import pickle
