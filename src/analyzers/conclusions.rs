@@ -124,7 +124,7 @@ fn exhaustion(conclusion: &Conclusion, forecast: &Forecast) -> Finding {
         state: forecast.rule.label(),
         severity: forecast.health().into(),
         since_unix_seconds: forecast.since_unix_seconds,
-        summary: format!("Memory of {subject} may run out: {}{}.", forecast.rule.text(), basis(forecast)),
+        summary: format!("Memory of {subject:#} may run out: {}{}.", forecast.rule.text(), basis(forecast)),
         evidence,
         advice: conclusion.advice(),
     }
@@ -185,7 +185,7 @@ fn leak(subject: &Subject, growth: &Growth, now: f64, timeline: Option<&Timeline
         severity: Health::from(stated.state).into(),
         since_unix_seconds: stated.since_unix_seconds,
         summary: format!(
-            "The {memory} of {subject} has been {state} for {time}.{}",
+            "The {memory} of {subject:#} has been {state} for {time}.{}",
             inside(subject, stated.since_unix_seconds, timeline)
         ),
         evidence,

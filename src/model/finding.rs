@@ -171,21 +171,31 @@ impl Subject {
     }
 }
 
+/// A name, such as `gpu 3` and `process 9 of train`; with `{:#}` as in a sentence, such as `the host` and `GPU 3`.
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.resource.as_str())?;
+        f.write_str(match self.resource.as_str() {
+            "host" if f.alternate() => "the host",
+            "gpu" if f.alternate() => "GPU",
+            "gpu_process" => "process",
+            "outside_allocator" => "memory outside the allocator",
+            "device_memory" => "device memory",
+            name => name,
+        })?;
+        let is_process = ["process", "gpu_process"].contains(&self.resource.as_str());
+        let within = !self.pid.is_empty() || !self.mount.is_empty();
         let parts = [
             ("", &self.zone),
             ("", &self.cgroup),
-            ("", &self.gpu),
             ("", &self.device_region),
             ("", &self.mount),
-            (if self.mount.is_empty() { "" } else { "of " }, &self.workload),
-            ("pid ", &self.pid),
+            (if is_process { "" } else { "of process " }, &self.pid),
+            (if within { "of " } else { "" }, &self.workload),
+            (if within { "on gpu " } else { "" }, &self.gpu),
             ("", &self.limit),
-            ("user ", &self.user),
+            ("of user ", &self.user),
             ("", &self.source),
-            ("", &self.phase),
+            ("in phase ", &self.phase),
         ];
         for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
             write!(f, " {name}{value}")?;
@@ -255,7 +265,10 @@ mod tests {
         let json = serde_json::to_string(&subject).unwrap();
         assert_eq!(json, r#"{"resource":"gpu","gpu":"3","uuid":"GPU-7"}"#);
         assert_eq!(serde_json::from_str::<Subject>(&json).unwrap(), subject);
-        assert_eq!(Subject::process(&"a".into(), &"9".into()).to_string(), "process a pid 9");
+        assert_eq!(format!("{subject:#}, {:#}", Subject::host()), "GPU 3, the host");
+        assert_eq!(Subject::process(&"a".into(), &"9".into()).to_string(), "process 9 of a");
+        let allocator = Subject::allocator(&"a".into(), &"9".into(), &"3".into());
+        assert_eq!(allocator.to_string(), "allocator of process 9 of a on gpu 3");
         assert_eq!(Subject::tmpfs(&"a".into(), &"/dev/shm".into()).to_string(), "tmpfs /dev/shm of a");
     }
 }

@@ -140,11 +140,11 @@ impl Recorder {
                     let health = Health::from(finding.severity);
                     // The summary of a leak says for how long it has been one, which is of its own time only.
                     let text = match finding.analyzer {
-                        "leak" => format!("Memory of {} is {}.", finding.subject, finding.state),
+                        "leak" => format!("Memory of {:#} is {}.", finding.subject, finding.state),
                         _ => finding.summary.clone(),
                     };
                     self.add(finding.since_unix_seconds.min(unix), health, text, &gpu, &workload);
-                    let name = format!("{}: {}", finding.subject, finding.state.replace('_', " "));
+                    let name = format!("{}: no longer {}", finding.subject, finding.state.replace('_', " "));
                     Active { severity: finding.severity, gpu, workload, name }
                 }
             };
@@ -155,7 +155,7 @@ impl Recorder {
         for ((analyzer, subject, _), ended) in before {
             // Another state of the same subject is an event of its own.
             if !changed.iter().any(|(other, about)| *other == analyzer && *about == subject) {
-                self.add(unix, Health::Ok, format!("No longer {}.", ended.name), &ended.gpu, &ended.workload);
+                self.add(unix, Health::Ok, format!("{}.", ended.name), &ended.gpu, &ended.workload);
             }
         }
     }

@@ -100,7 +100,7 @@ fn verdict(all: &[Ranked<'_>], recorder: &Recorder, in_part: bool) -> String {
         return super::too_few_samples("forecast", recorder);
     }
     match forecast.stated() {
-        Some(tte) => format!("Memory of {subject} runs out in {} at its current growth.", duration(tte.p50)),
+        Some(tte) => format!("Memory of {subject:#} runs out in {} at its current growth.", duration(tte.p50)),
         None if forecast.health() >= Health::Warning => {
             let far = forecast.growth().is_some_and(|growth| growth > 0.0) && forecast.used_share() < 0.9;
             let later = if far {
@@ -109,7 +109,7 @@ fn verdict(all: &[Ranked<'_>], recorder: &Recorder, in_part: bool) -> String {
                 ""
             };
             let (health, rule) = (forecast.health().label(), forecast.rule.text());
-            format!("Memory of {subject} is {health}: {rule}.{later}")
+            format!("Memory of {subject:#} is {health}: {rule}.{later}")
         }
         None if in_part => "No exhaustion is predicted for what could be measured.".to_owned(),
         None => "No exhaustion is predicted.".to_owned(),
