@@ -15,7 +15,8 @@ pub fn ends_text(shown: &ShownEnds, all: bool, page: Page) -> String {
     }
     match shown.ends.first() {
         Some(end) => explained(end, page),
-        None => "No such end is known: memwarden keeps the last ends of workloads and ranks on this node.\n"
+        None => "No such end is known: memwarden keeps the last ends of workloads and ranks on this node. \
+                 `memwarden why --all` lists them.\n"
             .to_owned(),
     }
 }

@@ -1,7 +1,8 @@
 //! From what was observed of a process that ended to the cause. Pure: no state, no clock.
 
 use crate::model::ends::{
-    ABORTED, EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder, ProcessLimit, Sender,
+    ABORTED, EndCause, EndEvidence, ExitStatus, FailedAllocation, OtherHolder, PROBABLE, ProcessLimit, Retry,
+    Sender,
 };
 use crate::model::facts::OomVictim;
 use crate::model::finding::Subject;
@@ -125,6 +126,13 @@ pub(super) struct Classified {
     pub(super) evidence: Vec<EndEvidence>,
 }
 
+impl Classified {
+    /// A guess is no reason to give up.
+    pub(super) fn retry(&self) -> Retry {
+        if self.probability >= PROBABLE { self.cause.retry() } else { Retry::Unknown }
+    }
+}
+
 /// The cause of an end.
 pub(super) fn classify(case: &Case) -> Classified {
     let (cause, probability, first) = cause(case);
@@ -148,8 +156,12 @@ pub(super) fn classify(case: &Case) -> Classified {
             evidence.push(more);
         }
     };
-    // The level of the cgroup that the kernel names is its limit, and no sample.
-    if let Some(level) = level.as_ref().filter(|_| case.kernel_kill.is_none()) {
+    // The level of the cgroup that the kernel names is its limit, and no sample; of a cgroup whose kills the kernel counts, a low
+    // level was that before the memory was taken.
+    let is_told = |level: &Level| {
+        case.kernel_kill.is_none() && (case.counted_kill.is_none() || level.share() >= HALF)
+    };
+    if let Some(level) = level.as_ref().filter(|level| is_told(level)) {
         add(EndEvidence::Used { resource: level.resource.clone(), share: level.share() });
     }
     if !case.exception.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::classify::{Classified, KillScope, Level};
 use super::observed::{Gpu, Observed};
 use crate::model::analyzer::View;
-use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, PROBABLE, Retry};
+use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus};
 use crate::model::facts::{ReportedRank, Workload};
 use crate::model::finding::Subject;
 use crate::model::fit::Verdict;
@@ -206,10 +206,9 @@ impl Episode {
             comm: member.comm.clone(),
             processes: self.count,
             is_whole,
+            retry: found.retry(),
             cause: found.cause,
             probability: found.probability,
-            // A guess is no reason to give up.
-            retry: if found.probability >= PROBABLE { found.cause.retry() } else { Retry::Unknown },
             used_bytes: found.level.as_ref().map(|level| level.used),
             limit_bytes: found.level.as_ref().map(|level| level.limit),
             resource: found.level.map(|level| level.resource),

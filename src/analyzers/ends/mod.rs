@@ -33,7 +33,7 @@ use self::observed::{Observed, Recent};
 use super::Registration;
 use crate::model::analyzer::{Analysis, Analyzer, SavedState, View};
 use crate::model::ends::{End, EndCause, EndEvidence, ExitStatus, FailedAllocation, ProcessLimit, Retry};
-use crate::model::facts::{Facts, ProcessRow, ProcessTable};
+use crate::model::facts::{ExitedProcess, Facts, ProcessRow, ProcessTable};
 use crate::model::fit::{ByeEnd, Medium};
 use crate::model::ids::{ProcessKey, WorkloadKey};
 use crate::model::label::Label;
@@ -127,6 +127,38 @@ impl Analyzer for Ends {
         self.ends = ends.into_iter().skip(excess).map(Arc::new).collect();
         // The others are kept.
         invalid.map_or(Ok(()), Err)
+    }
+}
+
+/// The end of a command that no sample has seen, by its exit status alone; `unix` is the time in seconds since 1970.
+pub fn unobserved(workload: Label, comm: Label, (exited, user_id): (ExitedProcess, u32), unix: f64) -> End {
+    let status = ExitStatus::of_wait(exited.status);
+    let found = classify::classify(&Case { status: Some(status), ..Case::default() });
+    End {
+        number: 1,
+        unix_seconds: unix,
+        workload,
+        run: Label::default(),
+        rank: Label::default(),
+        user_id,
+        pid: exited.process.pid,
+        comm,
+        processes: 1,
+        is_whole: true,
+        retry: found.retry(),
+        cause: found.cause,
+        probability: found.probability,
+        resource: None,
+        used_bytes: None,
+        limit_bytes: None,
+        other: None,
+        evidence: found.evidence,
+        phase: Label::default(),
+        step: None,
+        checkpoint_step: None,
+        checkpoint_age_seconds: None,
+        lost_gpu_seconds: None,
+        curve: Vec::new(),
     }
 }
 
@@ -250,14 +282,21 @@ impl Ends {
             }
             let Some((member, found, at)) = strongest else { continue };
             self.last = self.last.saturating_add(1);
-            let parent = episode.is_first(member, &found).then(|| episode.parent_of(member));
+            // A launcher ends its other processes by SIGTERM after the first one failed: its own end belongs to that one.
+            let is_first = episode.is_first(member, &found);
+            let parent = (is_first || found.cause == EndCause::Killed).then(|| episode.parent_of(member));
             let began = table.boot.map(|boot| episode.began(member, &facts.ranks, boot));
             let end = episode.end(self.last, (member, found, at), (observed, began), is_whole);
             let user = observed.map(|known| known.user.clone()).unwrap_or_default();
             let user = if self.counts.contains_key(&user) { user } else { Label::default() };
             self.counts.entry(user).or_default()[end.cause as usize] += 1;
-            if let Some(parent) = parent {
-                self.remember_launcher(key, table.get(parent), end.number, now);
+            if let Some(parent) = parent.and_then(|parent| table.get(parent)) {
+                let is_known = |own: &Vec<(ProcessKey, u64, Timestamp)>| {
+                    own.iter().any(|(launcher, ..)| *launcher == parent.key)
+                };
+                if is_first || !self.launchers.get(&key).is_some_and(is_known) {
+                    self.remember_launcher(key, Some(parent), end.number, now);
+                }
             }
             self.keep(end);
         }
@@ -359,21 +398,27 @@ fn add_said(
     (workload, member): (&Label, &Member),
     now: Timestamp,
 ) -> (Option<u64>, Label) {
-    /// Seconds before its end in which a failed allocation is the reason of it.
+    /// Seconds before its goodbye, or its end where there was none, in which a failed allocation is the reason of it.
     const LATELY: f64 = 60.0;
-    let unix = now.unix().as_secs_f64();
+    /// Seconds that a process may take to end after its goodbye.
+    const ENDING: f64 = 600.0;
+    let mut unix = now.unix().as_secs_f64();
+    let oldest = unix - ENDING;
     let (mut step, mut phase, mut has_aborted) = (None, Label::default(), false);
     if member.rank.is_none() {
         return (step, phase);
     }
     let own = facts.timeline.entries.iter().rev();
-    let own = own.take_while(|entry| unix - entry.unix_seconds <= 2.0 * LATELY);
+    let own = own.take_while(|entry| entry.unix_seconds >= oldest);
     let detail = |entry: &Entry| -> Value {
         entry.detail.as_ref().and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default()
     };
     for entry in own.filter(|entry| entry.pid == member.key.pid && entry.workload == *workload) {
         match entry.kind {
+            // What is older was said by another program of this process.
+            EntryKind::Start => break,
             EntryKind::End => {
+                unix = entry.unix_seconds;
                 let detail = detail(entry);
                 let end = ByeEnd::deserialize(&detail["end"]).ok();
                 case.said_finished =

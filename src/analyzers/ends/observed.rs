@@ -143,7 +143,15 @@ impl Recent {
         self.kills.retain(|_, (_, at)| *at >= self.oldest);
         self.signalled.retain(|_, at| now - *at <= SIGNALLED);
         self.signalled.extend(facts.before.signalled.iter().map(|process| (*process, now)));
-        self.ranks.retain(|_, (_, at)| *at >= self.oldest);
+        let is_there =
+            |key: &ProcessKey| facts.processes.as_ref()?.get(key.pid).filter(|row| row.key == *key).map(|_| ());
+        // A process may take long to end after it closed its connection, as when it frees the memory of a GPU.
+        self.ranks.retain(|key, (_, at)| {
+            if is_there(key).is_some() {
+                *at = now;
+            }
+            *at >= self.oldest
+        });
         for rank in &facts.before.ranks {
             self.ranks.extend(rank.key.map(|key| (key, (rank.rank.clone(), now))));
         }

@@ -71,6 +71,8 @@ const PACKAGE: [(&str, &str); 41] = client! {
 const SITE: &str = "auto/sitecustomize.py";
 /// The variable that selects what is instrumented.
 pub(super) const MODE: &str = "MEMWARDEN_AUTO";
+/// The variable that names the run.
+pub(super) const RUN: &str = "MEMWARDEN_RUN";
 /// The variable that says what the client does with predictions (`docs/jobs.md`, "Will it fit?").
 pub(super) const FIT: &str = "MEMWARDEN_FIT";
 const SOCKET: &str = "MEMWARDEN_JOB_SOCKET";

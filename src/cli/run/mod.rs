@@ -24,6 +24,7 @@ use super::out;
 use super::output::{self, Format, Output};
 use super::picture;
 use super::report::{interval, load, standard_error_page};
+use crate::analyzers::ends;
 use crate::host::job::{self, Event, Inbox, Job};
 use crate::host::{clock, process};
 use crate::model::ends::{End, Retry};
@@ -89,7 +90,8 @@ pub(super) struct Args {
     /// Time between two samples, 0.1 s to 60 s [default: 0.2 s for the first two minutes, then 1 s].
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     interval: Option<f64>,
-    /// Name of the workload [default: the name of the command and its process ID].
+    /// Name of the workload [default: the name of the command and its process ID], and of the run, unless MEMWARDEN_RUN names it:
+    /// `memwarden why NAME` asks the daemon for it.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Do not instrument Python programs. The environment variable MEMWARDEN_AUTO=steps disables phases and tokens only.
@@ -154,7 +156,9 @@ impl Args {
         let instruments = self.instruments();
         let variables = instruments.as_ref().map(|own| own.variables(|name| std::env::var_os(name)));
         let fit = self.fit.map(|fit| (instrument::FIT, fit.label().into()));
-        let variables = variables.into_iter().flatten().chain(fit).collect();
+        let is_named = std::env::var_os(instrument::RUN).is_some_and(|run| !run.is_empty());
+        let run = self.name.clone().filter(|_| !is_named).map(|name| (instrument::RUN, name.into()));
+        let variables = variables.into_iter().flatten().chain(fit).chain(run).collect();
         let before = job::ticks_of_children(proc);
         let begun = clock::now();
         let guarded = self.guard.then(|| Guarded::new(&plain, &self.set, self.limit)).transpose()?;
@@ -250,7 +254,17 @@ impl Args {
         exited: Option<ExitedProcess>,
         guarded: Option<&Guarded>,
     ) -> anyhow::Result<Option<Arc<End>>> {
-        let (recorder, incidents) = watcher.stop(exited.filter(|_| ended.code != Some(0)))?;
+        let failed = exited.filter(|_| ended.code != Some(0));
+        let (mut recorder, incidents) = watcher.stop(failed)?;
+        if let Some(exited) = failed.filter(|_| recorder.end().is_none()) {
+            // It ended before the first sample, or nothing was seen of its end.
+            let unix = clock::now().unix().as_secs_f64();
+            let comm = self.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+            let comm = printable::escaped(&comm.to_string_lossy()).into_owned();
+            let of = (exited, rustix::process::getuid().as_raw());
+            let end = ends::unobserved(ended.workload.as_str().into(), comm.into(), of, unix);
+            recorder.explain(&[Arc::new(end)]);
+        }
         if let (Some(guarded), Some(incidents)) = (guarded, incidents) {
             guarded.tell(&incidents);
         }
