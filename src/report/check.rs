@@ -39,7 +39,7 @@ impl CheckReport {
     /// The health by what the daemon states of its node; a health of `severity` or a worse one is a problem.
     pub fn of(node: &NodeView, scope: Scope, severity: Health) -> Self {
         if node.is_stalled || node.age_seconds.is_none() {
-            return Self::new(scope, severity, vec![(Health::Unknown, node.verdict.sentence.clone())]);
+            return Self::new(scope, severity, vec![(Health::Unknown, node.verdict.sentence.clone())], 0);
         }
         let is_selected = |problem: &&Problem| scope == Scope::All || problem.is_of_node;
         let stated = node.problems.iter().filter(is_selected);
@@ -57,15 +57,19 @@ impl CheckReport {
         {
             problems.push((Health::Unknown, TOO_FEW.to_owned()));
         }
-        Self::new(scope, severity, problems)
+        let of_jobs = node.problems.iter().filter(|problem| {
+            !is_selected(problem) && problem.acknowledged.is_none() && problem.health >= Health::Warning
+        });
+        Self::new(scope, severity, problems, of_jobs.count())
     }
 
     /// The health of a node whose daemon states nothing that can be used; `why` is the reason.
     pub fn blind(scope: Scope, why: &str) -> Self {
-        Self::new(scope, Health::Critical, vec![(Health::Unknown, why.to_owned())])
+        Self::new(scope, Health::Critical, vec![(Health::Unknown, why.to_owned())], 0)
     }
 
-    fn new(scope: Scope, severity: Health, problems: Vec<(Health, String)>) -> Self {
+    /// `of_jobs` is the number of problems of jobs, which the scope leaves out.
+    fn new(scope: Scope, severity: Health, problems: Vec<(Health, String)>, of_jobs: usize) -> Self {
         let worst = |problems: &[(Health, String)]| problems.iter().map(|(health, _)| *health).max();
         let health = worst(&problems).unwrap_or(Health::Ok);
         // The exit codes of a custom plugin of Node Problem Detector. A problem that is known stays one, whatever else is
@@ -76,7 +80,12 @@ impl CheckReport {
             _ => 0,
         };
         let problems: Vec<String> = problems.into_iter().map(|(_, sentence)| sentence).collect();
-        Self { health, scope, exit_code, message: line(health, &problems), problems }
+        let none = match (scope, of_jobs) {
+            (Scope::All, _) => "no problem is known".to_owned(),
+            (Scope::Node, 0) => "no problem of the node is known".to_owned(),
+            (Scope::Node, jobs) => format!("no problem of the node is known, {jobs} of its jobs (--scope all)"),
+        };
+        Self { health, scope, exit_code, message: line(health, &problems, &none), problems }
     }
 
     /// The exit code: 0 ok, 1 problem, 2 unknown.
@@ -93,12 +102,12 @@ impl CheckReport {
     }
 }
 
-/// The line: the health, the first reason, and how many others there are.
-fn line(health: Health, stated: &[String]) -> String {
+/// The line: the health, the first reason or that there is `none`, and how many others there are.
+fn line(health: Health, stated: &[String], none: &str) -> String {
     let more = stated.len().saturating_sub(1);
     let end = if more == 0 { String::new() } else { format!(" (+{more} more)") };
     let start = stated.first().map_or_else(
-        || format!("{}: no problem is known", health.label()),
+        || format!("{}: {none}", health.label()),
         |first| format!("{}: {}", health.label(), escaped(first.trim_end_matches('.'))),
     );
     format!("{}{end}", shortened(&start, LONGEST - end.len()))
@@ -151,6 +160,9 @@ mod tests {
         assert_eq!(check(&node, Scope::Node, Health::Critical), (0, "warning: W".to_owned()));
         assert_eq!(check(&node, Scope::Node, Health::Warning), (1, "warning: W".to_owned()));
         assert_eq!(check(&node, Scope::All, Health::Critical).0, 1);
+        let node = self::node(&[(Health::Critical, false, "J"), (Health::Warning, false, "W")]);
+        let line = "ok: no problem of the node is known, 2 of its jobs (--scope all)";
+        assert_eq!(check(&node, Scope::Node, Health::Critical), (0, line.to_owned()));
     }
 
     #[test]
@@ -167,7 +179,7 @@ mod tests {
     fn what_is_not_known_is_not_healthy() {
         assert_eq!(
             check(&node(&[]), Scope::Node, Health::Critical),
-            (0, "ok: no problem is known".to_owned())
+            (0, "ok: no problem of the node is known".to_owned())
         );
         let hidden = node(&[(Health::Warning, true, "W"), (Health::Unknown, true, "U")]);
         assert_eq!(check(&hidden, Scope::Node, Health::Critical).0, 2, "a warning hides nothing");
