@@ -15,6 +15,9 @@ use crate::plot::report::Mark;
 /// Maximum number of subjects; of those that disappeared, the ones without growth are removed first.
 const MOST: usize = 1_000;
 
+/// Seconds without evidence of growth after which it is over for a report, though the daemon states it for a minute.
+const STEADY: f64 = 10.0;
+
 /// What was observed of a resource with a limit.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Limited {
@@ -52,6 +55,9 @@ pub(super) struct Growing {
     pub(super) cgroup: String,
     #[serde(skip)]
     pub(super) seen: f64,
+    /// From when on there was no evidence of growth, in seconds since the first sample; absent while there is.
+    #[serde(skip)]
+    steady_from: Option<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +98,10 @@ impl Subjects {
                 own.used.push(now, growth.evaluated_bytes);
                 own.seen = now;
                 // Its evidence may have ended a moment ago, as when the processes exit: what is stated is shown as it was.
-                if growth.stated.is_some() && own.known.grows() && !growth.grows() {
+                let (grows, was_stated) = (growth.grows(), growth.stated.is_some() && own.known.grows());
+                own.steady_from = if grows { None } else { own.steady_from.or(Some(now)) };
+                let is_steady = own.steady_from.is_some_and(|from| now - from >= STEADY);
+                if was_stated && !grows && !is_steady {
                     continue;
                 }
                 own.since =
@@ -110,6 +119,7 @@ impl Subjects {
                     workload.cgroup.clone_into(&mut own.cgroup);
                 }
                 own.known = growth.clone();
+                own.known.stated = growth.stated.filter(|_| !is_steady);
             }
         }
         while self.growing.len() > MOST {
