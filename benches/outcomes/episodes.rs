@@ -220,7 +220,7 @@ fn on_the_edge(episode: &Episode, outcomes: &[Outcome]) -> u32 {
     let used = |second: usize| {
         let rows =
             episode.jobs.iter().zip(outcomes).filter_map(|(job, outcome)| {
-                job.rows.get(second).filter(|row| row.at < outcome.ended_seconds)
+                job.rows.get(second).filter(|row| row.at < outcome.ended_seconds.unwrap_or(f64::INFINITY))
             });
         rows.map(|row| row.used).sum::<f64>()
     };

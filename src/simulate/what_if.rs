@@ -109,8 +109,8 @@ pub struct Outcome {
     pub fate: Fate,
     /// Why the fate is undecided; absent where it is not.
     pub unrecorded: Option<Unrecorded>,
-    /// When it ended.
-    pub ended_seconds: f64,
+    /// When it ended, of one that survived when its recording did; absent where that is undecided.
+    pub ended_seconds: Option<f64>,
     /// When a checkpoint was last requested.
     pub asked_seconds: Option<f64>,
     /// When a requested checkpoint was last saved.
@@ -208,7 +208,7 @@ impl<'s> Live<'s> {
         let outcome = Outcome {
             fate,
             unrecorded: None,
-            ended_seconds: ended,
+            ended_seconds: Some(ended),
             asked_seconds: self.requests.last().copied(),
             saved_seconds: saved,
             lost_seconds: None,
@@ -221,7 +221,7 @@ impl Outcome {
     /// The same run, ended at the same time by something else, with what is lost then.
     #[must_use]
     pub fn lost(self, fate: Fate, assumed: Assumed) -> Self {
-        let ended = self.ended_seconds;
+        let ended = self.ended_seconds.unwrap_or(0.0);
         let regular = assumed.every.map_or(0.0, |every| (ended / every).floor() * every);
         let lost = ended - self.saved_seconds.unwrap_or(0.0).max(regular);
         Self { fate, lost_seconds: Some(lost), ..self }
@@ -230,7 +230,13 @@ impl Outcome {
     /// The same run, of which is not known what became of it.
     #[must_use]
     pub const fn undecided(self, unrecorded: Unrecorded) -> Self {
-        Self { fate: Fate::Undecided, unrecorded: Some(unrecorded), lost_seconds: None, ..self }
+        Self {
+            fate: Fate::Undecided,
+            unrecorded: Some(unrecorded),
+            ended_seconds: None,
+            lost_seconds: None,
+            ..self
+        }
     }
 }
 
@@ -514,8 +520,8 @@ mod tests {
             let outcome = alone(&run, 8.0, &policy, none);
             let reached = (8.0 * share - 0.1) * 1024.0;
             assert_eq!(outcome.fate, fate, "{policy:?}");
-            assert!((outcome.ended_seconds - reached).abs() <= 2.0, "{reached} {outcome:?}");
-            assert_eq!(outcome.lost_seconds, Some(outcome.ended_seconds));
+            assert!((outcome.ended_seconds.unwrap() - reached).abs() <= 2.0, "{reached} {outcome:?}");
+            assert_eq!(outcome.lost_seconds, outcome.ended_seconds);
             assert_eq!(alone(&run, 20.0, &policy, none).fate, Fate::Survived);
         }
         let undecided = alone(&run, 8.0, &Policy::Oomd, none);
@@ -532,7 +538,7 @@ mod tests {
         assert!(asked <= (7.28 - 0.1) * 1024.0 + 4.0 && saves.lost_seconds.unwrap() <= 300.0, "{saves:?}");
         let deaf = alone(&run, 8.0, &policy, Assumed { save: None, every: Some(1_000.0) });
         assert_eq!((deaf.fate, deaf.saved_seconds), (Fate::Terminated, None));
-        assert_eq!(deaf.lost_seconds, Some(deaf.ended_seconds % 1_000.0));
+        assert_eq!(deaf.lost_seconds, deaf.ended_seconds.map(|ended| ended % 1_000.0));
         // The save takes longer than the grace.
         let slow = alone(&run, 8.0, &policy, Assumed { save: Some(1e5), every: None });
         assert_eq!((slow.fate, slow.saved_seconds), (Fate::Terminated, None));
@@ -544,7 +550,7 @@ mod tests {
         let run = series([(0.0, 1.0), (100.0, 1.0), (100.5, 20.0), (101.0, 1.0), (200.0, 1.0)]);
         for policy in [Policy::Earlyoom, Policy::Ray, memwarden()] {
             let outcome = alone(&run, 8.0, &policy, Assumed::default());
-            assert_eq!((outcome.fate, outcome.ended_seconds), (Fate::OomKilled, 101.0), "{policy:?}");
+            assert_eq!((outcome.fate, outcome.ended_seconds), (Fate::OomKilled, Some(101.0)), "{policy:?}");
         }
     }
 
@@ -557,7 +563,7 @@ mod tests {
             assert!(!policy.watches(true) && policy.watches(false), "{policy:?}");
             let outcome = alone(&gpu, 8.0, &policy, Assumed { save: Some(60.0), every: Some(1_000.0) });
             assert_eq!(outcome.fate, Fate::OutOfGpuMemory, "{policy:?}");
-            assert_eq!((outcome.ended_seconds, outcome.asked_seconds), (reached, None), "{policy:?}");
+            assert_eq!((outcome.ended_seconds, outcome.asked_seconds), (Some(reached), None), "{policy:?}");
             assert_eq!(outcome.lost_seconds, Some(reached % 1_000.0));
             assert_eq!(alone(&gpu, 20.0, &policy, Assumed::default()).fate, Fate::Survived);
         }
@@ -582,7 +588,7 @@ mod tests {
             let outcomes = play(&[&large, &small], 9.0 * GIB, &policy, Assumed::default());
             let ended: Vec<_> = (0..2).filter(|run| outcomes[*run].fate != Fate::Survived).collect();
             let soonest = ended.iter().min_by(|one, other| {
-                outcomes[**one].ended_seconds.total_cmp(&outcomes[**other].ended_seconds)
+                outcomes[**one].ended_seconds.partial_cmp(&outcomes[**other].ended_seconds).unwrap()
             });
             assert_eq!(soonest, Some(&first), "{policy:?} {outcomes:?}");
         }

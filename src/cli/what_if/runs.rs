@@ -104,7 +104,7 @@ impl Run {
 
     pub(super) fn lost_steps(&self, outcome: &Outcome) -> Option<u64> {
         let lost = outcome.lost_seconds?;
-        let end = self.series.rows.first()?.at + outcome.ended_seconds;
+        let end = self.series.rows.first()?.at + outcome.ended_seconds?;
         self.steps.between(end - lost, end)
     }
 }

@@ -39,7 +39,7 @@ impl Args {
                 .text("run", 0, played.run)
                 .number("limit", 0, format::bytes(played.limit_bytes))
                 .text("policy", 0, unwatched.policies(played.watched, played.policy)?)
-                .number("ended after", 1, Cell::number(lost_seconds.map(|_| ended_seconds), format::duration))
+                .number("ended after", 1, Cell::number(lost_seconds.and(ended_seconds), format::duration))
                 .number("lost", 0, Cell::number(lost_seconds, format::duration));
             if has_steps {
                 let steps = Cell::number(played.lost_steps.map(real), format::whole);
@@ -115,7 +115,7 @@ impl Args {
                 };
                 let asked = asked_seconds.and_then(|at| event("asked", at, false));
                 let saved = saved_seconds.and_then(|at| event("saved", at, false));
-                let ended = lost_seconds.and_then(|_| event(fate.label(), ended_seconds, true));
+                let ended = lost_seconds.and(ended_seconds).and_then(|at| event(fate.label(), at, true));
                 [asked, saved, ended].into_iter().flatten()
             });
             let used = series.rows.iter().map(|row| (row.at, Some(row.unreclaimable.unwrap_or(row.used))));

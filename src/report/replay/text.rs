@@ -77,7 +77,7 @@ pub(crate) fn write(
         line("health", format!("{}: {}", rule.health().label(), rule.text()));
     }
     line("evidence", evidence(now));
-    line("advice", advice(end).to_owned());
+    line("advice", advice(end, series.gpu).to_owned());
     out.push_str(&escaped(&series.name));
     out.push('\n');
     text::rows(out, rows, page);
@@ -164,7 +164,7 @@ fn evidence(now: &Assessment) -> String {
     )
 }
 
-fn advice(end: &ReplayedAssessment) -> &'static str {
+fn advice(end: &ReplayedAssessment, gpu: bool) -> &'static str {
     let is_full = matches!(end.rule, Some(Rule::Full | Rule::FullAfterGrowth));
     let now = &end.assessment;
     match (now.leak, now.watched) {
@@ -182,6 +182,9 @@ fn advice(end: &ReplayedAssessment) -> &'static str {
         }
         (LeakState::Leaking, Watched::Unreclaimable) => {
             "compare heap profiles; look for lists that grow each step and for data-loader workers that copy"
+        }
+        (LeakState::Leaking, Watched::Used) if gpu => {
+            "record the allocated bytes of the job too: an allocator keeps what it has freed"
         }
         (LeakState::Leaking, Watched::Used) => {
             "record anonymous and shared memory too, to exclude file cache"
