@@ -302,7 +302,6 @@ fn put_slot(labels: &[Label; 2], slot: &SlotReport, out: &mut Batch) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::policy::Rung;
 
     /// The shortages reported for slots of these targets and users, with these used-up limits.
     fn stated(slots: &[(usize, u32, UsedUp)]) -> Vec<(&'static str, Option<u32>, u64, u64)> {
@@ -376,7 +375,7 @@ mod tests {
         );
         // A victim that stays after a kill may stay forever, and is not signalled again; before a kill it may still be
         // killed.
-        for (state, waited_for) in [(State::Verify, false), (State::At(Rung::Term), true)] {
+        for (state, waited_for) in [(State::Verify, false), (State::Term, true)] {
             if let Some(slot) = &mut report.slots[1] {
                 (slot.state, slot.overdue) = (state, true);
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use memwarden::host::child::WorkerCommand;
 use memwarden::protection::enforce::executor::BackgroundExecutor as _;
 use memwarden::protection::enforce::hooks::Hooks;
-use memwarden::protection::types::rung::{Rung, State};
+use memwarden::protection::types::rung::State;
 use memwarden::protection::types::step::{Finished, Hook, Step, TargetId, Ticket, Work};
 
 use crate::harness::{now, wait_for};
@@ -42,7 +42,7 @@ impl Room {
         let input = r#"{"target":"job","headroom_bytes":7}"#;
         let work = Work::Hook { hook: Arc::new(hook), input: input.into() };
         let ticket = Ticket(self.next);
-        assert!(self.hooks.begin(ticket, &Step { target: TargetId(0), stage: State::At(Rung::Soft), work }));
+        assert!(self.hooks.begin(ticket, &Step { target: TargetId(0), stage: State::Soft, work }));
         ticket
     }
 

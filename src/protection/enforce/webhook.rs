@@ -123,7 +123,7 @@ async fn post(trust: &Trust, url: &str, body: String) -> Result<String, WebhookE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::rung::State;
     use crate::protection::types::step::TargetId;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
@@ -146,7 +146,7 @@ mod tests {
         let mut webhooks = Webhooks::start(Trust::of(None)).unwrap();
         let url = url.unwrap_or(&own);
         let work = Work::Webhook { url: url.into(), body: "{\"a\":1}".into() };
-        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: State::At(Rung::Warn), work }));
+        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: State::Warn, work }));
         let finished = webhooks.ended.recv_timeout(Duration::from_secs(30)).unwrap();
         let heard = if url == own { heard.join().unwrap() } else { String::new() };
         (finished, heard)
@@ -217,7 +217,7 @@ mod tests {
     fn called(trust: Trust, url: &str) -> Finished {
         let mut webhooks = Webhooks::start(trust).unwrap();
         let work = Work::Webhook { url: url.into(), body: "{\"a\":1}".into() };
-        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: State::At(Rung::Warn), work }));
+        assert!(webhooks.begin(Ticket(4), &Step { target: TargetId(0), stage: State::Warn, work }));
         webhooks.ended.recv_timeout(Duration::from_secs(30)).unwrap()
     }
 

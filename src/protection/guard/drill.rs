@@ -207,11 +207,11 @@ fn climb(
 ) -> Vec<DrilledStep> {
     let notification: Arc<str> = Arc::from("{}");
     let (mut plan, mut steps, mut from) = (Plan::default(), Vec::new(), State::Ok);
-    for to in Rung::ALL.into_iter().filter(|rung| Some(*rung) <= target.limits.max_state).map(State::At) {
+    for to in Rung::ALL.into_iter().filter(|rung| Some(*rung) <= target.limits.max_state).map(State::from) {
         let at = clock::now();
-        let ask = to == State::At(Rung::Checkpoint);
+        let ask = to == State::Checkpoint;
         // Only a shortage in the cgroup raises its limit.
-        let short = to == State::At(Rung::Soft) && observed.reading(Resource::Cgroup).is_some();
+        let short = to == State::Soft && observed.reading(Resource::Cgroup).is_some();
         let reason = if short { Reason::Level(Resource::Cgroup) } else { Reason::Alert };
         let transition = Transition { at, from, to, reason, incident: 1, ask, counts: false };
         from = to;
@@ -252,7 +252,7 @@ fn climb(
     {
         let what = format!("check {}", hook.program.display());
         let outcome = error_chain(&error);
-        steps.push(DrilledStep { state: State::At(Rung::Soft), what, outcome, fails: true, micros: 0 });
+        steps.push(DrilledStep { state: State::Soft, what, outcome, fails: true, micros: 0 });
     }
     steps
 }

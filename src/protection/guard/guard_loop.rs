@@ -28,7 +28,7 @@ use crate::protection::enforce::levels::HostMeter;
 use crate::protection::options::target::Target;
 use crate::protection::plan::{self, Plan};
 use crate::protection::policy::{
-    Board, Flow, Mode, Observed, Occupied, Reading, Resource, Rung, State, Transition,
+    Board, Flow, Mode, Observed, Occupied, Reading, Resource, State, Transition,
 };
 use crate::protection::record::End;
 use crate::protection::status::{Report, SlotReport, Unfit};
@@ -333,12 +333,12 @@ impl GuardLoop {
         };
         let target = &self.targets[job.target];
         let report = &mut self.report.targets[job.target];
-        report.moves[transition.to.index()] += 1;
+        report.moves[transition.to as usize] += 1;
         let begins = transition.acts() && !transition.from.acts();
         report.trips += u64::from(begins);
         let enforced = target.limits.mode == Mode::Enforce;
         if transition.acts() && !enforced {
-            report.would[transition.to.index()] += 1;
+            report.would[transition.to as usize] += 1;
         }
         let moved = JobTransition {
             slot,
@@ -358,7 +358,7 @@ impl GuardLoop {
         job.moved = Some(moved);
         let stage = plan::stage_of(transition);
         // The JSON for hooks and webhooks is allocated, which a kill must not wait for.
-        let kills = stage == Some(State::At(Rung::Kill));
+        let kills = stage == Some(State::Kill);
         let notifies = stage.is_some() && !kills && (target.hook.is_some() || target.webhook.is_some());
         let ending = self.journal.incident(slot).filter(|_| notifies).map(str::to_owned);
         // The records of the steps belong to the incident that begins here.
@@ -384,11 +384,10 @@ impl GuardLoop {
 
     /// What is done after the steps of a transition.
     fn end_transition(&mut self, slot: usize, transition: &Transition, clock: &dyn Fn() -> Timestamp) {
-        if transition.to != State::At(Rung::Soft) {
+        if transition.to != State::Soft {
             self.thaw(slot, clock);
         }
-        let over =
-            matches!(transition.to, State::Ok | State::At(Rung::Warn) | State::Cooldown | State::Disarmed);
+        let over = matches!(transition.to, State::Ok | State::Warn | State::Cooldown | State::Disarmed);
         if over && let Some(job) = &mut self.slots[slot] {
             job.end_incident();
             if let Some(executors) = self.executors.of(&self.targets[job.target]) {
@@ -405,14 +404,12 @@ impl GuardLoop {
         };
         let longest = match escalation.state() {
             State::Ok | State::Disarmed => LONGEST_INTERVAL,
-            State::At(Rung::Warn) | State::Blind | State::Cooldown => WARNED_INTERVAL,
+            State::Warn | State::Blind | State::Cooldown => WARNED_INTERVAL,
             // Waiting for victims that do not end may take hours, in observe mode nothing was done; no level changes either.
             State::Verify if escalation.overdue() || escalation.limits().mode == Mode::Observe => {
                 return WARNED_INTERVAL;
             }
-            State::At(Rung::Soft | Rung::Checkpoint) | State::At(Rung::Term | Rung::Kill) | State::Verify => {
-                SHORTEST_INTERVAL
-            }
+            State::Soft | State::Checkpoint | State::Term | State::Kill | State::Verify => SHORTEST_INTERVAL,
         };
         let limits = escalation.limits();
         let reading = |resource| match resource {

@@ -22,7 +22,7 @@ use crate::model::checkpoint::Checkpoints;
 use crate::model::time::Timestamp;
 use crate::protection::options::target::Victims;
 use crate::protection::plan::victim::{MOST, Roster};
-use crate::protection::policy::{Aged, Members, Observed, Reading, Rung, State};
+use crate::protection::policy::{Aged, Members, Observed, Reading, State};
 
 /// The job in one slot.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl JobState {
     /// Reads the checkpoint states that the job's processes have reported over the job socket since the request.
     pub(super) fn read_acknowledgements(&mut self, reported: &Checkpoints, now: Timestamp) {
         let requested =
-            self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::At(Rung::Checkpoint));
+            self.moved.map(|moved| moved.transition).filter(|moved| moved.to == State::Checkpoint);
         if let Some(requested) = requested {
             self.checkpoint.read(reported, &self.roster, requested.at, now);
         }
@@ -112,11 +112,10 @@ impl JobState {
     /// although others may be the largest or newest by then.
     pub(super) fn affected(&mut self, to: State, victims: Victims) -> Arc<Roster> {
         let chosen = &mut self.verification.victims;
-        if matches!(to, State::At(Rung::Term | Rung::Kill)) && (victims == Victims::Whole || chosen.is_none())
-        {
+        if matches!(to, State::Term | State::Kill) && (victims == Victims::Whole || chosen.is_none()) {
             *chosen = Some(Arc::clone(&self.roster));
         }
-        let terminates = matches!(to, State::At(Rung::Term | Rung::Kill) | State::Verify);
+        let terminates = matches!(to, State::Term | State::Kill | State::Verify);
         Arc::clone(chosen.as_ref().filter(|_| terminates).unwrap_or(&self.roster))
     }
 

@@ -29,9 +29,7 @@ use crate::protection::enforce::levels::{GroupMeter, HostMeter};
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
-use crate::protection::policy::{
-    Conditions, Escalation, Members, Mode, Observed, Reason, Rung, State, Transition,
-};
+use crate::protection::policy::{Conditions, Escalation, Members, Mode, Observed, Reason, State, Transition};
 use crate::protection::types::scope::{Member, Refusal, Scope};
 use crate::protection::types::step::{
     Executor, Finished, Group, Outcome, Skip, Step, StepDone, StepError, TargetId, Ticket, Touched, Work,
@@ -367,7 +365,7 @@ fn the_hard_level_kills_in_the_same_round() {
         enforce: release the memory of 2 processes
         enforce: wait up to 10 s for 2 processes to end
         enforce: write the incident record"#]]);
-    assert_eq!(world.state(), Some(State::At(Rung::Kill)));
+    assert_eq!(world.state(), Some(State::Kill));
 }
 
 #[test]
@@ -384,7 +382,7 @@ fn two_jobs_below_one_limit_are_not_both_killed_for_it() {
     let states = |world: &mut World| [0, 1].map(|slot| world.watch.report().slots[slot].unwrap().state);
     assert_eq!(states(&mut world)[0], State::Verify);
     let held_up = states(&mut world)[1];
-    assert!(held_up < State::At(Rung::Term), "{held_up:?}");
+    assert!(held_up < State::Term, "{held_up:?}");
 }
 
 #[test]
@@ -483,12 +481,12 @@ fn nothing_is_allocated_from_arming_to_the_kill() {
     let asked = allocation_counter::measure(|| {
         world.rounds(30);
     });
-    assert_eq!((asked.count_total, world.state()), (0, Some(State::At(Rung::Checkpoint))));
+    assert_eq!((asked.count_total, world.state()), (0, Some(State::Checkpoint)));
     world.uses(1020);
     let killed = allocation_counter::measure(|| {
         world.rounds(1);
     });
-    assert_eq!((killed.count_total, world.state()), (0, Some(State::At(Rung::Kill))));
+    assert_eq!((killed.count_total, world.state()), (0, Some(State::Kill)));
     assert!(world.watch.report().rounds > 80, "the same world that was measured");
 }
 
@@ -586,7 +584,7 @@ fn a_rank_that_is_still_saving_delays_the_acknowledgement_of_the_job() {
     note(10, CheckpointState::Saved, 99);
     note(77, CheckpointState::Saving, 102);
     assert_eq!(listen(101), None, "it was asked for nothing yet");
-    let (from, to, reason) = (State::At(Rung::Soft), State::At(Rung::Checkpoint), Reason::Leak);
+    let (from, to, reason) = (State::Soft, State::Checkpoint, Reason::Leak);
     let transition = Transition { at: at(100), from, to, reason, incident: 1, ask: true, counts: false };
     job.moved = Some(JobTransition {
         slot: 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Plan, PlanInput};
 use crate::model::units::Bytes;
-use crate::protection::policy::{Reason, Resource, Rung, State};
+use crate::protection::policy::{Reason, Resource, State};
 use crate::protection::types::step::{SignalNumber, Work};
 
 type Action = fn(&PlanInput<'_>, &mut Plan);
@@ -15,12 +15,12 @@ type Action = fn(&PlanInput<'_>, &mut Plan);
 /// The actions of a state, in order. A kill comes before its record, which could block on a disk.
 pub(super) fn on(input: &PlanInput<'_>) -> &'static [Action] {
     match input.stage {
-        State::At(Rung::Soft) if input.transition.reason == Reason::SaveTooLarge => &[raise],
-        State::At(Rung::Warn) | State::Cooldown => &[thaw, webhook],
-        State::At(Rung::Soft) => &[record, raise, freeze, hook, webhook],
-        State::At(Rung::Checkpoint) => &[record, thaw, ask, touch, await_acknowledgement, webhook],
-        State::At(Rung::Term) => &[record, thaw, term, await_end, webhook],
-        State::At(Rung::Kill) => &[kill, release, await_end, record, webhook],
+        State::Soft if input.transition.reason == Reason::SaveTooLarge => &[raise],
+        State::Warn | State::Cooldown => &[thaw, webhook],
+        State::Soft => &[record, raise, freeze, hook, webhook],
+        State::Checkpoint => &[record, thaw, ask, touch, await_acknowledgement, webhook],
+        State::Term => &[record, thaw, term, await_end, webhook],
+        State::Kill => &[kill, release, await_end, record, webhook],
         State::Verify => &[hook, webhook],
         State::Disarmed | State::Blind | State::Ok => &[],
     }
@@ -156,7 +156,7 @@ fn release(input: &PlanInput<'_>, out: &mut Plan) {
 fn await_end(input: &PlanInput<'_>, out: &mut Plan) {
     let limits = &input.target.limits;
     let within = match input.stage {
-        State::At(Rung::Term) => limits.term_grace,
+        State::Term => limits.term_grace,
         _ => limits.verify_timeout + Duration::from_secs(input.roster.resident.get() >> 30),
     };
     let processes = Arc::clone(&input.roster.largest);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use self::victim::Roster;
 use super::options::target::Target;
-use super::policy::{Mode, Observed, Reason, Rung, State, Transition};
+use super::policy::{Mode, Observed, Reason, State, Transition};
 use super::types::step::{Step, TargetId, Work};
 
 /// The input of a plan.
@@ -83,8 +83,10 @@ pub fn stage_of(transition: &Transition) -> Option<State> {
     }
     match to {
         // Victims that stay are not signalled again; the transition only reports them.
-        State::At(Rung::Term) | State::Verify if from == to => Some(State::Verify),
-        State::At(_) | State::Cooldown => Some(to),
+        State::Term | State::Verify if from == to => Some(State::Verify),
+        State::Warn | State::Soft | State::Checkpoint | State::Term | State::Kill | State::Cooldown => {
+            Some(to)
+        }
         // The transition only reports that the rate limit forbids an action.
         State::Disarmed if from == to => None,
         // A frozen cgroup must be thawed, whatever ends the incident.

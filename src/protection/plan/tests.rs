@@ -11,7 +11,7 @@ use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
 use crate::model::units::{Amount, Bytes};
 use crate::protection::options::Protection;
-use crate::protection::policy::{Aged, Reading, Resource, Rung, State};
+use crate::protection::policy::{Aged, Reading, Resource, State};
 use crate::protection::types::step::Group;
 
 fn target(more: &str) -> Target {
@@ -43,7 +43,7 @@ fn transition(from: State, to: State) -> Transition {
         to,
         reason: Reason::Alert,
         incident: 1,
-        ask: to == State::At(Rung::Checkpoint),
+        ask: to == State::Checkpoint,
         counts: false,
     }
 }
@@ -74,11 +74,11 @@ fn plan_on(target: &Target, transition: &Transition, own_group: bool, observed: 
 fn check(target: &Target, own_group: bool, expected: Expect) {
     let escalation = [
         State::Ok,
-        State::At(Rung::Warn),
-        State::At(Rung::Soft),
-        State::At(Rung::Checkpoint),
-        State::At(Rung::Term),
-        State::At(Rung::Kill),
+        State::Warn,
+        State::Soft,
+        State::Checkpoint,
+        State::Term,
+        State::Kill,
         State::Verify,
         State::Verify,
         State::Cooldown,
@@ -213,7 +213,7 @@ fn only_the_largest() {
 
 #[test]
 fn a_return_from_blindness_repeats_nothing() {
-    let back = Transition { reason: Reason::Fresh, ..transition(State::Blind, State::At(Rung::Term)) };
+    let back = Transition { reason: Reason::Fresh, ..transition(State::Blind, State::Term) };
     assert!(plan(&target(""), &back, true).steps().is_empty());
 }
 
@@ -232,8 +232,8 @@ fn a_limit_is_raised_for_a_shortage_below_it_where_the_host_has_memory() {
         observed
     };
     let raised = |reason, own_group, observed: &Observed| {
-        let from = if reason == Reason::SaveTooLarge { State::At(Rung::Soft) } else { State::Ok };
-        let transition = Transition { reason, ..transition(from, State::At(Rung::Soft)) };
+        let from = if reason == Reason::SaveTooLarge { State::Soft } else { State::Ok };
+        let transition = Transition { reason, ..transition(from, State::Soft) };
         let plan = plan_on(&target, &transition, own_group, observed);
         plan.steps().iter().map(|planned| planned.step.work.clone()).find(|work| work.label() == "raise")
     };
@@ -296,7 +296,7 @@ proptest::proptest! {
                 proptest::prop_assert_eq!(Some(group), roster.group.as_ref());
             }
             let ends = matches!(step.work, Work::KillGroup { .. } | Work::KillTree { .. } | Work::Release { .. });
-            proptest::prop_assert!(!ends || to == State::At(Rung::Kill));
+            proptest::prop_assert!(!ends || to == State::Kill);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::observed::Observed;
 use super::rate::Rate;
 use super::transition::{Mode, Reason, Transition};
 use crate::model::time::Timestamp;
-use crate::protection::types::rung::{Rung, State};
+use crate::protection::types::rung::State;
 
 /// The job in a slot.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Board {
         let of = self.slots[but].as_ref().map(|own| own.target);
         for (place, slot) in self.slots.iter().enumerate() {
             let Some(Occupied { escalation, target, .. }) = slot else { continue };
-            let asked = matches!(escalation.state(), State::At(Rung::Soft | Rung::Checkpoint));
+            let asked = matches!(escalation.state(), State::Soft | State::Checkpoint);
             let faster = self.growth[place].zip(self.growth[but]).is_some_and(|(its, own)| its > own);
             gate.yields |= place != but && of == Some(*target) && asked && faster;
             if place != but && escalation.ending(now) && escalation.limits().mode == Mode::Enforce {
@@ -225,7 +225,7 @@ mod tests {
                 observed.ack = Some(Ack { kind: CheckpointState::Saved, at: now });
                 for (slot, growth) in growth.into_iter().enumerate() {
                     let moved = board.step(slot, now, &Observed { growth, ..observed });
-                    ended = ended.or(moved.filter(|moved| moved.to == State::At(Rung::Term)).map(|_| slot));
+                    ended = ended.or(moved.filter(|moved| moved.to == State::Term).map(|_| slot));
                 }
             }
             assert_eq!(ended, Some(ends), "{growth:?}");
@@ -240,7 +240,7 @@ mod tests {
         board.set_slot(0, Some(Occupied { target: 0, user: None, escalation: escalation(Mode::Observe) }));
         board.set_slot(1, Some(Occupied { target: 1, user: None, escalation: escalation(Mode::Enforce) }));
         let mut to = |slot| board.step(slot, now, &short()).map(|moved| moved.to);
-        assert_eq!((to(0), to(1)), (Some(State::At(Rung::Kill)), Some(State::At(Rung::Kill))));
+        assert_eq!((to(0), to(1)), (Some(State::Kill), Some(State::Kill)));
         assert_eq!((board.left(0, now), board.left(1, now), board.host_left(now)), (2, 2, 0));
     }
 
@@ -263,18 +263,12 @@ mod tests {
         // Mallory's jobs end one after the other; each has a new escalation.
         for _ in 0..6 {
             now = now.plus(Duration::from_secs(10));
-            ended += u32::from(
-                board.step(0, now, &short()).is_some_and(|moved| moved.to == State::At(Rung::Kill)),
-            );
+            ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
             let escalation = Escalation::new(limits.clone(), now);
             board.set_slot(0, Some(Occupied { target: 0, user: Some(1002), escalation }));
         }
         assert_eq!(ended, 2);
-        assert_eq!(
-            board.step(1, now, &short()).map(|moved| moved.to),
-            Some(State::At(Rung::Kill)),
-            "Alice's job"
-        );
+        assert_eq!(board.step(1, now, &short()).map(|moved| moved.to), Some(State::Kill), "Alice's job");
     }
 
     #[test]
@@ -287,9 +281,7 @@ mod tests {
             now = now.plus(Duration::from_secs(10));
             let escalation = Escalation::new(limits(), now);
             board.set_slot(0, Some(Occupied { target: (user % 2) as usize, user: Some(user), escalation }));
-            ended += u32::from(
-                board.step(0, now, &short()).is_some_and(|moved| moved.to == State::At(Rung::Kill)),
-            );
+            ended += u32::from(board.step(0, now, &short()).is_some_and(|moved| moved.to == State::Kill));
         }
         assert_eq!((ended, board.host_left(now)), (2, 0));
         assert_eq!(board.used_up(0, now), UsedUp { target: false, host: true });
@@ -341,7 +333,7 @@ mod tests {
                 board.step(slot, now, &observed).map(|moved| moved.to)
             })
         };
-        let [kill, warn] = [Some(State::At(Rung::Kill)), Some(State::At(Rung::Warn))];
+        let [kill, warn] = [Some(State::Kill), Some(State::Warn)];
         assert_eq!(ended([(&[4, 3], 3), (&[3], 3)]), [kill, warn], "the same limit");
         assert_eq!(
             ended([(&[4, 3], 4), (&[5, 3], 3)]),
@@ -368,7 +360,7 @@ mod tests {
         }
         let hard = Reason::Hard(Resource::Cgroup);
         let [killed, gone] = [(State::Verify, Reason::Killed), (State::Cooldown, Reason::Gone)];
-        assert_eq!(moves, [(State::At(Rung::Kill), hard), killed, gone]);
+        assert_eq!(moves, [(State::Kill, hard), killed, gone]);
     }
 
     #[test]
@@ -419,13 +411,13 @@ mod tests {
             observed.readings.swap(Resource::Host.place(), Resource::Cgroup.place());
             Observed { alive, ..observed }
         };
-        assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::At(Rung::Kill)));
+        assert_eq!(board.step(0, now, &short(None)).map(|moved| moved.to), Some(State::Kill));
         let mut second = None;
         let allowed = limits.verify_timeout + if unfinished { limits.term_grace } else { Duration::ZERO };
         for tenth in 1..600 {
             now = now.plus(Duration::from_millis(100));
             board.step(0, now, &Observed { unfinished, ..short(Some(1)) });
-            if board.step(1, now, &short(None)).is_some_and(|moved| moved.to == State::At(Rung::Kill)) {
+            if board.step(1, now, &short(None)).is_some_and(|moved| moved.to == State::Kill) {
                 second = Some(Duration::from_millis(100) * tenth);
                 break;
             }

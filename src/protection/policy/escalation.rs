@@ -141,7 +141,7 @@ impl Escalation {
         hold(&mut self.pushed, judged.push.0 >= Some(Rung::Soft), now);
         hold(&mut self.back, judged.back, now);
         self.wait = match self.state {
-            State::Ok | State::At(Rung::Warn) => judged.wait(&self.limits),
+            State::Ok | State::Warn => judged.wait(&self.limits),
             _ => self.limits.for_time,
         };
         let limit = self.limits.kill_margin.as_secs_f64();
@@ -153,15 +153,15 @@ impl Escalation {
         let reported = (self.incident, self.withheld);
         self.kill_waits = false;
         let (to, reason) = self.decide(now, observed, &judged, rate_left)?;
-        let ends = matches!(to, State::At(Rung::Term | Rung::Kill));
+        let ends = matches!(to, State::Term | State::Kill);
         let excepted = self.limits.hard_ignores_rate && matches!(reason, Reason::Hard(_));
         let (to, reason) =
             if ends && !rate_left && !excepted { (State::Disarmed, Reason::RateUsed) } else { (to, reason) };
-        let waits = if to == State::At(Rung::Kill) { observed.kill_waits } else { observed.unfinished };
+        let waits = if to == State::Kill { observed.kill_waits } else { observed.unfinished };
         if waits {
             // What was not reported is reported later.
             (self.incident, self.withheld) = reported;
-            self.kill_waits = to == State::At(Rung::Kill);
+            self.kill_waits = to == State::Kill;
             return None;
         }
         Some(self.go(now, observed, to, reason))
@@ -174,7 +174,7 @@ impl Escalation {
         conditions.set(Condition::NoTimeLeft, Truth::known(known.then(|| self.is_short(now))));
         conditions.set(Condition::Held, Truth::of(self.held(now)));
         conditions.set(Condition::MayAsk, Truth::of(self.may_ask(now)));
-        if self.state == State::At(Rung::Checkpoint) {
+        if self.state == State::Checkpoint {
             let ack = self.ack(observed);
             conditions.set(Condition::Saving, Truth::of(ack == Some(CheckpointState::Saving)));
             conditions.set(Condition::Saved, Truth::of(ack == Some(CheckpointState::Saved)));
@@ -191,7 +191,7 @@ impl Escalation {
         if self.state.is_after_kill() {
             return self.after_kill(now, observed, judged);
         }
-        if self.state == State::At(Rung::Term) && observed.alive == Some(0) && !observed.busy {
+        if self.state == State::Term && observed.alive == Some(0) && !observed.busy {
             return Some((State::Verify, Reason::Gone));
         }
         if !observed.fit {
@@ -199,8 +199,7 @@ impl Escalation {
         }
         let empty = self.conditions.get(Condition::HasMembers) != Truth::Met;
         let may_kill = !empty && self.limits.max_state == Some(Rung::Kill);
-        let hard =
-            judged.hard.filter(|_| may_kill).map(|resource| (State::At(Rung::Kill), Reason::Hard(resource)));
+        let hard = judged.hard.filter(|_| may_kill).map(|resource| (State::Kill, Reason::Hard(resource)));
         if self.state == State::Disarmed {
             return self.disarmed(now, judged, hard, rate_left, empty);
         }
@@ -217,12 +216,12 @@ impl Escalation {
             return Some((State::Disarmed, Reason::RateUsed));
         }
         match self.state {
-            State::Ok | State::At(Rung::Warn) => self.quiet(now, judged, empty),
-            State::At(Rung::Soft) => self.soft(now, judged, empty),
-            State::At(Rung::Checkpoint) => self.checkpoint(now, observed, judged, empty),
-            State::At(Rung::Term) => self.term(now, judged),
+            State::Ok | State::Warn => self.quiet(now, judged, empty),
+            State::Soft => self.soft(now, judged, empty),
+            State::Checkpoint => self.checkpoint(now, observed, judged, empty),
+            State::Term => self.term(now, judged),
             State::Cooldown => self.cooldown(now, judged, empty),
-            State::Disarmed | State::Blind | State::At(Rung::Kill) | State::Verify => None,
+            State::Disarmed | State::Blind | State::Kill | State::Verify => None,
         }
     }
 
@@ -247,11 +246,11 @@ impl Escalation {
 
     fn quiet(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
         if self.held(now) && !empty {
-            return Some((State::At(Rung::Soft), judged.push.1));
+            return Some((State::Soft, judged.push.1));
         }
         match (self.state, judged.warn) {
-            (State::Ok, Some(reason)) => Some((State::At(Rung::Warn), reason)),
-            (State::At(Rung::Warn), None) if self.back_for(now, self.limits.clear_for) => {
+            (State::Ok, Some(reason)) => Some((State::Warn, reason)),
+            (State::Warn, None) if self.back_for(now, self.limits.clear_for) => {
                 Some((State::Ok, Reason::Recovered))
             }
             _ => None,
@@ -262,11 +261,7 @@ impl Escalation {
         if empty || self.back_for(now, self.limits.for_time) {
             // With max_state soft, the cooldown keeps the hook from being started repeatedly. Otherwise a job that
             // grows again at once must have the time for a checkpoint request.
-            let to = if self.limits.max_state > Some(Rung::Soft) {
-                State::At(Rung::Warn)
-            } else {
-                State::Cooldown
-            };
+            let to = if self.limits.max_state > Some(Rung::Soft) { State::Warn } else { State::Cooldown };
             return Some((to, if empty { Reason::Gone } else { Reason::Recovered }));
         }
         if let Some(kill) = self.no_time(now, judged) {
@@ -277,15 +272,15 @@ impl Escalation {
             // for that as for a checkpoint, so that no prediction keeps it from being ended.
             let over = now.since(self.since) >= self.limits.hook_wait + self.limits.grace;
             if (over || self.is_short(now)) && judged.push.0 >= Some(Rung::Term) && self.held(now) {
-                return Some((State::At(Rung::Term), Reason::SaveTooLarge));
+                return Some((State::Term, Reason::SaveTooLarge));
             }
             let incident = self.incident.as_mut().filter(|incident| !incident.refused)?;
             incident.refused = true;
-            return Some((State::At(Rung::Soft), Reason::SaveTooLarge));
+            return Some((State::Soft, Reason::SaveTooLarge));
         }
         let over = now.since(self.since) >= self.limits.hook_wait;
         let reason = if self.limits.hook_wait.is_zero() { judged.push.1 } else { Reason::HookWait };
-        (over && judged.push.0 >= Some(Rung::Checkpoint)).then_some((State::At(Rung::Checkpoint), reason))
+        (over && judged.push.0 >= Some(Rung::Checkpoint)).then_some((State::Checkpoint, reason))
     }
 
     fn checkpoint(
@@ -334,9 +329,9 @@ impl Escalation {
             // It has run on since then, and would lose that work.
             let incident = self.incident.as_mut()?;
             incident.asked = false;
-            return Some((State::At(Rung::Checkpoint), judged.push.1));
+            return Some((State::Checkpoint, judged.push.1));
         }
-        Some((State::At(Rung::Term), reason))
+        Some((State::Term, reason))
     }
 
     fn term(&mut self, now: Timestamp, judged: &Judged) -> Option<(State, Reason)> {
@@ -359,12 +354,12 @@ impl Escalation {
             return None;
         }
         if self.limits.max_state == Some(Rung::Kill) {
-            return Some((State::At(Rung::Kill), Reason::TermOver));
+            return Some((State::Kill, Reason::TermOver));
         }
         // The policy allows nothing more; that the job has not ended is reported once.
         let incident = self.incident.as_mut().filter(|incident| !incident.overdue)?;
         incident.overdue = true;
-        Some((State::At(Rung::Term), Reason::Unkillable))
+        Some((State::Term, Reason::Unkillable))
     }
 
     fn cooldown(&self, now: Timestamp, judged: &Judged, empty: bool) -> Option<(State, Reason)> {
@@ -372,10 +367,10 @@ impl Escalation {
             return None;
         }
         if self.held(now) && !empty {
-            return Some((State::At(Rung::Soft), judged.push.1));
+            return Some((State::Soft, judged.push.1));
         }
         match judged.warn {
-            Some(reason) => Some((State::At(Rung::Warn), reason)),
+            Some(reason) => Some((State::Warn, reason)),
             None => Some((State::Ok, Reason::Quiet)),
         }
     }
@@ -385,7 +380,7 @@ impl Escalation {
         (self.conditions.get(Condition::NoTimeLeft).met()
             && judged.push.0 == Some(Rung::Kill)
             && self.held(now))
-        .then_some((State::At(Rung::Kill), Reason::NoTimeLeft))
+        .then_some((State::Kill, Reason::NoTimeLeft))
     }
 
     fn go(&mut self, now: Timestamp, observed: &Observed, to: State, reason: Reason) -> Transition {
@@ -401,17 +396,17 @@ impl Escalation {
         let (mut ask, mut counts) = (false, false);
         if let Some(incident) = self.incident.as_mut().filter(|_| !resumes) {
             match to {
-                State::At(Rung::Checkpoint) => {
+                State::Checkpoint => {
                     incident.grace_from = Some(now);
                     ask = may_ask && !std::mem::replace(&mut incident.asked, true);
                 }
-                State::At(Rung::Term) if from != to => incident.term_from = Some(now),
+                State::Term if from != to => incident.term_from = Some(now),
                 _ => {}
             }
-            counts = matches!(to, State::At(Rung::Term | Rung::Kill))
-                && !std::mem::replace(&mut incident.counted, true);
+            counts =
+                matches!(to, State::Term | State::Kill) && !std::mem::replace(&mut incident.counted, true);
             // They may be unknown at the first of the two.
-            if matches!(to, State::At(Rung::Term | Rung::Kill)) && observed.groups.least().is_some() {
+            if matches!(to, State::Term | State::Kill) && observed.groups.least().is_some() {
                 incident.groups = observed.groups;
             }
         }
@@ -422,7 +417,7 @@ impl Escalation {
         self.withheld = to == State::Disarmed && (reason == Reason::Withheld || from.acts());
         match to {
             State::Blind => self.resume = from,
-            State::Ok | State::At(Rung::Warn) | State::Disarmed | State::Cooldown => self.incident = None,
+            State::Ok | State::Warn | State::Disarmed | State::Cooldown => self.incident = None,
             _ => {}
         }
         if to != from {

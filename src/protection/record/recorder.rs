@@ -512,7 +512,7 @@ mod tests {
     use crate::protection::record::record_step::RecordExecutor;
     use crate::protection::types::audit::Reading;
     use crate::protection::types::incident::Circumstances;
-    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::rung::State;
     use crate::protection::types::step::{SignalNumber, Step, TargetId, Touched, Work};
     use std::sync::LazyLock;
 
@@ -612,7 +612,7 @@ mod tests {
         until(|| store.file(&id, RECORD).is_ok());
         let key = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process: key, signal: SignalNumber::KILL, only_if_caught: false };
-        let step = Step { target: TargetId(3), stage: State::At(Rung::Kill), work };
+        let step = Step { target: TargetId(3), stage: State::Kill, work };
         ledger.moved(&turn(11, &job, "soft", "kill"));
         let number = ledger.before(Timestamp::from_secs(11), &step);
         let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40, micros: 30 });
@@ -653,7 +653,7 @@ mod tests {
         let ledger = &mut room.ledger;
         ledger.moved(&turn(10, &first, "soft", "kill"));
         let work = Work::KillTree { roots: [ProcessKey { pid: 77, start: 5 }].into() };
-        let step = Step { target: TargetId(3), stage: State::At(Rung::Kill), work };
+        let step = Step { target: TargetId(3), stage: State::Kill, work };
         let number = ledger.before(Timestamp::from_secs(10), &step);
         ledger.left(Timestamp::from_secs(11), TargetId(3));
         ledger.moved(&turn(12, &second, "warn", "soft"));
@@ -870,7 +870,7 @@ mod tests {
         room.ledger.moved(&turn(10, &job, "warn", "soft"));
         let id = room.ledger.incident(TargetId(3)).unwrap().to_owned();
         let mut errand = RecordExecutor::new(Arc::clone(&room.recorder));
-        let step = Step { target: TargetId(3), stage: State::At(Rung::Soft), work: Work::Record };
+        let step = Step { target: TargetId(3), stage: State::Soft, work: Work::Record };
         assert!(errand.begin(Ticket(8), &step));
         let mut finished = Vec::new();
         until(|| {

@@ -1,6 +1,6 @@
 //! The summary of an incident in one sentence. It states what was done, not what was due.
 
-use crate::protection::policy::{Reason, Rung, State};
+use crate::protection::policy::{Reason, State};
 use crate::protection::types::incident::{Incident, Move, StepRecord};
 
 /// The summary, from the transitions; the existing one where there are none.
@@ -14,7 +14,7 @@ pub(super) fn summary(incident: &Incident) -> String {
         output.extend_from_slice(if enforced { was(incident, step) } else { would(step) });
     }
     let target = &incident.target;
-    let requested = incident.moves.iter().find(|step| step.to == State::At(Rung::Checkpoint).label());
+    let requested = incident.moves.iter().find(|step| step.to == State::Checkpoint.label());
     let by = |reason| requested.is_some_and(|step| because(step, reason));
     let cause = match (by(Reason::RunRequest), by(Reason::Prekill)) {
         (true, _) => format!("Another node of its run asked for a checkpoint of {target}"),
@@ -71,17 +71,17 @@ fn reached(incident: &Incident, stage: State) -> Reached {
 
 /// The effects of a transition on the job.
 fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
-    if goes(step, State::At(Rung::Checkpoint)) {
-        return match reached(incident, State::At(Rung::Checkpoint)) {
+    if goes(step, State::Checkpoint) {
+        return match reached(incident, State::Checkpoint) {
             Reached::Some => &["received a checkpoint request"],
             Reached::None => &["could not be sent a checkpoint request"],
             Reached::Unmeant => &["was given time for a checkpoint"],
             Reached::Unknown => &[],
         };
     }
-    if goes(step, State::At(Rung::Term)) {
+    if goes(step, State::Term) {
         let saved = because(step, Reason::Saved);
-        return match (saved, reached(incident, State::At(Rung::Term))) {
+        return match (saved, reached(incident, State::Term)) {
             (true, Reached::Some) => &["saved its checkpoint", "received SIGTERM"],
             (true, Reached::Unknown) => &["saved its checkpoint"],
             (true, _) => &["saved its checkpoint", "could not be sent SIGTERM"],
@@ -90,8 +90,8 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
             (false, _) => &["could not be sent SIGTERM"],
         };
     }
-    if goes(step, State::At(Rung::Kill)) {
-        return match reached(incident, State::At(Rung::Kill)) {
+    if goes(step, State::Kill) {
+        return match reached(incident, State::Kill) {
             Reached::Some => &["was killed"],
             Reached::Unknown => &[],
             _ => &["could not be killed"],
@@ -116,13 +116,13 @@ fn was(incident: &Incident, step: &Move) -> &'static [&'static str] {
 
 /// The effects that a transition would have had.
 fn would(step: &Move) -> &'static [&'static str] {
-    if goes(step, State::At(Rung::Checkpoint)) {
+    if goes(step, State::Checkpoint) {
         return &["sent it a checkpoint request"];
     }
-    if goes(step, State::At(Rung::Term)) {
+    if goes(step, State::Term) {
         return &["sent it SIGTERM"];
     }
-    if goes(step, State::At(Rung::Kill)) { &["killed it"] } else { &[] }
+    if goes(step, State::Kill) { &["killed it"] } else { &[] }
 }
 
 /// "a", "a and b", "a, b and c".
@@ -137,7 +137,7 @@ fn list(parts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protection::policy::Resource;
+    use crate::protection::policy::{Resource, Rung};
     use expect_test::expect;
 
     #[track_caller]
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn the_escalation_is_described_in_a_sentence() {
         use State::{Cooldown, Verify};
-        let [warn, soft, checkpoint, term, kill] = Rung::ALL.map(State::At);
+        let [warn, soft, checkpoint, term, kill] = Rung::ALL.map(State::from);
         let level = Reason::Level(Resource::Cgroup);
         check("enforce", &[(warn, soft, level)], &expect!["Memory of job ran low; no signal is recorded."]);
         let saved = [
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn only_what_was_done_is_reported() {
-        let [_, soft, checkpoint, term, kill] = Rung::ALL.map(State::At);
+        let [_, soft, checkpoint, term, kill] = Rung::ALL.map(State::from);
         let level = Reason::Level(Resource::Cgroup);
         let moves = [
             (soft, checkpoint, level),

@@ -198,7 +198,7 @@ impl Entry<'_> {
 mod tests {
     use super::*;
     use crate::model::ids::ProcessKey;
-    use crate::protection::types::rung::{Rung, State};
+    use crate::protection::types::rung::State;
     use crate::protection::types::step::{Finished, SignalNumber, TargetId, Ticket, Work};
 
     const OCCASION: Occasion<'_> = Occasion {
@@ -223,7 +223,7 @@ mod tests {
     fn a_step_is_a_pair_of_lines() {
         let process = ProcessKey { pid: 77, start: 5 };
         let work = Work::Signal { process, signal: SignalNumber::TERM, only_if_caught: false };
-        let step = Step { target: TargetId(2), stage: State::At(Rung::Term), work };
+        let step = Step { target: TargetId(2), stage: State::Term, work };
         check(
             &Entry::Before { number: 3, step: &step },
             &expect_test::expect![[

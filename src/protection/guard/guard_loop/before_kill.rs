@@ -8,7 +8,7 @@ use super::GuardLoop;
 use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::policy::condition::{Condition, Truth};
-use crate::protection::policy::{Reason, Rung, State};
+use crate::protection::policy::{Reason, State};
 use crate::protection::types::run_request::RunOutcome;
 use crate::protection::types::step::Work;
 
@@ -76,7 +76,7 @@ impl GuardLoop {
             Some(CheckpointState::Saving) => limits.longest_grace,
             _ => limits.grace,
         };
-        escalation.state() == State::At(Rung::Checkpoint)
+        escalation.state() == State::Checkpoint
             && escalation.conditions().get(Condition::Catches) != Truth::NotMet
             && now.since(since) < allowed
     }

@@ -16,7 +16,7 @@ use crate::protection::guard::job_state::{JobState, PlanProgress};
 use crate::protection::guard::journal::{CompletedStep, JobTransition};
 use crate::protection::plan::victim::Roster;
 use crate::protection::plan::{PlanInput, stage_of};
-use crate::protection::policy::{Mode, Rung, State};
+use crate::protection::policy::{Mode, State};
 use crate::protection::types::step::{HANG_TIMEOUT, Outcome, Place, Step, StepDone, StepError, Ticket, Work};
 
 /// Time of one round for the signals of one job; some hundreds are sent in it.
@@ -60,7 +60,7 @@ impl GuardLoop {
     pub(super) fn kill_waits(&mut self, slot: usize, now: Timestamp) -> bool {
         let Some(job) = self.slots[slot].as_ref() else { return false };
         let (user, roots) = (job.user, Arc::clone(&job.roster.largest));
-        let step = Step { target: id(slot), stage: State::At(Rung::Kill), work: Work::KillTree { roots } };
+        let step = Step { target: id(slot), stage: State::Kill, work: Work::KillTree { roots } };
         let Some(executor) = self.executors.of(&self.targets[job.target]) else { return false };
         match executor.place(&step) {
             Place::Here => false,
@@ -255,7 +255,7 @@ impl GuardLoop {
         if progress.signals > 0 && moved.mode == Mode::Enforce {
             job.checkpoint.catching = Some(progress.requested);
         }
-        if progress.stage == State::At(Rung::Kill) {
+        if progress.stage == State::Kill {
             self.notify(slot, &moved, &progress.roster, clock);
         }
         if let Some(job) = &mut self.slots[slot] {

@@ -10,7 +10,7 @@ use super::{GuardLoop, id};
 use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{Ack, Mode, Rung, State};
+use crate::protection::policy::{Ack, Mode, State};
 use crate::protection::types::step::{Executor, Finished, Outcome, Skip, Step, StepDone, StepError, Work};
 
 impl GuardLoop {
@@ -119,7 +119,7 @@ impl GuardLoop {
         let Some(job) = &self.slots[slot] else { return };
         let body = notification::json(target, moved, roster, &job.names, self.journal.incident(slot));
         let work = Work::Webhook { url: Arc::clone(url), body };
-        self.perform_pending(slot, State::At(Rung::Kill), work, clock);
+        self.perform_pending(slot, State::Kill, work, clock);
     }
 }
 

@@ -4,7 +4,7 @@ use super::{GuardLoop, hard_reached};
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::guard::input::SLOTS;
-use crate::protection::policy::{Escalation, Resource, Rung, State};
+use crate::protection::policy::{Escalation, Resource, State};
 
 /// The users whose jobs were killed, in the order of their last kills.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl GuardLoop {
                 hard_reached(escalation.and_then(|known| known.limits().hard(resource)), reading)
             };
             let hard = reached(Resource::Cgroup, job.cgroup.reading()) || reached(Resource::Host, host);
-            let killing = job.progress.as_ref().is_some_and(|plan| plan.stage == State::At(Rung::Kill));
+            let killing = job.progress.as_ref().is_some_and(|plan| plan.stage == State::Kill);
             let waits = escalation.is_some_and(Escalation::kill_waits);
             let class = match (killing, hard, waits) {
                 (true, _, _) => 0,

@@ -44,7 +44,7 @@ impl GuardLoop {
             slurm_job_id: owner.slurm_job_id.clone(),
             request: Arc::new(request),
         };
-        self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
+        self.perform_pending(slot, State::Checkpoint, work, clock);
     }
 
     /// Responds to the requests of other nodes.
@@ -95,7 +95,7 @@ impl GuardLoop {
         let steps = self.plan.steps().iter();
         let signals = steps.filter(|planned| matches!(planned.step.work, Work::Signal { .. }));
         let planned = u32::try_from(signals.count()).unwrap_or(u32::MAX);
-        self.perform_pending(slot, State::At(Rung::Checkpoint), work, clock);
+        self.perform_pending(slot, State::Checkpoint, work, clock);
         let Some(job) = &self.slots[slot] else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
         // Of thousands of signals the rest is sent in later rounds.
@@ -122,9 +122,9 @@ impl GuardLoop {
             _ if limits.max_state < Some(Rung::Checkpoint) => Err(RunOutcome::NotAllowed),
             State::Disarmed | State::Blind => Err(RunOutcome::Disarmed),
             _ if !observed.fit => Err(RunOutcome::Disarmed),
-            State::At(Rung::Checkpoint) if escalation.outdated(now, &observed) => Ok(observed),
-            State::At(Rung::Checkpoint | Rung::Term | Rung::Kill) | State::Verify => Err(RunOutcome::Already),
-            State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown => Ok(observed),
+            State::Checkpoint if escalation.outdated(now, &observed) => Ok(observed),
+            State::Checkpoint | State::Term | State::Kill | State::Verify => Err(RunOutcome::Already),
+            State::Ok | State::Warn | State::Soft | State::Cooldown => Ok(observed),
         }
     }
 
@@ -136,7 +136,7 @@ impl GuardLoop {
         };
         let Some(job) = self.slots[slot].as_ref() else { return (RunOutcome::NoJob, 0) };
         let target = &self.targets[job.target];
-        let (from, to, reason) = (State::Ok, State::At(Rung::Checkpoint), Reason::RunRequest);
+        let (from, to, reason) = (State::Ok, State::Checkpoint, Reason::RunRequest);
         let transition = Transition { at: now, from, to, reason, incident: 0, ask: true, counts: false };
         let mut plan = Plan::default();
         plan.make(&PlanInput {
@@ -144,7 +144,7 @@ impl GuardLoop {
             target,
             transition: &transition,
             observed: &observed,
-            stage: State::At(Rung::Checkpoint),
+            stage: State::Checkpoint,
             roster: &job.roster,
             notification: None,
         });

@@ -26,7 +26,6 @@ use crate::protection::guard::input_builder::InputBuilder;
 use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
-use crate::protection::types::rung::Rung;
 use crate::protection::types::scope::Exempt;
 use crate::sources::{Context, Registration, memory, process as processes, workload};
 use crate::{analyzers, app, config};
@@ -217,7 +216,7 @@ fn a_rising_series_leads_by_its_forecast_alone_to_the_checkpoint_signal_and_no_f
             "remember that 1 are asked",
         ]
     );
-    assert_eq!(scene.state(), Some(State::At(Rung::Checkpoint)));
+    assert_eq!(scene.state(), Some(State::Checkpoint));
     assert_eq!(job.end(), ["up", "asked"]);
 }
 
@@ -241,7 +240,7 @@ fn a_leak_leads_to_a_warning_and_no_further() {
     let job = Job::start(folder.path());
     let mut scene = Scene::new(&job, "", "");
     let leaking = |second| ((JOB + 2 * second) << 10) + noise(second);
-    while scene.state() != Some(State::At(Rung::Warn)) {
+    while scene.state() != Some(State::Warn) {
         assert!(scene.second < 1_200, "no leak was seen");
         scene.pass(HOST << 10, leaking(scene.second));
     }
@@ -250,7 +249,7 @@ fn a_leak_leads_to_a_warning_and_no_further() {
         frame = scene.pass(HOST << 10, leaking(scene.second));
     }
     assert_eq!(scene.moves(), ["ok → warn: a leak is confirmed"]);
-    assert_eq!(scene.state(), Some(State::At(Rung::Warn)));
+    assert_eq!(scene.state(), Some(State::Warn));
     let leaks: Vec<_> = frame.outlook.growths().unwrap().filter(|(_, growth)| growth.leaks()).collect();
     let workload = scene.engine.facts().workloads[0].key.clone();
     let mut expected = vec![Resource::Process(job.key), Resource::Workload(workload)];
@@ -269,7 +268,7 @@ fn a_leak_leads_as_far_as_its_target_says() {
     let folder = tempfile::tempdir().unwrap();
     let job = Job::start(folder.path());
     let mut scene = Scene::new(&job, ", leak: {max_state: checkpoint}", "");
-    while scene.state() != Some(State::At(Rung::Checkpoint)) {
+    while scene.state() != Some(State::Checkpoint) {
         assert!(scene.second < 1_200, "no leak was seen");
         scene.pass(HOST << 10, ((JOB + 2 * scene.second) << 10) + noise(scene.second));
     }

@@ -23,7 +23,7 @@ use crate::protection::guard::mailbox::Mailbox;
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::plan::victim::{ProcessInfo, Roster};
-use crate::protection::policy::{Escalation, Members, Rung, State};
+use crate::protection::policy::{Escalation, Members, State};
 use crate::protection::record::Records;
 use crate::protection::types::scope::Exempt;
 use crate::protection::types::scope::{Member, Scope};
@@ -136,7 +136,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     assert_eq!(rounds(1_000), (0, Some(State::Ok)));
     uses(folder.path(), 1020);
     let (count, state) = rounds(1);
-    assert_eq!(state, Some(State::At(Rung::Kill)));
+    assert_eq!(state, Some(State::Kill));
     assert!(count <= 1, "{count}: after the kill there is room for who is waited for, and for nothing else");
     victim.0.wait().unwrap();
     let flight = records.flight().lock().unwrap().samples().count();

@@ -8,7 +8,7 @@ use crate::protection::policy::condition::{Condition, Truth};
 use crate::protection::policy::judge::Judged;
 use crate::protection::policy::observed::Observed;
 use crate::protection::policy::transition::{Mode, Reason};
-use crate::protection::types::rung::{Rung, State};
+use crate::protection::types::rung::State;
 
 impl Escalation {
     /// From now on, GPUs use the memory of the host: the limits are those of `Limits::for_pool`.
@@ -27,15 +27,15 @@ impl Escalation {
         // limited by their time here.
         let allowed = self.limits.term_grace + self.limits.verify_timeout;
         let begun = self.incident.and_then(|incident| incident.term_from);
-        let unbounded = blind || state == State::At(Rung::Term);
+        let unbounded = blind || state == State::Term;
         let late = unbounded && begun.is_none_or(|begun| now.since(begun) >= allowed);
         let late = late || self.kills_long(now);
-        matches!(state, State::At(Rung::Term | Rung::Kill) | State::Verify) && !self.overdue() && !late
+        matches!(state, State::Term | State::Kill | State::Verify) && !self.overdue() && !late
     }
 
     /// Whether the kill itself exceeds the time limit for victims: it has thousands of processes to reach, or hangs.
     pub fn kills_long(&self, now: Timestamp) -> bool {
-        self.state == State::At(Rung::Kill)
+        self.state == State::Kill
             && now.since(self.since) >= self.limits.term_grace + self.limits.verify_timeout
     }
 
@@ -60,7 +60,7 @@ impl Escalation {
         if observed.busy && !over {
             return None;
         }
-        if self.state == State::At(Rung::Kill) {
+        if self.state == State::Kill {
             return Some((State::Verify, Reason::Killed));
         }
         let gone = observed.alive == Some(0);

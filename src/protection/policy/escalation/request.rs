@@ -13,8 +13,8 @@ impl Escalation {
     /// Makes the transition to CHECKPOINT that something else than the own readings asks for. Absent where the policy does not allow
     /// it, or a checkpoint was requested shortly before.
     pub fn request(&mut self, now: Timestamp, observed: &Observed, reason: Reason) -> Option<Transition> {
-        let again = self.state == State::At(Rung::Checkpoint) && self.outdated(now, observed);
-        let quiet = matches!(self.state, State::Ok | State::At(Rung::Warn | Rung::Soft) | State::Cooldown);
+        let again = self.state == State::Checkpoint && self.outdated(now, observed);
+        let quiet = matches!(self.state, State::Ok | State::Warn | State::Soft | State::Cooldown);
         if again && let Some(incident) = &mut self.incident {
             incident.asked = false;
         }
@@ -23,7 +23,7 @@ impl Escalation {
         if !(quiet || again) || !allowed || !observed.fit {
             return None;
         }
-        let transition = self.go(now, observed, State::At(Rung::Checkpoint), reason);
+        let transition = self.go(now, observed, State::Checkpoint, reason);
         if let Some(incident) = &mut self.incident {
             incident.requested = true;
         }

@@ -158,7 +158,7 @@ proptest! {
         let within = of.soft_within.as_secs_f64();
         let mut wrong = None;
         run([limits(), limits()], &history, |_, observed, before, moved| {
-            let ends = moved.is_some_and(|moved| moved.to == State::At(Rung::Term) && moved.acts());
+            let ends = moved.is_some_and(|moved| moved.to == State::Term && moved.acts());
             let recent = observed.forecast.filter(|forecast| forecast.age <= of.forecast.max_age);
             let foreseen = recent.is_some_and(|recent| recent.value.is_some_and(|tte| tte.p50 <= within));
             let reasons = of.watched().any(|(resource, levels)| {
@@ -169,7 +169,7 @@ proptest! {
                 let grows = slow.is_some_and(|rate| rate > 0.0 && real(headroom.get()) / rate <= within);
                 headroom.get() <= levels.soft.of(*total).get().midpoint(hard) || (recent.is_none() && grows)
             });
-            if ends && before != State::At(Rung::Term) && !foreseen && !reasons {
+            if ends && before != State::Term && !foreseen && !reasons {
                 wrong = Some((moved, *observed));
             }
         });
@@ -182,7 +182,7 @@ proptest! {
         let of = limits();
         let mut wrong = None;
         run([limits(), limits()], &history, |_, observed, before, moved| {
-            let asks = moved.is_some_and(|moved| moved.to == State::At(Rung::Checkpoint) && moved.acts());
+            let asks = moved.is_some_and(|moved| moved.to == State::Checkpoint && moved.acts());
             let too_large = of.watched().any(|(resource, levels)| {
                 observed.reading(resource).zip(observed.save[resource.place()]).is_some_and(|(reading, takes)| {
                     let Reading { headroom, total, .. } = reading.value;
@@ -214,9 +214,9 @@ proptest! {
                 && observed.fit
                 && !observed.kill_waits
                 && observed.members.is_some_and(|members| members.value.count > 0)
-                && !matches!(before, State::At(Rung::Kill) | State::Verify)
-                && !(before == State::At(Rung::Term) && observed.alive == Some(0));
-            if due && moved.is_none_or(|moved| moved.to != State::At(Rung::Kill)) {
+                && !matches!(before, State::Kill | State::Verify)
+                && !(before == State::Term && observed.alive == Some(0));
+            if due && moved.is_none_or(|moved| moved.to != State::Kill) {
                 late = Some((before, moved));
             }
         });
@@ -229,7 +229,7 @@ proptest! {
         let mut wrong = None;
         run([limits(), limits()], &history, |_, observed, before, moved| {
             let Some(moved) = moved else { return };
-            let kills = moved.to == State::At(Rung::Kill);
+            let kills = moved.to == State::Kill;
             if if kills { observed.kill_waits } else { observed.unfinished } {
                 wrong = Some((before, moved));
             }
@@ -249,12 +249,12 @@ proptest! {
             let [waiting, free] = [true, false].map(|kill_waits| Observed { kill_waits, ..*observed });
             let mut other = escalation.clone();
             let moved = escalation.step(now, &waiting, gate);
-            let kills = other.step(now, &free, gate).is_some_and(|moved| moved.to == State::At(Rung::Kill));
+            let kills = other.step(now, &free, gate).is_some_and(|moved| moved.to == State::Kill);
             prop_assert_eq!(escalation.kill_waits(), kills);
             prop_assert!(!kills || moved.is_none());
             // It can begin at the same reading.
             let later = escalation.clone().step(now, &free, gate);
-            prop_assert!(!kills || later.is_some_and(|moved| moved.to == State::At(Rung::Kill)));
+            prop_assert!(!kills || later.is_some_and(|moved| moved.to == State::Kill));
             if kills {
                 escalation = other;
             }
@@ -279,7 +279,7 @@ proptest! {
     #[test]
     fn no_process_is_killed_while_the_level_is_not_crossed_or_unknown(history in history()) {
         let limits = [eager(Mode::Enforce, Some(Rung::Checkpoint)), eager(Mode::Enforce, Some(Rung::Term))];
-        let max_state = [State::At(Rung::Checkpoint), State::At(Rung::Term)];
+        let max_state = [State::Checkpoint, State::Term];
         let mut beyond = None;
         run(limits, &history, |place, _, _, moved| {
             if let Some(moved) = moved.filter(|moved| moved.acts() && moved.to > max_state[place]) {
@@ -316,18 +316,18 @@ proptest! {
             }
             // One in TERM can be past its time only after BLIND, in which nothing was said of it, and one in KILL only where
             // the kill itself takes longer.
-            if matches!(states[1 - place], State::At(Rung::Term | Rung::Kill)) {
+            if matches!(states[1 - place], State::Term | State::Kill) {
                 overdue[1 - place] = u128::from(elapsed - asked[1 - place]) >= allowed.as_millis();
             }
             let Some(moved) = moved else { return };
-            if matches!(moved.to, State::At(Rung::Term | Rung::Kill)) && moved.reason != Reason::Fresh {
+            if matches!(moved.to, State::Term | State::Kill) && moved.reason != Reason::Fresh {
                 asked[place] = elapsed;
             }
             states[place] = moved.to;
             // Whoever stays past its time holds nobody up any more.
             let late = matches!(moved.reason, Reason::Unkillable | Reason::NotBack) && moved.to == moved.from;
             overdue[place] = late || (overdue[place] && moved.to == State::Verify);
-            let ending = |state| matches!(state, State::At(Rung::Term | Rung::Kill) | State::Verify);
+            let ending = |state| matches!(state, State::Term | State::Kill | State::Verify);
             if moved.acts() && ending(moved.to) && ending(states[1 - place]) && !overdue[1 - place] {
                 both = Some((place, moved));
             }

@@ -144,15 +144,15 @@ pub(super) fn play(limits: Limits, job: &Job, seconds: u32) -> String {
         observed.victims = Bytes::new(used as u64);
         let Some(transition) = board.step(0, now, &observed) else { continue };
         let done = match (transition.acts() && enforce, transition.to) {
-            (true, State::At(Rung::Checkpoint)) if transition.ask => {
+            (true, State::Checkpoint) if transition.ask => {
                 asked.checkpoint = Some(time);
                 ", asked to save"
             }
-            (true, State::At(Rung::Term)) => {
+            (true, State::Term) => {
                 asked.term = Some(time);
                 ", asked to end"
             }
-            (true, State::At(Rung::Kill)) => {
+            (true, State::Kill) => {
                 asked.kill = Some(time);
                 ", killed"
             }

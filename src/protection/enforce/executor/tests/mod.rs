@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::{BackgroundExecutors, Machine, Mode, exempt};
 use crate::model::ids::ProcessKey;
-use crate::protection::types::rung::{Rung, State};
+use crate::protection::types::rung::State;
 use crate::protection::types::scope::{Exempt, Member, Scope};
 use crate::protection::types::step::{
     Executor as _, SignalNumber, Step, StepDone, StepError, TargetId, Work,
@@ -46,7 +46,7 @@ fn armed(mode: Mode, members: Vec<Member>) -> Machine {
 }
 
 fn step(work: Work) -> Step {
-    Step { target: TARGET, stage: State::At(Rung::Kill), work }
+    Step { target: TARGET, stage: State::Kill, work }
 }
 
 fn perform(machine: &mut Machine, work: Work) -> Result<StepDone, StepError> {

@@ -15,7 +15,7 @@ use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::guard::input::SampledReading;
 use crate::protection::guard::journal::{CompletedStep, JobTransition, Journal};
 use crate::protection::plan::victim::Roster;
-use crate::protection::policy::{self, Reason, Rung, State};
+use crate::protection::policy::{self, Reason, State};
 use crate::protection::types::step::{Finished, Step, TargetId, Ticket, Work};
 
 /// What the daemons of this thread's cluster share with its player.
@@ -96,7 +96,7 @@ impl Observed {
 impl Journal for Observed {
     fn moved(&mut self, moved: &JobTransition, workload: &Label) {
         let transition = moved.transition;
-        if transition.to == State::At(Rung::Checkpoint) {
+        if transition.to == State::Checkpoint {
             self.reasons.retain(|(slot, _)| *slot != moved.slot);
             self.reasons.push((moved.slot, transition.reason));
         }
@@ -106,14 +106,14 @@ impl Journal for Observed {
                 return;
             };
             let (from, to, reason) = (transition.from, transition.to, transition.reason);
-            let ends = matches!(to, State::At(Rung::Term | Rung::Kill)) && from != to;
+            let ends = matches!(to, State::Term | State::Kill) && from != to;
             // A reading of 3 s ago counts; after SIGTERM, memory that is not known to be back is enough.
-            let limit = Duration::from_secs(if from == State::At(Rung::Term) { 20 } else { 6 });
+            let limit = Duration::from_secs(if from == State::Term { 20 } else { 6 });
             let short = cluster.host().jobs[place].short.is_some_and(|short| now - short <= limit);
             if ends && !short {
                 cluster.fail(format!("{workload} comes to {} for {reason:?} without a shortage", to.label()));
             }
-            if reason == Reason::RunRequest && to != State::At(Rung::Checkpoint) {
+            if reason == Reason::RunRequest && to != State::Checkpoint {
                 cluster.fail(format!("the request of another node leads {workload} to {}", to.label()));
             }
             if reason == Reason::RunRequest && cluster.defect == Some(Defect::Beyond) {
