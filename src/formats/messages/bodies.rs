@@ -331,42 +331,27 @@ body! {
 impl Prediction {
     /// The key that is missing, or that contradicts another.
     pub(super) fn defect(&self) -> Option<Problem> {
-        let wrong = |key: &str, why: &str| Some(Problem::Key { key: key.to_owned(), why: why.to_owned() });
-        if self.phase.is_none() {
-            return wrong("phase", "is missing");
-        }
-        match self.resource {
-            None => return wrong("resource", "is missing"),
-            Some(Medium::Device) if self.device.is_none() => return wrong("device", "is missing"),
-            Some(Medium::Device) => {}
-            Some(_) if self.device.is_some() => return wrong("device", "is not the resource"),
-            Some(_) => {}
-        }
-        match self.certainty {
-            None => wrong("certainty", "is missing"),
-            Some(Certainty::Unknown) if self.peak.is_some() => {
-                wrong("peak", "is stated although it is unknown")
-            }
-            Some(Certainty::Exact | Certainty::Estimated) if self.peak.is_none() => {
-                wrong("peak", "is missing")
-            }
-            Some(_) if self.peak_p90 < self.peak && self.peak_p90.is_some() => {
-                wrong("peak_p90", "is below `peak`")
-            }
-            Some(_) if self.peak.is_none() && self.peak_p90.is_some() => wrong("peak", "is missing"),
-            Some(_)
-                if self.free.is_some() && matches!(self.resource, Some(Medium::Device | Medium::Host)) =>
-            {
-                wrong("free", "is not the job's to state for this resource")
-            }
-            Some(_) if self.size.as_ref().is_some_and(|size| size.unit.is_none()) => {
-                wrong("size.unit", "is missing")
-            }
-            Some(_) if self.size.as_ref().is_some_and(|size| size.units.is_none()) => {
-                wrong("size.units", "is missing")
-            }
-            Some(_) => None,
-        }
+        const MISSING: &str = "is missing";
+        let is_of_device = self.resource == Some(Medium::Device);
+        let is_of_memory = is_of_device || self.resource == Some(Medium::Host);
+        let is_unknown = self.certainty == Some(Certainty::Unknown);
+        let size = self.size.as_ref();
+        let defects = [
+            ("phase", MISSING, self.phase.is_none()),
+            ("resource", MISSING, self.resource.is_none()),
+            ("device", MISSING, is_of_device && self.device.is_none()),
+            ("device", "is not the resource", !is_of_device && self.device.is_some()),
+            ("certainty", MISSING, self.certainty.is_none()),
+            ("peak", "is stated although it is unknown", is_unknown && self.peak.is_some()),
+            ("peak", MISSING, !is_unknown && self.peak.is_none()),
+            ("peak_p90", "is below `peak`", self.peak_p90 < self.peak && self.peak_p90.is_some()),
+            ("peak", MISSING, self.peak.is_none() && self.peak_p90.is_some()),
+            ("free", "is not the job's to state for this resource", is_of_memory && self.free.is_some()),
+            ("size.unit", MISSING, size.is_some_and(|size| size.unit.is_none())),
+            ("size.units", MISSING, size.is_some_and(|size| size.units.is_none())),
+        ];
+        let (key, why, _) = defects.into_iter().find(|(.., is_so)| *is_so)?;
+        Some(Problem::Key { key: key.to_owned(), why: why.to_owned() })
     }
 }
 
