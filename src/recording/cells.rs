@@ -27,22 +27,12 @@ pub struct Rows<'a> {
 pub struct RowError {
     /// The first line of the row, from 1.
     pub line: usize,
-    pub problem: RowProblem,
+    pub problem: &'static str,
 }
 
-/// The reason why a row cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RowProblem {
-    /// A byte sequence is not text.
-    #[error("not UTF-8 text")]
-    NotText,
-    /// A quoted cell is not closed before the end of the file.
-    #[error("a quotation mark is opened and never closed")]
-    OpenQuote,
-    /// The row exceeds the maximum length.
-    #[error("a row of more than 1 MiB")]
-    TooLong,
-}
+const NOT_TEXT: &str = "not UTF-8 text";
+const OPEN_QUOTE: &str = "a quotation mark is opened and never closed";
+const TOO_LONG: &str = "a row of more than 1 MiB";
 
 impl<'a> Rows<'a> {
     /// Reads `bytes`; a byte order mark at the start is ignored.
@@ -59,7 +49,7 @@ impl<'a> Rows<'a> {
     /// The next row with its first line, from 1; nothing after the last row.
     ///
     /// # Errors
-    /// [`RowProblem`].
+    /// A row that cannot be read.
     pub fn next_row(&mut self) -> Result<Option<(usize, &StringRecord)>, RowError> {
         loop {
             self.reader.get_mut().left = LONGEST_ROW;
@@ -75,12 +65,12 @@ impl<'a> Rows<'a> {
             match read.map_err(|error| error.into_kind()) {
                 Ok(false) => return Ok(None),
                 Ok(true) => {}
-                Err(ErrorKind::Utf8 { .. }) => return wrong(RowProblem::NotText),
-                Err(_) => return wrong(RowProblem::TooLong),
+                Err(ErrorKind::Utf8 { .. }) => return wrong(NOT_TEXT),
+                Err(_) => return wrong(TOO_LONG),
             }
             let row = self.bytes.get(begin..to).unwrap_or_default();
             if to == self.bytes.len() && row.iter().filter(|byte| **byte == b'"').count() % 2 == 1 {
-                return wrong(RowProblem::OpenQuote);
+                return wrong(OPEN_QUOTE);
             }
             if self.cells.len() > 1 || self.cells.get(0).is_some_and(|cell| !cell.is_empty()) {
                 return Ok(Some((self.line, &self.cells)));
@@ -158,15 +148,15 @@ mod tests {
     #[test]
     fn errors_have_the_line_where_the_row_starts() {
         let error = |bytes: &[u8]| rows(bytes).unwrap_err();
-        assert_eq!(error(b"a,b\n\n1,\xff\n"), RowError { line: 3, problem: RowProblem::NotText });
-        assert_eq!(error(b"a,b\n1,\"2\n3,4\n5,6\n"), RowError { line: 2, problem: RowProblem::OpenQuote });
-        assert_eq!(error(b"a,\"b"), RowError { line: 1, problem: RowProblem::OpenQuote });
+        assert_eq!(error(b"a,b\n\n1,\xff\n"), RowError { line: 3, problem: NOT_TEXT });
+        assert_eq!(error(b"a,b\n1,\"2\n3,4\n5,6\n"), RowError { line: 2, problem: OPEN_QUOTE });
+        assert_eq!(error(b"a,\"b"), RowError { line: 1, problem: OPEN_QUOTE });
         let mut wide = b"a,b\n".to_vec();
         wide.resize(4 << 20, b',');
-        assert_eq!(error(&wide), RowError { line: 2, problem: RowProblem::TooLong });
+        assert_eq!(error(&wide), RowError { line: 2, problem: TOO_LONG });
         let mut quoted = b"a,b\n\"".to_vec();
         quoted.resize(4 << 20, b'\n');
-        assert_eq!(error(&quoted), RowError { line: 2, problem: RowProblem::TooLong });
+        assert_eq!(error(&quoted), RowError { line: 2, problem: TOO_LONG });
     }
 
     #[test]

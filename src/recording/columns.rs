@@ -1,6 +1,6 @@
 //! Recordings as CSV: a column of times, and columns of numbers.
 
-use crate::recording::cells::{RowError, RowProblem, Rows};
+use crate::recording::cells::{RowError, Rows};
 
 /// Names of the column of times; without one, the first column has the times.
 const TIMES: [&str; 7] = ["t_s", "time_s", "time", "timestamp", "timestamp_s", "t", "seconds"];
@@ -47,24 +47,12 @@ pub(crate) struct Column {
 
 /// The reason why a file is not a recording.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum CsvError {
-    #[error("line {line}: {problem}")]
-    Row { line: usize, problem: RowProblem },
-    #[error("line {line}: {found} cells, but the header has {wanted}")]
-    Cells { line: usize, found: usize, wanted: usize },
-    #[error("line {line}, column {column}: {cell:?} is not a number")]
-    Number { line: usize, column: String, cell: String },
-    #[error("line {line}: a row without a time")]
-    Time { line: usize },
-    #[error("line {line}: more than 16,777,216 rows")]
-    TooLong { line: usize },
-    #[error("there are no rows after the header")]
-    Empty,
-}
+#[error("{0}")]
+pub(crate) struct CsvError(String);
 
 impl From<RowError> for CsvError {
     fn from(RowError { line, problem }: RowError) -> Self {
-        Self::Row { line, problem }
+        Self(format!("line {line}: {problem}"))
     }
 }
 
@@ -88,7 +76,8 @@ pub(crate) fn counts_bytes(name: &str) -> bool {
 /// Reads the columns whose names are `wanted`; the cells of others may have any text.
 pub(crate) fn read(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Table, CsvError> {
     let mut rows = Rows::new(bytes);
-    let Some((mut line, mut row)) = rows.next_row()? else { return Err(CsvError::Empty) };
+    let empty = || CsvError("there are no rows after the header".to_owned());
+    let (mut line, mut row) = rows.next_row()?.ok_or_else(empty)?;
     let bare = row.iter().all(|cell| cell.parse::<f64>().is_ok());
     let names: Vec<String> = if bare {
         let usual = ["t_s", "bytes", "limit"].map(str::to_owned).into_iter();
@@ -105,30 +94,30 @@ pub(crate) fn read(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Result<Table,
         if !is_header {
             let found = row.len();
             if found != names.len() {
-                return Err(CsvError::Cells { line, found, wanted: names.len() });
+                let wanted = names.len();
+                return Err(CsvError(format!("line {line}: {found} cells, but the header has {wanted}")));
             }
             if times.len() == MOST_ROWS {
-                return Err(CsvError::TooLong { line });
+                return Err(CsvError(format!("line {line}: more than 16,777,216 rows")));
             }
             for (at, (column, cell)) in columns.iter_mut().zip(row).enumerate() {
                 if at != time_at && !wanted(&column.name) {
                     continue;
                 }
-                column.values.push(number(cell).ok_or_else(|| CsvError::Number {
-                    line,
-                    column: column.name.clone(),
-                    cell: cell.chars().take(40).collect(),
+                column.values.push(number(cell).ok_or_else(|| {
+                    let cell: String = cell.chars().take(40).collect();
+                    CsvError(format!("line {line}, column {}: {cell:?} is not a number", column.name))
                 })?);
             }
             let time = columns.get(time_at).and_then(|column| *column.values.last()?);
-            times.push(time.ok_or(CsvError::Time { line })?);
+            times.push(time.ok_or_else(|| CsvError(format!("line {line}: a row without a time")))?);
         }
         is_header = false;
         let Some(next) = rows.next_row()? else { break };
         (line, row) = next;
     }
     if times.is_empty() {
-        return Err(CsvError::Empty);
+        return Err(empty());
     }
     columns.remove(time_at);
     columns.retain(|column| wanted(&column.name));

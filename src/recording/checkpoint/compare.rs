@@ -31,7 +31,7 @@ pub(crate) fn compare<'a>(
             pairs.push([before, *after]);
         }
     }
-    let (found, _) = compare_all(both, &pairs, threads, progress)?;
+    let found = compare_all(both, &pairs, threads, progress)?;
     comparison.compared = Some(found.iter().flatten().count());
     let changes = same.iter().zip(found).filter_map(|(name, difference)| {
         let difference = difference.filter(|difference| difference.differing > 0)?;

@@ -50,12 +50,14 @@ struct Segment {
     end: u64,
 }
 
-fn segments(sizes: impl Iterator<Item = (usize, u64)>) -> Vec<Segment> {
-    let cut = |(tensor, size): (usize, u64)| {
+/// The segments of tensors of these sizes; none of a tensor without a size.
+fn segments(sizes: &[Option<u64>]) -> Vec<Segment> {
+    let cut = |(tensor, size): (usize, &Option<u64>)| {
+        let size = size.unwrap_or(0);
         let starts = (0..size.div_ceil(SEGMENT)).map(|number| number * SEGMENT);
         starts.map(move |begin| Segment { tensor, begin, end: size.min(begin + SEGMENT) })
     };
-    sizes.flat_map(cut).collect()
+    sizes.iter().enumerate().flat_map(cut).collect()
 }
 
 /// The files that a thread has open: one for each checkpoint, because files are read in order.
@@ -89,11 +91,8 @@ pub(crate) fn scan_all(
         StoredAt::Dense { offset } => Some(offset),
         StoredAt::Elsewhere { .. } => None,
     };
-    let sizes = tensors.iter().map(|(_, tensor)| place(tensor).map_or(0, |_| tensor.bytes));
-    let segments = segments(sizes.enumerate());
-    let found: Vec<Mutex<Option<ScanResult>>> =
-        tensors.iter().map(|(_, tensor)| Mutex::new(place(tensor).map(|_| ScanResult::default()))).collect();
-    let speed = run(&segments, threads, 1, progress, |files, segment, buffers, done| {
+    let sizes: Vec<_> = tensors.iter().map(|(_, tensor)| place(tensor).map(|_| tensor.bytes)).collect();
+    run(&sizes, (threads, 1), progress, ScanResult::and, |files, segment, buffers, done| {
         let (file, tensor) = tensors[segment.tensor];
         let shard = &checkpoint.files[file];
         let location = || format!("{}: tensor {:?}", shard.path.display(), tensor.name);
@@ -115,12 +114,8 @@ pub(crate) fn scan_all(
             at += read as u64;
             done(read as u64);
         }
-        let mut whole = lock(&found[segment.tensor]);
-        *whole = whole.map(|whole| whole.and(sum));
-        Ok(())
-    })?;
-    let found = found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect();
-    Ok((found, speed))
+        Ok(sum)
+    })
 }
 
 /// A tensor of one checkpoint and its counterpart in another, each with the number of its file.
@@ -132,7 +127,7 @@ pub(crate) fn compare_all(
     pairs: &[Pair<'_>],
     threads: usize,
     progress: &mut Progress<'_>,
-) -> Result<(Vec<Option<Difference>>, Speed), RecordingError> {
+) -> Result<Vec<Option<Difference>>, RecordingError> {
     let places: Vec<Option<[u64; 2]>> = pairs
         .iter()
         .map(|[before, after]| match (before.1.place, after.1.place) {
@@ -144,13 +139,11 @@ pub(crate) fn compare_all(
             _ => None,
         })
         .collect();
-    let sizes = pairs.iter().zip(&places).map(|(pair, place)| place.map_or(0, |_| pair[0].1.bytes));
-    let segments = segments(sizes.enumerate());
-    let found: Vec<Mutex<Option<Difference>>> =
-        places.iter().map(|place| Mutex::new(place.map(|_| Difference::default()))).collect();
-    let speed = run(&segments, threads, 2, progress, |files, segment, buffers, done| {
-        let (pair, Some(place)) = (pairs[segment.tensor], places[segment.tensor]) else { return Ok(()) };
+    let sizes: Vec<_> =
+        pairs.iter().zip(&places).map(|(pair, place)| place.map(|_| pair[0].1.bytes)).collect();
+    let found = run(&sizes, (threads, 2), progress, Difference::and, |files, segment, buffers, done| {
         let (mut at, mut sum) = (segment.begin, Difference::default());
+        let (pair, Some(place)) = (pairs[segment.tensor], places[segment.tensor]) else { return Ok(sum) };
         while at < segment.end {
             let wanted = usize::try_from(segment.end - at).unwrap_or(COLD).min(COLD);
             for side in 0..2 {
@@ -164,21 +157,23 @@ pub(crate) fn compare_all(
             at += wanted as u64;
             done(wanted as u64);
         }
-        let mut whole = lock(&found[segment.tensor]);
-        *whole = whole.map(|whole| whole.and(sum));
-        Ok(())
-    })?;
-    Ok((found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect(), speed))
+        Ok(sum)
+    });
+    Ok(found?.0)
 }
 
-/// Processes every segment once, on `threads` threads, until all are done or one fails.
-fn run(
-    segments: &[Segment],
-    threads: usize,
-    sides: usize,
+/// Processes every segment of tensors of these sizes once, on so many threads with one buffer a side, until all are done or one
+/// fails. Returns what `and` makes of the results of each tensor; absent for a tensor without a size.
+fn run<R: Copy + Default + Send>(
+    sizes: &[Option<u64>],
+    (threads, sides): (usize, usize),
     progress: &mut Progress<'_>,
-    work: impl Fn(&mut OpenFiles, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> Result<(), RecordingError> + Sync,
-) -> Result<Speed, RecordingError> {
+    and: fn(R, R) -> R,
+    work: impl Fn(&mut OpenFiles, &Segment, &mut [Vec<u8>], &dyn Fn(u64)) -> Result<R, RecordingError> + Sync,
+) -> Result<(Vec<Option<R>>, Speed), RecordingError> {
+    let segments = segments(sizes);
+    let found: Vec<Mutex<Option<R>>> =
+        sizes.iter().map(|size| Mutex::new(size.map(|_| R::default()))).collect();
     let whole: u64 = segments.iter().map(|segment| segment.end - segment.begin).sum();
     let (next, read, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let failed: Mutex<Option<RecordingError>> = Mutex::new(None);
@@ -190,6 +185,7 @@ fn run(
             let alive = alive.clone();
             scope.spawn({
                 let (next, read, stop, failed, work) = (&next, &read, &stop, &failed, &work);
+                let (segments, found) = (&segments, &found);
                 move || {
                     // On Linux this sets the priority of the thread only. If it is refused, the priority is unchanged.
                     let _ = rustix::process::nice(NICE);
@@ -201,10 +197,15 @@ fn run(
                     while !stop.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let Some(segment) = segments.get(number) else { break };
-                        if let Err(error) = work(&mut files, segment, &mut buffers, &done) {
-                            stop.store(true, Ordering::Relaxed);
-                            let mut first = lock(failed);
-                            first.get_or_insert(error);
+                        match work(&mut files, segment, &mut buffers, &done) {
+                            Ok(part) => {
+                                let mut whole = lock(&found[segment.tensor]);
+                                *whole = whole.map(|whole| and(whole, part));
+                            }
+                            Err(error) => {
+                                stop.store(true, Ordering::Relaxed);
+                                lock(failed).get_or_insert(error);
+                            }
                         }
                     }
                     drop(alive);
@@ -219,6 +220,9 @@ fn run(
     let seconds = clock::now().since(start).as_secs_f64();
     match failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         Some(error) => Err(error),
-        None => Ok(Speed { bytes: whole, seconds, threads }),
+        None => {
+            let found = found.into_iter().map(|found| found.into_inner().unwrap_or_default()).collect();
+            Ok((found, Speed { bytes: whole, seconds, threads }))
+        }
     }
 }
