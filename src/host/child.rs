@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::process::Signal;
 
-use super::clock;
+use super::{clock, poll};
 use crate::model::time::Timestamp;
 
 /// How to start a copy of this program as a helper.
@@ -110,12 +110,8 @@ fn read_until(mut output: ChildStdout, largest: usize, deadline: Timestamp) -> i
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut waited = [PollFd::new(&output, PollFlags::IN)];
-        match rustix::event::poll(&mut waited, Some(&left)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(error) => return Err(error.into()),
+        if poll::events(&output, PollFlags::IN, left)?.is_empty() {
+            continue;
         }
         match output.read(&mut chunk)? {
             0 => return Ok(received),

@@ -45,13 +45,6 @@ pub struct ExitEvent {
     pub at: Duration,
 }
 
-/// What one read returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
-    /// Whether the kernel dropped events because the queue was full.
-    pub has_lost: bool,
-}
-
 /// A subscription to the ends of all processes.
 #[derive(Debug)]
 pub struct ExitEvents {
@@ -94,13 +87,14 @@ impl ExitEvents {
         Ok(Self { socket })
     }
 
-    /// Passes on at most `most` queued events, the oldest first.
+    /// Passes on at most `most` queued events, the oldest first, and returns whether the kernel dropped some because the queue was
+    /// full.
     ///
     /// # Errors
     /// The socket cannot be read.
-    pub fn drain(&mut self, most: usize, mut each: impl FnMut(ExitEvent)) -> io::Result<Drained> {
+    pub fn drain(&mut self, most: usize, mut each: impl FnMut(ExitEvent)) -> io::Result<bool> {
         let mut buffer = [0_u8; 256];
-        let mut found = Drained::default();
+        let mut has_lost = false;
         for _ in 0..most {
             match rustix::net::recvfrom(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok((length, _, sender)) => {
@@ -113,12 +107,12 @@ impl ExitEvents {
                     }
                 }
                 Err(Errno::AGAIN) => break,
-                Err(Errno::NOBUFS) => found.has_lost = true,
+                Err(Errno::NOBUFS) => has_lost = true,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(found)
+        Ok(has_lost)
     }
 }
 
@@ -208,7 +202,7 @@ mod tests {
         for _ in 0..50 {
             Command::new("true").status().unwrap();
         }
-        assert!(events.drain(10_000, |_| {}).unwrap().has_lost);
+        assert!(events.drain(10_000, |_| {}).unwrap());
         // A subscription that was cancelled gets no event.
         let ignore = subscription(&[IGNORE]);
         rustix::net::send(&events.socket, &ignore, SendFlags::empty()).unwrap();

@@ -16,9 +16,8 @@ pub const LARGEST: usize = 1 << 20;
 /// # Errors
 /// Errors of the operating system, or `InvalidData` for more than [`LARGEST`] bytes or invalid UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
-    text(bytes)
+    let bytes = bounded(File::open(path)?, LARGEST as u64)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
 /// Reads a token from a file of the administrator, without surrounding spaces.
@@ -176,13 +175,6 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let aside = path.with_file_name(name);
     std::fs::rename(path, &aside)?;
     Ok(aside)
-}
-
-fn text(bytes: Vec<u8>) -> io::Result<String> {
-    if bytes.len() > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {LARGEST} bytes")));
-    }
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
 /// A kernel file that is read at each tick through one descriptor.

@@ -88,27 +88,12 @@ pub fn address(text: &str) -> Result<Uri, &'static str> {
 }
 
 impl HttpClient {
-    /// Creates a client for servers like that of `uri`. Trusted certificates are only read for `https`, so
-    /// that `http` works without them. Responses are limited to `largest` bytes and to `patience`.
+    /// As [`HttpClient::of`], by HTTP/1 and without a certificate of its own.
     ///
     /// # Errors
     /// Trusted certificates that cannot be read.
     pub fn new(uri: &Uri, trust: &Trust, largest: usize, patience: Duration) -> Result<Self, HttpError> {
-        Self::identified(uri, trust, None, largest, patience)
-    }
-
-    /// Like [`HttpClient::new`]; presents a certificate of its own to `https` servers, if given with its key.
-    ///
-    /// # Errors
-    /// Certificates or a key that cannot be read.
-    pub fn identified(
-        uri: &Uri,
-        trust: &Trust,
-        identity: Option<&(PathBuf, PathBuf)>,
-        largest: usize,
-        patience: Duration,
-    ) -> Result<Self, HttpError> {
-        Self::of(uri, trust, identity, Version::Http1, largest, patience)
+        Self::of(uri, trust, None, Version::Http1, largest, patience)
     }
 
     /// Creates a client for the socket of the daemon of this node, whose user is checked.
@@ -130,7 +115,9 @@ impl HttpClient {
 }
 
 impl<B: Buf + Send + 'static> HttpClient<B> {
-    /// Like [`HttpClient::identified`], by this version of HTTP.
+    /// Creates a client for servers like that of `uri`. Trusted certificates are only read for `https`, so
+    /// that `http` works without them. Presents a certificate of its own to `https` servers, if given with its key. Responses
+    /// are limited to `largest` bytes and to `patience`.
     ///
     /// # Errors
     /// Certificates or a key that cannot be read.

@@ -102,15 +102,12 @@ impl SocketFolder {
     /// in it.
     fn open(path: &Path) -> Result<Self, Problem> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let failed = |what, error| Problem::System { what, path: folder.to_path_buf(), error };
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(|error| failed("create the folder", error))?;
+        made.map_err(failed("create the folder", folder))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rfs::open(folder, flags, Mode::empty());
-        let opened = opened
-            .map_err(|error| failed("open the folder (symbolic links are not followed)", error.into()))?;
-        let status =
-            rfs::fstat(&opened).map_err(|error| failed("read the status of the folder", error.into()))?;
+        let opened = rfs::open(folder, flags, Mode::empty())
+            .map_err(failed("open the folder (symbolic links are not followed)", folder))?;
+        let status = rfs::fstat(&opened).map_err(failed("read the status of the folder", folder))?;
         let refused = |why| Problem::Folder { folder: folder.to_path_buf(), why };
         if ![0, geteuid().as_raw()].contains(&status.st_uid) {
             return Err(refused("belongs to another user"));
@@ -147,12 +144,11 @@ impl SocketFolder {
 pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
     let place = SocketFolder::open(path)?;
     clear(path, &place, access)?;
-    let failed = |what| move |error: io::Error| Problem::System { what, path: path.to_path_buf(), error };
-    let listener = UnixListener::bind(path).map_err(failed("listen on"))?;
+    let listener = UnixListener::bind(path).map_err(failed("listen on", path))?;
     // Until now the umask restricts the file: a client that connects too early tries again.
     // It was created in the folder as it is now, where it did not exist before and only we can create files:
     // it is the daemon's.
-    let status = place.look().map_err(|error| failed("read the status of")(error.into()))?;
+    let status = place.look().map_err(failed("read the status of", path))?;
     if !is_socket(&status) || status.st_uid != geteuid().as_raw() || status.st_nlink != 1 {
         return Err(Problem::NoSocket(path.to_path_buf()));
     }
@@ -161,39 +157,40 @@ pub fn bind(path: &Path, access: Access) -> Result<Bound, Problem> {
     if let Some((user, group)) = access.owner {
         let (user, group) = (Some(Uid::from_raw(user)), group.map(Gid::from_raw));
         rfs::chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| failed("change the owner of")(error.into()))?;
+            .map_err(failed("change the owner of", path))?;
     }
     let mode = nix::sys::stat::Mode::from_bits_truncate(access.mode);
     fchmodat(folder, name.as_os_str(), mode, FchmodatFlags::NoFollowSymlink)
-        .map_err(|error| failed("change the mode of")(error.into()))?;
+        .map_err(failed("change the mode of", path))?;
     if !bound.in_place() {
         return Err(Problem::NoSocket(path.to_path_buf()));
     }
-    bound.listener.set_nonblocking(true).map_err(failed("listen on"))?;
+    bound.listener.set_nonblocking(true).map_err(failed("listen on", path))?;
     Ok(bound)
+}
+
+/// The error of an operation on a path.
+pub fn failed<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> Problem {
+    let path = path.to_owned();
+    move |error| Problem::System { what, path, error: error.into() }
 }
 
 /// Removes the socket file that a terminated daemon left.
 fn clear(path: &Path, place: &SocketFolder, access: Access) -> Result<(), Problem> {
-    let failed = |what, error: rustix::io::Errno| Problem::System {
-        what,
-        path: path.to_path_buf(),
-        error: error.into(),
-    };
     match place.look() {
         Ok(status) if place.may_be_stale(&status, access) => {}
         Ok(_) => return Err(Problem::NoSocket(path.to_path_buf())),
         Err(rustix::io::Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(failed("read the status of", error)),
+        Err(error) => return Err(failed("read the status of", path)(error)),
     }
     match probe(path) {
         // A full queue of waiting clients means that the other daemon is running.
         Ok(()) | Err(rustix::io::Errno::AGAIN) => Err(Problem::Taken(path.to_path_buf())),
         Err(rustix::io::Errno::CONNREFUSED) => {
-            place.remove().map_err(|error| failed("remove the stale socket", error))
+            place.remove().map_err(failed("remove the stale socket", path))
         }
         Err(rustix::io::Errno::NOENT) => Ok(()),
-        Err(error) => Err(failed("check for a listener on", error)),
+        Err(error) => Err(failed("check for a listener on", path)(error)),
     }
 }
 

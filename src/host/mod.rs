@@ -24,6 +24,7 @@ pub mod numa;
 pub mod peer;
 pub mod perf;
 pub mod pidfd;
+pub mod poll;
 pub mod pressure;
 pub mod priority;
 pub mod process;

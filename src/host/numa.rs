@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use super::fs;
 use super::roots::Roots;
 
+/// Nodes that a kernel can have (`NODES_SHIFT` is at most 10).
+const NODES: u32 = 1024;
+
 /// A node that is memory of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuNode {
@@ -28,7 +31,7 @@ pub fn gpu_nodes(roots: &Roots) -> Vec<GpuNode> {
         return Vec::new();
     }
     let nodes = roots.sys.join("devices/system/node");
-    let listed = |name: &str| fs::read_text(&nodes.join(name)).map(|text| list(&text)).unwrap_or_default();
+    let listed = |name: &str| number_list(&fs::read_text(&nodes.join(name)).unwrap_or_default(), NODES);
     let with_cpus = listed("has_cpu");
     let mut numbers = listed("has_memory");
     numbers.retain(|number| !with_cpus.contains(number));
@@ -36,20 +39,22 @@ pub fn gpu_nodes(roots: &Roots) -> Vec<GpuNode> {
     numbers.into_iter().map(node).collect()
 }
 
-/// The numbers of a list such as `0,2-4` (cpuset(7), "Formats").
-fn list(text: &str) -> Vec<u32> {
-    /// Nodes that a kernel can have (`NODES_SHIFT` is at most 10).
-    const MOST: u32 = 1024;
+/// The numbers, at most `most` of them and none above it, of a list such as `0,2-4` (cpuset(7), "Formats").
+pub(super) fn number_list(text: &str, most: u32) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(MOST))
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(most))
     };
-    text.trim().split(',').filter_map(range).flatten().collect()
+    text.trim().split(',').filter_map(range).flatten().take(most as usize).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn list(text: &str) -> Vec<u32> {
+        number_list(text, NODES)
+    }
 
     #[test]
     fn lists_of_nodes_are_bounded() {

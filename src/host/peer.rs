@@ -8,12 +8,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
+use super::poll;
 use super::process::{self, ProcRoot};
 use crate::model::ids::ProcessKey;
 use crate::model::time::Timestamp;
@@ -100,8 +102,7 @@ impl Peer {
 
 /// Whether a process has not ended; its descriptor becomes readable when it does.
 fn is_running(process: &OwnedFd) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
+    poll::events(process, PollFlags::IN, Duration::ZERO).is_ok_and(|events| events.is_empty())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::fs;
+use super::{fs, numa};
 use crate::model::names::named;
 use perf_event_open::config::{Cpu, Inherit, Opts, Proc, StatFormat};
 use perf_event_open::count;
@@ -47,7 +47,7 @@ impl Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Everything on this CPU.
-    Cpu(usize),
+    Cpu(u32),
     /// This thread and the threads that it starts afterwards; not the processes that it starts.
     Thread(u32),
 }
@@ -136,10 +136,7 @@ fn open(event: impl TryInto<Counted, Error = io::Error>, target: Target) -> io::
         ..Opts::default()
     };
     let counter = match target {
-        Target::Cpu(cpu) => {
-            let cpu = u32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
-            count::Counter::new(event, (Proc::ALL, Cpu(cpu)), how)
-        }
+        Target::Cpu(cpu) => count::Counter::new(event, (Proc::ALL, Cpu(cpu)), how),
         Target::Thread(thread) => {
             // A larger number would be taken as -1, which means every process.
             i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -165,13 +162,9 @@ impl Counter for count::Counter {
 }
 
 /// The online CPUs, from `devices/system/cpu/online` such as `0-3,8`.
-pub fn online(sys: &Path) -> Vec<usize> {
+pub fn online(sys: &Path) -> Vec<u32> {
     /// More than any machine has (CONFIG_NR_CPUS is at most 8192).
-    const MOST: usize = 8192;
+    const MOST: u32 = 8192;
     let text = fs::read_text(&sys.join("devices/system/cpu/online")).unwrap_or_default();
-    let ranges = text.trim().split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse().ok()?..=last.parse::<usize>().ok()?.min(MOST))
-    });
-    ranges.flatten().take(MOST).collect()
+    numa::number_list(&text, MOST)
 }

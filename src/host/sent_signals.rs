@@ -93,7 +93,6 @@ impl SentSignals {
             return Err(io::Error::other("the limit on open files is too low for a descriptor for each CPU"));
         }
         for cpu in online {
-            let cpu = u32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
             let counter = Counter::new(Tracepoint { id: format.id }, (Proc::ALL, Cpu(cpu)), how.clone())?;
             counter.with_ftrace_filter(WANTED)?;
             let sampler = counter.sampler(PAGES_EXPONENT)?;

@@ -42,14 +42,10 @@ pub fn cgroups(text: &[u8]) -> Cgroups {
             manager = Some(path);
         }
     }
-    let owned = |path: &Option<Cow<'_, str>>| path.as_ref().map(|path| path.clone().into_owned());
-    Cgroups {
-        naming: owned(&named)
-            .or_else(|| owned(&manager))
-            .or_else(|| owned(&unified))
-            .or_else(|| owned(&memory)),
-        memory: owned(&memory).or_else(|| owned(&unified)),
-    }
+    let first = |of: &[&Option<Cow<'_, str>>]| {
+        of.iter().copied().flatten().next().map(|path| path.clone().into_owned())
+    };
+    Cgroups { naming: first(&[&named, &manager, &unified, &memory]), memory: first(&[&memory, &unified]) }
 }
 
 #[cfg(test)]

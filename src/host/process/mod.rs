@@ -27,7 +27,7 @@ pub use status::{Credentials, Status, credentials, pss, status, users};
 pub use thread::{LivingThread, living_thread};
 
 /// Parses a number in `digits`; nothing if it is invalid or does not fit.
-fn number(digits: &[u8]) -> Option<u64> {
+pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

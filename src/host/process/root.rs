@@ -242,7 +242,8 @@ impl ProcRoot {
         if let Some([real, effective, _]) = process.and_then(|process| pidfd::users(process.as_fd())) {
             return Ok([real, effective]);
         }
-        users(self.status((pid, user), None, buffer)?).ok_or_else(|| Errno::PROTO.into())
+        let [real, effective, _] = users(self.status((pid, user), None, buffer)?).ok_or(Errno::PROTO)?;
+        Ok([real, effective])
     }
 
     /// The target of a symbolic link of one process, such as `exe`; that of a living thread if the first one has ended.

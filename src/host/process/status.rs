@@ -66,12 +66,7 @@ pub struct Credentials {
 /// The user ids and groups in `/proc/PID/status`, which the kernel writes from one set of credentials; nothing if a line is
 /// missing, truncated or invalid.
 pub fn credentials(text: &[u8]) -> Option<Credentials> {
-    let line = |name| {
-        // Without newline, the last digits may be missing.
-        let mut lines =
-            text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-        lines.find_map(|line| field(line, name))
-    };
+    let line = |name| complete_lines(text).find_map(|line| field(line, name));
     let id = |id: &[u8]| u32::try_from(number(id)?).ok();
     let four = |name| -> Option<[u32; 4]> {
         let ids: Option<Vec<u32>> = line(name)?.split(|byte| *byte == b'\t').map(id).collect();
@@ -85,11 +80,17 @@ pub fn credentials(text: &[u8]) -> Option<Credentials> {
     })
 }
 
-/// The real and the effective user id in `/proc/PID/status`.
-pub fn users(text: &[u8]) -> Option<[u32; 2]> {
-    let line = text.split(|byte| *byte == b'\n').find_map(|line| field(line, b"Uid"))?;
+/// The real, effective and saved user id in `/proc/PID/status`; nothing if the line is missing, truncated or invalid.
+pub fn users(text: &[u8]) -> Option<[u32; 3]> {
+    let mut lines = complete_lines(text);
+    let line = lines.find_map(|line| field(line, b"Uid"))?;
     let mut ids = line.split(|byte| *byte == b'\t').map(|id| u32::try_from(number(id)?).ok());
-    Some([ids.next()??, ids.next()??])
+    Some([ids.next()??, ids.next()??, ids.next()??])
+}
+
+/// The lines that end with a newline: without it, the last digits may be missing.
+fn complete_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"))
 }
 
 /// The proportional set size in `smaps_rollup`.
@@ -169,6 +170,14 @@ mod tests {
     }
 
     #[test]
+    fn users_are_read_or_refused() {
+        assert_eq!(users(b"Name:\tx\nUid:\t1000\t0\t7\t1000\nGid:\t1\n"), Some([1000, 0, 7]));
+        for damaged in ["", "Uid:\t1000\t0\n", "Uid:\t-1\t0\t0\t0\n", "Uid:\t1\t2\t3"] {
+            assert_eq!(users(damaged.as_bytes()), None, "{damaged}");
+        }
+    }
+
+    #[test]
     fn missing_and_invalid_values_are_absent() {
         assert_eq!(status(b"Name:\tz\nState:\tZ (zombie)\n"), Status::default());
         assert_eq!(status(b"VmHWM:\t  512000 kB\nRssAnon:\t  30000").anon, None);
@@ -186,6 +195,7 @@ mod tests {
             let _ = status(&bytes);
             let _ = pss(&bytes);
             let _ = credentials(&bytes);
+            let _ = users(&bytes);
             let _ = status(&PYTHON.as_bytes()[..cut.min(PYTHON.len())]);
         }
     }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::crypto;
 
 use super::executor::BackgroundExecutor;
-use crate::host::http_client::{HttpClient, HttpError};
+use crate::host::http_client::{HttpClient, HttpError, Version};
 use crate::host::tls::Trust;
 use crate::host::{clock, fs};
 use crate::model::error_chain::error_chain;
@@ -146,7 +146,8 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
     let example = if peers.tls { Uri::from_static("https://peer") } else { Uri::from_static("http://peer") };
     let trust = Trust::of(peers.authority.clone());
     let identity = peers.identity.as_ref();
-    let client = Arc::new(HttpClient::identified(&example, &trust, identity, LARGEST, peers.timeout)?);
+    let client = HttpClient::of(&example, &trust, identity, Version::Http1, LARGEST, peers.timeout)?;
+    let client = Arc::new(client);
     let (path, body, signature) = sealed(query, token.as_deref(), nonce());
     let (mut asked, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     for peer in hosts {

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::numa::GpuNode;
-use crate::host::process;
+use crate::host::process::{self, number};
 use crate::model::ids::ProcessKey;
 use crate::model::limited_groups::LimitedGroups;
 use crate::model::units::Bytes;
@@ -254,16 +254,6 @@ fn field(text: &[u8], name: &[u8]) -> Option<u64> {
         .split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(name).filter(|rest| rest.first() == Some(&b' ')))?;
     number(line.trim_ascii())
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |sum, byte| {
-        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        sum.checked_mul(10)?.checked_add(u64::from(digit))
-    })
 }
 
 #[cfg(test)]

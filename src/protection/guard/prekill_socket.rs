@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::run_requests::RunRequests;
 use super::users;
 use crate::formats::varlink;
-use crate::host::clock;
-use crate::host::local_socket::{self, Access, Bound};
+use crate::host::local_socket::{self, Access, Bound, failed};
 use crate::host::peer;
+use crate::host::{clock, poll};
 use crate::protection::types::run_request::RunOutcome;
 
 /// Time that a connected client has for its call, and for the next one.
@@ -54,9 +54,8 @@ impl PrekillSocket {
         passwd: &Path,
     ) -> Result<Self, local_socket::Problem> {
         let bound = local_socket::bind(path, Access { mode: 0o600, owner: None })?;
-        let failed = |error| local_socket::Problem::System { what: "serve", path: path.to_owned(), error };
-        let listener = bound.listener.try_clone().map_err(failed)?;
-        listener.set_nonblocking(false).map_err(failed)?;
+        let listener = bound.listener.try_clone().map_err(failed("serve", path))?;
+        listener.set_nonblocking(false).map_err(failed("serve", path))?;
         let (places, passwd) = (Arc::new(()), passwd.to_owned());
         let ends = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&ends);
@@ -94,7 +93,7 @@ impl PrekillSocket {
                 }
             }
         };
-        thread("prekill", accept).map_err(failed)?;
+        thread("prekill", accept).map_err(failed("serve", path))?;
         Ok(Self { bound, path: path.to_owned(), ends })
     }
 
@@ -170,16 +169,10 @@ fn next_call(stream: &mut UnixStream, received: &mut Vec<u8>) -> Option<Vec<u8>>
 fn wait(stream: &UnixStream, requests: &RunRequests, cgroup: String) {
     let Some(answer) = requests.notify_prekill(cgroup) else { return };
     while answer.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        if has_disconnected(stream) {
+        if poll::events(stream, PollFlags::RDHUP, Duration::ZERO).is_ok_and(|events| !events.is_empty()) {
             return;
         }
     }
-}
-
-fn has_disconnected(stream: &UnixStream) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
-    poll(&mut polled, Some(&now)).is_ok_and(|events| events > 0)
 }
 
 #[cfg(test)]

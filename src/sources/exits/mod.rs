@@ -73,7 +73,7 @@ impl Source for Exits {
             exited.extend(row.and_then(|row| status_of(row.key, event, &mut ended)));
         });
         match read {
-            Ok(drained) => *overruns += u64::from(drained.has_lost),
+            Ok(has_lost) => *overruns += u64::from(has_lost),
             Err(error) => {
                 *events = None;
                 return Err(SourceError::failed(Failure::Io, format!("process events: {error}")));

@@ -173,7 +173,7 @@ fn rows<'s>(
 fn title(root: &ProcRoot, pid: u32, path: &str) -> Option<SlurmAnswer> {
     let mut buffer = Vec::new();
     let status = root.read(pid, "status", &mut buffer).ok()?;
-    let roots = process::users(status) == Some([0, 0]) && !process::status(status).signalled;
+    let roots = matches!(process::users(status), Some([0, 0, _])) && !process::status(status).signalled;
     let executable = root.link(pid, "exe").unwrap_or_default();
     // The suffix is the kernel's, for the time after an update of Slurm.
     let executable = executable.strip_suffix(" (deleted)").unwrap_or(&executable);

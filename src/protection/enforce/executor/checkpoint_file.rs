@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::marker::MarkerWatcher;
 use crate::host::child::{self, Helper, WorkerCommand};
-use crate::host::user_files;
+use crate::host::{poll, user_files};
 use crate::model::ids::ProcessKey;
 use crate::protection::types::step::Acknowledgement;
 
@@ -132,7 +132,6 @@ fn watch(
     mut look: impl FnMut() -> Option<Report>,
     mut tell: impl FnMut(&Report) -> io::Result<()>,
 ) -> io::Result<()> {
-    let interval = Timespec::try_from(interval).map_err(io::Error::other)?;
     loop {
         if let Some(report) = look() {
             tell(&report)?;
@@ -141,10 +140,8 @@ fn watch(
             }
         }
         // The daemon writes no more: what comes is the end of the input.
-        match poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&interval)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        if !poll::events(input, PollFlags::IN, interval)?.is_empty() {
+            return Ok(());
         }
     }
 }

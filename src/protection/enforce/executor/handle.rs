@@ -1,15 +1,16 @@
 //! The calls of the kernel that reach one process, by its pidfd.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::raw;
-use crate::host::pidfd;
 #[cfg(test)]
 use crate::host::testing::edges;
+use crate::host::{pidfd, poll};
 use crate::protection::types::step::SignalNumber;
 
 /// A process, whichever process has its pid by now.
@@ -69,11 +70,9 @@ impl Handle {
     pub(super) fn ended(&self) -> bool {
         match self {
             Self::Pidfd(process) => {
-                let mut asked = [PollFd::new(process, PollFlags::IN)];
-                let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
                 // It is readable from the end on, also before it is reaped.
-                matches!(poll(&mut asked, Some(&at_once)), Ok(1))
-                    && asked[0].revents().contains(PollFlags::IN)
+                poll::events(process, PollFlags::IN, Duration::ZERO)
+                    .is_ok_and(|events| events.contains(PollFlags::IN))
             }
             #[cfg(test)]
             Self::Simulated(process) => edges().is_none_or(|edges| edges.ended(*process)),

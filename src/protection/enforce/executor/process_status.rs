@@ -135,7 +135,7 @@ impl Proc {
         for (place, byte) in comm.iter_mut().zip(stat.comm) {
             *place = *byte;
         }
-        let mut process = ProcessStatus {
+        let mut found = ProcessStatus {
             key: ProcessKey { pid, start: stat.start },
             parent: stat.parent,
             dead: stat.ended(),
@@ -145,19 +145,19 @@ impl Proc {
             users: [0; 3],
             caught,
         };
-        if stat.first_thread_ended() && !process.dead {
+        if stat.first_thread_ended() && !found.dead {
             let pages =
                 process::living_thread(&own, None, &mut self.buffer).map_or(0, |thread| thread.rss_pages);
-            process.resident = pages.saturating_mul(self.page);
+            found.resident = pages.saturating_mul(self.page);
         }
-        process.users = match told {
+        found.users = match told {
             Some(users) => users,
-            None => users(read(&own, b"status", &mut self.buffer)?).ok_or(Errno::PROTO)?,
+            None => process::users(read(&own, b"status", &mut self.buffer)?).ok_or(Errno::PROTO)?,
         };
         let length = if group { read(&own, b"cgroup", &mut self.group)?.len() } else { 0 };
         self.group[length..].fill(0);
-        self.climb(process.key, process.parent);
-        Ok(process)
+        self.climb(found.key, found.parent);
+        Ok(found)
     }
 
     /// Reads the key and the parent of one process, and whether it has ended.
@@ -222,14 +222,6 @@ fn read<'b>(folder: &OwnedFd, name: &[u8], buffer: &'b mut [u8]) -> Result<&'b [
     if filled == 0 { Err(Errno::SRCH) } else { Ok(&buffer[..filled]) }
 }
 
-/// The real, effective and saved user, from the text of `/proc/PID/status`.
-fn users(text: &[u8]) -> Option<[u32; 3]> {
-    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-    let ids = std::str::from_utf8(lines.find_map(|line| line.strip_prefix(b"Uid:"))?).ok()?;
-    let mut ids = ids.split_ascii_whitespace().map(|id| id.parse::<u32>().ok());
-    Some([ids.next()??, ids.next()??, ids.next()??])
-}
-
 /// The path in the hierarchy of `version`, from the text of `/proc/PID/cgroup` (cgroups(7)).
 pub(super) fn group_of(text: &[u8], version: Version) -> Option<&str> {
     let mut found = None;
@@ -255,14 +247,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_read_or_refused() {
-        assert_eq!(users(b"Name:\tx\nUid:\t1000\t0\t7\t1000\nGid:\t1\n"), Some([1000, 0, 7]));
-        for damaged in ["", "Uid:\t1000\t0\n", "Uid:\t-1\t0\t0\t0\n", "Uid:\t1\t2\t3"] {
-            assert_eq!(users(damaged.as_bytes()), None, "{damaged}");
-        }
-    }
-
-    #[test]
     fn a_group_is_found_in_its_hierarchy() {
         let text = b"4:cpu,memory:/a:b\n1:name=systemd:/s\n0::/u (deleted)\n";
         assert_eq!(group_of(text, Version::V1), Some("/a:b"));
@@ -284,9 +268,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>, text in "(Uid|Gid):[\t0-9a-f]{0,40}") {
-            let _ = users(&bytes);
-            let _ = users(text.as_bytes());
+        fn no_bytes_panic(bytes: Vec<u8>, text in "[0-9]:[a-z,]{0,9}:[/a-f]{0,20}") {
             let _ = group_of(&bytes, Version::V1);
             let _ = group_of(text.as_bytes(), Version::V2);
         }

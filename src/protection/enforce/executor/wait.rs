@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::checkpoint_file::{self, Connection, Report, Request};
 use super::group::OpenGroup;
 use super::handle::Handle;
 use super::helpers::Token;
 use crate::host::child::WorkerCommand;
-use crate::host::clock;
+use crate::host::{clock, poll};
 use crate::model::time::Timestamp;
 
 /// The name of the threads that wait for helpers.
@@ -121,14 +121,10 @@ fn relay(
 }
 
 fn pass_on(output: &mut File, alive: &Weak<()>, tell: &SyncSender<Progress>) -> std::io::Result<()> {
-    let limit = Timespec::try_from(ALIVE_INTERVAL).map_err(std::io::Error::other)?;
     let (mut text, mut chunk) = (Vec::new(), [0; 1024]);
     while alive.strong_count() > 0 {
-        let mut asked = [PollFd::new(output, PollFlags::IN)];
-        match poll(&mut asked, Some(&limit)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(error) => return Err(error.into()),
+        if poll::events(&*output, PollFlags::IN, ALIVE_INTERVAL)?.is_empty() {
+            continue;
         }
         let read = output.read(&mut chunk)?;
         if read == 0 {

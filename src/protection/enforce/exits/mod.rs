@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, getpid};
 
-use crate::host::{pidfd, process};
+use crate::host::{pidfd, poll, process};
 use crate::model::ends::ExitStatus;
 use crate::model::fair;
 use crate::model::ids::ProcessKey;
@@ -130,12 +131,7 @@ fn ended(process: &OwnedFd) -> bool {
 }
 
 fn events(process: &OwnedFd) -> PollFlags {
-    let mut asked = [PollFd::new(process, PollFlags::IN)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut asked, Some(&at_once)) {
-        Ok(1) => asked[0].revents(),
-        _ => PollFlags::empty(),
-    }
+    poll::events(process, PollFlags::IN, Duration::ZERO).unwrap_or(PollFlags::empty())
 }
 
 #[cfg(test)]
