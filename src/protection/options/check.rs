@@ -8,7 +8,7 @@ use super::target;
 use super::target::{Selector, Target};
 use crate::model::setting::Settings;
 use crate::model::units::Amount;
-use crate::protection::policy::{Limits, Mode, Resource, Rung};
+use crate::protection::policy::{Limits, Mode, Rung};
 use crate::protection::types::step::ServiceAddress;
 
 /// Maximum number of targets, for which the guard has room.
@@ -133,15 +133,9 @@ fn outside(target: &Target, complain: ReportProblem<'_>) {
 }
 
 fn in_order(limits: &Limits, complain: ReportProblem<'_>) {
-    let mut watched = 0;
+    /// By [`Resource::place`].
+    const KEYS: [&str; 4] = ["host.hard", "cgroup_headroom.hard", "gpu.hard", "allocator.hard"];
     for (resource, levels) in limits.watched() {
-        watched += 1;
-        let key = match resource {
-            Resource::Host => "host.hard",
-            Resource::Cgroup => "cgroup_headroom.hard",
-            Resource::Gpu => "gpu.hard",
-            Resource::Allocator => "allocator.hard",
-        };
         let upside_down = match (levels.soft, levels.hard) {
             (Amount::Bytes(soft), Some(Amount::Bytes(hard))) => hard >= soft,
             (Amount::Share(soft), Some(Amount::Share(hard))) => hard >= soft,
@@ -149,13 +143,15 @@ fn in_order(limits: &Limits, complain: ReportProblem<'_>) {
         };
         if upside_down {
             complain(
-                key,
+                KEYS[resource.place()],
                 "is not below `soft`, so the job would be killed before a checkpoint is requested".to_owned(),
             );
         }
     }
     let triggers = [limits.forecast, limits.leak, limits.alert];
-    if watched == 0 && triggers.iter().all(|trigger| trigger.max_state < Some(Rung::Soft)) {
+    if limits.watched().next().is_none()
+        && triggers.iter().all(|trigger| trigger.max_state < Some(Rung::Soft))
+    {
         complain("host.soft", "is empty, and nothing else is watched either".to_owned());
     }
     if limits.grace > limits.longest_grace {

@@ -274,17 +274,27 @@ crate::choice! {
 }
 
 crate::words!(Mode, Mode::LABELS, Mode::of_label);
-crate::words!(Option<Rung>, Rung::MAX_WORDS, |word| Some(Rung::of_label(word)));
+crate::words!(Option<Rung>, &words::<6>("ignore", Rung::LABELS), |word| Some(Rung::of_label(word)));
 crate::words!(Victims, Victims::LABELS, Victims::of_label);
-crate::words!(Option<AskedRanks>, AskedRanks::WORDS, |word| Some(AskedRanks::of_label(word)));
-crate::words!(Option<MarkerKind>, presets::DONE_WORDS, |word| Some(presets::marker_kind(word)));
-crate::words!(Option<&'static Preset>, presets::NAMES, |word| Some(presets::named(word)));
+crate::words!(Option<AskedRanks>, &words::<4>("preset", AskedRanks::LABELS), |word| Some(
+    AskedRanks::of_label(word)
+));
+crate::words!(Option<MarkerKind>, &words::<4>("preset", MarkerKind::LABELS), |word| Some(
+    MarkerKind::of_label(word)
+));
+crate::words!(Option<&'static Preset>, &words::<9>("none", &presets::NAMES), |word| Some(presets::named(
+    word
+)));
 
-impl Default for Mode {
-    /// Nothing is done.
-    fn default() -> Self {
-        Self::Off
+/// The words of an option: the one that stands for none of the names, and the names, which are one less than `N`.
+const fn words<const N: usize>(none: &'static str, names: &[&'static str]) -> [&'static str; N] {
+    assert!(names.len() + 1 == N, "the number of words");
+    let (mut words, mut place) = ([none; N], 1);
+    while place < N {
+        words[place] = names[place - 1];
+        place += 1;
     }
+    words
 }
 
 /// The signal that requests a checkpoint.

@@ -44,8 +44,8 @@ fn frame_age(interval: Duration) -> Duration {
 /// Maximum age of an alert: Alertmanager repeats a firing alert every few hours, and sends its resolution.
 const ALERT_AGE: Duration = Duration::from_secs(6 * 3600);
 
-/// The section `protection`.
-#[derive(Clone, Debug, PartialEq)]
+/// The section `protection`; by default without a target.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protection {
     /// The most severe mode of any target.
     pub mode: Mode,
@@ -68,24 +68,6 @@ pub struct Protection {
     pub of_command: bool,
     /// The targets whose mode is not `off`, in the order of the file.
     pub targets: Vec<Target>,
-}
-
-impl Default for Protection {
-    /// No target.
-    fn default() -> Self {
-        Self {
-            mode: Mode::Off,
-            max_kills_per_hour: 0,
-            alert_token: None,
-            peers: None,
-            peer_token: None,
-            peer_certificates: false,
-            webhook_certificate: None,
-            prekill_socket: None,
-            of_command: false,
-            targets: Vec::new(),
-        }
-    }
 }
 
 impl Protection {

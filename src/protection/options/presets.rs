@@ -18,24 +18,6 @@ named! {
     }
 }
 
-impl AskedRanks {
-    /// The values in the configuration; the first stands for the preset's.
-    pub const WORDS: &'static [&'static str] = &["preset", "any", "first", "all"];
-}
-
-/// The values of `done` in the configuration; the first stands for the preset's.
-pub const DONE_WORDS: &[&str] = &["preset", "written", "link", "removed"];
-
-/// The kind of marker of a word; absent where it is none of them, or `preset`.
-pub fn marker_kind(word: &str) -> Option<MarkerKind> {
-    match word {
-        "written" => Some(MarkerKind::Written),
-        "link" => Some(MarkerKind::Link),
-        "removed" => Some(MarkerKind::Removed),
-        _ => None,
-    }
-}
-
 /// What a framework does at a checkpoint request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
@@ -98,18 +80,15 @@ const fn row(
     Preset { name, signal, ranks, marker: Some((kind, marker)), exits }
 }
 
-/// The names in the configuration; the first is no preset.
-pub const NAMES: &[&str] = &[
-    "none",
-    "megatron",
-    "megatron-bridge",
-    "automodel",
-    "orbax",
-    "nemo2",
-    "lightning",
-    "huggingface",
-    "memwarden",
-];
+/// The names in the configuration.
+pub const NAMES: [&str; PRESETS.len()] = {
+    let (mut names, mut place) = ([""; PRESETS.len()], 0);
+    while place < PRESETS.len() {
+        names[place] = PRESETS[place].name;
+        place += 1;
+    }
+    names
+};
 
 /// The preset of a name.
 pub fn named(name: &str) -> Option<&'static Preset> {
@@ -121,9 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_its_row() {
-        assert_eq!(NAMES[1..], PRESETS.map(|preset| preset.name));
-        assert!(named("none").is_none());
+    fn markers_are_below_the_folder() {
         for preset in PRESETS {
             assert!(preset.marker.is_none_or(|(_, pattern)| !pattern.starts_with('/')), "{}", preset.name);
         }

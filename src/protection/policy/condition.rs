@@ -119,14 +119,8 @@ impl Condition {
 }
 
 /// The truth of every condition at one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conditions([Truth; Condition::ALL.len()]);
-
-impl Default for Conditions {
-    fn default() -> Self {
-        Self([Truth::Unasked; Condition::ALL.len()])
-    }
-}
 
 impl Conditions {
     /// The truth of a condition.

@@ -18,7 +18,7 @@ use crate::protection::types::rung::Rung;
 const RETURNING: f64 = 10.0 * 1_048_576.0;
 
 /// The result of evaluating one step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Judged {
     /// The truth of each condition.
     pub conditions: Conditions,
@@ -63,19 +63,7 @@ struct Level {
 
 /// Evaluates one step.
 pub fn judge(limits: &Limits, observed: &Observed, gate: Gate) -> Judged {
-    let mut judged = Judged {
-        conditions: Conditions::default(),
-        blind: false,
-        hard: None,
-        push: (None, Reason::Quiet),
-        warn: None,
-        low: false,
-        back: true,
-        returning: false,
-        held_up: gate.busy,
-        left: None,
-        own_left: None,
-    };
+    let mut judged = Judged { back: true, held_up: gate.busy, ..Judged::default() };
     let (mut fresh, mut seen) = (true, false);
     let mut waits = false;
     let mut slow: Option<f64> = None;

@@ -9,10 +9,11 @@ use crate::protection::types::rung::State;
 
 named! {
     /// Whether a policy acts.
-    #[derive(serde::Serialize)]
+    #[derive(Default, serde::Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Mode {
         /// Nothing is watched.
+        #[default]
         Off = "off",
         /// Everything is decided, exported and logged; nothing is done.
         Observe = "observe",
@@ -22,7 +23,7 @@ named! {
 }
 
 /// The reason of a transition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The hard level of a resource is crossed.
@@ -82,6 +83,7 @@ pub enum Reason {
     /// Actions are allowed again.
     Rearmed,
     /// The cooldown is over.
+    #[default]
     Quiet,
 }
 

@@ -3,16 +3,20 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// What completes a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MarkerKind {
-    /// A file is written after the request.
-    Written,
-    /// The target of a symbolic link changes after the request.
-    Link,
-    /// Files appear after the request, and all of them are removed again.
-    Removed,
+use crate::model::names::named;
+
+named! {
+    /// What completes a checkpoint.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum MarkerKind {
+        /// A file is written after the request.
+        Written = "written",
+        /// The target of a symbolic link changes after the request.
+        Link = "link",
+        /// Files appear after the request, and all of them are removed again.
+        Removed = "removed",
+    }
 }
 
 /// A marker: files in a folder, or in subfolders of it.

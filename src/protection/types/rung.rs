@@ -19,12 +19,6 @@ named! {
     }
 }
 
-impl Rung {
-    /// The words of a maximum in the configuration, the least first. With `ignore`, which is no rung, a trigger is
-    /// ignored.
-    pub const MAX_WORDS: &'static [&'static str] = &["ignore", "warn", "soft", "checkpoint", "term", "kill"];
-}
-
 named! {
     /// The state of an escalation, to which each step of a plan belongs.
     #[derive(Serialize)]
