@@ -293,8 +293,7 @@ impl Escalation {
         if let Some(end) = self.after_request(now, observed, judged, empty) {
             return end;
         }
-        let begun = self.incident.and_then(|incident| incident.grace_from).unwrap_or(self.since);
-        let ack = self.ack(observed);
+        let (begun, ack) = (self.grace_from(), self.ack(observed));
         let saving = ack == Some(CheckpointState::Saving) && now.since(begun) < self.limits.longest_grace;
         // While it saves, its memory says nothing of the shortage, and a kill above the hard level would lose what is saved.
         if empty || (!saving && self.back_for(now, self.limits.for_time)) {
@@ -305,21 +304,9 @@ impl Escalation {
         if let Some(kill) = self.no_time(now, judged).filter(|_| !saving) {
             return Some(kill);
         }
-        let allowed = match ack {
-            Some(CheckpointState::Saving) => self.limits.longest_grace,
-            _ => self.limits.grace,
-        };
-        let over = now.since(begun) >= allowed || (!saving && self.is_short(now));
+        let over = now.since(begun) >= self.allowed(ack) || (!saving && self.is_short(now));
         self.conditions.set(Condition::GraceOver, Truth::of(over));
-        let reason = if ack == Some(CheckpointState::Saved) {
-            Reason::Saved
-        } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
-            Reason::NobodyCatches
-        } else if over {
-            Reason::GraceOver
-        } else {
-            return None;
-        };
+        let reason = self.answered(ack, over)?;
         if judged.push.0 < Some(Rung::Term) || !self.held(now) {
             return None;
         }
@@ -461,6 +448,25 @@ impl Escalation {
     /// An incident that already counts may continue; a new one needs a termination left.
     fn rate_left(&self, gate: Gate) -> bool {
         self.incident.is_some_and(|incident| incident.counted) || gate.left > 0
+    }
+
+    /// When the time limit of the checkpoint began.
+    fn grace_from(&self) -> Timestamp {
+        self.incident.and_then(|incident| incident.grace_from).unwrap_or(self.since)
+    }
+
+    /// The time limit of the checkpoint.
+    fn allowed(&self, ack: Option<CheckpointState>) -> Duration {
+        if ack == Some(CheckpointState::Saving) { self.limits.longest_grace } else { self.limits.grace }
+    }
+
+    /// Why the checkpoint is waited for no longer; absent while it is.
+    fn answered(&self, ack: Option<CheckpointState>, over: bool) -> Option<Reason> {
+        if ack == Some(CheckpointState::Saved) {
+            return Some(Reason::Saved);
+        }
+        let nobody = self.conditions.get(Condition::Catches) == Truth::NotMet;
+        if nobody { Some(Reason::NobodyCatches) } else { over.then_some(Reason::GraceOver) }
     }
 
     /// The acknowledgement since the time limit of the checkpoint began.

@@ -1,9 +1,7 @@
 //! Checkpoints that another node of the run asks for, or that systemd-oomd waits for before a kill.
 
 use super::Escalation;
-use crate::model::checkpoint::CheckpointState;
 use crate::model::time::Timestamp;
-use crate::protection::policy::condition::{Condition, Truth};
 use crate::protection::policy::judge::Judged;
 use crate::protection::policy::observed::Observed;
 use crate::protection::policy::transition::{Reason, Transition};
@@ -39,25 +37,13 @@ impl Escalation {
         judged: &Judged,
         empty: bool,
     ) -> Option<Option<(State, Reason)>> {
-        let incident = self.incident.filter(|incident| incident.requested)?;
+        self.incident.filter(|incident| incident.requested)?;
         if empty || judged.push.0 >= Some(Rung::Soft) {
             return None;
         }
         let ack = self.ack(observed);
-        let allowed = match ack {
-            Some(CheckpointState::Saving) => self.limits.longest_grace,
-            _ => self.limits.grace,
-        };
-        let reason = if ack == Some(CheckpointState::Saved) {
-            Reason::Saved
-        } else if self.conditions.get(Condition::Catches) == Truth::NotMet {
-            Reason::NobodyCatches
-        } else if now.since(incident.grace_from.unwrap_or(self.since)) >= allowed {
-            Reason::GraceOver
-        } else {
-            return Some(None);
-        };
-        Some(Some((State::Cooldown, reason)))
+        let over = now.since(self.grace_from()) >= self.allowed(ack);
+        Some(self.answered(ack, over).map(|reason| (State::Cooldown, reason)))
     }
 }
 
@@ -66,6 +52,7 @@ mod tests {
     use super::super::super::observed::Ack;
     use super::super::super::tests::limits;
     use super::*;
+    use crate::model::checkpoint::CheckpointState;
 
     #[test]
     fn a_checkpoint_after_which_the_job_has_run_on_is_requested_again() {
