@@ -59,7 +59,7 @@ fn beyond(config: &Config) -> Vec<String> {
     for target in app::serve::protection(config).targets {
         if let Some(Err(error)) = target.hook.as_ref().map(|hook| hooks::check::program(&hook.program)) {
             let name = printable::escaped(target.name.as_str());
-            problems.push(format!("the hook of {name}: {}", described(&anyhow::Error::new(error))));
+            problems.push(format!("the hook of {name}: {}", described(&anyhow::Error::msg(error))));
         }
     }
     match crate::otlp::check(&config.otlp) {

@@ -17,10 +17,10 @@ use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::node_view::table::{Cell, Row, Table};
 use crate::node_view::{NodeView, Target};
-use crate::protection::enforce::ask_run::{self, PeerAnswer, Query};
+use crate::protection::enforce::ask_run::{self, PeerAnswer};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
-use crate::protection::types::run_request::{RunOutcome, RunRequest};
+use crate::protection::types::run_request::{RunOutcome, RunQuery, RunRequest};
 use crate::report::Page;
 use crate::report::text::{table, wrapped};
 
@@ -139,9 +139,7 @@ fn verdict(well: bool, fails: bool, page: Page) -> String {
 /// Asks the daemons of all nodes of a run what they would do, and prints a table.
 fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> anyhow::Result<ExitCode> {
     let peers = protection.peers.as_ref().context("the configuration has no protection.peers")?;
-    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '-' };
-    let from: String = node.chars().map(plain).take(100).collect();
+    let from = ask_run::node_name();
     let request = RunRequest {
         incident: format!("drill@{from}"),
         from,
@@ -149,9 +147,10 @@ fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> a
         dry_run: true,
         ..RunRequest::default()
     };
-    let query = Query { run: run.into(), slurm_job_id: slurm_job_id.unwrap_or_default().into(), request };
+    let query = RunQuery { run: run.into(), slurm_job_id: slurm_job_id.unwrap_or_default().into(), request };
     let runtime = fetch::runtime()?;
-    let answers = runtime.block_on(ask_run::ask(peers, &query)).context("the drill could not begin")?;
+    let answers = runtime.block_on(ask_run::ask(peers, &query)).map_err(anyhow::Error::msg);
+    let answers = answers.context("the drill could not begin")?;
     runtime.shutdown_background();
     let mut text = String::new();
     let page = standard_output_page();

@@ -5,6 +5,7 @@
 mod find;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::{Request, StatusCode, Uri, header};
@@ -15,13 +16,15 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::crypto;
 
 use super::executor::BackgroundExecutor;
-use crate::host::http_client::{HttpClient, HttpError, Version};
+use crate::host::http_client::{HttpClient, Version};
 use crate::host::tls::Trust;
 use crate::host::{clock, fs};
 use crate::model::error_chain::error_chain;
-use crate::model::label::Label;
+use crate::model::format::counted;
 use crate::model::printable::escaped;
-use crate::protection::types::run_request::{Peers, RunAnswer, RunCounts, RunOutcome, RunRequest, sign};
+use crate::protection::types::run_request::{
+    Peers, RunAnswer, RunCounts, RunOutcome, RunQuery, RunRequest, sign,
+};
 use crate::protection::types::step::{Finished, Outcome, Step, StepDone, StepError, Ticket, Work};
 
 /// Capacity of the queue of requests.
@@ -38,19 +41,8 @@ const REPORT: usize = 3000;
 /// The executor of requests to other nodes.
 #[derive(Debug)]
 pub struct RunAsker {
-    requests: mpsc::Sender<(Ticket, Query)>,
+    requests: mpsc::Sender<(Ticket, Arc<RunQuery>)>,
     ended: std::sync::mpsc::Receiver<Finished>,
-}
-
-/// Which run is asked for what.
-#[derive(Clone, Debug)]
-pub struct Query {
-    /// The run.
-    pub run: Label,
-    /// The id of its Slurm job; empty where it has none.
-    pub slurm_job_id: Label,
-    /// The request; the time and the nonce are set when it is sent.
-    pub request: RunRequest,
 }
 
 /// What came back from one node.
@@ -70,7 +62,7 @@ impl RunAsker {
     /// # Errors
     /// If the thread or its runtime cannot be started.
     pub fn start(peers: Peers, counts: Arc<RunCounts>) -> io::Result<Self> {
-        let (requests, mut inbox) = mpsc::channel::<(Ticket, Query)>(QUEUE);
+        let (requests, mut inbox) = mpsc::channel::<(Ticket, Arc<RunQuery>)>(QUEUE);
         let (report, ended) = std::sync::mpsc::sync_channel(2 * QUEUE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let peers = Arc::new(peers);
@@ -78,11 +70,9 @@ impl RunAsker {
             while let Some((ticket, query)) = inbox.recv().await {
                 let (peers, counts, report) = (Arc::clone(&peers), Arc::clone(&counts), report.clone());
                 tokio::spawn(async move {
-                    let begun = clock::now();
                     let answers = ask(&peers, &query).await;
-                    let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
                     // A full report channel means that the result is no longer needed.
-                    let _ = report.try_send(finished(ticket, &query, answers, micros, &counts));
+                    let _ = report.try_send(finished(ticket, &query, answers, &counts));
                 });
             }
         };
@@ -97,10 +87,8 @@ impl RunAsker {
 
 impl BackgroundExecutor for RunAsker {
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
-        let Work::AskRun { run, slurm_job_id, request } = &step.work else { return false };
-        let request = RunRequest::clone(request);
-        let query = Query { run: run.clone(), slurm_job_id: slurm_job_id.clone(), request };
-        self.requests.try_send((ticket, query)).is_ok()
+        let Work::AskRun(query) = &step.work else { return false };
+        self.requests.try_send((ticket, Arc::clone(query))).is_ok()
     }
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
@@ -108,37 +96,19 @@ impl BackgroundExecutor for RunAsker {
     }
 }
 
-/// Why no node could be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// The other nodes of the run could not be determined.
-    #[error("cannot find the other nodes of the run")]
-    Find(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The token cannot be used.
-    #[error("cannot use the token file {path}")]
-    Token {
-        /// The file.
-        path: std::path::PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// TLS cannot be set up.
-    #[error(transparent)]
-    Client(#[from] HttpError),
-}
-
 /// Asks all other nodes of a run, and waits for their answers within the time limits.
 ///
 /// # Errors
-/// If the nodes cannot be determined, or none can be asked.
-pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskError> {
-    let token = match &peers.token {
-        Some(path) => {
-            Some(fs::read_token(path).map_err(|source| AskError::Token { path: path.clone(), source })?)
-        }
-        None => None,
+/// Why the nodes cannot be determined, or none can be asked.
+pub async fn ask(peers: &Peers, query: &RunQuery) -> Result<Vec<PeerAnswer>, String> {
+    let token = |path: &PathBuf| {
+        let unusable = |error| format!("cannot use the token file {}: {error}", path.display());
+        fs::read_token(path).map_err(unusable)
     };
-    let mut hosts = find::hosts(peers, query).await.map_err(AskError::Find)?;
+    let token = peers.token.as_ref().map(token).transpose()?;
+    let found = find::hosts(peers, query).await;
+    let mut hosts =
+        found.map_err(|error| format!("cannot find the other nodes of the run: {}", error_chain(&*error)))?;
     hosts.sort_unstable();
     hosts.dedup();
     hosts.truncate(MOST);
@@ -146,8 +116,8 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
     let example = if peers.tls { Uri::from_static("https://peer") } else { Uri::from_static("http://peer") };
     let trust = Trust::of(peers.authority.clone());
     let identity = peers.identity.as_ref();
-    let client = HttpClient::of(&example, &trust, identity, Version::Http1, LARGEST, peers.timeout)?;
-    let client = Arc::new(client);
+    let client = HttpClient::of(&example, &trust, identity, Version::Http1, LARGEST, peers.timeout);
+    let client = Arc::new(client.map_err(|error| error_chain(&error))?);
     let (path, body, signature) = sealed(query, token.as_deref(), nonce());
     let (mut asked, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     for peer in hosts {
@@ -170,7 +140,11 @@ pub async fn ask(peers: &Peers, query: &Query) -> Result<Vec<PeerAnswer>, AskErr
 }
 
 /// The path, the body and the signature of a request that is sent now.
-pub fn sealed(query: &Query, token: Option<&str>, nonce: String) -> (String, bytes::Bytes, Option<String>) {
+pub fn sealed(
+    query: &RunQuery,
+    token: Option<&str>,
+    nonce: String,
+) -> (String, bytes::Bytes, Option<String>) {
     let run = utf8_percent_encode(query.run.as_str(), NON_ALPHANUMERIC);
     let path = format!("/api/v1/runs/{run}/checkpoint");
     let unix_seconds = clock::now().unix().as_secs();
@@ -218,6 +192,13 @@ fn with_port(host: &str, port: u16) -> String {
     }
 }
 
+/// The name of this node, with which a request begins.
+pub fn node_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '-' };
+    name.chars().map(plain).take(100).collect()
+}
+
 /// 16 random bytes as hexadecimal digits.
 fn nonce() -> String {
     let mut bytes = [0; 16];
@@ -231,16 +212,15 @@ fn nonce() -> String {
 /// The result of the step: how many nodes answered what, and the names of those that did not ask their job.
 pub fn finished(
     ticket: Ticket,
-    query: &Query,
-    answers: Result<Vec<PeerAnswer>, AskError>,
-    micros: u64,
+    query: &RunQuery,
+    answers: Result<Vec<PeerAnswer>, String>,
     counts: &RunCounts,
 ) -> Finished {
     let run = query.run.as_str();
     let answers = match answers {
         Ok(answers) => answers,
         Err(error) => {
-            let what: String = error_chain(&error).chars().take(300).collect();
+            let what: String = error.chars().take(300).collect();
             tracing::warn!(run, error = what, "The other nodes of a run were not asked for a checkpoint.");
             return Finished::new(ticket, Err(StepError::Outside { what: what.into() }));
         }
@@ -257,14 +237,13 @@ pub fn finished(
         "Asked the other nodes of a run for a checkpoint."
     );
     let processes = u32::try_from(reached).unwrap_or(u32::MAX);
-    let done = StepDone { outcome: Outcome::Done, processes, micros };
+    let done = StepDone { outcome: Outcome::Done, processes };
     Finished { output: report.into(), ..Finished::new(ticket, Ok(done)) }
 }
 
 /// The answers as one line.
 fn report(answers: &[PeerAnswer]) -> String {
-    let count = answers.len();
-    let mut text = format!("{count} {}", if count == 1 { "node" } else { "nodes" });
+    let mut text = counted(answers.len(), "node");
     for outcome in RunOutcome::ALL {
         let count = answers.iter().filter(|peer| peer.answer.outcome == outcome).count();
         if count > 0 {

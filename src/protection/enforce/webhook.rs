@@ -8,7 +8,6 @@ use std::time::Duration;
 use http_body_util::Full;
 
 use super::executor::BackgroundExecutor;
-use crate::host::clock;
 use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 use crate::model::error_chain::error_chain;
@@ -64,13 +63,11 @@ fn serve(
     report: &SyncSender<Finished>,
 ) {
     for (ticket, url, body) in inbox {
-        let begun = clock::now();
         let answer = runtime.block_on(post(trust, &url, body));
-        let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
         let result = match &answer {
-            Ok(_) => Ok(StepDone { outcome: Outcome::Done, processes: 0, micros }),
+            Ok(_) => Ok(StepDone { outcome: Outcome::Done, processes: 0 }),
             Err(error) => {
-                let what = format!("{}: {}", ServiceAddress(&url), error_chain(error));
+                let what = format!("{}: {error}", ServiceAddress(&url));
                 Err(StepError::Outside { what: what.chars().take(300).collect() })
             }
         };
@@ -80,42 +77,29 @@ fn serve(
     }
 }
 
-/// Why a service could not be called, or did not accept the call.
-#[derive(Debug, thiserror::Error)]
-enum WebhookError {
-    #[error("the address {0}")]
-    Address(&'static str),
-    #[error("the request cannot be built")]
-    Build(#[from] http::Error),
-    #[error("{0}; protection.webhook_certificate can name its authority")]
-    Certificate(HttpError),
-    #[error(transparent)]
-    Http(HttpError),
-    #[error("it answers {status}: {text}")]
-    Refused { status: http::StatusCode, text: String },
-}
-
-impl From<HttpError> for WebhookError {
-    fn from(error: HttpError) -> Self {
-        if matches!(error, HttpError::Certificate(_)) { Self::Certificate(error) } else { Self::Http(error) }
-    }
-}
-
-async fn post(trust: &Trust, url: &str, body: String) -> Result<String, WebhookError> {
-    let uri = http_client::address(url).map_err(WebhookError::Address)?;
+/// The answer of a service, or why it could not be called, or did not accept the call.
+async fn post(trust: &Trust, url: &str, body: String) -> Result<String, String> {
+    let failed = |error: HttpError| match error {
+        HttpError::Certificate(_) => {
+            format!("{error}; protection.webhook_certificate can name its authority")
+        }
+        error => error_chain(&error),
+    };
+    let uri = http_client::address(url).map_err(|why| format!("the address {why}"))?;
     let request = http::Request::post(uri.clone())
         .header(http::header::CONTENT_TYPE, "application/json")
         .header(http::header::USER_AGENT, concat!("memwarden/", env!("CARGO_PKG_VERSION")))
-        .body(Full::from(body))?;
+        .body(Full::from(body))
+        .map_err(|error| format!("the request cannot be built: {error}"))?;
     // One client per call: no connection is kept open until the next incident.
-    let client = HttpClient::new(&uri, trust, LARGEST, CALL_TIMEOUT)?;
-    let (status, body) = client.exchange(request).await?;
+    let client = HttpClient::new(&uri, trust, LARGEST, CALL_TIMEOUT).map_err(failed)?;
+    let (status, body) = client.exchange(request).await.map_err(failed)?;
     let text = body.map_or_else(
         |_| String::new(),
         |body| String::from_utf8_lossy(&body).replace(|c: char| c.is_control(), " "),
     );
     if !status.is_success() {
-        return Err(WebhookError::Refused { status, text: text.chars().take(200).collect() });
+        return Err(format!("it answers {status}: {}", text.chars().take(200).collect::<String>()));
     }
     Ok(text)
 }

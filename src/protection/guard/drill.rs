@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::engine::{Engine, Registries};
 use crate::events::Events;
 use crate::host::{clock, numa};
-use crate::model::error_chain::error_chain;
 use crate::model::facts::Facts;
 use crate::model::frame::Frame;
 use crate::model::frame::SourceReport;
@@ -248,10 +247,9 @@ fn climb(
         }
     }
     if let Some(hook) = &target.hook
-        && let Err(error) = hooks::check::program(&hook.program)
+        && let Err(outcome) = hooks::check::program(&hook.program)
     {
         let what = format!("check {}", hook.program.display());
-        let outcome = error_chain(&error);
         steps.push(DrilledStep { state: State::Soft, what, outcome, fails: true, micros: 0 });
     }
     steps

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use super::journal::{CompletedStep, JobTransition};
 use crate::host::task::{self, Task};
@@ -37,7 +38,7 @@ enum LogEntry {
         slot: usize,
         step: &'static str,
         how: StepOutcome,
-        micros: u64,
+        took: Duration,
     },
 }
 
@@ -131,9 +132,13 @@ impl GuardLog {
         });
     }
 
-    pub(super) fn ended(&self, slot: usize, step: &'static str, result: &Result<StepDone, StepError>) {
-        let micros = result.as_ref().map_or(0, |done| done.micros);
-        self.send(LogEntry::Ended { slot, step, how: StepOutcome::of(result), micros });
+    pub(super) fn ended(
+        &self,
+        slot: usize,
+        (step, took): (&'static str, Duration),
+        result: &Result<StepDone, StepError>,
+    ) {
+        self.send(LogEntry::Ended { slot, step, how: StepOutcome::of(result), took });
     }
 }
 
@@ -166,7 +171,8 @@ impl Task for LogWriter {
                     "Protection step carried out."
                 );
             }
-            LogEntry::Ended { slot, step, how, micros } => {
+            LogEntry::Ended { slot, step, how, took } => {
+                let micros = took.as_micros();
                 tracing::info!(slot, step, outcome = how.text(), micros, "Protection step ended.");
             }
         }

@@ -67,7 +67,8 @@ pub struct GuardLoop {
     host: Option<(Timestamp, Reading)>,
     executors: Executors,
     checkpoints: Arc<Checkpoints>,
-    run_requests: Arc<RunRequests>,
+    /// The requests of other nodes.
+    pub(super) run_requests: Arc<RunRequests>,
     /// The notifications of systemd-oomd that are not answered yet.
     awaited_saves: Vec<AwaitedSaves>,
     plan: Plan,
@@ -177,7 +178,7 @@ impl GuardLoop {
         if let Some(StepDone { outcome: Outcome::Started(ticket), .. }) = done
             && let Some(job) = self.slots[slot].as_mut()
         {
-            job.pending.add(ticket, step.work.label());
+            job.pending.add(ticket, step.work.label(), clock());
         }
     }
 

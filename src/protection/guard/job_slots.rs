@@ -138,18 +138,13 @@ impl JobSlots {
             .iter()
             .enumerate()
             .map(|(number, claim)| {
-                let (user, number) = (claim.user, Some(number));
-                match away.remove(claim) {
-                    Some((place, serial)) => SlotRequest {
-                        rank: rank(place, SlotPriority::Occupied),
-                        serial,
-                        user,
-                        place: Some(place),
-                        number,
-                    },
-                    None => {
-                        SlotRequest { rank: SlotPriority::New, serial: u64::MAX, user, place: None, number }
-                    }
+                let (place, serial) = away.remove(claim).unzip();
+                SlotRequest {
+                    rank: place.map_or(SlotPriority::New, |place| rank(place, SlotPriority::Occupied)),
+                    serial: serial.unwrap_or(u64::MAX),
+                    user: claim.user,
+                    place,
+                    number: Some(number),
                 }
             })
             .collect();

@@ -1,6 +1,8 @@
 //! The journal of the guard: each transition, and each step before and after it.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Signalled;
 use super::guard_log::GuardLog;
@@ -13,7 +15,7 @@ use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Conditions, Mode, Observed, Reason, Resource, Transition};
 pub use crate::protection::record::ledger::CompletedStep;
 use crate::protection::record::ledger::{Ledger, LoggedTransition};
-use crate::protection::record::{Memory, SharedFlight};
+use crate::protection::record::{Memory, Records, SharedFlight};
 use crate::protection::types::audit::Reading;
 use crate::protection::types::incident::{Sample, target_subjects};
 use crate::protection::types::step::{Finished, SignalNumber, Step, TargetId, Work};
@@ -68,8 +70,9 @@ pub trait Journal: Send + std::fmt::Debug {
     fn is_written(&mut self) -> bool;
     /// Records the result of a step.
     fn after(&mut self, at: Timestamp, moved: &JobTransition, done: &CompletedStep<'_>);
-    /// Records the result of a step that has ended later, or that the job is saving.
-    fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished);
+    /// Records the result of a step that has ended later, or that the job is saving; `step` is its label, and the time since it
+    /// was begun.
+    fn ended(&mut self, at: Timestamp, slot: usize, step: (&'static str, Duration), finished: &Finished);
     /// Records that the job has left its slot, an incident or not.
     fn left(&mut self, _at: Timestamp, _seat: TargetId) {}
     /// Records the result of a step whose incident is over, or whose job has left.
@@ -105,19 +108,24 @@ pub(super) struct GuardJournal {
 }
 
 impl GuardJournal {
+    /// Begins a journal; `config` is the first digits of the configuration's hash.
+    ///
+    /// # Errors
+    /// If the thread of the log cannot be started.
     pub(super) fn new(
-        ledger: Ledger,
-        log: GuardLog,
-        flight: SharedFlight,
-        memory: Memory,
+        records: &Records,
+        config: &str,
         targets: Arc<[Target]>,
         signalled: Arc<Signalled>,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let (ledger, memory, flight) =
+            (records.ledger(config), records.memory(), Arc::clone(&records.flight));
+        let log = GuardLog::start(Arc::clone(&targets))?;
         let policies = targets.iter().map(|target| target.to_string().into()).collect();
         let subjects = targets.iter().map(|target| target_subjects(target.name.as_str())).collect();
         let watches = |target: &Target| target.limits.levels[Resource::Host.place()].is_some();
         let host = targets.iter().any(watches).then(|| "host".into());
-        Self { ledger, log, flight, targets, policies, subjects, host, memory, signalled }
+        Ok(Self { ledger, log, flight, targets, policies, subjects, host, memory, signalled })
     }
 }
 
@@ -190,7 +198,7 @@ impl Journal for GuardJournal {
         self.log.after(moved, completed);
     }
 
-    fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished) {
+    fn ended(&mut self, at: Timestamp, slot: usize, step: (&'static str, Duration), finished: &Finished) {
         self.ledger.ended(at, finished);
         self.log.ended(slot, step, &finished.result);
     }
@@ -206,8 +214,7 @@ impl Journal for GuardJournal {
     fn read(&mut self, at: Timestamp, target: usize, reading: &policy::Reading) {
         let Some(target) = self.targets.get(target) else { return };
         if let Ok(mut flight) = self.flight.try_lock() {
-            let used = Some(reading.total.saturating_sub(reading.headroom));
-            flight.push(Sample { at, subject: target.name.clone(), used, limit: Some(reading.total) });
+            flight.push(sample(at, &target.name, Some(*reading)));
         }
     }
 
@@ -220,8 +227,7 @@ impl Journal for GuardJournal {
     fn read_host(&mut self, at: Timestamp, reading: &policy::Reading) {
         let Some(host) = &self.host else { return };
         if let Ok(mut flight) = self.flight.try_lock() {
-            let used = Some(reading.total.saturating_sub(reading.headroom));
-            flight.push(Sample { at, subject: host.clone(), used, limit: Some(reading.total) });
+            flight.push(sample(at, host, Some(*reading)));
         }
     }
 
@@ -242,13 +248,13 @@ fn samples(
             SampledReading::Unknown => None,
             SampledReading::Read(reading) => Some(reading),
         };
-        Some(Sample {
-            at,
-            subject: subject.clone(),
-            used: reading.map(|reading| reading.total.saturating_sub(reading.headroom)),
-            limit: reading.map(|reading| reading.total),
-        })
+        Some(sample(at, subject, reading))
     })
+}
+
+fn sample(at: Timestamp, subject: &Label, reading: Option<policy::Reading>) -> Sample {
+    let used = reading.map(|reading| reading.total.saturating_sub(reading.headroom));
+    Sample { at, subject: subject.clone(), used, limit: reading.map(|reading| reading.total) }
 }
 
 /// The readings that a transition is based on, for the audit log; returns their number.

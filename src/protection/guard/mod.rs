@@ -34,7 +34,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::alerts::Alerts;
-use self::guard_log::GuardLog;
 use self::guard_loop::{Executors, GuardLoop};
 use self::input::{GuardInput, SLOTS};
 use self::input_builder::InputBuilder;
@@ -153,6 +152,20 @@ impl Feed {
     }
 }
 
+/// What one guard after the other has, whatever its configuration.
+#[derive(Debug)]
+struct GuardContext {
+    /// Returns the command of a helper process.
+    own: fn(&'static str) -> Option<WorkerCommand>,
+    records: Arc<Records>,
+    /// Alertmanager repeats a firing alert only after hours, so alerts outlast a reload.
+    alerts: Arc<Alerts>,
+    /// Received requests are remembered over a reload.
+    run_requests: Arc<RunRequests>,
+    /// The acknowledgements of jobs.
+    checkpoints: Arc<Checkpoints>,
+}
+
 /// The running guard.
 #[derive(Debug)]
 pub struct Guard {
@@ -162,22 +175,16 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard; absent where no target is configured. `own` returns the command of a helper process; `alerts`
-    /// outlast the guard; acknowledgements of jobs are read from `checkpoints`.
+    /// Starts the guard; absent where no target is configured.
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub fn start(
+    fn start(
         protection: &Protection,
         roots: &Roots,
-        own: fn(&'static str) -> Option<WorkerCommand>,
-        records: &Records,
-        alerts: Arc<Alerts>,
-        run_requests: Arc<RunRequests>,
-        checkpoints: Arc<Checkpoints>,
+        context: &GuardContext,
     ) -> std::io::Result<Option<(Self, Feed)>> {
-        let prepared = Self::prepare(protection, roots, own, records, alerts, run_requests, checkpoints)?;
-        let Some((watch, feed)) = prepared else { return Ok(None) };
+        let Some((watch, feed)) = Self::prepare(protection, roots, context)? else { return Ok(None) };
         let shared = Arc::clone(&feed.shared);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("guard".to_owned()).stack_size(STACK).spawn({
@@ -187,7 +194,7 @@ impl Guard {
         shared.run_requests.guard_is(thread.thread().clone());
         for target in &*shared.targets {
             tracing::info!("Protection of {target}");
-            if target.freeze && records.store().is_none() {
+            if target.freeze && context.records.store.is_none() {
                 let target = target.name.as_str();
                 tracing::warn!(
                     target_name = target,
@@ -202,22 +209,19 @@ impl Guard {
     fn prepare(
         protection: &Protection,
         roots: &Roots,
-        own: fn(&'static str) -> Option<WorkerCommand>,
-        records: &Records,
-        alerts: Arc<Alerts>,
-        run_requests: Arc<RunRequests>,
-        checkpoints: Arc<Checkpoints>,
+        context: &GuardContext,
     ) -> std::io::Result<Option<(GuardLoop, Feed)>> {
+        let GuardContext { own, records, alerts, run_requests, checkpoints } = context;
         if protection.targets.is_empty() {
             return Ok(None);
         }
         let targets: Arc<[Target]> = protection.targets.clone().into();
         let shared = Arc::new(GuardState {
             targets: Arc::clone(&targets),
-            alerts,
+            alerts: Arc::clone(alerts),
             report: Mutex::new(Report::new(targets.len(), SLOTS)),
             names: Mutex::new(Names::default()),
-            run_requests: Arc::clone(&run_requests),
+            run_requests: Arc::clone(run_requests),
             mailbox: Arc::default(),
             signalled: Arc::new(Mutex::new(Vec::with_capacity(journal::MOST_SIGNALLED))),
         });
@@ -252,7 +256,7 @@ impl Guard {
             hooks: hooks.map(|hooks| Box::new(hooks) as _),
             webhooks: webhooks(&targets, protection.webhook_certificate.clone()),
             records: Some(records.executor()),
-            runs: run_asker(&targets, protection.peers.clone(), &run_requests),
+            runs: run_asker(&targets, protection.peers.clone(), run_requests),
             files: own("checkpoint-file"),
         };
         let machine = exempt.clone().filter(|_| enforce && !records.other_daemon()).and_then(|exempt| {
@@ -266,32 +270,19 @@ impl Guard {
         };
         let meter = HostMeter::open(&roots.proc, &numa::gpu_nodes(roots));
         let meter = meter.inspect_err(|error| tracing::warn!(%error, "Cannot read the host's memory.")).ok();
-        let log = GuardLog::start(Arc::clone(&targets))?;
-        let ledger = records.ledger(&format!("{:08x}", digest(protection)));
-        let flight = Arc::clone(records.flight());
-        let memory = records.memory();
-        let book: Box<dyn Journal> = Box::new(GuardJournal::new(
-            ledger,
-            log,
-            flight,
-            memory,
-            Arc::clone(&targets),
-            Arc::clone(&shared.signalled),
-        ));
+        let config = format!("{:08x}", digest(protection));
+        let journal =
+            GuardJournal::new(records, &config, Arc::clone(&targets), Arc::clone(&shared.signalled))?;
+        let book: Box<dyn Journal> = Box::new(journal);
         #[cfg(test)]
         let book = tests::cluster::observed(book);
-        let mailbox = Arc::clone(&shared.mailbox);
+        let (mailbox, checkpoints) = (Arc::clone(&shared.mailbox), Arc::clone(checkpoints));
         let mut watch =
             GuardLoop::new(targets, protection.max_kills_per_hour, mailbox, meter, hands, checkpoints, book);
-        watch.receive_from(run_requests);
+        watch.run_requests = Arc::clone(run_requests);
         // The rate limits outlast a restart and a reload.
         watch.recall(&ends);
-        Ok(Some((watch, Feed { input_builder, exits: Arc::clone(records.exits()), shared })))
-    }
-
-    /// The state shared with the rest of the daemon.
-    pub const fn shared(&self) -> &Arc<GuardState> {
-        &self.shared
+        Ok(Some((watch, Feed { input_builder, exits: Arc::clone(&records.exits), shared })))
     }
 
     /// Whether the guard has made a round within the last 15 s.

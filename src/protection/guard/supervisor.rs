@@ -5,11 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::alert_receiver::AlertReceiver;
-use super::alerts::Alerts;
 use super::prekill_socket::PrekillSocket;
 use super::run_receiver::RunReceiver;
 use super::run_requests::RunRequests;
-use super::{Feed, Guard};
+use super::{Feed, Guard, GuardContext};
 use crate::host::child::WorkerCommand;
 use crate::host::clock;
 use crate::host::roots::Roots;
@@ -59,15 +58,9 @@ pub struct GuardSupervisor {
     running: Option<(Protection, Roots)>,
     waiting: Option<(Protection, Roots)>,
     alert_receiver: Arc<AlertReceiver>,
-    own: fn(&'static str) -> Option<WorkerCommand>,
-    records: Arc<Records>,
-    /// Alertmanager repeats a firing alert only after hours, so alerts outlast a reload.
-    alerts: Arc<Alerts>,
-    /// Received requests are remembered over a reload.
-    run_requests: Arc<RunRequests>,
+    context: GuardContext,
     run_receiver: Arc<RunReceiver>,
     prekill_socket: Option<PrekillSocket>,
-    checkpoints: Arc<Checkpoints>,
 }
 
 impl GuardSupervisor {
@@ -78,21 +71,16 @@ impl GuardSupervisor {
         records: Arc<Records>,
         checkpoints: Arc<Checkpoints>,
     ) -> Self {
-        let (feed, alert_receiver, alerts) = (Arc::default(), Arc::default(), Arc::default());
         let run_requests = Arc::new(RunRequests::new(clock::now()));
         Self {
             guard: None,
-            feed,
+            feed: Arc::default(),
             running: None,
             waiting: None,
-            alert_receiver,
-            own,
-            records,
-            alerts,
+            alert_receiver: Arc::default(),
             run_receiver: Arc::new(RunReceiver::new(Arc::clone(&run_requests))),
-            run_requests,
+            context: GuardContext { own, records, alerts: Arc::default(), run_requests, checkpoints },
             prekill_socket: None,
-            checkpoints,
         }
     }
 
@@ -135,7 +123,7 @@ impl GuardSupervisor {
 
     /// Restarts the guard with other records, so that targets disarmed for lack of them may act.
     pub fn rearm(&mut self, records: Arc<Records>) {
-        self.records = records;
+        self.context.records = records;
         if let Some(wanted) = self.waiting.take().or_else(|| self.running.take()) {
             self.start(wanted);
         }
@@ -152,18 +140,15 @@ impl GuardSupervisor {
     }
 
     fn in_incident(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.shared().incident())
+        self.guard.as_ref().is_some_and(|guard| guard.shared.incident())
     }
 
     fn start(&mut self, wanted: (Protection, Roots)) {
         let put = |feed| *lock(&self.feed.0) = feed;
         put(None);
         self.guard = None;
-        self.run_requests.no_guard();
-        let alerts = Arc::clone(&self.alerts);
-        let checkpoints = Arc::clone(&self.checkpoints);
-        let run_requests = Arc::clone(&self.run_requests);
-        match Guard::start(&wanted.0, &wanted.1, self.own, &self.records, alerts, run_requests, checkpoints) {
+        self.context.run_requests.no_guard();
+        match Guard::start(&wanted.0, &wanted.1, &self.context) {
             Ok(Some((guard, feed))) => {
                 put(Some(feed));
                 self.guard = Some(guard);
@@ -171,7 +156,7 @@ impl GuardSupervisor {
             Ok(None) => {}
             Err(error) => tracing::error!(%error, "Cannot start the guard; no target is protected."),
         }
-        let shared = self.guard.as_ref().map(|guard| Arc::clone(guard.shared()));
+        let shared = self.guard.as_ref().map(|guard| Arc::clone(&guard.shared));
         self.run_receiver.configure(wanted.0.peer_token.clone(), wanted.0.peer_certificates);
         self.alert_receiver.hand_over(shared, wanted.0.alert_token.clone());
         self.open_prekill_socket(wanted.0.prekill_socket.as_deref(), &wanted.1.passwd);
@@ -183,8 +168,8 @@ impl GuardSupervisor {
             return;
         }
         self.prekill_socket = None;
-        let opened = wanted.map(|path| PrekillSocket::listen(path, Arc::clone(&self.run_requests), passwd));
-        match opened.transpose() {
+        let listen = |path| PrekillSocket::listen(path, Arc::clone(&self.context.run_requests), passwd);
+        match wanted.map(listen).transpose() {
             Ok(socket) => self.prekill_socket = socket,
             Err(error) => {
                 tracing::error!(%error, "Cannot open the socket protection.prekill_socket; systemd-oomd kills without waiting for checkpoints.");

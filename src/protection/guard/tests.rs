@@ -92,7 +92,7 @@ impl Executor for Noting {
                 self.late = Some(ticket);
             }
             (Outcome::Started(ticket), Work::AwaitEnd { .. }) => {
-                let done = StepDone { outcome: Outcome::Done, processes: 1, micros: 5 };
+                let done = StepDone { outcome: Outcome::Done, processes: 1 };
                 self.finished.push(Finished::new(ticket, Ok(done)));
             }
             (_, Work::KillTree { .. }) => {
@@ -102,7 +102,7 @@ impl Executor for Noting {
             }
             _ => {}
         }
-        Ok(StepDone { outcome, processes: 1, micros: 1 })
+        Ok(StepDone { outcome, processes: 1 })
     }
 
     fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {
@@ -175,7 +175,8 @@ impl Journal for Diary {
         self.open.swap_remove(place.expect("every step has its pair"));
     }
 
-    fn ended(&mut self, _at: Timestamp, _seat: usize, _step: &'static str, _finished: &Finished) {}
+    fn ended(&mut self, _at: Timestamp, _seat: usize, _step: (&'static str, Duration), _finished: &Finished) {
+    }
 }
 
 /// A host with a group of 1 GiB.

@@ -274,6 +274,7 @@ crate::choice! {
 }
 
 crate::words!(Mode, Mode::LABELS, Mode::of_label);
+// With the first word, a trigger is ignored.
 crate::words!(Option<Rung>, &words::<6>("ignore", Rung::LABELS), |word| Some(Rung::of_label(word)));
 crate::words!(Victims, Victims::LABELS, Victims::of_label);
 crate::words!(Option<AskedRanks>, &words::<4>("preset", AskedRanks::LABELS), |word| Some(

@@ -7,7 +7,7 @@ use super::escalation::Escalation;
 use super::gate::Gate;
 use super::observed::Observed;
 use super::rate::Rate;
-use super::transition::{Mode, Reason, Transition};
+use super::transition::{Mode, Transition};
 use crate::model::time::Timestamp;
 use crate::protection::types::rung::State;
 
@@ -107,22 +107,9 @@ impl Board {
         UsedUp { target: target == 0, host: host == 0 }
     }
 
-    /// Makes the transition to CHECKPOINT that another node of the run asks for, as [`Escalation::request`].
-    pub fn request(
-        &mut self,
-        slot: usize,
-        now: Timestamp,
-        observed: &Observed,
-        reason: Reason,
-    ) -> Option<Transition> {
-        self.slots.get_mut(slot)?.as_mut()?.escalation.request(now, observed, reason)
-    }
-
-    /// Applies that GPUs use the memory of the host, as [`Escalation::use_pool`].
-    pub fn use_pool(&mut self, slot: usize) {
-        if let Some(Some(occupied)) = self.slots.get_mut(slot) {
-            occupied.escalation.use_pool();
-        }
+    /// The escalation in a slot, for what concerns no other one.
+    pub fn escalation_mut(&mut self, slot: usize) -> Option<&mut Escalation> {
+        self.slots.get_mut(slot)?.as_mut().map(|occupied| &mut occupied.escalation)
     }
 
     /// What the other slots leave for this one: whether another job is terminating within its time limit, so that memory
@@ -371,7 +358,7 @@ mod tests {
             let escalation = Escalation::new(limits(), begun);
             board.set_slot(0, Some(Occupied { target: 0, user: Some(7), escalation }));
             if is_pool {
-                board.use_pool(0);
+                board.escalation_mut(0).unwrap().use_pool();
             }
             board.step(0, begun, &short());
             let members = Some(Aged::now(Members { count: 0, catching: None }));

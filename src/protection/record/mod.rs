@@ -81,11 +81,14 @@ pub type SharedExits = Arc<Mutex<ProcessExits>>;
 pub struct Records {
     audit: AuditLog,
     recorder: Arc<Recorder>,
-    flight: SharedFlight,
+    /// The readings of the guard.
+    pub flight: SharedFlight,
     frames: SharedFrames,
-    store: Option<Store>,
+    /// The incident folders; absent where incidents are kept in memory only.
+    pub store: Option<Store>,
     events: Arc<Events>,
-    exits: SharedExits,
+    /// The watched processes.
+    pub exits: SharedExits,
     passwd: PathBuf,
     archive: MemoryThread,
     hold: Hold,
@@ -288,11 +291,6 @@ impl Records {
         matches!(self.hold, Hold::OtherDaemon)
     }
 
-    /// The incident folders; absent where incidents are kept in memory only.
-    pub fn store(&self) -> Option<&Store> {
-        self.store.as_ref()
-    }
-
     /// Reports whether the records are written.
     fn report_status(&self) {
         let (audit, incidents) = (self.audit.status(), self.recorder.status());
@@ -336,24 +334,15 @@ impl Records {
         &self.audit
     }
 
-    /// The readings of the guard.
-    pub fn flight(&self) -> &SharedFlight {
-        &self.flight
-    }
-
     /// The executor of the step that writes the incident record.
     pub fn executor(&self) -> Box<dyn BackgroundExecutor> {
         Box::new(RecordExecutor::new(Arc::clone(&self.recorder)))
     }
 
     /// The recorder of incident folders.
-    pub fn recorder(&self) -> &Arc<Recorder> {
+    #[cfg(test)]
+    pub const fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
-    }
-
-    /// The watched processes.
-    pub fn exits(&self) -> &SharedExits {
-        &self.exits
     }
 
     /// Writes all records; waits for at most this time.
@@ -399,7 +388,7 @@ impl Follower {
     /// most this time.
     pub fn finish(self, within: Duration) -> Option<Vec<Entry>> {
         self.records.finish(within);
-        self.records.store().and_then(|store| entries(store).ok())
+        self.records.store.as_ref().and_then(|store| entries(store).ok())
     }
 
     /// Reads them from the next frame.

@@ -394,17 +394,13 @@ impl Writer {
     }
 
     fn write_step(&mut self) -> Result<StepDone, StepError> {
-        let begun = clock::now();
         if self.store.is_none() {
-            return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0, micros: 0 });
+            return Ok(StepDone { outcome: Outcome::Skipped(Skip::Unsupported), processes: 0 });
         }
         self.write_news();
         match &lock(&self.status).trouble {
             Some(trouble) => Err(StepError::Outside { what: trouble.as_str().into() }),
-            None => {
-                let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
-                Ok(StepDone { outcome: Outcome::Done, processes: 0, micros })
-            }
+            None => Ok(StepDone { outcome: Outcome::Done, processes: 0 }),
         }
     }
 
@@ -615,7 +611,7 @@ mod tests {
         let step = Step { target: TargetId(3), stage: State::Kill, work };
         ledger.moved(&turn(11, &job, "soft", "kill"));
         let number = ledger.before(Timestamp::from_secs(11), &step);
-        let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40, micros: 30 });
+        let done = Ok(StepDone { outcome: Outcome::Started(Ticket(5)), processes: 40 });
         let touched: Vec<Touched> = (0..40)
             .map(|pid| Touched {
                 key: ProcessKey { pid, start: 1 },
@@ -658,7 +654,7 @@ mod tests {
         ledger.left(Timestamp::from_secs(11), TargetId(3));
         ledger.moved(&turn(12, &second, "warn", "soft"));
         let id = ledger.incident(TargetId(3)).unwrap().to_owned();
-        let result = Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: 30 });
+        let result = Ok(StepDone { outcome: Outcome::Done, processes: 1 });
         let key = ProcessKey { pid: 77, start: 5 };
         let touched = &[Touched { key, uid: 0, comm: [0; 16], resident: 1, errno: 0 }];
         ledger.after(

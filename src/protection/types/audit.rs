@@ -16,17 +16,22 @@ const SCHEMA: &str = "memwarden.audit/1";
 pub const PROCESSES_A_LINE: usize = 32;
 
 /// The fields of every line of an incident.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Occasion<'a> {
     /// When.
+    #[serde(skip)]
     pub at: Timestamp,
     /// The incident's id; empty outside incidents.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub incident: &'a str,
     /// The target's name.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub target: &'a str,
     /// `observe`, `enforce` or `drill`.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub mode: &'a str,
     /// The first digits of the configuration's hash.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub config: &'a str,
 }
 
@@ -101,16 +106,10 @@ struct Line<'a> {
     schema: &'static str,
     unix_seconds: f64,
     boot_seconds: f64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    incident: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    target: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    mode: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    config: &'a str,
     #[serde(flatten)]
-    entry: Entry<'a>,
+    occasion: &'a Occasion<'a>,
+    #[serde(flatten)]
+    entry: &'a Entry<'a>,
 }
 
 /// The result of a step, in one format for success and failure.
@@ -184,10 +183,9 @@ impl Entry<'_> {
     /// Writes the line with its newline into `line`, which is cleared first.
     pub fn write(&self, occasion: &Occasion<'_>, line: &mut Vec<u8>) {
         line.clear();
-        let Occasion { at, incident, target, mode, config } = *occasion;
-        let (unix_seconds, boot_seconds) = (at.unix().as_secs_f64(), at.monotonic().as_secs_f64());
-        let shown =
-            Line { schema: SCHEMA, unix_seconds, boot_seconds, incident, target, mode, config, entry: *self };
+        let (unix_seconds, boot_seconds) =
+            (occasion.at.unix().as_secs_f64(), occasion.at.monotonic().as_secs_f64());
+        let shown = Line { schema: SCHEMA, unix_seconds, boot_seconds, occasion, entry: self };
         // Every key is a text and the buffer takes all bytes, so that nothing can fail.
         let _ = serde_json::to_writer(&mut *line, &shown);
         line.push(b'\n');
@@ -230,7 +228,7 @@ mod tests {
                 r#""entry":"before","number":3,"step":{"target":2,"stage":"term","do":"signal","process":{"pid":77,"start":5},"signal":15,"only_if_caught":false}}"#
             ]],
         );
-        let done = Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: 40 });
+        let done = Ok(StepDone { outcome: Outcome::Done, processes: 1 });
         check(
             &Entry::After { number: 3, result: &done, micros: 40 },
             &expect_test::expect![[

@@ -39,7 +39,7 @@ pub enum IncidentError {
 }
 
 /// One incident of a list.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Entry {
     /// Its id, which is the name of its folder.
     pub id: String,
@@ -104,23 +104,23 @@ pub fn entries(incidents: &dyn Incidents) -> Result<Vec<Entry>, IncidentError> {
     let entries = names.into_iter().rev().map(|(id, bytes)| {
         let record = incidents.file(&id, RECORD).ok();
         let record = record.and_then(|record| serde_json::from_slice::<Incident>(&record).ok());
-        let text = |of: fn(&Incident) -> Option<&str>| record.as_ref().and_then(of).map(str::to_owned);
+        let Some(record) = record else { return Entry { id, bytes, ..Entry::default() } };
         Entry {
             id,
             bytes,
-            complete: record.is_some(),
-            cause: record.as_ref().map(|record| record.cause),
-            target: text(|record| Some(&record.target)),
-            mode: text(|record| Some(&record.mode)),
-            began_unix_seconds: record.as_ref().map(|record| record.began_unix_seconds),
-            ended_unix_seconds: record.as_ref().and_then(|record| record.ended_unix_seconds),
-            summary: text(|record| Some(&record.summary)),
-            steps: record.as_ref().map(|record| record.steps.len()),
-            circumstances: record.as_ref().map(|record| record.circumstances.clone()).unwrap_or_default(),
-            run_incident: text(Incident::run_incident),
-            asked_by: text(Incident::asked_by),
-            asked_run: text(Incident::asked_run),
-            answers: text(Incident::answers),
+            complete: true,
+            cause: Some(record.cause),
+            began_unix_seconds: Some(record.began_unix_seconds),
+            ended_unix_seconds: record.ended_unix_seconds,
+            steps: Some(record.steps.len()),
+            run_incident: record.run_incident().map(str::to_owned),
+            asked_by: record.asked_by().map(str::to_owned),
+            asked_run: record.asked_run().map(str::to_owned),
+            answers: record.answers().map(str::to_owned),
+            target: Some(record.target),
+            mode: Some(record.mode),
+            summary: Some(record.summary),
+            circumstances: record.circumstances,
         }
     });
     Ok(entries.collect())

@@ -1,5 +1,6 @@
 //! The request of one node to the others of a run, to save a checkpoint, and what comes back.
 
+use crate::model::label::Label;
 use crate::model::names::named;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,17 @@ impl RunRequest {
             && word(&self.nonce)
             && (self.dry_run || !self.user.is_empty())
     }
+}
+
+/// Which run is asked for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunQuery {
+    /// The run.
+    pub run: Label,
+    /// The id of its Slurm job; empty where it has none.
+    pub slurm_job_id: Label,
+    /// The request; the sender adds the time and the nonce.
+    pub request: RunRequest,
 }
 
 named! {

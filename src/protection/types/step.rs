@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::run_request::RunRequest;
+use super::run_request::{RunQuery, RunRequest};
 use super::rung::State;
 use super::scope::{Refusal, Scope};
 pub use super::step_error::StepError;
@@ -111,14 +111,7 @@ pub enum Work {
         path: Arc<Path>,
     },
     /// Ask the daemons of the other nodes of a run to request a checkpoint of it too.
-    AskRun {
-        /// The run.
-        run: Label,
-        /// The id of its Slurm job; empty where it has none.
-        slurm_job_id: Label,
-        /// The request; the sender adds the time and the nonce.
-        request: Arc<RunRequest>,
-    },
+    AskRun(Arc<RunQuery>),
     /// Record the request of another node that caused the incident.
     RunRequested {
         /// The request.
@@ -217,7 +210,7 @@ impl Work {
             Self::Hook { .. } => "hook",
             Self::Signal { .. } => "signal",
             Self::Touch { .. } => "touch",
-            Self::AskRun { .. } => "ask_run",
+            Self::AskRun(_) => "ask_run",
             Self::RunRequested { .. } => "run_requested",
             Self::PrekillNotified { .. } => "prekill_notified",
             Self::Await { .. } => "await",
@@ -302,8 +295,6 @@ pub struct StepDone {
     /// Number of processes that were signalled, or would have been; for a cgroup that was killed at once, its
     /// processes.
     pub processes: u32,
-    /// How long it took, in microseconds.
-    pub micros: u64,
 }
 
 /// One process that a step reached, or would have reached.
@@ -425,7 +416,8 @@ impl fmt::Display for Work {
             Self::Touch { path, process } => {
                 write!(f, "touch {} as pid {} does", path.display(), process.pid)
             }
-            Self::AskRun { run, request, .. } => {
+            Self::AskRun(query) => {
+                let RunQuery { run, request, .. } = &**query;
                 write!(f, "ask the other nodes of run {run} for a checkpoint (incident {})", request.incident)
             }
             Self::RunRequested { request } => {

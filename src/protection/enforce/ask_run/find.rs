@@ -8,12 +8,12 @@ use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::{MOST, Query};
+use super::MOST;
 use crate::host::child::{self, WorkerCommand};
 use crate::host::http_client::HttpClient;
 use crate::host::tls::Trust;
 use crate::protection::types::hostlist;
-use crate::protection::types::run_request::{PeerSource, Peers};
+use crate::protection::types::run_request::{PeerSource, Peers, RunQuery};
 
 type Found = Result<Vec<String>, Box<dyn Error + Send + Sync>>;
 
@@ -21,7 +21,7 @@ type Found = Result<Vec<String>, Box<dyn Error + Send + Sync>>;
 const LARGEST: usize = 4 << 20;
 
 /// The other nodes, each as a host with a port or without; the own node is left out where it is known by its name.
-pub(super) async fn hosts(peers: &Peers, query: &Query) -> Found {
+pub(super) async fn hosts(peers: &Peers, query: &RunQuery) -> Found {
     let found = match &peers.source {
         PeerSource::Static(hosts) => hosts.clone(),
         PeerSource::Dns(name) => dns(name, peers.port, peers.timeout).await?,

@@ -35,7 +35,7 @@ impl BackgroundExecutors {
             Work::Hook { .. } => &mut self.hooks,
             Work::Webhook { .. } => &mut self.webhooks,
             Work::Record => &mut self.records,
-            Work::AskRun { .. } => &mut self.runs,
+            Work::AskRun(_) => &mut self.runs,
             _ => return Err(NotSignalled::Skip(Skip::Unsupported)),
         };
         let Some(who) = who else { return Err(NotSignalled::Skip(Skip::Unsupported)) };

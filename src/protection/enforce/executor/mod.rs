@@ -46,7 +46,7 @@ pub use observer::Observer;
 use pool::{Equipment, Order, Pool, Reply};
 pub use reach::Mode;
 use reach::{NotSignalled, OpenProcess};
-use release::{Releaser, micros};
+use release::Releaser;
 use wait::{Goal, Progress, Wait};
 use worker::{Reached, Worker};
 
@@ -197,7 +197,7 @@ impl Machine {
                 Ok(self.keep(id, work, reached, ticket))
             }
             Work::RunRequested { .. } | Work::PrekillNotified { .. } => Ok((Outcome::Done, 0)),
-            Work::Record | Work::Hook { .. } | Work::Webhook { .. } | Work::AskRun { .. } => {
+            Work::Record | Work::Hook { .. } | Work::Webhook { .. } | Work::AskRun(_) => {
                 if self.worker.mode == Mode::Drill {
                     return Ok((Outcome::WouldHave, 0));
                 }
@@ -312,14 +312,14 @@ impl Machine {
         let mut pool = std::mem::take(&mut self.pool);
         pool.poll(clock::now(), |reply| {
             let (ticket, result) = match reply {
-                Ok(Reply { order, result, micros }) => {
+                Ok(Reply { order, result }) => {
                     let Order { id, work, ticket, later, .. } = order;
                     let result = match result {
                         Ok(reached) => Ok(self.keep(id, &work, reached, later)),
                         Err(NotSignalled::Skip(skip)) => Ok((Outcome::Skipped(skip), 0)),
                         Err(NotSignalled::Error(error)) => Err(error),
                     };
-                    (ticket, result.map(|(outcome, processes)| StepDone { outcome, processes, micros }))
+                    (ticket, result.map(|(outcome, processes)| StepDone { outcome, processes }))
                 }
                 Err(ticket) => (ticket, Err(StepError::Outside { what: "its thread has panicked".into() })),
             };
@@ -349,14 +349,13 @@ impl Executor for Machine {
     }
 
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
-        let begun = clock::now();
         self.worker.touched.clear();
         let (outcome, processes) = match self.carry_out(step) {
             Ok(carried) => carried,
             Err(NotSignalled::Skip(skip)) => (Outcome::Skipped(skip), 0),
             Err(NotSignalled::Error(error)) => return Err(error),
         };
-        Ok(StepDone { outcome, processes, micros: micros(clock::now().since(begun)) })
+        Ok(StepDone { outcome, processes })
     }
 
     fn place(&self, step: &Step) -> Place {
@@ -408,10 +407,7 @@ impl Executor for Machine {
         self.helpers.look(now);
         self.pending.retain_mut(|pending| {
             let Pending { ticket, wait, .. } = pending;
-            let report = |outcome| {
-                let micros = micros(now.since(wait.begun));
-                Ok(StepDone { outcome, processes: wait.processes, micros })
-            };
+            let report = |outcome| Ok(StepDone { outcome, processes: wait.processes });
             let result = match wait.goal.check(wait.over(now)) {
                 Progress::Reached => report(Outcome::Done),
                 Progress::Saving => report(Outcome::Saving(*ticket)),

@@ -41,7 +41,7 @@ impl Executor for Observer {
             Work::KillTree { roots } => u32::try_from(roots.len()).unwrap_or(u32::MAX),
             _ => 0,
         };
-        Ok(StepDone { outcome: Outcome::WouldHave, processes, micros: 0 })
+        Ok(StepDone { outcome: Outcome::WouldHave, processes })
     }
 
     fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::ArmError;
 use super::reach::{Mode, NotSignalled};
-use super::release::{ReleaseQueue, micros};
+use super::release::ReleaseQueue;
 use super::worker::{Reached, Worker};
 use crate::host::task::{self, Task};
 use crate::host::{clock, priority};
@@ -42,7 +42,6 @@ pub(super) struct Order {
 pub(super) struct Reply {
     pub(super) order: Order,
     pub(super) result: Result<Reached, NotSignalled>,
-    pub(super) micros: u64,
 }
 
 type Sent = (Box<Worker>, Order, Thread);
@@ -221,11 +220,9 @@ impl Task for Orders {
 
     fn step(&mut self, wait: bool) -> bool {
         let Some((mut worker, order, caller)) = task::next(&self.inbox, wait) else { return false };
-        let begun = clock::now();
         let result = worker.carry_out(&order.scope, &order.work, order.later);
-        let micros = micros(clock::now().since(begun));
         // The guard has ended where it cannot be sent.
-        let _ = self.report.try_send((worker, Reply { order, result, micros }));
+        let _ = self.report.try_send((worker, Reply { order, result }));
         caller.unpark();
         true
     }

@@ -234,7 +234,7 @@ fn outcome_of(answer: &HookResult) -> (Result<StepDone, StepError>, String) {
         output.trim().chars().take(SHORT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let words = if first.is_empty() { String::new() } else { format!(": {first}") };
     let result = match &answer.ending {
-        Ending::Exited(0) => Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: answer.micros }),
+        Ending::Exited(0) => Ok(StepDone { outcome: Outcome::Done, processes: 1 }),
         Ending::Exited(code) => Err(outside(format!("the hook exited with code {code}{words}"))),
         Ending::Signalled(signal) => {
             Err(outside(format!("the hook was terminated by signal {signal}{words}")))
@@ -252,12 +252,11 @@ mod tests {
     #[test]
     fn each_end_is_a_sentence() {
         let output = |ending, output: &str| {
-            let (result, output) =
-                outcome_of(&HookResult { id: 1, ending, output: output.to_owned(), micros: 5 });
+            let (result, output) = outcome_of(&HookResult { id: 1, ending, output: output.to_owned() });
             assert_eq!(output, output);
-            result.map(|done| done.micros).map_err(|error| error.to_string())
+            result.map(|done| done.processes).map_err(|error| error.to_string())
         };
-        assert_eq!(output(Ending::Exited(0), "fine"), Ok(5));
+        assert_eq!(output(Ending::Exited(0), "fine"), Ok(1));
         let code = output(Ending::Exited(3), "no\nroom\n");
         assert_eq!(code, Err("the hook exited with code 3: no room".to_owned()));
         let late = output(Ending::TimedOut, "");

@@ -49,8 +49,6 @@ pub(super) struct HookResult {
     pub(super) ending: Ending,
     /// Its standard output and error, cut.
     pub(super) output: String,
-    /// Its duration in microseconds.
-    pub(super) micros: u64,
 }
 
 /// The environment of a hook: the top-level values of its input, as `MEMWARDEN_NAME`.

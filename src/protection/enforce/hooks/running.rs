@@ -15,7 +15,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use super::check;
 use super::protocol::{Ending, HookRequest, HookResult, OUTPUT, SLOWEST, environment};
 use crate::host::clock;
-use crate::model::error_chain::error_chain;
 use crate::model::time::Timestamp;
 
 /// Time for which the output that a hook wrote just before its end is still read.
@@ -39,13 +38,12 @@ pub(super) fn run(request: &HookRequest, proc: &Path, given_up: BorrowedFd<'_>) 
             ending
         }
     };
-    let micros = u64::try_from(clock::now().since(begun).as_micros()).unwrap_or(u64::MAX);
-    HookResult { id: request.id, ending, output: String::from_utf8_lossy(&output).into_owned(), micros }
+    HookResult { id: request.id, ending, output: String::from_utf8_lossy(&output).into_owned() }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where hooks are started")]
 fn start(request: &HookRequest) -> Result<(Child, OwnedFd), String> {
-    let program = check::program(&request.program).map_err(|error| error_chain(&error))?;
+    let program = check::program(&request.program)?;
     let prepared = (|| {
         // A file in memory: writing to a pipe could block on a hook that does not read.
         let mut input = std::fs::File::from(rustix::fs::memfd_create("hook-input", MemfdFlags::CLOEXEC)?);
@@ -150,9 +148,7 @@ fn wait(closing: BorrowedFd<'_>, watched: &[BorrowedFd<'_>], limit: Duration) {
 
 /// Whether a pipe is closed by the other side.
 fn closed(fd: BorrowedFd<'_>) -> bool {
-    let mut asked = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut asked, Some(&at_once)), Ok(1))
+    crate::host::poll::events(fd, PollFlags::empty(), Duration::ZERO).is_ok_and(|events| !events.is_empty())
 }
 
 fn pid(child: &Child) -> Option<Pid> {

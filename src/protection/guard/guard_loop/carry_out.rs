@@ -230,7 +230,7 @@ impl GuardLoop {
         }
         if let Ok(StepDone { outcome: Outcome::Started(ticket) | Outcome::Saving(ticket), processes, .. }) =
             *result
-            && job.pending.add(ticket, step.work.label())
+            && job.pending.add(ticket, step.work.label(), at)
             && awaits
         {
             job.verification.alive = Some(processes.max(1));

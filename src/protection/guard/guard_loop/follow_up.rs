@@ -41,7 +41,7 @@ impl GuardLoop {
             let owner = self.slots.iter().enumerate().find_map(|(slot, job)| {
                 Some((slot, job.as_ref().and_then(|job| job.pending.find(*ticket))?))
             });
-            let Some((slot, PendingStep { label, replaced, .. })) = owner else {
+            let Some((slot, PendingStep { label, begun, replaced, .. })) = owner else {
                 self.journal.ended_after_incident(now, &self.finished[place]);
                 continue;
             };
@@ -51,7 +51,7 @@ impl GuardLoop {
                 job.pending.remove(*ticket);
             }
             let target = job.target;
-            self.journal.ended(now, slot, label, &self.finished[place]);
+            self.journal.ended(now, slot, (label, now.since(begun)), &self.finished[place]);
             if replaced {
                 continue;
             }
@@ -126,11 +126,8 @@ impl GuardLoop {
 /// What becomes of a freeze whose line is not in the audit log: a daemon that starts after a crash would not thaw the cgroup.
 pub(super) fn unrecorded(journal: &mut dyn Journal, moved: &JobTransition, step: &Step) -> Option<StepDone> {
     let freezes = moved.mode == Mode::Enforce && matches!(step.work, Work::Freeze { .. });
-    (freezes && !journal.is_written()).then_some(StepDone {
-        outcome: Outcome::Skipped(Skip::Unrecorded),
-        processes: 0,
-        micros: 0,
-    })
+    let outcome = Outcome::Skipped(Skip::Unrecorded);
+    (freezes && !journal.is_written()).then_some(StepDone { outcome, processes: 0 })
 }
 
 /// Carries out a step, and records it before and after. Returns its result, and when that was known; adds the time that it

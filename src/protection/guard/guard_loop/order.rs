@@ -45,7 +45,7 @@ impl GuardLoop {
             let Some(job) = &mut self.slots[slot] else { continue };
             job.cgroup.read(clock(), total);
             if self.is_pool {
-                self.board.use_pool(slot);
+                self.board.escalation_mut(slot).into_iter().for_each(Escalation::use_pool);
             }
             let escalation = self.board.escalation(slot);
             let reached = |resource, reading| {

@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use super::super::run_requests::{Pending, RunRequests};
+use super::super::run_requests::Pending;
 use super::{GuardLoop, id};
 use crate::model::time::Timestamp;
+use crate::protection::enforce::ask_run::node_name;
 use crate::protection::plan::{Plan, PlanInput};
 use crate::protection::policy::{Mode, Observed, Reason, Rung, State, Transition};
-use crate::protection::types::run_request::{RunOutcome, RunRequest};
+use crate::protection::types::run_request::{RunOutcome, RunQuery, RunRequest};
 use crate::protection::types::step::{Outcome, StepDone, Work};
 
 impl GuardLoop {
-    /// Takes requests of other nodes from `requests`.
-    pub(in super::super) fn receive_from(&mut self, requests: Arc<RunRequests>) {
-        self.run_requests = requests;
-    }
-
     /// Asks the other nodes of the job's run, where its target has the scope `run` and the run is known. Allocates the
     /// request; the first signals to the own processes have been sent.
     pub(super) fn ask_peers(&mut self, slot: usize, transition: &Transition, clock: &dyn Fn() -> Timestamp) {
@@ -30,7 +26,7 @@ impl GuardLoop {
         else {
             return;
         };
-        let from = node();
+        let from = node_name();
         let request = RunRequest {
             incident: format!("{incident}@{from}"),
             from,
@@ -39,11 +35,8 @@ impl GuardLoop {
             reason: transition.reason.label().to_owned(),
             ..RunRequest::default()
         };
-        let work = Work::AskRun {
-            run: owner.run.name.clone(),
-            slurm_job_id: owner.slurm_job_id.clone(),
-            request: Arc::new(request),
-        };
+        let (run, slurm_job_id) = (owner.run.name.clone(), owner.slurm_job_id.clone());
+        let work = Work::AskRun(Arc::new(RunQuery { run, slurm_job_id, request }));
         self.perform_pending(slot, State::Checkpoint, work, clock);
     }
 
@@ -88,7 +81,9 @@ impl GuardLoop {
             Ok(observed) => observed,
             Err(outcome) => return (outcome, 0),
         };
-        let Some(transition) = self.board.request(slot, now, &observed, reason) else {
+        let Some(transition) =
+            self.board.escalation_mut(slot).and_then(|own| own.request(now, &observed, reason))
+        else {
             return (RunOutcome::Already, 0);
         };
         self.act(slot, &transition, &observed, now, clock);
@@ -165,11 +160,4 @@ impl GuardLoop {
         let touches = target.ask.touch.is_some();
         if reached > 0 || touches { (RunOutcome::WouldAsk, reached) } else { (RunOutcome::NoHandler, 0) }
     }
-}
-
-/// The name of this node, with which a request begins.
-fn node() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '-' };
-    name.chars().map(plain).take(100).collect()
 }

@@ -19,6 +19,8 @@ pub(in super::super) struct PendingStep {
     pub(in super::super) ticket: Ticket,
     /// Its label.
     pub(in super::super) label: &'static str,
+    /// When it was begun.
+    pub(in super::super) begun: Timestamp,
     /// Whether a newer wait has replaced it: its end says nothing of the victims of now.
     pub(in super::super) replaced: bool,
 }
@@ -34,7 +36,7 @@ impl PendingSteps {
 
     /// Adds a step; false where there is no room. A wait for the end of victims replaces earlier ones, and takes the place
     /// of another step where there is no room: only these waits and that for the acknowledgement decide anything.
-    pub(in super::super) fn add(&mut self, ticket: Ticket, label: &'static str) -> bool {
+    pub(in super::super) fn add(&mut self, ticket: Ticket, label: &'static str, begun: Timestamp) -> bool {
         if self.0.len() == self.0.capacity() {
             let other = self.0.iter().position(|step| !matches!(step.label, AWAIT_END | AWAIT_CHECKPOINT));
             let Some(other) = other.filter(|_| label == AWAIT_END) else { return false };
@@ -43,7 +45,7 @@ impl PendingSteps {
         if label == AWAIT_END {
             self.0.iter_mut().filter(|step| step.label == AWAIT_END).for_each(|old| old.replaced = true);
         }
-        self.0.push(PendingStep { ticket, label, replaced: false });
+        self.0.push(PendingStep { ticket, label, begun, replaced: false });
         true
     }
 

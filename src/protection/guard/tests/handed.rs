@@ -31,7 +31,7 @@ impl Elsewhere {
             return;
         }
         let ticket = state.0.remove(0);
-        state.1.push(Finished::new(ticket, Ok(StepDone { outcome, processes: 1, micros: 1 })));
+        state.1.push(Finished::new(ticket, Ok(StepDone { outcome, processes: 1 })));
     }
 }
 
@@ -71,7 +71,7 @@ impl Executor for Handing {
 
     fn perform(&mut self, step: &Step) -> Result<StepDone, StepError> {
         self.notes.0.lock().unwrap().push(format!("slot {}, at once: {}", step.target.0, step.work));
-        Ok(StepDone { outcome: Outcome::Done, processes: 1, micros: 1 })
+        Ok(StepDone { outcome: Outcome::Done, processes: 1 })
     }
 
     fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {

@@ -52,7 +52,7 @@ impl Executor for Stuck {
         if self.late && matches!(step.work, Work::KillTree { .. }) {
             outcome = Outcome::Skipped(Skip::Gone);
         }
-        Ok(StepDone { outcome, processes: 1, micros: 1 })
+        Ok(StepDone { outcome, processes: 1 })
     }
 
     fn rehearse(&mut self, step: &Step) -> Result<StepDone, StepError> {
@@ -65,7 +65,7 @@ impl Executor for Stuck {
 
     fn poll(&mut self, finished: &mut Vec<Finished>) {
         if self.gone.load(Ordering::Relaxed) {
-            let done = StepDone { outcome: Outcome::Done, processes: 1, micros: 5 };
+            let done = StepDone { outcome: Outcome::Done, processes: 1 };
             let late = StepError::TimedOut { within: Duration::ZERO, left: 0 };
             let result = if self.newcomers { Err(late) } else { Ok(done) };
             finished.extend(self.waits.drain(..).map(|ticket| Finished::new(ticket, result.clone())));

@@ -15,7 +15,6 @@ use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
 use crate::protection::enforce::executor::{self, BackgroundExecutors, Machine, Observer};
 use crate::protection::enforce::levels::{GroupMeter, HostMeter};
-use crate::protection::guard::guard_log::GuardLog;
 use crate::protection::guard::guard_loop::{Executors, GuardLoop};
 use crate::protection::guard::input::{GuardInput, JobInput, SLOTS, SamplerReadings};
 use crate::protection::guard::journal::GuardJournal;
@@ -109,12 +108,9 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     let mode = executor::Mode::Enforce;
     let machine = Machine::arm(mode, proc, Path::new("/sys/fs/cgroup"), exempt.clone(), background).unwrap();
     let hands = Executors { enforce: Some(Box::new(machine)), observe: Box::new(Observer::new(exempt)) };
-    let (ledger, flight) = (records.ledger("ab12cd34"), Arc::clone(records.flight()));
-    let log = GuardLog::start(Arc::clone(&targets)).unwrap();
-    let memory = records.memory();
     let signalled =
         Arc::new(std::sync::Mutex::new(Vec::with_capacity(super::super::journal::MOST_SIGNALLED)));
-    let book = Box::new(GuardJournal::new(ledger, log, flight, memory, Arc::clone(&targets), signalled));
+    let book = Box::new(GuardJournal::new(&records, "ab12cd34", Arc::clone(&targets), signalled).unwrap());
     let mailbox = Arc::new(Mailbox::default());
     let meter = HostMeter::open(proc, &[]).ok();
     let mut watch =
@@ -139,7 +135,7 @@ fn the_whole_guard_allocates_nothing_at_rest_or_for_a_kill() {
     assert_eq!(state, Some(State::Kill));
     assert!(count <= 1, "{count}: after the kill there is room for who is waited for, and for nothing else");
     victim.0.wait().unwrap();
-    let flight = records.flight().lock().unwrap().samples().count();
+    let flight = records.flight.lock().unwrap().samples().count();
     assert!(flight > 500, "the same guard that was measured: {flight} samples");
     assert!(records.recorder().flush(Duration::from_secs(20)));
     let incident = std::fs::read_dir(folder.path().join("state/incidents")).unwrap().next().unwrap().unwrap();

@@ -134,7 +134,7 @@ fn threads_that_hang_are_replaced_up_to_a_limit() {
     let (inbox, report) = hung.swap_remove(0);
     let (worker, order, _) = inbox.recv().unwrap();
     assert_eq!(Some(order.ticket), first);
-    report.send((worker, Reply { order, result: Err(NotSignalled::Skip(Skip::Gone)), micros: 1 })).unwrap();
+    report.send((worker, Reply { order, result: Err(NotSignalled::Skip(Skip::Gone)) })).unwrap();
     let [gone] = results(&mut machine, [first.unwrap()]);
     assert_eq!(gone.unwrap().outcome, Outcome::Skipped(Skip::Gone));
     assert_eq!(machine.place(&killing), Place::Elsewhere);
@@ -168,7 +168,7 @@ fn a_release_that_ends_before_its_step_is_reported_after_it() {
         !machine.ends.is_empty()
     });
     assert!(finished.is_empty());
-    report.send((worker, Reply { order, result, micros: 1 })).unwrap();
+    report.send((worker, Reply { order, result })).unwrap();
     machine.poll(&mut finished);
     assert_eq!(finished.iter().map(|finished| finished.ticket).collect::<Vec<_>>(), [ticket, later]);
 }

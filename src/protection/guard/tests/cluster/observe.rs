@@ -10,12 +10,12 @@ use super::Defect;
 use super::machine::Machine;
 use crate::model::label::Label;
 use crate::model::time::Timestamp;
-use crate::protection::enforce::ask_run::Query;
 use crate::protection::enforce::executor::BackgroundExecutor;
 use crate::protection::guard::input::SampledReading;
 use crate::protection::guard::journal::{CompletedStep, JobTransition, Journal};
 use crate::protection::plan::victim::Roster;
 use crate::protection::policy::{self, Reason, State};
+use crate::protection::types::run_request::RunQuery;
 use crate::protection::types::step::{Finished, Step, TargetId, Ticket, Work};
 
 /// What the daemons of this thread's cluster share with its player.
@@ -23,7 +23,7 @@ use crate::protection::types::step::{Finished, Step, TargetId, Ticket, Work};
 pub(super) struct Played {
     pub(super) machine: Option<Rc<Machine>>,
     /// Requests to other nodes, by the asking node.
-    pub(super) outbox: Vec<(usize, Ticket, Query)>,
+    pub(super) outbox: Vec<(usize, Ticket, Arc<RunQuery>)>,
     /// Their results.
     pub(super) inbox: Vec<(usize, Finished)>,
     /// The nonces that each node has acted on.
@@ -50,10 +50,8 @@ struct Network(usize);
 
 impl BackgroundExecutor for Network {
     fn begin(&mut self, ticket: Ticket, step: &Step) -> bool {
-        let Work::AskRun { run, slurm_job_id, request } = &step.work else { return false };
-        let request = (**request).clone();
-        let query = Query { run: run.clone(), slurm_job_id: slurm_job_id.clone(), request };
-        PLAYED.with_borrow_mut(|played| played.outbox.push((self.0, ticket, query)));
+        let Work::AskRun(query) = &step.work else { return false };
+        PLAYED.with_borrow_mut(|played| played.outbox.push((self.0, ticket, Arc::clone(query))));
         true
     }
 
@@ -162,7 +160,7 @@ impl Journal for Observed {
                     }
                 });
             }
-            Work::AskRun { .. } => {
+            Work::AskRun(_) => {
                 let slot = usize::from(step.target.0);
                 let own =
                     self.reasons.iter().any(|(of, reason)| *of == slot && *reason != Reason::RunRequest);
@@ -191,7 +189,7 @@ impl Journal for Observed {
         self.with(|cluster| cluster.check_reached());
     }
 
-    fn ended(&mut self, at: Timestamp, slot: usize, step: &'static str, finished: &Finished) {
+    fn ended(&mut self, at: Timestamp, slot: usize, step: (&'static str, Duration), finished: &Finished) {
         self.journal.ended(at, slot, step, finished);
     }
 

@@ -24,17 +24,16 @@ use crate::model::ids::{Anchor, WorkloadKey};
 use crate::model::outlook::Outlook;
 use crate::model::time::Timestamp;
 use crate::model::units::Bytes;
-use crate::protection::enforce::ask_run::{PeerAnswer, Query, finished, sealed};
-use crate::protection::guard::alerts::Alerts;
+use crate::protection::enforce::ask_run::{PeerAnswer, finished, sealed};
 use crate::protection::guard::guard_loop::GuardLoop;
 use crate::protection::guard::run_receiver::RunReceiver;
 use crate::protection::guard::run_requests::RunRequests;
-use crate::protection::guard::{Feed, Guard, round};
+use crate::protection::guard::{Feed, Guard, GuardContext, round};
 use crate::protection::options::Protection;
 use crate::protection::policy::State;
 use crate::protection::record::Records;
 use crate::protection::types::run_request::{
-    Credentials, ReceiveRunRequests as _, RunAnswer, RunCounts, RunOutcome, RunRequest,
+    Credentials, ReceiveRunRequests as _, RunAnswer, RunCounts, RunOutcome, RunQuery, RunRequest,
 };
 use crate::protection::types::step::Ticket;
 
@@ -110,7 +109,7 @@ struct Question {
     node: usize,
     life: u64,
     ticket: Ticket,
-    query: Query,
+    query: Arc<RunQuery>,
     waits: usize,
     answers: Vec<PeerAnswer>,
 }
@@ -132,7 +131,7 @@ struct Daemon {
     due: Timestamp,
     replies: Vec<Reply>,
     /// Held until the daemon ends.
-    _records: Records,
+    _records: Arc<Records>,
 }
 
 #[derive(Default)]
@@ -725,16 +724,19 @@ impl World {
         let mut config = config.clone();
         config.state_file = Some(folder.join("state/state.json"));
         (config.paths.proc, config.paths.cgroup) = (roots.proc.clone(), roots.cgroup.clone());
-        let records = Records::start(&config, Arc::new(Events::new())).unwrap();
-        let requests = Arc::new(RunRequests::new(clock::now()));
-        let receiver = RunReceiver::new(Arc::clone(&requests));
+        let records = Arc::new(Records::start(&config, Arc::new(Events::new())).unwrap());
+        let run_requests = Arc::new(RunRequests::new(clock::now()));
+        let receiver = RunReceiver::new(Arc::clone(&run_requests));
         receiver.configure(Some(token().to_owned()), false);
         let checkpoints = Arc::new(Checkpoints::new());
-        let alerts = Arc::new(Alerts::default());
-        let none = |_: &'static str| None;
-        let prepared =
-            Guard::prepare(protection, &roots, none, &records, alerts, requests, Arc::clone(&checkpoints));
-        let (watch, feed) = prepared.unwrap().unwrap();
+        let context = GuardContext {
+            own: |_| None,
+            records: Arc::clone(&records),
+            alerts: Arc::default(),
+            run_requests,
+            checkpoints: Arc::clone(&checkpoints),
+        };
+        let (watch, feed) = Guard::prepare(protection, &roots, &context).unwrap().unwrap();
         {
             let mut cluster = self.machine.0.borrow_mut();
             cluster.host().audit = Some(records.audit().clone());
@@ -780,7 +782,7 @@ impl World {
     }
 
     /// Asks all other nodes of a run.
-    fn ask(&mut self, from: usize, ticket: Ticket, query: Query) {
+    fn ask(&mut self, from: usize, ticket: Ticket, query: Arc<RunQuery>) {
         self.count += 1;
         let ask = self.count;
         let nonce = self.random(Random::text);
@@ -886,7 +888,7 @@ impl World {
             answers.push(PeerAnswer { peer: String::new(), answer, why: String::new() });
         }
         if self.nodes[node].life == life && self.nodes[node].daemon.is_some() {
-            let result = finished(ticket, &query, Ok(answers), 1, &RunCounts::default());
+            let result = finished(ticket, &query, Ok(answers), &RunCounts::default());
             PLAYED.with_borrow_mut(|played| played.inbox.push((node, result)));
         }
     }
