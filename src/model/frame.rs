@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::acknowledged::Acknowledged;
 use super::finding::Finding;
 use super::outlook::Outlook;
-use super::point::Family;
+use super::point::{Family, Point};
 use super::source::Status;
 use super::time::Timestamp;
 use super::timeline::Timeline;
@@ -49,15 +49,11 @@ impl Frame {
     /// The value of one series, for lookups by name: screens and tests.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let family = self.families.iter().find(|family| family.desc.name == name)?;
-        let wanted = |point: &&super::point::Point| {
-            labels.iter().all(|(label, value)| {
-                family
-                    .desc
-                    .labels
-                    .iter()
-                    .position(|name| name == label)
-                    .is_some_and(|place| point.labels[place].as_str() == *value)
-            })
+        let wanted = |point: &&Point| {
+            let has = |(label, value): &(&str, &str)| {
+                point.label(family.desc, label).is_some_and(|own| own.as_str() == *value)
+            };
+            labels.iter().all(has)
         };
         family.points.iter().find(wanted).map(|point| point.value)
     }

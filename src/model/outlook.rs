@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::ends::End;
 use super::finding::Subject;
 use super::fits::Fit;
+use super::format;
 use super::health::{Health, Rule};
 use super::ids::{ProcessKey, WorkloadKey};
 use super::label::Label;
@@ -314,6 +315,18 @@ impl Growth {
     /// The rate in bytes per second.
     pub fn bytes_per_second(&self) -> Option<f64> {
         self.rate.map(|rate| rate.bytes_per_second)
+    }
+
+    /// The rate as text after `before`; empty where it is not known.
+    pub fn pace(&self, before: &str) -> String {
+        let rate = self.bytes_per_second();
+        rate.map_or_else(String::new, |rate| format!("{before}{}", format::rate(rate)))
+    }
+
+    /// Since when it grows, as text after `before`; empty where it is not known. `now` is in seconds since 1970.
+    pub fn since(&self, before: &str, now: f64) -> String {
+        let since = self.since_unix_seconds;
+        since.map_or_else(String::new, |since| format!("{before}since {}", format::clock(since, now)))
     }
 }
 

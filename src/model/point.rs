@@ -25,6 +25,19 @@ pub struct Point {
     pub value: f64,
 }
 
+impl Point {
+    /// The value of a label by its name; absent where the metric of the point has no such label.
+    pub fn label(&self, desc: &Desc, name: &str) -> Option<&Label> {
+        self.labels.get(desc.labels.iter().position(|own| *own == name)?)
+    }
+}
+
+/// The points of a metric. By name: a test's frame has declarations of its own.
+pub fn points<'f>(families: &'f [Family], desc: &Desc) -> &'f [Point] {
+    let family = families.iter().find(|family| family.desc.name == desc.name);
+    family.map_or(&[], |family| &family.points)
+}
+
 /// All points of one metric in one frame.
 #[derive(Debug)]
 pub struct Family {

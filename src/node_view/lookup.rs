@@ -13,7 +13,7 @@ pub(super) struct Lookup<'f>(HashMap<&'static str, &'f Family>);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetricRow<'f> {
-    names: &'static [&'static str],
+    desc: &'static Desc,
     point: &'f Point,
 }
 
@@ -25,8 +25,7 @@ impl<'f> MetricRow<'f> {
 
     /// The value of a label; absent where the metric has no such label.
     pub(super) fn get(&self, name: &str) -> Option<&'f Label> {
-        let place = self.names.iter().position(|own| *own == name)?;
-        self.point.labels.get(place)
+        self.point.label(self.desc, name)
     }
 
     pub(super) fn value(&self) -> f64 {
@@ -44,9 +43,9 @@ impl<'f> Lookup<'f> {
 
     pub(super) fn rows(&self, desc: &Desc) -> impl Iterator<Item = MetricRow<'f>> + use<'f> {
         let family = self.0.get(desc.name).copied();
-        family.into_iter().flat_map(|family| {
-            family.points.iter().map(|point| MetricRow { names: family.desc.labels, point })
-        })
+        family
+            .into_iter()
+            .flat_map(|family| family.points.iter().map(|point| MetricRow { desc: family.desc, point }))
     }
 
     /// Every series of a metric whose value is above 0: those that say what is so now.

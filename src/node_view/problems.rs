@@ -173,7 +173,6 @@ impl Source<'_> {
             growth.map_or(because.clone(), |rate| format!("growing {}, {because}", format::rate(rate)));
         Some(Problem {
             health: forecast.health(),
-            owner_is_last_known: false,
             what: runs_out("The host", host.share(), &forecast, false),
             because,
             owner: holder.or_else(largest).map(Owner::of),
@@ -181,7 +180,6 @@ impl Source<'_> {
             advice: advice(self.forecasts.worst(|subject| *subject == Subject::host()), None),
             since: Some(forecast.since_unix_seconds),
             seconds_left: forecast.stated().map(|tte| tte.p50),
-            gpu: None,
             link: Link::Node,
             is_of_node: true,
             id: ProblemId::new(MEMORY, Subject::host()),
@@ -209,15 +207,11 @@ impl Source<'_> {
         let name = format::short(&workload.name, 40);
         let what = match runs_short {
             Some(_) => runs_out(&name, None, &forecast, leaks),
-            None => {
-                let rate = grows.and_then(|(_, growth)| growth.bytes_per_second()).map(format::rate);
-                format!("{name} leaks{}", rate.map_or_else(String::new, |rate| format!(" {rate}")))
-            }
+            None => format!("{name} leaks{}", grows.map_or_else(String::new, |(_, growth)| growth.pace(" "))),
         };
         let grows_since = grows.and_then(|(_, growth)| growth.since_unix_seconds);
         let growth_health = grows.map_or(Health::Ok, |(_, growth)| growth.state.into());
         Some(Problem {
-            owner_is_last_known: false,
             health: runs_short.map_or(Health::Ok, |(_, forecast)| forecast.health()).max(growth_health),
             what,
             because: grows.map_or_else(String::new, |(_, growth)| cause(growth, self.now)),
@@ -225,7 +219,6 @@ impl Source<'_> {
             advice: advice(runs_short, grows),
             since: runs_short.map(|(_, forecast)| forecast.since_unix_seconds).or(grows_since),
             seconds_left: forecast.stated().map(|tte| tte.p50),
-            gpu: None,
             workload: Some(workload.name.clone()),
             link: Link::Workload(workload.name.clone()),
             id: ProblemId::new(MEMORY, Subject::workload(&workload.name.as_str().into())),
@@ -276,7 +269,6 @@ impl Source<'_> {
             };
             Problem {
                 health,
-                owner_is_last_known: false,
                 what,
                 because: because.trim_end_matches('.').to_owned(),
                 owner,
@@ -441,12 +433,7 @@ fn runs_out(name: &str, share: Option<f64>, forecast: &Forecast, leaks: bool) ->
 }
 
 fn cause(growth: &Growth, now: f64) -> String {
-    let rate = growth.bytes_per_second();
-    let rate = rate.map_or_else(String::new, |rate| format!(" {}", format::rate(rate)));
-    let since = growth
-        .since_unix_seconds
-        .map_or_else(String::new, |since| format!(" since {}", format::clock(since, now)));
-    format!("{}{rate}{since}", growth.state.label())
+    format!("{}{}{}", growth.state.label(), growth.pace(" "), growth.since(" ", now))
 }
 
 /// The sentence with a small first letter, to follow a colon.

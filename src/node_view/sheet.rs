@@ -28,11 +28,11 @@ pub struct Fact {
 
 /// Named values; those that are not known are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[must_use]
 pub struct Facts(pub Vec<Fact>);
 
 impl Facts {
     /// Adds a text; nothing where it is empty.
-    #[must_use]
     pub fn text(mut self, name: &'static str, text: impl Into<String>) -> Self {
         let text = text.into();
         if !text.is_empty() {
@@ -42,19 +42,16 @@ impl Facts {
     }
 
     /// Adds a number; nothing where it is not known.
-    #[must_use]
     pub fn number(self, name: &'static str, value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
         self.text(name, value.map_or_else(String::new, show))
     }
 
     /// Adds an amount of memory in bytes.
-    #[must_use]
     pub fn bytes(self, name: &'static str, value: Option<f64>) -> Self {
         self.number(name, value, format::bytes)
     }
 
     /// Adds a text that leads to more; nothing where it is empty.
-    #[must_use]
     pub fn link(mut self, name: &'static str, text: &str, link: Link) -> Self {
         if !text.is_empty() {
             self.0.push(Fact { name, text: text.to_owned(), link: Some(link) });
@@ -69,10 +66,7 @@ impl Facts {
             })
         });
         let grows = growth.map(|growth| {
-            let rate = growth.bytes_per_second().map(|rate| format!(", {}", format::rate(rate)));
-            let since =
-                growth.since_unix_seconds.map(|since| format!(", since {}", format::clock(since, now)));
-            format!("{}{}{}", growth.state.label(), rate.unwrap_or_default(), since.unwrap_or_default())
+            format!("{}{}{}", growth.state.label(), growth.pace(", "), growth.since(", ", now))
         });
         self.text("time left", left.unwrap_or_default())
             .number("full within 15 min", forecast.and_then(|own| own.within(900.0)), format::percent)
@@ -133,7 +127,7 @@ pub struct Section {
 }
 
 impl Section {
-    pub(super) fn new(id: &'static str, title: impl Into<String>, items: Vec<Item>) -> Self {
+    pub fn new(id: &'static str, title: impl Into<String>, items: Vec<Item>) -> Self {
         Self { id, title: title.into(), items }
     }
 

@@ -14,7 +14,7 @@ use crate::catalog::workload::INFO;
 use crate::host::cgroup_path::{Place, place};
 use crate::model::frame::Frame;
 use crate::model::label::Label;
-use crate::model::point::Point;
+use crate::model::point::{Point, points};
 
 /// The workloads that are pods or containers, by the UID of the pod or the id of the container, which the source `workload`
 /// has verified.
@@ -22,14 +22,13 @@ pub(super) struct Containers<'f>(BTreeMap<&'f str, &'f Point>);
 
 /// A label of the point of a workload.
 fn label<'f>(info: &'f Point, name: &str) -> &'f str {
-    let place = INFO.desc.labels.iter().position(|label| *label == name);
-    place.and_then(|place| info.labels.get(place)).map_or("", Label::as_str)
+    info.label(&INFO.desc, name).map_or("", Label::as_str)
 }
 
 impl<'f> Containers<'f> {
     pub(super) fn of(frame: &'f Frame) -> Self {
-        let families = frame.families.iter().filter(|family| std::ptr::eq(family.desc, &INFO.desc));
-        let by_id = families.flat_map(|family| &family.points).filter_map(|info| match label(info, "kind") {
+        let all = points(&frame.families, &INFO.desc).iter();
+        let by_id = all.filter_map(|info| match label(info, "kind") {
             "pod" => Some((label(info, "pod_uid"), info)),
             "container" => Some((label(info, "container_id"), info)),
             _ => None,

@@ -9,7 +9,7 @@ use crate::config::OtlpNames;
 use crate::model::desc::{Desc, INFINITE, Instrument, Kind, SUM};
 use crate::model::frame::Frame;
 use crate::model::label::Label;
-use crate::model::point::Point;
+use crate::model::point::{Point, points};
 use crate::model::units::{Flag, Unit as _};
 
 /// Attributes that are integers in the semantic conventions.
@@ -164,7 +164,6 @@ impl Series {
     }
 
     pub(super) fn points<'f>(&self, frame: &'f Frame) -> impl Iterator<Item = &'f Point> {
-        let family = frame.families.iter().find(|family| std::ptr::eq(family.desc, self.desc));
         let (part, only) = (self.part, self.only);
         let is_sent = move |point: &&Point| {
             let has = |(place, value): (usize, &str)| {
@@ -172,7 +171,7 @@ impl Series {
             };
             part.has(point) && only.is_none_or(has)
         };
-        family.into_iter().flat_map(|family| &family.points).filter(is_sent)
+        points(&frame.families, self.desc).iter().filter(is_sent)
     }
 
     /// Replaces `out` by the attributes of `point`; false where it is not sent. Empty labels are not sent, as in the scraped

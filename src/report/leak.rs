@@ -10,7 +10,7 @@ use super::text::table;
 use super::unseen;
 use super::{About, Body, Named, Page, Recorder};
 use crate::model::finding::Subject;
-use crate::model::format::{self, bytes, duration, rate};
+use crate::model::format::{bytes, duration};
 use crate::model::health::Health;
 use crate::model::outlook::LeakState;
 use crate::node_view::Gpu;
@@ -76,9 +76,8 @@ pub(super) fn named(subject: &Subject, growth: &Growing) -> String {
 /// Writes the state of one subject with its evidence and advice, at `now` in seconds since 1970.
 pub(super) fn explain(text: &mut String, subject: &Subject, growth: &Growing, now: f64, page: Page) {
     let (known, state) = (&growth.known, growth.state());
-    let pace = known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
-    let since = known.since_unix_seconds.filter(|_| known.grows());
-    let since = since.map_or_else(String::new, |since| format!(", since {}", format::clock(since, now)));
+    let pace = known.pace(", ");
+    let since = if known.grows() { known.since(", ", now) } else { String::new() };
     let word = page.painted(state.into(), state.label());
     text.push_str(&format!("  {}: {word}{pace}{since}.\n", named(subject, growth)));
     if is_part(subject) {
@@ -125,7 +124,7 @@ pub(super) fn grown(recorder: &Recorder, resource: &Subject) -> String {
     let Some(memory) = growth.known.stated.map(|stated| stated.memory) else { return String::new() };
     let verb = if is_current(growth) { "grows" } else { "grew" };
     let of = if subject == resource { String::new() } else { format!(" of {}", named(subject, growth)) };
-    let speed = growth.known.bytes_per_second().map_or_else(String::new, |pace| format!(", {}", rate(pace)));
+    let speed = growth.known.pace(", ");
     format!("    What {verb}: {}{of}{speed}.\n    {}\n", memory.words(), memory.advice())
 }
 
@@ -157,7 +156,7 @@ fn verdict(all: &[(&Subject, &Growing)], recorder: &Recorder, in_part: bool) -> 
     let Some((subject, first)) = all.first() else {
         return "No workload was found; select processes with --pid.".to_owned();
     };
-    let pace = first.known.bytes_per_second().map_or_else(String::new, |pace| format!(" {}", rate(pace)));
+    let pace = first.known.pace(" ");
     match first.state() {
         LeakState::Leaking => format!("{} leaks{pace}.", named(subject, first)),
         LeakState::Growing => {
