@@ -1,9 +1,8 @@
 //! `memwarden acknowledge`: says that somebody looks after a problem.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use super::fetch::{self, Fetcher};
+use super::fetch::{self, ANSWER_TIMEOUT, Fetcher, LARGEST};
 use crate::serve::http::Acknowledging;
 
 /// Acknowledge a problem of this node.
@@ -25,10 +24,6 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", default_value_t = fetch::local())]
     url: String,
 }
-
-/// The daemon answers at once.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-const LARGEST: usize = 64 << 10;
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {

@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::fetch::{self, Fetcher, LARGEST_NODE};
+use super::fetch;
 use crate::cli::out;
 use crate::cli::output::{self, Format};
-use crate::cli::report::standard_output_page;
+use crate::cli::report::{standard_output_page, within};
 use crate::model::health::Health;
-use crate::node_view::NodeView;
 use crate::report::{CheckReport, Scope};
 
 /// Print the health of this node in one line of at most 80 bytes, by the running daemon.
@@ -60,11 +59,7 @@ enum Lowest {
 /// The time limit of a request, in seconds.
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "is not a number")?;
-    if (0.1..=60.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err("is not between 0.1 and 60 seconds".to_owned())
-    }
+    within(seconds, 0.1..=60.0, "is not between 0.1 and 60 seconds").map(Duration::from_secs_f64)
 }
 
 impl Args {
@@ -78,7 +73,7 @@ impl Args {
             Whose::Node => Scope::Node,
             Whose::All => Scope::All,
         };
-        let checked = match self.node() {
+        let checked = match fetch::json(&self.url, "/api/v1/node", self.timeout) {
             Ok(node) => CheckReport::of(&node, scope, severity),
             // Without an answer nothing is known, which is not an error of this command.
             Err(error) => {
@@ -106,12 +101,6 @@ impl Args {
         // The exit code is the answer, even if the line cannot be written.
         let _ = out::colored_text(&text);
         Ok(ExitCode::from(checked.exit_code()))
-    }
-
-    /// What the daemon states of its node.
-    fn node(&self) -> anyhow::Result<NodeView> {
-        let fetcher = Fetcher::new(&self.url, LARGEST_NODE, self.timeout)?;
-        fetch::runtime()?.block_on(fetcher.json("/api/v1/node"))
     }
 }
 

@@ -10,7 +10,7 @@ use super::fetch::{self, Fetcher};
 use super::out;
 use super::output::{Format, Output};
 use super::picture;
-use super::report::Screen;
+use super::report::{Screen, seconds, within};
 use crate::cluster::{self, Answers, Cluster, PAST_QUERIES, Past, PastAnswers, QUERIES};
 use crate::report::{cluster_chart, cluster_json, cluster_text};
 
@@ -70,42 +70,37 @@ impl Args {
         let mut screen = Screen::new();
         let mut has_answered = false;
         loop {
-            let cluster = match runtime.block_on(read(&fetcher, self.run.as_deref())) {
-                Ok(cluster) => cluster,
+            match runtime.block_on(read(&fetcher, self.run.as_deref())) {
+                Ok(cluster) => {
+                    has_answered = true;
+                    if let Some(path) = &self.plot {
+                        let step = (self.range / POINTS).max(SHORTEST_STEP);
+                        let drawn = runtime
+                            .block_on(past(&fetcher, &cluster, self.range, step))
+                            .and_then(|past| picture::chart(&cluster_chart(&cluster, &past, step), path));
+                        match drawn {
+                            Err(error) if self.monitor => out::complain(&error),
+                            drawn => drawn?,
+                        }
+                    }
+                    let text = |page| cluster_text(&cluster, self.top, page);
+                    if self.monitor && screen.is_live() {
+                        screen.show(&text(screen.page()), "Ctrl-C ends it");
+                    } else {
+                        self.output.report(text, &cluster_json(&cluster))?;
+                    }
+                    if !self.monitor {
+                        return Ok(ExitCode::from(cluster.health().report_code()));
+                    }
+                }
                 // A server that restarts does not end the monitoring.
                 Err(error) if self.monitor && has_answered => {
                     screen.clear();
                     out::complain(&error);
-                    std::thread::sleep(Duration::from_secs(self.interval));
-                    continue;
                 }
                 Err(error) => return Err(error),
-            };
-            has_answered = true;
-            if let Some(path) = &self.plot {
-                let step = (self.range / POINTS).max(SHORTEST_STEP);
-                let drawn = runtime
-                    .block_on(past(&fetcher, &cluster, self.range, step))
-                    .and_then(|past| picture::chart(&cluster_chart(&cluster, &past, step), path));
-                match drawn {
-                    Err(error) if self.monitor => out::complain(&error),
-                    drawn => drawn?,
-                }
             }
-            if self.monitor && screen.is_live() {
-                screen.show(&cluster_text(&cluster, self.top, screen.page()), "Ctrl-C ends it");
-                std::thread::sleep(Duration::from_secs(self.interval));
-                continue;
-            }
-            match self.output.format() {
-                Format::Json => self.output.value(&cluster_json(&cluster))?,
-                Format::Text => self.output.colored(&cluster_text(&cluster, self.top, self.output.page()))?,
-            }
-            if self.monitor {
-                std::thread::sleep(Duration::from_secs(self.interval));
-                continue;
-            }
-            return Ok(ExitCode::from(cluster.health().report_code()));
+            std::thread::sleep(Duration::from_secs(self.interval));
         }
     }
 }
@@ -160,12 +155,7 @@ async fn past(fetcher: &Fetcher, cluster: &Cluster, range: f64, step: f64) -> an
 
 /// A time range of 5 minutes to 31 days, in seconds.
 fn range(text: &str) -> Result<f64, String> {
-    let seconds = super::report::seconds(text)?;
-    if (300.0..=2_678_400.0).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("must be from 5m to 31d".to_owned())
-    }
+    within(seconds(text)?, 300.0..=2_678_400.0, "must be from 5m to 31d")
 }
 
 /// Whether an alert is one of memwarden's rules.

@@ -4,8 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::fetch::{self, ANSWER_TIMEOUT};
 use super::output::{Format, Output};
-use super::{fetch, history, out};
+use super::report::within;
+use super::{history, out};
+use crate::past_runs::ShownRuns;
 use crate::report::RunComparison;
 
 /// Compare the memory of two past runs of this node: the peak of each phase, and the memory for each token.
@@ -39,11 +42,7 @@ const UNKNOWN: u8 = 2;
 fn tolerance(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').ok_or("has no percent sign, as in 5%")?;
     let percent: f64 = number.parse().map_err(|_| "is not a percentage")?;
-    if (0.0..=1_000.0).contains(&percent) {
-        Ok(percent / 100.0)
-    } else {
-        Err("must be from 0% to 1000%".to_owned())
-    }
+    Ok(within(percent, 0.0..=1_000.0, "must be from 0% to 1000%")? / 100.0)
 }
 
 impl Args {
@@ -55,15 +54,12 @@ impl Args {
                 return Ok(ExitCode::from(UNKNOWN));
             }
         };
-        match self.output.format() {
-            Format::Text => self.output.colored(&compared.text(self.output.page()))?,
-            Format::Json => self.output.value(&compared)?,
-        }
+        self.output.report(|page| compared.text(page), &compared)?;
         Ok(ExitCode::from(compared.exit_code()))
     }
 
     fn compared(&self) -> anyhow::Result<RunComparison> {
-        let shown = history::past_runs(&self.url)?;
+        let shown: ShownRuns = fetch::json(&self.url, history::PATH, ANSWER_TIMEOUT)?;
         let run = |number: u64| {
             let found = shown.runs.iter().find(|run| run.past.number == number);
             found.with_context(|| format!("the daemon knows no run {number} of yours"))

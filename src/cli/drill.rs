@@ -9,20 +9,20 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::app::{self, serve};
-use crate::cli::fetch::{self, Fetcher, LARGEST_NODE};
+use crate::cli::fetch;
 use crate::cli::out;
 use crate::cli::report::standard_output_page;
 use crate::config;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
-use crate::node_view::table::{Cell, Row, Table};
+use crate::node_view::table::{Cell, Row};
 use crate::node_view::{NodeView, Target};
 use crate::protection::enforce::ask_run::{self, PeerAnswer};
 use crate::protection::guard::drill;
 use crate::protection::options::Protection;
 use crate::protection::types::run_request::{RunOutcome, RunQuery, RunRequest};
 use crate::report::Page;
-use crate::report::text::{table, wrapped};
+use crate::report::text::{self, wrapped};
 
 /// How long the daemon of this node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ impl Args {
                     .number("took", 1, format!("{} µs", step.micros))
                     .prose("result", if step.fails { result.of(Health::Critical) } else { result })
             });
-            table(&mut text, &Table::new("Steps", rows, ""), page);
+            text::rows(&mut text, rows, page);
             well |= !job.steps.is_empty();
         }
         let fails =
@@ -108,12 +108,8 @@ impl Args {
 /// The target as the daemon of this node shows it, for each of its jobs: only the daemon knows what jobs report. Nothing
 /// where none answers.
 fn reported(name: &str) -> Vec<Target> {
-    let view = || -> anyhow::Result<NodeView> {
-        let daemon = Fetcher::new(&fetch::local(), LARGEST_NODE, PATIENCE)?;
-        let runtime = fetch::runtime()?;
-        runtime.block_on(daemon.json("/api/v1/node"))
-    };
-    let mut targets = view().map(|view| view.protection.targets).unwrap_or_default();
+    let view = fetch::json::<NodeView>(&fetch::local(), "/api/v1/node", PATIENCE);
+    let mut targets = view.map(|view| view.protection.targets).unwrap_or_default();
     targets.retain(|target| target.target == name);
     targets
 }
@@ -163,7 +159,7 @@ fn walk_run(protection: &Protection, run: &str, slurm_job_id: Option<&str>) -> a
             .text("result", 0, Cell::text(answer.outcome.label()).of(health))
             .prose("why", why)
     });
-    table(&mut text, &Table::new("Nodes", rows, ""), page);
+    text::rows(&mut text, rows, page);
     out::colored_text(&text)?;
     let would = |answer: &PeerAnswer| answer.answer.outcome == RunOutcome::WouldAsk;
     // A node of the list can be without a job of the run.

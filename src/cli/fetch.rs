@@ -19,8 +19,10 @@ use crate::host::http_client::{self, HttpClient, HttpError};
 use crate::host::tls::Trust;
 use crate::node_view::events::Event;
 
-/// Largest view of a node that is read, in bytes: 40 times that of a busy node.
-pub(super) const LARGEST_NODE: usize = 64 << 20;
+/// Largest answer of a daemon that is read, in bytes: 40 times the view of a busy node.
+pub(super) const LARGEST: usize = 64 << 20;
+/// The daemon answers at once.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The part of an answer of `/api/v1/history` that is read.
 #[derive(Deserialize)]
@@ -39,6 +41,15 @@ pub(super) struct KeptSeries {
 /// A runtime for the requests of a command.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
+}
+
+/// The answer of the daemon at `url` to GET of a path.
+///
+/// # Errors
+/// As [`Fetcher::new`] and [`Fetcher::json`].
+pub(super) fn json<T: DeserializeOwned>(url: &str, path: &str, patience: Duration) -> anyhow::Result<T> {
+    let fetcher = Fetcher::new(url, LARGEST, patience)?;
+    runtime()?.block_on(fetcher.json(path))
 }
 
 /// The URL of the socket of the daemon of this node.

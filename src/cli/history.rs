@@ -1,9 +1,8 @@
 //! `memwarden history`: the past runs of commands on this node, and how they ended.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use super::fetch::{self, Fetcher};
+use super::fetch::{self, ANSWER_TIMEOUT};
 use super::output::{Format, Output};
 use crate::past_runs::ShownRuns;
 use crate::report::past_runs_text;
@@ -27,28 +26,14 @@ pub(super) struct Args {
     output: Output<Format>,
 }
 
-/// The daemon answers at once.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest answer that is read, in bytes: that of 2,048 runs.
-const LARGEST: usize = 16 << 20;
-
-/// The past runs that the daemon shows to this user.
-///
-/// # Errors
-/// A daemon that does not answer.
-pub(super) fn past_runs(url: &str) -> anyhow::Result<ShownRuns> {
-    let fetcher = Fetcher::new(url, LARGEST, ANSWER_TIMEOUT)?;
-    fetch::runtime()?.block_on(fetcher.json("/api/v1/past-runs"))
-}
+/// The path of the past runs that the daemon shows to a user.
+pub(super) const PATH: &str = "/api/v1/past-runs";
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut shown = past_runs(&self.url)?;
+        let mut shown: ShownRuns = fetch::json(&self.url, PATH, ANSWER_TIMEOUT)?;
         shown.runs.retain(|run| self.user.is_none_or(|user| run.command.user_id == user));
-        match self.output.format() {
-            Format::Text => self.output.colored(&past_runs_text(&shown, self.output.page()))?,
-            Format::Json => self.output.value(&shown)?,
-        }
+        self.output.report(|page| past_runs_text(&shown, page), &shown)?;
         Ok(ExitCode::SUCCESS)
     }
 }

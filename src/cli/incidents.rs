@@ -10,13 +10,13 @@ use crate::app::{self, serve};
 use crate::cli::output::{Format, Output};
 use crate::model::health::Health;
 use crate::model::printable;
-use crate::node_view::table::{Cell, Row, Table};
+use crate::node_view::table::{Cell, Row};
 use crate::protection::record;
 use crate::protection::record::report;
 use crate::protection::types::incident::{Cause, Incident};
 use crate::protection::types::incidents::{self, Entry, Incidents, RECORD};
 use crate::report::Page;
-use crate::report::text::table;
+use crate::report::text::rows;
 
 /// The state folder of the systemd unit.
 const STATE: &str = "/var/lib/memwarden";
@@ -93,7 +93,7 @@ fn list(store: &dyn Incidents, page: Page) -> anyhow::Result<String> {
     if entries.is_empty() {
         writeln!(out, "No incidents in {}.", printable::path(store.folder()))?;
     }
-    table(&mut out, &Table::new("Incidents", entries.iter().map(row), ""), page);
+    rows(&mut out, entries.iter().map(row), page);
     Ok(out)
 }
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::catalog;
-use crate::cli::output::{self, Output};
-use crate::model::desc::{Desc, Kind};
+use crate::cli::output::Output;
+use crate::model::desc::Desc;
 
 /// List every metric that memwarden can expose.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         match self.output.format() {
             Format::Markdown => self.output.text(&markdown())?,
-            Format::Json => self.output.json(&json()?)?,
+            Format::Json => self.output.value(&lines())?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -50,7 +50,7 @@ fn markdown() -> String {
         out.push_str(&format!(
             "| `{}` | {} | {} | {} | {otlp} |\n",
             desc.name,
-            kind(desc),
+            desc.kind.label(),
             labels.join(", "),
             desc.help().replace('|', "\\|"),
         ));
@@ -58,25 +58,15 @@ fn markdown() -> String {
     out
 }
 
-fn json() -> serde_json::Result<String> {
-    #[derive(serde::Serialize)]
-    struct MetricLine<'a> {
-        #[serde(flatten)]
-        desc: &'a Desc,
-        help: &'a str,
-        otlp_name: String,
-    }
-    let rows: Vec<MetricLine<'_>> = sorted()
-        .into_iter()
-        .map(|desc| MetricLine { desc, help: desc.help(), otlp_name: desc.otlp_name() })
-        .collect();
-    output::pretty(&rows)
+#[derive(serde::Serialize)]
+struct MetricLine {
+    #[serde(flatten)]
+    desc: &'static Desc,
+    help: &'static str,
+    otlp_name: String,
 }
 
-fn kind(desc: &Desc) -> &'static str {
-    match desc.kind {
-        Kind::Gauge => "gauge",
-        Kind::Counter => "counter",
-        Kind::Histogram => "histogram",
-    }
+fn lines() -> Vec<MetricLine> {
+    let line = |desc: &'static Desc| MetricLine { desc, help: desc.help(), otlp_name: desc.otlp_name() };
+    sorted().into_iter().map(line).collect()
 }

@@ -81,6 +81,20 @@ impl<F: ValueEnum + Default + Send + Sync + 'static> Output<F> {
     }
 }
 
+impl Output<Format> {
+    /// Writes a report: its text for where it goes, or the value as JSON.
+    pub(super) fn report(
+        &self,
+        text: impl FnOnce(Page) -> String,
+        value: &impl serde::Serialize,
+    ) -> anyhow::Result<()> {
+        match self.format() {
+            Format::Text => self.colored(&text(self.page())),
+            Format::Json => self.value(value),
+        }
+    }
+}
+
 /// A value as indented JSON, with a line feed at its end.
 pub(super) fn pretty(value: &impl serde::Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|text| text + "\n")

@@ -9,7 +9,7 @@ use crate::cli::picture::Format as Drawing;
 use crate::cli::report::{Screen, bar};
 use crate::files::parameters::compare::Comparison;
 use crate::files::parameters::{summary, torch};
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, real};
 use crate::recording::checkpoint::Checkpoint;
 use crate::recording::checkpoint::compare::compare;
 use crate::recording::checkpoint::scan::{Progress, scan_all};
@@ -158,9 +158,8 @@ fn shown<T>(doing: &str, work: impl FnOnce(&mut Progress<'_>) -> T) -> T {
     done
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share for a bar")]
 fn show(screen: &mut Screen, doing: &str, read: u64, whole: u64) {
-    let share = read as f64 / whole.max(1) as f64;
+    let share = real(read) / real(whole.max(1));
     let line = format!("{} {doing}: {} of {}", bar(share), Bytes::new(read), Bytes::new(whole));
     screen.show("", &line);
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::app::serve::{self, Options};
+use crate::cli::report::set_options;
 use crate::config::Override;
 
 /// Run the daemon: sample this node and expose its metrics.
@@ -57,35 +58,26 @@ impl Args {
     }
 
     fn options(self) -> anyhow::Result<Options> {
-        let mut overrides = Vec::new();
-        let mut add = |flag: &str, key: &str, values: Vec<String>| {
-            if !values.is_empty() {
-                overrides.push(Override { flag: flag.to_owned(), key: key.to_owned(), values });
-            }
-        };
-        let one = |value: Option<String>| value.into_iter().collect::<Vec<_>>();
-        for text in &self.set {
-            let (key, value) =
-                text.split_once('=').ok_or_else(|| anyhow::anyhow!("--set {text}: write KEY=VALUE"))?;
-            add(&format!("--set {key}"), key, vec![value.to_owned()]);
-        }
-        add("--web.listen-address", "web.listen_addresses", self.listen_address);
-        add("--web.config.file", "web.config_file", one(self.web_config_file));
-        add(
-            "--web.enable-lifecycle",
-            "web.enable_lifecycle",
-            one(self.enable_lifecycle.then(|| "true".to_owned())),
-        );
-        add("--web.max-requests", "web.max_requests", one(self.max_requests));
-        add("--log.level", "log.level", one(self.log_level));
-        add("--log.format", "log.format", one(self.log_format));
         if let Some(path) = self.nvml_library.as_ref().filter(|path| path.contains('/'))
             && !std::path::Path::new(path).is_file()
         {
             anyhow::bail!("--nvml-library: there is no file {path}");
         }
-        add("--nvml-library", "sources.gpu.nvml_library", one(self.nvml_library));
-        add("--driver-root", "sources.gpu.driver_root", one(self.driver_root));
+        let mut overrides = set_options(&self.set)?;
+        let one = |value: Option<String>| Vec::from_iter(value);
+        let enable_lifecycle = self.enable_lifecycle.then(|| "true".to_owned());
+        let given = [
+            ("--web.listen-address", "web.listen_addresses", self.listen_address),
+            ("--web.config.file", "web.config_file", one(self.web_config_file)),
+            ("--web.enable-lifecycle", "web.enable_lifecycle", one(enable_lifecycle)),
+            ("--web.max-requests", "web.max_requests", one(self.max_requests)),
+            ("--log.level", "log.level", one(self.log_level)),
+            ("--log.format", "log.format", one(self.log_format)),
+            ("--nvml-library", "sources.gpu.nvml_library", one(self.nvml_library)),
+            ("--driver-root", "sources.gpu.driver_root", one(self.driver_root)),
+        ];
+        let given = given.into_iter().filter(|(.., values)| !values.is_empty());
+        overrides.extend(given.map(|(flag, key, values)| Override::new(flag, key, values)));
         Ok(Options { file: self.config_file, overrides })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::fetch::{self, Fetcher};
+use super::fetch::{self, ANSWER_TIMEOUT, Fetcher, LARGEST};
 use super::out;
 use super::output::{Format, Output};
 use crate::host::clock;
@@ -42,12 +42,8 @@ pub(super) struct Args {
     output: Output<Format>,
 }
 
-/// The daemon answers at once.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Ends are stated about 2 s after they occur.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
-/// Largest answer that is read, in bytes: that of 256 ends with their curves.
-const LARGEST: usize = 16 << 20;
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
@@ -68,10 +64,7 @@ impl Args {
         if !self.all {
             shown.ends.truncate(1);
         }
-        match self.output.format() {
-            Format::Text => self.output.colored(&ends_text(&shown, self.all, self.output.page()))?,
-            Format::Json => self.output.value(&shown)?,
-        }
+        self.output.report(|page| ends_text(&shown, self.all, page), &shown)?;
         Ok(if self.all { ExitCode::SUCCESS } else { code(shown.ends.first()) })
     }
 

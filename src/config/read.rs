@@ -23,6 +23,12 @@ pub struct Override {
     pub values: Vec<String>,
 }
 
+impl Override {
+    pub fn new(flag: &str, key: &str, values: Vec<String>) -> Self {
+        Self { flag: flag.to_owned(), key: key.to_owned(), values }
+    }
+}
+
 /// Reads and checks the file at `path`.
 ///
 /// # Errors
@@ -30,13 +36,12 @@ pub struct Override {
 pub fn parse(path: &Path, schema: &Schema, overrides: &[Override]) -> Result<Config, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() {
-        let what = "is not a regular file".to_owned();
-        return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));
-    }
-    let size = metadata.len();
-    if size > LARGEST {
-        let what = format!("{size} bytes; a configuration has at most {LARGEST}");
+    let what = match metadata.len() {
+        _ if !metadata.is_file() => Some("is not a regular file".to_owned()),
+        size if size > LARGEST => Some(format!("{size} bytes; a configuration has at most {LARGEST}")),
+        _ => None,
+    };
+    if let Some(what) = what {
         return Err(ConfigError::refused(path, vec![Problem { line: None, key: String::new(), what }]));
     }
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -53,19 +58,16 @@ pub fn parse_str(
     schema: &Schema,
     overrides: &[Override],
 ) -> Result<Config, ConfigError> {
-    let root = tree::parse(text).map_err(|problem| ConfigError::refused(path, vec![problem]))?;
-    let mut reader = Reader { folder: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
-    let mut tables = reader.top(root.as_ref(), schema);
-    for given in overrides {
-        if let Err(what) = tables.replace(given, schema) {
-            reader.problems.push(Problem { line: None, key: given.flag.clone(), what });
+    let read = |reader: &mut Reader<'_>, root: Option<&Node>| {
+        let mut tables = reader.top(root, schema);
+        for given in overrides {
+            if let Err(what) = tables.replace(given, schema) {
+                reader.problems.push(Problem { line: None, key: given.flag.clone(), what });
+            }
         }
-    }
-    let config = Config::check(&tables, schema, &mut |key, what| {
-        let line = root.as_ref().and_then(|root| line_of(root, key));
-        reader.problems.push(Problem { line, key: key.to_owned(), what });
-    });
-    if reader.problems.is_empty() { Ok(config) } else { Err(ConfigError::refused(path, reader.problems)) }
+        tables
+    };
+    checked(text, path, read, |tables, complain| Config::check(&tables, schema, complain))
 }
 
 /// Checks `text` against one section: for a file of another format than the daemon's own.
@@ -77,10 +79,20 @@ pub(crate) fn parse_section<S: Section, T>(
     path: &Path,
     check: impl FnOnce(S, &mut dyn FnMut(&str, String)) -> T,
 ) -> Result<T, ConfigError> {
+    checked(text, path, |reader, root| S::read(&reader.section(root, "", S::OPTIONS.iter())), check)
+}
+
+/// Reads `text` by `read`, then applies `check`; the error has the mistakes that either finds.
+fn checked<R, T>(
+    text: &str,
+    path: &Path,
+    read: impl FnOnce(&mut Reader<'_>, Option<&Node>) -> R,
+    check: impl FnOnce(R, &mut dyn FnMut(&str, String)) -> T,
+) -> Result<T, ConfigError> {
     let root = tree::parse(text).map_err(|problem| ConfigError::refused(path, vec![problem]))?;
     let mut reader = Reader { folder: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
-    let settings = reader.section(root.as_ref(), "", S::OPTIONS.iter());
-    let checked = check(S::read(&settings), &mut |key, what| {
+    let found = read(&mut reader, root.as_ref());
+    let checked = check(found, &mut |key, what| {
         let line = root.as_ref().and_then(|root| line_of(root, key));
         reader.problems.push(Problem { line, key: key.to_owned(), what });
     });

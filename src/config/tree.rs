@@ -81,15 +81,15 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, Problem> {
             }
             Event::SequenceStart(anchor, tag) => {
                 refuse_decoration(line, anchor, tag.is_some())?;
-                open.push(Open { line, content: OpenContent::List(Vec::new()) });
+                open.push(Open { node: Node { line, content: Content::List(Vec::new()) }, key: None });
                 None
             }
             Event::MappingStart(anchor, tag) => {
                 refuse_decoration(line, anchor, tag.is_some())?;
-                open.push(Open { line, content: OpenContent::Mapping { entries: Vec::new(), key: None } });
+                open.push(Open { node: Node { line, content: Content::Mapping(Vec::new()) }, key: None });
                 None
             }
-            Event::SequenceEnd | Event::MappingEnd => open.pop().map(Open::close),
+            Event::SequenceEnd | Event::MappingEnd => open.pop().map(|open| open.node),
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
         };
         if open.len() > DEEPEST {
@@ -113,42 +113,27 @@ fn refuse_decoration(line: usize, anchor: usize, tagged: bool) -> Result<(), Pro
     Err(Problem { line: Some(line), key: String::new(), what: what.to_owned() })
 }
 
+/// A list or a section that has not ended.
 struct Open {
-    line: usize,
-    content: OpenContent,
-}
-
-enum OpenContent {
-    List(Vec<Node>),
-    Mapping { entries: Vec<(String, usize, Node)>, key: Option<(String, usize)> },
+    node: Node,
+    /// The key whose value follows, in a section.
+    key: Option<(String, usize)>,
 }
 
 impl Open {
     fn take(&mut self, node: Node) -> Result<(), Problem> {
-        match &mut self.content {
-            OpenContent::List(items) => items.push(node),
-            OpenContent::Mapping { entries, key } => match key.take() {
-                Some((name, line)) => entries.push((name, line, node)),
-                None => match node.content {
-                    Content::Scalar { text, .. } => *key = Some((text, node.line)),
-                    _ => {
-                        return Err(Problem {
-                            line: Some(node.line),
-                            key: String::new(),
-                            what: format!("{} cannot be a key", node.kind()),
-                        });
-                    }
-                },
-            },
+        match (&mut self.node.content, self.key.take(), node.content) {
+            (Content::Mapping(entries), Some((name, line)), content) => {
+                entries.push((name, line, Node { content, ..node }));
+            }
+            (Content::Mapping(_), None, Content::Scalar { text, .. }) => self.key = Some((text, node.line)),
+            (Content::Mapping(_), None, content) => {
+                let what = format!("{} cannot be a key", Node { content, ..node }.kind());
+                return Err(Problem { line: Some(node.line), key: String::new(), what });
+            }
+            (Content::List(items), _, content) => items.push(Node { content, ..node }),
+            (Content::Scalar { .. }, ..) => {}
         }
         Ok(())
-    }
-
-    fn close(self) -> Node {
-        let content = match self.content {
-            OpenContent::List(items) => Content::List(items),
-            OpenContent::Mapping { entries, .. } => Content::Mapping(entries),
-        };
-        Node { line: self.line, content }
     }
 }

@@ -7,19 +7,22 @@
 
 use std::marker::PhantomData;
 
+use super::names::named;
 use super::units::Unit;
 
-/// How a metric behaves over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A value that goes up and down.
-    Gauge,
-    /// A cumulative total that only restarts at zero.
-    Counter,
-    /// Counts of values by size. Its last label is `le`: the points of one histogram are the cumulative counts of its
-    /// buckets by their bound, `+Inf` last, and the sum of all values, whose `le` is [`SUM`].
-    Histogram,
+named! {
+    /// How a metric behaves over time.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Kind {
+        /// A value that goes up and down.
+        Gauge = "gauge",
+        /// A cumulative total that only restarts at zero.
+        Counter = "counter",
+        /// Counts of values by size. Its last label is `le`: the points of one histogram are the cumulative counts of
+        /// its buckets by their bound, `+Inf` last, and the sum of all values, whose `le` is [`SUM`].
+        Histogram = "histogram",
+    }
 }
 
 /// The `le` of the point that holds the sum of a histogram's values.
@@ -110,6 +113,7 @@ macro_rules! metric_kind {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug)]
+        #[must_use]
         pub struct $name<U> {
             /// The declaration.
             pub desc: Desc,
@@ -140,21 +144,18 @@ macro_rules! metric_kind {
             }
 
             /// Sets what a dimensionless number counts, as a UCUM annotation such as `{process}`.
-            #[must_use]
             pub const fn counting(mut self, ucum: &'static str) -> Self {
                 self.desc.ucum = ucum;
                 self
             }
 
             /// Sets the maximum number of series in one frame.
-            #[must_use]
             pub const fn budget(mut self, series: usize) -> Self {
                 self.desc.budget = series;
                 self
             }
 
             /// Sets the semantic convention's name, instrument, fixed attributes and renamed labels.
-            #[must_use]
             pub const fn semconv(
                 mut self,
                 name: &'static str,
@@ -167,7 +168,6 @@ macro_rules! metric_kind {
             }
 
             /// Restricts the semantic convention to the series with this value of a label, which is not sent.
-            #[must_use]
             pub const fn only(mut self, label: &'static str, value: &'static str) -> Self {
                 if let Some(semconv) = &mut self.desc.semconv {
                     semconv.only = Some((label, value));
@@ -176,7 +176,6 @@ macro_rules! metric_kind {
             }
 
             /// Sets the gauge that exposes the largest value in the peak window; it has the same labels.
-            #[must_use]
             pub const fn peak(mut self, gauge: &'static Gauge<U>) -> Self {
                 self.desc.peak = Some(&gauge.desc);
                 self

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use parse::{amount, duration, size};
+pub use parse::{amount, duration, size, time_span};
 
 use super::label::Label;
 use super::units::{Amount, Bytes};

@@ -41,6 +41,7 @@ pub struct Trail {
 
 /// A cell. Its text is as it was read: a renderer escapes it.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[must_use]
 pub struct Cell {
     /// What it says.
     pub text: String,
@@ -84,18 +85,15 @@ impl Cell {
         Self { text: text.into(), ..Self::default() }
     }
 
-    #[must_use]
     pub fn of(self, health: Health) -> Self {
         Self { health: Some(health), ..self }
     }
 
-    #[must_use]
     pub fn to(self, link: Link) -> Self {
         Self { link: Some(link), ..self }
     }
 
     /// The same cell with a share of a whole.
-    #[must_use]
     pub fn share(self, share: Option<f64>) -> Self {
         Self { share, ..self }
     }
@@ -109,6 +107,7 @@ impl<'a, T: Into<Cow<'a, str>>> From<T> for Cell {
 
 /// A row of a table. A cell is added with its column, which is the same in all rows of a table.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Row {
     /// What it is about, the same in each update.
     pub id: String,
@@ -126,7 +125,6 @@ impl Row {
         Self { id: id.into(), health, ..Self::default() }
     }
 
-    #[must_use]
     pub fn to(self, link: Link) -> Self {
         Self { link: Some(link), ..self }
     }
@@ -137,19 +135,16 @@ impl Row {
         self
     }
 
-    #[must_use]
     pub fn text(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
         self.with(title, CellKind::Text, weight, cell.into())
     }
 
     /// Adds a cell of a column of numbers.
-    #[must_use]
     pub fn number(self, title: &'static str, weight: u8, cell: impl Into<Cell>) -> Self {
         self.with(title, CellKind::Number, weight, cell.into())
     }
 
     /// Adds a number; absent where it is not known.
-    #[must_use]
     pub fn value(
         self,
         title: &'static str,
@@ -161,24 +156,20 @@ impl Row {
     }
 
     /// Adds an amount of memory in bytes.
-    #[must_use]
     pub fn bytes(self, title: &'static str, weight: u8, value: Option<f64>) -> Self {
         self.value(title, weight, value, format::bytes)
     }
 
-    #[must_use]
     pub fn count(self, title: &'static str, weight: u8, value: Option<f64>) -> Self {
         self.value(title, weight, value, format::whole)
     }
 
     /// Adds the last cell, of sentences.
-    #[must_use]
     pub fn prose(self, title: &'static str, cell: impl Into<Cell>) -> Self {
         self.with(title, CellKind::Prose, 0, cell.into())
     }
 
     /// Adds a small chart of the last minutes; `limit` is in bytes.
-    #[must_use]
     pub fn trail(self, subject: Subject, quantity: Quantity, limit: Option<f64>) -> Self {
         let cell = Cell { trail: Some(Trail { subject, quantity, limit }), ..Cell::default() };
         self.with("last 10 min", CellKind::Trail, 3, cell)
@@ -186,6 +177,7 @@ impl Row {
 }
 
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Table {
     pub name: &'static str,
     /// Its columns; none where it has no rows.
@@ -217,7 +209,6 @@ impl Table {
     }
 
     /// The table without the small charts, which only a page draws.
-    #[must_use]
     pub fn without_trails(mut self) -> Self {
         let is_kept: Vec<bool> = self.columns.iter().map(|column| column.kind != CellKind::Trail).collect();
         let mut kept = is_kept.iter();

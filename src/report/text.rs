@@ -130,6 +130,13 @@ pub(crate) fn rows(out: &mut String, rows: impl IntoIterator<Item = Row>, page: 
     table(out, &Table::new("", rows, ""), page);
 }
 
+/// Rows below a title, and a blank line.
+pub(crate) fn titled(out: &mut String, title: &str, all: impl IntoIterator<Item = Row>, page: Page) {
+    end(out, title);
+    rows(out, all, page);
+    out.push('\n');
+}
+
 /// A cell as text, and the health that it names.
 type Shown = (String, Option<Health>);
 

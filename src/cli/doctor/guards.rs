@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::Examined;
 use crate::host::fs;
 use crate::model::facts::{Facts, ProcessRow};
-use crate::model::format;
 use crate::model::units::{Amount, Bytes};
+use crate::model::{format, setting};
 use crate::protection::options::Protection;
 use crate::protection::options::target::Target;
 use crate::protection::policy::{Mode, Resource, Rung};
@@ -253,24 +253,13 @@ fn time_span(text: &str) -> Option<Duration> {
     if text == "infinity" {
         return Some(Duration::MAX);
     }
-    let mut sum = 0.0;
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = rest[end..].trim_start();
-        let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        sum += number
-            * match &rest[..end] {
-                "" | "s" | "sec" | "second" | "seconds" => 1.0,
-                "ms" | "msec" => 0.001,
-                "m" | "min" | "minute" | "minutes" => 60.0,
-                "h" | "hr" | "hour" | "hours" => 3600.0,
-                _ => return None,
-            };
-        rest = rest[end..].trim_start();
-    }
-    Duration::try_from_secs_f64(sum).ok()
+    setting::time_span(text, |unit| match unit {
+        "" | "s" | "sec" | "second" | "seconds" => Some(1.0),
+        "ms" | "msec" => Some(0.001),
+        "m" | "min" | "minute" | "minutes" => Some(60.0),
+        "h" | "hr" | "hour" | "hours" => Some(3600.0),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

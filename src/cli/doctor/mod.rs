@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use self::guards::Guards;
-use super::fetch::{self, Fetcher, LARGEST_NODE};
+use super::fetch;
 use super::output::{Format, Output};
 use super::report::load;
 use crate::app::serve;
@@ -22,8 +22,9 @@ use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::model::source::Status;
 use crate::model::units::real;
-use crate::node_view::table::{Cell, Row, Table};
-use crate::report::text::table;
+use crate::node_view::table::{Cell, Row};
+use crate::report::Page;
+use crate::report::text::rows;
 
 /// Examine whether this machine has what memwarden reads, and print the command that repairs what is missing.
 ///
@@ -118,7 +119,7 @@ impl Args {
             std::thread::sleep(Duration::from_secs_f64(INTERVAL));
             frame = engine.tick(clock::now());
         }
-        let mut all = vec![user(), daemon(&config)?];
+        let mut all = vec![user(), daemon(&config)];
         all.extend(frame.sources.iter().map(|report| source(report, &config.paths.proc)));
         all.push(senders(&config.paths.sys));
         all.extend(shared_memory());
@@ -127,29 +128,26 @@ impl Args {
             all.extend(Guards::of(&protection, &config.paths.proc, Path::new("/")).examine(engine.facts()));
         }
         let is_missing = all.iter().any(|examined| examined.health != Health::Ok);
-        match self.output.format() {
-            Format::Json => self.output.value(&all)?,
-            Format::Text => self.output.colored(&self.text(&all))?,
-        }
+        self.output.report(|page| text(&all, page), &all)?;
         Ok(if is_missing { ExitCode::from(2) } else { ExitCode::SUCCESS })
     }
+}
 
-    fn text(&self, all: &[Examined]) -> String {
-        let row = |examined: &Examined| {
-            Row::new(&*examined.what, examined.health)
-                .text("examined", 0, &*examined.what)
-                .text("result", 0, Cell::text(examined.health.label()).of(examined.health))
-                .text("found", 0, escaped(&examined.found).into_owned())
-        };
-        let mut out = "Machine\n".to_owned();
-        table(&mut out, &Table::new("Machine", all.iter().map(row), ""), self.output.page());
-        for examined in all {
-            if let Some(repair) = &examined.repair {
-                out.push_str(&format!("\n{}: {}\n", examined.what, repair));
-            }
+fn text(all: &[Examined], page: Page) -> String {
+    let row = |examined: &Examined| {
+        Row::new(&*examined.what, examined.health)
+            .text("examined", 0, &*examined.what)
+            .text("result", 0, Cell::text(examined.health.label()).of(examined.health))
+            .text("found", 0, escaped(&examined.found).into_owned())
+    };
+    let mut out = "Machine\n".to_owned();
+    rows(&mut out, all.iter().map(row), page);
+    for examined in all {
+        if let Some(repair) = &examined.repair {
+            out.push_str(&format!("\n{}: {}\n", examined.what, repair));
         }
-        out
     }
+    out
 }
 
 fn user() -> Examined {
@@ -161,17 +159,16 @@ fn user() -> Examined {
     Examined::missing("user", found, "sudo memwarden doctor")
 }
 
-fn daemon(config: &Config) -> anyhow::Result<Examined> {
+fn daemon(config: &Config) -> Examined {
     let url = config.web.socket.as_ref().map(|socket| format!("unix:{}", socket.display()));
-    let fetcher = Fetcher::new(&url.unwrap_or_else(fetch::local), LARGEST_NODE, ANSWER_TIMEOUT)?;
-    let answer = fetch::runtime()?.block_on(fetcher.json::<serde_json::Value>("/api/v1/node"));
-    Ok(match answer {
+    let url = url.unwrap_or_else(fetch::local);
+    match fetch::json::<serde_json::Value>(&url, "/api/v1/node", ANSWER_TIMEOUT) {
         Ok(_) => Examined::good("memwarden serve", "answers"),
         Err(error) => {
             let repair = "sudo systemctl enable --now memwarden (without systemd: sudo memwarden serve)";
             Examined::missing("memwarden serve", format!("{error:#}"), repair)
         }
-    })
+    }
 }
 
 /// A source after its last sample.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::check;
-use super::fetch::{self, Fetcher};
-use crate::cli::output::{self, Output};
+use super::fetch::{self, Fetcher, LARGEST};
+use crate::cli::output::Output;
 use crate::job_summary::{JobState, JobSummary};
 use crate::model::ends::{End, ShownEnds};
 use crate::report::job_summary::{JobReport, NodeUse};
@@ -66,10 +66,6 @@ enum Format {
     Jobstats,
 }
 
-/// Largest answer that is read, in bytes; one has about 40 KiB at most.
-const LARGEST: usize = 1 << 20;
-/// The same of the ends of a node.
-const LARGEST_ENDS: usize = 16 << 20;
 /// How often, and at which interval, the end of a job that has just ended is looked for.
 const END_LOOKS: u32 = 8;
 const END_PAUSE: Duration = Duration::from_millis(250);
@@ -81,7 +77,8 @@ impl Args {
         }
         let mut nodes = Vec::with_capacity(self.url.len());
         for url in &self.url {
-            let mut summary = self.summary(url)?;
+            let path = format!("/api/v1/jobs/{}", self.job);
+            let mut summary: JobSummary = fetch::json(url, &path, self.timeout)?;
             if self.ended {
                 summary.state = JobState::Ended;
             }
@@ -95,7 +92,7 @@ impl Args {
         let report = JobReport::new(nodes);
         match self.output.format() {
             Format::Text => self.output.colored(&report.text(self.output.page()))?,
-            Format::Json => self.output.json(&output::pretty(&report)?)?,
+            Format::Json => self.output.value(&report)?,
             Format::Jobstats => self.output.text(&format!("{}\n", report.jobstats()?))?,
         }
         Ok(ExitCode::SUCCESS)
@@ -103,7 +100,7 @@ impl Args {
 
     /// How the job ended on the node, as far as its daemon knows: it states an end within two seconds.
     fn end(&self, url: &str) -> anyhow::Result<Option<End>> {
-        let fetcher = Fetcher::new(url, LARGEST_ENDS, self.timeout)?;
+        let fetcher = Fetcher::new(url, LARGEST, self.timeout)?;
         let workload = format!("slurm-{}", self.job);
         let asked = async {
             for _ in 0..if self.ended { END_LOOKS } else { 1 } {
@@ -119,10 +116,5 @@ impl Args {
             None
         };
         Ok(fetch::runtime()?.block_on(asked))
-    }
-
-    fn summary(&self, url: &str) -> anyhow::Result<JobSummary> {
-        let fetcher = Fetcher::new(url, LARGEST, self.timeout)?;
-        fetch::runtime()?.block_on(fetcher.json(&format!("/api/v1/jobs/{}", self.job)))
     }
 }

@@ -15,6 +15,7 @@ use crate::cli::output::Output;
 use crate::cli::picture as drawing;
 use crate::config;
 use crate::files::run_records::RunRecord;
+use crate::model::units::real;
 use crate::report::replay::{self as replay_report, ends, picture};
 
 /// Run the leak and exhaustion analyzers on recorded series, and report their results.
@@ -171,8 +172,7 @@ pub(super) fn size(text: &str) -> Result<f64, String> {
         Ok(_) => return Err(format!("`{text}` is too large")),
         Err(_) => config::size(text)?.get(),
     };
-    #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
-    let bytes = bytes as f64;
+    let bytes = real(bytes);
     if bytes > 0.0 { Ok(bytes) } else { Err("a limit is more than nothing".to_owned()) }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::options::Options;
 use crate::app::serve;
-use crate::cli::fetch::{self, Fetcher, LARGEST_NODE};
+use crate::cli::fetch::{self, Fetcher, LARGEST};
 use crate::engine::Engine;
 use crate::host::clock;
 use crate::model::finding::Subject;
@@ -26,7 +26,7 @@ impl FrameSource {
     /// Opens the daemon at `url`, or an engine for this node, and returns the selection of the report.
     pub(super) fn open(options: &Options, url: Option<&str>) -> anyhow::Result<(Self, Focus)> {
         if let Some(url) = url {
-            let daemon = Fetcher::new(url, LARGEST_NODE, REQUEST_TIMEOUT).context("--url")?;
+            let daemon = Fetcher::new(url, LARGEST, REQUEST_TIMEOUT).context("--url")?;
             return Ok((Self::Daemon(Box::new(daemon)), options.focus(&[])));
         }
         let (config, trees) = options.config()?;

@@ -6,7 +6,7 @@ mod options;
 mod screen;
 mod watch;
 
-pub(super) use options::{Options, interval, load, seconds};
+pub(super) use options::{Options, interval, load, seconds, set_options, within};
 pub(super) use screen::{
     Screen, bar, for_standard_error, is_dumb, size, standard_error_page, standard_output_page,
 };

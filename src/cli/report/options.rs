@@ -1,10 +1,11 @@
 //! Options of all report commands.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::app::serve;
 use crate::cli::output::{Format, Output};
@@ -171,26 +172,30 @@ pub(in crate::cli) fn load(
     interval: f64,
     trees: &[(u32, String)],
 ) -> anyhow::Result<Config> {
-    let mut overrides = Vec::new();
-    let mut add = |flag: &str, key: &str, values: Vec<String>| {
-        overrides.push(Override { flag: flag.to_owned(), key: key.to_owned(), values });
-    };
     let every = Duration::from_secs_f64(interval.clamp(SHORTEST, LONGEST)).as_millis();
-    add("--interval", "sampling.interval", vec![format!("{every}ms")]);
-    add("--interval", "sources.gpu.interval", vec![format!("{every}ms")]);
+    let mut overrides = ["sampling.interval", "sources.gpu.interval"]
+        .map(|key| Override::new("--interval", key, vec![format!("{every}ms")]))
+        .to_vec();
     if !trees.is_empty() {
         let trees = trees.iter().map(|(pid, name)| format!("{pid} {name}")).collect();
-        add("--pid", "sources.workload.trees", trees);
+        overrides.push(Override::new("--pid", "sources.workload.trees", trees));
     }
     // The default job socket belongs to the daemon; setting one of its keys enables another one.
     if !set.iter().any(|text| text.starts_with("sources.training.")) {
-        add("this command", "sources.training.enabled", vec!["false".to_owned()]);
+        let off = vec!["false".to_owned()];
+        overrides.push(Override::new("this command", "sources.training.enabled", off));
     }
-    for text in set {
-        let Some((key, value)) = text.split_once('=') else { bail!("--set {text}: write KEY=VALUE") };
-        add(&format!("--set {key}"), key, vec![value.to_owned()]);
-    }
+    overrides.extend(set_options(set)?);
     Ok(serve::load(&serve::Options { file, overrides })?)
+}
+
+/// What `--set KEY=VALUE` overrides.
+pub(in crate::cli) fn set_options(set: &[String]) -> anyhow::Result<Vec<Override>> {
+    let option = |text: &String| {
+        let (key, value) = text.split_once('=').with_context(|| format!("--set {text}: write KEY=VALUE"))?;
+        Ok(Override::new(&format!("--set {key}"), key, vec![value.to_owned()]))
+    };
+    set.iter().map(option).collect()
 }
 
 /// A duration: `5m`, or a number of seconds.
@@ -208,12 +213,12 @@ pub(in crate::cli) fn seconds(text: &str) -> Result<f64, String> {
 
 /// A time between two samples.
 pub(in crate::cli) fn interval(text: &str) -> Result<f64, String> {
-    let seconds = seconds(text)?;
-    if (SHORTEST..=LONGEST).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("must be from 100ms to 60s".to_owned())
-    }
+    within(seconds(text)?, SHORTEST..=LONGEST, "must be from 100ms to 60s")
+}
+
+/// The value, if it is in the range.
+pub(in crate::cli) fn within(value: f64, range: RangeInclusive<f64>, why: &str) -> Result<f64, String> {
+    if range.contains(&value) { Ok(value) } else { Err(why.to_owned()) }
 }
 
 /// A share: `90%` or `0.9`.

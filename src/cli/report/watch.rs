@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -36,10 +36,7 @@ pub(in crate::cli) fn run(kind: Kind, options: &Options) -> anyhow::Result<ExitC
 
 /// Prints the report of one node.
 fn one(report: ReportOutput, kind: Kind, options: &Options) -> anyhow::Result<ExitCode> {
-    match options.output.format() {
-        Format::Text => options.output.colored(&report.text)?,
-        Format::Json => options.output.value(&report.json)?,
-    }
+    options.output.report(|_| report.text.clone(), &report.json)?;
     if let Some(path) = &options.plot {
         picture::chart(&report.plot.chart(), path)?;
     }
@@ -113,9 +110,12 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<Vec<Node>> {
     let single = nodes.len() == 1;
     let interval = Duration::from_secs_f64(options.interval());
     let duration = options.duration(kind);
-    let mut stop = Stop::listen().context("cannot listen for signals")?;
+    let ends = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals: std::io::Result<Vec<Signal>> = ends.into_iter().map(signal).collect();
+    let mut signals = signals.context("cannot listen for signals")?;
     let mut screen = Screen::new();
-    let mut lines: Vec<Lines> = nodes.iter().map(|_| Lines::default()).collect();
+    // If standard error is not a terminal.
+    let mut lines = vec![String::new(); nodes.len()];
     let begun = clock::now();
     let mut due = begun;
     loop {
@@ -129,9 +129,9 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<Vec<Node>> {
         if screen.is_live() {
             screen.show(&shown(&nodes, kind, screen.page()), &progress(options, duration, passed));
         } else if options.monitor {
-            for (node, lines) in nodes.iter().zip(&mut lines).filter(|(node, _)| node.problem().is_none()) {
+            for (node, last) in nodes.iter().zip(&mut lines).filter(|(node, _)| node.problem().is_none()) {
                 let name = if single { "" } else { &node.about.daemon };
-                lines.write(name, &node.report(kind, Page::default()), node.recorder.seconds());
+                write_line(last, name, &node.report(kind, Page::default()), node.recorder.seconds());
             }
         }
         let over = !options.monitor && passed >= duration;
@@ -149,7 +149,7 @@ async fn watch(kind: Kind, options: &Options) -> anyhow::Result<Vec<Node>> {
         let wait = if options.monitor { left } else { left.min(until_end) };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = stop.asked() => {
+            () = received(&mut signals) => {
                 if !options.monitor {
                     let remark = format!("ended early, after {passed:.0} s of {duration:.0} s");
                     nodes.iter_mut().for_each(|node| node.about.remarks.push(remark.clone()));
@@ -182,48 +182,18 @@ fn progress(options: &Options, duration: f64, passed: f64) -> String {
     format!("{} {passed:.0} s of {duration:.0} s; Ctrl-C ends it early", bar(share))
 }
 
-/// The lines of a report without end, if standard error is not a terminal.
-#[derive(Default)]
-struct Lines {
-    last: String,
-}
-
-impl Lines {
-    /// Writes a line if the verdict has changed, with the name of the node if it has one.
-    fn write(&mut self, name: &str, report: &ReportOutput, seconds: f64) {
-        // The numbers in a verdict change with each sample; only its words are compared.
-        let words: String = report.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        if words != self.last {
-            self.last = words;
-            let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
-            out::note(&format!("{seconds:.0} s: {name}{}\n", report.plot.subtitle));
-        }
+/// Writes a line of a report without end if its verdict is not `last`, with the name of the node if it has one.
+fn write_line(last: &mut String, name: &str, report: &ReportOutput, seconds: f64) {
+    // The numbers in a verdict change with each sample; only its words are compared.
+    let words: String = report.plot.subtitle.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+    if words != *last {
+        *last = words;
+        let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
+        out::note(&format!("{seconds:.0} s: {name}{}\n", report.plot.subtitle));
     }
 }
 
-/// The signals that end a report early.
-struct Stop {
-    signals: [Signal; 3],
-}
-
-impl Stop {
-    fn listen() -> std::io::Result<Self> {
-        let listen = |kind| signal(kind);
-        Ok(Self {
-            signals: [
-                listen(SignalKind::interrupt())?,
-                listen(SignalKind::terminate())?,
-                listen(SignalKind::hangup())?,
-            ],
-        })
-    }
-
-    async fn asked(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.signals;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
+/// Waits for one of the signals, which end a report early.
+async fn received(signals: &mut [Signal]) {
+    select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
 }

@@ -16,6 +16,8 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
+
 use self::guard::Guarded;
 use self::instrument::Instruments;
 use self::progress::{Figures, ProgressLine};
@@ -47,16 +49,6 @@ enum FitMode {
     Abort,
     /// Predict nothing.
     Off,
-}
-
-impl FitMode {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Say => "say",
-            Self::Abort => ABORT,
-            Self::Off => "off",
-        }
-    }
 }
 
 /// The word of [`FitMode::Abort`] in the environment.
@@ -155,7 +147,8 @@ impl Args {
         let (program, arguments) = self.command.split_first().expect("clap asks for one at least");
         let instruments = self.instruments();
         let variables = instruments.as_ref().map(|own| own.variables(|name| std::env::var_os(name)));
-        let fit = self.fit.map(|fit| (instrument::FIT, fit.label().into()));
+        let fit = self.fit.and_then(|fit| fit.to_possible_value());
+        let fit = fit.map(|fit| (instrument::FIT, fit.get_name().into()));
         let is_named = std::env::var_os(instrument::RUN).is_some_and(|run| !run.is_empty());
         let run = self.name.clone().filter(|_| !is_named).map(|name| (instrument::RUN, name.into()));
         let variables = variables.into_iter().flatten().chain(fit).chain(run).collect();

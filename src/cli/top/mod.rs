@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use self::source::Source;
 use self::terminal::Screen;
 use super::fetch;
-use super::report::load;
+use super::report::{load, within};
 use crate::host::clock;
 use crate::top::{Kind, State, Update};
 
@@ -62,12 +62,7 @@ pub(super) struct Args {
 }
 
 fn interval(text: &str) -> Result<f64, String> {
-    let seconds = super::report::interval(text)?;
-    if (SHORTEST..=LONGEST).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("must be from 500ms to 10s".to_owned())
-    }
+    within(super::report::interval(text)?, SHORTEST..=LONGEST, "must be from 500ms to 10s")
 }
 
 /// What the drawing thread waits for.

@@ -15,8 +15,6 @@ use crate::node_view::events::{Event, Recorder};
 use crate::node_view::{NodeView, Situation};
 use crate::top::{Data, NodeData, Past, Update};
 
-/// Largest answer of a daemon that is read, in bytes.
-const LARGEST: usize = 16 << 20;
 /// Time limit of a request to a daemon.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Seconds between two requests of the events.
@@ -62,7 +60,7 @@ pub(super) fn has_daemon() -> bool {
 
 impl Source {
     pub(super) fn daemon(url: &str) -> anyhow::Result<Self> {
-        let fetcher = Fetcher::new(url, LARGEST, REQUEST_TIMEOUT).context("--url")?;
+        let fetcher = Fetcher::new(url, fetch::LARGEST, REQUEST_TIMEOUT).context("--url")?;
         let runtime = fetch::runtime()?;
         Ok(Self::Daemon(Box::new(Daemon { fetcher, events: Vec::new(), asked: None, runtime })))
     }

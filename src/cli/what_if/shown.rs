@@ -6,7 +6,7 @@ use crate::model::format;
 use crate::model::health::Health;
 use crate::model::printable::escaped;
 use crate::model::units::real;
-use crate::node_view::table::{Cell, Row, Table};
+use crate::node_view::table::{Cell, Row};
 use crate::plot::report::clock;
 use crate::plot::{Baseline, Chart, Event, Limit, Line, Panel, Unit};
 use crate::report::text;
@@ -52,7 +52,7 @@ impl Args {
             Some(row.prose("outcome", Cell::text(outcome(&played.outcome)).of(health)))
         });
         let mut text = String::new();
-        text::table(&mut text, &Table::new("Runs", rows, ""), self.output.page());
+        text::rows(&mut text, rows, self.output.page());
         for memory in Memory::ALL {
             let mut known = suffices.iter().filter(|known| known.memory == memory).peekable();
             let Some(first) = known.peek() else { continue };
@@ -65,7 +65,7 @@ impl Args {
                 Some(row.number("limit with which 99 % survive", 0, limit))
             });
             text.push_str(&format!("\n{heading}\n"));
-            text::table(&mut text, &Table::new("Limits", limits, ""), self.output.page());
+            text::rows(&mut text, limits, self.output.page());
         }
         let ended_full = runs.iter().filter(|run| run.ended_full.is_some()).count();
         let ended_full = (ended_full > 0).then(|| {

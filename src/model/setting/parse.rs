@@ -138,6 +138,18 @@ fn split(text: &str) -> Result<(f64, &str), ()> {
     Ok((number, text[end..].trim_start()))
 }
 
+/// The sum of numbers with units, such as `1m30s`; `scale` is the length of a unit in seconds.
+pub fn time_span(text: &str, scale: impl Fn(&str) -> Option<f64>) -> Option<Duration> {
+    let (mut sum, mut rest) = (0.0, text.trim());
+    while !rest.is_empty() {
+        let (number, after) = split(rest).ok()?;
+        let end = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
+        sum += number * scale(&after[..end])?;
+        rest = after[end..].trim_start();
+    }
+    Duration::try_from_secs_f64(sum).ok()
+}
+
 /// Parses a duration with its unit; an error states what is expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const EXAMPLE: &str = "a duration needs a unit: 500ms, 10s, 5m, 1h or 1d";

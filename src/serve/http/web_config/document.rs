@@ -9,6 +9,7 @@ use tokio_rustls::rustls::{NamedGroup, SupportedCipherSuite};
 
 use super::{names, options};
 use crate::config::{ConfigError, parse_section};
+use crate::model::setting;
 
 /// A checked web-config file.
 #[derive(Debug)]
@@ -222,26 +223,16 @@ fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
-    let mut rest = text;
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        total += number
-            * match &rest[..end] {
-                "ns" => 1e-9,
-                "us" | "µs" | "μs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return None,
-            };
-        rest = &rest[end..];
-    }
-    Duration::try_from_secs_f64(total).ok().filter(|_| !text.is_empty())
+    let scale = |unit: &str| match unit {
+        "ns" => Some(1e-9),
+        "us" | "µs" | "μs" => Some(1e-6),
+        "ms" => Some(1e-3),
+        "s" => Some(1.0),
+        "m" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    setting::time_span(text, scale).filter(|_| !text.is_empty() && !text.contains(char::is_whitespace))
 }
 
 fn tls_key(key: &str) -> String {
